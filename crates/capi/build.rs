@@ -1,4 +1,5 @@
-//! Gives the shared library its soname: the part of the version that stands for the ABI (of 0.x, every minor version is one).
+//! Gives the shared library its soname: the part of the version that stands for the ABI (of 0.x,
+//! every minor version is one).
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

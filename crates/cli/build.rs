@@ -5,7 +5,8 @@ use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // HEAD moves at a checkout, its log at a commit too. A path that does not exist would rebuild every time.
+    // HEAD moves at a checkout, its log at a commit too. A path that does not exist would rebuild
+    // every time.
     for path in ["../../.git/HEAD", "../../.git/logs/HEAD"] {
         if Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");
@@ -18,6 +19,7 @@ fn main() {
     let revision = revision.as_deref().map(str::trim).filter(|revision| !revision.is_empty());
     let version = env!("CARGO_PKG_VERSION");
     println!("cargo:rustc-env=MEANTIME_REVISION={}", revision.unwrap_or(version));
-    let version = revision.map_or_else(|| version.to_owned(), |revision| format!("{version} ({revision})"));
+    let version =
+        revision.map_or_else(|| version.to_owned(), |revision| format!("{version} ({revision})"));
     println!("cargo:rustc-env=MEANTIME_VERSION={version}");
 }

@@ -1,6 +1,7 @@
 //! What the fuzzers share.
 
-/// A fuzzer's input, taken from the front. Past its end it gives zeroes, so that an input may be cut anywhere.
+/// A fuzzer's input, taken from the front. Past its end it gives zeroes, so that an input may be
+/// cut anywhere.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

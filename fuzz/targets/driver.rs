@@ -1,5 +1,6 @@
-//! The driver's side of a completion ring: the fuzzer is a device that writes arbitrary entries while commands are
-//! staged, reaped, swept and failed. A model that reads the same entries says what must come of each.
+//! The driver's side of a completion ring: the fuzzer is a device that writes arbitrary entries
+//! while commands are staged, reaped, swept and failed. A model that reads the same entries says
+//! what must come of each.
 
 #![no_main]
 
@@ -78,7 +79,8 @@ struct Model {
 impl Model {
     fn cell(&self, entry: u32, half: usize) -> &AtomicU64 {
         assert!(entry < self.entries && half < 2);
-        // SAFETY: within the completion ring, which lives as long as the rig, and is only accessed as atomics.
+        // SAFETY: within the completion ring, which lives as long as the rig, and is only accessed
+        // as atomics.
         unsafe { &*self.cqes.add(entry as usize * 2 + half) }
     }
 
@@ -125,7 +127,9 @@ impl Model {
 
     /// Takes one entry and says what must come of it.
     fn take(&mut self) -> Option<(u16, Outcome)> {
-        let cqe = Cqe::from_words([0, 1].map(|half| self.cell(self.cq_head, half).load(Ordering::Acquire)));
+        let cqe = Cqe::from_words(
+            [0, 1].map(|half| self.cell(self.cq_head, half).load(Ordering::Acquire)),
+        );
         self.cq_head += 1;
         if self.cq_head == self.entries {
             (self.cq_head, self.phase) = (0, !self.phase);
@@ -137,7 +141,8 @@ impl Model {
             return None;
         };
         let status = cqe.status();
-        let outcome = if status.is_success() { Ok(cqe.dw0.get()) } else { Err(CommandError::Status(status)) };
+        let outcome =
+            if status.is_success() { Ok(cqe.dw0.get()) } else { Err(CommandError::Status(status)) };
         Some((live.owner, outcome))
     }
 }
@@ -152,7 +157,12 @@ fn write_cqe(input: &mut Input<'_>, model: &Model, device: &mut (u32, bool)) {
         4 => known.wrapping_sub(MAX_SLOTS),
         5 => known.wrapping_add(MAX_SLOTS),
         // The first that is in flight.
-        6 => model.live.iter().position(Option::is_some).and_then(|tag| model.cids[tag]).unwrap_or(known),
+        6 => model
+            .live
+            .iter()
+            .position(Option::is_some)
+            .and_then(|tag| model.cids[tag])
+            .unwrap_or(known),
         _ => input.u16(),
     };
     let sqid = if how & 8 == 0 { model.qid } else { input.u16() };
@@ -208,10 +218,12 @@ fuzz_target!(|bytes: &[u8]| {
         }
         // SAFETY: as in `Bench::new`.
         let doorbell = |offset| unsafe { bench.transport.doorbell(offset) }.expect("a doorbell");
-        let doorbells =
-            (doorbell(sq_tail_doorbell(qid, SOFT_DSTRD)), doorbell(cq_head_doorbell(qid, SOFT_DSTRD)));
-        let mut rig =
-            Rig::new(&bench.heap, doorbells, qid, entries, assigned, report_batches).expect("memory");
+        let doorbells = (
+            doorbell(sq_tail_doorbell(qid, SOFT_DSTRD)),
+            doorbell(cq_head_doorbell(qid, SOFT_DSTRD)),
+        );
+        let mut rig = Rig::new(&bench.heap, doorbells, qid, entries, assigned, report_batches)
+            .expect("memory");
         let slots = usize::from(entries) - 1;
         let mut model = Model {
             qid,
@@ -227,8 +239,10 @@ fuzz_target!(|bytes: &[u8]| {
             sqes: rig.sq().cast(),
             cqes: rig.cq().cast(),
         };
-        let bells =
-            (bench.bells.sq_tail(qid).expect("a doorbell"), bench.bells.cq_head(qid).expect("a doorbell"));
+        let bells = (
+            bench.bells.sq_tail(qid).expect("a doorbell"),
+            bench.bells.cq_head(qid).expect("a doorbell"),
+        );
         // Where the device writes next, and with which phase.
         let mut device = (0, true);
         let mut owner = 0u16;
@@ -274,7 +288,14 @@ fuzz_target!(|bytes: &[u8]| {
                     assert_eq!(bells.0.load(Ordering::Relaxed), model.sq_tail);
                 }
                 6..=9 => write_cqe(&mut input, &model, &mut device),
-                10 | 11 => reap(&mut input, &mut rig, &mut model, &mut device, operation & 16 != 0, bells.1),
+                10 | 11 => reap(
+                    &mut input,
+                    &mut rig,
+                    &mut model,
+                    &mut device,
+                    operation & 16 != 0,
+                    bells.1,
+                ),
                 12 => {
                     let expected = if model.has_entry() { Some(model.take()) } else { None };
                     let got = rig.pair.reap_one().map(|done| (done.owner, done.outcome()));
@@ -320,7 +341,10 @@ fn reap(
     let count = rig.pair.reap(|owner, outcome| {
         // What the driver took to get here, the model takes now.
         let expected = loop {
-            assert!(taken < model.entries && model.has_entry(), "{owner} was handed out for no entry");
+            assert!(
+                taken < model.entries && model.has_entry(),
+                "{owner} was handed out for no entry"
+            );
             taken += 1;
             if let Some(done) = model.take() {
                 break done;
@@ -348,7 +372,8 @@ fn reap(
 
 fn sweep(rig: &mut Rig, model: &mut Model, now_ns: u64, timeout_ns: u64) {
     let found = rig.sweep(now_ns, timeout_ns);
-    // Times are kept in µs, of 32 bits: sharp to two of them, for what is in flight for no longer than that.
+    // Times are kept in µs, of 32 bits: sharp to two of them, for what is in flight for no longer
+    // than that.
     const SLACK_NS: u64 = 2_000;
     let mut must = None;
     for (tag, live) in model.live.iter_mut().enumerate() {
@@ -378,14 +403,19 @@ fn fail_all(input: &mut Input<'_>, rig: &mut Rig, model: &mut Model) {
         let known = model.cids[usize::from(how >> 3) % model.cids.len()];
         if how & 2 != 0 { input.u16() } else { known.unwrap_or(0) }
     });
-    let error = if how & 4 == 0 { CommandError::Reset } else { CommandError::Gone { memory_released: true } };
+    let error = if how & 4 == 0 {
+        CommandError::Reset
+    } else {
+        CommandError::Gone { memory_released: true }
+    };
     let mut failed = Vec::new();
     rig.fail_all(victim, error, &mut |owner, outcome| failed.push((owner, outcome)));
     for tag in 0..model.live.len() {
         let Some(cid) = model.cids[tag] else { continue };
         let Some(live) = model.end(cid) else { continue };
         let expected = Err(if victim == Some(cid) { CommandError::TimedOut } else { error });
-        let at = failed.iter().position(|&(owner, _)| owner == live.owner).expect("every command fails");
+        let at =
+            failed.iter().position(|&(owner, _)| owner == live.owner).expect("every command fails");
         assert_eq!(failed.swap_remove(at).1, expected);
     }
     assert!(failed.is_empty(), "{failed:?}: not in flight");
@@ -398,7 +428,11 @@ fn check(rig: &Rig, model: &Model, head: u32) {
     assert_eq!(usize::from(rig.pair.in_flight()), live);
     let assigned = usize::from(model.assigned);
     let busy = model.live[assigned..].iter().flatten().count();
-    assert_eq!(rig.free_tags(), model.live.len() - assigned - busy, "a slot is lost, or there twice");
+    assert_eq!(
+        rig.free_tags(),
+        model.live.len() - assigned - busy,
+        "a slot is lost, or there twice"
+    );
     assert_eq!(rig.pair.has_completion(), model.has_entry());
     assert!(head < model.entries, "a head beyond the queue");
     for cid in model.cids.iter().flatten() {

@@ -1,7 +1,10 @@
-//! Damaged ext4 file systems: whatever is on the disk, every question has an answer or an error that says what is wrong and where, within bounds of reads.
+//! Damaged ext4 file systems: whatever is on the disk, every question has an answer or an error
+//! that says what is wrong and where, within bounds of reads.
 //!
-//! The input damages an image that is made at the start by `mkfs.ext4` and `debugfs`, so that no image has to be kept: which image, how it is opened, and then
-//! pieces of three numbers (structure, place in it, length) and bytes. Checksums are put right after, unless the input says otherwise.
+//! The input damages an image that is made at the start by `mkfs.ext4` and `debugfs`, so that no
+//! image has to be kept: which image, how it is opened, and then pieces of three numbers
+//! (structure, place in it, length) and bytes. Checksums are put right after, unless the input says
+//! otherwise.
 
 #![no_main]
 
@@ -23,7 +26,9 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     std::fs::create_dir_all(&directory).expect("a temporary directory");
     let bases = ext4::base::all(&directory);
     let _ = std::fs::remove_dir_all(&directory);
-    bases.unwrap_or_else(|why| panic!("the images cannot be made (e2fsprogs has to be installed): {why}"))
+    bases.unwrap_or_else(|why| {
+        panic!("the images cannot be made (e2fsprogs has to be installed): {why}")
+    })
 });
 
 /// The most that an input may change.

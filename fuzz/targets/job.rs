@@ -1,5 +1,5 @@
-//! fio job files and the keys of the command line. No text may panic; what is accepted is within its limits; what is
-//! said of the rest can be printed on a line of a terminal.
+//! fio job files and the keys of the command line. No text may panic; what is accepted is within
+//! its limits; what is said of the rest can be printed on a line of a terminal.
 //!
 //! The input is a job file and, after the first NUL, lines `key=value` as from the command line.
 
@@ -22,8 +22,8 @@ mod machine {
 }
 
 use job::{
-    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, HOGS_MAX, IODEPTH_MAX, Ignored, Job, JobError, NUMJOBS_MAX,
-    Note, Origin, PM_QOS_MAX_US, SECTOR_BYTES, SETTINGS_MAX, Sizes, ZONES_MAX,
+    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, HOGS_MAX, IODEPTH_MAX, Ignored, Job, JobError,
+    NUMJOBS_MAX, Note, Origin, PM_QOS_MAX_US, SECTOR_BYTES, SETTINGS_MAX, Sizes, ZONES_MAX,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -57,7 +57,10 @@ fn check_extent(extent: Extent) {
     }
     for device_bytes in [0, 4096, 1 << 30, u64::MAX] {
         let bytes = extent.resolve_bytes(device_bytes, 4096);
-        assert!(matches!(extent, Extent::Bytes(_)) || bytes <= device_bytes && bytes.is_multiple_of(4096));
+        assert!(
+            matches!(extent, Extent::Bytes(_))
+                || bytes <= device_bytes && bytes.is_multiple_of(4096)
+        );
     }
 }
 
@@ -78,8 +81,14 @@ fn check_distribution(distribution: &Distribution) {
         }
         Distribution::Zoned(zones) | Distribution::ZonedAbs(zones) => {
             for zones in zones {
-                assert!((1..=ZONES_MAX).contains(&zones.len()) && zones.iter().all(|zone| zone.length > 0));
-                assert_eq!(zones.iter().map(|zone| u32::from(zone.access_percent)).sum::<u32>(), 100);
+                assert!(
+                    (1..=ZONES_MAX).contains(&zones.len())
+                        && zones.iter().all(|zone| zone.length > 0)
+                );
+                assert_eq!(
+                    zones.iter().map(|zone| u32::from(zone.access_percent)).sum::<u32>(),
+                    100
+                );
             }
             None
         }
@@ -90,13 +99,17 @@ fn check_distribution(distribution: &Distribution) {
 /// The limits that the documentation promises.
 fn check_job(job: &Job) {
     let sizes = [job.sizes_of(0), job.sizes_of(1)];
-    let ends = sizes.iter().flat_map(|sizes| [sizes.min_bytes(), sizes.step_bytes(), sizes.max_bytes()]);
-    for bs in ends.chain([job.bs_read_bytes, job.bs_write_bytes, job.bs_min_bytes(), job.bs_max_bytes()]) {
+    let ends =
+        sizes.iter().flat_map(|sizes| [sizes.min_bytes(), sizes.step_bytes(), sizes.max_bytes()]);
+    for bs in
+        ends.chain([job.bs_read_bytes, job.bs_write_bytes, job.bs_min_bytes(), job.bs_max_bytes()])
+    {
         assert!((SECTOR_BYTES..=BS_MAX_BYTES).contains(&bs) && bs.is_multiple_of(SECTOR_BYTES));
     }
     for sizes in &sizes {
         assert!(
-            sizes.min_bytes() <= sizes.max_bytes() && sizes.min_bytes().is_multiple_of(sizes.step_bytes())
+            sizes.min_bytes() <= sizes.max_bytes()
+                && sizes.min_bytes().is_multiple_of(sizes.step_bytes())
         );
         if let Sizes::Split(shares) = sizes {
             assert_eq!(shares.iter().map(|(_, percent)| u32::from(*percent)).sum::<u32>(), 100);
@@ -105,7 +118,10 @@ fn check_job(job: &Job) {
     check_distribution(&job.random.distribution);
     let batch = [job.batch.submit, job.batch.complete_min, job.batch.complete_max, job.batch.low];
     assert!(batch.iter().flatten().all(|ios| *ios <= IODEPTH_MAX));
-    assert!((1..=100_000_000).contains(&job.latency_target.percentile_ppm) && job.logs.hist_coarseness <= 6);
+    assert!(
+        (1..=100_000_000).contains(&job.latency_target.percentile_ppm)
+            && job.logs.hist_coarseness <= 6
+    );
     assert!(job.number_ios != Some(0) && job.pace.thinktime_blocks > 0);
     let rates = job.pace.rate_iops.iter().chain(&job.pace.rate_bytes);
     assert!(rates.flatten().all(|rate| *rate > 0));
@@ -115,7 +131,11 @@ fn check_job(job: &Job) {
     assert!(job.runtime.is_none_or(|time| !time.is_zero()));
     assert!(job.cpus_allowed.is_sorted_by(|a, b| a < b));
     assert!(job.cpus_allowed.last().is_none_or(|cpu| *cpu <= CPU_MAX));
-    assert!(job.hogs <= HOGS_MAX && job.scheds.len() <= SETTINGS_MAX && job.pm_qos_us.len() <= SETTINGS_MAX);
+    assert!(
+        job.hogs <= HOGS_MAX
+            && job.scheds.len() <= SETTINGS_MAX
+            && job.pm_qos_us.len() <= SETTINGS_MAX
+    );
     assert!(job.pm_qos_us.iter().flatten().all(|us| *us <= PM_QOS_MAX_US));
     for class in &job.scheds {
         assert_eq!(class.to_string().parse(), Ok(*class));
@@ -133,7 +153,11 @@ fn check_job(job: &Job) {
     assert!(job.places.run > 0 && (job.places.run == 1 || job.rw.is_random()));
     assert!(job.places.skip_bytes.unsigned_abs().is_multiple_of(SECTOR_BYTES));
     check_extent(job.places.offset_increment);
-    assert!(job.wait_for.as_deref().is_none_or(|name| name != "none" && !name.chars().any(char::is_control)));
+    assert!(
+        job.wait_for
+            .as_deref()
+            .is_none_or(|name| name != "none" && !name.chars().any(char::is_control))
+    );
     match job.validate() {
         Ok(warnings) => {
             warnings.iter().for_each(|warning| check_text(warning));
@@ -141,7 +165,9 @@ fn check_job(job: &Job) {
             assert!(job.steady.is_none() || job.is_time_based() && !job.steady_window.is_zero());
             assert!(job.logs.hist.is_none() || job.logs.hist_ms > 0);
             assert!(job.latency_target.target.is_none() || job.iodepth > 1 && !job.pace.is_rated());
-            assert!(!job.hipri || job.completion.as_deref().is_none_or(|list| list.trim() == "poll"));
+            assert!(
+                !job.hipri || job.completion.as_deref().is_none_or(|list| list.trim() == "poll")
+            );
             if let (Some(Extent::Bytes(size)), Extent::Bytes(offset)) = (job.range(), job.offset) {
                 assert!(size >= job.bs_max_bytes() && offset.checked_add(size).is_some());
             }
@@ -159,7 +185,9 @@ fn check_options(job: &Job) {
     let mut again = Job::new(&job.name);
     for (key, value) in job.fio_options() {
         assert!(job.is_set(&key));
-        again.set(&key, Some(&value), &Origin::CommandLine).expect("a value that was accepted before");
+        again
+            .set(&key, Some(&value), &Origin::CommandLine)
+            .expect("a value that was accepted before");
         // A list with gaps leaves as it is what an earlier one set, which is not reported.
         if key == "bs" && value.split(',').any(|part| part.trim().is_empty()) {
             (again.bs_read_bytes, again.bs_write_bytes) = (job.bs_read_bytes, job.bs_write_bytes);

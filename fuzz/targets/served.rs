@@ -1,5 +1,6 @@
-//! The server of vfio-user, without its socket: messages of any kind, one after the other, in the hands of one client. Nothing may panic, every reply is
-//! well-formed, and when the client has gone nothing of it is left.
+//! The server of vfio-user, without its socket: messages of any kind, one after the other, in the
+//! hands of one client. Nothing may panic, every reply is well-formed, and when the client has gone
+//! nothing of it is left.
 
 #![no_main]
 
@@ -93,7 +94,11 @@ impl Client<'_> {
         };
         let eventfds = self.input.u8() % 2 == 0;
         let fd = |_| {
-            if eventfds { eventfd(0, EventfdFlags::CLOEXEC).ok() } else { self.file.try_clone().ok() }
+            if eventfds {
+                eventfd(0, EventfdFlags::CLOEXEC).ok()
+            } else {
+                self.file.try_clone().ok()
+            }
         };
         (0..count).filter_map(fd).collect()
     }
@@ -129,7 +134,8 @@ fn check(header: &Header, reply: Option<&Reply>) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let config = SsdConfig { max_io_queues: 4, vectors: 5, ..SsdConfig::with_namespace(1 << 16, 512) };
+    let config =
+        SsdConfig { max_io_queues: 4, vectors: 5, ..SsdConfig::with_namespace(1 << 16, 512) };
     let medium = Medium::dram(config.total_bytes()).unwrap();
     let ssd = SteppedSsd::new(config, medium, 1).unwrap();
     let alarm = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());

@@ -1,5 +1,5 @@
-//! What the user writes on one line: device URIs, sizes, completion policies. No text may panic, and what is accepted
-//! must be what the documentation says it is.
+//! What the user writes on one line: device URIs, sizes, completion policies. No text may panic,
+//! and what is accepted must be what the documentation says it is.
 
 #![no_main]
 
@@ -42,7 +42,9 @@ fn check_uri(text: &str) {
         }
         (Uri::Kernel { path, kernel }, Uri::Kernel { path: same_path, .. }) => {
             assert!(!path.as_os_str().is_empty());
-            assert!(kernel.create_bytes.is_none_or(|bytes| bytes > 0 && bytes.is_multiple_of(4096)));
+            assert!(
+                kernel.create_bytes.is_none_or(|bytes| bytes > 0 && bytes.is_multiple_of(4096))
+            );
             assert!(kernel.lba_bytes.is_none_or(|bytes| matches!(bytes, 512 | 4096)));
             assert!(kernel.fixed != Some(true) || kernel.engine == KernelEngine::IoUring);
             assert_eq!(path, same_path);

@@ -1,5 +1,6 @@
-//! What a vfio-user server may send: the input is all of it, bytes and a descriptor somewhere among them. The client takes it or gives
-//! the server up; it neither hangs nor panics, and what it has given up stays so.
+//! What a vfio-user server may send: the input is all of it, bytes and a descriptor somewhere among
+//! them. The client takes it or gives the server up; it neither hangs nor panics, and what it has
+//! given up stays so.
 
 #![no_main]
 
@@ -20,10 +21,12 @@ static PAGES: LazyLock<Arc<Pages>> = LazyLock::new(|| {
     Arc::new(Pages::map(2 << 20, &limits).expect("memory"))
 });
 
-/// The file of a good server's doorbells, a short one, and something else. They are never made shorter: that is SIGBUS.
+/// The file of a good server's doorbells, a short one, and something else. They are never made
+/// shorter: that is SIGBUS.
 static FILES: LazyLock<[OwnedFd; 3]> = LazyLock::new(|| {
     let memory = |bytes| {
-        let fd = rustix::fs::memfd_create("doorbells", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
+        let fd = rustix::fs::memfd_create("doorbells", rustix::fs::MemfdFlags::CLOEXEC)
+            .expect("a memfd");
         rustix::fs::ftruncate(&fd, bytes).expect("a size");
         fd
     };
@@ -46,7 +49,8 @@ fn send(stream: &UnixStream, mut bytes: &[u8], mut file: Option<&OwnedFd>) {
 // Two bytes say where the descriptor is, one which; what follows is sent.
 fuzz_target!(|input: &[u8]| {
     let [low, high, which, bytes @ ..] = input else { return };
-    let (before, after) = bytes.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(bytes.len()));
+    let (before, after) =
+        bytes.split_at(usize::from(u16::from_le_bytes([*low, *high])).min(bytes.len()));
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     send(&theirs, before, None);
     send(&theirs, after, FILES.get(usize::from(*which)));
@@ -57,7 +61,8 @@ fuzz_target!(|input: &[u8]| {
     let Ok(transport) = UserTransport::over(ours, "fuzzer".into(), &options) else { return };
     let _ = (transport.read64(0), transport.read32(0x1c));
     for offset in [0x1000, 0x1004, 0x2ffc] {
-        // SAFETY: the server is the input, and reaches no memory but `PAGES`, which nobody looks at.
+        // SAFETY: the server is the input, and reaches no memory but `PAGES`, which nobody looks
+        // at.
         if let Ok(bell) = unsafe { transport.doorbell(offset) } {
             bell.ring_tail(1);
             bell.ring_head(1);

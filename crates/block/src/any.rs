@@ -13,7 +13,8 @@ use meantime_completion::adaptive::Estimate;
 use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
-/// A block device. Matched once, outside of the loop, its kinds cost nothing; used as it is, a predictable branch.
+/// A block device. Matched once, outside of the loop, its kinds cost nothing; used as it is, a
+/// predictable branch.
 pub enum Device {
     /// Behind our own driver.
     Nvme(NvmeDevice),

@@ -1,4 +1,5 @@
-//! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the slots of its requests.
+//! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the
+//! slots of its requests.
 
 mod lane;
 mod learn;
@@ -17,7 +18,9 @@ use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket}
 use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::steer::Helm;
-use meantime_completion::{DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters};
+use meantime_completion::{
+    DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters,
+};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
@@ -48,8 +51,9 @@ const FIRST_LOOKS: u32 = 128;
 
 /// One thread's way to an NVMe namespace.
 ///
-/// An SQ is bound to one CQ, and whether a CQ interrupts is fixed when it is created; so that a polled I/O never pays for an
-/// interrupt, there are two queue pairs, and each request's policy chooses one at submission.
+/// An SQ is bound to one CQ, and whether a CQ interrupts is fixed when it is created; so that a
+/// polled I/O never pays for an interrupt, there are two queue pairs, and each request's policy
+/// chooses one at submission.
 pub struct NvmeChannel {
     ns: NamespaceInfo,
     info: BlockInfo,
@@ -63,7 +67,8 @@ pub struct NvmeChannel {
     policy: Policy,
     /// Whether requests are collected, and whether there is work for the gaps.
     attention: Attention,
-    /// The most blocks that are one command wherever they begin, and no more than there are; 0 if that depends on where.
+    /// The most blocks that are one command wherever they begin, and no more than there are; 0 if
+    /// that depends on where.
     single_blocks: u32,
     /// The same; 0 as well while polled I/O is timed, so that none takes the untimed way.
     untimed_blocks: u32,
@@ -73,7 +78,8 @@ pub struct NvmeChannel {
     block_mask: u32,
     /// Optional commands that the device has.
     oncs: u16,
-    /// How often the device had lost its volatile cache when a flush of this channel last heard of it.
+    /// How often the device had lost its volatile cache when a flush of this channel last heard of
+    /// it.
     cache_losses: u32,
 }
 
@@ -106,7 +112,8 @@ impl NvmeChannel {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
             _ => 0,
         };
-        // Those that an SGL names go the long way, so that the short one need not look. Buffers begin with a page.
+        // Those that an SGL names go the long way, so that the short one need not look. Buffers
+        // begin with a page.
         let single_blocks = match polled.controller().uses_sgls() {
             true => single_blocks.min(TWO_PAGES >> ns.block_shift),
             false => single_blocks,
@@ -138,7 +145,11 @@ impl NvmeChannel {
             polled: self.polled.queue.counters(),
             polled_waits: self.polled.gap.counters(),
             interrupt: self.interrupt.as_ref().map(|lane| lane.queue.counters()),
-            interrupt_waits: self.interrupt.as_ref().map(|lane| lane.gap.counters()).unwrap_or_default(),
+            interrupt_waits: self
+                .interrupt
+                .as_ref()
+                .map(|lane| lane.gap.counters())
+                .unwrap_or_default(),
             work: self.work.backlog.counters(),
         }
     }
@@ -219,15 +230,16 @@ impl NvmeChannel {
         Ok(blocks)
     }
 
-    /// The common case in one go: a read or write that is one command, on the polled queue, with room for it and nothing
-    /// waiting. Anything else, wrong requests included, goes the long way.
+    /// The common case in one go: a read or write that is one command, on the polled queue, with
+    /// room for it and nothing waiting. Anything else, wrong requests included, goes the long way.
     #[inline(always)]
     #[allow(clippy::result_large_err)]
     fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         self.start_polled::<false>(request, claim)
     }
 
-    /// The same for I/O that is timed, by `adaptive` or since there is work for its gap: apart, since each register counts.
+    /// The same for I/O that is timed, by `adaptive` or since there is work for its gap: apart,
+    /// since each register counts.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
@@ -240,7 +252,11 @@ impl NvmeChannel {
 
     #[inline(always)]
     #[allow(clippy::result_large_err)]
-    fn start_polled<const TIMED: bool>(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+    fn start_polled<const TIMED: bool>(
+        &mut self,
+        request: Request,
+        claim: Claim,
+    ) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
         if !TIMED && !policy.is_poll() {
             return self.start_other(request, claim);
@@ -258,13 +274,18 @@ impl NvmeChannel {
         let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
         let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
         if !(op.is_common() && whole && inside && ready) {
-            return if TIMED { self.start_long(request, claim) } else { self.start_other(request, claim) };
+            return if TIMED {
+                self.start_long(request, claim)
+            } else {
+                self.start_other(request, claim)
+            };
         }
         let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
         self.table.fill(slot, request, 0, Policy::Poll, claim);
         let (nsid, second) = (self.ns.nsid, Iova(0));
         let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
-        // The request's own slot in the queue: it has no other command, and no other request has this slot.
+        // The request's own slot in the queue: it has no other command, and no other request has
+        // this slot.
         self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
         if !self.attention.is_plugged() {
             self.polled.queue.ring_now();
@@ -285,7 +306,10 @@ impl NvmeChannel {
             Err(error) => return Err(Rejected { error, request }),
         };
         let slot = self.table.take_free();
-        if looked && policy.is_poll() && slot.is_some() && self.times.take_sample(self.polled.queue.told_ns())
+        if looked
+            && policy.is_poll()
+            && slot.is_some()
+            && self.times.take_sample(self.polled.queue.told_ns())
         {
             request.policy = Some(SAMPLED);
         }
@@ -302,7 +326,8 @@ impl NvmeChannel {
         self.learning.interrupts(policy, class)
     }
 
-    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up with a reset. Whether it had to look.
+    /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up
+    /// with a reset. Whether it had to look.
     fn make_current(&mut self, policy: Policy) -> Result<bool, SubmitError> {
         let mut looked = false;
         if !policy.wants_interrupt() {
@@ -329,9 +354,17 @@ impl NvmeChannel {
     /// Starts `request`, which was checked, in `slot`, if there is one.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
-    fn start_in(&mut self, slot: Option<u16>, request: Request, claim: Claim) -> Result<u16, Rejected> {
+    fn start_in(
+        &mut self,
+        slot: Option<u16>,
+        request: Request,
+        claim: Claim,
+    ) -> Result<u16, Rejected> {
         let Some(slot) = slot else {
-            return Err(Rejected { error: SubmitError::Full { depth: self.table.depth() }, request });
+            return Err(Rejected {
+                error: SubmitError::Full { depth: self.table.depth() },
+                request,
+            });
         };
         let policy = request.policy.unwrap_or(self.policy);
         if request.op == Op::Flush && self.has_lost_cache() {
@@ -380,8 +413,8 @@ impl NvmeChannel {
         Ok(slot)
     }
 
-    /// Whether the device has lost its volatile cache since a flush last heard of it: what was done before is not
-    /// made durable by a flush any more, and this one must not say that it were.
+    /// Whether the device has lost its volatile cache since a flush last heard of it: what was done
+    /// before is not made durable by a flush any more, and this one must not say that it were.
     fn has_lost_cache(&mut self) -> bool {
         let controller = self.polled.queue.controller();
         let losses = controller.cache_losses();
@@ -427,10 +460,12 @@ impl NvmeChannel {
         false
     }
 
-    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if there is one.
+    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if
+    /// there is one.
     #[inline(always)]
     fn polls_until_any_done(&mut self) -> bool {
-        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines, just before.
+        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines,
+        // just before.
         for _ in 0..4 * FIRST_LOOKS {
             if self.polled.queue.has_completion() {
                 self.polled.reap(&mut self.table, &self.ns);
@@ -478,14 +513,15 @@ impl NvmeChannel {
         self.show(told_ns);
     }
 
-    /// Waits until something ended on either lane. Neither may be slept through for the other, so that it is looked for on both,
-    /// and by growing sleeps when the budget is spent.
+    /// Waits until something ended on either lane. Neither may be slept through for the other, so
+    /// that it is looked for on both, and by growing sleeps when the budget is spent.
     #[inline(never)]
     fn wait_on_both(&mut self, probe: &impl Probe) {
         let ends_ns = if self.attention.has_work() { self.soonest_end_ns(None) } else { None };
         let Self { table, ns, polled, interrupt, work, .. } = self;
         let Some(interrupt) = interrupt else { return };
-        let mut both = Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, ns, probe };
+        let mut both =
+            Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, ns, probe };
         if !self.attention.has_work() {
             polled.gap.wait(&mut both, Way::Poll);
         } else if work.work(&mut both, ends_ns) == 0 {

@@ -20,11 +20,14 @@ pub struct BlockInfo {
     pub blocks: u64,
     /// The most data that goes to the device in one command, in bytes; larger requests are split.
     pub max_transfer_bytes: u32,
-    /// The most blocks of a compare-and-write ([`Request::compare_and_write`](super::Request::compare_and_write)); 0 if the device has none.
+    /// The most blocks of a compare-and-write
+    /// ([`Request::compare_and_write`](super::Request::compare_and_write)); 0 if the device has
+    /// none.
     pub compare_write_blocks: u32,
     /// Whether done writes may be lost by a power cut until they are flushed.
     pub volatile_write_cache: bool,
-    /// What is at the bottom, in a few words. Figures of different media are not those of different software.
+    /// What is at the bottom, in a few words. Figures of different media are not those of different
+    /// software.
     pub medium: String,
 }
 
@@ -38,13 +41,16 @@ impl BlockInfo {
 /// What a channel is to be.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelOptions {
-    /// How many requests can be under way: from 1 to two less than the controller's queues have entries, and at most 1,023.
+    /// How many requests can be under way: from 1 to two less than the controller's queues have
+    /// entries, and at most 1,023.
     pub depth: u16,
     /// The way to wait, for requests that name none.
     pub policy: Policy,
-    /// Whether to have a queue with an interrupt beside the polled one. `None`: if the policy needs it.
+    /// Whether to have a queue with an interrupt beside the polled one. `None`: if the policy needs
+    /// it.
     pub interrupt: Option<bool>,
-    /// The class of its queues, if the controller goes by that; `None`: by the calling thread's I/O priority (`ioprio_set(2)`).
+    /// The class of its queues, if the controller goes by that; `None`: by the calling thread's I/O
+    /// priority (`ioprio_set(2)`).
     pub class: Option<QueueClass>,
 }
 
@@ -109,7 +115,8 @@ pub trait BlockDevice: Send + Sync {
     /// [`ChannelError::Policy`], with the reason.
     fn can_wait(&self, policy: Policy) -> Result<(), ChannelError>;
 
-    /// The way to wait where nobody asks for one: `poll` if the device can be waited for so, else `interrupt`.
+    /// The way to wait where nobody asks for one: `poll` if the device can be waited for so, else
+    /// `interrupt`.
     fn usual_policy(&self) -> Policy {
         let polls = self.can_wait(Policy::Poll).is_ok();
         if polls { Policy::Poll } else { Policy::Interrupt }
@@ -212,8 +219,8 @@ impl BlockDevice for NvmeDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, ChannelError> {
-        // A slot for each request, so that one which is one command finds it by its own index, and at least one for the parts
-        // of requests that are split.
+        // A slot for each request, so that one which is one command finds it by its own index, and
+        // at least one for the parts of requests that are split.
         let limit = self.controller.max_queue_entries() - 1;
         let assigned = options.depth;
         if assigned == 0 || assigned >= limit {
@@ -236,7 +243,14 @@ impl BlockDevice for NvmeDevice {
         if options.policy.wants_interrupt() && interrupt.is_none() {
             return Err(Error::NoVector { vectors: self.controller.info().vectors }.into());
         }
-        Ok(NvmeChannel::new(self.info.clone(), self.ns, polled, interrupt, options.depth, options.policy))
+        Ok(NvmeChannel::new(
+            self.info.clone(),
+            self.ns,
+            polled,
+            interrupt,
+            options.depth,
+            options.policy,
+        ))
     }
 
     fn stamps(&self) -> Option<Arc<dyn StampSource>> {

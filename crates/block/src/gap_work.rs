@@ -10,7 +10,8 @@ use super::lbio::{Lbio, Table};
 /// After so many I/Os without work their time is not taken any more.
 const IDLE_IOS: u32 = 64;
 
-/// A piece of at most this is run when nothing is known of the gap, in ns: no I/O we know of is sooner.
+/// A piece of at most this is run when nothing is known of the gap, in ns: no I/O we know of is
+/// sooner.
 const SMALL_NS: u64 = 1_000;
 
 /// With more requests than this under way there is always one about to end.
@@ -19,7 +20,8 @@ const MANY: usize = 64;
 /// How long a channel that is dropped works, in ns.
 const FINISH_NS: u64 = 1_000_000_000;
 
-/// What the waits of a channel have to see to before they take the short way. One byte, so that it is one look.
+/// What the waits of a channel have to see to before they take the short way. One byte, so that it
+/// is one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attention(u8);
 
@@ -70,7 +72,8 @@ pub(super) struct GapWork {
     asked: bool,
     /// I/Os that have ended since there was work last.
     idle: u32,
-    /// When the queue was last looked at in vain before a piece after which a completion was found, in ns.
+    /// When the queue was last looked at in vain before a piece after which a completion was found,
+    /// in ns.
     vain_ns: Option<u64>,
 }
 
@@ -103,8 +106,9 @@ impl GapWork {
         self.takes_times
     }
 
-    /// Before `source` is waited for: runs what fits before `ends_ns`, the time at which it may be complete, and what has waited too long, a
-    /// piece at a time. How many commands ended meanwhile.
+    /// Before `source` is waited for: runs what fits before `ends_ns`, the time at which it may be
+    /// complete, and what has waited too long, a piece at a time. How many commands ended
+    /// meanwhile.
     ///
     /// If that time is not known, one small piece is run.
     #[inline(never)]
@@ -137,14 +141,19 @@ impl GapWork {
         }
     }
 
-    /// A completion was found after a piece that ran from `began_ns` to `end_ns`, and not before it.
+    /// A completion was found after a piece that ran from `began_ns` to `end_ns`, and not before
+    /// it.
     fn found_after(&mut self, began_ns: u64, end_ns: u64) {
         self.backlog.note_late(end_ns.saturating_sub(began_ns));
         self.vain_ns = Some(began_ns);
     }
 
     /// Runs a piece that has waited too long, if there is one; from when to when.
-    pub(super) fn run_overdue(&mut self, now_ns: u64, clock: impl FnOnce() -> u64) -> Option<(u64, u64)> {
+    pub(super) fn run_overdue(
+        &mut self,
+        now_ns: u64,
+        clock: impl FnOnce() -> u64,
+    ) -> Option<(u64, u64)> {
         let pick = self.backlog.latest_ns().filter(|latest_ns| *latest_ns <= now_ns);
         let pick = pick.and_then(|_| self.backlog.pick(now_ns, 0))?;
         Some((now_ns, self.backlog.run(pick, now_ns, clock)))
@@ -164,7 +173,10 @@ impl GapWork {
         self.backlog.run_for(FINISH_NS, || clock.now_ns());
         let left = self.backlog.len();
         if left > 0 {
-            tracing::error!(left, "the channel ended before all deferred work was done: the rest is dropped");
+            tracing::error!(
+                left,
+                "the channel ended before all deferred work was done: the rest is dropped"
+            );
         }
         let backlog = std::mem::take(&mut self.backlog);
         if catch_unwind(AssertUnwindSafe(|| drop(backlog))).is_err() {
@@ -175,7 +187,8 @@ impl GapWork {
     /// When an I/O that has just been found complete was so, as far as is known.
     pub(super) fn sight(&self, flight: &Flight, sample: &Sample, waited: Option<&Waited>) -> Sight {
         let exact = waited.is_some_and(|waited| waited.exact);
-        let found = if exact { Sight::Exact(sample.device_ns) } else { Sight::AtMost(sample.device_ns) };
+        let found =
+            if exact { Sight::Exact(sample.device_ns) } else { Sight::AtMost(sample.device_ns) };
         self.sight_after_piece(flight).unwrap_or(found)
     }
 
@@ -196,7 +209,8 @@ fn soonest_end_of(lbio: &Lbio, learning: &Learning) -> Option<u64> {
     Some(flight.submitted_ns.saturating_add(learning.earliest_ns(flight.class)?))
 }
 
-/// When the request that is waited for may be complete, in ns: that in `slot` if somebody has a ticket for it, else any. `None`: not known.
+/// When the request that is waited for may be complete, in ns: that in `slot` if somebody has a
+/// ticket for it, else any. `None`: not known.
 pub(super) fn soonest_end_ns(table: &Table, learning: &Learning, slot: Option<u16>) -> Option<u64> {
     if let Some(lbio) = slot.map(|slot| table.get(slot)).filter(|lbio| !lbio.is_queued()) {
         return soonest_end_of(lbio, learning);
@@ -220,7 +234,8 @@ pub(super) fn shortened(way: Way, worked_ns: u64) -> Way {
     }
 }
 
-/// A queue to wait on, with work that may become overdue meanwhile: each look at deadlines is one at that as well.
+/// A queue to wait on, with work that may become overdue meanwhile: each look at deadlines is one
+/// at that as well.
 pub(super) struct WithWork<'a, S> {
     source: &'a mut S,
     work: &'a mut GapWork,

@@ -1,5 +1,5 @@
-//! Light-weight block I/O: a table of preallocated request slots. A slot's index is the owner that the queue pair keeps
-//! with each command, so that a completion finds its request without a search.
+//! Light-weight block I/O: a table of preallocated request slots. A slot's index is the owner that
+//! the queue pair keeps with each command, so that a completion finds its request without a search.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -92,7 +92,8 @@ pub(crate) struct Lbio {
     /// While the slot is free: the next free one.
     next_free: u16,
     generation: u32,
-    /// Where the next command begins, and how many blocks are left to be sent. A flush counts as one, and has none.
+    /// Where the next command begins, and how many blocks are left to be sent. A flush counts as
+    /// one, and has none.
     next_lba: u64,
     left: u64,
     next_data: Iova,
@@ -184,7 +185,8 @@ impl Lbio {
         self.next_lba as u32
     }
 
-    /// Whether this is a flush that has not been sent, and what it was to make durable may be lost meanwhile.
+    /// Whether this is a flush that has not been sent, and what it was to make durable may be lost
+    /// meanwhile.
     #[inline]
     pub(crate) fn covers_other_than(&self, controller: &Controller) -> bool {
         self.op == Op::Flush && self.losses_noted() != controller.cache_losses()
@@ -219,7 +221,8 @@ impl Lbio {
         Command { op: self.op, nsid: ns.nsid, slba, nlb, data, second, data_bytes, fua: self.fua }
     }
 
-    /// The two commands of a compare-and-write, whose buffer is contiguous. They are in flight once [`Lbio::pair_sent`] was told.
+    /// The two commands of a compare-and-write, whose buffer is contiguous. They are in flight once
+    /// [`Lbio::pair_sent`] was told.
     pub(crate) fn pair(&self, ns: &NamespaceInfo) -> [Command; 2] {
         // As many as are atomic: few.
         let nlb = self.left as u32;
@@ -276,7 +279,8 @@ pub(crate) struct Timed {
 pub(crate) struct Table {
     lbios: Box<[Lbio; MAX_DEPTH]>,
     depth: u16,
-    /// The first free slot, from which the others are linked; the one freed last is used next, while its lines are warm.
+    /// The first free slot, from which the others are linked; the one freed last is used next,
+    /// while its lines are warm.
     free: u16,
     /// Ended requests that nobody has a ticket for.
     done: VecDeque<u16>,
@@ -294,7 +298,8 @@ impl Table {
         // Each table counts from elsewhere, so that one's tickets are no other's.
         static TABLES: AtomicU32 = AtomicU32::new(1);
         let first = TABLES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9);
-        let lbios: Vec<Lbio> = (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot), first)).collect();
+        let lbios: Vec<Lbio> =
+            (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot), first)).collect();
         Self {
             lbios: lbios.try_into().expect("as many as there can be"),
             depth,
@@ -307,7 +312,8 @@ impl Table {
         }
     }
 
-    /// Up to which loss of the device's cache, counted from 1, a flush has failed with [`CommandError::CacheLost`].
+    /// Up to which loss of the device's cache, counted from 1, a flush has failed with
+    /// [`CommandError::CacheLost`].
     pub(crate) fn losses_told(&self) -> u32 {
         self.losses_told
     }
@@ -339,10 +345,17 @@ impl Table {
         Some(slot)
     }
 
-    /// Takes a checked request into a free slot. `blocks` of it are still to be sent, by [`Table::send`]; none if its one
-    /// command is sent at once.
+    /// Takes a checked request into a free slot. `blocks` of it are still to be sent, by
+    /// [`Table::send`]; none if its one command is sent at once.
     #[inline(always)]
-    pub(crate) fn fill(&mut self, slot: u16, request: Request, blocks: u64, policy: Policy, claim: Claim) {
+    pub(crate) fn fill(
+        &mut self,
+        slot: u16,
+        request: Request,
+        blocks: u64,
+        policy: Policy,
+        claim: Claim,
+    ) {
         let lbio = &mut self.lbios[index(slot)];
         debug_assert!(lbio.pending == 0 && lbio.error.is_none() && lbio.buf.is_none());
         lbio.state = State::Active;
@@ -436,7 +449,10 @@ impl Table {
             }
             Claim::Detached => {
                 if lbio.failed {
-                    tracing::error!(lba = lbio.lba, "a request that nobody waits for any more has failed");
+                    tracing::error!(
+                        lba = lbio.lba,
+                        "a request that nobody waits for any more has failed"
+                    );
                 }
                 drop(self.take_failed(slot));
             }
@@ -506,7 +522,10 @@ impl Table {
         let (op, lba) = (lbio.op, lbio.lba);
         let failures = std::mem::take(&mut lbio.failures);
         // Both commands of a pair have ended; and one that has failed is not the write.
-        if op == Op::CompareAndWrite && lbio.error == Some(CommandError::Miscompare) && failures == 1 {
+        if op == Op::CompareAndWrite
+            && lbio.error == Some(CommandError::Miscompare)
+            && failures == 1
+        {
             lbio.error = Some(CommandError::Unfused);
         }
         if lbio.error == Some(CommandError::Unfused) {
@@ -578,12 +597,13 @@ impl Owner for Requests<'_> {
 }
 
 impl Lbio {
-    /// The command that a request with data is, if it is one; else they were kept. It is repeated: its time says nothing of how long the
-    /// device takes.
+    /// The command that a request with data is, if it is one; else they were kept. It is repeated:
+    /// its time says nothing of how long the device takes.
     #[cold]
     fn whole(&mut self, ns: &NamespaceInfo) -> Option<Command> {
         self.claim = self.claim.untimed();
-        let buf = self.buf.as_ref().filter(|_| self.op.has_data() && self.op != Op::CompareAndWrite)?;
+        let buf =
+            self.buf.as_ref().filter(|_| self.op.has_data() && self.op != Op::CompareAndWrite)?;
         let data_bytes = buf.transfer_bytes() as u32;
         let blocks = u64::from(data_bytes) >> ns.block_shift;
         let nlb = ns.next_span(self.lba, blocks, true);
@@ -598,17 +618,21 @@ impl Lbio {
     #[cold]
     #[inline(never)]
     fn fail(&mut self, error: CommandError) {
-        // The first error is the cause; what follows are its consequences. But a device that is gone may still write to
-        // the buffer, whatever went wrong before.
+        // The first error is the cause; what follows are its consequences. But a device that is
+        // gone may still write to the buffer, whatever went wrong before.
         let gone = matches!(error, CommandError::Gone { memory_released: false });
         let error = match error {
-            CommandError::Status(status) if status.is(StatusCode::CompareFailure) => CommandError::Miscompare,
+            CommandError::Status(status) if status.is(StatusCode::CompareFailure) => {
+                CommandError::Miscompare
+            }
             error => error,
         };
         // Of a pair the command that has failed of itself may be heard of after the other.
         let is_pair = self.op == Op::CompareAndWrite;
         let is_consequence = |error| match error {
-            CommandError::Status(status) => is_pair && status.is(StatusCode::CommandAbortedFailedFused),
+            CommandError::Status(status) => {
+                is_pair && status.is(StatusCode::CommandAbortedFailedFused)
+            }
             CommandError::Reset => is_pair,
             _ => false,
         };

@@ -24,8 +24,9 @@
 //! # }
 //! ```
 //!
-//! While the device works there is time for something else. Here the checksum of each buffer is computed in the gap of the next read, in
-//! pieces of 1 KiB, which take less than a microsecond each:
+//! While the device works there is time for something else. Here the checksum of each buffer is
+//! computed in the gap of the next read, in pieces of 1 KiB, which take less than a microsecond
+//! each:
 //!
 //! ```
 //! use std::sync::mpsc::{Receiver, channel as results};
@@ -114,6 +115,8 @@ pub use open::start_ssd;
 pub use open::{Access, OpenError, OpenOptions, in_use, open, open_nvme};
 pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
-pub use request::{BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket};
+pub use request::{
+    BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket,
+};
 pub use stamps::{DeviceStamp, StampSource};
 pub use uri::{KernelEngine, KernelUri, NvmeUri, SoftUri, Uri, UriError, parse_bytes};

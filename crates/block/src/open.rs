@@ -29,14 +29,16 @@ pub enum Access {
 /// What is to be known beside the URI.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
-    /// Whether it is to be written. A file or disk that the kernel has mounted, swaps on or has made
-    /// another device of is never opened for writing.
+    /// Whether it is to be written. A file or disk that the kernel has mounted, swaps on or has
+    /// made another device of is never opened for writing.
     pub access: Access,
     /// The driver's waits and queues.
     pub controller: ControllerOptions,
-    /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process may use.
+    /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process
+    /// may use.
     pub ssd_cpu: Option<usize>,
-    /// Have the software SSD take time stamps of every command: [`BlockDevice::stamps`](super::BlockDevice::stamps).
+    /// Have the software SSD take time stamps of every command:
+    /// [`BlockDevice::stamps`](super::BlockDevice::stamps).
     pub stamps: bool,
 }
 
@@ -94,7 +96,9 @@ pub enum OpenError {
         why: String,
     },
     /// It is not behind our driver.
-    #[error("{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G")]
+    #[error(
+        "{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G"
+    )]
     NotNvme {
         /// The device.
         uri: String,
@@ -107,8 +111,8 @@ pub enum OpenError {
     },
 }
 
-/// Why the device that `uri` names is not opened for writing, or would not be: what the kernel does with
-/// its file or disk, and what would help. `None`: nothing, as far as can be seen from here.
+/// Why the device that `uri` names is not opened for writing, or would not be: what the kernel does
+/// with its file or disk, and what would help. `None`: nothing, as far as can be seen from here.
 pub fn in_use(uri: &Uri) -> Option<String> {
     let (Uri::File { path, .. } | Uri::Kernel { path, .. }) = uri else { return None };
     meantime_hw::pci::in_use(&Sysfs::default(), path)
@@ -120,7 +124,9 @@ pub fn in_use(uri: &Uri) -> Option<String> {
 /// [`OpenError`], which says what is wrong and what to do.
 pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
     match uri.parse()? {
-        Uri::Kernel { path, kernel } => KernelDevice::open(uri, &path, kernel, options).map(Device::Kernel),
+        Uri::Kernel { path, kernel } => {
+            KernelDevice::open(uri, &path, kernel, options).map(Device::Kernel)
+        }
         parsed => open_controller(uri, parsed, options).map(Device::Nvme),
     }
 }
@@ -136,10 +142,12 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
     }
 }
 
-/// Starts the software SSD that `uri` names, without a driver: to be served to others. `adjust` may change what the URI leaves open.
+/// Starts the software SSD that `uri` names, without a driver: to be served to others. `adjust` may
+/// change what the URI leaves open.
 ///
 /// # Errors
-/// [`OpenError`], which says what is wrong and what to do. A URI of something else than a software SSD is [`OpenError::NoSsd`].
+/// [`OpenError`], which says what is wrong and what to do. A URI of something else than a software
+/// SSD is [`OpenError::NoSsd`].
 #[cfg(feature = "ssd")]
 pub fn start_ssd(
     uri: &str,
@@ -156,7 +164,9 @@ pub(super) fn may_not_write(error: &io::Error) -> Option<&'static str> {
             Some("this process may not write it, and it was opened for reading only")
         }
         libc::EROFS => Some("it is write-protected, and was opened for reading only"),
-        libc::ETXTBSY => Some("it is swap space or a program that runs, and was opened for reading only"),
+        libc::ETXTBSY => {
+            Some("it is swap space or a program that runs, and was opened for reading only")
+        }
         _ => None,
     }
 }
@@ -185,7 +195,8 @@ mod soft {
     use std::sync::Arc;
 
     use meantime_ssd::{
-        FaultPlan, Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp, StampRing,
+        FaultPlan, Medium, Model, NamespaceConfig, STAMP_RING_LEN, Ssd, SsdConfig, SsdError, Stamp,
+        StampRing,
     };
 
     use super::super::device::NvmeDevice;
@@ -222,7 +233,8 @@ mod soft {
         }
     }
 
-    /// A running SSD, its file if that was created for it, and why nothing may be written to it, if so.
+    /// A running SSD, its file if that was created for it, and why nothing may be written to it, if
+    /// so.
     pub(super) struct Started {
         ssd: Ssd,
         soft: SoftUri,
@@ -242,13 +254,18 @@ mod soft {
 
     // `SoftTransport::new` is unsafe: its caller promises that the port has no other user.
     #[expect(unsafe_code)]
-    pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
+    pub(super) fn open(
+        uri: &str,
+        parsed: Uri,
+        options: &OpenOptions,
+    ) -> Result<NvmeDevice, OpenError> {
         let Started { ssd, soft, created, read_only } = start(uri, parsed, options, |_| {})?;
         let port = ssd.port();
         let stamps = ssd.stamps().cloned().map(|ring| ring as Arc<dyn StampSource>);
-        // SAFETY: the SSD was started for this transport, which owns it: its port has no other user.
-        let transport =
-            unsafe { SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))) }.lock_memory(soft.lock);
+        // SAFETY: the SSD was started for this transport, which owns it: its port has no other
+        // user.
+        let transport = unsafe { SoftTransport::new(port, uri.to_owned(), Some(Box::new(ssd))) }
+            .lock_memory(soft.lock);
         let controller = Controller::enable(Arc::new(transport), options.controller)?;
         let medium = format!("software SSD, model {}", soft.model);
         let device = NvmeDevice::new(controller, soft.nsid, uri.to_owned())?
@@ -282,9 +299,13 @@ mod soft {
                 let medium = Medium::dram(bytes).map_err(failed)?;
                 Opened { medium, soft, created: None, read_only: None }
             }
-            Uri::File { path, soft } if soft.read_only => read(&path, soft, "ro=1").map_err(failed)?,
+            Uri::File { path, soft } if soft.read_only => {
+                read(&path, soft, "ro=1").map_err(failed)?
+            }
             // What is created is nobody's, and cannot be read otherwise.
-            Uri::File { path, soft } if reads_only && (soft.create_bytes.is_none() || path.exists()) => {
+            Uri::File { path, soft }
+                if reads_only && (soft.create_bytes.is_none() || path.exists()) =>
+            {
                 read(&path, soft, "it was opened for reading only").map_err(failed)?
             }
             Uri::File { path, soft } => match in_use {
@@ -348,7 +369,9 @@ mod soft {
     /// The file as a medium that is written to, if this process may.
     fn write(path: &Path, soft: SoftUri) -> Result<Opened, SsdError> {
         let medium = match Medium::file(path, soft.create_bytes) {
-            Err(SsdError::Io { source, .. }) if path.exists() && may_not_write(&source).is_some() => {
+            Err(SsdError::Io { source, .. })
+                if path.exists() && may_not_write(&source).is_some() =>
+            {
                 return read(path, soft, may_not_write(&source).unwrap_or_default());
             }
             medium => medium?,
@@ -367,7 +390,10 @@ mod soft {
     }
 
     fn namespaces(bytes: u64, soft: &SoftUri) -> Vec<NamespaceConfig> {
-        let each = NamespaceConfig { bytes: bytes / u64::from(soft.namespaces), lba_bytes: soft.lba_bytes };
+        let each = NamespaceConfig {
+            bytes: bytes / u64::from(soft.namespaces),
+            lba_bytes: soft.lba_bytes,
+        };
         vec![each; soft.namespaces as usize]
     }
 
@@ -387,7 +413,8 @@ mod soft {
 
     fn model(name: &str) -> Result<Model, ModelError> {
         if name.ends_with(".toml") || name.contains('/') {
-            let text = read_model(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
+            let text =
+                read_model(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
             return Model::parse(&text).map_err(ModelError::Ssd);
         }
         Model::named(name).map_err(ModelError::Ssd)
@@ -400,12 +427,16 @@ mod soft {
         let mut text = String::new();
         std::fs::File::open(name)?.take(MAX_BYTES).read_to_string(&mut text)?;
         if text.len() as u64 == MAX_BYTES {
-            return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "a model has a few lines"));
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::FileTooLarge,
+                "a model has a few lines",
+            ));
         }
         Ok(text)
     }
 
-    /// The last CPU this process may use, if there are two or more: the first ones are where programs begin.
+    /// The last CPU this process may use, if there are two or more: the first ones are where
+    /// programs begin.
     fn last_cpu() -> Option<usize> {
         let set = rustix::thread::sched_getaffinity(None).ok()?;
         if set.count() < 2 {

@@ -1,4 +1,5 @@
-//! A pool of DMA-mapped pages that belongs to one thread: taking and giving are a few instructions, without a lock.
+//! A pool of DMA-mapped pages that belongs to one thread: taking and giving are a few instructions,
+//! without a lock.
 
 use meantime_hw::{DmaBuf, DmaHeap, HwError};
 
@@ -32,7 +33,10 @@ impl PagePool {
     /// Takes `page` back; beyond the pool's capacity it goes back to the heap.
     #[inline]
     pub fn give(&mut self, mut page: DmaBuf) {
-        if self.pages.len() < self.capacity && page.capacity() == Self::PAGE_BYTES && page.is_of(&self.heap) {
+        if self.pages.len() < self.capacity
+            && page.capacity() == Self::PAGE_BYTES
+            && page.is_of(&self.heap)
+        {
             page.set_len(Self::PAGE_BYTES);
             self.pages.push(page);
         }

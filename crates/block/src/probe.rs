@@ -2,13 +2,15 @@
 
 use meantime_hw::Clock;
 
-/// Is told what happens while a request is waited for. The waits are generic over it: `()` listens to nothing and costs nothing.
+/// Is told what happens while a request is waited for. The waits are generic over it: `()` listens
+/// to nothing and costs nothing.
 pub trait Probe {
     /// The thread, which slept or was blocked, runs again.
     fn woken(&self) {}
     /// A completion entry was found, and nothing done about it yet.
     fn seen(&self) {}
-    /// Whether the wait is to end although nothing has. Asked off the fast path, as often as deadlines are looked at.
+    /// Whether the wait is to end although nothing has. Asked off the fast path, as often as
+    /// deadlines are looked at.
     fn stops(&self) -> bool {
         false
     }

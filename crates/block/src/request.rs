@@ -24,8 +24,8 @@ pub struct Request {
     pub fua: bool,
     /// The way to wait for this request, if not the channel's.
     pub policy: Option<Policy>,
-    /// Its I/O priority as `ioprio_set(2)` has it; 0: that of the thread. A kernel's io_uring goes by it; an NVMe
-    /// command has none, but for its queue's class.
+    /// Its I/O priority as `ioprio_set(2)` has it; 0: that of the thread. A kernel's io_uring goes
+    /// by it; an NVMe command has none, but for its queue's class.
     pub ioprio: u16,
     /// The caller's own; comes back in [`Done`].
     pub user_data: u64,
@@ -37,8 +37,8 @@ impl Request {
         Self { op, lba, blocks, buf, fua: false, policy: None, ioprio: 0, user_data: 0 }
     }
 
-    /// Reads from logical block `lba` on (in [`BlockInfo::block_bytes`](super::BlockInfo), the first is 0) as
-    /// much as `buf` holds.
+    /// Reads from logical block `lba` on (in [`BlockInfo::block_bytes`](super::BlockInfo), the
+    /// first is 0) as much as `buf` holds.
     pub fn read(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Read, lba, 0, Some(buf))
     }
@@ -63,18 +63,23 @@ impl Request {
         Self::new(Op::Deallocate, lba, blocks, None)
     }
 
-    /// Compares the first half of `buf` with what is there from `lba` on, and if it is the same writes the second half there; nothing else
-    /// that the device does to these blocks comes between. If it is not, the request fails with [`CommandError::Miscompare`], and nothing
-    /// is written. The device says how many blocks can be: [`BlockInfo::compare_write_blocks`](super::BlockInfo::compare_write_blocks).
+    /// Compares the first half of `buf` with what is there from `lba` on, and if it is the same
+    /// writes the second half there; nothing else that the device does to these blocks comes
+    /// between. If it is not, the request fails with [`CommandError::Miscompare`], and nothing is
+    /// written. The device says how many blocks can be:
+    /// [`BlockInfo::compare_write_blocks`](super::BlockInfo::compare_write_blocks).
     ///
-    /// A device that writes although the comparison has failed breaks the specification: [`CommandError::Unfused`].
+    /// A device that writes although the comparison has failed breaks the specification:
+    /// [`CommandError::Unfused`].
     ///
-    /// It is never repeated: after a time-out, a reset or another error only a read tells whether it was done.
+    /// It is never repeated: after a time-out, a reset or another error only a read tells whether
+    /// it was done.
     pub fn compare_and_write(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::CompareAndWrite, lba, 0, Some(buf))
     }
 
-    /// Compares all of `buf` with what is there from `lba` on. They differ if it fails with [`CommandError::Miscompare`].
+    /// Compares all of `buf` with what is there from `lba` on. They differ if it fails with
+    /// [`CommandError::Miscompare`].
     pub fn compare(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Compare, lba, 0, Some(buf))
     }
@@ -110,7 +115,8 @@ impl Request {
 
 /// A request that is under way. Give it to [`BlockChannel::wait`] or [`BlockChannel::detach`].
 ///
-/// A ticket that is merely dropped is our caller's bug and is loud: its slot and buffer stay taken until the channel ends.
+/// A ticket that is merely dropped is our caller's bug and is loud: its slot and buffer stay taken
+/// until the channel ends.
 #[must_use = "the request's buffer comes back only through `wait`"]
 #[derive(Debug)]
 pub struct Ticket {
@@ -153,7 +159,8 @@ impl Drop for Ticket {
 pub struct Done {
     /// Whether it was done.
     pub result: Result<(), IoError>,
-    /// The buffer. `None` if there was none, or if it had to be quarantined because the device is gone.
+    /// The buffer. `None` if there was none, or if it had to be quarantined because the device is
+    /// gone.
     pub buf: Option<DmaBuf>,
     /// From the request.
     pub user_data: u64,
@@ -223,7 +230,8 @@ pub enum SubmitError {
         /// Logical block size.
         block_bytes: u32,
     },
-    /// The buffer of a compare-and-write is not what is expected and, as long, what is to be written.
+    /// The buffer of a compare-and-write is not what is expected and, as long, what is to be
+    /// written.
     #[error(
         "a buffer of {bytes} bytes is not two halves of whole blocks of {block_bytes} bytes, one after the other"
     )]
@@ -298,13 +306,15 @@ pub struct Rejected {
 
 /// One thread's way to a device.
 ///
-/// Requests are either *ticketed* ([`submit`](Self::submit), then [`wait`](Self::wait) for that one) or *queued*
-/// ([`enqueue`](Self::enqueue), then [`wait_done`](Self::wait_done) for whichever ends first).
+/// Requests are either *ticketed* ([`submit`](Self::submit), then [`wait`](Self::wait) for that
+/// one) or *queued* ([`enqueue`](Self::enqueue), then [`wait_done`](Self::wait_done) for whichever
+/// ends first).
 pub trait BlockChannel {
     /// What the channel leads to.
     fn info(&self) -> &BlockInfo;
 
-    /// A zeroed buffer that the device can reach. Not for the path of an I/O: recycle buffers there.
+    /// A zeroed buffer that the device can reach. Not for the path of an I/O: recycle buffers
+    /// there.
     ///
     /// # Errors
     /// Without memory.
@@ -317,14 +327,16 @@ pub trait BlockChannel {
     #[allow(clippy::result_large_err)] // The buffer has to go back, and the path must not allocate.
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected>;
 
-    /// Starts `request`; its result comes from [`wait_done`](Self::wait_done) or [`next_done`](Self::next_done).
+    /// Starts `request`; its result comes from [`wait_done`](Self::wait_done) or
+    /// [`next_done`](Self::next_done).
     ///
     /// # Errors
     /// [`Rejected`], with the request.
     #[allow(clippy::result_large_err)]
     fn enqueue(&mut self, request: Request) -> Result<(), Rejected>;
 
-    /// From now on requests are collected, and the device is told of them by [`unplug`](Self::unplug) or the next wait.
+    /// From now on requests are collected, and the device is told of them by
+    /// [`unplug`](Self::unplug) or the next wait.
     fn plug(&mut self);
 
     /// Tells the device of everything collected, and of each further request at once.
@@ -336,7 +348,8 @@ pub trait BlockChannel {
     /// Waits for the ticket's request.
     fn wait(&mut self, ticket: Ticket) -> Done;
 
-    /// As [`wait`](Self::wait), and tells `probe` what happens meanwhile. A channel that cannot tells it nothing.
+    /// As [`wait`](Self::wait), and tells `probe` what happens meanwhile. A channel that cannot
+    /// tells it nothing.
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done
     where
         Self: Sized,
@@ -345,7 +358,8 @@ pub trait BlockChannel {
         self.wait(ticket)
     }
 
-    /// The result of the ticket's request if it has ended; else the ticket back. Does not look at the device.
+    /// The result of the ticket's request if it has ended; else the ticket back. Does not look at
+    /// the device.
     ///
     /// # Errors
     /// The ticket, while the request is under way.
@@ -360,11 +374,12 @@ pub trait BlockChannel {
     /// Waits for a queued request to end; `None` if none is under way.
     fn wait_done(&mut self) -> Option<Done>;
 
-    /// Waits for a queued request to end, or until `stop` is true; returns at once if none is under way, or if one waits
-    /// to be taken by [`next_done`](Self::next_done).
+    /// Waits for a queued request to end, or until `stop` is true; returns at once if none is under
+    /// way, or if one waits to be taken by [`next_done`](Self::next_done).
     ///
-    /// `stop` is asked now and then, off the fast path: after each sleep of the policy, after each nap of at most 1 ms, and
-    /// after each signal of [`event`](Self::event). Who makes it true from another thread signals that event afterwards.
+    /// `stop` is asked now and then, off the fast path: after each sleep of the policy, after each
+    /// nap of at most 1 ms, and after each signal of [`event`](Self::event). Who makes it true from
+    /// another thread signals that event afterwards.
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         let mut looks = 0u32;
         while self.poll() == 0 && self.in_flight() > 0 && !stop() {
@@ -375,9 +390,10 @@ pub trait BlockChannel {
         }
     }
 
-    /// What the device signals when a request whose policy is to be interrupted has ended; `None` if there is no such
-    /// thing. Reading it takes the signal: look at the queue after that, not before. Under `auto`, `ehp` and `dpas` only some of
-    /// the I/O goes by interrupt, and a policy can be changed from outside: an event loop looks at the queue now and then in any case.
+    /// What the device signals when a request whose policy is to be interrupted has ended; `None`
+    /// if there is no such thing. Reading it takes the signal: look at the queue after that, not
+    /// before. Under `auto`, `ehp` and `dpas` only some of the I/O goes by interrupt, and a policy
+    /// can be changed from outside: an event loop looks at the queue now and then in any case.
     fn event(&self) -> Option<EventFd> {
         None
     }
@@ -397,12 +413,15 @@ pub trait BlockChannel {
     /// [`SubmitError::NoInterrupt`] if the channel cannot wait that way.
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
 
-    /// Hands over `work` to be done while this channel waits: before a wait sleeps, blocks or spins, pieces are run that fit into what is left
-    /// of the gap before the I/O may be complete, with a look at the queue after each. Work that has waited for its
-    /// [patience](Deferred::patience_ns) is run by the next wait (or [`poll`](Self::poll)) whether it fits or not, a piece at a time.
+    /// Hands over `work` to be done while this channel waits: before a wait sleeps, blocks or
+    /// spins, pieces are run that fit into what is left of the gap before the I/O may be complete,
+    /// with a look at the queue after each. Work that has waited for its
+    /// [patience](Deferred::patience_ns) is run by the next wait (or [`poll`](Self::poll)) whether
+    /// it fits or not, a piece at a time.
     ///
-    /// A piece that panics ends its work, not the wait: see [`run_deferred`](Self::run_deferred). A channel that is dropped runs what is left,
-    /// for a second at most, once its I/O is over; what then cannot be done is dropped, and logged as an error.
+    /// A piece that panics ends its work, not the wait: see [`run_deferred`](Self::run_deferred). A
+    /// channel that is dropped runs what is left, for a second at most, once its I/O is over; what
+    /// then cannot be done is dropped, and logged as an error.
     ///
     /// While there is such work, and for some I/Os after it, I/O is timed.
     ///
@@ -412,11 +431,12 @@ pub trait BlockChannel {
         Err(DeferError { why: DeferRefusal::Unsupported, work })
     }
 
-    /// Runs deferred work outside of a gap: pieces are begun until `budget_ns` are used up, so that it takes one piece more at most. How many
-    /// were run; `u64::MAX` runs all that can be.
+    /// Runs deferred work outside of a gap: pieces are begun until `budget_ns` are used up, so that
+    /// it takes one piece more at most. How many were run; `u64::MAX` runs all that can be.
     ///
     /// # Panics
-    /// With the first panic of a piece that was not reported yet, also of one that was run in a wait.
+    /// With the first panic of a piece that was not reported yet, also of one that was run in a
+    /// wait.
     fn run_deferred(&mut self, budget_ns: u64) -> usize {
         let _ = budget_ns;
         0
@@ -427,8 +447,9 @@ pub trait BlockChannel {
         0
     }
 
-    /// How much time is left, in ns, before a request may be complete, for whoever has work of his own for the gap; `None` if that is not known,
-    /// [`u64::MAX`] if none is under way. Once asked, I/O is timed for a while, so that it will be known.
+    /// How much time is left, in ns, before a request may be complete, for whoever has work of his
+    /// own for the gap; `None` if that is not known, [`u64::MAX`] if none is under way. Once asked,
+    /// I/O is timed for a while, so that it will be known.
     fn gap_left_ns(&mut self) -> Option<u64> {
         if self.in_flight() == 0 { Some(u64::MAX) } else { None }
     }
@@ -454,13 +475,14 @@ pub trait BlockChannel {
         with_buffer(self, Request::write(lba, buf))
     }
 
-    /// Writes the second half of `buf` from `lba` on if the first half is what is there, and waits; see [`Request::compare_and_write`]. Gives
-    /// the buffer back, and whether it was written.
+    /// Writes the second half of `buf` from `lba` on if the first half is what is there, and waits;
+    /// see [`Request::compare_and_write`]. Gives the buffer back, and whether it was written.
     ///
     /// # Errors
     /// Why it was not taken, or not done; in the latter case it may have been done all the same.
     fn compare_and_write(&mut self, lba: u64, buf: DmaBuf) -> Result<(DmaBuf, bool), RequestError> {
-        let ticket = self.submit(Request::compare_and_write(lba, buf)).map_err(|rejected| rejected.error)?;
+        let ticket =
+            self.submit(Request::compare_and_write(lba, buf)).map_err(|rejected| rejected.error)?;
         let done = self.wait(ticket);
         let written = match done.result {
             Ok(()) => true,
@@ -480,7 +502,10 @@ pub trait BlockChannel {
     }
 }
 
-fn with_buffer<C: BlockChannel + ?Sized>(channel: &mut C, request: Request) -> Result<DmaBuf, RequestError> {
+fn with_buffer<C: BlockChannel + ?Sized>(
+    channel: &mut C,
+    request: Request,
+) -> Result<DmaBuf, RequestError> {
     let ticket = channel.submit(request).map_err(|rejected| rejected.error)?;
     let done = channel.wait(ticket);
     done.result?;

@@ -1,6 +1,8 @@
-//! What a device itself knows of when things happened, if it says so: for measuring, never for driving it.
+//! What a device itself knows of when things happened, if it says so: for measuring, never for
+//! driving it.
 
-/// When a device saw one command, began to serve it, and wrote its completion entry; in ns of the driver's clock.
+/// When a device saw one command, began to serve it, and wrote its completion entry; in ns of the
+/// driver's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceStamp {
     /// Submission queue.
@@ -15,9 +17,11 @@ pub struct DeviceStamp {
     pub written_ns: u64,
 }
 
-/// The stamps of a device's I/O commands, numbered from 0 in the order in which they completed. The newest overwrite the oldest.
+/// The stamps of a device's I/O commands, numbered from 0 in the order in which they completed. The
+/// newest overwrite the oldest.
 ///
-/// A stamp is written after the CQE: who has seen a completion may have to look twice for its stamp.
+/// A stamp is written after the CQE: who has seen a completion may have to look twice for its
+/// stamp.
 pub trait StampSource: Send + Sync {
     /// How many there have been.
     fn written(&self) -> u64;

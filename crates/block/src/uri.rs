@@ -1,5 +1,5 @@
-//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`, `vfio:0000:01:00.0`, `vfio-user:/run/ssd.sock`,
-//! `kernel:/dev/nvme0n1`.
+//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`, `vfio:0000:01:00.0`,
+//! `vfio-user:/run/ssd.sock`, `kernel:/dev/nvme0n1`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,13 @@ pub struct KernelUri {
 
 impl Default for KernelUri {
     fn default() -> Self {
-        Self { engine: KernelEngine::IoUring, direct: true, fixed: None, lba_bytes: None, create_bytes: None }
+        Self {
+            engine: KernelEngine::IoUring,
+            direct: true,
+            fixed: None,
+            lba_bytes: None,
+            create_bytes: None,
+        }
     }
 }
 
@@ -89,7 +95,8 @@ pub struct NvmeUri {
     pub sgl: bool,
     /// Shadow doorbells. `None`: if the controller has them and its doorbells are slow.
     pub shadow: Option<bool>,
-    /// Go on without an IOMMU (`vfio:` only): the device can then write anywhere in this machine's memory.
+    /// Go on without an IOMMU (`vfio:` only): the device can then write anywhere in this machine's
+    /// memory.
     pub no_iommu: bool,
 }
 
@@ -130,7 +137,8 @@ pub struct SoftUri {
     pub queues: Option<u16>,
     /// Interrupt vectors, the admin queue's included.
     pub vectors: Option<u16>,
-    /// Refuse also what harms nobody and hosts do when they go away, e.g. to free the memory of queues that they have not deleted.
+    /// Refuse also what harms nobody and hosts do when they go away, e.g. to free the memory of
+    /// queues that they have not deleted.
     pub strict: bool,
     /// Lock the driver's memory, as a real device needs it.
     pub lock: bool,
@@ -213,7 +221,10 @@ fn parse(text: &str) -> Result<Uri, String> {
             if target.is_empty() {
                 return Err("no socket; e.g. vfio-user:/run/ssd.sock".into());
             }
-            return Ok(Uri::VfioUser { path: target.into(), nvme: parse_nvme(query, VFIO_USER_PARAMETERS)? });
+            return Ok(Uri::VfioUser {
+                path: target.into(),
+                nvme: parse_nvme(query, VFIO_USER_PARAMETERS)?,
+            });
         }
         _ => {}
     }
@@ -234,7 +245,9 @@ fn parse(text: &str) -> Result<Uri, String> {
         if soft.namespaces != 1 {
             return Err("a file holds one namespace; open several files instead".into());
         }
-        if soft.read_only && (soft.create_bytes.is_some() || soft.volatile_write_cache == Some(true)) {
+        if soft.read_only
+            && (soft.create_bytes.is_some() || soft.volatile_write_cache == Some(true))
+        {
             return Err("ro=1 writes nothing: leave create= and vwc=1 out".into());
         }
         return Ok(Uri::File { path: target.into(), soft });
@@ -245,8 +258,8 @@ fn parse(text: &str) -> Result<Uri, String> {
     if soft.read_only {
         return Err("ro=1 is for file: only; mem: begins empty".into());
     }
-    let bytes =
-        parse_bytes(target).ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
+    let bytes = parse_bytes(target)
+        .ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
     let unit = u64::from(soft.lba_bytes).max(4096) * u64::from(soft.namespaces);
     if bytes == 0 || bytes % unit != 0 {
         return Err(format!(
@@ -305,10 +318,15 @@ fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
                 kernel.lba_bytes = Some(bytes.ok_or_else(|| wrong("512 or 4096"))? as u32);
             }
             "create" => {
-                let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0 && b <= i64::MAX as u64);
+                let bytes =
+                    parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0 && b <= i64::MAX as u64);
                 kernel.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
             }
-            _ => return Err(format!("unknown parameter {key:?}; those of kernel: are {KERNEL_PARAMETERS}")),
+            _ => {
+                return Err(format!(
+                    "unknown parameter {key:?}; those of kernel: are {KERNEL_PARAMETERS}"
+                ));
+            }
         }
     }
     if kernel.fixed == Some(true) && kernel.engine == KernelEngine::Preadv2 {
@@ -354,7 +372,10 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
             .ok_or_else(|| wrong(&format!("a number up to {most}")))
     };
     let positive = |most: u64| {
-        number(most).ok().filter(|&n| n > 0).ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
+        number(most)
+            .ok()
+            .filter(|&n| n > 0)
+            .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
     };
     let flag = || flag(value).ok_or_else(|| wrong("1 or 0"));
     match key {
@@ -373,7 +394,8 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
         }
         "nsid" => soft.nsid = number(1024)? as u32,
         "mdts" => {
-            let bytes = parse_bytes(value).filter(|&b| b.is_power_of_two() && (8192..=1 << 31).contains(&b));
+            let bytes = parse_bytes(value)
+                .filter(|&b| b.is_power_of_two() && (8192..=1 << 31).contains(&b));
             soft.mdts_bytes = Some(bytes.ok_or_else(|| wrong("a power of two from 8k up"))? as u32);
         }
         "boundary" => soft.boundary_blocks = number(u64::from(u16::MAX))? as u16,
@@ -394,7 +416,8 @@ fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `4096`, `4k`, `128K`, `1G`, `1GiB`, `2T`: powers of 1024. `None` for anything else, or too much for 64 bits.
+/// `4096`, `4k`, `128K`, `1G`, `1GiB`, `2T`: powers of 1024. `None` for anything else, or too much
+/// for 64 bits.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -418,7 +441,9 @@ impl fmt::Display for Uri {
                 write!(f, "file:{}?model={}{read_only}", path.display(), soft.model)
             }
             Self::Vfio { address, nvme } => write!(f, "vfio:{address}?nsid={}", nvme.nsid),
-            Self::VfioUser { path, nvme } => write!(f, "vfio-user:{}?nsid={}", path.display(), nvme.nsid),
+            Self::VfioUser { path, nvme } => {
+                write!(f, "vfio-user:{}?nsid={}", path.display(), nvme.nsid)
+            }
             Self::Kernel { path, .. } => write!(f, "kernel:{}", path.display()),
         }
     }
@@ -431,14 +456,22 @@ mod tests {
 
     #[test]
     fn the_documented_ones() {
-        let Uri::Mem { bytes, soft } = "mem:1G?model=optane&lba=4k&vwc=1".parse().unwrap() else { panic!() };
+        let Uri::Mem { bytes, soft } = "mem:1G?model=optane&lba=4k&vwc=1".parse().unwrap() else {
+            panic!()
+        };
         assert_eq!((bytes, soft.lba_bytes, soft.volatile_write_cache), (1 << 30, 4096, Some(true)));
         assert_eq!(soft.model, "optane");
-        let Uri::File { path, soft } = "file:disk.img?model=zssd".parse().unwrap() else { panic!() };
+        let Uri::File { path, soft } = "file:disk.img?model=zssd".parse().unwrap() else {
+            panic!()
+        };
         assert_eq!((path.to_str(), soft.model.as_str()), (Some("disk.img"), "zssd"));
-        let Uri::Vfio { address, nvme } = "vfio:0000:01:00.0?nsid=2&sgl=1".parse().unwrap() else { panic!() };
+        let Uri::Vfio { address, nvme } = "vfio:0000:01:00.0?nsid=2&sgl=1".parse().unwrap() else {
+            panic!()
+        };
         assert_eq!((address.to_string().as_str(), nvme.nsid, nvme.sgl), ("0000:01:00.0", 2, true));
-        let Uri::VfioUser { path, nvme } = "vfio-user:/run/ssd.sock".parse().unwrap() else { panic!() };
+        let Uri::VfioUser { path, nvme } = "vfio-user:/run/ssd.sock".parse().unwrap() else {
+            panic!()
+        };
         assert_eq!((path.to_str(), nvme), (Some("/run/ssd.sock"), NvmeUri::default()));
         let text = "kernel:/dev/nvme0n1?engine=preadv2&direct=0";
         let Uri::Kernel { path, kernel } = text.parse().unwrap() else { panic!() };

@@ -1,4 +1,5 @@
-//! What a read at depth 1 costs through C beside the same through Rust: medians of alternating pairs, on one device.
+//! What a read at depth 1 costs through C beside the same through Rust: medians of alternating
+//! pairs, on one device.
 //!
 //! `cargo bench -p meantime-capi --bench thunks`.
 
@@ -7,7 +8,9 @@ use std::ffi::{CStr, CString};
 use std::hint::black_box;
 use std::ptr::{null, null_mut};
 
-use meantime::block::{BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, Request, open};
+use meantime::block::{
+    BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, Request, open,
+};
 use meantime::hw::{Clock, DmaBuf, cpu};
 use meantime_c::abi;
 use meantime_c::{buf, channel, device};
@@ -61,7 +64,8 @@ fn median_ns(mut read: impl FnMut(u64)) -> f64 {
     let mut state = 7u64;
     let mut times = Vec::with_capacity(READS);
     for _ in 0..READS {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let lba = (state >> 33) % BLOCKS;
         let start_ns = clock.now_ns();
         read(lba);
@@ -89,7 +93,8 @@ impl Rust {
 
 /// By the functions' addresses, as a program in C has them.
 struct C {
-    submit: unsafe extern "C" fn(*mut channel::Handle, *const abi::Request, *mut abi::Ticket) -> i32,
+    submit:
+        unsafe extern "C" fn(*mut channel::Handle, *const abi::Request, *mut abi::Ticket) -> i32,
     wait: unsafe extern "C" fn(*mut channel::Handle, abi::Ticket, *mut abi::Outcome) -> i32,
     channel: *mut channel::Handle,
     buf: *mut buf::Buf,
@@ -113,7 +118,8 @@ impl C {
 
     fn read(&mut self, lba: u64) {
         let op = abi::MT_READ;
-        let request = abi::Request { op, flags: 0, lba, blocks: 0, buf: self.buf, policy: 0, user_data: 0 };
+        let request =
+            abi::Request { op, flags: 0, lba, blocks: 0, buf: self.buf, policy: 0, user_data: 0 };
         let mut ticket = abi::Ticket { id: 0 };
         // SAFETY: handles that are open, and places on the stack.
         unsafe {

@@ -74,5 +74,6 @@ pub const MT_COMPARE_AND_WRITE: u32 = 6;
 
 pub const MT_FUA: u32 = 1;
 
-const _: () = assert!(size_of::<Info>() == 40 && size_of::<Options>() == 16 && size_of::<Request>() == 48);
+const _: () =
+    assert!(size_of::<Info>() == 40 && size_of::<Options>() == 16 && size_of::<Request>() == 48);
 const _: () = assert!(size_of::<Ticket>() == 8 && size_of::<Outcome>() == 24);

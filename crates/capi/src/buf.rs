@@ -23,7 +23,11 @@ impl Kind for DmaBuf {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_alloc(device: *mut device::Handle, bytes: usize, buf: *mut *mut Buf) -> c_int {
+pub unsafe extern "C" fn mt_alloc(
+    device: *mut device::Handle,
+    bytes: usize,
+    buf: *mut *mut Buf,
+) -> c_int {
     const CALL: &str = "mt_alloc";
     guarded(CALL, || -> Answer {
         let place = out(CALL, "buf", buf)?;
@@ -71,7 +75,8 @@ pub unsafe extern "C" fn mt_buf_set_len(buf: *mut Buf, bytes: usize) -> c_int {
         let held = held.ok_or_else(|| not_open(CALL, buf))?;
         let capacity = held.capacity();
         if bytes == 0 || bytes > capacity {
-            let what = format_args!("{bytes} bytes are not possible: from 1 to {capacity} are").to_string();
+            let what = format_args!("{bytes} bytes are not possible: from 1 to {capacity} are")
+                .to_string();
             return Err(misuse(CALL, what));
         }
         held.set_len(bytes);

@@ -5,7 +5,9 @@ use std::ffi::{c_char, c_int};
 use meantime::block::{BlockDevice, ChannelOptions};
 use meantime::completion::Policy;
 
-use crate::abi::{MT_COMPARE_AND_WRITE, MT_FLUSH, MT_READ, MT_WRITE, Options, Outcome, Request, Ticket};
+use crate::abi::{
+    MT_COMPARE_AND_WRITE, MT_FLUSH, MT_READ, MT_WRITE, Options, Outcome, Request, Ticket,
+};
 use crate::buf::Buf;
 use crate::device;
 use crate::error::{Answer, Failed, channel_failed, misuse};
@@ -83,7 +85,11 @@ pub unsafe extern "C" fn mt_set_policy(channel: *mut Handle, policy: *const c_ch
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_get_policy(channel: *const Handle, text: *mut c_char, bytes: usize) -> c_int {
+pub unsafe extern "C" fn mt_get_policy(
+    channel: *const Handle,
+    text: *mut c_char,
+    bytes: usize,
+) -> c_int {
     const CALL: &str = "mt_get_policy";
     // SAFETY: the header's promises.
     unsafe {
@@ -134,7 +140,11 @@ pub unsafe extern "C" fn mt_flush(channel: *mut Handle) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_compare_and_write(channel: *mut Handle, lba: u64, buf: *mut Buf) -> c_int {
+pub unsafe extern "C" fn mt_compare_and_write(
+    channel: *mut Handle,
+    lba: u64,
+    buf: *mut Buf,
+) -> c_int {
     // SAFETY: the header's promises.
     unsafe { do_one("mt_compare_and_write", channel, MT_COMPARE_AND_WRITE, lba, buf) }
 }
@@ -170,7 +180,11 @@ pub unsafe extern "C" fn mt_enqueue(channel: *mut Handle, request: *const Reques
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_wait(channel: *mut Handle, ticket: Ticket, result: *mut Outcome) -> c_int {
+pub unsafe extern "C" fn mt_wait(
+    channel: *mut Handle,
+    ticket: Ticket,
+    result: *mut Outcome,
+) -> c_int {
     const CALL: &str = "mt_wait";
     // SAFETY: the header's promises.
     unsafe {
@@ -185,7 +199,11 @@ pub unsafe extern "C" fn mt_wait(channel: *mut Handle, ticket: Ticket, result: *
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_try_take(channel: *mut Handle, ticket: Ticket, result: *mut Outcome) -> c_int {
+pub unsafe extern "C" fn mt_try_take(
+    channel: *mut Handle,
+    ticket: Ticket,
+    result: *mut Outcome,
+) -> c_int {
     const CALL: &str = "mt_try_take";
     // SAFETY: the header's promises.
     unsafe {

@@ -55,8 +55,8 @@ pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut Handle) -
         unsafe { place.write(std::ptr::null_mut()) };
         // SAFETY: the header's promise.
         let uri = unsafe { text(CALL, "uri", uri) }?;
-        let device =
-            meantime::block::open(uri, &OpenOptions::default()).map_err(|error| open_failed(&error))?;
+        let device = meantime::block::open(uri, &OpenOptions::default())
+            .map_err(|error| open_failed(&error))?;
         let info = device.info();
         let uri = CString::new(uri).unwrap_or_default();
         let medium = CString::new(info.medium.as_str()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Errors as C has them: a negative errno, which [`meantime::posix::Errno`] decides; and the library's own words, kept for each thread.
+//! Errors as C has them: a negative errno, which [`meantime::posix::Errno`] decides; and the
+//! library's own words, kept for each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -48,7 +49,9 @@ pub extern "C" fn mt_strerror(error: c_int) -> *const c_char {
     let text: &CStr = match error.checked_neg() {
         Some(0) => c"no error",
         Some(libc::EINVAL) => c"wrong use; nothing has happened",
-        Some(libc::EBUSY) => c"the buffer is with the device, or the controller's queues are in use",
+        Some(libc::EBUSY) => {
+            c"the buffer is with the device, or the controller's queues are in use"
+        }
         Some(libc::EAGAIN) => c"all requests of the channel are under way",
         Some(libc::EOPNOTSUPP) => c"the device cannot do that",
         Some(libc::EROFS) => c"the device can be read only",

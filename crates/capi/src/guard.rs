@@ -17,8 +17,9 @@ pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
     }
 }
 
-/// Runs `body`, which is all of the function `call`, on a channel. If it panics, nobody knows what the channel is up to:
-/// it is never used again, nor dropped, since the device may still write to its buffers.
+/// Runs `body`, which is all of the function `call`, on a channel. If it panics, nobody knows what
+/// the channel is up to: it is never used again, nor dropped, since the device may still write to
+/// its buffers.
 ///
 /// # Safety
 /// `channel` is NULL or the address of a handle, and no other thread uses it meanwhile.
@@ -46,8 +47,10 @@ pub(crate) unsafe fn on_channel(
 #[inline(never)]
 fn panicked(call: &str, payload: Box<dyn Any + Send>) -> c_int {
     let what = payload.downcast_ref::<&str>().copied();
-    let what = what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
-    let error = fail(libc::EIO, format_args!("{call}: a bug in Meantime, please report it: {what}"));
+    let what =
+        what.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
+    let error =
+        fail(libc::EIO, format_args!("{call}: a bug in Meantime, please report it: {what}"));
     // Dropping it might panic again.
     std::mem::forget(payload);
     error.0
@@ -66,16 +69,20 @@ pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
         None | Some(State::Closed | State::Open) => {
             misuse(call, format_args!("this is no {name}, or it was closed"))
         }
-        Some(State::Away) => {
-            fail(libc::EBUSY, format_args!("{call}: the {name} is with the device: wait for its request"))
-        }
+        Some(State::Away) => fail(
+            libc::EBUSY,
+            format_args!("{call}: the {name} is with the device: wait for its request"),
+        ),
         Some(State::Empty) => misuse(
             call,
-            format_args!("the memory of the {name} was given up (detached, or the device is gone): free it"),
+            format_args!(
+                "the memory of the {name} was given up (detached, or the device is gone): free it"
+            ),
         ),
-        Some(State::Broken) => {
-            fail(libc::EIO, format_args!("{call}: the {name} met a bug in Meantime before: give it up"))
-        }
+        Some(State::Broken) => fail(
+            libc::EIO,
+            format_args!("{call}: the {name} met a bug in Meantime before: give it up"),
+        ),
     }
 }
 
@@ -92,7 +99,9 @@ pub(crate) fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(
             Ok(0)
         }
         // It may be anything: not to be looked at.
-        Err(State::Closed) => Err(misuse(call, format_args!("this is no {}, or it was closed", T::NAME))),
+        Err(State::Closed) => {
+            Err(misuse(call, format_args!("this is no {}, or it was closed", T::NAME)))
+        }
         Err(_) => Err(not_open(call, ptr)),
     })
 }
@@ -101,7 +110,11 @@ pub(crate) fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(
 ///
 /// # Safety
 /// `text` is NULL or ends with a NUL, and stays as it is for `'a`.
-pub(crate) unsafe fn text<'a>(call: &str, name: &str, text: *const c_char) -> Result<&'a str, Failed> {
+pub(crate) unsafe fn text<'a>(
+    call: &str,
+    name: &str,
+    text: *const c_char,
+) -> Result<&'a str, Failed> {
     if text.is_null() {
         return Err(misuse(call, format_args!("{name} is NULL")));
     }
@@ -127,17 +140,22 @@ mod tests {
         unsafe { CStr::from_ptr(mt_last_error()) }.to_string_lossy().into_owned()
     }
 
-    /// A panic ends at the boundary, and with it the channel; the device and its other channels go on.
+    /// A panic ends at the boundary, and with it the channel; the device and its other channels go
+    /// on.
     #[test]
     fn a_panic_does_not_reach_c() {
-        let (mut device, mut first, mut second, mut held) = (null_mut(), null_mut(), null_mut(), null_mut());
+        let (mut device, mut first, mut second, mut held) =
+            (null_mut(), null_mut(), null_mut(), null_mut());
         // SAFETY: a text that ends, places on the stack, and handles that are open.
         unsafe {
             assert_eq!(device::mt_open(c"mem:16M".as_ptr(), &mut device), 0);
             assert_eq!(channel::mt_channel_open(device, null(), &mut first), 0);
             assert_eq!(channel::mt_channel_open(device, null(), &mut second), 0);
             assert_eq!(buf::mt_alloc(device, 4096, &mut held), 0);
-            assert_eq!(on_channel("mt_test", first, |_| panic!("what {} would be", "this")), -libc::EIO);
+            assert_eq!(
+                on_channel("mt_test", first, |_| panic!("what {} would be", "this")),
+                -libc::EIO
+            );
             assert!(last_error().starts_with("mt_test: a bug in Meantime"), "{}", last_error());
             assert!(last_error().ends_with("what this would be"), "{}", last_error());
             assert_eq!(channel::mt_read(first, 0, held), -libc::EIO);

@@ -1,12 +1,13 @@
-//! A channel as C has it: tickets and buffers of the library, which can only be moved, stay here; C has numbers and handles.
+//! A channel as C has it: tickets and buffers of the library, which can only be moved, stay here; C
+//! has numbers and handles.
 
 use meantime::block::{self, BlockChannel, Channel, Done, Rejected};
 use meantime::completion::Policy;
 use meantime::nvme::Op;
 
 use crate::abi::{
-    MT_COMPARE_AND_WRITE, MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES, Outcome,
-    Request, Ticket,
+    MT_COMPARE_AND_WRITE, MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES,
+    Outcome, Request, Ticket,
 };
 use crate::buf::Buf;
 use crate::error::{Failed, fail, io_failed, misuse, submit_failed};
@@ -16,7 +17,8 @@ use crate::shell::{Kind, Registry, Shell};
 
 /// One request that C has not had the result of.
 struct Flight {
-    /// What a ticket for it must carry: the index in the lower bits, above it a number that changes with each use.
+    /// What a ticket for it must carry: the index in the lower bits, above it a number that changes
+    /// with each use.
     id: u64,
     /// The library's, if the request has one.
     ticket: Option<block::Ticket>,
@@ -58,8 +60,10 @@ struct Prepared {
 
 impl Lane {
     pub fn new(channel: Channel, depth: u16) -> Self {
-        // Ids begin elsewhere in each channel, and with the top bit set: one's tickets are no other's, and none is 0.
-        let first = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), depth) | 1 << 63;
+        // Ids begin elsewhere in each channel, and with the top bit set: one's tickets are no
+        // other's, and none is 0.
+        let first =
+            std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), depth) | 1 << 63;
         let flight = |index: usize| Flight {
             id: first >> INDEX_BITS << INDEX_BITS | index as u64,
             ticket: None,
@@ -84,7 +88,10 @@ impl Lane {
             MT_DEALLOCATE => Op::Deallocate,
             MT_COMPARE_AND_WRITE => Op::CompareAndWrite,
             op => {
-                return Err(misuse(call, format_args!("there is no operation {op}: use MT_READ or another")));
+                return Err(misuse(
+                    call,
+                    format_args!("there is no operation {op}: use MT_READ or another"),
+                ));
             }
         };
         if request.flags & !MT_FUA != 0 {
@@ -106,7 +113,8 @@ impl Lane {
             false => {
                 // SAFETY: the caller's promise.
                 let shell = unsafe { Shell::at(request.buf) };
-                // SAFETY: the caller's promise. Nothing fails from here to `launched`, or to `rejected`, which brings it back.
+                // SAFETY: the caller's promise. Nothing fails from here to `launched`, or to
+                // `rejected`, which brings it back.
                 match unsafe { shell.and_then(|shell| shell.send_away()) } {
                     Some(data) => (shell, Some(data)),
                     None => return Err(not_open(call, request.buf)),
@@ -247,7 +255,8 @@ impl Lane {
     pub fn detach(&mut self, call: &str, ticket: Ticket) -> Result<(), Failed> {
         let (index, ticket) = self.redeem(call, ticket)?;
         self.channel.detach(ticket);
-        // The library gives the memory back when the device is done with it; the handle stays without.
+        // The library gives the memory back when the device is done with it; the handle stays
+        // without.
         self.settle(index, Done { result: Ok(()), buf: None, user_data: 0 });
         Ok(())
     }

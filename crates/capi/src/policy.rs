@@ -61,7 +61,9 @@ pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> 
         (PAS, 0) => Policy::Pas,
         (DPAS, 0) => Policy::Dpas,
         (AUTO, 0) => Policy::Auto,
-        (ADAPTIVE_LATENCY, permille @ 1..=0xffff) => Policy::Adaptive(Goal::Latency(permille as u16)),
+        (ADAPTIVE_LATENCY, permille @ 1..=0xffff) => {
+            Policy::Adaptive(Goal::Latency(permille as u16))
+        }
         (ADAPTIVE_CPU, percent @ 1..=100) => Policy::Adaptive(Goal::Cpu(percent as u8)),
         (ADAPTIVE_P99, ns @ 1..=0xffff_ffff) => Policy::Adaptive(Goal::P99(ns as u32)),
         (ADAPTIVE_P999, ns @ 1..=0xffff_ffff) => Policy::Adaptive(Goal::P999(ns as u32)),
@@ -91,7 +93,10 @@ pub(crate) unsafe extern "C" fn mt_policy_parse(name: *const c_char, policy: *mu
         // SAFETY: the header's promise.
         let parsed = unsafe { named(CALL, name) }?;
         let number = encode(parsed).ok_or_else(|| {
-            fail(libc::EOPNOTSUPP, format_args!("{CALL}: {parsed} is for channels: use mt_set_policy"))
+            fail(
+                libc::EOPNOTSUPP,
+                format_args!("{CALL}: {parsed} is for channels: use mt_set_policy"),
+            )
         })?;
         // SAFETY: it is not NULL, and the header has it point to a policy.
         unsafe { place.write(number) };
@@ -127,9 +132,15 @@ mod tests {
             assert_eq!(decode("", encode(policy).unwrap()).unwrap(), Some(policy), "{name}");
         }
         assert_eq!(decode("", 0).unwrap(), None);
-        for number in
-            [11, 255, ADAPTIVE_CPU | 101 << 8, ADAPTIVE_LATENCY, POLL | 1 << 8, HYBRID_FIXED, u64::MAX]
-        {
+        for number in [
+            11,
+            255,
+            ADAPTIVE_CPU | 101 << 8,
+            ADAPTIVE_LATENCY,
+            POLL | 1 << 8,
+            HYBRID_FIXED,
+            u64::MAX,
+        ] {
             assert!(decode("", number).is_err(), "{number:#x}");
         }
     }

@@ -1,5 +1,6 @@
-//! Handles. Their memory is never given back, only marked and used again, so that a handle which was closed is told from one that is
-//! open by a look at it: on the path of an I/O there is no time for a search.
+//! Handles. Their memory is never given back, only marked and used again, so that a handle which
+//! was closed is told from one that is open by a look at it: on the path of an I/O there is no time
+//! for a search.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -41,8 +42,9 @@ pub struct Shell<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the value is reached by unsafe functions only, which ask for what `Sync` would promise; and by `create` and `remove`, for
-// which the lock of the registry and the state see to it that nobody else has it.
+// SAFETY: the value is reached by unsafe functions only, which ask for what `Sync` would promise;
+// and by `create` and `remove`, for which the lock of the registry and the state see to it that
+// nobody else has it.
 unsafe impl<T: Send> Sync for Shell<T> {}
 
 /// All handles of a kind.
@@ -69,7 +71,8 @@ impl<T: Kind> Shell<T> {
     /// A handle that stands for `value`.
     pub fn create(value: T) -> *mut Self {
         let mut lists = T::registry().lock();
-        let lists = lists.get_or_insert_with(|| Lists { live: BTreeMap::new(), closed: Vec::new() });
+        let lists =
+            lists.get_or_insert_with(|| Lists { live: BTreeMap::new(), closed: Vec::new() });
         let shell: &'static Self = lists.closed.pop().unwrap_or_else(|| {
             let state = AtomicU32::new(T::TAG | State::Closed as u32);
             Box::leak(Box::new(Self { state, value: UnsafeCell::new(None) }))
@@ -96,8 +99,8 @@ impl<T: Kind> Shell<T> {
         }
         shell.set(State::Closed);
         lists.live.remove(&ptr.addr());
-        // SAFETY: it was open or empty, so it is not the device's; the caller owns it (header: one thread at a time, and close is
-        // the last call).
+        // SAFETY: it was open or empty, so it is not the device's; the caller owns it (header: one
+        // thread at a time, and close is the last call).
         let value = unsafe { (*shell.value.get()).take() };
         lists.closed.push(shell);
         Ok(value)

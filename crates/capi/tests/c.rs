@@ -1,4 +1,5 @@
-//! The library as C programs use it: installed, found by pkg-config, linked either way, used well and badly.
+//! The library as C programs use it: installed, found by pkg-config, linked either way, used well
+//! and badly.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -22,7 +23,9 @@ fn built() -> PathBuf {
 fn output(command: &mut Command) -> Output {
     match command.output() {
         Ok(output) => output,
-        Err(error) => panic!("cannot run {command:?} ({error}): install it, e.g. by `make setup-test`"),
+        Err(error) => {
+            panic!("cannot run {command:?} ({error}): install it, e.g. by `make setup-test`")
+        }
     }
 }
 
@@ -49,7 +52,8 @@ fn declared() -> BTreeSet<String> {
     let header = header();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let before = header.match_indices('(').map(|(at, _)| &header[..at]);
-    let names = before.map(|text| text[text.rfind(|c| !is_name(c)).map_or(0, |at| at + 1)..].to_owned());
+    let names =
+        before.map(|text| text[text.rfind(|c| !is_name(c)).map_or(0, |at| at + 1)..].to_owned());
     names.filter(|name| name.starts_with("mt_")).collect()
 }
 
@@ -66,7 +70,8 @@ fn what_is_declared_is_exported_and_nothing_else() {
     assert!(declared.len() > 25 && declared.contains("mt_submit"), "{declared:?}");
     assert_eq!(symbols("libmeantime_c.so", &["-D", "--defined-only"]), declared);
     let in_archive = symbols("libmeantime_c.a", &["--defined-only"]);
-    let ours: BTreeSet<String> = in_archive.into_iter().filter(|name| name.starts_with("mt_")).collect();
+    let ours: BTreeSet<String> =
+        in_archive.into_iter().filter(|name| name.starts_with("mt_")).collect();
     assert_eq!(ours, declared);
 }
 
@@ -129,12 +134,19 @@ const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Wpedantic", "-pedantic-errors",
 fn the_header_is_c_and_cpp_and_has_rusts_layouts() {
     let dir = TempDir::new().unwrap();
     let checks = layout_checks();
-    for (compiler, standard, name) in [("cc", "-std=c11", "layout.c"), ("c++", "-std=c++17", "layout.cpp")] {
+    for (compiler, standard, name) in
+        [("cc", "-std=c11", "layout.c"), ("c++", "-std=c++17", "layout.cpp")]
+    {
         let file = dir.path().join(name);
         std::fs::write(&file, &checks).unwrap();
         let compile = |file: &Path| {
             let mut command = Command::new(compiler);
-            command.arg(standard).args(STRICT).arg("-fsyntax-only").arg("-I").arg(package().join("include"));
+            command
+                .arg(standard)
+                .args(STRICT)
+                .arg("-fsyntax-only")
+                .arg("-I")
+                .arg(package().join("include"));
             output(command.arg(file)).status.success()
         };
         assert!(compile(&file), "{name} against the header");
@@ -179,7 +191,10 @@ impl Installed {
 
     fn pkg_config(&self, options: &[&str]) -> Vec<String> {
         let mut command = Command::new("pkg-config");
-        command.env("PKG_CONFIG_PATH", self.prefix().join("lib/pkgconfig")).args(options).arg("meantime");
+        command
+            .env("PKG_CONFIG_PATH", self.prefix().join("lib/pkgconfig"))
+            .args(options)
+            .arg("meantime");
         run(&mut command).split_whitespace().map(str::to_owned).collect()
     }
 
@@ -233,9 +248,16 @@ fn the_example_runs_however_it_is_linked() {
     for link in [Link::Shared, Link::Archive, Link::Static] {
         let program = installed.compile("examples/qd1.c", link);
         let said = run(installed.program(&program).arg("mem:16M"));
-        assert!(said.contains("one at a time") && said.contains("eight at once"), "{link:?}: {said}");
+        assert!(
+            said.contains("one at a time") && said.contains("eight at once"),
+            "{link:?}: {said}"
+        );
         let needed = run(Command::new("readelf").arg("-d").arg(&program));
-        assert_eq!(needed.contains("[libmeantime.so.0"), matches!(link, Link::Shared), "{link:?}: {needed}");
+        assert_eq!(
+            needed.contains("[libmeantime.so.0"),
+            matches!(link, Link::Shared),
+            "{link:?}: {needed}"
+        );
         let wrong = output(installed.program(&program).args(["mem:16M", "polling"]));
         let errors = String::from_utf8_lossy(&wrong.stderr);
         assert!(wrong.status.code() == Some(1) && errors.contains("hybrid=<time>"), "{errors}");
@@ -254,7 +276,8 @@ fn a_counter_is_shared_by_compare_and_write() {
     assert!(said.starts_with("2000 counted, "), "{said}");
 }
 
-/// Every wrong use that can be noticed; then once more under valgrind: no bad access, and nothing lost.
+/// Every wrong use that can be noticed; then once more under valgrind: no bad access, and nothing
+/// lost.
 #[test]
 fn misuse_is_refused() {
     let installed = Installed::new();
@@ -272,7 +295,9 @@ fn install_and_uninstall_are_inverse() {
     let installed = Installed::new();
     let prefix = installed.prefix();
     let version = env!("CARGO_PKG_VERSION");
-    for name in ["bin/meantime", "include/meantime.h", "lib/libmeantime.a", "lib/pkgconfig/meantime.pc"] {
+    for name in
+        ["bin/meantime", "include/meantime.h", "lib/libmeantime.a", "lib/pkgconfig/meantime.pc"]
+    {
         assert!(prefix.join(name).is_file(), "{name}");
     }
     let link = std::fs::read_link(prefix.join("lib/libmeantime.so")).unwrap();
@@ -298,7 +323,8 @@ fn install_says_what_is_wrong() {
     let dir = TempDir::new().unwrap();
     let install = |prefix: &str| {
         let mut command = Command::new(package().join("../../scripts/install.sh"));
-        let output = output(command.args(["install", "--prefix", prefix, "--from"]).arg(dir.path()));
+        let output =
+            output(command.args(["install", "--prefix", prefix, "--from"]).arg(dir.path()));
         assert!(!output.status.success());
         String::from_utf8_lossy(&output.stderr).into_owned()
     };

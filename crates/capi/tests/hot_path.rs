@@ -1,5 +1,6 @@
-//! A polled I/O through C, `mt_submit` and `mt_wait`, allocates nothing. (No lock and no system call follow from what the thunks call:
-//! the library's path, which has a test of its own, and nothing else.)
+//! A polled I/O through C, `mt_submit` and `mt_wait`, allocates nothing. (No lock and no system
+//! call follow from what the thunks call: the library's path, which has a test of its own, and
+//! nothing else.)
 
 use std::ptr::{null, null_mut};
 

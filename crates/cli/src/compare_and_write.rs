@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use meantime::block::{
-    Access, BlockChannel as _, BlockDevice as _, BlockInfo, Channel, ChannelOptions, OpenOptions, Request,
+    Access, BlockChannel as _, BlockDevice as _, BlockInfo, Channel, ChannelOptions, OpenOptions,
+    Request,
 };
 use meantime::nvme::CommandError;
 
@@ -27,8 +28,9 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
         ));
     }
     if let Some(found) = &args.found {
-        output::can_replace(found)
-            .map_err(|error| Failure::usage(format_args!("--found {}: {error}", found.display())))?;
+        output::can_replace(found).map_err(|error| {
+            Failure::usage(format_args!("--found {}: {error}", found.display()))
+        })?;
     }
     // A device that was taken from the kernel's driver is given back first.
     signal::catch();
@@ -40,7 +42,8 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
             "{uri} has no compare-and-write: `meantime info` shows whether a controller has, and the kernel's stack passes none on"
         )));
     }
-    let (expected, new) = (data("--expect", &args.expect, info)?, data("--write", &args.write, info)?);
+    let (expected, new) =
+        (data("--expect", &args.expect, info)?, data("--write", &args.write, info)?);
     if expected.len() != new.len() {
         return Err(Failure::usage(format_args!(
             "{} has {} bytes, {} has {}: as many have to be compared as are written",
@@ -55,8 +58,9 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     }
     let failed = |error: &(dyn std::error::Error + 'static)| named(uri, error);
     let policy = device.usual_policy();
-    let mut channel =
-        device.channel(&ChannelOptions { policy, ..ChannelOptions::default() }).map_err(|e| failed(&e))?;
+    let mut channel = device
+        .channel(&ChannelOptions { policy, ..ChannelOptions::default() })
+        .map_err(|e| failed(&e))?;
     let mut pair = channel.alloc(2 * new.len()).map_err(|error| failed(&error))?;
     pair[..new.len()].copy_from_slice(&expected);
     pair[new.len()..].copy_from_slice(&new);
@@ -84,13 +88,17 @@ fn data(option: &str, path: &Path, info: &BlockInfo) -> Result<Vec<u8>, Failure>
     let most = info.compare_write_blocks as usize * block_bytes;
     let wrong = |what: String| Failure::usage(format_args!("{option} {}: {what}", path.display()));
     let too_much = || {
-        wrong(format!("it has more than {most} bytes, which is all that {} compares and writes", info.uri))
+        wrong(format!(
+            "it has more than {most} bytes, which is all that {} compares and writes",
+            info.uri
+        ))
     };
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
         std::io::stdin().lock().take(most as u64 + 1).read_to_end(&mut bytes)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(most as u64 + 1).read_to_end(&mut bytes))
+        std::fs::File::open(path)
+            .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut bytes))
     };
     read.map_err(|error| Failure::new(format_args!("{option} {}: {error}", path.display())))?;
     if bytes.len() > most {
@@ -108,7 +116,13 @@ fn data(option: &str, path: &Path, info: &BlockInfo) -> Result<Vec<u8>, Failure>
 }
 
 /// Puts what is there now into a file.
-fn keep(channel: &mut Channel, lba: u64, bytes: usize, path: &Path, uri: &str) -> Result<(), Failure> {
+fn keep(
+    channel: &mut Channel,
+    lba: u64,
+    bytes: usize,
+    path: &Path,
+    uri: &str,
+) -> Result<(), Failure> {
     let buf = channel.alloc(bytes).map_err(|error| named(uri, &error))?;
     let buf = channel.read(lba, buf).map_err(|error| named(uri, &error))?;
     output::replace(path, |out| out.write_all(&buf))

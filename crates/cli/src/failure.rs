@@ -73,7 +73,8 @@ impl From<JobErrors> for Failure {
     }
 }
 
-/// The error of a device with the device's name, unless it has it already. A wrong URI is one of usage.
+/// The error of a device with the device's name, unless it has it already. A wrong URI is one of
+/// usage.
 pub(crate) fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
     let text = error.to_string();
     let text = if text.contains(uri) { text } else { format!("{uri}: {text}") };
@@ -90,7 +91,11 @@ pub(crate) fn warn(message: impl Display) {
 
 /// Whatever a file name or a device's answer contains, a message stays one line.
 fn one_line(text: &str) -> String {
-    text.split(['\n', '\r']).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    text.split(['\n', '\r'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]

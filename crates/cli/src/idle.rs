@@ -1,4 +1,5 @@
-//! How the CPUs idle: the C-states the kernel has, who chooses among them, and what the boot options say.
+//! How the CPUs idle: the C-states the kernel has, who chooses among them, and what the boot
+//! options say.
 
 use std::fs;
 use std::path::Path;
@@ -76,16 +77,25 @@ impl Idle {
             states,
             driver: named("current_driver"),
             governor: named("current_governor").or_else(|| named("current_governor_ro")),
-            boot_options: options.split_whitespace().filter(is_about_idling).map(str::to_owned).collect(),
+            boot_options: options
+                .split_whitespace()
+                .filter(is_about_idling)
+                .map(str::to_owned)
+                .collect(),
         }
     }
 
     /// For people: a line for each state.
     pub(crate) fn lines(&self, virtual_machine: bool) -> Vec<String> {
         let mut lines = Vec::new();
-        let by = |what: &str, name: &Option<String>| format!("{what} {}", name.as_deref().unwrap_or("none"));
-        let options =
-            if self.boot_options.is_empty() { "none".to_owned() } else { self.boot_options.join(" ") };
+        let by = |what: &str, name: &Option<String>| {
+            format!("{what} {}", name.as_deref().unwrap_or("none"))
+        };
+        let options = if self.boot_options.is_empty() {
+            "none".to_owned()
+        } else {
+            self.boot_options.join(" ")
+        };
         lines.push(format!(
             "C-states: {}, {}, boot options {options}",
             by("driver", &self.driver),
@@ -161,12 +171,18 @@ mod tests {
             }
         }
         let idle = Idle::probe_in(root.path(), 3);
-        assert_eq!((idle.driver.as_deref(), idle.governor.as_deref()), (Some("intel_idle"), Some("menu")));
+        assert_eq!(
+            (idle.driver.as_deref(), idle.governor.as_deref()),
+            (Some("intel_idle"), Some("menu"))
+        );
         assert_eq!(idle.boot_options, ["idle=halt", "intel_idle.max_cstate=6"]);
         assert_eq!(idle.states.len(), 2);
         assert_eq!(idle.states[1].exit_latency_us, 133);
         let lines = idle.lines(false);
-        assert_eq!(lines[2], "  C6    exit latency 133 µs, worth while from 400 µs on, disabled (x)");
+        assert_eq!(
+            lines[2],
+            "  C6    exit latency 133 µs, worth while from 400 µs on, disabled (x)"
+        );
         assert_eq!(idle.json()["states"][1]["disabled"], true);
     }
 
@@ -175,6 +191,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let idle = Idle::probe_in(root.path(), 0);
         assert_eq!(idle, Idle::default());
-        assert!(idle.lines(true)[1].contains("virtual machine") && !idle.lines(false)[1].contains("virtual"));
+        assert!(
+            idle.lines(true)[1].contains("virtual machine")
+                && !idle.lines(false)[1].contains("virtual")
+        );
     }
 }

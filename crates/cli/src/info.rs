@@ -38,7 +38,8 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     signal::catch();
     let device = meantime::block::open_nvme(uri, &OpenOptions::default())
         .map_err(|error| crate::failure::named(uri, &error))?;
-    let controller = controller::facts(device.controller().info(), device.controller().max_queue_entries());
+    let controller =
+        controller::facts(device.controller().info(), device.controller().max_queue_entries());
     let features = features::features(&device);
     let smart = smart::facts(&device);
     let more = more::facts(&device);
@@ -130,7 +131,11 @@ fn namespaces_table(device: &NvmeDevice) -> String {
             figures::bytes(u64::from(ns.max_blocks) << ns.block_shift),
             pair,
             boundary,
-            if ns.nsid == device.namespace().nsid { "yes, opened".to_owned() } else { "yes".to_owned() },
+            if ns.nsid == device.namespace().nsid {
+                "yes, opened".to_owned()
+            } else {
+                "yes".to_owned()
+            },
         ]);
     }
     for (nsid, why) in device.controller().unusable_namespaces() {
@@ -181,7 +186,9 @@ fn in_lines(words: &[String]) -> String {
     for (n, word) in words.iter().enumerate() {
         let part = format!("{word}{}", if n + 1 < words.len() { ", " } else { "" });
         match lines.last_mut() {
-            Some(line) if line.chars().count() + part.chars().count() <= COLUMNS => line.push_str(&part),
+            Some(line) if line.chars().count() + part.chars().count() <= COLUMNS => {
+                line.push_str(&part)
+            }
             _ => lines.push(part),
         }
     }

@@ -1,4 +1,5 @@
-//! A place in a file system on a device: `DEVICE:/PATH`, e.g. `file:disk.img?model=zssd:/etc/passwd`.
+//! A place in a file system on a device: `DEVICE:/PATH`, e.g.
+//! `file:disk.img?model=zssd:/etc/passwd`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -21,8 +22,8 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Takes `text` apart. The path begins with the first `:/` behind the scheme; if the device is a file whose name has a `:/` itself,
-    /// with the first one before which there is such a file.
+    /// Takes `text` apart. The path begins with the first `:/` behind the scheme; if the device is
+    /// a file whose name has a `:/` itself, with the first one before which there is such a file.
     ///
     /// # Errors
     /// There is no scheme, or what is before the path is no device URI.
@@ -32,7 +33,8 @@ impl Location {
 
     fn parse_with(text: &OsStr, exists: impl Fn(&Path) -> bool) -> Result<Self, Failure> {
         let bytes = text.as_bytes();
-        let Some(scheme) = SCHEMES.iter().find(|scheme| bytes.starts_with(scheme.as_bytes())) else {
+        let Some(scheme) = SCHEMES.iter().find(|scheme| bytes.starts_with(scheme.as_bytes()))
+        else {
             let error = text.to_string_lossy().parse::<Uri>().err();
             let what = error.map_or_else(|| "no device".to_owned(), |error| error.what);
             return Err(Failure::usage(format_args!(
@@ -55,7 +57,8 @@ impl Location {
         };
         let end = split.copied().unwrap_or(bytes.len());
         let (device, _) = device(&bytes[..end])?;
-        let path = split.map(|at| PathBuf::from(std::ffi::OsString::from_vec(bytes[at + 1..].to_vec())));
+        let path =
+            split.map(|at| PathBuf::from(std::ffi::OsString::from_vec(bytes[at + 1..].to_vec())));
         Ok(Self { device, path })
     }
 
@@ -74,7 +77,9 @@ impl std::fmt::Display for Location {
 /// The device URI in `bytes`, as text and taken apart.
 fn device(bytes: &[u8]) -> Result<(String, Uri), Failure> {
     let text = std::str::from_utf8(bytes).map_err(|_| {
-        Failure::usage("the device's name is no UTF-8; give it another one, e.g. by a symbolic link")
+        Failure::usage(
+            "the device's name is no UTF-8; give it another one, e.g. by a symbolic link",
+        )
     })?;
     let uri = text.parse().map_err(Failure::usage)?;
     Ok((text.to_owned(), uri))
@@ -93,7 +98,11 @@ mod tests {
     fn device_and_path() {
         for (text, device, path) in [
             ("file:disk.img:/etc/passwd", "file:disk.img", Some("/etc/passwd")),
-            ("file:disk.img?model=zssd:/etc/passwd", "file:disk.img?model=zssd", Some("/etc/passwd")),
+            (
+                "file:disk.img?model=zssd:/etc/passwd",
+                "file:disk.img?model=zssd",
+                Some("/etc/passwd"),
+            ),
             ("file:/a/b.img:/", "file:/a/b.img", Some("/")),
             ("file:/a/b.img", "file:/a/b.img", None),
             ("file:disk.img", "file:disk.img", None),
@@ -117,7 +126,8 @@ mod tests {
     #[test]
     fn a_file_that_is_there_decides() {
         let there = |text: &str, file: &str| {
-            let location = Location::parse_with(OsStr::new(text), |path| path == Path::new(file)).unwrap();
+            let location =
+                Location::parse_with(OsStr::new(text), |path| path == Path::new(file)).unwrap();
             (location.device.clone(), location.path().to_owned())
         };
         let whole = ("file:a:/b.img".to_owned(), PathBuf::from("/c"));

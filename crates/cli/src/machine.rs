@@ -36,11 +36,13 @@ impl Machine {
     pub(crate) fn probe() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
-            let line =
-                cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
+            let line = cpuinfo
+                .lines()
+                .find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
             line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
         };
-        let flagged = field("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
+        let flagged =
+            field("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
         let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
         Self {
             cpu: field("model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),

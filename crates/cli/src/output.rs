@@ -1,4 +1,5 @@
-//! Where results go: stdout, which may be a pipe somebody closed, and files, which appear whole or not at all.
+//! Where results go: stdout, which may be a pipe somebody closed, and files, which appear whole or
+//! not at all.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _, Write};
@@ -8,7 +9,8 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest is dropped.
+/// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest
+/// is dropped.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
@@ -23,13 +25,15 @@ pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(format_args!("cannot write the results to standard output: {error}"))),
+        Err(error) => {
+            Err(Failure::new(format_args!("cannot write the results to standard output: {error}")))
+        }
         Ok(()) => Ok(true),
     }
 }
 
-/// How wide text may be that is a table: as wide as the terminal it goes to, 120 columns in a file or pipe.
-/// COLUMNS overrides both, as it does for other programs.
+/// How wide text may be that is a table: as wide as the terminal it goes to, 120 columns in a file
+/// or pipe. COLUMNS overrides both, as it does for other programs.
 pub(crate) fn columns() -> usize {
     const ELSEWHERE: usize = 120;
     const LEAST: usize = 40;
@@ -102,7 +106,8 @@ pub(crate) struct FileTarget {
 }
 
 impl FileTarget {
-    /// `path`, which the option `option` names for `what`. One that cannot be written is found now, not after the run.
+    /// `path`, which the option `option` names for `what`. One that cannot be written is found now,
+    /// not after the run.
     pub(crate) fn prepare(path: &Path, what: &'static str, option: &str) -> Result<Self, Failure> {
         if path == Path::new("-") {
             return Err(Failure::usage(format_args!(
@@ -116,8 +121,9 @@ impl FileTarget {
     /// Writes `text`: the file has the old contents or the new, never a part.
     pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
         let Self { path, what } = self;
-        write_file(path, text.as_bytes())
-            .map_err(|error| Failure::new(format_args!("cannot write {what} to {}: {error}", path.display())))
+        write_file(path, text.as_bytes()).map_err(|error| {
+            Failure::new(format_args!("cannot write {what} to {}: {error}", path.display()))
+        })
     }
 }
 
@@ -166,7 +172,8 @@ fn prepare_file(path: &Path, what: &str, option: &str) -> Result<(), Failure> {
 pub(crate) fn can_replace(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        // A file must be ours to write although it will be replaced; devices and pipes are written in place.
+        // A file must be ours to write although it will be replaced; devices and pipes are written
+        // in place.
         Ok(_) => drop(OpenOptions::new().append(true).open(path)?),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Err(_) => {}
@@ -209,7 +216,10 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Has `write` write to `path`: a file has the old contents or the new, never a part.
-pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
     let buffered = |file: File| -> io::Result<File> {
         let mut out = io::BufWriter::with_capacity(1 << 18, file);
         write(&mut out)?;
@@ -219,8 +229,9 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Res
         return buffered(OpenOptions::new().write(true).open(path)?).map(drop);
     }
     let (temporary, file) = create_beside(path)?;
-    let written =
-        buffered(file).and_then(|file| file.sync_all()).and_then(|()| std::fs::rename(&temporary, path));
+    let written = buffered(file)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }

@@ -1,6 +1,8 @@
-//! Ctrl-C, a terminal that is closed, and being told to end: the first signal asks for a clean end with what was measured, the second kills.
+//! Ctrl-C, a terminal that is closed, and being told to end: the first signal asks for a clean end
+//! with what was measured, the second kills.
 //!
-//! A clean end is what gives a device back that was taken from the kernel's driver: every command that opens one catches signals first.
+//! A clean end is what gives a device back that was taken from the kernel's driver: every command
+//! that opens one catches signals first.
 
 #![expect(unsafe_code)]
 
@@ -11,13 +13,15 @@ pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Takes note of SIGINT, SIGTERM and SIGHUP from now on, each once: the next has its default effect. Under `nohup`, SIGHUP stays ignored.
+/// Takes note of SIGINT, SIGTERM and SIGHUP from now on, each once: the next has its default
+/// effect. Under `nohup`, SIGHUP stays ignored.
 pub(crate) fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler: extern "C" fn(libc::c_int) = note;
-        // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then completed; the handler only stores
-        // to lock-free atomics, which is async-signal-safe. Without SA_RESTART a blocking wait returns, so that the
-        // flag is looked at; SA_RESETHAND gives the second signal its default effect. The old action is written to a valid place.
+        // SAFETY: all zeroes is a valid `sigaction` (no flags, empty mask), which is then
+        // completed; the handler only stores to lock-free atomics, which is async-signal-safe.
+        // Without SA_RESTART a blocking wait returns, so that the flag is looked at; SA_RESETHAND
+        // gives the second signal its default effect. The old action is written to a valid place.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;

@@ -25,7 +25,9 @@ fn parts_add_up_and_the_device_takes_what_its_model_says() {
     ];
     let ran = succeed(dir.path(), &args.concat());
     assert_eq!(ran.stderr, "");
-    for word in ["host submit", "service", "wake", "CQE to seen", "Ta + Tb", "1 in 6,000", "p99.99", "CPUs"] {
+    for word in
+        ["host submit", "service", "wake", "CQE to seen", "Ta + Tb", "1 in 6,000", "p99.99", "CPUs"]
+    {
         assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
     }
     let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();
@@ -39,7 +41,8 @@ fn parts_add_up_and_the_device_takes_what_its_model_says() {
         assert_eq!(bar["stamped"], true);
         for tally in [&bar["alone"], &bar["competing"]] {
             assert!(tally["ios"].as_u64().unwrap() > 0, "{tally}");
-            let typical: f64 = PARTS.iter().map(|part| ns(&tally["typical"][format!("{part}_ns")])).sum();
+            let typical: f64 =
+                PARTS.iter().map(|part| ns(&tally["typical"][format!("{part}_ns")])).sum();
             let whole = ns(&tally["typical"]["total_ns"]);
             assert!((typical - whole).abs() < 0.01 && whole > 0.0, "{tally}");
             // Means of all I/Os add up as well.
@@ -66,27 +69,48 @@ fn parts_add_up_and_the_device_takes_what_its_model_says() {
         let times = &bar["fast12"];
         let sum = ns(&times["ta_ns"]) + ns(&times["tb_ns"]) + ns(&times["tu_ns"]);
         assert!((sum - ns(&times["total_ns"])).abs() < 0.01, "{times}");
-        assert!((ns(&times["ta_ns"]) + ns(&times["tb_ns"]) - ns(&times["ta_tb_ns"])).abs() < 0.01, "{times}");
-        assert!((ns(&times["td_ns"]) - ns(&times["tb_ns"]) - ns(&times["tu_ns"])).abs() < 0.01, "{times}");
+        assert!(
+            (ns(&times["ta_ns"]) + ns(&times["tb_ns"]) - ns(&times["ta_tb_ns"])).abs() < 0.01,
+            "{times}"
+        );
+        assert!(
+            (ns(&times["td_ns"]) - ns(&times["tb_ns"]) - ns(&times["tu_ns"])).abs() < 0.01,
+            "{times}"
+        );
     }
     assert!(ns(&report["competitor"]["alone"]["ran_ns"]) > 0.0);
     for key in ["rw", "cpu", "clock_read_ns", "interrupted", "machine"] {
         assert!(!report[key].is_null(), "no {key}");
     }
     let svg = std::fs::read_to_string(dir.path().join("a.svg")).unwrap();
-    assert!(svg.starts_with("<svg") && svg.contains("model=optane") && svg.contains("host completion"));
+    assert!(
+        svg.starts_with("<svg") && svg.contains("model=optane") && svg.contains("host completion")
+    );
     assert_eq!(files(dir.path()), ["a.json", "a.svg"]);
 }
 
 #[test]
 fn writes_and_a_walking_competitor() {
     let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["anatomy", "--device", "file:d.img?create=1M&model=null", "--rw", "write", "--completion", "poll"];
-    let ran =
-        succeed(dir.path(), &[&args[..], &["--competitor", "walk=64k", "--json", "-"], &SHORT].concat());
+    let args = [
+        "anatomy",
+        "--device",
+        "file:d.img?create=1M&model=null",
+        "--rw",
+        "write",
+        "--completion",
+        "poll",
+    ];
+    let ran = succeed(
+        dir.path(),
+        &[&args[..], &["--competitor", "walk=64k", "--json", "-"], &SHORT].concat(),
+    );
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert!(ran.stderr.contains("sequential write"), "the text goes to stderr then: {}", ran.stderr);
+    assert!(
+        ran.stderr.contains("sequential write"),
+        "the text goes to stderr then: {}",
+        ran.stderr
+    );
     assert_eq!(report["competitor"]["kind"], "walk=64k");
     assert!(ns(&report["competitor"]["alone"]["work"]) > 0.0);
     // Moving the data takes the device its time.
@@ -96,8 +120,17 @@ fn writes_and_a_walking_competitor() {
 #[test]
 fn alone() {
     let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["anatomy", "--device", "mem:1M", "--completion", "poll", "--competitor", "none", "--json", "a.json"];
+    let args = [
+        "anatomy",
+        "--device",
+        "mem:1M",
+        "--completion",
+        "poll",
+        "--competitor",
+        "none",
+        "--json",
+        "a.json",
+    ];
     let ran = succeed(dir.path(), &[&args[..], &SHORT].concat());
     assert!(!ran.stdout.contains("Ta + Tb"));
     let report = json(&dir.path().join("a.json"));
@@ -144,8 +177,17 @@ fn what_cannot_be_is_one_line() {
 #[test]
 fn ctrl_c_ends_with_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["anatomy", "--device", "mem:1M", "--completion", "poll", "--runtime", "600", "--json", "a.json"];
+    let args = [
+        "anatomy",
+        "--device",
+        "mem:1M",
+        "--completion",
+        "poll",
+        "--runtime",
+        "600",
+        "--json",
+        "a.json",
+    ];
     interrupted(dir.path(), &args, |ran| ran.stdout.contains("host submit"));
     assert_eq!(json(&dir.path().join("a.json"))["interrupted"], true);
 }

@@ -1,4 +1,5 @@
-//! Bad input of every kind: one clear line, a non-zero exit, nothing left behind, nothing overwritten.
+//! Bad input of every kind: one clear line, a non-zero exit, nothing left behind, nothing
+//! overwritten.
 
 mod common;
 
@@ -31,7 +32,11 @@ fn usage() {
     refused(&["bench", "--device", "mem:1M,mem:1M"], 2, &["named twice"]);
     refused(&["info", "--devise", "mem:1M"], 2, &["--device"]);
     refused(&["calibrate", "now"], 2, &["now"]);
-    refused(&["fs", "ls", "disk.img:/etc"], 2, &["did you mean file:disk.img:/etc?", "DEVICE:/PATH"]);
+    refused(
+        &["fs", "ls", "disk.img:/etc"],
+        2,
+        &["did you mean file:disk.img:/etc?", "DEVICE:/PATH"],
+    );
     refused(&["fs", "mkfs", "/dev/sda1"], 2, &["did you mean kernel:/dev/sda1?"]);
     refused(&["copy", "mem:1M", "/dev/sda1"], 2, &["did you mean kernel:/dev/sda1?"]);
 }
@@ -51,7 +56,8 @@ fn help_is_found_either_way() {
 #[test]
 fn devices() {
     for command in ["bench", "info"] {
-        let written_wrong = |uri: &str, words: &[&str]| refused(&[command, "--device", uri], 2, words);
+        let written_wrong =
+            |uri: &str, words: &[&str]| refused(&[command, "--device", uri], 2, words);
         written_wrong("men:1G", &["men:1G", "unknown scheme", "mem:"]);
         written_wrong("mem:1X", &["mem:1X", "no size"]);
         written_wrong("mem:1000", &["4096"]);
@@ -192,8 +198,7 @@ fn job_files() {
 #[test]
 fn all_that_is_wrong_is_said_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let text =
-        "[global]\nfilename=mem:1M\nbs=4x\n[a\nzonesize=1m\n[b]\niodpeth=4\n[c]\ncpumask=1\nioengine=net\n";
+    let text = "[global]\nfilename=mem:1M\nbs=4x\n[a\nzonesize=1m\n[b]\niodpeth=4\n[c]\ncpumask=1\nioengine=net\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
     let ran = run(dir.path(), &["bench", "j.fio", "--iodepth", "0"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
@@ -228,8 +233,16 @@ fn fios_command_line_is_taken() {
     assert_eq!(options["device"], "mem:1M");
     assert!(options["time_based"] == "1" && options["group_reporting"] == "1", "{options}");
     refused(&["bench", "--device", "mem:1M", "--zone_size", "1m"], 2, &["--zone_size"]);
-    refused(&["bench", "--device", "mem:1M", "--cpumask", "1"], 2, &["fio's key --cpumask is not supported"]);
-    refused(&["bench", "--device", "mem:1M", "--ioengine", "rbd"], 2, &["fio's engine rbd is not supported"]);
+    refused(
+        &["bench", "--device", "mem:1M", "--cpumask", "1"],
+        2,
+        &["fio's key --cpumask is not supported"],
+    );
+    refused(
+        &["bench", "--device", "mem:1M", "--ioengine", "rbd"],
+        2,
+        &["fio's engine rbd is not supported"],
+    );
 }
 
 #[test]

@@ -13,9 +13,12 @@ fn a_job_file_gives_text_table_and_json() {
     let dir = tempfile::tempdir().unwrap();
     let text = "[global]\nrw=randread\nfilename=mem:4M\ncompletion=interrupt,poll,hybrid=2us\n[small]\nbs=512\n[large]\nstonewall\nbs=4k\n";
     std::fs::write(dir.path().join("j.fio"), text).unwrap();
-    let ran = succeed(dir.path(), &[&["bench", "j.fio", "--json", "out.json"][..], &SHORT].concat());
+    let ran =
+        succeed(dir.path(), &[&["bench", "j.fio", "--json", "out.json"][..], &SHORT].concat());
     assert_eq!(ran.stderr, "");
-    for word in ["small: (groupid=0", "large: (groupid=1", "clat percentiles", "vs\n", "hybrid=2us", "CPUs"] {
+    for word in
+        ["small: (groupid=0", "large: (groupid=1", "clat percentiles", "vs\n", "hybrid=2us", "CPUs"]
+    {
         assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
     }
     let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();
@@ -33,7 +36,8 @@ fn a_job_file_gives_text_table_and_json() {
         assert!(job["read"]["lat_ns"]["mean"].as_f64().unwrap() > 0.0);
         assert!(job["usr_cpu"].as_f64().unwrap() + job["sys_cpu"].as_f64().unwrap() > 0.0);
         assert!(job.get("floor_ns").is_none());
-        // 120 ms were asked for. A busy machine may take longer, but not nearly the 120 s that a mistaken unit would.
+        // 120 ms were asked for. A busy machine may take longer, but not nearly the 120 s that a
+        // mistaken unit would.
         let runtime_ms = job["job_runtime"].as_u64().unwrap();
         assert!((110..60_000).contains(&runtime_ms), "{runtime_ms}");
     }
@@ -68,7 +72,8 @@ fn several_devices_and_json_on_stdout() {
     ];
     let ran = succeed(dir.path(), &[&args[..], &SHORT].concat());
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    let ways: Vec<_> = report["jobs"].as_array().unwrap().iter().map(|job| &job["job options"]).collect();
+    let ways: Vec<_> =
+        report["jobs"].as_array().unwrap().iter().map(|job| &job["job options"]).collect();
     let ways: Vec<_> = ways
         .iter()
         .map(|way| (way["device"].as_str().unwrap(), way["completion"].as_str().unwrap()))
@@ -97,7 +102,8 @@ fn a_size_is_transferred_exactly() {
         (&["--size", "1030656", "--rw", "randread"], 251),
         (&["--size", "1m", "--rounds", "4", "--iodepth", "3"], 256),
     ] {
-        let base = ["bench", "--device", "mem:4M", "--completion", "poll,interrupt", "--json", "out.json"];
+        let base =
+            ["bench", "--device", "mem:4M", "--completion", "poll,interrupt", "--json", "out.json"];
         succeed(dir.path(), &[&base[..], args].concat());
         for job in json(&dir.path().join("out.json"))["jobs"].as_array().unwrap() {
             assert_eq!(job["read"]["total_ios"], ios, "{args:?}");
@@ -166,8 +172,11 @@ fn the_floor_is_measured_in_pairs() {
 #[test]
 fn ctrl_c_ends_with_what_was_measured() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["bench", "--device", "mem:4M", "--runtime", "600", "--time-based", "--json", "out.json"];
-    interrupted(dir.path(), &args, |ran| ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n"));
+    let args =
+        ["bench", "--device", "mem:4M", "--runtime", "600", "--time-based", "--json", "out.json"];
+    interrupted(dir.path(), &args, |ran| {
+        ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n")
+    });
     let report = json(&dir.path().join("out.json"));
     assert_eq!(report["meantime"]["interrupted"], true);
     assert!(report["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0);
@@ -197,7 +206,9 @@ fn harmless_keys_are_a_warning() {
     // One warning for all, each with its reason; of what is obeyed, as direct is, it says nothing.
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
     assert!(
-        ran.stderr.starts_with("meantime: warning: fio's keys without effect here: ioengine (the device's"),
+        ran.stderr.starts_with(
+            "meantime: warning: fio's keys without effect here: ioengine (the device's"
+        ),
         "{}",
         ran.stderr
     );
@@ -214,24 +225,37 @@ fn the_example_is_sound() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../jobs/qd1.fio");
     let ran = run(
         dir.path(),
-        &["bench", example, "--runtime", "50ms", "--device", "mem:4M?model=fast12,mem:4M?model=optane"],
+        &[
+            "bench",
+            example,
+            "--runtime",
+            "50ms",
+            "--device",
+            "mem:4M?model=fast12,mem:4M?model=optane",
+        ],
     );
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
     assert_eq!(ran.stdout.matches(": (groupid=").count(), 16);
 }
 
-/// Two jobs need twice the queues when they run at the same time, and no more than one when they do not.
+/// Two jobs need twice the queues when they run at the same time, and no more than one when they do
+/// not.
 #[test]
 fn jobs_of_a_file_run_at_the_same_time_unless_a_stonewall_divides_them() {
     let dir = tempfile::tempdir().unwrap();
     let bench = |walls: &str, device: &str| {
-        let text = format!("[global]\nrw=randread\nsize=1m\ncompletion=poll\n[a]\n[b]\n{walls}rw=write\n");
+        let text =
+            format!("[global]\nrw=randread\nsize=1m\ncompletion=poll\n[a]\n[b]\n{walls}rw=write\n");
         std::fs::write(dir.path().join("j.fio"), text).unwrap();
         run(dir.path(), &["bench", "j.fio", "--device", device, "--json", "out.json"])
     };
     let ran = bench("", "mem:1M?queues=1");
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.stderr.contains("need 2 queue pairs") && ran.stderr.contains("stonewall"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("need 2 queue pairs") && ran.stderr.contains("stonewall"),
+        "{}",
+        ran.stderr
+    );
     let ran = bench("stonewall\n", "mem:1M?queues=1");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let groups = |dir: &std::path::Path| {
@@ -262,8 +286,14 @@ fn a_reporting_group_is_shown_as_one() {
     let got: Vec<_> = jobs
         .map(|job| {
             let number = |value: &serde_json::Value| value.as_u64().unwrap();
-            let ios = [&job["read"], &job["write"]].map(|direction| number(&direction["total_ios"]));
-            (job["jobname"].as_str().unwrap(), number(&job["groupid"]), number(&job["numjobs"]), ios)
+            let ios =
+                [&job["read"], &job["write"]].map(|direction| number(&direction["total_ios"]));
+            (
+                job["jobname"].as_str().unwrap(),
+                number(&job["groupid"]),
+                number(&job["numjobs"]),
+                ios,
+            )
         })
         .collect();
     let want = [
@@ -288,7 +318,10 @@ fn a_short_job_beside_a_long_one() {
     assert!(ran.stdout.contains("mem:1M, poll, beside long (poll)\n"), "{}", ran.stdout);
     let report = json(&dir.path().join("out.json"));
     let (short, long) = (&report["jobs"][0], &report["jobs"][1]);
-    assert_eq!((&short["beside"][0], &long["beside"][0]), (&"long (poll)".into(), &"short (poll)".into()));
+    assert_eq!(
+        (&short["beside"][0], &long["beside"][0]),
+        (&"long (poll)".into(), &"short (poll)".into())
+    );
     assert_eq!(short["read"]["total_ios"], 16);
     assert!(short["job_runtime"].as_u64() < long["job_runtime"].as_u64());
     // A rate is a limit, for each direction: a busy machine may not reach it, or take longer.

@@ -1,4 +1,5 @@
-//! `meantime bench` on files in a file system: through the page cache and past it, beside the device and the kernel's file.
+//! `meantime bench` on files in a file system: through the page cache and past it, beside the
+//! device and the kernel's file.
 
 mod common;
 #[path = "common/ext4.rs"]
@@ -12,7 +13,8 @@ use ext4::{can_make_images, make};
 /// So much I/O that a run takes no time.
 const SHORT: [&str; 6] = ["--rw", "randread", "--number-ios", "200", "--completion", "poll"];
 
-/// A directory with `disk.img`, in which there is `data` of 2 MiB; nothing if no images can be made.
+/// A directory with `disk.img`, in which there is `data` of 2 MiB; nothing if no images can be
+/// made.
 fn planted() -> Option<tempfile::TempDir> {
     if !can_make_images() {
         return None;
@@ -55,7 +57,8 @@ fn a_file_is_measured_beside_its_device_and_the_kernels() {
     ];
     let report = bench(dir, &args);
     let jobs = report["jobs"].as_array().unwrap();
-    let names: Vec<&str> = jobs.iter().map(|job| job["job options"]["device"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        jobs.iter().map(|job| job["job options"]["device"].as_str().unwrap()).collect();
     assert_eq!(names, devices.split(',').collect::<Vec<_>>());
     for job in jobs {
         assert!(job["read"]["total_ios"].as_u64().unwrap() >= 200 && job["errors"] == 0, "{job}");
@@ -73,10 +76,14 @@ fn files_are_read_as_the_job_says() {
         &["--overlap", "pool,lazy-insert", "--fadvise-hint", "sequential"],
         &["--numjobs", "2", "--bs", "64k"],
     ] {
-        let report = bench(dir, &[&SHORT, more, &["--device", "file:disk.img?model=optane:/data"]].concat());
+        let report =
+            bench(dir, &[&SHORT, more, &["--device", "file:disk.img?model=optane:/data"]].concat());
         let job = &report["jobs"][0];
         // (Two threads with blocks of 64 KiB are through sooner.)
-        assert!(job["read"]["total_ios"].as_u64().unwrap() >= 64 && job["errors"] == 0, "{more:?}: {job}");
+        assert!(
+            job["read"]["total_ios"].as_u64().unwrap() >= 64 && job["errors"] == 0,
+            "{more:?}: {job}"
+        );
         if more[0].starts_with("--overlap") {
             assert_eq!(job["job options"]["overlap"], more[1]);
         }
@@ -98,9 +105,21 @@ fn what_cannot_be_is_said_before_anything_runs() {
     refused(dir, &on("file:disk.img:/lost+found"), "is a directory");
     refused(dir, &on("mem:16M:/data"), "no ext4");
     refused(dir, &[&on("mem:16M")[..], &["--direct=0"]].concat(), "there is no page cache");
-    refused(dir, &[&on("file:disk.img:/data")[..], &["--iodepth", "4"]].concat(), "one I/O at a time");
-    refused(dir, &[&on("file:disk.img:/data")[..], &["--overlap", "preload,pools"]].concat(), "no step");
-    refused(dir, &["--rw", "write", "--size", "1m", "--device", "file:disk.img:/data"], "for reading only");
+    refused(
+        dir,
+        &[&on("file:disk.img:/data")[..], &["--iodepth", "4"]].concat(),
+        "one I/O at a time",
+    );
+    refused(
+        dir,
+        &[&on("file:disk.img:/data")[..], &["--overlap", "preload,pools"]].concat(),
+        "no step",
+    );
+    refused(
+        dir,
+        &["--rw", "write", "--size", "1m", "--device", "file:disk.img:/data"],
+        "for reading only",
+    );
     let both = ["--rw", "write", "--size", "1m", "--device", "file:disk.img,file:disk.img:/data"];
     refused(dir, &both, "cannot be written");
 }

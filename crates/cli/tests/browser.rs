@@ -1,7 +1,7 @@
 //! The page in headless Chromium: it fits, it can be read, it loads nothing.
 //!
-//! The page itself stays as it is. It is put into frames of a test page, which looks into them and writes what it saw into
-//! its own document, which `--dump-dom` prints.
+//! The page itself stays as it is. It is put into frames of a test page, which looks into them and
+//! writes what it saw into its own document, which `--dump-dom` prints.
 
 mod common;
 
@@ -101,16 +101,29 @@ struct Seen {
 fn look(dir: &Path, pages: &[(&str, u32)], dark: bool) -> Seen {
     let frame = |(page, width): &(&str, u32)| {
         let page = page.replace('&', "&amp;").replace('"', "&quot;");
-        format!("<iframe style=\"width:{width}px;height:900px;border:0\" srcdoc=\"{page}\"></iframe>")
+        format!(
+            "<iframe style=\"width:{width}px;height:900px;border:0\" srcdoc=\"{page}\"></iframe>"
+        )
     };
     let frames: String = pages.iter().map(frame).collect();
-    let test_page =
-        format!("<!doctype html><meta charset=utf-8><pre id=seen></pre>{frames}<script>{MEASURE}</script>");
+    let test_page = format!(
+        "<!doctype html><meta charset=utf-8><pre id=seen></pre>{frames}<script>{MEASURE}</script>"
+    );
     let path = dir.join(format!("test-{dark}.html"));
     std::fs::write(&path, test_page).unwrap();
     let mut command = Command::new(chromium());
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
-    command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+    ]);
+    command.args([
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    ]);
     command.args(["--enable-logging=stderr", "--window-size=1400,1000", "--dump-dom"]);
     command.arg(format!("--user-data-dir={}", dir.join(format!("profile-{dark}")).display()));
     if dark {
@@ -123,7 +136,8 @@ fn look(dir: &Path, pages: &[(&str, u32)], dark: bool) -> Seen {
     let begin = dom.find("<pre id=\"seen\">").expect("the test page") + "<pre id=\"seen\">".len();
     let end = begin + dom[begin..].find("</pre>").unwrap();
     let seen = dom[begin..end].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    let frames = serde_json::from_str(&seen).unwrap_or_else(|error| panic!("{error}: {seen:?} {log}"));
+    let frames =
+        serde_json::from_str(&seen).unwrap_or_else(|error| panic!("{error}: {seen:?} {log}"));
     Seen { frames, console }
 }
 
@@ -141,9 +155,18 @@ fn check(seen: &Value, dark: bool, plots: u64) {
 
 /// A result of a bench with what may be in it besides.
 fn rich(dir: &Path) -> Value {
-    let job =
-        ["--rw", "randread", "--runtime", "150ms", "--completion", "poll,interrupt,hybrid", "--name", "rr4k"];
-    let device = ["bench", "--device", "mem:1M?model=fast12,mem:1M?model=optane", "--json", "a.json"];
+    let job = [
+        "--rw",
+        "randread",
+        "--runtime",
+        "150ms",
+        "--completion",
+        "poll,interrupt,hybrid",
+        "--name",
+        "rr4k",
+    ];
+    let device =
+        ["bench", "--device", "mem:1M?model=fast12,mem:1M?model=optane", "--json", "a.json"];
     succeed(dir, &[&device[..], &job[..]].concat());
     let mut report = common::json(&dir.join("a.json"));
     report["meantime"]["left_out"] =
@@ -170,7 +193,8 @@ fn the_page_fits_and_can_be_read() {
     report["meantime"]["cpu"] = json!("Another CPU with a rather long name @ 3.00GHz");
     report["meantime"]["a_fact_of_later"] = json!("x".repeat(300));
     for job in report["jobs"].as_array_mut().unwrap() {
-        job["job options"]["device"] = json!(format!("kernel:/dev/disk/by-id/{}", "nvme-long".repeat(12)));
+        job["job options"]["device"] =
+            json!(format!("kernel:/dev/disk/by-id/{}", "nvme-long".repeat(12)));
     }
     std::fs::write(dir.join("b.json"), report.to_string()).unwrap();
     succeed(dir, &["report", "a.json", "--html", "one.html"]);
@@ -184,15 +208,17 @@ fn the_page_fits_and_can_be_read() {
     std::fs::write(dir.join("c.json"), report.to_string()).unwrap();
     succeed(dir, &["report", "c.json", "--html", "many.html"]);
     let page = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
-    let pages =
-        [("one.html", 8), ("two.html", 12), ("many.html", 32)].map(|(name, plots)| (page(name), plots));
+    let pages = [("one.html", 8), ("two.html", 12), ("many.html", 32)]
+        .map(|(name, plots)| (page(name), plots));
     std::thread::scope(|scope| {
         for dark in [false, true] {
             let pages = &pages;
             scope.spawn(move || {
                 let widths = [390, 800, 1280];
-                let frames: Vec<(&str, u32)> =
-                    pages.iter().flat_map(|(page, _)| widths.map(|width| (page.as_str(), width))).collect();
+                let frames: Vec<(&str, u32)> = pages
+                    .iter()
+                    .flat_map(|(page, _)| widths.map(|width| (page.as_str(), width)))
+                    .collect();
                 let seen = look(dir, &frames, dark);
                 assert!(seen.console.is_empty(), "the console says: {:?}", seen.console);
                 assert_eq!(seen.frames.len(), frames.len());
@@ -213,7 +239,8 @@ fn the_page_of_waits_fits_and_can_be_read() {
     // What is folded is laid out, too.
     let unfolded = page.replace("<details>", "<details open=\"\">");
     for dark in [false, true] {
-        let frames = [(unfolded.as_str(), 390), (unfolded.as_str(), 800), (unfolded.as_str(), 1280)];
+        let frames =
+            [(unfolded.as_str(), 390), (unfolded.as_str(), 800), (unfolded.as_str(), 1280)];
         let seen = look(dir, &frames, dark);
         assert!(seen.console.is_empty(), "the console says: {:?}", seen.console);
         for frame in &seen.frames {
@@ -265,7 +292,13 @@ fn the_page_forbids_itself_to_load_anything() {
     let smuggled = "<img src='file:///etc/hostname'><script>document.title = 'run'</script></main>";
     std::fs::write(dir.join("b.html"), page.replace("</main>", smuggled)).unwrap();
     let mut command = Command::new(chromium());
-    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--dump-dom",
+    ]);
     command.args([
         "--no-first-run",
         "--disable-background-networking",

@@ -19,7 +19,8 @@ struct Served {
 impl Served {
     fn start(dir: &Path) -> Self {
         let args = ["ssd", "--socket", "ssd.sock", "--log", "none", "mem:1M?lba=512"];
-        let mut child = meantime(dir, &args).stderr(std::process::Stdio::inherit()).spawn().unwrap();
+        let mut child =
+            meantime(dir, &args).stderr(std::process::Stdio::inherit()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
@@ -79,7 +80,11 @@ fn processes_count_up_one_block() {
         conflicts
     };
     let conflicts: u64 = std::thread::scope(|scope| {
-        ["a", "b"].map(|who| scope.spawn(move || count(who))).map(|one| one.join().unwrap()).iter().sum()
+        ["a", "b"]
+            .map(|who| scope.spawn(move || count(who)))
+            .map(|one| one.join().unwrap())
+            .iter()
+            .sum()
     });
     // Whoever came second has begun with 0, which was no longer there.
     assert!(conflicts >= 1);
@@ -95,7 +100,16 @@ fn a_block_of_a_file_is_written_once() {
     std::fs::write(&image, vec![0; 1 << 20]).unwrap();
     std::fs::write(dir.path().join("free"), block(0)).unwrap();
     std::fs::write(dir.path().join("mine"), block(7)).unwrap();
-    let args = ["compare-and-write", "--device", "file:a.img", "--lba", "5", "--expect", "free", "--write"];
+    let args = [
+        "compare-and-write",
+        "--device",
+        "file:a.img",
+        "--lba",
+        "5",
+        "--expect",
+        "free",
+        "--write",
+    ];
     succeed(dir.path(), &[&args[..], &["mine"]].concat());
     assert_eq!(std::fs::read(&image).unwrap()[5 * 512..][..512], block(7));
     let again = run(dir.path(), &[&args[..], &["mine"]].concat());
@@ -122,14 +136,36 @@ fn what_cannot_be_is_an_error_that_says_why() {
         ("file:a.img", "x", "one", "one", 2, "--lba"),
         ("a.img", "0", "one", "one", 2, "did you mean file:a.img?"),
     ] {
-        let args =
-            ["compare-and-write", "--device", device, "--lba", lba, "--expect", expect, "--write", write];
+        let args = [
+            "compare-and-write",
+            "--device",
+            device,
+            "--lba",
+            lba,
+            "--expect",
+            expect,
+            "--write",
+            write,
+        ];
         let ran = run(dir.path(), &args);
         assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
-        assert!(ran.stderr.contains(words) && ran.stderr.lines().count() == 1, "{args:?}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains(words) && ran.stderr.lines().count() == 1,
+            "{args:?}: {}",
+            ran.stderr
+        );
     }
-    let args =
-        ["compare-and-write", "--device", "file:a.img", "--lba", "0", "--expect", "one", "--write", "one"];
+    let args = [
+        "compare-and-write",
+        "--device",
+        "file:a.img",
+        "--lba",
+        "0",
+        "--expect",
+        "one",
+        "--write",
+        "one",
+    ];
     let ran = run(dir.path(), &[&args[..], &["--found", "no/where"]].concat());
     assert!(ran.code == Some(2) && ran.stderr.contains("--found no/where"), "{ran:?}");
     assert_eq!(std::fs::read(dir.path().join("a.img")).unwrap(), vec![0; 1 << 20]);

@@ -38,7 +38,9 @@ fn a_device_comes_out_of_a_pipe_as_it_went_in() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("meantime: copied 1"), "{}", ran.stderr);
     let image = std::fs::read(dir.path().join("a.img")).unwrap();
-    assert!(image[..input.len()] == input[..] && image[input.len()..].iter().all(|byte| *byte == 0xee));
+    assert!(
+        image[..input.len()] == input[..] && image[input.len()..].iter().all(|byte| *byte == 0xee)
+    );
 
     let output = meantime(dir.path(), &["copy", "file:a.img", "-"]).output().unwrap();
     assert!(output.status.success() && output.stdout == image);
@@ -79,7 +81,10 @@ fn what_cannot_be_copied_is_an_error_that_says_why() {
     assert!(std::fs::read(dir.path().join("small.img")).unwrap() == before[..65536]);
 
     let ran = copy_from_pipe(dir.path(), &before, "file:small.img");
-    assert!(ran.code == Some(1) && ran.stderr.contains("more data than the device has room for"), "{ran:?}");
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("more data than the device has room for"),
+        "{ran:?}"
+    );
     let ran = copy_from_pipe(dir.path(), &before[..700], "file:small.img");
     assert!(ran.code == Some(1) && ran.stderr.contains("188 bytes into a block of 512"), "{ran:?}");
 }

@@ -26,8 +26,16 @@ fn devices_are_shown_or_said_to_be_none() {
 /// A bench, sent `signal` when it runs: its exit code, or the signal that killed it.
 fn ended_by(signal: libc::c_int, ignored: bool) -> (Option<i32>, Option<i32>) {
     let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["bench", "--device", "mem:4M", "--rw", "randread", "--completion", "interrupt", "--time-based"];
+    let args = [
+        "bench",
+        "--device",
+        "mem:4M",
+        "--rw",
+        "randread",
+        "--completion",
+        "interrupt",
+        "--time-based",
+    ];
     let runtime = ["--runtime", if ignored { "2" } else { "600" }];
     let mut command = meantime(dir.path(), &[&args[..], &runtime].concat());
     command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,7 +1,7 @@
 //! The same jobs by fio itself and by us; and fio's own readers on what we write.
 //!
-//! fio's figures depend on the machine. What is compared is what does not: which I/Os there are, how often what is
-//! flushed, and the form of everything that is written.
+//! fio's figures depend on the machine. What is compared is what does not: which I/Os there are,
+//! how often what is flushed, and the form of everything that is written.
 
 mod common;
 
@@ -14,10 +14,14 @@ use serde_json::Value;
 
 /// Runs a tool of fio's (or what its tools need) in `dir` to a successful end.
 fn tool(dir: &Path, program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).current_dir(dir).args(args).output().unwrap_or_else(|error| {
-        panic!("{program}: {error}; these tests need it: run `make setup-test`, which installs it")
-    });
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new(program).current_dir(dir).args(args).output().unwrap_or_else(|error| {
+            panic!(
+                "{program}: {error}; these tests need it: run `make setup-test`, which installs it"
+            )
+        });
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{program} {args:?}: {stdout}{stderr}");
     stdout.into_owned()
 }
@@ -30,7 +34,8 @@ fn both(dir: &Path, jobs: &str) -> (Value, Value) {
         (&ours, "filename=file:d.img?create=1M\ncompletion=poll"),
     ] {
         std::fs::create_dir_all(dir).unwrap();
-        std::fs::write(dir.join("j.fio"), format!("[global]\n{device}\nsize=1m\nbs=4k\n{jobs}")).unwrap();
+        std::fs::write(dir.join("j.fio"), format!("[global]\n{device}\nsize=1m\nbs=4k\n{jobs}"))
+            .unwrap();
     }
     tool(&theirs, "fio", &["--output-format=json+", "--output=o.json", "j.fio"]);
     succeed(&ours, &["bench", "j.fio", "--json", "o.json"]);
@@ -43,9 +48,11 @@ fn jobs(report: &Value) -> &Vec<Value> {
 
 /// The lines of a log, as numbers.
 fn log(path: &Path) -> Vec<Vec<u64>> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let number =
-        |field: &str| field.trim().parse().unwrap_or_else(|_| panic!("{}: {field:?}", path.display()));
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let number = |field: &str| {
+        field.trim().parse().unwrap_or_else(|_| panic!("{}: {field:?}", path.display()))
+    };
     text.lines().map(|line| line.split(", ").map(number).collect()).collect()
 }
 
@@ -98,7 +105,10 @@ fn the_same_jobs_have_the_same_shape() {
         }
         let name = &theirs["jobname"];
         for direction in ["read", "write", "trim"] {
-            assert_eq!(theirs[direction]["io_bytes"], ours[direction]["io_bytes"], "{name} {direction}");
+            assert_eq!(
+                theirs[direction]["io_bytes"], ours[direction]["io_bytes"],
+                "{name} {direction}"
+            );
             if name != "split" {
                 assert_eq!(
                     theirs[direction]["total_ios"], ours[direction]["total_ios"],
@@ -172,7 +182,8 @@ fn random_runs_and_alignment_are_fios() {
         }
         // How often an I/O begins where the one before did, or ended.
         let follow = |ios: &[(u64, u64)], gap: fn(u64) -> u64| {
-            let follows = ios.windows(2).filter(|pair| pair[1].1 == pair[0].1 + gap(pair[0].0)).count();
+            let follows =
+                ios.windows(2).filter(|pair| pair[1].1 == pair[0].1 + gap(pair[0].0)).count();
             follows as f64 / ios.len() as f64
         };
         for gap in [(|_| 0) as fn(u64) -> u64, |bytes| bytes] {
@@ -186,8 +197,10 @@ fn random_runs_and_alignment_are_fios() {
 fn every_key_of_fios_is_known() {
     let dir = tempfile::tempdir().unwrap();
     let help = tool(dir.path(), "fio", &["--cmdhelp=all"]);
-    let names: Vec<&str> =
-        help.lines().filter_map(|line| line.split([' ', ':']).find(|name| !name.is_empty())).collect();
+    let names: Vec<&str> = help
+        .lines()
+        .filter_map(|line| line.split([' ', ':']).find(|name| !name.is_empty()))
+        .collect();
     assert!(names.len() > 200, "{names:?}");
     let lines: String = names.iter().map(|name| format!("{name}=\u{7}\n")).collect();
     std::fs::write(dir.path().join("j.fio"), format!("[a]\n{lines}")).unwrap();
@@ -221,7 +234,18 @@ fn trims_deallocate_and_are_reported_as_fios_are() {
     let bench = |rw: &str, json: &str| {
         succeed(
             dir.path(),
-            &["bench", "--device", device, "--completion", "poll", "--size=512k", "--rw", rw, "--json", json],
+            &[
+                "bench",
+                "--device",
+                device,
+                "--completion",
+                "poll",
+                "--size=512k",
+                "--rw",
+                rw,
+                "--json",
+                json,
+            ],
         );
     };
     bench("write", "w.json");
@@ -233,7 +257,9 @@ fn trims_deallocate_and_are_reported_as_fios_are() {
     assert!(bytes()[..512 << 10].chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
     bench("randtrim", "t.json");
     assert!(bytes()[..512 << 10].iter().all(|byte| *byte == 0), "trimmed blocks read as zeroes");
-    for (file, ios) in [("t.json", [0, 0, 128]), ("tw.json", [0, 128, 128]), ("w.json", [0, 128, 0])] {
+    for (file, ios) in
+        [("t.json", [0, 0, 128]), ("tw.json", [0, 128, 128]), ("w.json", [0, 128, 0])]
+    {
         let report = json(&dir.path().join(file));
         let got = ["read", "write", "trim"]
             .map(|direction| jobs(&report)[0][direction]["total_ios"].as_u64().unwrap());
@@ -242,8 +268,16 @@ fn trims_deallocate_and_are_reported_as_fios_are() {
     let report = json(&dir.path().join("t.json"));
     assert!(jobs(&report)[0]["trim"]["clat_ns"]["mean"].as_f64().unwrap() > 0.0);
     // What destroys data needs the same leave as a write.
-    let read_only =
-        ["bench", "--device", "file:d.img?ro=1", "--completion", "poll", "--rw", "trim", "--size=4k"];
+    let read_only = [
+        "bench",
+        "--device",
+        "file:d.img?ro=1",
+        "--completion",
+        "poll",
+        "--rw",
+        "trim",
+        "--size=4k",
+    ];
     let ran = common::run(dir.path(), &read_only);
     assert_ne!(ran.code, Some(0), "{ran:?}");
 }
@@ -279,10 +313,19 @@ fn every_method_of_verify_runs() {
         let dir = tempfile::tempdir().unwrap();
         let verify = format!("--verify={method}");
         let args = |uri: &'static str| {
-            vec!["bench", "--device", uri, "--completion", "poll", "--rw=randwrite", "--size=1m", &verify]
-                .into_iter()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
+            vec![
+                "bench",
+                "--device",
+                uri,
+                "--completion",
+                "poll",
+                "--rw=randwrite",
+                "--size=1m",
+                &verify,
+            ]
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
         };
         let run = |uri| {
             let args = args(uri);
@@ -295,8 +338,9 @@ fn every_method_of_verify_runs() {
 
 #[test]
 fn logs_have_fios_columns() {
-    // fio's averages of bandwidth are another thread's work, which it begins up to 150 ms after the job's first I/O: a
-    // job no longer than that leaves it an empty log. The jobs with averages take most of a second.
+    // fio's averages of bandwidth are another thread's work, which it begins up to 150 ms after the
+    // job's first I/O: a job no longer than that leaves it an empty log. The jobs with averages
+    // take most of a second.
     for (keys, thinktime_us, same_count) in [
         ("", 500, true),
         ("log_offset=1\n", 500, true),
@@ -311,10 +355,17 @@ fn logs_have_fios_columns() {
                  thinktime={thinktime_us}\n"
             ),
         );
-        for file in ["a_lat.1.log", "a_clat.1.log", "a_bw.1.log", "i_iops.1.log", "h_clat_hist.1.log"] {
+        for file in
+            ["a_lat.1.log", "a_clat.1.log", "a_bw.1.log", "i_iops.1.log", "h_clat_hist.1.log"]
+        {
             let (theirs, ours) =
                 (log(&dir.path().join("fio").join(file)), log(&dir.path().join("ours").join(file)));
-            assert!(!theirs.is_empty() && !ours.is_empty(), "{file} {keys}: {} {}", theirs.len(), ours.len());
+            assert!(
+                !theirs.is_empty() && !ours.is_empty(),
+                "{file} {keys}: {} {}",
+                theirs.len(),
+                ours.len()
+            );
             let columns = theirs[0].len();
             assert!(
                 theirs.iter().chain(&ours).all(|line| line.len() == columns),
@@ -337,9 +388,13 @@ fn logs_have_fios_columns() {
 fn drawn(size: &str, keys: &str) -> [Vec<(u64, u64)>; 2] {
     let dir = tempfile::tempdir().unwrap();
     let keys = format!("[a]\nsize={size}\nio_size=80m\nwrite_lat_log=l\nlog_offset=1\n{keys}\n");
-    std::fs::write(dir.path().join("fio.fio"), format!("{keys}ioengine=null\nfilename=x\n")).unwrap();
-    std::fs::write(dir.path().join("ours.fio"), format!("{keys}filename=mem:{size}\ncompletion=poll\n"))
+    std::fs::write(dir.path().join("fio.fio"), format!("{keys}ioengine=null\nfilename=x\n"))
         .unwrap();
+    std::fs::write(
+        dir.path().join("ours.fio"),
+        format!("{keys}filename=mem:{size}\ncompletion=poll\n"),
+    )
+    .unwrap();
     let ios = |path: &Path| log(path).iter().map(|line| (line[3], line[4])).collect::<Vec<_>>();
     tool(dir.path(), "fio", &["fio.fio"]);
     let theirs = ios(&dir.path().join("l_lat.1.log"));
@@ -358,20 +413,31 @@ fn shares(values: impl Iterator<Item = u64>) -> BTreeMap<u64, f64> {
 
 #[test]
 fn distributions_are_fios() {
-    for keys in
-        ["zipf:0.6", "zipf:1.2", "zipf:2", "pareto:0.2", "pareto:0.4", "normal:20", "normal:0", "random"]
-    {
+    for keys in [
+        "zipf:0.6",
+        "zipf:1.2",
+        "zipf:2",
+        "pareto:0.2",
+        "pareto:0.4",
+        "normal:20",
+        "normal:0",
+        "random",
+    ] {
         let [theirs, ours] =
             drawn("1m", &format!("rw=randread\nbs=4k\nnorandommap\nrandom_distribution={keys}"));
         // Where the popular blocks are is a matter of the seed; how popular they are is not.
         let popular = |ios: &[(u64, u64)]| {
-            let mut shares: Vec<f64> = shares(ios.iter().map(|(_, offset)| *offset)).into_values().collect();
+            let mut shares: Vec<f64> =
+                shares(ios.iter().map(|(_, offset)| *offset)).into_values().collect();
             shares.sort_by(|a, b| b.total_cmp(a));
             [1, 3, 13, 26, 51, 128].map(|most| shares.iter().take(most).sum::<f64>())
         };
         let (theirs, ours) = (popular(&theirs), popular(&ours));
         for (theirs_share, our_share) in theirs.iter().zip(ours) {
-            assert!((theirs_share - our_share).abs() < 0.025, "{keys}: {theirs:.3?} and {ours:.3?}");
+            assert!(
+                (theirs_share - our_share).abs() < 0.025,
+                "{keys}: {theirs:.3?} and {ours:.3?}"
+            );
         }
     }
 }
@@ -381,10 +447,9 @@ fn zones_are_fios() {
     for keys in ["zoned:60/10:30/20:8/30:2/40", "zoned_abs:70/128k:30/256k"] {
         let both = drawn("1m", &format!("rw=randread\nbs=4k\nrandom_distribution={keys}"));
         let [theirs, ours] = both.map(|ios| {
-            shares(
-                ios.iter()
-                    .map(|(_, offset)| [104, 308, 616].partition_point(|end| offset / 1024 >= *end) as u64),
-            )
+            shares(ios.iter().map(|(_, offset)| {
+                [104, 308, 616].partition_point(|end| offset / 1024 >= *end) as u64
+            }))
         });
         assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>(), "{keys}");
         for (zone, share) in &theirs {
@@ -402,7 +467,8 @@ fn sizes_are_fios() {
         ("1m", "rw=randread\nnorandommap\nbsrange=1k-4k"),
         ("80m", "rw=read\nblocksize_range=4k-32k"),
     ] {
-        let [theirs, ours] = drawn(size, keys).map(|ios| shares(ios.iter().map(|(bytes, _)| *bytes)));
+        let [theirs, ours] =
+            drawn(size, keys).map(|ios| shares(ios.iter().map(|(bytes, _)| *bytes)));
         assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>(), "{keys}");
         for (bytes, share) in &theirs {
             assert!((share - ours[bytes]).abs() < 0.03, "{keys}: {theirs:?} and {ours:?}");
@@ -420,7 +486,11 @@ fn fios_readers_read_it() {
     )
     .unwrap();
     let ran = succeed(dir.path(), &["bench", "j.fio", "--json", "o.json"]);
-    assert!(ran.stdout.contains("x_bw.N.log, x_iops.N.log, x_clat_hist.N.log; N=4"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("x_bw.N.log, x_iops.N.log, x_clat_hist.N.log; N=4"),
+        "{}",
+        ran.stdout
+    );
 
     let csv = tool(dir.path(), PYTHON, &["/usr/bin/fio_jsonplus_clat2csv", "o.json", "o.csv"]);
     assert_eq!(csv.lines().count(), 4, "{csv}");
@@ -429,28 +499,40 @@ fn fios_readers_read_it() {
     let table = std::fs::read_to_string(dir.path().join("o_job3.csv")).unwrap();
     let header: Vec<&str> = table.lines().next().unwrap().split(", ").collect();
     let column = header.iter().position(|name| *name == "read_clat_ns_cumulative").unwrap();
-    let last =
-        table.lines().filter_map(|line| line.split(", ").nth(column)?.trim().parse::<u64>().ok()).max();
+    let last = table
+        .lines()
+        .filter_map(|line| line.split(", ").nth(column)?.trim().parse::<u64>().ok())
+        .max();
     assert_eq!(last, report["jobs"][3]["read"]["total_ios"].as_u64(), "every I/O is in a bin");
 
-    let plotted = tool(dir.path(), PYTHON, &["/usr/bin/fio2gnuplot", "-p", "x_bw*.log", "-d", "./"]);
+    let plotted =
+        tool(dir.path(), PYTHON, &["/usr/bin/fio2gnuplot", "-p", "x_bw*.log", "-d", "./"]);
     assert!(plotted.contains("4 files Selected"), "{plotted}");
     let averages = std::fs::read_to_string(dir.path().join("x_bw.average")).unwrap();
-    let average = |line: &str| line.split_whitespace().last().and_then(|figure| figure.parse::<f64>().ok());
-    assert!(averages.lines().filter_map(average).filter(|figure| *figure > 0.0).count() >= 4, "{averages}");
+    let average =
+        |line: &str| line.split_whitespace().last().and_then(|figure| figure.parse::<f64>().ok());
+    assert!(
+        averages.lines().filter_map(average).filter(|figure| *figure > 0.0).count() >= 4,
+        "{averages}"
+    );
 
     let reader = tool(dir.path(), PYTHON, &["-c", HIST_READER]);
     for (number, coarse) in [(2, false), (4, true)] {
         let file = format!("x_clat_hist.{number}.log");
-        let lines =
-            tool(dir.path(), PYTHON, &[reader.trim(), "--group_nr", "29", "--interval", "100", &file]);
+        let lines = tool(
+            dir.path(),
+            PYTHON,
+            &[reader.trim(), "--group_nr", "29", "--interval", "100", &file],
+        );
         let rows: Vec<&str> = lines.lines().collect();
         assert!(rows[0].starts_with("end-time") && rows.len() > 2, "{lines}");
-        let samples: f64 =
-            rows[1..].iter().filter_map(|row| row.split(',').nth(1)?.trim().parse::<f64>().ok()).sum();
+        let samples: f64 = rows[1..]
+            .iter()
+            .filter_map(|row| row.split(',').nth(1)?.trim().parse::<f64>().ok())
+            .sum();
         let job = &report["jobs"][number - 1];
-        let ios =
-            (job["read"]["total_ios"].as_u64().unwrap() + job["write"]["total_ios"].as_u64().unwrap()) as f64;
+        let ios = (job["read"]["total_ios"].as_u64().unwrap()
+            + job["write"]["total_ios"].as_u64().unwrap()) as f64;
         assert!(samples > 0.8 * ios, "{samples} of {ios}, coarse: {coarse}\n{lines}");
     }
 }
@@ -482,26 +564,53 @@ fn what_is_logged_is_whole_and_nothing_else_is_left() {
     assert_eq!(log(&dir.path().join("s_iops.log")).len(), 3 * 256);
     let ran = common::run(dir.path(), &["bench", "j.fio", "--write-lat-log", "no/such/dir"]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("no/such/dir_slat") && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("no/such/dir_slat") && ran.stderr.lines().count() == 1,
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
 fn a_target_is_searched_for() {
     let dir = tempfile::tempdir().unwrap();
     let bench = |target: &str, window: &str| {
-        let args =
-            ["bench", "--device", "mem:4M", "--completion", "poll", "--rw", "randread", "--iodepth", "8"];
-        let search =
-            ["--latency-target", target, "--latency-window", window, "--runtime", "2", "--time-based"];
+        let args = [
+            "bench",
+            "--device",
+            "mem:4M",
+            "--completion",
+            "poll",
+            "--rw",
+            "randread",
+            "--iodepth",
+            "8",
+        ];
+        let search = [
+            "--latency-target",
+            target,
+            "--latency-window",
+            window,
+            "--runtime",
+            "2",
+            "--time-based",
+        ];
         common::run(dir.path(), &[&args[..], &search, &["--json", "o.json"]].concat())
     };
-    // Any latency keeps it, so that the depth doubles up to the limit, and the job ends before its time.
+    // Any latency keeps it, so that the depth doubles up to the limit, and the job ends before its
+    // time.
     let ran = bench("60s", "2ms");
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let job = &json(&dir.path().join("o.json"))["jobs"][0];
-    assert_eq!((&job["latency_depth"], &job["latency_target"]), (&8.into(), &60_000_000_000u64.into()));
+    assert_eq!(
+        (&job["latency_depth"], &job["latency_target"]),
+        (&8.into(), &60_000_000_000u64.into())
+    );
     assert_eq!(job["latency_window"], 2000);
-    assert!(job["iodepth_level"]["8"].as_f64().unwrap() > 50.0, "only what came after is reported: {job}");
+    assert!(
+        job["iodepth_level"]["8"].as_f64().unwrap() > 50.0,
+        "only what came after is reported: {job}"
+    );
     // None keeps a target of nothing: there is no such latency.
     let ran = bench("1us", "2ms");
     assert_eq!(ran.code, Some(1), "{ran:?}");

@@ -1,4 +1,5 @@
-//! fio's own example job files: those that do what a job here can do run, and docs/fio.md says why the others do not.
+//! fio's own example job files: those that do what a job here can do run, and docs/fio.md says why
+//! the others do not.
 
 mod common;
 
@@ -12,8 +13,18 @@ use common::{Ran, meantime};
 const DEVICE: &[&str] = &["--device", "mem:64M"];
 
 /// What cuts the examples short. `--direct` since a device has no page cache.
-const SHORT: &[&str] =
-    &["--completion", "poll", "--direct", "1", "--size", "4m", "--filesize", "8m", "--runtime", "200ms"];
+const SHORT: &[&str] = &[
+    "--completion",
+    "poll",
+    "--direct",
+    "1",
+    "--size",
+    "4m",
+    "--filesize",
+    "8m",
+    "--runtime",
+    "200ms",
+];
 
 /// Further options of some, which take long or need a large disk.
 const LESS: &[(&str, &[&str])] = &[
@@ -31,7 +42,8 @@ const LESS: &[(&str, &[&str])] = &[
 const SEVERAL_FILES: &[&str] = &["enospc-pressure.fio"];
 
 /// Variables that some take from the environment.
-const VARIABLES: &[(&str, &str)] = &[("FIO_RW", "randread"), ("FIO_IODEPTH", "4"), ("FIO_BS", "8k")];
+const VARIABLES: &[(&str, &str)] =
+    &[("FIO_RW", "randread"), ("FIO_IODEPTH", "4"), ("FIO_BS", "8k")];
 
 /// The engines of fio's that do what a job here does, beside none at all.
 const ENGINES: &[&str] =
@@ -44,10 +56,15 @@ fn root() -> PathBuf {
 /// The examples, in order.
 fn examples() -> Vec<PathBuf> {
     let script = root().join("scripts/fio-examples.sh");
-    let output =
-        Command::new(&script).output().unwrap_or_else(|error| panic!("{}: {error}", script.display()));
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "fio's examples are needed, which `make setup-test` fetches: {stderr}");
+    let output = Command::new(&script)
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "fio's examples are needed, which `make setup-test` fetches: {stderr}"
+    );
     let dir = std::fs::read_dir(stdout.trim()).unwrap();
     let mut files: Vec<PathBuf> = dir.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "fio"));
@@ -85,7 +102,8 @@ fn ran(example: &Path) -> Ran {
         false => (example.to_str().unwrap(), DEVICE.len()),
     };
     let device = &DEVICE[..device];
-    let args: Vec<&str> = ["bench", example].iter().chain(device).chain(SHORT).chain(less).copied().collect();
+    let args: Vec<&str> =
+        ["bench", example].iter().chain(device).chain(SHORT).chain(less).copied().collect();
     meantime(dir.path(), &args).envs(VARIABLES.iter().copied()).output().unwrap().into()
 }
 
@@ -93,11 +111,16 @@ fn ran(example: &Path) -> Ran {
 fn reasons(stderr: &str) -> String {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for line in stderr.lines() {
-        let engine =
-            line.split_once("fio's engine ").and_then(|(_, rest)| rest.split_once(" is not supported: it "));
-        let key = line.split_once("fio's key ").and_then(|(_, rest)| rest.split_once(" is not supported: "));
+        let engine = line
+            .split_once("fio's engine ")
+            .and_then(|(_, rest)| rest.split_once(" is not supported: it "));
+        let key = line
+            .split_once("fio's key ")
+            .and_then(|(_, rest)| rest.split_once(" is not supported: "));
         let (of, why) = match (engine, key) {
-            (Some((engine, does)), _) => (format!("`ioengine={engine}`"), format!("the engine {does}")),
+            (Some((engine, does)), _) => {
+                (format!("`ioengine={engine}`"), format!("the engine {does}"))
+            }
             (_, Some((key, why))) => (format!("`{key}`"), why.to_owned()),
             _ => {
                 let line = line.strip_prefix("meantime: ").unwrap_or(line);
@@ -129,8 +152,9 @@ fn reasons(stderr: &str) -> String {
 
 /// The engines that an example names.
 fn engines(text: &str) -> BTreeSet<&str> {
-    let lines =
-        text.lines().filter_map(|line| line.trim().strip_prefix("ioengine")?.trim().strip_prefix('='));
+    let lines = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("ioengine")?.trim().strip_prefix('='));
     lines.filter_map(|value| value.split_whitespace().next()).collect()
 }
 
@@ -138,7 +162,8 @@ fn engines(text: &str) -> BTreeSet<&str> {
 fn the_examples_run_or_are_refused_for_a_reason() {
     let examples = examples();
     // Of an older fio the examples are fewer, and some have other keys.
-    let is_listed = examples.iter().any(|path| path.components().any(|part| part.as_os_str() == "fio-3.41"));
+    let is_listed =
+        examples.iter().any(|path| path.components().any(|part| part.as_os_str() == "fio-3.41"));
     let mut table = String::from("| example | here |\n|---|---|\n");
     for example in examples {
         let name = example.file_name().unwrap().to_str().unwrap().to_owned();
@@ -170,6 +195,9 @@ fn the_examples_run_or_are_refused_for_a_reason() {
     }
     for row in table.lines().filter(|row| row.ends_with("| runs |")) {
         let name = row.split('|').nth(1).unwrap_or_default();
-        assert!(there.contains(row) || !there.contains(&format!("|{name}|")), "docs/fio.md refuses{name}");
+        assert!(
+            there.contains(row) || !there.contains(&format!("|{name}|")),
+            "docs/fio.md refuses{name}"
+        );
     }
 }

@@ -19,13 +19,15 @@ fn fio(dir: &Path, args: &[&str]) {
 
 /// Runs us in `dir` on a new `d.img` of 1 MiB.
 fn ours(dir: &Path, args: &[&str]) -> String {
-    let usual = ["bench", "--name", "a", "--device", "file:d.img?create=1M", "--completion", "poll"];
+    let usual =
+        ["bench", "--name", "a", "--device", "file:d.img?create=1M", "--completion", "poll"];
     succeed(dir, &[&usual[..], args].concat()).stdout
 }
 
 /// The lines of a log with offsets: direction, length and offset of each I/O.
 fn places(path: &Path) -> Vec<[u64; 3]> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let number = |field: Option<&&str>| field.unwrap().trim().parse().unwrap();
     let lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     lines.map(|line| [number(line.get(2)), number(line.get(3)), number(line.get(4))]).collect()
@@ -62,8 +64,7 @@ fn strided_zones_are_those_of_fio() {
         assert_eq!(theirs, ours, "{keys}");
     }
     // At random: as many in the same zones, each place once.
-    let args =
-        "--bs=4k --zonemode=strided --rw=randread --zonesize=16k --zonerange=32k --zoneskip=32k --size=256k";
+    let args = "--bs=4k --zonemode=strided --rw=randread --zonesize=16k --zonerange=32k --zoneskip=32k --size=256k";
     let zones = |places: Vec<[u64; 3]>| {
         for of_zone in places.chunks(4) {
             let mut once = of_zone.to_vec();
@@ -98,7 +99,8 @@ fn zones_are_filled_as_fio_fills_them() {
             for places in [theirs, ours] {
                 assert_eq!(places.len(), 32);
                 for of_zone in places.chunks(4) {
-                    let offsets: Vec<u64> = of_zone.iter().map(|[.., offset]| offset % (64 << 10)).collect();
+                    let offsets: Vec<u64> =
+                        of_zone.iter().map(|[.., offset]| offset % (64 << 10)).collect();
                     assert_eq!(offsets, [0, 16 << 10, 32 << 10, 48 << 10], "{keys}");
                 }
             }
@@ -113,7 +115,8 @@ fn zones_are_filled_as_fio_fills_them() {
     let jobs = jobs.replace("size=96k", "size=128k\nio_size=96k");
     std::fs::write(dir.path().join("j.fio"), jobs).unwrap();
     succeed(dir.path(), &["bench", "j.fio"]);
-    let read: Vec<u64> = places(&dir.path().join("r_bw.2.log")).iter().map(|place| place[2] >> 14).collect();
+    let read: Vec<u64> =
+        places(&dir.path().join("r_bw.2.log")).iter().map(|place| place[2] >> 14).collect();
     assert_eq!(read, [0, 1, 2, 3, 4, 5]);
 }
 
@@ -121,7 +124,9 @@ fn zones_are_filled_as_fio_fills_them() {
 fn ios(report: &Value) -> Vec<u64> {
     let jobs = report["jobs"].as_array().unwrap();
     jobs.iter()
-        .map(|job| ["read", "write"].iter().map(|dir| job[dir]["total_ios"].as_u64().unwrap()).sum())
+        .map(|job| {
+            ["read", "write"].iter().map(|dir| job[dir]["total_ios"].as_u64().unwrap()).sum()
+        })
         .collect()
 }
 
@@ -159,7 +164,8 @@ fn image(dir: &Path) -> Vec<u8> {
 #[test]
 fn patterns_are_on_the_medium_and_checked_by_a_job_that_reads() {
     let dir = tempfile::tempdir().unwrap();
-    for (verify, pattern) in [("pattern", "0xff%o\"abcd\"-12"), ("meta", "0xaa555aa5"), ("pattern_hdr", "7")]
+    for (verify, pattern) in
+        [("pattern", "0xff%o\"abcd\"-12"), ("meta", "0xaa555aa5"), ("pattern_hdr", "7")]
     {
         let _ = std::fs::remove_file(dir.path().join("d.img"));
         let verify_key = format!("--verify={verify}");
@@ -190,7 +196,10 @@ fn patterns_are_on_the_medium_and_checked_by_a_job_that_reads() {
         let output = meantime(dir.path(), &[&usual[..], &read].concat()).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains("at offset 12288 is not what was written: its byte 1000 "), "{stderr}");
+        assert!(
+            stderr.contains("at offset 12288 is not what was written: its byte 1000 "),
+            "{stderr}"
+        );
         // Unless it is not to look.
         let output = [&read[..], &["--do_verify=0"]].concat();
         ours(dir.path(), &output);
@@ -228,7 +237,10 @@ fn without_do_verify_nothing_is_read_back() {
 #[test]
 fn a_device_is_filled_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
-    ours(dir.path(), &["--rw=write", "--bs=64k", "--fill_device=1", "--offset=512k", "--json=o.json"]);
+    ours(
+        dir.path(),
+        &["--rw=write", "--bs=64k", "--fill_device=1", "--offset=512k", "--json=o.json"],
+    );
     let bytes = json(&dir.path().join("o.json"))["jobs"][0]["write"]["io_bytes"].as_u64();
     assert_eq!(bytes, Some(1 << 19));
 }
@@ -236,8 +248,14 @@ fn a_device_is_filled_to_its_end() {
 #[test]
 fn logs_have_the_priority_of_each_io() {
     let dir = tempfile::tempdir().unwrap();
-    let keys =
-        ["--rw=randread", "--bs=512", "--number_ios=2000", "--prioclass=2", "--prio=5", "--write_lat_log=l"];
+    let keys = [
+        "--rw=randread",
+        "--bs=512",
+        "--number_ios=2000",
+        "--prioclass=2",
+        "--prio=5",
+        "--write_lat_log=l",
+    ];
     let shares = |more: &[&str]| {
         let args = [&keys[..], more].concat();
         ours(dir.path(), &args);
@@ -248,7 +266,8 @@ fn logs_have_the_priority_of_each_io() {
         }
         counts
     };
-    let counts = shares(&["--cmdprio_percentage=20", "--cmdprio_class=2", "--cmdprio=1", "--log_prio=1"]);
+    let counts =
+        shares(&["--cmdprio_percentage=20", "--cmdprio_class=2", "--cmdprio=1", "--log_prio=1"]);
     assert_eq!(counts.keys().collect::<Vec<_>>(), ["0x4001", "0x4005"]);
     assert!(counts["0x4001"].abs_diff(400) < 100, "{counts:?}");
     // Real time or not.
@@ -267,8 +286,17 @@ fn logs_have_the_priority_of_each_io() {
 #[test]
 fn threads_and_memory_are_on_their_nodes() {
     let dir = tempfile::tempdir().unwrap();
-    let usual =
-        ["bench", "--device", "mem:64M", "--completion", "poll", "--rw", "randread", "--runtime", "3"];
+    let usual = [
+        "bench",
+        "--device",
+        "mem:64M",
+        "--completion",
+        "poll",
+        "--rw",
+        "randread",
+        "--runtime",
+        "3",
+    ];
     let keys = ["--numa_cpu_nodes=0", "--numa_mem_policy=bind:0"];
     let mut child = meantime(dir.path(), &[&usual[..], &keys].concat())
         .stdout(std::process::Stdio::null())
@@ -278,7 +306,8 @@ fn threads_and_memory_are_on_their_nodes() {
     let seen = || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;
         let job = tasks.flatten().map(|task| task.path()).find(|task| {
-            std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("meantime-job"))
+            std::fs::read_to_string(task.join("comm"))
+                .is_ok_and(|name| name.starts_with("meantime-job"))
         })?;
         let status = std::fs::read_to_string(job.join("status")).ok()?;
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;

@@ -41,7 +41,10 @@ fn plant(dir: &Path) {
     let _ = rustix::fs::setxattr(dir.join("hello"), "user.note", b"a note", XattrFlags::empty());
     let when = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_007);
     for name in ["hello", "d/data", "d/e"] {
-        File::open(dir.join(name)).unwrap().set_times(std::fs::FileTimes::new().set_modified(when)).unwrap();
+        File::open(dir.join(name))
+            .unwrap()
+            .set_times(std::fs::FileTimes::new().set_modified(when))
+            .unwrap();
     }
 }
 
@@ -85,7 +88,10 @@ fn what_is_there_is_shown() {
     let entry = |name: &str| {
         listed["entries"].as_array().unwrap().iter().find(|entry| entry["name"] == name).unwrap()
     };
-    assert_eq!((&entry("hello")["size_bytes"], &entry("hello")["mode"]), (&13.into(), &"0640".into()));
+    assert_eq!(
+        (&entry("hello")["size_bytes"], &entry("hello")["mode"]),
+        (&13.into(), &"0640".into())
+    );
     assert_eq!(entry("link")["target"], "d/data");
     assert!(entry(".")["type"] == "directory" && entry(".hidden")["links"] == 1);
     let odd = |entry: &&Value| entry["name_hex"] == "6f6464ff1b5b33316d";
@@ -101,8 +107,13 @@ fn what_is_there_is_shown() {
     assert!(through_link.status.success() && through_link.stdout == data(3 << 20));
 
     let stat = json_of(dir, &["fs", "stat", "--json", "file:disk.img:/hello"]);
-    assert_eq!((&stat["type"], &stat["modified"]["nanoseconds"]), (&"file".into(), &123_456_789.into()));
-    assert!(succeed(dir, &["fs", "stat", "file:disk.img:/link"]).stdout.contains("/link -> d/data"));
+    assert_eq!(
+        (&stat["type"], &stat["modified"]["nanoseconds"]),
+        (&"file".into(), &123_456_789.into())
+    );
+    assert!(
+        succeed(dir, &["fs", "stat", "file:disk.img:/link"]).stdout.contains("/link -> d/data")
+    );
 
     let tree = succeed(dir, &["fs", "tree", "file:disk.img:/d"]).stdout;
     assert_eq!(
@@ -117,7 +128,9 @@ fn what_is_there_is_shown() {
     assert!(df["blocks"].as_u64().unwrap() > df["free_blocks"].as_u64().unwrap());
     assert!(succeed(dir, &["fs", "df", "file:disk.img"]).stdout.contains("inodes"));
     let info = json_of(dir, &["fs", "info", "--json", "file:disk.img"]);
-    assert!(info["features"].as_array().unwrap().contains(&"extent".into()) && info["clean"] == true);
+    assert!(
+        info["features"].as_array().unwrap().contains(&"extent".into()) && info["clean"] == true
+    );
     assert!(succeed(dir, &["fs", "info", "file:disk.img"]).stdout.contains("State"));
 
     let extents = json_of(dir, &["fs", "extents", "--json", "file:disk.img:/sparse"]);
@@ -141,7 +154,8 @@ fn same(a: &Path, b: &Path) {
     for name in names(a) {
         let (a, b) = (a.join(&name), b.join(&name));
         let (meta_a, meta_b) = (a.symlink_metadata().unwrap(), b.symlink_metadata().unwrap());
-        let facts = |meta: &std::fs::Metadata| (meta.mode(), meta.mtime(), meta.nlink(), meta.uid());
+        let facts =
+            |meta: &std::fs::Metadata| (meta.mode(), meta.mtime(), meta.nlink(), meta.uid());
         assert_eq!(facts(&meta_a), facts(&meta_b), "{}", a.display());
         if meta_a.is_dir() {
             same(&a, &b);
@@ -168,7 +182,11 @@ fn a_copy_is_the_same() {
     let (sparse, ino) = (dir.join("copy/sparse").metadata().unwrap(), |name: &str| {
         dir.join("copy").join(name).metadata().unwrap().ino()
     });
-    assert!(sparse.len() == 64 << 20 && sparse.blocks() * 512 < 1 << 20, "{} blocks", sparse.blocks());
+    assert!(
+        sparse.len() == 64 << 20 && sparse.blocks() * 512 < 1 << 20,
+        "{} blocks",
+        sparse.blocks()
+    );
     assert_eq!(ino("d/data"), ino("d/same"));
     let mut value = [0; 16];
     if rustix::fs::getxattr(dir.join("tree/hello"), "user.note", &mut value).is_ok() {
@@ -335,13 +353,20 @@ const DAMAGES: &[Damage] = &[
     }),
     ("an extent block", &["extent-checksum"], |image| {
         let text = debugfs(image, false, "dump_extents -n /many-extents");
-        let block =
-            text.lines().filter_map(|line| line.split_whitespace().rev().nth(1)?.parse::<u64>().ok()).next();
+        let block = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().rev().nth(1)?.parse::<u64>().ok())
+            .next();
         flip(image, block.unwrap_or_else(|| panic!("{text}")) * 4096 + 100);
     }),
-    ("a hash tree", &["hash-tree-checksum"], |image| flip(image, first_block(image, "/many") * 4096 + 44)),
+    ("a hash tree", &["hash-tree-checksum"], |image| {
+        flip(image, first_block(image, "/many") * 4096 + 44)
+    }),
     ("an attribute block", &["attribute-checksum"], |image| {
-        flip(image, number_after(&debugfs(image, false, "stat /attributes"), "File ACL:") * 4096 + 40);
+        flip(
+            image,
+            number_after(&debugfs(image, false, "stat /attributes"), "File ACL:") * 4096 + 40,
+        );
     }),
     ("a group descriptor", &["group-checksum"], |image| flip(image, 4096 + 12)),
     ("a block bitmap", &["bitmap-checksum"], |image| {
@@ -449,9 +474,12 @@ fn ctrl_c_ends_a_check() {
     // Every command takes a second longer: it is at work for minutes.
     let plan = "[[fault]]\nfault = \"late-completion\"\nby = \"1s\"\nopcode = \"read\"\n";
     std::fs::write(dir.path().join("slow.toml"), plan).unwrap();
-    let mut child = meantime(dir.path(), &["fs", "check", "file:disk.img?faults=slow.toml"]).spawn().unwrap();
+    let mut child =
+        meantime(dir.path(), &["fs", "check", "file:disk.img?faults=slow.toml"]).spawn().unwrap();
     common::await_handler(&mut child);
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success()
+    );
     let ran: Ran = child.wait_with_output().unwrap().into();
     assert_eq!(ran.code, Some(32), "{ran:?}");
 }

@@ -45,7 +45,17 @@ fn garbage(bytes: u64) -> tempfile::TempDir {
 fn what_mkfs_makes_is_in_order() {
     for (mib, options) in [
         (64, &[][..]),
-        (64, &["-b", "4K", "-L", "a label", "-O", "metadata_csum_seed,orphan_file,fast_commit,^64bit"]),
+        (
+            64,
+            &[
+                "-b",
+                "4K",
+                "-L",
+                "a label",
+                "-O",
+                "metadata_csum_seed,orphan_file,fast_commit,^64bit",
+            ],
+        ),
         (600, &["-I", "512", "-i", "64K", "-J", "8M", "-m", "1", "--zero"]),
         (64, &["-b", "64K", "-J", "64M"]),
     ] {
@@ -58,9 +68,10 @@ fn what_mkfs_makes_is_in_order() {
         let made: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert!(made["blocks"].as_u64().unwrap() * made["block_bytes"].as_u64().unwrap() <= bytes);
         fsck(&dir.path().join("disk.img"));
-        let info: Value =
-            serde_json::from_str(&succeed(dir.path(), &["fs", "info", "--json", "file:disk.img"]).stdout)
-                .unwrap();
+        let info: Value = serde_json::from_str(
+            &succeed(dir.path(), &["fs", "info", "--json", "file:disk.img"]).stdout,
+        )
+        .unwrap();
         assert_eq!((&info["uuid"], &info["clean"]), (&made["uuid"], &true.into()));
         let check = succeed(dir.path(), &["fs", "check", "file:disk.img"]);
         assert!(!check.stdout.is_empty());
@@ -78,18 +89,21 @@ fn the_kernel_mounts_what_mkfs_makes() {
     succeed(dir.path(), &["fs", "mkfs", "-O", "orphan_file", "file:disk.img"]);
     let at = dir.path().join("at");
     std::fs::create_dir(&at).unwrap();
-    let mount = Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&at).output();
+    let mount =
+        Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(&image).arg(&at).output();
     if !mount.is_ok_and(|output| output.status.success()) {
         println!("skipped: no mount on a loop device");
         return;
     }
-    let made = std::fs::create_dir(at.join("d")).and_then(|()| std::fs::write(at.join("d/f"), "text"));
+    let made =
+        std::fs::create_dir(at.join("d")).and_then(|()| std::fs::write(at.join("d/f"), "text"));
     // What is mounted is left alone.
     let put = run(dir.path(), &["fs", "mkdir", "file:disk.img:/new"]);
     let mkfs = run(dir.path(), &["fs", "mkfs", "--force", "file:disk.img"]);
     let info = run(dir.path(), &["fs", "info", "file:disk.img"]);
     // Busy for a moment, if another test is just starting a process.
-    let ended = || Command::new("umount").arg(&at).output().is_ok_and(|output| output.status.success());
+    let ended =
+        || Command::new("umount").arg(&at).output().is_ok_and(|output| output.status.success());
     let waited = || std::thread::sleep(std::time::Duration::from_millis(10));
     assert!((0..500).any(|_| {
         ended() || {
@@ -122,7 +136,10 @@ fn everything(dir: &Path, below: &Path, all: &mut Vec<Thing>) {
         let (content, size) = if metadata.is_file() {
             (std::fs::read(&full).unwrap(), metadata.len())
         } else if metadata.is_symlink() {
-            (std::fs::read_link(&full).unwrap().into_os_string().into_encoded_bytes(), metadata.len())
+            (
+                std::fs::read_link(&full).unwrap().into_os_string().into_encoded_bytes(),
+                metadata.len(),
+            )
         } else {
             (Vec::new(), 0)
         };
@@ -156,10 +173,18 @@ fn what_is_put_is_what_comes_back() {
     for number in 0..300 {
         std::fs::write(tree.join(format!("d/e/file-{number:04}")), format!("{number}")).unwrap();
     }
-    let _ = rustix::fs::setxattr(tree.join("hello"), "user.note", b"a note", rustix::fs::XattrFlags::empty());
+    let _ = rustix::fs::setxattr(
+        tree.join("hello"),
+        "user.note",
+        b"a note",
+        rustix::fs::XattrFlags::empty(),
+    );
     let when = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_007, 123_456_789);
     for name in ["hello", "d/data", "d/e", "d"] {
-        File::open(tree.join(name)).unwrap().set_times(std::fs::FileTimes::new().set_modified(when)).unwrap();
+        File::open(tree.join(name))
+            .unwrap()
+            .set_times(std::fs::FileTimes::new().set_modified(when))
+            .unwrap();
     }
 
     succeed(at, &["fs", "mkfs", "file:disk.img"]);
@@ -197,7 +222,8 @@ fn what_is_put_is_what_comes_back() {
     let extents = succeed(at, &["fs", "extents", "file:disk.img:/tree/sparse"]).stdout;
     assert!(extents.contains("hole"), "{extents}");
     let stat = succeed(at, &["fs", "stat", "file:disk.img:/tree/hello"]).stdout;
-    let has_attributes = rustix::fs::getxattr(tree.join("hello"), "user.note", &mut [0; 16][..]).is_ok();
+    let has_attributes =
+        rustix::fs::getxattr(tree.join("hello"), "user.note", &mut [0; 16][..]).is_ok();
     assert!(!has_attributes || stat.contains("user.note"), "{stat}");
 }
 
@@ -217,8 +243,10 @@ fn what_cannot_be_put_leaves_what_was_there() {
     let inside = || {
         let _ = std::fs::remove_dir_all(at.join("back"));
         succeed(at, &["fs", "get", "-r", "file:disk.img:/from", "back"]);
-        let mut names: Vec<_> =
-            std::fs::read_dir(at.join("back")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> = std::fs::read_dir(at.join("back"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         names.sort();
         assert_eq!(names, ["file", "second"]);
         std::fs::read(at.join("back/file")).unwrap()

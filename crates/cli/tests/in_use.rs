@@ -1,4 +1,5 @@
-//! Images and disks that the kernel uses are not written by any command, and can be read; what may only be read, too.
+//! Images and disks that the kernel uses are not written by any command, and can be read; what may
+//! only be read, too.
 
 mod common;
 #[path = "common/ext4.rs"]
@@ -27,7 +28,8 @@ fn image(dir: &Path) -> PathBuf {
 
 /// What a tool prints, if it succeeds.
 fn tool(name: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(name).args(args).output().ok().filter(|output| output.status.success())?;
+    let output =
+        Command::new(name).args(args).output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
@@ -56,7 +58,9 @@ impl Loop {
     fn split(&self) -> Option<[String; 2]> {
         let part = |number: &str, begin: &str| {
             let added = tool("addpart", &[&self.0, number, begin, "16384"]);
-            let part = added.map(|_| format!("{}p{number}", self.0)).filter(|node| Path::new(node).exists());
+            let part = added
+                .map(|_| format!("{}p{number}", self.0))
+                .filter(|node| Path::new(node).exists());
             if part.is_none() {
                 println!("skipped: no partitions");
             }
@@ -102,7 +106,8 @@ impl Drop for Mounted {
 
 /// Every command that writes to `device`.
 fn writers(device: &str) -> Vec<Vec<String>> {
-    let bench = |rw: &str| format!("bench --device {device} --rw {rw} --size 64k --completion interrupt");
+    let bench =
+        |rw: &str| format!("bench --device {device} --rw {rw} --size 64k --completion interrupt");
     let mut all = vec![
         bench("randwrite"),
         bench("randrw"),
@@ -114,7 +119,9 @@ fn writers(device: &str) -> Vec<Vec<String>> {
     // Those of software SSDs.
     if device.starts_with("file:") {
         all.push(format!("ssd --socket s.sock {device}"));
-        all.push(format!("anatomy --device {device} --rw randwrite --runtime 50ms --competitor none"));
+        all.push(format!(
+            "anatomy --device {device} --rw randwrite --runtime 50ms --competitor none"
+        ));
     }
     all.iter().map(|line| line.split(' ').map(str::to_owned).collect()).collect()
 }
@@ -143,7 +150,8 @@ fn what_is_mounted_is_written_by_nobody() {
     let kernel = format!("kernel:{}", device.0);
     for uri in ["file:p.img", "file:other.img", "kernel:p.img", &kernel] {
         for ran in run_all(dir.path(), &writers(uri)) {
-            let said = format!("{} is mounted at {}: unmount it first", device.name(), place.display());
+            let said =
+                format!("{} is mounted at {}: unmount it first", device.name(), place.display());
             assert!(ran.code == Some(1) && ran.stderr.contains(&said), "{ran:#?}");
         }
     }
@@ -151,10 +159,22 @@ fn what_is_mounted_is_written_by_nobody() {
     // Reading goes on.
     for uri in ["file:p.img", &kernel] {
         assert!(succeed(dir.path(), &["fs", "ls", &format!("{uri}:/")]).stdout.contains("f\n"));
-        let bench =
-            ["bench", "--device", uri, "--rw", "randread", "--size", "64k", "--completion", "interrupt"];
+        let bench = [
+            "bench",
+            "--device",
+            uri,
+            "--rw",
+            "randread",
+            "--size",
+            "64k",
+            "--completion",
+            "interrupt",
+        ];
         succeed(dir.path(), &bench);
-        assert_eq!(meantime(dir.path(), &["copy", uri, "-"]).output().unwrap().stdout.len(), 16 << 20);
+        assert_eq!(
+            meantime(dir.path(), &["copy", uri, "-"]).output().unwrap().stdout.len(),
+            16 << 20
+        );
     }
     drop(mounted);
     // A loop device that nothing uses forbids nothing.
@@ -200,7 +220,8 @@ fn a_mounted_image_is_known_without_its_name() {
     let (inside, here) = (dir.path().join("inside"), dir.path().display());
     std::fs::create_dir(&inside).unwrap();
     std::fs::write(inside.join("other.img"), "another file").unwrap();
-    let line = format!("mount --bind {here} {0} && losetup --find --show {0}/other.img", inside.display());
+    let line =
+        format!("mount --bind {here} {0} && losetup --find --show {0}/other.img", inside.display());
     let Some(device) = Loop::by(tool("unshare", &["--mount", "sh", "-c", &line])) else { return };
     let Some(_mounted) = Mounted::new(&device.0, &place) else { return };
     assert_refused(dir.path(), "file:other.img", device.name());
@@ -251,13 +272,21 @@ fn a_disk_without_queues_to_poll_is_waited_for_all_the_same() {
     let uri = format!("kernel:{}", device.0);
     let place = format!("{uri}:/");
     assert!(succeed(dir.path(), &["fs", "ls", &place]).stdout.contains("f\n"));
-    assert!(succeed(dir.path(), &["fs", "ls", "--completion", "interrupt", &place]).stdout.contains("f\n"));
+    assert!(
+        succeed(dir.path(), &["fs", "ls", "--completion", "interrupt", &place])
+            .stdout
+            .contains("f\n")
+    );
     succeed(dir.path(), &["fs", "check", &uri]);
     succeed(dir.path(), &["fs", "mkdir", "--completion", "interrupt", &format!("{uri}:/d")]);
     let refused = run(dir.path(), &["fs", "ls", "--completion", "poll", &place]);
-    assert!(refused.code == Some(1) && refused.stderr.contains("cannot wait by poll"), "{refused:?}");
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("cannot wait by poll"),
+        "{refused:?}"
+    );
     let file = format!("{uri}:/f");
-    let bench = ["bench", "--device", &file, "--rw", "randread", "--bs", "4k", "--size", "64k", "--direct"];
+    let bench =
+        ["bench", "--device", &file, "--rw", "randread", "--bs", "4k", "--size", "64k", "--direct"];
     let ran = succeed(dir.path(), &[&bench[..], &["--completion", "interrupt"]].concat());
     assert!(ran.stdout.contains("interrupt"), "{ran:?}");
 }
@@ -300,7 +329,17 @@ fn what_may_only_be_read_is_read() {
         &["fs", "info", "file:p.img"],
         &["info", "--device", "file:p.img"],
         &["copy", "file:p.img", "mem:8M"],
-        &["bench", "--device", "file:p.img", "--rw", "randread", "--size", "64k", "--completion", "poll"],
+        &[
+            "bench",
+            "--device",
+            "file:p.img",
+            "--rw",
+            "randread",
+            "--size",
+            "64k",
+            "--completion",
+            "poll",
+        ],
         &["bench", "--device", "file:p.img:/f", "--rw", "read", "--bs", "512", "--size", "512"],
     ] {
         let ran = as_nobody(dir.path(), args);
@@ -310,11 +349,24 @@ fn what_may_only_be_read_is_read() {
         &["fs", "mkdir", "file:p.img:/d"][..],
         &["fs", "mkfs", "--force", "file:p.img"],
         &["copy", "mem:8M", "file:p.img"],
-        &["bench", "--device", "file:p.img", "--rw", "randwrite", "--size", "64k", "--completion", "poll"],
+        &[
+            "bench",
+            "--device",
+            "file:p.img",
+            "--rw",
+            "randwrite",
+            "--size",
+            "64k",
+            "--completion",
+            "poll",
+        ],
     ] {
         let ran = as_nobody(dir.path(), args);
         let said = ran.stderr.contains("cannot be written: this process may not write it");
-        assert!(ran.code == Some(1) && said && ran.stderr.lines().count() == 1, "{args:?}: {ran:#?}");
+        assert!(
+            ran.code == Some(1) && said && ran.stderr.lines().count() == 1,
+            "{args:?}: {ran:#?}"
+        );
     }
 }
 
@@ -323,8 +375,17 @@ fn what_may_only_be_read_is_read() {
 fn readers_share_an_image() {
     let dir = directory();
     std::fs::write(dir.path().join("p.img"), vec![3; 1 << 20]).unwrap();
-    let args =
-        ["bench", "--device", "file:p.img", "--rw", "randread", "--runtime", "1", "--completion", "poll"];
+    let args = [
+        "bench",
+        "--device",
+        "file:p.img",
+        "--rw",
+        "randread",
+        "--runtime",
+        "1",
+        "--completion",
+        "poll",
+    ];
     let children: Vec<_> = (0..2).map(|_| meantime(dir.path(), &args).spawn().unwrap()).collect();
     for child in children {
         let ran: Ran = child.wait_with_output().unwrap().into();

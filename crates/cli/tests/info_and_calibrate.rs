@@ -9,15 +9,21 @@ use serde_json::Value;
 fn info_shows_the_device() {
     let dir = tempfile::tempdir().unwrap();
     let ran = succeed(dir.path(), &["info", "--device", "mem:8M?namespaces=2&lba=4096&vwc=1"]);
-    for word in
-        ["Meantime software SSD", "1.4.0", "yes, opened", "Arbitration", "Number of Queues", "power cycles"]
-    {
+    for word in [
+        "Meantime software SSD",
+        "1.4.0",
+        "yes, opened",
+        "Arbitration",
+        "Number of Queues",
+        "power cycles",
+    ] {
         assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
     }
     let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(widest <= 120, "{widest} columns\n{}", ran.stdout);
 
-    let ran = succeed(dir.path(), &["info", "--device", "mem:8M?namespaces=2&lba=4096&vwc=1", "--json"]);
+    let ran =
+        succeed(dir.path(), &["info", "--device", "mem:8M?namespaces=2&lba=4096&vwc=1", "--json"]);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(report["controller"]["model"], "Meantime software SSD");
     assert_eq!(report["controller"]["volatile_write_cache"], true);
@@ -32,11 +38,17 @@ fn calibrate_has_the_agreed_keys() {
     let dir = tempfile::tempdir().unwrap();
     let ran = succeed(dir.path(), &["calibrate", "--quick", "--json"]);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
-    for key in ["cacheline_rtt_ns", "cacheline_rtt", "clock_read", "eventfd_wake", "oversleep", "machine"] {
+    for key in
+        ["cacheline_rtt_ns", "cacheline_rtt", "clock_read", "eventfd_wake", "oversleep", "machine"]
+    {
         assert!(report.get(key).is_some(), "no {key}");
     }
-    let sleeps: Vec<u64> =
-        report["oversleep"].as_array().unwrap().iter().map(|row| row["sleep_us"].as_u64().unwrap()).collect();
+    let sleeps: Vec<u64> = report["oversleep"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["sleep_us"].as_u64().unwrap())
+        .collect();
     assert_eq!(sleeps, [1, 2, 5, 10, 20, 50, 100, 1000]);
     for row in report["oversleep"].as_array().unwrap() {
         let at = |key: &str| row[key].as_u64().unwrap();
@@ -66,18 +78,23 @@ fn calibrate_has_the_agreed_keys() {
         ];
         assert_eq!(ways[..8 - 2 * without], expected[2 * without..], "{group}");
         assert!(ways[8 - 2 * without..].iter().all(|way| *way == "user"), "{group}");
-        assert!(
-            rows.iter()
-                .all(|row| row["median_ns"].as_u64().unwrap() > 0 && row["count"].as_u64().unwrap() > 0)
+        assert!(rows.iter().all(
+            |row| row["median_ns"].as_u64().unwrap() > 0 && row["count"].as_u64().unwrap() > 0
+        ));
+        assert_eq!(
+            report["pm_qos"][group].as_array().unwrap().len(),
+            if held { rows.len() } else { 0 }
         );
-        assert_eq!(report["pm_qos"][group].as_array().unwrap().len(), if held { rows.len() } else { 0 });
     }
     // Where the kernel counts it, a share.
     let waited = &report["waited_percent"];
     assert!(waited.is_null() || (0.0..=100.0).contains(&waited.as_f64().unwrap()), "{waited}");
     assert!(report["idle"]["states"].is_array() && report["idle"]["boot_options"].is_array());
     if report["cpu"] != report["peer_cpu"] {
-        assert_eq!(report["pm_qos"]["eventfd_wake"].as_array().unwrap().len(), if held { 3 } else { 0 });
+        assert_eq!(
+            report["pm_qos"]["eventfd_wake"].as_array().unwrap().len(),
+            if held { 3 } else { 0 }
+        );
         assert!(report["cacheline_rtt_ns"].as_u64().unwrap() > 0);
         assert_eq!(report["eventfd_wake"].as_array().unwrap().len(), 3);
         assert_eq!(report["futex_wake"].as_array().unwrap().len(), 3);
@@ -87,7 +104,10 @@ fn calibrate_has_the_agreed_keys() {
         for (cost, wake) in costs.iter().zip(report["eventfd_wake"].as_array().unwrap()) {
             let percent = cost["idle_state_percent"].as_f64().unwrap();
             assert!((0.0..=100.0).contains(&percent), "{cost}");
-            assert_eq!((&cost["idle_us"], &cost["wake_ns"]), (&wake["idle_us"], &wake["median_ns"]));
+            assert_eq!(
+                (&cost["idle_us"], &cost["wake_ns"]),
+                (&wake["idle_us"], &wake["median_ns"])
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What the library does inside of other people's programs: programs in C that do what a program may do with its descriptors, signals,
-//! stacks and children, below `meantime run`.
+//! What the library does inside of other people's programs: programs in C that do what a program
+//! may do with its descriptors, signals, stacks and children, below `meantime run`.
 
 mod common;
 #[path = "common/image.rs"]
@@ -17,24 +17,33 @@ fn compiled(image: &Image, name: &str, more: &[&str]) -> Option<PathBuf> {
     if !has(&compiler) {
         return None;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inside").join(format!("{name}.c"));
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/inside").join(format!("{name}.c"));
     let program = image.path().join(name);
-    let mut args = vec!["-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result", "-o"];
+    let mut args =
+        vec!["-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result", "-o"];
     args.extend([program.to_str().unwrap(), source.to_str().unwrap()]);
     args.extend(more);
     tool(image.path(), &compiler, &args);
     Some(program)
 }
 
-/// Runs program `name` with each of `arguments`, waiting by interrupt: the way that has the most descriptors.
+/// Runs program `name` with each of `arguments`, waiting by interrupt: the way that has the most
+/// descriptors.
 fn each(name: &str, arguments: &[&[&str]]) {
     let Some(image) = Image::tree() else { return };
     let Some(program) = compiled(&image, name, &[]) else { return };
     let source = image.path().join("src");
     for arguments in arguments {
-        let options = ["run", "--device", "file:d.img", "--at", AT, "--completion", "interrupt", "--"];
+        let options =
+            ["run", "--device", "file:d.img", "--at", AT, "--completion", "interrupt", "--"];
         let mut command = common::meantime(image.path(), &options);
-        command.env("MEANTIME_PRELOAD", library()).arg(&program).arg(AT).arg(&source).args(*arguments);
+        command
+            .env("MEANTIME_PRELOAD", library())
+            .arg(&program)
+            .arg(AT)
+            .arg(&source)
+            .args(*arguments);
         let ran: Ran = command.output().unwrap().into();
         assert_eq!(ran.code, Some(0), "{name} {arguments:?}: {ran:#?}");
     }
@@ -42,7 +51,10 @@ fn each(name: &str, arguments: &[&[&str]]) {
 
 #[test]
 fn our_descriptors_are_not_in_the_way() {
-    each("descriptors", &[&["closefrom"], &["close_range"], &["each"], &["dup2"], &["onto"], &["few"]]);
+    each(
+        "descriptors",
+        &[&["closefrom"], &["close_range"], &["each"], &["dup2"], &["onto"], &["few"]],
+    );
 }
 
 #[test]
@@ -103,7 +115,9 @@ fn a_program_with_more_rights_sees_nothing() {
     let directory = format!("-Wl,-rpath,{}", image.path().display());
     let named = image.path().join("libmeantime_preload.so");
     std::fs::copy(library(), &named).unwrap();
-    let Some(program) = compiled(&image, "secure", &[named.to_str().unwrap(), &directory]) else { return };
+    let Some(program) = compiled(&image, "secure", &[named.to_str().unwrap(), &directory]) else {
+        return;
+    };
     let run = |is_secure: &str| {
         let device = format!("file:{}?ro=1", image.path().join("d.img").display());
         let mut command = Command::new(&program);
@@ -111,7 +125,8 @@ fn a_program_with_more_rights_sees_nothing() {
         command.status().unwrap().code()
     };
     assert_eq!(run("0"), Some(10));
-    // Any group but this process's own will do: root may give a file to every one, others to those they are in.
+    // Any group but this process's own will do: root may give a file to every one, others to those
+    // they are in.
     let own = rustix::process::getegid();
     let mut groups = rustix::process::getgroups().unwrap();
     if rustix::process::geteuid().is_root() {

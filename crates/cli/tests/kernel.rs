@@ -15,10 +15,12 @@ fn directory() -> tempfile::TempDir {
 fn kernel_and_meantime_are_in_one_table() {
     let dir = directory();
     let devices = "mem:4M,kernel:k.img?create=1M,kernel:k2.img?engine=preadv2&direct=0&create=1M";
-    let args = ["bench", "--device", devices, "--json", "out.json", "--html", "out.html", "--time-based"];
+    let args =
+        ["bench", "--device", devices, "--json", "out.json", "--html", "out.html", "--time-based"];
     let ran = succeed(dir.path(), &[&args[..], &SHORT].concat());
     assert!(
-        ran.stdout.contains("create=1M ¹") && ran.stdout.contains("\n¹ Another device than mem:4M: file in"),
+        ran.stdout.contains("create=1M ¹")
+            && ran.stdout.contains("\n¹ Another device than mem:4M: file in"),
         "{}",
         ran.stdout
     );
@@ -34,7 +36,8 @@ fn kernel_and_meantime_are_in_one_table() {
         .map(|way| (way["device"].as_str().unwrap(), way["completion"].as_str().unwrap()))
         .collect();
     assert!(
-        ways.contains(&("mem:4M", "poll")) && ways.contains(&("kernel:k.img?create=1M", "interrupt")),
+        ways.contains(&("mem:4M", "poll"))
+            && ways.contains(&("kernel:k.img?create=1M", "interrupt")),
         "{ways:?}"
     );
     assert!(!ways.contains(&("kernel:k.img?create=1M", "hybrid")));
@@ -65,7 +68,11 @@ fn what_nothing_can_do_is_an_error_and_leaves_nothing() {
         let args = ["bench", "--device", devices, "--completion", completion, "--json", "out.json"];
         let ran = run(dir.path(), &[&args[..], &SHORT].concat());
         assert_eq!(ran.code, Some(1), "{devices}: {}", ran.stderr);
-        assert!(ran.stderr.contains(word) && ran.stderr.lines().count() == 1, "{devices}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains(word) && ran.stderr.lines().count() == 1,
+            "{devices}: {}",
+            ran.stderr
+        );
         assert!(files(dir.path()).is_empty(), "{devices}: {:?}", files(dir.path()));
     }
 }
@@ -75,8 +82,17 @@ fn what_is_written_through_the_kernel_is_verified() {
     let dir = directory();
     for (engine, depth) in [("io_uring", "8"), ("preadv2", "1")] {
         let device = format!("kernel:{engine}.img?engine={engine}&create=2M");
-        let args =
-            ["bench", "--device", &device, "--completion", "interrupt", "--rw", "randwrite", "--size", "2m"];
+        let args = [
+            "bench",
+            "--device",
+            &device,
+            "--completion",
+            "interrupt",
+            "--rw",
+            "randwrite",
+            "--size",
+            "2m",
+        ];
         let rest = ["--iodepth", depth, "--verify", "crc32c", "--json", "out.json"];
         let ran = succeed(dir.path(), &[&args[..], &rest].concat());
         let job = &json(&dir.path().join("out.json"))["jobs"][0];
@@ -94,10 +110,20 @@ fn what_is_written_through_the_kernel_is_verified() {
 #[test]
 fn a_competing_program_gets_what_is_left() {
     let dir = directory();
-    let args =
-        ["bench", "--device", "mem:4M?model=nand", "--completion", "interrupt,poll", "--json", "out.json"];
+    let args = [
+        "bench",
+        "--device",
+        "mem:4M?model=nand",
+        "--completion",
+        "interrupt,poll",
+        "--json",
+        "out.json",
+    ];
     for kind in ["tsc", "walk=64k"] {
-        let ran = succeed(dir.path(), &[&args[..], &SHORT, &["--time-based", "--competitor", kind]].concat());
+        let ran = succeed(
+            dir.path(),
+            &[&args[..], &SHORT, &["--time-based", "--competitor", kind]].concat(),
+        );
         assert!(ran.stdout.contains("rival"), "{}", ran.stdout);
         for job in json(&dir.path().join("out.json"))["jobs"].as_array().unwrap() {
             assert!(job["competitor_percent"].as_f64().unwrap() > 0.0);
@@ -106,15 +132,22 @@ fn a_competing_program_gets_what_is_left() {
     }
     for (kind, word) in [("walk", "walk=BYTES"), ("5", "walk=BYTES"), ("hog", "tsc")] {
         let ran = run(dir.path(), &[&args[..], &SHORT, &["--competitor", kind]].concat());
-        assert!(ran.code == Some(2) && ran.stderr.contains(word), "{kind}: {:?} {}", ran.code, ran.stderr);
+        assert!(
+            ran.code == Some(2) && ran.stderr.contains(word),
+            "{kind}: {:?} {}",
+            ran.code,
+            ran.stderr
+        );
     }
 }
 
-/// A program that runs on the hogs' CPU as well would change how much they get; that they share one CPU never does.
+/// A program that runs on the hogs' CPU as well would change how much they get; that they share one
+/// CPU never does.
 #[test]
 fn hogs_share_one_cpu() {
     let dir = directory();
-    let args = ["bench", "--device", "mem:4M?model=nand", "--completion", "interrupt,poll,hybrid=20us"];
+    let args =
+        ["bench", "--device", "mem:4M?model=nand", "--completion", "interrupt,poll,hybrid=20us"];
     let hogs = ["--hog", "2", "--json", "out.json"];
     let ran = succeed(dir.path(), &[&args[..], &SHORT, &["--time-based"], &hogs].concat());
     for word in ["rival", "hogs", "poll, 2 hogs", "competitor_share_percent"] {
@@ -133,12 +166,14 @@ fn hogs_share_one_cpu() {
     assert!(text.contains("interrupt, 2 hogs"), "{text}");
 }
 
-/// Not everybody may have a real-time class, and not every kernel has slices; what is in a row was in force in its turns.
+/// Not everybody may have a real-time class, and not every kernel has slices; what is in a row was
+/// in force in its turns.
 #[test]
 fn classes_and_limits_are_compared_or_refused_with_the_reason() {
     let dir = directory();
     let args = ["bench", "--device", "mem:4M", "--completion", "poll", "--json", "out.json"];
-    let ran = |more: &[&str]| run(dir.path(), &[&args[..], &SHORT, &["--time-based"], more].concat());
+    let ran =
+        |more: &[&str]| run(dir.path(), &[&args[..], &SHORT, &["--time-based"], more].concat());
     for (list, reasons) in [
         ("other,slice:1ms", ["6.12", "seccomp"]),
         ("rr:1,fifo:2", ["CAP_SYS_NICE", "would keep the software SSD's from running"]),
@@ -168,7 +203,9 @@ fn classes_and_limits_are_compared_or_refused_with_the_reason() {
         let report = json(&dir.path().join("out.json"));
         assert_eq!(report["jobs"][0]["job options"]["pm_qos"], "none");
         assert_eq!(report["jobs"][1]["job options"]["pm_qos"], "0");
-        assert!(limits.stdout.contains("poll, PM QoS 0") && limits.stdout.contains("poll, no PM QoS"));
+        assert!(
+            limits.stdout.contains("poll, PM QoS 0") && limits.stdout.contains("poll, no PM QoS")
+        );
     } else {
         assert!(
             limits.stderr.contains("/dev/cpu_dma_latency") && limits.stdout.is_empty(),
@@ -183,7 +220,12 @@ fn classes_and_limits_are_compared_or_refused_with_the_reason() {
         ("--hog=65", "0 to 64"),
     ] {
         let ran = ran(&[option]);
-        assert!(ran.code == Some(2) && ran.stderr.contains(word), "{option}: {:?} {}", ran.code, ran.stderr);
+        assert!(
+            ran.code == Some(2) && ran.stderr.contains(word),
+            "{option}: {:?} {}",
+            ran.code,
+            ran.stderr
+        );
     }
 }
 
@@ -203,8 +245,11 @@ fn what_is_read_is_not_replaced_by_a_result() {
     ];
     succeed(dir.path(), &make);
     std::fs::hard_link(dir.path().join("m.img"), dir.path().join("y_lat.1.log")).unwrap();
-    std::fs::write(dir.path().join("j.fio"), "[j]\nrw=read\nsize=1m\ncompletion=poll\nfilename=file:m.img\n")
-        .unwrap();
+    std::fs::write(
+        dir.path().join("j.fio"),
+        "[j]\nrw=read\nsize=1m\ncompletion=poll\nfilename=file:m.img\n",
+    )
+    .unwrap();
     for args in [
         &["bench", "j.fio", "--json", "./m.img"][..],
         &["bench", "j.fio", "--html", "m.img"],
@@ -216,7 +261,11 @@ fn what_is_read_is_not_replaced_by_a_result() {
     ] {
         let ran = run(dir.path(), args);
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains("another file") && ran.stderr.lines().count() == 1, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("another file") && ran.stderr.lines().count() == 1,
+            "{}",
+            ran.stderr
+        );
     }
     assert_eq!(dir.path().join("m.img").metadata().unwrap().len(), 1 << 20);
     assert_eq!(files(dir.path()), ["j.fio", "m.img", "y_lat.1.log"]);
@@ -225,11 +274,27 @@ fn what_is_read_is_not_replaced_by_a_result() {
 #[test]
 fn the_same_command_works_again() {
     let dir = directory();
-    let args = ["bench", "--device", "kernel:k.img?create=4M", "--size", "1m", "--completion", "interrupt"];
+    let args = [
+        "bench",
+        "--device",
+        "kernel:k.img?create=4M",
+        "--size",
+        "1m",
+        "--completion",
+        "interrupt",
+    ];
     for _ in 0..2 {
         succeed(dir.path(), &[&args[..], &SHORT].concat());
     }
-    let beyond = ["bench", "--device", "kernel:k.img?create=4M", "--size", "2m", "--completion", "interrupt"];
+    let beyond = [
+        "bench",
+        "--device",
+        "kernel:k.img?create=4M",
+        "--size",
+        "2m",
+        "--completion",
+        "interrupt",
+    ];
     let ran = run(dir.path(), &[&beyond[..], &SHORT].concat());
     assert!(ran.code == Some(1) && ran.stderr.contains("never written"), "{}", ran.stderr);
     let other = ["bench", "--device", "kernel:k.img?create=8M", "--completion", "interrupt"];
@@ -241,9 +306,20 @@ fn the_same_command_works_again() {
 #[test]
 fn a_pace_is_kept_over_turns() {
     let dir = directory();
-    let args =
-        ["bench", "--device", "mem:4M", "--completion", "poll", "--json", "out.json", "--time-based", "--rw"];
-    for (pace, pace_ms, more) in [(["--rate-iops", "20"], 50, 9), (["--thinktime", "100ms"], 100, 3)] {
+    let args = [
+        "bench",
+        "--device",
+        "mem:4M",
+        "--completion",
+        "poll",
+        "--json",
+        "out.json",
+        "--time-based",
+        "--rw",
+    ];
+    for (pace, pace_ms, more) in
+        [(["--rate-iops", "20"], 50, 9), (["--thinktime", "100ms"], 100, 3)]
+    {
         let rest = ["randread", "--runtime", "600ms", "--rounds", "12"];
         succeed(dir.path(), &[&args[..], &rest, &pace].concat());
         let job = &json(&dir.path().join("out.json"))["jobs"][0];

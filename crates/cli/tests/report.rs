@@ -9,7 +9,16 @@ use serde_json::{Value, json};
 
 /// A short run's JSON as `name` in `dir`.
 fn bench(dir: &Path, name: &str) {
-    let job = ["--rw", "randread", "--runtime", "100ms", "--completion", "poll,interrupt", "--name", "rr"];
+    let job = [
+        "--rw",
+        "randread",
+        "--runtime",
+        "100ms",
+        "--completion",
+        "poll,interrupt",
+        "--name",
+        "rr",
+    ];
     succeed(dir, &[&["bench", "--device", "mem:1M", "--json", name], &job[..]].concat());
 }
 
@@ -49,13 +58,21 @@ fn one_renderer_for_both_commands() {
     // The same but for the command that made it from a file.
     assert_eq!(
         of_bench.replace("</section>\n</main>", ""),
-        of_report
-            .replace("<pre tabindex=\"0\"><code>meantime report a.json</code></pre></section>\n</main>", "")
+        of_report.replace(
+            "<pre tabindex=\"0\"><code>meantime report a.json</code></pre></section>\n</main>",
+            ""
+        )
     );
-    assert!(of_bench.contains("meantime bench --device mem:1M --rw randread"), "the command is told");
+    assert!(
+        of_bench.contains("meantime bench --device mem:1M --rw randread"),
+        "the command is told"
+    );
     // The table is that of the run.
     let table = |text: &str| {
-        text.lines().filter(|line| line.contains("mem:1M  poll")).map(str::to_owned).collect::<Vec<_>>()
+        text.lines()
+            .filter(|line| line.contains("mem:1M  poll"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let text = succeed(dir.path(), &["report", "--text", "a.json"]).stdout;
     assert_eq!(table(&text), table(&ran.stdout));
@@ -72,7 +89,9 @@ fn standard_output_has_one_owner() {
     let both = ["bench", "--device", "mem:1M", "--json", "-", "--html", "-"];
     let ran = run(dir.path(), &both);
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.stderr.contains("--json") && ran.stderr.contains("--html") && ran.stdout.is_empty());
+    assert!(
+        ran.stderr.contains("--json") && ran.stderr.contains("--html") && ran.stdout.is_empty()
+    );
 }
 
 #[test]
@@ -83,7 +102,11 @@ fn several_files() {
     after["meantime"]["kernel"] = json!("99.9");
     std::fs::write(dir.path().join("after.json"), after.to_string()).unwrap();
     let ran = succeed(dir.path(), &["report", "before.json", "after.json", "--html", "out.html"]);
-    assert!(ran.stdout.contains("poll · before") && ran.stdout.contains("poll · after"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("poll · before") && ran.stdout.contains("poll · after"),
+        "{}",
+        ran.stdout
+    );
     assert!(ran.stdout.contains("Different kernels"), "{}", ran.stdout);
     let page = std::fs::read_to_string(dir.path().join("out.html")).unwrap();
     assert!(page.contains("Before you compare") && page.contains("after: 99.9"));
@@ -91,8 +114,7 @@ fn several_files() {
 
 /// The parts of fio 3.33's output that count here.
 fn fio(bins: bool) -> Value {
-    let percentiles =
-        json!({"50.000000": 44_800, "99.000000": 71_168, "99.900000": 115_200, "99.990000": 395_264});
+    let percentiles = json!({"50.000000": 44_800, "99.000000": 71_168, "99.900000": 115_200, "99.990000": 395_264});
     let mut clat = json!({"min": 30_000, "max": 590_000, "mean": 45_000.5, "stddev": 1.0, "N": 21_000, "percentile": percentiles});
     if bins {
         clat["bins"] = json!({"44800": 20_000, "71168": 990, "395264": 10});
@@ -122,7 +144,12 @@ fn fios_own_results() {
         let text = format!("fio: job 'f' is odd\n{}\nf: (groupid=0, jobs=2): err= 0\n", fio(bins));
         std::fs::write(dir.path().join(name), text).unwrap();
         let ran = succeed(dir.path(), &["report", name, "--html", "out.html"]);
-        let row = ran.stdout.lines().find(|line| line.contains("fio, kernel (libaio)")).unwrap().to_owned();
+        let row = ran
+            .stdout
+            .lines()
+            .find(|line| line.contains("fio, kernel (libaio)"))
+            .unwrap()
+            .to_owned();
         assert!(
             row.contains("kernel:/dev/nvme0n1") && row.contains("45.90") && row.contains("44.80"),
             "{row}"
@@ -191,7 +218,16 @@ fn a_page_that_cannot_be_written_is_found_before_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let ran = run(
         dir.path(),
-        &["bench", "--device", "mem:1M", "--runtime", "1h", "--time-based", "--html", "no/dir.html"],
+        &[
+            "bench",
+            "--device",
+            "mem:1M",
+            "--runtime",
+            "1h",
+            "--time-based",
+            "--html",
+            "no/dir.html",
+        ],
     );
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("no/dir.html") && ran.stderr.contains("--html"), "{}", ran.stderr);

@@ -1,5 +1,5 @@
-//! `meantime run`: programs that nobody wrote for us, on an ext4 image that `mkfs.ext4` has filled. What they find is compared with what
-//! was put in, or with what the same program finds there.
+//! `meantime run`: programs that nobody wrote for us, on an ext4 image that `mkfs.ext4` has filled.
+//! What they find is compared with what was put in, or with what the same program finds there.
 
 mod common;
 #[path = "common/image.rs"]
@@ -19,19 +19,27 @@ fn common_programs_find_what_was_put_in() {
         lines.sort();
         lines
     };
-    let found =
-        sorted(image.sh(&format!("find {AT} -printf '%P %y %s %l\\n' | grep -v -e '^ d' -e lost+found")));
-    let put =
-        tool(&image.path().join("src"), "sh", &["-c", "find . -printf '%P %y %s %l\\n' | grep -v '^ d'"]);
+    let found = sorted(
+        image.sh(&format!("find {AT} -printf '%P %y %s %l\\n' | grep -v -e '^ d' -e lost+found")),
+    );
+    let put = tool(
+        &image.path().join("src"),
+        "sh",
+        &["-c", "find . -printf '%P %y %s %l\\n' | grep -v '^ d'"],
+    );
     let put = sorted(String::from_utf8(put.stdout).unwrap());
     // The size of a directory is the file system's own affair.
-    let files =
-        |lines: Vec<String>| lines.into_iter().filter(|line| !line.contains(" d ")).collect::<Vec<_>>();
+    let files = |lines: Vec<String>| {
+        lines.into_iter().filter(|line| !line.contains(" d ")).collect::<Vec<_>>()
+    };
     assert_eq!(files(found), files(put));
     image.sh(&format!("cp -a {AT}/dir copy && cmp copy/b.bin src/dir/b.bin && test -L copy/link"));
     image.sh(&format!("tar -C {AT} -cf - dir | tar -xOf - dir/b.bin | cmp - src/dir/b.bin"));
     assert_eq!(image.sh(&format!("grep -rl hello {AT}")).trim(), format!("{AT}/a.txt"));
-    assert_eq!(image.succeed(&["stat", "-c", "%F %s", &format!("{AT}/dir/b.bin")]), "regular file 300000\n");
+    assert_eq!(
+        image.succeed(&["stat", "-c", "%F %s", &format!("{AT}/dir/b.bin")]),
+        "regular file 300000\n"
+    );
 }
 
 #[test]
@@ -53,7 +61,8 @@ fn paths_lead_in_and_out() {
         assert_eq!(image.succeed(&["cat", &path]), content, "{path}");
     }
     assert_eq!(image.succeed(&["realpath", "in/link"]).trim(), format!("{AT}/a.txt"));
-    // A working directory of ours, by programs that the shell executes as well, and out of it again.
+    // A working directory of ours, by programs that the shell executes as well, and out of it
+    // again.
     let script = format!(
         "cd {AT}/dir && pwd && cat link && sh -c 'pwd; cat ../a.txt' && cd .. && ls dir && cd / && pwd"
     );
@@ -212,12 +221,21 @@ fn fio_verifies_what_fio_wrote() {
     let Some(image) = has("fio").then(|| Image::new(wrote)).flatten() else { return };
     let file = format!("--filename={AT}/f");
     for engine in ["psync", "pvsync2", "sync", "mmap"] {
-        for options in [&["--direct=0"][..], &["--direct=1"], &["--direct=0", "--thread", "--numjobs=2"]] {
+        for options in
+            [&["--direct=0"][..], &["--direct=1"], &["--direct=0", "--thread", "--numjobs=2"]]
+        {
             if engine == "mmap" && options[0] == "--direct=1" {
                 continue;
             }
-            let mut fio: Vec<&str> =
-                vec!["fio", "--name=v", &file, "--size=2m", "--rw=randread", "--bs=4k", "--readonly"];
+            let mut fio: Vec<&str> = vec![
+                "fio",
+                "--name=v",
+                &file,
+                "--size=2m",
+                "--rw=randread",
+                "--bs=4k",
+                "--readonly",
+            ];
             let engine = format!("--ioengine={engine}");
             fio.extend([
                 "--verify=crc32c",
@@ -228,7 +246,8 @@ fn fio_verifies_what_fio_wrote() {
             ]);
             fio.extend(options);
             let out = image.succeed(&fio);
-            let report: serde_json::Value = serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
+            let report: serde_json::Value =
+                serde_json::from_str(&out[out.find('{').unwrap()..]).unwrap();
             for job in report["jobs"].as_array().unwrap() {
                 assert_eq!(
                     (job["error"].as_i64(), job["read"]["io_bytes"].as_i64()),
@@ -274,7 +293,8 @@ fn what_is_wrong_is_said_before_the_program_begins() {
     std::fs::write(dir.path().join("empty.img"), vec![0; 1 << 20]).unwrap();
     let run = |args: &[&str]| {
         let mut command = common::meantime(dir.path(), &["run"]);
-        let ran: Ran = command.env("MEANTIME_PRELOAD", library()).args(args).output().unwrap().into();
+        let ran: Ran =
+            command.env("MEANTIME_PRELOAD", library()).args(args).output().unwrap().into();
         assert!(ran.stdout.is_empty() && ran.stderr.lines().count() == 1, "{ran:?}");
         (ran.code.unwrap(), ran.stderr)
     };

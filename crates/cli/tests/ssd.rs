@@ -83,7 +83,8 @@ fn read(host: &mut Host, lba: u64) -> Vec<u8> {
 #[test]
 fn it_serves_until_it_is_told_to_end() {
     let dir = tempfile::tempdir().unwrap();
-    let served = Served::start(dir.path(), &["--json", "--serial", "S123", "--mode", "660", "mem:1M"]);
+    let served =
+        Served::start(dir.path(), &["--json", "--serial", "S123", "--mode", "660", "mem:1M"]);
     let ready: Value = serde_json::from_str(&served.ready).unwrap();
     assert_eq!((&ready["ready"], &ready["device"]), (&true.into(), &"mem:1M".into()));
     assert_eq!(ready["pid"], served.child.id());
@@ -132,7 +133,8 @@ fn a_host_that_goes_away_as_others_do_is_no_news() {
         delete[2..4].copy_from_slice(&request[2..4]);
         delete[40] = 1;
         host.run(0, delete);
-        // The memory of the completion queue, which is not deleted; the admin queue's after a shutdown.
+        // The memory of the completion queue, which is not deleted; the admin queue's after a
+        // shutdown.
         assert_eq!(host.client.unmap(IO_QUEUES.0, IO_QUEUES.1).error, 0);
         host.client.write(0, 0x14, &0x0046_4001u32.to_le_bytes());
         let start = Instant::now();
@@ -150,8 +152,12 @@ fn a_host_that_goes_away_as_others_do_is_no_news() {
         text.lines().filter(|line| !line.contains("cpu=")).map(str::to_owned).collect::<Vec<_>>()
     };
     let tidy = lines(&log("mem:1M"));
-    let said: Vec<_> = tidy.iter().filter(|line| !line.contains("a driver has connected")).collect();
-    assert_eq!(said, ["meantime: client disconnected", "meantime: client disconnected: the server ends"]);
+    let said: Vec<_> =
+        tidy.iter().filter(|line| !line.contains("a driver has connected")).collect();
+    assert_eq!(
+        said,
+        ["meantime: client disconnected", "meantime: client disconnected: the server ends"]
+    );
     let strict = log("mem:1M?strict=1");
     for word in ["Command ID Conflict", "the memory of a queue in use was unmapped"] {
         assert!(strict.contains(word), "no {word:?} in {strict}");
@@ -168,7 +174,10 @@ fn a_socket_outlives_neither_death_nor_rivals() {
     // A second one on the same socket; it leaves neither the socket nor a file behind.
     let ran = run(dir.path(), &["ssd", "--socket", "ssd.sock", "file:other.img?create=1M"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.stderr.contains("serves there already") && ran.stderr.lines().count() == 1, "{ran:?}");
+    assert!(
+        ran.stderr.contains("serves there already") && ran.stderr.lines().count() == 1,
+        "{ran:?}"
+    );
     assert!(!dir.path().join("other.img").exists());
     // And on the same file.
     let ran = run(dir.path(), &["ssd", "--socket", "other.sock", device]);
@@ -267,7 +276,9 @@ fn a_thread_that_does_not_get_to_run_is_told_of_once() {
     });
     let (tell, told) = std::sync::mpsc::channel();
     let stderr = BufReader::new(served.child.stderr.take().unwrap());
-    std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    std::thread::spawn(move || {
+        stderr.lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+    });
     let line = told.recv_timeout(PATIENCE).expect("nothing is said");
     assert!(
         line.contains("thread") && line.contains(&format!("CPU {cpu}")) && line.contains("cpu="),

@@ -21,7 +21,15 @@ struct Bench(Option<Child>);
 
 impl Bench {
     fn start(dir: &Path) -> Self {
-        let args = ["bench", "--rw", "randread", "--device", "mem:16M?model=optane", "--completion", "poll"];
+        let args = [
+            "bench",
+            "--rw",
+            "randread",
+            "--device",
+            "mem:16M?model=optane",
+            "--completion",
+            "poll",
+        ];
         let mut command = meantime(dir, &args);
         command.args(["--runtime", "120", "--time-based", "--name", "looked-at"]);
         Self(Some(command.env("XDG_RUNTIME_DIR", dir).spawn().unwrap()))
@@ -80,7 +88,12 @@ fn a_run_is_seen_and_its_policy_changed() {
     let number = queue["queue"].to_string();
 
     let set = run(dir, &["top", "--set", &format!("{number}=hybrid-min")]);
-    assert_eq!((set.code, set.stdout), (Some(0), format!("queue {number}: hybrid-min\n")), "{}", set.stderr);
+    assert_eq!(
+        (set.code, set.stdout),
+        (Some(0), format!("queue {number}: hybrid-min\n")),
+        "{}",
+        set.stderr
+    );
     let slept = job_queue(dir, &pid, |queue| queue["sleeps"].as_u64() > Some(0));
     assert_eq!(slept["policy"], "hybrid-min");
 
@@ -88,14 +101,22 @@ fn a_run_is_seen_and_its_policy_changed() {
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("no interrupt vector"), "{}", refused.stderr);
     let wrong = run(dir, &["top", &pid, "--set", &format!("{number}=hybird")]);
-    assert!(wrong.code == Some(1) && wrong.stderr.contains("is no completion policy"), "{}", wrong.stderr);
+    assert!(
+        wrong.code == Some(1) && wrong.stderr.contains("is no completion policy"),
+        "{}",
+        wrong.stderr
+    );
     let missing = run(dir, &["top", &pid, "--set", "999=poll"]);
     assert!(
         missing.code == Some(1) && missing.stderr.contains("there is no queue 999; there are"),
         "{missing:?}"
     );
     let table = run(dir, &["top", &pid, "--once"]);
-    assert!(table.stdout.starts_with(&format!("process {pid}: meantime bench")), "{}", table.stdout);
+    assert!(
+        table.stdout.starts_with(&format!("process {pid}: meantime bench")),
+        "{}",
+        table.stdout
+    );
     assert!(table.stdout.contains("hybrid-min"), "{}", table.stdout);
     // Two of them: one has to be named.
     let other = Bench::start(dir);
@@ -113,7 +134,10 @@ fn a_run_is_seen_and_its_policy_changed() {
     );
     // What the killed one has left goes when somebody looks.
     let none = run(dir, &["top", "--once"]);
-    assert!(none.code == Some(1) && none.stderr.contains("no process of this user serves"), "{none:?}");
+    assert!(
+        none.code == Some(1) && none.stderr.contains("no process of this user serves"),
+        "{none:?}"
+    );
     assert!(files(&dir.join("meantime")).is_empty());
 }
 
@@ -139,8 +163,17 @@ fn without_a_process_or_a_terminal_it_says_what_to_do() {
 #[test]
 fn a_run_without_a_socket_is_a_run() {
     let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["bench", "--rw", "randread", "--device", "mem:1M", "--completion", "poll", "--number-ios", "10"];
+    let args = [
+        "bench",
+        "--rw",
+        "randread",
+        "--device",
+        "mem:1M",
+        "--completion",
+        "poll",
+        "--number-ios",
+        "10",
+    ];
     let ran = run(dir.path(), &[&args[..], &["--no-control"]].concat());
     assert_eq!((ran.code, files(dir.path()).len()), (Some(0), 0), "{ran:#?}");
     // Where others could get at it, there is none, and the run says so.

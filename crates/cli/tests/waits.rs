@@ -43,9 +43,16 @@ fn a_cell_with_everything() {
     let report = json(&dir.join("a.json"));
     let cell = &report["cells"][0];
     assert_eq!(cell["device_time_ns"], 20_000);
-    assert!(cell["poll"]["mean_spread"].is_number() && cell["model"].as_str().unwrap().contains("channels"));
-    let names: Vec<&str> =
-        cell["ways"].as_array().unwrap().iter().map(|way| way["completion"].as_str().unwrap()).collect();
+    assert!(
+        cell["poll"]["mean_spread"].is_number()
+            && cell["model"].as_str().unwrap().contains("channels")
+    );
+    let names: Vec<&str> = cell["ways"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|way| way["completion"].as_str().unwrap())
+        .collect();
     assert_eq!(
         names,
         ["poll", "interrupt", "hybrid", "adaptive"],
@@ -54,7 +61,10 @@ fn a_cell_with_everything() {
     for way in cell["ways"].as_array().unwrap() {
         assert!(way["mean_ns"].as_f64().unwrap() >= 20_000.0, "{way}");
         assert!(way["ios"].as_u64().unwrap() > 0 && way["errors"] == 0, "{way}");
-        assert!(way["competing"]["share_percent"].is_number() && way["mean_over_poll"].is_number(), "{way}");
+        assert!(
+            way["competing"]["share_percent"].is_number() && way["mean_over_poll"].is_number(),
+            "{way}"
+        );
     }
     assert_eq!(report["summary"].as_array().map(Vec::len), Some(4));
     assert_eq!((&report["competitor"], &report["simulated"]), (&Value::from("tsc"), &Value::Null));
@@ -100,10 +110,21 @@ fn a_simulation_is_the_same_every_time() {
 #[test]
 fn what_was_measured_until_ctrl_c() {
     let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["waits", "--runtime", "100s", "--filter", "10us-constant", "--policies", "poll", "--json", "a.json"];
+    let args = [
+        "waits",
+        "--runtime",
+        "100s",
+        "--filter",
+        "10us-constant",
+        "--policies",
+        "poll",
+        "--json",
+        "a.json",
+    ];
     // (Without any result there is no report.)
-    interrupted(dir.path(), &args, |_| dir.path().join("a.json").metadata().is_ok_and(|file| file.len() > 0));
+    interrupted(dir.path(), &args, |_| {
+        dir.path().join("a.json").metadata().is_ok_and(|file| file.len() > 0)
+    });
     let report = json(&dir.path().join("a.json"));
     assert_eq!(report["meantime"]["interrupted"], true);
     assert!(report["cells"][0]["ways"][0]["ios"].as_u64().unwrap() > 0);
@@ -129,7 +150,11 @@ fn bad_input_says_what_to_do() {
     ] {
         let ran = run(dir.path(), &[&["waits"], args].concat());
         assert!(matches!(ran.code, Some(1 | 2)), "{args:?}: {ran:?}");
-        assert!(ran.stderr.contains(word) && ran.stderr.lines().count() == 1, "{args:?}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains(word) && ran.stderr.lines().count() == 1,
+            "{args:?}: {}",
+            ran.stderr
+        );
         assert!(ran.stdout.is_empty());
     }
     assert!(files(dir.path()).is_empty(), "{:?}", files(dir.path()));

@@ -1,8 +1,10 @@
 //! Choosing between interrupt, adaptive and poll while running.
 //!
-//! Of the ways whose mean latency is within 3 % of polling's, by what is known of device and machine, the one that burns the least CPU. The choice is
-//! looked at once a second, and changed only if that saves a tenth of the CPU or keeps the latency. While other threads compete for the CPU, a thread
-//! that spins is taken off it in the middle of an I/O, for ms; one that sleeps is not (Le Moal's finding): then it sleeps, whatever that saves.
+//! Of the ways whose mean latency is within 3 % of polling's, by what is known of device and
+//! machine, the one that burns the least CPU. The choice is looked at once a second, and changed
+//! only if that saves a tenth of the CPU or keeps the latency. While other threads compete for the
+//! CPU, a thread that spins is taken off it in the middle of an I/O, for ms; one that sleeps is not
+//! (Le Moal's finding): then it sleeps, whatever that saves.
 
 use super::adaptive::Outlook;
 use meantime_hw::cpu::involuntary_switches;
@@ -15,16 +17,19 @@ const FIRST_LOOK_NS: u64 = 20_000_000;
 const LATENCY: f32 = 0.03;
 /// What a change has to save.
 const SAVING: f32 = 0.9;
-/// A thread that is taken off the CPU more often than so many times a second has competition for it. Beside one that always wants it, it is 125 times and more;
-/// now and then the kernel's own threads do it, too.
+/// A thread that is taken off the CPU more often than so many times a second has competition for
+/// it. Beside one that always wants it, it is 125 times and more; now and then the kernel's own
+/// threads do it, too.
 const SWITCHES_PER_SECOND: f32 = 60.0;
 /// Beside others, a thread is left in peace if it needs no more than this share of the CPU.
 const MODEST_SHARE: f32 = 0.25;
-/// For how many looks competition is taken to last, when it was seen first; twice as long each time it is seen again.
+/// For how many looks competition is taken to last, when it was seen first; twice as long each time
+/// it is seen again.
 const FIRST_PATIENCE: u32 = 10;
 const LONGEST_PATIENCE: u32 = 600;
-/// By interrupt it is never seen when an I/O ended; one in so many is waited for otherwise. With others in flight, which are waited for by interrupt
-/// at the same time, that means to spin: hardly ever then.
+/// By interrupt it is never seen when an I/O ended; one in so many is waited for otherwise. With
+/// others in flight, which are waited for by interrupt at the same time, that means to spin: hardly
+/// ever then.
 const PROBE: u32 = 32;
 const PROBE_DEEP: u32 = 4_096;
 
@@ -71,7 +76,8 @@ impl Auto {
     #[inline]
     pub fn interrupts(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
-        self.mode == Mode::Interrupt && !self.sent.is_multiple_of(if alone { PROBE } else { PROBE_DEEP })
+        self.mode == Mode::Interrupt
+            && !self.sent.is_multiple_of(if alone { PROBE } else { PROBE_DEEP })
     }
 
     /// Whether it is time to choose.
@@ -80,7 +86,8 @@ impl Auto {
         self.looked_ns.is_none_or(|looked_ns| now_ns.saturating_sub(looked_ns) >= LOOK_NS)
     }
 
-    /// Chooses. `outlook` is what is known; `can_interrupt`: whether there is a queue with an interrupt.
+    /// Chooses. `outlook` is what is known; `can_interrupt`: whether there is a queue with an
+    /// interrupt.
     #[cold]
     pub fn look(&mut self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) {
         let switches = involuntary_switches();
@@ -90,7 +97,8 @@ impl Auto {
             self.looked_ns = Some(now_ns.saturating_sub(LOOK_NS - FIRST_LOOK_NS));
             return;
         };
-        let rate = switches.saturating_sub(before) as f32 * 1e9 / (now_ns - looked_ns).max(1) as f32;
+        let rate =
+            switches.saturating_sub(before) as f32 * 1e9 / (now_ns - looked_ns).max(1) as f32;
         self.note_competition(rate > SWITCHES_PER_SECOND);
         let mode = self.choose(outlook, can_interrupt);
         if mode != self.mode {
@@ -119,10 +127,12 @@ impl Auto {
         if outlook.device_ns <= 0.0 {
             return self.mode;
         }
-        // As measured at the start: what is measured of the I/O itself cannot be told from the device's own variation.
+        // As measured at the start: what is measured of the I/O itself cannot be told from the
+        // device's own variation.
         let late_ns = outlook.interrupt_late_ns;
         if self.contended > 0 {
-            // Sleeps that leave most of the gap to others; else the interrupt, if the device is not faster than that.
+            // Sleeps that leave most of the gap to others; else the interrupt, if the device is not
+            // faster than that.
             let modest = outlook.planned_cpu_ns < MODEST_SHARE * outlook.device_ns;
             let interrupt = can_interrupt && !modest && outlook.device_ns > outlook.sleep_cpu_ns;
             return if interrupt { Mode::Interrupt } else { Mode::Adaptive };
@@ -131,10 +141,15 @@ impl Auto {
         let candidates = [
             (Mode::Poll, 0.0, outlook.device_ns),
             (Mode::Adaptive, outlook.planned_late_ns.min(allowed_ns), outlook.planned_cpu_ns),
-            (Mode::Interrupt, if can_interrupt { late_ns } else { f32::INFINITY }, outlook.sleep_cpu_ns),
+            (
+                Mode::Interrupt,
+                if can_interrupt { late_ns } else { f32::INFINITY },
+                outlook.sleep_cpu_ns,
+            ),
         ];
-        let cpu_ns =
-            |mode| candidates.iter().find(|(of, ..)| *of == mode).map_or(f32::INFINITY, |(_, _, cpu)| *cpu);
+        let cpu_ns = |mode| {
+            candidates.iter().find(|(of, ..)| *of == mode).map_or(f32::INFINITY, |(_, _, cpu)| *cpu)
+        };
         // What is in force may be a little over, so that it does not swing about the limit.
         let slack = |mode| if mode == self.mode { 1.2 } else { 1.0 };
         let best = candidates
@@ -153,7 +168,8 @@ impl Auto {
 mod tests {
     use super::*;
 
-    /// A device of 100 µs on a machine that wakes in `late_ns`, where planned sleeps leave 10 µs to be spun.
+    /// A device of 100 µs on a machine that wakes in `late_ns`, where planned sleeps leave 10 µs to
+    /// be spun.
     fn outlook(device_ns: f32, late_ns: f32, planned_cpu_ns: f32) -> Outlook {
         Outlook {
             device_ns,
@@ -167,7 +183,8 @@ mod tests {
     #[test]
     fn the_cheapest_within_the_latency() {
         let auto = Auto::default();
-        // 3 % of 100 µs are 3 µs: an interrupt 2 µs late is within, and cheaper than what is spun after a sleep.
+        // 3 % of 100 µs are 3 µs: an interrupt 2 µs late is within, and cheaper than what is spun
+        // after a sleep.
         assert_eq!(auto.choose(&outlook(100_000.0, 2_000.0, 10_000.0), true), Mode::Interrupt);
         assert_eq!(auto.choose(&outlook(100_000.0, 2_000.0, 10_000.0), false), Mode::Adaptive);
         assert_eq!(auto.choose(&outlook(100_000.0, 4_000.0, 10_000.0), true), Mode::Adaptive);

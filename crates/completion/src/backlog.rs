@@ -33,9 +33,10 @@ pub struct Pick {
 
 /// The deferred work of one thread's channel.
 ///
-/// What may wait no longer comes first; that is the order of handing over among work of equal patience. A piece that does not fit is
-/// overtaken by smaller ones, of the next few, as long as it may still wait: so of two with the same patience and bound the earlier one begins first.
-/// What has waited too long takes turns.
+/// What may wait no longer comes first; that is the order of handing over among work of equal
+/// patience. A piece that does not fit is overtaken by smaller ones, of the next few, as long as it
+/// may still wait: so of two with the same patience and bound the earlier one begins first. What
+/// has waited too long takes turns.
 #[derive(Default)]
 pub struct Backlog {
     /// What can go on, by `latest_ns`.
@@ -103,7 +104,8 @@ impl Backlog {
         self.bell.set_waker(waker);
     }
 
-    /// What is to be run at `now_ns`, if `left_ns` are left: what has waited too long, else the first that fits.
+    /// What is to be run at `now_ns`, if `left_ns` are left: what has waited too long, else the
+    /// first that fits.
     pub fn pick(&mut self, now_ns: u64, left_ns: u64) -> Option<Pick> {
         self.unpark(now_ns);
         let first = self.ready.front()?;
@@ -116,8 +118,8 @@ impl Backlog {
 
     /// Runs the piece `pick`, which was picked just now, at `start_ns`. Returns the time after it.
     ///
-    /// Who waits for I/O has not asked for this work, and its request and buffer must not be lost by it: so a panic is caught, logged, counted and
-    /// kept for [`Backlog::take_panic`].
+    /// Who waits for I/O has not asked for this work, and its request and buffer must not be lost
+    /// by it: so a panic is caught, logged, counted and kept for [`Backlog::take_panic`].
     pub fn run(&mut self, pick: Pick, start_ns: u64, now_ns: impl FnOnce() -> u64) -> u64 {
         let Some(item) = self.ready.get_mut(pick.index) else { return start_ns };
         let bound_ns = item.bound_ns;
@@ -137,8 +139,9 @@ impl Backlog {
             self.counters.overrun_ns += took_ns - bound_ns;
         }
         match progress {
-            // It got on. If it did in time its patience begins anew; else it goes on at the next opportunity, behind all else that has waited too long: work
-            // without end must not starve that.
+            // It got on. If it did in time its patience begins anew; else it goes on at the next
+            // opportunity, behind all else that has waited too long: work without end must not
+            // starve that.
             Ok(Progress::More) => {
                 if let Some(mut item) = self.ready.remove(pick.index) {
                     let patience_ns = if pick.overdue { 0 } else { item.work.patience_ns() };
@@ -249,7 +252,8 @@ mod tests {
         for (name, bound_ns) in [(1, 100), (2, 5_000), (3, 100), (4, 5_000), (5, 200)] {
             backlog.push(work(&log, name, bound_ns), 0).unwrap();
         }
-        // By hand: with 150 ns left the large ones and the last are passed over; then there is room for all.
+        // By hand: with 150 ns left the large ones and the last are passed over; then there is room
+        // for all.
         while step(&mut backlog, 10, 150) {}
         assert_eq!(*log.lock().unwrap(), [1, 3]);
         while step(&mut backlog, 10, 5_000) {}
@@ -310,7 +314,9 @@ mod tests {
         let log = Log::default();
         let mut backlog = Backlog::default();
         for name in 0..LIMIT as u32 {
-            backlog.push(work(&log, name, if name < 20 { 1_000 } else { 10 }), u64::from(name)).unwrap();
+            backlog
+                .push(work(&log, name, if name < 20 { 1_000 } else { 10 }), u64::from(name))
+                .unwrap();
         }
         let full = backlog.push(work(&log, 9_999, 1), 5_000).unwrap_err();
         assert_eq!(full.why, DeferRefusal::Full { limit: LIMIT });

@@ -25,7 +25,8 @@ impl Class {
     #[inline(always)]
     pub fn new(kind: Kind, bytes: u32, in_flight: usize) -> Self {
         // 0 to 8: the exponent of the next power of two, less that of 512.
-        let size = (32 - (bytes.saturating_sub(1) >> 9).leading_zeros()).min(Self::SIZES as u32 - 1);
+        let size =
+            (32 - (bytes.saturating_sub(1) >> 9).leading_zeros()).min(Self::SIZES as u32 - 1);
         let depth = (usize::BITS - 1 - (in_flight | 1).leading_zeros()).min(3);
         Self((kind as u8) << 6 | (size as u8) << 2 | depth as u8)
     }

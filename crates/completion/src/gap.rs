@@ -28,8 +28,8 @@ pub trait Source {
     fn now_ns(&self) -> u64;
     /// Lets `duration_ns` pass, asleep.
     fn sleep_ns(&self, duration_ns: u64);
-    /// Blocks until the queue's interrupt or for `timeout_ns`. An interrupt that came before counts. False, at once, if the
-    /// queue has no interrupt.
+    /// Blocks until the queue's interrupt or for `timeout_ns`. An interrupt that came before
+    /// counts. False, at once, if the queue has no interrupt.
     fn wait_interrupt(&self, timeout_ns: u64) -> bool;
     /// CPU time that this thread has used, in ns; 0 if that is not known.
     fn cpu_ns(&self) -> u64 {
@@ -77,7 +77,8 @@ pub struct Wake {
     pub slept_ns: u64,
     /// How much later than that the thread ran again, in ns.
     pub late_ns: u64,
-    /// The CPU time that the thread paid for it, in ns; 0 if it was not looked at, which is a system call.
+    /// The CPU time that the thread paid for it, in ns; 0 if it was not looked at, which is a
+    /// system call.
     pub cpu_ns: u64,
 }
 
@@ -90,14 +91,16 @@ const CPU_SAMPLE: u64 = 32;
 /// What one wait was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// What [`Way::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did not sleep.
+    /// What [`Way::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did not
+    /// sleep.
     pub slept_ns: u64,
     /// Whether the completion was there when a sleep had ended.
     pub overslept: bool,
-    /// Of planned sleeps: when it was last looked in vain before a sleep, in ns of the source's clock; 0: never.
+    /// Of planned sleeps: when it was last looked in vain before a sleep, in ns of the source's
+    /// clock; 0: never.
     pub in_vain_at_ns: u64,
-    /// Whether the completion was looked for in vain just before it was found: only then it is known when it came. Else it
-    /// may have been there for long.
+    /// Whether the completion was looked for in vain just before it was found: only then it is
+    /// known when it came. Else it may have been there for long.
     pub exact: bool,
     /// The first planned sleeps; [`Way::Sleep`] leaves none.
     wakes: [Wake; WAKES],
@@ -121,7 +124,11 @@ pub struct Gap {
 
 impl Default for Gap {
     fn default() -> Self {
-        Self { spin_budget_ns: SPIN_BUDGET_NS, waited: Waited::default(), counters: GapCounters::default() }
+        Self {
+            spin_budget_ns: SPIN_BUDGET_NS,
+            waited: Waited::default(),
+            counters: GapCounters::default(),
+        }
     }
 }
 
@@ -149,8 +156,8 @@ impl Gap {
 
     /// Waits until at least one command of `source` has ended; how many did.
     ///
-    /// The caller has something in flight on it, rang its doorbell, and bounds the wait: every command has a deadline at
-    /// which [`Source::tick`] ends it.
+    /// The caller has something in flight on it, rang its doorbell, and bounds the wait: every
+    /// command has a deadline at which [`Source::tick`] ends it.
     #[inline]
     pub fn wait(&mut self, source: &mut impl Source, way: Way) -> usize {
         self.counters.waits += 1;
@@ -180,8 +187,9 @@ impl Gap {
         loop {
             let elapsed_ns = now_ns.saturating_sub(since_ns);
             if let Some(stage) = stages.next_if(|stage| u64::from(stage.from_ns) <= elapsed_ns) {
-                let left_ns =
-                    u64::from(stage.until_ns).saturating_sub(elapsed_ns).min(source.tick_interval_ns());
+                let left_ns = u64::from(stage.until_ns)
+                    .saturating_sub(elapsed_ns)
+                    .min(source.tick_interval_ns());
                 if left_ns == 0 {
                     continue;
                 }
@@ -221,14 +229,17 @@ impl Gap {
         }
     }
 
-    /// As [`Gap::wait_blocked`], for an I/O whose time is known: no nap is longer than a small part of what has passed already.
+    /// As [`Gap::wait_blocked`], for an I/O whose time is known: no nap is longer than a small part
+    /// of what has passed already.
     #[inline(never)]
     fn wait_napping(&mut self, source: &mut impl Source, since_ns: u64) -> usize {
         loop {
             let now_ns = source.now_ns();
             let elapsed_ns = now_ns.saturating_sub(since_ns);
             self.waited.in_vain_at_ns = now_ns;
-            let nap_ns = (elapsed_ns / NAP_SHARE).clamp(1_000, LONGEST_NAP_NS).min(source.tick_interval_ns());
+            let nap_ns = (elapsed_ns / NAP_SHARE)
+                .clamp(1_000, LONGEST_NAP_NS)
+                .min(source.tick_interval_ns());
             self.counters.blocks += 1;
             if !source.wait_interrupt(nap_ns) {
                 source.sleep_ns(nap_ns);
@@ -323,7 +334,8 @@ impl Gap {
         self.wait_blocked(source)
     }
 
-    /// Waits without burning the CPU. The order is that of ARCHITECTURE.md §5: look, then block, then look again.
+    /// Waits without burning the CPU. The order is that of ARCHITECTURE.md §5: look, then block,
+    /// then look again.
     #[inline(never)]
     fn wait_blocked(&mut self, source: &mut impl Source) -> usize {
         let mut nap_ns = 1_000;
@@ -338,7 +350,8 @@ impl Gap {
                 source.sleep_ns(nap_ns.min(timeout_ns));
                 nap_ns = (nap_ns * 2).min(LONGEST_NAP_NS);
             }
-            // The completion first: a tick looks at deadlines, and must not find overdue what is there.
+            // The completion first: a tick looks at deadlines, and must not find overdue what is
+            // there.
             let ended = source.reap();
             if ended > 0 {
                 return ended;

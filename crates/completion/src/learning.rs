@@ -5,7 +5,9 @@ use super::auto::{Auto, Mode};
 use super::class::Class;
 use super::gap::{Waited, Way};
 use super::policy::{Goal, Policy};
-use super::published::{Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts};
+use super::published::{
+    Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts,
+};
 use super::soonest::{Sight, Soonest};
 
 /// An I/O under way, as the policies see it.
@@ -49,17 +51,20 @@ pub struct Learning {
 }
 
 impl Learning {
-    /// Nothing yet. `costs` are what sleeping costs; `None`: this machine's, measured when a policy needs them.
+    /// Nothing yet. `costs` are what sleeping costs; `None`: this machine's, measured when a policy
+    /// needs them.
     pub fn new(costs: Option<SleepCosts>) -> Self {
         Self { costs, ..Self::default() }
     }
 
-    /// The published rules that need to know what waking costs take this for it, not what is measured on this machine.
+    /// The published rules that need to know what waking costs take this for it, not what is
+    /// measured on this machine.
     pub fn assume(&mut self, costs: WakeCosts) {
         self.wake_costs = Some(costs);
     }
 
-    /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O does not have to.
+    /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O
+    /// does not have to.
     pub fn prepare(&mut self, policy: Policy) {
         if matches!(policy, Policy::Adaptive(_) | Policy::Auto) {
             self.adaptive();
@@ -76,7 +81,8 @@ impl Learning {
         })
     }
 
-    /// Whether an I/O of `class` need not be timed, and is polled for: nothing is to be gained by sleeping.
+    /// Whether an I/O of `class` need not be timed, and is polled for: nothing is to be gained by
+    /// sleeping.
     #[inline]
     pub fn skips(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
@@ -105,7 +111,8 @@ impl Learning {
         &self.auto
     }
 
-    /// The time in ns since submission that an I/O of `class` is not expected to end before; 0 if nothing is known.
+    /// The time in ns since submission that an I/O of `class` is not expected to end before; 0 if
+    /// nothing is known.
     #[inline]
     pub fn soonest_ns(&self, class: Class) -> u64 {
         self.adaptive.as_ref().map_or(0, |adaptive| adaptive.soonest_ns(class))
@@ -144,8 +151,8 @@ impl Learning {
         self.can_interrupt = true;
     }
 
-    /// Whether an I/O of `class` is to go to the queue with an interrupt. Asked when it is submitted, if there is such a queue and
-    /// [`Policy::may_interrupt`].
+    /// Whether an I/O of `class` is to go to the queue with an interrupt. Asked when it is
+    /// submitted, if there is such a queue and [`Policy::may_interrupt`].
     pub fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
@@ -176,7 +183,8 @@ impl Learning {
         }
     }
 
-    /// Takes in an I/O that ended well in a wait that was like `waited`; `None`: it was found without waiting.
+    /// Takes in an I/O that ended well in a wait that was like `waited`; `None`: it was found
+    /// without waiting.
     #[inline]
     pub fn record(&mut self, policy: Policy, sample: &Sample, waited: Option<&Waited>) {
         let goal = match policy {
@@ -208,7 +216,11 @@ impl Learning {
     #[inline]
     fn planned(&mut self, goal: Goal, flight: &Flight) -> Way {
         let plan = self.adaptive().plan(goal, flight.class, flight.submitted_ns);
-        if plan.is_spin() { Way::Poll } else { Way::Planned { plan, since_ns: flight.submitted_ns } }
+        if plan.is_spin() {
+            Way::Poll
+        } else {
+            Way::Planned { plan, since_ns: flight.submitted_ns }
+        }
     }
 
     /// Takes in how late the planned sleeps of a wait ended.
@@ -227,8 +239,8 @@ impl Learning {
         self.soonest.record(class, sight);
     }
 
-    /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of all
-    /// I/O while there is work for the gap, whatever its policy. `None`: not known.
+    /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of
+    /// all I/O while there is work for the gap, whatever its policy. `None`: not known.
     pub fn earliest_ns(&self, class: Class) -> Option<u64> {
         self.soonest.estimate_ns(class)
     }
@@ -239,9 +251,9 @@ impl Learning {
             Policy::HybridHalfMean => &mut self.mean,
             Policy::HybridMin => &mut self.min,
             Policy::HybridBucket => &mut **self.bucket.get_or_insert_default(),
-            Policy::Ehp => &mut **self
-                .ehp
-                .get_or_insert_with(|| Box::new(Ehp::new(costs.unwrap_or_else(WakeCosts::of_this_machine)))),
+            Policy::Ehp => &mut **self.ehp.get_or_insert_with(|| {
+                Box::new(Ehp::new(costs.unwrap_or_else(WakeCosts::of_this_machine)))
+            }),
             Policy::Pas => &mut **self.pas.get_or_insert_default(),
             Policy::Dpas => &mut **self.dpas.get_or_insert_default(),
             _ => return None,

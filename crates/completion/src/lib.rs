@@ -1,8 +1,9 @@
 //! Completion: how to spend the gap between the doorbell and the completion entry.
 //!
-//! One mechanism ([`Gap::wait`]) serves every policy: sleep for a while the policy names, spin for a budget, then stop
-//! burning the CPU – by interrupt on a queue that has one, by growing sleeps on one that has not. What a policy makes of what
-//! was seen before is [`Learning`]. What to do in the gap besides is in the [`Backlog`].
+//! One mechanism ([`Gap::wait`]) serves every policy: sleep for a while the policy names, spin for
+//! a budget, then stop burning the CPU – by interrupt on a queue that has one, by growing sleeps on
+//! one that has not. What a policy makes of what was seen before is [`Learning`]. What to do in the
+//! gap besides is in the [`Backlog`].
 
 #![forbid(unsafe_code)]
 
@@ -29,9 +30,11 @@ pub use learning::{Expected, Flight, Learning};
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
 pub use published::{
-    Choice, Dpas, DpasMode, Ehp, HalfMean, HalfMin, HybridBucket, OPTANE_THETA, Pas, Rule, Sample, WakeCosts,
+    Choice, Dpas, DpasMode, Ehp, HalfMean, HalfMin, HybridBucket, OPTANE_THETA, Pas, Rule, Sample,
+    WakeCosts,
 };
 pub use soonest::{Sight, Soonest};
 pub use work::{
-    Bell, DeferError, DeferRefusal, Deferred, PATIENCE_NS, Pieces, PolledPieces, Progress, WorkCounters,
+    Bell, DeferError, DeferRefusal, Deferred, PATIENCE_NS, Pieces, PolledPieces, Progress,
+    WorkCounters,
 };

@@ -1,11 +1,13 @@
 //! When to sleep while one I/O is under way.
 
-/// One sleep: once the I/O has been under way for `from_ns`, sleep until it has been for `until_ns`.
+/// One sleep: once the I/O has been under way for `from_ns`, sleep until it has been for
+/// `until_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stage {
     /// Since submission, in ns.
     pub from_ns: u32,
-    /// Since submission, in ns: when the timer goes off. The sleeper runs later than that by the wake cost.
+    /// Since submission, in ns: when the timer goes off. The sleeper runs later than that by the
+    /// wake cost.
     pub until_ns: u32,
 }
 
@@ -43,7 +45,8 @@ impl Plan {
         true
     }
 
-    /// The same, that no longer burns the CPU once the I/O has been under way for `patience_ns` and the sleeps are over.
+    /// The same, that no longer burns the CPU once the I/O has been under way for `patience_ns` and
+    /// the sleeps are over.
     #[must_use]
     pub fn with_patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;

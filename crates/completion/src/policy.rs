@@ -18,17 +18,22 @@ pub enum Policy {
     HybridFixed(u32),
     /// Adaptive hybrid polling as Linux 4.10 had it: sleep half the mean device time, then poll.
     HybridHalfMean,
-    /// Hybrid polling as io_uring has it since Linux 6.13: sleep half the shortest run time seen, then poll.
+    /// Hybrid polling as io_uring has it since Linux 6.13: sleep half the shortest run time seen,
+    /// then poll.
     HybridMin,
-    /// Adaptive hybrid polling as Linux has it from 4.12 to 6.3: half the mean of I/Os of the same direction and size.
+    /// Adaptive hybrid polling as Linux has it from 4.12 to 6.3: half the mean of I/Os of the same
+    /// direction and size.
     HybridBucket,
-    /// Efficient hybrid polling (JSA 2022): the minimum of the bucket less what waking costs, or the interrupt.
+    /// Efficient hybrid polling (JSA 2022): the minimum of the bucket less what waking costs, or
+    /// the interrupt.
     Ehp,
-    /// Published adaptive sleeping (FAST 2026): the sleep is multiplied by a factor after each I/O, by whether it was too long.
+    /// Published adaptive sleeping (FAST 2026): the sleep is multiplied by a factor after each I/O,
+    /// by whether it was too long.
     Pas,
     /// The same, which switches to classic polling or the interrupt (FAST 2026).
     Dpas,
-    /// Ours: sleeps as long as the goal allows, by the distributions of device time and wake cost seen here.
+    /// Ours: sleeps as long as the goal allows, by the distributions of device time and wake cost
+    /// seen here.
     Adaptive(Goal),
     /// Chooses between interrupt, adaptive and poll while running.
     Auto,
@@ -58,7 +63,8 @@ impl Default for Goal {
 const DEFAULT_LATENCY_PERMILLE: u16 = 30;
 
 impl Policy {
-    /// Whether it is [`Poll`](Self::Poll). One comparison, where the derived `==` may look at payloads.
+    /// Whether it is [`Poll`](Self::Poll). One comparison, where the derived `==` may look at
+    /// payloads.
     #[inline(always)]
     #[must_use]
     pub const fn is_poll(self) -> bool {
@@ -142,7 +148,9 @@ impl FromStr for Goal {
     /// `latency=<percent>`, `cpu=<percent>`, `p99=<time>`, `p99.9=<time>`.
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
-            format!("{text:?} is no goal: use latency=<percent>, cpu=<percent>, p99=<time> or p99.9=<time>")
+            format!(
+                "{text:?} is no goal: use latency=<percent>, cpu=<percent>, p99=<time> or p99.9=<time>"
+            )
         };
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let percent = || {
@@ -170,9 +178,9 @@ impl FromStr for Goal {
                 percent if (1.0..=100.0).contains(&percent) && percent.fract() == 0.0 => {
                     Ok(Self::Cpu(percent as u8))
                 }
-                _ => {
-                    Err(format!("{text:?}: the share of a CPU must be a whole number from 1 to 100 percent"))
-                }
+                _ => Err(format!(
+                    "{text:?}: the share of a CPU must be a whole number from 1 to 100 percent"
+                )),
             },
             "p99" => Ok(Self::P99(time()?)),
             "p99.9" => Ok(Self::P999(time()?)),
@@ -217,7 +225,8 @@ impl FromStr for Policy {
             }
             _ => {
                 let time = text.strip_prefix("hybrid=").ok_or_else(|| error(String::new()))?;
-                let ns = parse_time_ns(time).ok_or_else(|| error(format!(" ({time:?} is no time)")))?;
+                let ns =
+                    parse_time_ns(time).ok_or_else(|| error(format!(" ({time:?} is no time)")))?;
                 if ns == 0 || ns > LONGEST_SLEEP_NS {
                     return Err(error(" (the sleep must be between 1ns and 1s)".to_owned()));
                 }

@@ -2,7 +2,8 @@
 
 use super::class::Class;
 
-/// How many I/Os an estimate is made of. The second shortest of so many is about their 5th percentile.
+/// How many I/Os an estimate is made of. The second shortest of so many is about their 5th
+/// percentile.
 const BLOCK: u8 = 32;
 /// How many it takes for a first estimate.
 const FIRST: u8 = 4;
@@ -75,8 +76,8 @@ impl Default for Soonest {
 impl Soonest {
     /// Takes in one I/O of `class`.
     ///
-    /// An upper limit beyond the estimate says nothing: to count it would have oversleeps make it longer. What came during a piece of work counts
-    /// with the time before that.
+    /// An upper limit beyond the estimate says nothing: to count it would have oversleeps make it
+    /// longer. What came during a piece of work counts with the time before that.
     #[inline]
     pub fn record(&mut self, class: Class, sight: Sight) {
         let track = &mut self.0[class.index() % Class::COUNT];
@@ -95,7 +96,8 @@ impl Soonest {
         }
     }
 
-    /// About one in twenty I/Os of `class` is complete sooner than this, in ns since it was submitted; `None` if that is not known.
+    /// About one in twenty I/Os of `class` is complete sooner than this, in ns since it was
+    /// submitted; `None` if that is not known.
     #[inline]
     pub fn estimate_ns(&self, class: Class) -> Option<u64> {
         self.0[class.index() % Class::COUNT].estimate_ns().map(u64::from)
@@ -115,7 +117,8 @@ mod tests {
         sights.into_iter().for_each(|sight| soonest.record(class(), sight));
     }
 
-    /// By hand: the shortest of the first four; then the second shortest of 32; faster at once, slower after a block.
+    /// By hand: the shortest of the first four; then the second shortest of 32; faster at once,
+    /// slower after a block.
     #[test]
     fn a_low_quantile() {
         let mut soonest = Soonest::default();
@@ -146,7 +149,8 @@ mod tests {
         assert_eq!(soonest.estimate_ns(class()), None);
     }
 
-    /// A device that became faster is noticed though every completion is found late, and by less than a piece.
+    /// A device that became faster is noticed though every completion is found late, and by less
+    /// than a piece.
     #[test]
     fn what_came_during_a_piece_counts_as_if_it_came_before() {
         let mut soonest = Soonest::default();

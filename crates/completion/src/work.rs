@@ -1,4 +1,5 @@
-//! Work for the gap: what a layer or a user hands over to be done while the device works, in pieces.
+//! Work for the gap: what a layer or a user hands over to be done while the device works, in
+//! pieces.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,27 +23,30 @@ pub enum Progress {
 
 /// Work that can be done in pieces, each of bounded cost.
 ///
-/// A piece runs on the channel's thread while that has nothing to do but wait, and must not use the channel: it is taken. It should neither
-/// block nor sleep.
+/// A piece runs on the channel's thread while that has nothing to do but wait, and must not use the
+/// channel: it is taken. It should neither block nor sleep.
 pub trait Deferred: Send {
-    /// The most that the next piece takes, in ns. A piece that takes longer may have an I/O found complete later than it was; it is
-    /// counted as an overrun.
+    /// The most that the next piece takes, in ns. A piece that takes longer may have an I/O found
+    /// complete later than it was; it is counted as an overrun.
     fn piece_bound_ns(&self) -> u64;
 
     /// Does one piece. Not called again after [`Progress::Done`], nor after a panic.
     fn run(&mut self) -> Progress;
 
-    /// How long it may wait for a gap that it fits into, in ns: after that its pieces are run whether they fit or not.
+    /// How long it may wait for a gap that it fits into, in ns: after that its pieces are run
+    /// whether they fit or not.
     fn patience_ns(&self) -> u64 {
         PATIENCE_NS
     }
 
-    /// Is told once, before the first piece, whom to ring for when work that was [`Progress::Pending`] can go on.
+    /// Is told once, before the first piece, whom to ring for when work that was
+    /// [`Progress::Pending`] can go on.
     fn attach(&mut self, bell: &Bell) {
         let _ = bell;
     }
 
-    /// Whether work that was [`Progress::Pending`] can go on. Asked when the bell has been rung; by whom it does not say.
+    /// Whether work that was [`Progress::Pending`] can go on. Asked when the bell has been rung; by
+    /// whom it does not say.
     fn is_due(&self) -> bool {
         true
     }
@@ -76,8 +80,10 @@ impl Bell {
 
     /// Who is woken by a ring.
     pub(super) fn set_waker(&self, waker: Option<Waker>) {
-        let before =
-            std::mem::replace(&mut *self.0.waker.lock().unwrap_or_else(PoisonError::into_inner), waker);
+        let before = std::mem::replace(
+            &mut *self.0.waker.lock().unwrap_or_else(PoisonError::into_inner),
+            waker,
+        );
         drop(before);
     }
 }
@@ -123,7 +129,10 @@ impl<F: FnMut() -> Progress + Send> Pieces<F> {
 
 impl Pieces<()> {
     /// One piece, which takes at most `bound_ns`.
-    pub fn once(bound_ns: u64, run: impl FnOnce() + Send) -> Pieces<impl FnMut() -> Progress + Send> {
+    pub fn once(
+        bound_ns: u64,
+        run: impl FnOnce() + Send,
+    ) -> Pieces<impl FnMut() -> Progress + Send> {
         let mut run = Some(run);
         Pieces::new(bound_ns, move || {
             if let Some(run) = run.take() {
@@ -133,7 +142,8 @@ impl Pieces<()> {
         })
     }
 
-    /// Each poll of `future` is a piece, which takes at most `bound_ns`. It is polled again when it was woken.
+    /// Each poll of `future` is a piece, which takes at most `bound_ns`. It is polled again when it
+    /// was woken.
     pub fn future<F: Future<Output = ()> + Send>(bound_ns: u64, future: F) -> PolledPieces<F> {
         let wake = Arc::new(DueWaker { due: AtomicBool::new(true), bell: OnceLock::new() });
         let waker = Waker::from(Arc::clone(&wake));
@@ -229,7 +239,9 @@ impl<F: Future<Output = ()> + Send> Deferred for PolledPieces<F> {
 #[non_exhaustive]
 pub enum DeferRefusal {
     /// There is too much already.
-    #[error("{limit} pieces of work are deferred already: run some (`run_deferred`), or wait for I/O")]
+    #[error(
+        "{limit} pieces of work are deferred already: run some (`run_deferred`), or wait for I/O"
+    )]
     Full {
         /// How many there can be.
         limit: usize,
@@ -272,7 +284,8 @@ pub struct WorkCounters {
     pub late: u64,
     /// By how much they were late, together and at most, in ns: the length of those pieces.
     pub late_ns: u64,
-    /// The longest of those pieces, in ns: no completion was found later than this because of deferred work.
+    /// The longest of those pieces, in ns: no completion was found later than this because of
+    /// deferred work.
     pub late_max_ns: u64,
     /// Work that has ended.
     pub finished: u64,

@@ -14,16 +14,17 @@ use crate::error::{Corruption, Defect, Error};
 
 /// The longest text of a symbolic link, in bytes (`PATH_MAX` without its NUL).
 const LINK_BYTES_MAX: u64 = 4095;
-/// More than this of one inode's values is not held at once: values in inodes of their own can be shared, and a list that is made up could name the same
-/// one thousands of times. In bytes.
+/// More than this of one inode's values is not held at once: values in inodes of their own can be
+/// shared, and a list that is made up could name the same one thousands of times. In bytes.
 const ALL_VALUES_BYTES_MAX: usize = 16 << 20;
 
 /// An extended attribute: its whole name (`user.x`), and its value.
 pub type Attribute = (Vec<u8>, Vec<u8>);
 
 impl<S: Source> Volume<S> {
-    /// The extended attributes of `inode`: full names (`user.x`) and values as `getxattr` gives them, in the order of `listxattr`: those in the inode, then
-    /// those in its attribute block. Inline data and encryption contexts are not among them.
+    /// The extended attributes of `inode`: full names (`user.x`) and values as `getxattr` gives
+    /// them, in the order of `listxattr`: those in the inode, then those in its attribute block.
+    /// Inline data and encryption contexts are not among them.
     ///
     /// # Errors
     /// Damage, or the device.
@@ -49,12 +50,16 @@ impl<S: Source> Volume<S> {
             }
             Ok::<_, Error>(())
         };
-        let raw = in_inode(inode.body_attributes()).map_err(|defect| located(defect, inode, None))?;
+        let raw =
+            in_inode(inode.body_attributes()).map_err(|defect| located(defect, inode, None))?;
         add(raw, None)?;
         let number = inode.attribute_block();
         if number != 0 {
             let block = self.attribute_block(inode.ino(), number)?;
-            add(in_block(&block).map_err(|defect| located(defect, inode, Some(number)))?, Some(number))?;
+            add(
+                in_block(&block).map_err(|defect| located(defect, inode, Some(number)))?,
+                Some(number),
+            )?;
         }
         Ok(found)
     }
@@ -70,12 +75,14 @@ impl<S: Source> Volume<S> {
         }
         let block = self.block(number)?;
         let superblock = self.superblock();
-        let right = !superblock.has_checksums() || block_checksum_is_right(&block, number, superblock.seed());
+        let right = !superblock.has_checksums()
+            || block_checksum_is_right(&block, number, superblock.seed());
         self.verify(right, || wrong(Defect::AttributeChecksum))?;
         Ok(block)
     }
 
-    /// The value of `bytes` bytes that has inode `ino`, of an attribute of `owner` (kernel: `ext4_xattr_inode_get`).
+    /// The value of `bytes` bytes that has inode `ino`, of an attribute of `owner` (kernel:
+    /// `ext4_xattr_inode_get`).
     fn value_inode(&self, owner: &Inode, ino: u32, bytes: usize) -> Result<Vec<u8>, Error> {
         let inode = self.inode(ino)?;
         let metadata = inode.metadata();
@@ -83,7 +90,8 @@ impl<S: Source> Volume<S> {
             return Err(located(Defect::Attribute, &inode, None));
         }
         let value = self.content(&inode, bytes)?;
-        // The hash is where other inodes have a time; Lustre's, which have none, name their owner in another.
+        // The hash is where other inodes have a time; Lustre's, which have none, name their owner
+        // in another.
         let hash = metadata.accessed.seconds as u32;
         let is_lustre = metadata.modified.seconds as u32 == owner.ino()
             && metadata.generation == owner.metadata().generation;
@@ -125,7 +133,8 @@ impl<S: Source> Volume<S> {
         let bad = || located(Defect::SymbolicLink, inode, None);
         let size = inode.size();
         // The kernel wants room for a NUL in the block.
-        if size == 0 || size > LINK_BYTES_MAX || size >= u64::from(self.superblock().block_bytes()) {
+        if size == 0 || size > LINK_BYTES_MAX || size >= u64::from(self.superblock().block_bytes())
+        {
             return Err(bad());
         }
         let bytes = size as usize;
@@ -141,7 +150,8 @@ impl<S: Source> Volume<S> {
 }
 
 impl<S: Source> Volume<S> {
-    /// As [`read_link`](Self::read_link), and that there is no more text than that: the kernel reads up to a NUL.
+    /// As [`read_link`](Self::read_link), and that there is no more text than that: the kernel
+    /// reads up to a NUL.
     ///
     /// # Errors
     /// As [`read_link`](Self::read_link).

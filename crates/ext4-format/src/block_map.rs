@@ -1,4 +1,5 @@
-//! The block maps of ext2 and ext3 (kernel documentation: `filesystems/ext4/ifork.rst`, "Direct/Indirect Block Addressing").
+//! The block maps of ext2 and ext3 (kernel documentation: `filesystems/ext4/ifork.rst`,
+//! "Direct/Indirect Block Addressing").
 
 /// Pointers in the inode that lead to data.
 pub const DIRECT: usize = 12;
@@ -6,13 +7,15 @@ pub const DIRECT: usize = 12;
 /// The way to a logical block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// Pointers to follow: the first in `i_block`, the others in the blocks that those before them lead to.
+    /// Pointers to follow: the first in `i_block`, the others in the blocks that those before them
+    /// lead to.
     pub slots: [usize; 4],
     /// How many of them.
     pub depth: usize,
 }
 
-/// The way to `logical` in a file system whose blocks hold `pointers` pointers; `None`: a map does not reach that far.
+/// The way to `logical` in a file system whose blocks hold `pointers` pointers; `None`: a map does
+/// not reach that far.
 pub fn path(logical: u64, pointers: u64) -> Option<Path> {
     let sizes = [DIRECT as u64, pointers, pointers.pow(2), pointers.pow(3)];
     let mut rest = logical;
@@ -35,16 +38,18 @@ pub fn pointer(table: &[u8], slot: usize) -> u64 {
     bytes.map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
 }
 
-/// Where the pointer in slot `from` of `table` leads, and how many from there on go on in step with it, up to the table's end: those that lead
-/// nowhere either, or, if they are the `last` on the way, to the next block each.
+/// Where the pointer in slot `from` of `table` leads, and how many from there on go on in step with
+/// it, up to the table's end: those that lead nowhere either, or, if they are the `last` on the
+/// way, to the next block each.
 pub fn consecutive(table: &[u8], from: usize, last: bool) -> (u64, u64) {
     let first = pointer(table, from);
     if first != 0 && !last {
         return (first, 1);
     }
     let more = (from + 1..table.len() / 4).zip(1..);
-    let more =
-        more.take_while(|(slot, step)| pointer(table, *slot) == if first == 0 { 0 } else { first + step });
+    let more = more.take_while(|(slot, step)| {
+        pointer(table, *slot) == if first == 0 { 0 } else { first + step }
+    });
     (first, 1 + more.count() as u64)
 }
 

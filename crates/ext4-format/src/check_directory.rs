@@ -1,4 +1,5 @@
-//! A whole directory checked: every block, every name where its hash says (e2fsprogs: `e2fsck/pass2.c`).
+//! A whole directory checked: every block, every name where its hash says (e2fsprogs:
+//! `e2fsck/pass2.c`).
 
 use std::collections::HashSet;
 
@@ -14,7 +15,8 @@ use crate::error::{Defect, Error};
 struct Subtree {
     /// Block of the directory.
     logical: u32,
-    /// How many levels of nodes are beneath the root's entry that led here, this one's included; 0: a leaf.
+    /// How many levels of nodes are beneath the root's entry that led here, this one's included; 0:
+    /// a leaf.
     levels: usize,
     /// Hashes from here on, up to
     low: u32,
@@ -23,8 +25,9 @@ struct Subtree {
 }
 
 impl<S: Source> Volume<S> {
-    /// Checks directory `dir` whole: that each block can be read and is whole, that it begins with `.` and `..`, and, if it has a hash tree, that the tree's
-    /// entries are in order, that it leads to each block once, and each name is where its hash is looked for.
+    /// Checks directory `dir` whole: that each block can be read and is whole, that it begins with
+    /// `.` and `..`, and, if it has a hash tree, that the tree's entries are in order, that it
+    /// leads to each block once, and each name is where its hash is looked for.
     ///
     /// # Errors
     /// The first defect; [`Error::NotDirectory`], or the device.
@@ -39,10 +42,9 @@ impl<S: Source> Volume<S> {
         let first = dir.block(0)?.map_err(|_| dir.corrupt(Defect::DirectoryEntry, None))?;
         let mut dots = Dirents::new(&first.bytes, dir.shape);
         for name in [&b"."[..], b".."] {
-            let entry = dots
-                .next()
-                .and_then(Result::ok)
-                .filter(|entry| entry.name == name && entry.ino != 0 && (name == b".." || entry.ino == ino));
+            let entry = dots.next().and_then(Result::ok).filter(|entry| {
+                entry.name == name && entry.ino != 0 && (name == b".." || entry.ino == ino)
+            });
             entry.ok_or_else(|| dir.corrupt(Defect::DirectoryEntry, Some(first.number)))?;
         }
         if dir.is_indexed { check_tree(&dir) } else { check_blocks(&dir) }
@@ -74,7 +76,9 @@ fn check_blocks<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
 
 fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
     let (root, number) = dir.root()?;
-    let kind = dir.hash_kind(root.hash_version).ok_or_else(|| dir.corrupt(Defect::HashTree, Some(number)))?;
+    let kind = dir
+        .hash_kind(root.hash_version)
+        .ok_or_else(|| dir.corrupt(Defect::HashTree, Some(number)))?;
     let mut seen = HashSet::from([0]);
     let mut left = Vec::new();
     push_children(
@@ -102,7 +106,11 @@ fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
             push_children(dir, &node, number, &subtree, &mut left)?;
         }
     }
-    if seen.len() == dir.blocks as usize { Ok(()) } else { Err(dir.corrupt(Defect::HashTree, None)) }
+    if seen.len() == dir.blocks as usize {
+        Ok(())
+    } else {
+        Err(dir.corrupt(Defect::HashTree, None))
+    }
 }
 
 /// The children of `node`, which `subtree` led to, in order.

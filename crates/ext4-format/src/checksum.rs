@@ -1,12 +1,15 @@
-//! The checksums of ext4 (kernel documentation: `filesystems/ext4/checksums.rst`; e2fsprogs: `lib/ext2fs/csum.c`).
+//! The checksums of ext4 (kernel documentation: `filesystems/ext4/checksums.rst`; e2fsprogs:
+//! `lib/ext2fs/csum.c`).
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// From so many bytes on, carry-less multiplication has the checksum sooner than the CPU's instruction for it: of a block, ten times.
+/// From so many bytes on, carry-less multiplication has the checksum sooner than the CPU's
+/// instruction for it: of a block, ten times.
 const LONG: usize = 128;
 
-/// CRC-32C over `bytes`, going on from `state`, **without** the inversions at both ends that crates and hardware descriptions have: ext4
-/// starts at all ones where it wants to and keeps the state as it is.
+/// CRC-32C over `bytes`, going on from `state`, **without** the inversions at both ends that crates
+/// and hardware descriptions have: ext4 starts at all ones where it wants to and keeps the state as
+/// it is.
 pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < LONG {
         return !::crc32c::crc32c_append(!state, bytes);
@@ -16,18 +19,18 @@ pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     digest.get_state() as u32
 }
 
-/// CRC-16 (polynomial 0x8005, reflected, no inversion) going on from `state`: the descriptors' checksum with `uninit_bg` and no
-/// `metadata_csum` (e2fsprogs: `ext2fs_crc16`).
+/// CRC-16 (polynomial 0x8005, reflected, no inversion) going on from `state`: the descriptors'
+/// checksum with `uninit_bg` and no `metadata_csum` (e2fsprogs: `ext2fs_crc16`).
 pub fn crc16(state: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(state, |state, byte| {
-        (0..8).fold(
-            state ^ u16::from(*byte),
-            |crc, _| if crc & 1 == 0 { crc >> 1 } else { (crc >> 1) ^ 0xA001 },
-        )
+        (0..8).fold(state ^ u16::from(*byte), |crc, _| {
+            if crc & 1 == 0 { crc >> 1 } else { (crc >> 1) ^ 0xA001 }
+        })
     })
 }
 
-/// The state that the checksums of everything in an inode start from: its number and generation after the file system's `seed`.
+/// The state that the checksums of everything in an inode start from: its number and generation
+/// after the file system's `seed`.
 pub fn inode_seed(seed: u32, ino: u32, generation: u32) -> u32 {
     crc32c(crc32c(seed, &ino.to_le_bytes()), &generation.to_le_bytes())
 }
@@ -35,7 +38,8 @@ pub fn inode_seed(seed: u32, ino: u32, generation: u32) -> u32 {
 /// The polynomial of CRC-32C, reflected.
 const CRC32C_POLYNOMIAL: u32 = 0x82F6_3B78;
 
-/// The product of `a` and `b` as polynomials, modulo the one of CRC-32C; the highest bit is the power 0.
+/// The product of `a` and `b` as polynomials, modulo the one of CRC-32C; the highest bit is the
+/// power 0.
 fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     for power in (0..u32::BITS).rev() {
@@ -45,8 +49,9 @@ fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// What becomes of a CRC-32C when few of the bytes that it covers change. A CRC is linear: what changes is the CRC, from zero on, of the
-/// differences and of all the bytes behind them, which do not differ.
+/// What becomes of a CRC-32C when few of the bytes that it covers change. A CRC is linear: what
+/// changes is the CRC, from zero on, of the differences and of all the bytes behind them, which do
+/// not differ.
 #[derive(Debug, Clone)]
 pub struct Patch {
     /// What a state is multiplied by when so many zero bytes follow.
@@ -57,12 +62,13 @@ impl Patch {
     /// For up to `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
         let first = 1u32 << 31;
-        let zeroes = std::iter::successors(Some(first), |state| Some(crc32c(*state, &[0]))).take(bytes + 1);
+        let zeroes =
+            std::iter::successors(Some(first), |state| Some(crc32c(*state, &[0]))).take(bytes + 1);
         Self { zeroes: zeroes.collect() }
     }
 
-    /// What is to be xored to the checksum if bytes differ by `difference` (the old xor the new ones), with `behind` bytes behind them; `None`: too
-    /// many are behind them.
+    /// What is to be xored to the checksum if bytes differ by `difference` (the old xor the new
+    /// ones), with `behind` bytes behind them; `None`: too many are behind them.
     pub fn of(&self, difference: &[u8], behind: usize) -> Option<u32> {
         Some(multiply(*self.zeroes.get(behind)?, crc32c(0, difference)))
     }

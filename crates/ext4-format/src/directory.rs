@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::dirent::{DirectoryShape, Dirent, Dirents, NAME_BYTES_MAX, find, leaf_checksum_is_right};
+use super::dirent::{
+    DirectoryShape, Dirent, Dirents, NAME_BYTES_MAX, find, leaf_checksum_is_right,
+};
 use super::features::compat;
 use super::hash::HashKind;
 use super::htree::{IndexNode, IndexRoot, index_checksum_is_right, looks_like_node};
@@ -16,7 +18,8 @@ use crate::error::{Corruption, Defect, Error};
 /// `s_flags`: hashes take characters as unsigned (`EXT2_FLAGS_UNSIGNED_HASH`).
 const UNSIGNED_HASH: u32 = 0x2;
 
-/// Of a small directory that is in its inode: `.` and `..` are not stored, but count as this many bytes.
+/// Of a small directory that is in its inode: `.` and `..` are not stored, but count as this many
+/// bytes.
 const INLINE_DOTS_BYTES: u64 = 24;
 /// The parent's inode number comes first (`EXT4_INLINE_DOTDOT_SIZE`).
 const INLINE_PARENT_BYTES: usize = 4;
@@ -150,15 +153,18 @@ impl<'a, S: Source> Directory<'a, S> {
         inode.check_supported()?;
         let superblock = volume.superblock();
         let block_bytes = superblock.block_bytes();
-        // A directory has no holes, so that it is never longer than its file system; this bounds every loop over its blocks.
+        // A directory has no holes, so that it is never longer than its file system; this bounds
+        // every loop over its blocks.
         let blocks = inode.size().div_ceil(u64::from(block_bytes));
-        let blocks = u32::try_from(blocks).ok().filter(|blocks| u64::from(*blocks) <= superblock.blocks());
+        let blocks =
+            u32::try_from(blocks).ok().filter(|blocks| u64::from(*blocks) <= superblock.blocks());
         let blocks = blocks.ok_or_else(|| {
             Corruption::new(Defect::InodeField("size of a directory")).in_inode(inode.ino())
         })?;
         let shape = DirectoryShape::of(superblock);
         let is_inline = inode.is_inline();
-        let has_index = superblock.features().has_compat(compat::DIR_INDEX) && inode.has(flags::INDEX);
+        let has_index =
+            superblock.features().has_compat(compat::DIR_INDEX) && inode.has(flags::INDEX);
         let blocks = if is_inline { 0 } else { blocks };
         Ok(Self { volume, inode, shape, blocks, is_indexed: has_index && !is_inline })
     }
@@ -169,8 +175,8 @@ impl<'a, S: Source> Directory<'a, S> {
         Error::Corrupt(block.map_or(corruption, |block| corruption.in_block(block)))
     }
 
-    /// Whether `bytes`, which are not the first block, are a node of the index. Without checksums, a leaf that lost all its names has one unused
-    /// entry of the whole block, too, but no counts.
+    /// Whether `bytes`, which are not the first block, are a node of the index. Without checksums,
+    /// a leaf that lost all its names has one unused entry of the whole block, too, but no counts.
     fn is_node(&self, bytes: &Arc<[u8]>) -> bool {
         looks_like_node(bytes, self.shape)
             && (self.shape.checksums || IndexNode::parse(Arc::clone(bytes), self.shape).is_ok())
@@ -219,7 +225,8 @@ impl<'a, S: Source> Directory<'a, S> {
             _ => {}
         }
         for (area, _) in areas {
-            let found = find(area, self.shape, name).map_err(|defect| self.corrupt(defect, None))?;
+            let found =
+                find(area, self.shape, name).map_err(|defect| self.corrupt(defect, None))?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -227,8 +234,13 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(None)
     }
 
-    fn find_in_block(&self, block: &Block, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
-        find(&block.bytes, self.shape, name).map_err(|defect| self.corrupt(defect, Some(block.number)))
+    fn find_in_block(
+        &self,
+        block: &Block,
+        name: &[u8],
+    ) -> Result<Option<(u32, Option<FileType>)>, Error> {
+        find(&block.bytes, self.shape, name)
+            .map_err(|defect| self.corrupt(defect, Some(block.number)))
     }
 
     /// Looks through all blocks.
@@ -255,7 +267,8 @@ impl<'a, S: Source> Directory<'a, S> {
     pub fn root(&self) -> Result<(IndexRoot, u64), Error> {
         let bad = |number| self.corrupt(Defect::HashTree, number);
         let block = self.block(0)?.map_err(|_| bad(None))?;
-        let root = IndexRoot::parse(block.bytes, self.shape).map_err(|_| bad(Some(block.number)))?;
+        let root =
+            IndexRoot::parse(block.bytes, self.shape).map_err(|_| bad(Some(block.number)))?;
         Ok((root, block.number))
     }
 
@@ -268,7 +281,11 @@ impl<'a, S: Source> Directory<'a, S> {
     pub fn default_hash_kind(&self) -> Option<HashKind> {
         let superblock = self.volume.superblock();
         let version = superblock.default_hash_version();
-        if superblock.features().has_compat(compat::DIR_INDEX) { self.hash_kind(version) } else { None }
+        if superblock.features().has_compat(compat::DIR_INDEX) {
+            self.hash_kind(version)
+        } else {
+            None
+        }
     }
 
     /// The hash of `name`, without the minor hash.
@@ -321,7 +338,8 @@ impl<'a, S: Source> Directory<'a, S> {
     /// Looks where the hash tree says (`ext4_dx_find_entry`).
     fn find_by_index(&self, name: &[u8]) -> Result<Option<Place>, Miss> {
         let mut path = self.descend(|kind| self.hash(kind, name))?;
-        // Each block is one leaf at most, so that a tree which leads to the same one again and again comes to an end.
+        // Each block is one leaf at most, so that a tree which leads to the same one again and
+        // again comes to an end.
         for _ in 0..self.blocks {
             let block = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
             if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
@@ -346,7 +364,8 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(())
     }
 
-    /// The way to where a name would be put, for whoever changes an indexed directory, and the leaf.
+    /// The way to where a name would be put, for whoever changes an indexed directory, and the
+    /// leaf.
     ///
     /// # Errors
     /// [`Defect::HashTree`]: the tree is malformed. Damage, or the device.
@@ -396,13 +415,20 @@ impl<S: Source> Volume<S> {
     /// The inode that `name` in directory `dir` is, and what it is if the directory says so.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A hash tree that is malformed is none: the names are looked through.
-    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A hash tree that is
+    /// malformed is none: the names are looked through.
+    pub fn lookup(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Option<(u32, Option<FileType>)>, Error> {
         let dir = Directory::open(self, dir)?;
         if name.len() > NAME_BYTES_MAX {
             return Err(Error::NameTooLong);
         }
-        if let Some(changed) = self.replayed().names(dir.inode.ino()).and_then(|names| names.get(name)) {
+        if let Some(changed) =
+            self.replayed().names(dir.inode.ino()).and_then(|names| names.get(name))
+        {
             return Ok(*changed);
         }
         if name.is_empty() { Ok(None) } else { dir.find(name) }
@@ -432,17 +458,22 @@ impl<S: Source> Volume<S> {
         // What fast commits added is in no block: it comes last.
         let known = usize::try_from(cookie.saturating_sub(REPLAYED_COOKIE)).unwrap_or(usize::MAX);
         let added = changed.iter().filter_map(|(name, now)| now.map(|now| (name, now))).skip(known);
-        let entries = added.zip(known as u64..).map(|((name, (ino, file_type)), place)| DirectoryEntry {
-            name: name.clone(),
-            ino,
-            file_type,
-            cookie: REPLAYED_COOKIE + place + 1,
-        });
+        let entries =
+            added.zip(known as u64..).map(|((name, (ino, file_type)), place)| DirectoryEntry {
+                name: name.clone(),
+                ino,
+                file_type,
+                cookie: REPLAYED_COOKIE + place + 1,
+            });
         Ok(entries.collect())
     }
 
     /// As [`entries`](Self::entries), without what fast commits changed.
-    fn stored_entries(&self, dir: &Directory<'_, S>, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+    fn stored_entries(
+        &self,
+        dir: &Directory<'_, S>,
+        cookie: u64,
+    ) -> Result<Vec<DirectoryEntry>, Error> {
         if dir.inode.is_inline() {
             return dir.inline_entries(cookie);
         }
@@ -486,7 +517,12 @@ impl<S: Source> Directory<'_, S> {
                 entry.map_err(|defect| self.corrupt(defect, number))?;
             let at = base + offset as u64;
             if ino != 0 && at >= cookie {
-                found.push(DirectoryEntry { name: name.to_vec(), ino, file_type, cookie: at + bytes as u64 });
+                found.push(DirectoryEntry {
+                    name: name.to_vec(),
+                    ino,
+                    file_type,
+                    cookie: at + bytes as u64,
+                });
             }
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! Entries of a directory in one block (kernel documentation: `filesystems/ext4/directory.rst`; `struct ext4_dir_entry_2`).
+//! Entries of a directory in one block (kernel documentation: `filesystems/ext4/directory.rst`;
+//! `struct ext4_dir_entry_2`).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -91,7 +92,8 @@ pub struct Dirent<'a> {
     pub name: &'a [u8],
 }
 
-/// The length of an entry, of which a block of 64 KiB needs one bit more than there is (`ext4_rec_len_from_disk`).
+/// The length of an entry, of which a block of 64 KiB needs one bit more than there is
+/// (`ext4_rec_len_from_disk`).
 pub(super) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
     let raw = usize::from(rec_len);
     if block_bytes < 1 << 16 {
@@ -195,7 +197,8 @@ pub fn find(
     Ok(None)
 }
 
-/// Whether the checksum in the tail of `block` is right; `seed` is the directory's (`ext4_dirblock_csum_verify`). A block without a tail is not.
+/// Whether the checksum in the tail of `block` is right; `seed` is the directory's
+/// (`ext4_dirblock_csum_verify`). A block without a tail is not.
 pub fn leaf_checksum_is_right(block: &[u8], seed: u32) -> bool {
     let Some(content_bytes) = block.len().checked_sub(TAIL_BYTES) else { return false };
     let (content, tail) = block.split_at(content_bytes);
@@ -211,11 +214,22 @@ pub fn leaf_checksum_is_right(block: &[u8], seed: u32) -> bool {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) const SHAPE: DirectoryShape =
-        DirectoryShape { block_bytes: 1024, file_types: true, checksums: true, large: false, inodes: 100 };
+    pub(in super::super) const SHAPE: DirectoryShape = DirectoryShape {
+        block_bytes: 1024,
+        file_types: true,
+        checksums: true,
+        large: false,
+        inodes: 100,
+    };
 
     /// Appends an entry, of `bytes` in all.
-    pub(in super::super) fn put(area: &mut Vec<u8>, ino: u32, bytes: u16, file_type: u8, name: &[u8]) {
+    pub(in super::super) fn put(
+        area: &mut Vec<u8>,
+        ino: u32,
+        bytes: u16,
+        file_type: u8,
+        name: &[u8],
+    ) {
         let end = area.len() + usize::from(bytes);
         area.extend(ino.to_le_bytes());
         area.extend(bytes.to_le_bytes());

@@ -177,36 +177,54 @@ impl std::fmt::Display for Defect {
             Self::HashTreeChecksum => "the checksum of a hash tree node is wrong".into(),
             Self::SymbolicLink => "the symbolic link's text is not there".into(),
             Self::Attribute => "an extended attribute cannot be".into(),
-            Self::AttributeChecksum => "the checksum of a block of extended attributes is wrong".into(),
+            Self::AttributeChecksum => {
+                "the checksum of a block of extended attributes is wrong".into()
+            }
             Self::InlineData => "inline data are not where they should be".into(),
             Self::JournalSuperblock => "the journal's superblock cannot be".into(),
             Self::JournalChecksum => "a checksum in the journal is wrong".into(),
             Self::JournalBlock => "a block of the journal cannot be what it says".into(),
-            Self::JournalAborted(errno) => format!("the journal was aborted (errno {errno})").into(),
+            Self::JournalAborted(errno) => {
+                format!("the journal was aborted (errno {errno})").into()
+            }
             Self::BlockShared => "a block belongs to two owners".into(),
-            Self::BlockUnmarked => "blocks are in use, and their bitmap says that they are free".into(),
+            Self::BlockUnmarked => {
+                "blocks are in use, and their bitmap says that they are free".into()
+            }
             Self::BlockLeaked => "blocks are marked as in use, and nothing uses them".into(),
-            Self::InodeUnmarked => "the inode is in use, and its bitmap says that it is free".into(),
+            Self::InodeUnmarked => {
+                "the inode is in use, and its bitmap says that it is free".into()
+            }
             Self::InodeLeaked => "the inode is marked as in use, and is not".into(),
             Self::InodeUnreachable => "the inode is in use, and no name leads to it".into(),
             Self::LinkCount => "the inode's link count is wrong".into(),
             Self::BlockCount => "the inode's block count is wrong".into(),
             Self::FreeCount(of) => format!("the count of {of} is wrong").into(),
-            Self::BitmapPadding => "what lies behind the end of a bitmap is not marked as in use".into(),
+            Self::BitmapPadding => {
+                "what lies behind the end of a bitmap is not marked as in use".into()
+            }
             Self::DirectoryParent => "`.` or `..` leads elsewhere".into(),
             Self::DirectoryNames => "the directory has two names".into(),
-            Self::AttributeReferences => "the reference count of a block of attributes is wrong".into(),
+            Self::AttributeReferences => {
+                "the reference count of a block of attributes is wrong".into()
+            }
             Self::OrphanList => "the list of inodes that are being deleted cannot be".into(),
             Self::OrphansLeft => {
                 "inodes are left to be deleted, though nothing says that recovery is needed".into()
             }
             Self::DuplicateName => "the directory has two entries of one name".into(),
-            Self::ResizeInode => "the resize inode does not lead to the room for group descriptors".into(),
+            Self::ResizeInode => {
+                "the resize inode does not lead to the room for group descriptors".into()
+            }
             Self::GroupField(field) => format!("the group descriptor's {field} cannot be").into(),
             Self::QuotaFile => "the quota file cannot be what it says".into(),
             Self::QuotaUsage => "the quota file has somebody's usage wrong".into(),
-            Self::MmpMagic => "the block of multiple mount protection is none (wrong magic number)".into(),
-            Self::MmpChecksum => "the checksum of the block of multiple mount protection is wrong".into(),
+            Self::MmpMagic => {
+                "the block of multiple mount protection is none (wrong magic number)".into()
+            }
+            Self::MmpChecksum => {
+                "the checksum of the block of multiple mount protection is wrong".into()
+            }
             Self::MmpField(field) => {
                 format!("the {field} in the block of multiple mount protection cannot be").into()
             }

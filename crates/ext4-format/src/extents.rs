@@ -1,4 +1,5 @@
-//! Nodes of extent trees (kernel documentation: `filesystems/ext4/ifork.rst`; e2fsprogs: `ext3_extents.h`).
+//! Nodes of extent trees (kernel documentation: `filesystems/ext4/ifork.rst`; e2fsprogs:
+//! `ext3_extents.h`).
 
 use std::ops::Range;
 
@@ -16,7 +17,8 @@ pub(super) const MAGIC: u16 = 0xF30A;
 pub const MAX_DEPTH: u16 = 5;
 /// Logical blocks that a file can have.
 pub const LOGICAL_BLOCKS: u64 = 1 << 32;
-/// The longest extent that holds data, in blocks (EXT_INIT_MAX_LEN); a longer one is an unwritten one and this much shorter.
+/// The longest extent that holds data, in blocks (EXT_INIT_MAX_LEN); a longer one is an unwritten
+/// one and this much shorter.
 pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -151,7 +153,8 @@ enum Entries<'a> {
     Leaf(&'a [RawExtent]),
 }
 
-/// Whether the checksum at the end of the node `bytes` is right; `None`: its header is so wrong that there is no place for one.
+/// Whether the checksum at the end of the node `bytes` is right; `None`: its header is so wrong
+/// that there is no place for one.
 pub fn checksum_is_right(seed: u32, bytes: &[u8]) -> Option<bool> {
     let (header, _) = RawHeader::read_from_prefix(bytes).ok()?;
     let at = ENTRY_BYTES * (1 + usize::from(header.max.get()));
@@ -165,7 +168,8 @@ impl<'a> Node<'a> {
     /// # Errors
     /// [`Defect::ExtentHeader`], [`Defect::ExtentOrder`] or [`Defect::BlockPointer`].
     pub fn parse(superblock: &Superblock, bytes: &'a [u8], place: Place) -> Result<Self, Defect> {
-        let (header, rest) = RawHeader::read_from_prefix(bytes).map_err(|_| Defect::ExtentHeader)?;
+        let (header, rest) =
+            RawHeader::read_from_prefix(bytes).map_err(|_| Defect::ExtentHeader)?;
         let (count, depth) = (usize::from(header.entries.get()), header.depth.get());
         let max = usize::from(header.max.get());
         let sound = header.magic.get() == MAGIC
@@ -181,12 +185,12 @@ impl<'a> Node<'a> {
         }
         let rest = bytes.get(ENTRY_BYTES..).unwrap_or_default();
         let entries = if depth == 0 {
-            let (extents, _) =
-                <[RawExtent]>::ref_from_prefix_with_elems(rest, count).map_err(|_| Defect::ExtentHeader)?;
+            let (extents, _) = <[RawExtent]>::ref_from_prefix_with_elems(rest, count)
+                .map_err(|_| Defect::ExtentHeader)?;
             Entries::Leaf(extents)
         } else {
-            let (indexes, _) =
-                <[RawIndex]>::ref_from_prefix_with_elems(rest, count).map_err(|_| Defect::ExtentHeader)?;
+            let (indexes, _) = <[RawIndex]>::ref_from_prefix_with_elems(rest, count)
+                .map_err(|_| Defect::ExtentHeader)?;
             Entries::Index(depth, indexes)
         };
         let node = Self { range: place.range, entries };
@@ -207,7 +211,10 @@ impl<'a> Node<'a> {
         match self.entries {
             Entries::Leaf(extents) => {
                 for extent in extents {
-                    if extent.blocks() == 0 || extent.first() < from || extent.end() > self.range.end {
+                    if extent.blocks() == 0
+                        || extent.first() < from
+                        || extent.end() > self.range.end
+                    {
                         return Err(Defect::ExtentOrder);
                     }
                     if !superblock.holds(extent.mapped().physical, u64::from(extent.blocks())) {
@@ -255,8 +262,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The entry of an index that is nearest to block `logical` of the file, which may lie before all of them: slot, block and place of the
-    /// node that it leads to. `None` in a leaf.
+    /// The entry of an index that is nearest to block `logical` of the file, which may lie before
+    /// all of them: slot, block and place of the node that it leads to. `None` in a leaf.
     pub fn child_near(&self, logical: u64) -> Option<(usize, u64, Place)> {
         let Entries::Index(_, indexes) = self.entries else { return None };
         let slot = indexes.partition_point(|index| index.first() <= logical).saturating_sub(1);
@@ -325,7 +332,8 @@ mod tests {
 
     #[test]
     fn a_leaf_tells_what_is_where() {
-        let (superblock, bytes) = (example(), leaf(&[(10, 5, 100), (20, 0x8000 + 3, 200), (23, 1, 300)]));
+        let (superblock, bytes) =
+            (example(), leaf(&[(10, 5, 100), (20, 0x8000 + 3, 200), (23, 1, 300)]));
         let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
         let at = |logical| match node.find(logical) {
             Found::Run(run) => (run.physical, run.blocks, run.state),
@@ -342,7 +350,8 @@ mod tests {
         // The longest that is written, and the shortest that is not.
         let lengths = leaf(&[(0, 0x8000, 100), (0x8000, 0x8001, 200)]);
         let node = Node::parse(&superblock, &lengths, Place::root()).unwrap();
-        let found: Vec<_> = node.extents().map(|extent| (extent.blocks, extent.unwritten)).collect();
+        let found: Vec<_> =
+            node.extents().map(|extent| (extent.blocks, extent.unwritten)).collect();
         assert_eq!(found, [(0x8000, false), (1, true)]);
     }
 
@@ -354,7 +363,10 @@ mod tests {
         let first = Place { depth: Some(1), range: 5..50 };
         assert_eq!(node.find(5), Found::Child(100, first.clone()));
         assert_eq!(node.find(49), Found::Child(100, first.clone()));
-        assert_eq!(node.find(50), Found::Child(101, Place { depth: Some(1), range: 50..LOGICAL_BLOCKS }));
+        assert_eq!(
+            node.find(50),
+            Found::Child(101, Place { depth: Some(1), range: 50..LOGICAL_BLOCKS })
+        );
         // What a child may hold.
         assert_eq!(defect(&index(1, &[(5, 7), (49, 8)]), first.clone()), None);
         assert_eq!(defect(&index(1, &[(6, 7)]), first.clone()), Some(Defect::ExtentOrder));

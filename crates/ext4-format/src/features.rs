@@ -1,8 +1,10 @@
-//! What a file system has that the first ext2 had not (e2fsprogs: `lib/e2p/feature.c` for the names).
+//! What a file system has that the first ext2 had not (e2fsprogs: `lib/e2p/feature.c` for the
+//! names).
 
 use crate::Unsupported;
 
-/// Features that a file system may have without hindering those who do not know them (`s_feature_compat`).
+/// Features that a file system may have without hindering those who do not know them
+/// (`s_feature_compat`).
 #[expect(missing_docs, reason = "named as in e2fsprogs' ext2_fs.h")]
 pub mod compat {
     pub const HAS_JOURNAL: u32 = 0x4;
@@ -34,7 +36,8 @@ pub mod incompat {
     pub const INLINE_DATA: u32 = 0x8000;
     pub const ENCRYPT: u32 = 0x10000;
     pub const CASEFOLD: u32 = 0x20000;
-    /// What is read here. Encrypted and casefolded files are refused one by one, everything beside them can be read.
+    /// What is read here. Encrypted and casefolded files are refused one by one, everything beside
+    /// them can be read.
     pub(crate) const SUPPORTED: u32 = FILETYPE
         | RECOVER
         | META_BG
@@ -135,7 +138,8 @@ pub struct Features {
     pub ro_compat: u32,
 }
 
-/// The names of the bits of `word`; an unknown one by its number, after `FEATURE_` and `kind`, as `dumpe2fs` says.
+/// The names of the bits of `word`; an unknown one by its number, after `FEATURE_` and `kind`, as
+/// `dumpe2fs` says.
 fn names(word: u32, names: Names, kind: char) -> impl Iterator<Item = String> {
     (0..u32::BITS).map(|bit| (bit, 1 << bit)).filter(move |(_, mask)| word & mask != 0).map(
         move |(bit, mask)| match names.iter().find(|(known, _)| *known == mask) {
@@ -163,9 +167,13 @@ impl Features {
 
     /// Whether there is one that has no name here.
     pub fn has_unknown(&self) -> bool {
-        [(self.compat, COMPAT_NAMES), (self.incompat, INCOMPAT_NAMES), (self.ro_compat, RO_COMPAT_NAMES)]
-            .iter()
-            .any(|(word, names)| names.iter().fold(*word, |left, (known, _)| left & !known) != 0)
+        [
+            (self.compat, COMPAT_NAMES),
+            (self.incompat, INCOMPAT_NAMES),
+            (self.ro_compat, RO_COMPAT_NAMES),
+        ]
+        .iter()
+        .any(|(word, names)| names.iter().fold(*word, |left, (known, _)| left & !known) != 0)
     }
 
     /// The names of all, in the order of `dumpe2fs`.
@@ -176,7 +184,8 @@ impl Features {
             .collect()
     }
 
-    /// Whether this implementation can read such a file system. An unknown bit of [`ro_compat`] does not hinder reading.
+    /// Whether this implementation can read such a file system. An unknown bit of [`ro_compat`]
+    /// does not hinder reading.
     ///
     /// # Errors
     /// The features that are not known, by name.

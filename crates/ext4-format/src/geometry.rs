@@ -1,4 +1,5 @@
-//! Where things are: groups, backups, descriptors (kernel: `fs/ext4/balloc.c`; e2fsprogs: `lib/ext2fs/closefs.c`, `openfs.c`).
+//! Where things are: groups, backups, descriptors (kernel: `fs/ext4/balloc.c`; e2fsprogs:
+//! `lib/ext2fs/closefs.c`, `openfs.c`).
 
 use super::features::{compat, incompat, ro_compat};
 use super::superblock::Superblock;
@@ -63,7 +64,8 @@ impl Superblock {
             .div_ceil(u64::from(self.block_bytes()))
     }
 
-    /// Whether `blocks` blocks from `start` on can hold a file's data or metadata: within the file system, behind its first block.
+    /// Whether `blocks` blocks from `start` on can hold a file's data or metadata: within the file
+    /// system, behind its first block.
     pub fn holds(&self, start: u64, blocks: u64) -> bool {
         start > u64::from(self.raw.first_data_block.get())
             && start.checked_add(blocks).is_some_and(|end| end <= self.blocks)
@@ -93,7 +95,8 @@ impl Superblock {
         self.groups.div_ceil(self.descriptors_per_block())
     }
 
-    /// Descriptor blocks that follow the superblock; with `meta_bg` the others are spread (`s_first_meta_bg`).
+    /// Descriptor blocks that follow the superblock; with `meta_bg` the others are spread
+    /// (`s_first_meta_bg`).
     pub(super) fn plain_descriptor_blocks(&self) -> u32 {
         if self.features.has_incompat(incompat::META_BG) {
             self.raw.first_meta_bg.get().min(self.descriptor_blocks())
@@ -115,7 +118,8 @@ impl Superblock {
         u32::from(place == 0 || place == 1 || place == per_block - 1)
     }
 
-    /// Where descriptor block `index` is, for someone who has the superblock of block `superblock` (`ext2fs_descriptor_block_loc2`).
+    /// Where descriptor block `index` is, for someone who has the superblock of block `superblock`
+    /// (`ext2fs_descriptor_block_loc2`).
     pub(super) fn descriptor_block(&self, index: u32, superblock: u64) -> u64 {
         let primary = superblock == self.primary_block();
         if index < self.plain_descriptor_blocks() {

@@ -1,4 +1,5 @@
-//! Group descriptors (kernel documentation: `filesystems/ext4/group_descr.rst`; e2fsprogs: `struct ext4_group_desc`).
+//! Group descriptors (kernel documentation: `filesystems/ext4/group_descr.rst`; e2fsprogs:
+//! `struct ext4_group_desc`).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -120,7 +121,8 @@ impl Group {
         let block = |low: U32, high: U32| u64::from(low.get()) | u64::from(high.get()) << 32;
         let count = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
         // Flags and counts of unused inodes mean something only where a checksum guards them.
-        let guarded = superblock.features.ro_compat & (ro_compat::GDT_CSUM | ro_compat::METADATA_CSUM) != 0;
+        let guarded =
+            superblock.features.ro_compat & (ro_compat::GDT_CSUM | ro_compat::METADATA_CSUM) != 0;
         let flag = |flag| guarded && raw.flags.get() & flag != 0;
         let group = Self {
             block_bitmap: block(raw.block_bitmap_lo, high.block_bitmap_hi),
@@ -129,7 +131,11 @@ impl Group {
             free_clusters: count(raw.free_blocks_count_lo, high.free_blocks_count_hi),
             free_inodes: count(raw.free_inodes_count_lo, high.free_inodes_count_hi),
             directories: count(raw.used_dirs_count_lo, high.used_dirs_count_hi),
-            unused_inodes: if guarded { count(raw.itable_unused_lo, high.itable_unused_hi) } else { 0 },
+            unused_inodes: if guarded {
+                count(raw.itable_unused_lo, high.itable_unused_hi)
+            } else {
+                0
+            },
             inode_uninit: flag(INODE_UNINIT),
             block_uninit: flag(BLOCK_UNINIT),
             block_bitmap_checksum: count(raw.block_bitmap_csum_lo, high.block_bitmap_csum_hi),

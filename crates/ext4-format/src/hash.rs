@@ -1,6 +1,7 @@
 //! Hashes of names in an indexed directory (kernel: `fs/ext4/hash.c`; e2fsprogs: `dirhash.c`).
 
-/// Which hash an index is sorted by (`DX_HASH_*`), with the way `char` was signed where the file system was made.
+/// Which hash an index is sorted by (`DX_HASH_*`), with the way `char` was signed where the file
+/// system was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashKind {
     /// The one of ext2's first patches (version 0, or 3 with unsigned characters).
@@ -24,8 +25,9 @@ pub enum HashKind {
 const END_OF_DIRECTORY: u32 = 0x7fff_ffff << 1;
 
 impl HashKind {
-    /// The hash that an index root's `hash_version` means, in a file system whose superblock says of `char` that it is `signed`; `None` if it is
-    /// none of these (version 6, SipHash, is of encrypted directories with case folding).
+    /// The hash that an index root's `hash_version` means, in a file system whose superblock says
+    /// of `char` that it is `signed`; `None` if it is none of these (version 6, SipHash, is of
+    /// encrypted directories with case folding).
     pub fn from_version(version: u8, signed: bool) -> Option<Self> {
         match version {
             0 => Some(Self::Legacy { signed }),
@@ -110,13 +112,19 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
     type Function = fn(u32, u32, u32) -> u32;
     let rounds: [(Function, u32, [usize; 8], [u32; 4]); 3] = [
         (|x, y, z| z ^ (x & (y ^ z)), 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (|x, y, z| (x & y).wrapping_add((x ^ y) & z), 0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]),
+        (
+            |x, y, z| (x & y).wrapping_add((x ^ y) & z),
+            0x5a82_7999,
+            [1, 3, 5, 7, 0, 2, 4, 6],
+            [3, 5, 9, 13],
+        ),
         (|x, y, z| x ^ y ^ z, 0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]),
     ];
     let [mut a, mut b, mut c, mut d] = *state;
     for (function, constant, order, shifts) in rounds {
         for (step, from) in order.into_iter().enumerate() {
-            let sum = a.wrapping_add(function(b, c, d)).wrapping_add(input[from]).wrapping_add(constant);
+            let sum =
+                a.wrapping_add(function(b, c, d)).wrapping_add(input[from]).wrapping_add(constant);
             // The four words take turns: what was d is changed next.
             (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
         }
@@ -132,7 +140,9 @@ fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
     for _ in 0..16 {
         sum = sum.wrapping_add(0x9e37_79b9);
         let mix = |half: u32, first: u32, second: u32| {
-            (half << 4).wrapping_add(first) ^ half.wrapping_add(sum) ^ (half >> 5).wrapping_add(second)
+            (half << 4).wrapping_add(first)
+                ^ half.wrapping_add(sum)
+                ^ (half >> 5).wrapping_add(second)
         };
         left = left.wrapping_add(mix(right, key[0], key[1]));
         right = right.wrapping_add(mix(left, key[2], key[3]));

@@ -1,6 +1,8 @@
-//! Blocks of a directory's hash tree (kernel documentation: `filesystems/ext4/directory.rst`, "Hash Tree Directories"; `fs/ext4/namei.c`).
+//! Blocks of a directory's hash tree (kernel documentation: `filesystems/ext4/directory.rst`, "Hash
+//! Tree Directories"; `fs/ext4/namei.c`).
 //!
-//! The tree hides from who knows nothing of it: its blocks look like directory blocks without names.
+//! The tree hides from who knows nothing of it: its blocks look like directory blocks without
+//! names.
 
 use std::sync::Arc;
 
@@ -47,8 +49,9 @@ struct CountLimit {
     count: U16,
 }
 
-const _: () =
-    assert!(size_of::<RootInfo>() == 8 && size_of::<RawEntry>() == 8 && size_of::<CountLimit>() == 4);
+const _: () = assert!(
+    size_of::<RootInfo>() == 8 && size_of::<RawEntry>() == 8 && size_of::<CountLimit>() == 4
+);
 
 /// A node of the tree, checked: it has at least one entry, and no more than fit.
 #[derive(Debug, Clone)]
@@ -101,7 +104,8 @@ fn record_at(block: &[u8], offset: usize, shape: DirectoryShape) -> Option<usize
     Some(record_bytes(u16::from_le_bytes(bytes.try_into().ok()?), shape.block_bytes))
 }
 
-/// Whether `block` of an indexed directory can be a node of the tree: it holds one unused entry of its whole length.
+/// Whether `block` of an indexed directory can be a node of the tree: it holds one unused entry of
+/// its whole length.
 pub(crate) fn looks_like_node(block: &[u8], shape: DirectoryShape) -> bool {
     block.get(..4) == Some(&[0; 4]) && record_at(block, 0, shape) == Some(shape.block_bytes)
 }
@@ -126,7 +130,11 @@ impl IndexNode {
             .and_then(|rest| CountLimit::ref_from_prefix(rest).ok())
             .ok_or(Defect::HashTree)?;
         let (limit, count) = (usize::from(numbers.limit.get()), usize::from(numbers.count.get()));
-        if block.len() != shape.block_bytes || limit != room_bytes / 8 || count == 0 || count > limit {
+        if block.len() != shape.block_bytes
+            || limit != room_bytes / 8
+            || count == 0
+            || count > limit
+        {
             return Err(Defect::HashTree);
         }
         Ok(Self { block, start, count })
@@ -143,9 +151,14 @@ impl IndexNode {
         self.count
     }
 
-    /// From which hash on entry `index` leads to names; 0 for the first. The lowest bit is set if names of that hash are in the block before, too.
+    /// From which hash on entry `index` leads to names; 0 for the first. The lowest bit is set if
+    /// names of that hash are in the block before, too.
     pub fn hash(&self, index: usize) -> u32 {
-        if index == 0 { 0 } else { self.entries().get(index).map_or(u32::MAX, |entry| entry.hash.get()) }
+        if index == 0 {
+            0
+        } else {
+            self.entries().get(index).map_or(u32::MAX, |entry| entry.hash.get())
+        }
     }
 
     /// Which block of the directory entry `index` leads to.
@@ -171,16 +184,19 @@ pub(crate) fn is_between(hash: u32, low: u32, high: Option<u32>) -> bool {
     hash >= low & !1 && high.is_none_or(|high| hash < high & !1 || hash | 1 == high)
 }
 
-/// Whether the checksum of a root (`is_root`) or another node is right; `seed` is the directory's (`ext4_dx_csum_verify`).
+/// Whether the checksum of a root (`is_root`) or another node is right; `seed` is the directory's
+/// (`ext4_dx_csum_verify`).
 pub(crate) fn index_checksum_is_right(block: &[u8], is_root: bool, seed: u32) -> bool {
     let start = if is_root { ROOT_START } else { NODE_START };
-    let Some((numbers, _)) = block.get(start..).and_then(|rest| CountLimit::ref_from_prefix(rest).ok())
+    let Some((numbers, _)) =
+        block.get(start..).and_then(|rest| CountLimit::ref_from_prefix(rest).ok())
     else {
         return false;
     };
     let count_bytes = usize::from(numbers.count.get()) * 8;
     let tail = start + usize::from(numbers.limit.get()) * 8;
-    let (Some(used), Some(tail)) = (block.get(..start + count_bytes), block.get(tail..tail + TAIL_BYTES))
+    let (Some(used), Some(tail)) =
+        (block.get(..start + count_bytes), block.get(tail..tail + TAIL_BYTES))
     else {
         return false;
     };
@@ -220,7 +236,9 @@ mod tests {
     #[test]
     fn a_root_and_a_node() {
         let bytes = node(&[(0, 1), (100, 2), (200, 0xf000_0003)], true);
-        assert!(index_checksum_is_right(&bytes, true, 9) && !index_checksum_is_right(&bytes, true, 8));
+        assert!(
+            index_checksum_is_right(&bytes, true, 9) && !index_checksum_is_right(&bytes, true, 8)
+        );
         let root = IndexRoot::parse(bytes.into(), SHAPE).unwrap();
         assert_eq!((root.levels, root.hash_version, root.node.count()), (1, 1, 3));
         let found = [0, 99, 100, 199, 200, u32::MAX].map(|hash| root.node.find(hash));
@@ -236,10 +254,16 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let good = node(&[(0, 1), (100, 2)], true);
         // reserved, hash tree's header, levels, flags, limit, count 0, count above the limit
-        for (at, byte) in [(4, 16), (16, 0), (24, 1), (29, 9), (30, 2), (31, 1), (32, 1), (34, 0), (35, 9)] {
+        for (at, byte) in
+            [(4, 16), (16, 0), (24, 1), (29, 9), (30, 2), (31, 1), (32, 1), (34, 0), (35, 9)]
+        {
             let mut block = good.clone();
             block[at] = byte;
-            assert_eq!(IndexRoot::parse(block.into(), SHAPE).err(), Some(Defect::HashTree), "byte {at}");
+            assert_eq!(
+                IndexRoot::parse(block.into(), SHAPE).err(),
+                Some(Defect::HashTree),
+                "byte {at}"
+            );
         }
         let large = DirectoryShape { large: true, ..SHAPE };
         let mut block = good.clone();

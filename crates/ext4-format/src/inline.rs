@@ -23,7 +23,9 @@ fn system_data(body: &[u8]) -> Option<&[u8]> {
             return None;
         }
         let half = |at: usize| usize::from(u16::from_le_bytes([entry[at], entry[at + 1]]));
-        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
+        };
         let name = entries.get(at + ENTRY_BYTES..at + ENTRY_BYTES + usize::from(entry[0]))?;
         if entry[1] == INDEX_SYSTEM && name == b"data" {
             let (offset, bytes) = (half(2), usize::try_from(word(8)).ok()?);
@@ -40,7 +42,8 @@ fn system_data(body: &[u8]) -> Option<&[u8]> {
 }
 
 impl Inode {
-    /// The two parts of the room that inline data have: `i_block`, and the value of `system.data`. In a directory each holds entries of its own.
+    /// The two parts of the room that inline data have: `i_block`, and the value of `system.data`.
+    /// In a directory each holds entries of its own.
     ///
     /// # Errors
     /// [`Defect::InlineData`]: the attribute is not there.

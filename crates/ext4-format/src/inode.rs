@@ -1,4 +1,5 @@
-//! Inodes (kernel documentation: `filesystems/ext4/inodes.rst`; e2fsprogs: `struct ext2_inode_large`).
+//! Inodes (kernel documentation: `filesystems/ext4/inodes.rst`; e2fsprogs:
+//! `struct ext2_inode_large`).
 
 use std::sync::Arc;
 
@@ -108,7 +109,8 @@ pub struct Inode {
     body: Arc<[u8]>,
 }
 
-/// A time of `seconds`, and its `extra` word: two more bits of seconds, and nanoseconds (`ext4_decode_extra_time`).
+/// A time of `seconds`, and its `extra` word: two more bits of seconds, and nanoseconds
+/// (`ext4_decode_extra_time`).
 pub(crate) fn timestamp(seconds: U32, extra: U32) -> Timestamp {
     let extra = extra.get();
     Timestamp {
@@ -119,7 +121,8 @@ pub(crate) fn timestamp(seconds: U32, extra: U32) -> Timestamp {
 
 /// Major and minor number, in the old or the new form (`i_block[0]`, `i_block[1]`).
 fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
-    let word = |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
+    let word =
+        |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
     match (word(0), word(4)) {
         (0, new) => ((new >> 8) & 0xFFF, (new & 0xFF) | ((new >> 12) & 0xF_FF00)),
         (old, _) => ((old >> 8) & 0xFF, old & 0xFF),
@@ -141,7 +144,8 @@ fn file_type(mode: u16) -> Result<Option<FileType>, Defect> {
     }))
 }
 
-/// The checksum that `bytes`, inode `ino`, should have, and the bits of it that there is room for, in the form of `lo | hi << 16`.
+/// The checksum that `bytes`, inode `ino`, should have, and the bits of it that there is room for,
+/// in the form of `lo | hi << 16`.
 fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> (u32, u32) {
     // As most are: in one piece, that takes a third of the time.
     if has_high && let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
@@ -165,14 +169,16 @@ fn has_high_checksum(extra: &RawInodeExtra) -> bool {
 }
 
 impl Inode {
-    /// Whether the checksum of inode `ino`, `bytes`, is right; where there are none it is. One that is all zeroes was never used: right too.
+    /// Whether the checksum of inode `ino`, `bytes`, is right; where there are none it is. One that
+    /// is all zeroes was never used: right too.
     pub fn checksum_is_right(superblock: &Superblock, ino: u32, bytes: &[u8]) -> bool {
         let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return false };
         if !superblock.has_checksums() {
             return true;
         }
         let extra = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
-        let high = extra.filter(has_high_checksum).map(|extra| u32::from(extra.checksum_hi.get()) << 16);
+        let high =
+            extra.filter(has_high_checksum).map(|extra| u32::from(extra.checksum_hi.get()) << 16);
         let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
         let (expected, mask) = checksum(seed, bytes, high.is_some());
         let found = u32::from(raw.checksum_lo.get()) | high.unwrap_or(0);
@@ -191,7 +197,8 @@ impl Inode {
         let (right, _) = checksum(seed, bytes, has_high);
         bytes[CHECKSUM_LO_AT..CHECKSUM_LO_AT + 2].copy_from_slice(&(right as u16).to_le_bytes());
         if has_high {
-            bytes[CHECKSUM_HI_AT..CHECKSUM_HI_AT + 2].copy_from_slice(&((right >> 16) as u16).to_le_bytes());
+            bytes[CHECKSUM_HI_AT..CHECKSUM_HI_AT + 2]
+                .copy_from_slice(&((right >> 16) as u16).to_le_bytes());
         }
     }
 
@@ -203,12 +210,13 @@ impl Inode {
     pub fn parse(superblock: &Superblock, ino: u32, bytes: &[u8]) -> Result<Self, Corruption> {
         let wrong = |field| Corruption::new(Defect::InodeField(field)).in_inode(ino);
         let checked = |ok: bool, field| if ok { Ok(()) } else { Err(wrong(field)) };
-        let (raw, rest) = RawInode::read_from_prefix(bytes).map_err(|_| wrong("size on the disk"))?;
+        let (raw, rest) =
+            RawInode::read_from_prefix(bytes).map_err(|_| wrong("size on the disk"))?;
         let told = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
         let extra_isize = told.as_ref().map_or(0, |extra| usize::from(extra.extra_isize.get()));
         checked(extra_isize <= rest.len() && extra_isize.is_multiple_of(4), "extra size")?;
-        // What lies behind `i_extra_isize` is not there, unless that is 0 (made by a kernel that knew none): then the kernel takes
-        // the fields as they are, zeroes.
+        // What lies behind `i_extra_isize` is not there, unless that is 0 (made by a kernel that
+        // knew none): then the kernel takes the fields as they are, zeroes.
         let reach = if extra_isize == 0 { EXTRA_BYTES } else { extra_isize };
         let fits = |end: usize| rest.len() >= end && reach >= end;
 
@@ -219,8 +227,8 @@ impl Inode {
         let features = superblock.features();
         let inode_flags = raw.flags.get();
         let large = kind == Some(FileType::Regular) || features.has_incompat(incompat::LARGEDIR);
-        let size =
-            u64::from(raw.size_lo.get()) | if large { u64::from(raw.size_high.get()) << 32 } else { 0 };
+        let size = u64::from(raw.size_lo.get())
+            | if large { u64::from(raw.size_high.get()) << 32 } else { 0 };
         checked(size <= i64::MAX as u64, "size")?;
         let mut blocks_512 = u64::from(raw.blocks_lo.get());
         if features.has_ro_compat(ro_compat::HUGE_FILE) {
@@ -241,8 +249,10 @@ impl Inode {
             && if features.has_incompat(incompat::EA_INODE) {
                 size > 0 && size < BLOCK_AREA_BYTES as u64
             } else {
-                // Whoever has no blocks but those of the attributes holds its target itself (`ext4_inode_is_fast_symlink`).
-                let cluster_512 = u64::from(superblock.cluster_blocks()) << (superblock.block_bits() - 9);
+                // Whoever has no blocks but those of the attributes holds its target itself
+                // (`ext4_inode_is_fast_symlink`).
+                let cluster_512 =
+                    u64::from(superblock.cluster_blocks()) << (superblock.block_bits() - 9);
                 blocks_512 == if attribute_block == 0 { 0 } else { cluster_512 }
             };
         let project = features.has_ro_compat(ro_compat::PROJECT)
@@ -268,7 +278,8 @@ impl Inode {
             flags: inode_flags,
             project: if project { extra.projid.get() } else { 0 },
         };
-        let body = if extra_isize == 0 { &[][..] } else { rest.get(extra_isize..).unwrap_or_default() };
+        let body =
+            if extra_isize == 0 { &[][..] } else { rest.get(extra_isize..).unwrap_or_default() };
         let body = if body.starts_with(&ATTRIBUTES_MAGIC) { body.into() } else { Arc::default() };
         Ok(Self {
             metadata,
@@ -312,17 +323,20 @@ impl Inode {
         self.metadata.flags & flag != 0
     }
 
-    /// What `stat` tells, but for inline data: [`Volume::metadata`](super::Volume::metadata) has those.
+    /// What `stat` tells, but for inline data: [`Volume::metadata`](super::Volume::metadata) has
+    /// those.
     pub fn metadata(&self) -> Metadata {
         self.metadata
     }
 
-    /// What the checksums of its blocks start from: of extent nodes, directory blocks and htree nodes.
+    /// What the checksums of its blocks start from: of extent nodes, directory blocks and htree
+    /// nodes.
     pub fn checksum_seed(&self) -> u32 {
         self.seed
     }
 
-    /// `i_dtime`: when it was deleted, in seconds since 1970, or the next inode in the list of orphans.
+    /// `i_dtime`: when it was deleted, in seconds since 1970, or the next inode in the list of
+    /// orphans.
     pub fn deletion_time(&self) -> u32 {
         self.dtime
     }
@@ -332,7 +346,8 @@ impl Inode {
         self.fast_symlink
     }
 
-    /// Whether its content is in the inode, behind `i_block`'s first 60 bytes in the attribute `system.data`.
+    /// Whether its content is in the inode, behind `i_block`'s first 60 bytes in the attribute
+    /// `system.data`.
     pub fn is_inline(&self) -> bool {
         self.has(flags::INLINE_DATA)
     }
@@ -342,18 +357,20 @@ impl Inode {
         self.attribute_block
     }
 
-    /// `i_block`: the root of the extent tree or block map, the target of a fast link, or inline data.
+    /// `i_block`: the root of the extent tree or block map, the target of a fast link, or inline
+    /// data.
     pub fn block_area(&self) -> &[u8; BLOCK_AREA_BYTES] {
         &self.block
     }
 
-    /// What follows the inode's fields in its room on the disk, if it begins with the magic number of extended attributes (which is part of it):
-    /// those in the inode. Nothing otherwise.
+    /// What follows the inode's fields in its room on the disk, if it begins with the magic number
+    /// of extended attributes (which is part of it): those in the inode. Nothing otherwise.
     pub fn body_attributes(&self) -> &[u8] {
         &self.body
     }
 
-    /// Whether it has content in blocks: files, directories, links that are not fast; not devices, pipes, sockets.
+    /// Whether it has content in blocks: files, directories, links that are not fast; not devices,
+    /// pipes, sockets.
     pub fn has_blocks(&self) -> bool {
         !self.is_inline()
             && match self.metadata.file_type {
@@ -368,13 +385,17 @@ impl Inode {
     /// # Errors
     /// It is encrypted, protected by verity, or a directory that ignores the case of names.
     pub fn check_supported(&self) -> Result<(), Unsupported> {
-        let refuse =
-            |what: &str, advice| Err(Unsupported { what: format!("{what} (inode {})", self.ino()), advice });
+        let refuse = |what: &str, advice| {
+            Err(Unsupported { what: format!("{what} (inode {})", self.ino()), advice })
+        };
         if self.has(flags::ENCRYPT) {
             return refuse("an encrypted file", "mount the file system with Linux and add its key");
         }
         if self.has(flags::VERITY) {
-            return refuse("a file with verity", "mount the file system with Linux, which verifies it");
+            return refuse(
+                "a file with verity",
+                "mount the file system with Linux, which verifies it",
+            );
         }
         if self.has(flags::CASEFOLD) && self.file_type() == FileType::Directory {
             return refuse("a casefold directory", "mount the file system with Linux");

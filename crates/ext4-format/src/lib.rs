@@ -1,7 +1,8 @@
-//! The on-disk format of ext4 (kernel documentation: `filesystems/ext4`; e2fsprogs: `lib/ext2fs`), without a device.
+//! The on-disk format of ext4 (kernel documentation: `filesystems/ext4`; e2fsprogs: `lib/ext2fs`),
+//! without a device.
 //!
-//! Nothing read is believed: what has not been checked is another type than what has. [`Volume`] is the one who reads, from a [`Source`],
-//! and checks; what it gives away can be.
+//! Nothing read is believed: what has not been checked is another type than what has. [`Volume`] is
+//! the one who reads, from a [`Source`], and checks; what it gives away can be.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +49,8 @@ pub use open::OpenFailure;
 pub use source::{IoFailure, Source, SourceError};
 pub use superblock::STATE_VALID;
 pub use superblock::{
-    ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
+    ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET,
+    Superblock,
 };
 pub use volume::{Volume, VolumeOptions};
 pub use xattr::acl_from_disk;

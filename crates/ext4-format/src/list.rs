@@ -166,7 +166,11 @@ impl<S: Source> Directory<'_, S> {
                 _ => {
                     let end = next.map_or(END, |(hash, _)| place((hash, 0)));
                     names.retain(|entry| entry.cookie >= from);
-                    return if end > from { Ok(Stretch { kind, names, end }) } else { Err(Miss::Malformed) };
+                    return if end > from {
+                        Ok(Stretch { kind, names, end })
+                    } else {
+                        Err(Miss::Malformed)
+                    };
                 }
             }
         }

@@ -12,7 +12,8 @@ use crate::{Corruption, Defect, Error};
 
 /// The most extents of a file that are held at once: 24 MiB.
 const MAX_EXTENTS: usize = 1 << 20;
-/// The most nodes that are read for one [`ExtentMap`]: more than a tree of [`MAX_EXTENTS`] extents needs whose nodes are a quarter full.
+/// The most nodes that are read for one [`ExtentMap`]: more than a tree of [`MAX_EXTENTS`] extents
+/// needs whose nodes are a quarter full.
 const MAX_NODES: usize = 16 << 10;
 
 /// What a stretch of a file is.
@@ -99,7 +100,8 @@ impl ExtentMap {
         Self { extents: extents.collect(), known: u64::MAX }
     }
 
-    /// What is known of logical block `logical`; `None`: it is beyond what the map holds, [`Volume::run_at`] knows.
+    /// What is known of logical block `logical`; `None`: it is beyond what the map holds,
+    /// [`Volume::run_at`] knows.
     pub fn run_at(&self, logical: u64) -> Option<Run> {
         let after = self.extents.partition_point(|extent| u64::from(extent.logical) <= logical);
         let before = after.checked_sub(1).and_then(|before| self.extents.get(before));
@@ -170,14 +172,18 @@ impl Builder {
 
     fn finish(mut self, ended: ControlFlow<()>) -> ExtentMap {
         self.extents.shrink_to_fit();
-        ExtentMap { extents: self.extents, known: if ended.is_continue() { u64::MAX } else { self.seen } }
+        ExtentMap {
+            extents: self.extents,
+            known: if ended.is_continue() { u64::MAX } else { self.seen },
+        }
     }
 }
 
 /// Who is told of blocks.
 type Visit<'a> = dyn FnMut(u64) -> Result<(), Error> + 'a;
 
-/// The tables of pointers on the way to the block that was looked for last, by level: the next one's are mostly the same.
+/// The tables of pointers on the way to the block that was looked for last, by level: the next
+/// one's are mostly the same.
 #[derive(Default)]
 struct Tables {
     held: [Option<(u64, Arc<[u8]>)>; 3],
@@ -187,16 +193,20 @@ struct Tables {
 /// Whether the blocks of `inode` are to be looked for at all.
 fn check_mapped(inode: &Inode) -> Result<(), Error> {
     inode.check_supported()?;
-    if inode.has_blocks() { Ok(()) } else { Err(Error::Invalid("the inode's content is not in blocks")) }
+    if inode.has_blocks() {
+        Ok(())
+    } else {
+        Err(Error::Invalid("the inode's content is not in blocks"))
+    }
 }
 
 impl<S: Source> Volume<S> {
-    /// What the file's logical block `logical` is, and how many behind it continue in the same way, as far as the same node tells: a run may
-    /// end though the next one continues it.
+    /// What the file's logical block `logical` is, and how many behind it continue in the same way,
+    /// as far as the same node tells: a run may end though the next one continues it.
     ///
     /// # Errors
-    /// Damage, or the source; [`Error::Unsupported`] for encrypted files and the like; [`Error::Invalid`] if the inode has no blocks
-    /// (see [`Inode::has_blocks`]).
+    /// Damage, or the source; [`Error::Unsupported`] for encrypted files and the like;
+    /// [`Error::Invalid`] if the inode has no blocks (see [`Inode::has_blocks`]).
     pub fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run, Error> {
         check_mapped(inode)?;
         if logical >= LOGICAL_BLOCKS {
@@ -212,8 +222,8 @@ impl<S: Source> Volume<S> {
         }
     }
 
-    /// The extents of the whole file; of one with more than a million of them (or nodes beyond reason) the first ones:
-    /// [`ExtentMap::known`].
+    /// The extents of the whole file; of one with more than a million of them (or nodes beyond
+    /// reason) the first ones: [`ExtentMap::known`].
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at).
@@ -241,11 +251,12 @@ impl<S: Source> Volume<S> {
         Ok(builder.finish(ended))
     }
 
-    /// Tells `visit` the blocks that hold the extent tree's nodes or the block map's pointers of `inode`, in order: for who checks what belongs
-    /// to whom.
+    /// Tells `visit` the blocks that hold the extent tree's nodes or the block map's pointers of
+    /// `inode`, in order: for who checks what belongs to whom.
     ///
     /// # Errors
-    /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if it goes in circles, and what `visit` says.
+    /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if it goes in circles, and what `visit`
+    /// says.
     pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), Error> {
         check_mapped(inode)?;
         // Each block is one's only once: who meets more of them than there are goes in circles.
@@ -266,7 +277,12 @@ impl<S: Source> Volume<S> {
         Ok(())
     }
 
-    fn visit_nodes(&self, inode: &Inode, node: &Node<'_>, visit: &mut Visit<'_>) -> Result<(), Error> {
+    fn visit_nodes(
+        &self,
+        inode: &Inode,
+        node: &Node<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Error> {
         for (block, place) in node.children() {
             visit(block)?;
             let bytes = self.block(block)?;
@@ -315,10 +331,12 @@ impl<S: Source> Volume<S> {
         self.checked_node((inode.ino(), inode.checksum_seed()), bytes, block, place)
     }
 
-    /// The node in `bytes` of the inode with this number and seed of its checksums; it came from `block` or from the inode.
+    /// The node in `bytes` of the inode with this number and seed of its checksums; it came from
+    /// `block` or from the inode.
     ///
     /// # Errors
-    /// [`Defect::ExtentHeader`], [`Defect::ExtentChecksum`], [`Defect::ExtentOrder`], [`Defect::BlockPointer`].
+    /// [`Defect::ExtentHeader`], [`Defect::ExtentChecksum`], [`Defect::ExtentOrder`],
+    /// [`Defect::BlockPointer`].
     pub fn checked_node<'a>(
         &self,
         (ino, seed): (u32, u32),
@@ -331,9 +349,11 @@ impl<S: Source> Volume<S> {
             block.map_or(corruption, |block| corruption.in_block(block))
         };
         if block.is_some() && self.superblock().has_checksums() {
-            // Without a place for one the header is wrong, and says so below unless it merely leaves no room.
+            // Without a place for one the header is wrong, and says so below unless it merely
+            // leaves no room.
             let right = extents::checksum_is_right(seed, bytes);
-            let defect = if right.is_none() { Defect::ExtentHeader } else { Defect::ExtentChecksum };
+            let defect =
+                if right.is_none() { Defect::ExtentHeader } else { Defect::ExtentChecksum };
             self.verify(right == Some(true), || wrong(defect))?;
         }
         Node::parse(self.superblock(), bytes, place).map_err(|defect| wrong(defect).into())
@@ -383,7 +403,13 @@ impl<S: Source> Volume<S> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn check_pointer(&self, inode: &Inode, start: u64, blocks: u64, from: Option<u64>) -> Result<(), Error> {
+    fn check_pointer(
+        &self,
+        inode: &Inode,
+        start: u64,
+        blocks: u64,
+        from: Option<u64>,
+    ) -> Result<(), Error> {
         if self.superblock().holds(start, blocks) {
             return Ok(());
         }
@@ -404,7 +430,12 @@ impl<S: Source> Volume<S> {
         Ok(table)
     }
 
-    fn block_map_run(&self, inode: &Inode, logical: u64, tables: &mut Tables) -> Result<Run, Error> {
+    fn block_map_run(
+        &self,
+        inode: &Inode,
+        logical: u64,
+        tables: &mut Tables,
+    ) -> Result<Run, Error> {
         let pointers = u64::from(self.superblock().block_bytes()) / 4;
         let to_end = LOGICAL_BLOCKS - logical;
         let Some(path) = block_map::path(logical, pointers) else { return Ok(Run::hole(to_end)) };
@@ -413,7 +444,8 @@ impl<S: Source> Volume<S> {
             let below = path.depth - 1 - at;
             let last = below == 0;
             let slots = match &table {
-                // The first twelve pointers of the inode lead to data, the other three do not go on from them, nor from one another.
+                // The first twelve pointers of the inode lead to data, the other three do not go on
+                // from them, nor from one another.
                 None if last => &inode.block_area()[..4 * block_map::DIRECT],
                 None => &inode.block_area()[4 * *slot..][..4],
                 Some(table) => &table[..],
@@ -423,7 +455,9 @@ impl<S: Source> Volume<S> {
             if pointer == 0 {
                 let span = block_map::span(pointers, below);
                 let into = (at + 1..path.depth)
-                    .map(|level| path.slots[level] as u64 * block_map::span(pointers, path.depth - 1 - level))
+                    .map(|level| {
+                        path.slots[level] as u64 * block_map::span(pointers, path.depth - 1 - level)
+                    })
                     .sum::<u64>();
                 return Ok(Run::hole((count * span - into).min(to_end)));
             }
@@ -431,7 +465,11 @@ impl<S: Source> Volume<S> {
                 // Where the whole run does not fit, its first block may.
                 let blocks = if self.superblock().holds(pointer, count) { count } else { 1 };
                 self.check_pointer(inode, pointer, blocks, from)?;
-                return Ok(Run { physical: pointer, blocks: blocks.min(to_end), state: RunState::Written });
+                return Ok(Run {
+                    physical: pointer,
+                    blocks: blocks.min(to_end),
+                    state: RunState::Written,
+                });
             }
             self.check_pointer(inode, pointer, 1, from)?;
             table = Some(self.table(tables, at, pointer)?);
@@ -442,8 +480,13 @@ impl<S: Source> Volume<S> {
     }
 
     /// A block map holds nothing beyond the file's size.
-    fn collect_block_map(&self, inode: &Inode, builder: &mut Builder) -> Result<ControlFlow<()>, Error> {
-        let end = inode.size().div_ceil(u64::from(self.superblock().block_bytes())).min(LOGICAL_BLOCKS);
+    fn collect_block_map(
+        &self,
+        inode: &Inode,
+        builder: &mut Builder,
+    ) -> Result<ControlFlow<()>, Error> {
+        let end =
+            inode.size().div_ceil(u64::from(self.superblock().block_bytes())).min(LOGICAL_BLOCKS);
         let mut tables = Tables::default();
         while builder.seen < end {
             let logical = builder.seen;

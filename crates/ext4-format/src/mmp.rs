@@ -1,4 +1,5 @@
-//! The block of multiple mount protection (kernel documentation: `filesystems/ext4/mmp.rst`; e2fsprogs: `struct mmp_struct`).
+//! The block of multiple mount protection (kernel documentation: `filesystems/ext4/mmp.rst`;
+//! e2fsprogs: `struct mmp_struct`).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,10 +19,12 @@ const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
 /// The last number of somebody who has it mounted.
 const SEQUENCE_LAST: u32 = 0xE24D_4D4F;
 
-/// How often whoever has it says so, if the superblock does not say how often, in seconds (`EXT4_MMP_UPDATE_INTERVAL`).
+/// How often whoever has it says so, if the superblock does not say how often, in seconds
+/// (`EXT4_MMP_UPDATE_INTERVAL`).
 const UPDATE_INTERVAL_S: u16 = 5;
-/// The least and the most that others are told to count with, in seconds (`EXT4_MMP_MIN_CHECK_INTERVAL`, `EXT4_MMP_MAX_CHECK_INTERVAL`), and how many
-/// times the interval of updates it is (`EXT4_MMP_CHECK_MULT`).
+/// The least and the most that others are told to count with, in seconds
+/// (`EXT4_MMP_MIN_CHECK_INTERVAL`, `EXT4_MMP_MAX_CHECK_INTERVAL`), and how many times the interval
+/// of updates it is (`EXT4_MMP_CHECK_MULT`).
 const CHECK_INTERVAL_LEAST_S: u16 = 5;
 const CHECK_INTERVAL_MOST_S: u16 = 300;
 const CHECK_TIMES: u16 = 2;
@@ -123,7 +126,8 @@ impl Mmp {
     pub fn parse(superblock: &Superblock, number: u64, block: &[u8]) -> Result<Self, Corruption> {
         let wrong = |defect| Corruption::new(defect).in_block(number);
         let raw = block.get(..MMP_BYTES).and_then(|bytes| RawMmp::ref_from_bytes(bytes).ok());
-        let raw = raw.filter(|raw| raw.magic.get() == MAGIC).ok_or_else(|| wrong(Defect::MmpMagic))?;
+        let raw =
+            raw.filter(|raw| raw.magic.get() == MAGIC).ok_or_else(|| wrong(Defect::MmpMagic))?;
         if superblock.has_checksums() && checksum(superblock.seed(), raw) != raw.checksum.get() {
             return Err(wrong(Defect::MmpChecksum));
         }
@@ -135,7 +139,8 @@ impl Mmp {
             _ => return Err(wrong(Defect::MmpField("sequence"))),
         };
         let check_interval_s = raw.check_interval.get();
-        // What Linux begins with at the longest interval of updates. More would have others wait for hours.
+        // What Linux begins with at the longest interval of updates. More would have others wait
+        // for hours.
         if check_interval_s > CHECK_TIMES * CHECK_INTERVAL_MOST_S {
             return Err(wrong(Defect::MmpField("check interval")));
         }
@@ -172,8 +177,8 @@ impl Mmp {
         Ok(())
     }
 
-    /// How long whoever finds it [in use](MmpState::InUse) waits before he looks whether it has changed, in seconds; `update_interval_s`: how often the
-    /// superblock wants it said.
+    /// How long whoever finds it [in use](MmpState::InUse) waits before he looks whether it has
+    /// changed, in seconds; `update_interval_s`: how often the superblock wants it said.
     pub fn wait_s(&self, update_interval_s: u16) -> u64 {
         let interval = self.check_interval_s.max(update_interval_s).max(CHECK_INTERVAL_LEAST_S);
         let interval = u64::from(interval);
@@ -181,7 +186,8 @@ impl Mmp {
     }
 }
 
-/// What to tell others to count with, in seconds, when it takes `seconds` from one update to the next.
+/// What to tell others to count with, in seconds, when it takes `seconds` from one update to the
+/// next.
 pub fn check_interval_s(seconds: u64) -> u16 {
     let seconds = seconds.saturating_mul(u64::from(CHECK_TIMES));
     seconds.clamp(u64::from(CHECK_INTERVAL_LEAST_S), u64::from(CHECK_INTERVAL_MOST_S)) as u16
@@ -190,7 +196,9 @@ pub fn check_interval_s(seconds: u64) -> u16 {
 impl Superblock {
     /// The block of multiple mount protection; `None`: without the feature `mmp`.
     pub fn mmp_block(&self) -> Option<u64> {
-        self.features().has_incompat(super::features::incompat::MMP).then_some(self.raw.mmp_block.get())
+        self.features()
+            .has_incompat(super::features::incompat::MMP)
+            .then_some(self.raw.mmp_block.get())
     }
 
     /// How often whoever has it mounted says so there, in seconds.
@@ -208,7 +216,13 @@ mod tests {
     use super::*;
 
     fn some(state: MmpState) -> Mmp {
-        Mmp { state, seconds: 7, node: b"host".to_vec(), device: b"disk".to_vec(), check_interval_s: 10 }
+        Mmp {
+            state,
+            seconds: 7,
+            node: b"host".to_vec(),
+            device: b"disk".to_vec(),
+            check_interval_s: 10,
+        }
     }
 
     #[test]
@@ -255,9 +269,13 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_format() {
-        assert_eq!([0, 1, 2, 3, 100, 200, u64::MAX].map(check_interval_s), [5, 5, 5, 6, 200, 300, 300]);
-        let wait_s =
-            |check_interval_s, update| Mmp { check_interval_s, ..some(MmpState::Clean) }.wait_s(update);
+        assert_eq!(
+            [0, 1, 2, 3, 100, 200, u64::MAX].map(check_interval_s),
+            [5, 5, 5, 6, 200, 300, 300]
+        );
+        let wait_s = |check_interval_s, update| {
+            Mmp { check_interval_s, ..some(MmpState::Clean) }.wait_s(update)
+        };
         assert_eq!([wait_s(0, 0), wait_s(5, 1), wait_s(5, 20), wait_s(10, 5)], [11, 11, 41, 21]);
         assert_eq!([wait_s(59, 5), wait_s(60, 5), wait_s(600, 300)], [119, 120, 660]);
         assert_eq!(MmpState::next(SEQUENCE_LAST), MmpState::InUse(1));

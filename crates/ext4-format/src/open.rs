@@ -98,7 +98,9 @@ fn looks_like<S: Source>(source: &S, device_bytes: u64) -> Option<&'static str> 
 fn looks_like_nothing<S: Source>(source: &S, device_bytes: u64) -> String {
     let head = usize::try_from(device_bytes.min(65_536)).unwrap_or(0);
     match source.read(0, head) {
-        Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => "it begins with nothing but zeroes".into(),
+        Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => {
+            "it begins with nothing but zeroes".into()
+        }
         _ => "there is no superblock".into(),
     }
 }
@@ -133,14 +135,20 @@ fn superblock_in<S: Source>(
     })
 }
 
-/// The first intact backup, where mke2fs puts them: `s_block_group_nr` has to say that it is one. `hint`: blocks per group by the damaged one.
+/// The first intact backup, where mke2fs puts them: `s_block_group_nr` has to say that it is one.
+/// `hint`: blocks per group by the damaged one.
 fn find_backup<S: Source>(source: &S, device_bytes: u64, hint: u64) -> Result<Option<u64>, Error> {
     for group in [1, 3, 5, 7, 9, 25, 27, 49] {
         for block_bits in 10..=16u32 {
             let per_group = (8u64 << block_bits).min(65_528);
             // Clusters of `bigalloc` are 16 blocks unless somebody wanted others.
-            let mut candidates =
-                vec![8u64 << block_bits, per_group, 16 * per_group, 16 * (8u64 << block_bits), hint];
+            let mut candidates = vec![
+                8u64 << block_bits,
+                per_group,
+                16 * per_group,
+                16 * (8u64 << block_bits),
+                hint,
+            ];
             candidates.dedup();
             for per_group in candidates.into_iter().filter(|per_group| *per_group > 0) {
                 for first in [u64::from(block_bits == 10), 0] {
@@ -189,7 +197,9 @@ fn open_primary<S: Source>(
             let hint = if no_magic { 0 } else { u64::from(raw.blocks_per_group.get()) };
             match find_backup(source, device_bytes, hint)? {
                 Some(block) => Err(OpenFailure::Backup { corruption, block }),
-                None if no_magic => Err(OpenFailure::NotExt4(looks_like_nothing(source, device_bytes))),
+                None if no_magic => {
+                    Err(OpenFailure::NotExt4(looks_like_nothing(source, device_bytes)))
+                }
                 None => Err(corruption.into()),
             }
         }

@@ -39,8 +39,8 @@ pub trait Names {
     fn link_text(&self, ino: u32) -> Result<Vec<u8>, Self::Error>;
 }
 
-/// The inode that `path` leads to, from directory `from` on, or from the root if it begins with a slash. A link at its end is followed if `follow` says
-/// so, or a slash comes after it.
+/// The inode that `path` leads to, from directory `from` on, or from the root if it begins with a
+/// slash. A link at its end is followed if `follow` says so, or a slash comes after it.
 ///
 /// # Errors
 /// As `stat(2)`.
@@ -60,8 +60,10 @@ pub fn resolve<N: Names>(names: &N, from: u32, path: &[u8], follow: bool) -> Res
     let mut rest = path.to_vec();
     loop {
         let begin = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
-        let end =
-            rest[begin..].iter().position(|byte| *byte == b'/').map_or(rest.len(), |bytes| begin + bytes);
+        let end = rest[begin..]
+            .iter()
+            .position(|byte| *byte == b'/')
+            .map_or(rest.len(), |bytes| begin + bytes);
         let name = &rest[begin..end];
         let is_last = end == rest.len();
         if name.is_empty() || name == b"." {
@@ -116,7 +118,8 @@ impl<S: Source> Names for Volume<S> {
     }
 
     fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
-        let (ino, file_type) = self.lookup(&self.linked_inode(dir)?, name)?.ok_or(Error::NotFound)?;
+        let (ino, file_type) =
+            self.lookup(&self.linked_inode(dir)?, name)?.ok_or(Error::NotFound)?;
         let file_type = match file_type {
             Some(file_type) => file_type,
             None => self.linked_inode(ino)?.file_type(),
@@ -167,7 +170,10 @@ mod tests {
             if !self.is_directory(dir)? {
                 return Err(Error::NotDirectory);
             }
-            self.names.get(&(dir, std::str::from_utf8(name).unwrap())).copied().ok_or(Error::NotFound)
+            self.names
+                .get(&(dir, std::str::from_utf8(name).unwrap()))
+                .copied()
+                .ok_or(Error::NotFound)
         }
 
         fn is_directory(&self, ino: u32) -> Result<bool, Error> {
@@ -181,7 +187,8 @@ mod tests {
 
     fn tree() -> Tree {
         let mut tree = Tree::default();
-        for (dir, name, ino) in [(2, "a", 3), (3, "b", 4), (3, "..", 2), (4, "..", 3), (2, "..", 2)] {
+        for (dir, name, ino) in [(2, "a", 3), (3, "b", 4), (3, "..", 2), (4, "..", 3), (2, "..", 2)]
+        {
             tree.names.insert((dir, name), (ino, FileType::Directory));
         }
         tree.names.insert((4, "file"), (20, FileType::Regular));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{Corruption, Defect, Error};
 
-/// Where metadata come from. Asked for the same bytes again it gives them again: whoever is told [`SourceError::NotHere`] begins anew later.
+/// Where metadata come from. Asked for the same bytes again it gives them again: whoever is told
+/// [`SourceError::NotHere`] begins anew later.
 pub trait Source {
     /// The `bytes` bytes from byte `offset` of the device on.
     ///
@@ -45,7 +46,8 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 /// Why there are no bytes.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// Not in memory, and the caller does not want to wait: they are being fetched, and the operation has to be repeated.
+    /// Not in memory, and the caller does not want to wait: they are being fetched, and the
+    /// operation has to be repeated.
     #[error("not in memory")]
     NotHere,
     /// Beyond the end of the device.

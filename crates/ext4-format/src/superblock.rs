@@ -1,4 +1,5 @@
-//! The superblock (kernel documentation: `filesystems/ext4/super.rst`; e2fsprogs: `struct ext2_super_block`).
+//! The superblock (kernel documentation: `filesystems/ext4/super.rst`; e2fsprogs:
+//! `struct ext2_super_block`).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -171,7 +172,8 @@ impl Superblock {
     /// Checks `raw` for itself: whether the device is large enough is not known here.
     ///
     /// # Errors
-    /// [`Refusal`]: what cannot be, or is not known. A wrong checksum is one unless `ignore_checksum`.
+    /// [`Refusal`]: what cannot be, or is not known. A wrong checksum is one unless
+    ///              `ignore_checksum`.
     pub fn parse(raw: &RawSuperblock, ignore_checksum: bool) -> Result<Self, Refusal> {
         let raw = Box::new(raw.clone());
         if raw.magic.get() != SUPERBLOCK_MAGIC {
@@ -193,7 +195,8 @@ impl Superblock {
         field(!metadata_csum || raw.checksum_type == 1 || ignore_checksum, "checksum type", ())?;
 
         let log_block_size = raw.log_block_size.get();
-        let block_bits = field(log_block_size <= 6, "block size", 10u32.saturating_add(log_block_size))?;
+        let block_bits =
+            field(log_block_size <= 6, "block size", 10u32.saturating_add(log_block_size))?;
         let block_bytes = 1u32 << block_bits;
         let log_cluster_size = raw.log_cluster_size.get();
         let bigalloc = features.has_ro_compat(ro_compat::BIGALLOC);
@@ -201,23 +204,37 @@ impl Superblock {
         let fits = log_cluster_size >= log_block_size
             && log_cluster_size <= 19
             && (bigalloc || log_cluster_size == log_block_size);
-        let cluster_bits = field(fits, "cluster size", log_cluster_size.wrapping_sub(log_block_size))?;
+        let cluster_bits =
+            field(fits, "cluster size", log_cluster_size.wrapping_sub(log_block_size))?;
 
         let bit64 = features.has_incompat(incompat::BIT64);
-        let wide =
-            |low: U32, high: U32| u64::from(low.get()) | if bit64 { u64::from(high.get()) << 32 } else { 0 };
+        let wide = |low: U32, high: U32| {
+            u64::from(low.get()) | if bit64 { u64::from(high.get()) << 32 } else { 0 }
+        };
         let blocks = wide(raw.blocks_count_lo, raw.blocks_count_hi);
         let bytes = blocks.checked_mul(u64::from(block_bytes));
-        field(blocks > 0 && bytes.is_some_and(|bytes| bytes <= i64::MAX as u64), "block count", ())?;
+        field(
+            blocks > 0 && bytes.is_some_and(|bytes| bytes <= i64::MAX as u64),
+            "block count",
+            (),
+        )?;
         // The superblock is in block 1 if a block is no larger than what is before it.
         let first = u64::from(raw.first_data_block.get());
         let right_first = u64::from(log_block_size == 0 && cluster_bits == 0);
         field(first == right_first && first < blocks, "first data block", ())?;
-        field(wide(raw.r_blocks_count_lo, raw.r_blocks_count_hi) <= blocks, "reserved block count", ())?;
+        field(
+            wide(raw.r_blocks_count_lo, raw.r_blocks_count_hi) <= blocks,
+            "reserved block count",
+            (),
+        )?;
 
         let clusters_per_group =
             if bigalloc { raw.clusters_per_group.get() } else { raw.blocks_per_group.get() };
-        field(clusters_per_group > 0 && clusters_per_group <= 8 * block_bytes, "clusters per group", ())?;
+        field(
+            clusters_per_group > 0 && clusters_per_group <= 8 * block_bytes,
+            "clusters per group",
+            (),
+        )?;
         let blocks_per_group = u64::from(clusters_per_group) << cluster_bits;
         field(u64::from(raw.blocks_per_group.get()) == blocks_per_group, "blocks per group", ())?;
         let groups = u32::try_from((blocks - first).div_ceil(blocks_per_group)).unwrap_or(0);
@@ -226,7 +243,11 @@ impl Superblock {
         let good_old = raw.rev_level.get() == 0;
         let inode_bytes = if good_old { 128 } else { raw.inode_size.get() };
         let power = inode_bytes.is_power_of_two();
-        field(power && inode_bytes >= 128 && u32::from(inode_bytes) <= block_bytes, "inode size", ())?;
+        field(
+            power && inode_bytes >= 128 && u32::from(inode_bytes) <= block_bytes,
+            "inode size",
+            (),
+        )?;
         let inodes_per_group = raw.inodes_per_group.get();
         let inodes_per_block = block_bytes / u32::from(inode_bytes);
         field(
@@ -235,14 +256,26 @@ impl Superblock {
             (),
         )?;
         let inodes = raw.inodes_count.get();
-        field(u64::from(groups) * u64::from(inodes_per_group) == u64::from(inodes), "inode count", ())?;
+        field(
+            u64::from(groups) * u64::from(inodes_per_group) == u64::from(inodes),
+            "inode count",
+            (),
+        )?;
         let first_ino = if good_old { GOOD_OLD_FIRST_INO } else { raw.first_ino.get() };
         field(first_ino >= GOOD_OLD_FIRST_INO && first_ino <= inodes, "first inode", ())?;
 
         let descriptor_bytes = if bit64 { raw.desc_size.get() } else { 32 };
         let power = descriptor_bytes.is_power_of_two();
-        field(!bit64 || (power && (64..=1024).contains(&descriptor_bytes)), "group descriptor size", ())?;
-        field(u32::from(raw.reserved_gdt_blocks.get()) <= block_bytes / 4, "reserved descriptor blocks", ())?;
+        field(
+            !bit64 || (power && (64..=1024).contains(&descriptor_bytes)),
+            "group descriptor size",
+            (),
+        )?;
+        field(
+            u32::from(raw.reserved_gdt_blocks.get()) <= block_bytes / 4,
+            "reserved descriptor blocks",
+            (),
+        )?;
 
         let seed = if features.has_incompat(incompat::CSUM_SEED) {
             raw.checksum_seed.get()
@@ -265,8 +298,8 @@ impl Superblock {
             || found.raw.first_meta_bg.get() <= found.descriptor_blocks();
         field(meta, "first meta block group", ())?;
         // The descriptors lie behind the superblock, in its group.
-        let table =
-            u64::from(found.plain_descriptor_blocks()) + u64::from(found.raw.reserved_gdt_blocks.get());
+        let table = u64::from(found.plain_descriptor_blocks())
+            + u64::from(found.raw.reserved_gdt_blocks.get());
         field(table < blocks_per_group.min(blocks), "group descriptor table", ())?;
         Ok(found)
     }
@@ -331,7 +364,8 @@ impl Superblock {
         if self.raw.rev_level.get() == 0 { GOOD_OLD_FIRST_INO } else { self.raw.first_ino.get() }
     }
 
-    /// Whether `ino` belongs to the file system itself: no directory leads to it. (The root directory is no such one.)
+    /// Whether `ino` belongs to the file system itself: no directory leads to it. (The root
+    /// directory is no such one.)
     pub fn is_reserved(&self, ino: u32) -> bool {
         let raw = &self.raw;
         let own = [
@@ -341,7 +375,8 @@ impl Superblock {
             raw.orphan_file_inum,
             raw.journal_inum,
         ];
-        (ino < self.first_ino() && ino != ROOT_INO) || own.iter().any(|own| own.get() == ino && ino != 0)
+        (ino < self.first_ino() && ino != ROOT_INO)
+            || own.iter().any(|own| own.get() == ino && ino != 0)
     }
 
     /// What the checksums of metadata start from.
@@ -375,7 +410,8 @@ impl Superblock {
         self.raw.hash_seed.map(U32::get)
     }
 
-    /// `s_def_hash_version`: which hash new indices are sorted by (`DX_HASH_*`, without the sign of `char`).
+    /// `s_def_hash_version`: which hash new indices are sorted by (`DX_HASH_*`, without the sign of
+    /// `char`).
     pub fn default_hash_version(&self) -> u8 {
         self.raw.def_hash_version
     }
@@ -465,7 +501,10 @@ pub(super) mod tests {
         assert_eq!(refusal(|raw| raw.log_cluster_size = 1.into()), field("cluster size"));
         assert_eq!(refusal(|raw| raw.blocks_count_lo = 0.into()), field("block count"));
         assert_eq!(refusal(|raw| raw.first_data_block = 0.into()), field("first data block"));
-        assert_eq!(refusal(|raw| raw.r_blocks_count_lo = 65_537.into()), field("reserved block count"));
+        assert_eq!(
+            refusal(|raw| raw.r_blocks_count_lo = 65_537.into()),
+            field("reserved block count")
+        );
         assert_eq!(refusal(|raw| raw.blocks_per_group = 0.into()), field("clusters per group"));
         assert_eq!(refusal(|raw| raw.blocks_per_group = 8193.into()), field("clusters per group"));
         assert_eq!(refusal(|raw| raw.inode_size = 192.into()), field("inode size"));
@@ -473,9 +512,13 @@ pub(super) mod tests {
         assert_eq!(refusal(|raw| raw.inodes_per_group = 0.into()), field("inodes per group"));
         assert_eq!(refusal(|raw| raw.inodes_count = 2047.into()), field("inode count"));
         assert_eq!(refusal(|raw| raw.first_ino = 9000.into()), field("first inode"));
-        assert_eq!(refusal(|raw| raw.reserved_gdt_blocks = 257.into()), field("reserved descriptor blocks"));
-        let wide =
-            |raw: &mut RawSuperblock| raw.feature_incompat = (incompat::BIT64 | incompat::EXTENTS).into();
+        assert_eq!(
+            refusal(|raw| raw.reserved_gdt_blocks = 257.into()),
+            field("reserved descriptor blocks")
+        );
+        let wide = |raw: &mut RawSuperblock| {
+            raw.feature_incompat = (incompat::BIT64 | incompat::EXTENTS).into()
+        };
         assert_eq!(refusal(wide), field("group descriptor size"));
         let huge = |raw: &mut RawSuperblock| {
             wide(raw);
@@ -489,7 +532,8 @@ pub(super) mod tests {
             raw.blocks_count_hi = 0xF_FFFF.into();
         };
         assert_eq!(refusal(many), field("group count"));
-        let checksums = |raw: &mut RawSuperblock| raw.feature_ro_compat = ro_compat::METADATA_CSUM.into();
+        let checksums =
+            |raw: &mut RawSuperblock| raw.feature_ro_compat = ro_compat::METADATA_CSUM.into();
         assert_eq!(refusal(checksums), Some(Defect::SuperblockChecksum.into()));
         let unknown = refusal(|raw| raw.feature_incompat = 0x8000_0000.into());
         assert!(matches!(unknown, Some(Refusal::Unsupported(_))));
@@ -528,6 +572,9 @@ pub(super) mod tests {
         two.feature_compat = super::super::features::compat::SPARSE_SUPER2.into();
         two.backup_bgs = [1.into(), 17.into()];
         let two = Superblock::parse(&two, false).unwrap();
-        assert_eq!((0..100).filter(|group| two.has_superblock(*group)).collect::<Vec<_>>(), [0, 1, 17]);
+        assert_eq!(
+            (0..100).filter(|group| two.has_superblock(*group)).collect::<Vec<_>>(),
+            [0, 1, 17]
+        );
     }
 }

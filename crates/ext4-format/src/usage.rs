@@ -1,4 +1,5 @@
-//! What `statfs` tells, as Linux reckons it (kernel: `fs/ext4/super.c`, `ext4_statfs`, `ext4_calculate_overhead`).
+//! What `statfs` tells, as Linux reckons it (kernel: `fs/ext4/super.c`, `ext4_statfs`,
+//! `ext4_calculate_overhead`).
 
 use super::features::{compat, incompat, ro_compat};
 use super::group::Group;
@@ -12,10 +13,15 @@ impl Superblock {
     fn overhead_blocks(&self, group: u32) -> u64 {
         let backup = u64::from(self.has_superblock(group));
         let reserved = backup * u64::from(self.raw.reserved_gdt_blocks.get());
-        backup + u64::from(self.descriptor_blocks_in(group)) + reserved + self.inode_table_blocks() + 2
+        backup
+            + u64::from(self.descriptor_blocks_in(group))
+            + reserved
+            + self.inode_table_blocks()
+            + 2
     }
 
-    /// Clusters that an allocation in need may take though nobody else may (`ext4_set_resv_clusters`): 2 %, at most 4,096.
+    /// Clusters that an allocation in need may take though nobody else may
+    /// (`ext4_set_resv_clusters`): 2 %, at most 4,096.
     pub fn reserved_clusters(&self) -> u64 {
         if !self.features.has_incompat(incompat::EXTENTS) {
             return 0;
@@ -38,21 +44,25 @@ impl Superblock {
     /// `f_fsid` (`uuid_to_fsid`).
     fn fsid(&self) -> u64 {
         let half = |at: usize| {
-            self.raw.uuid[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+            self.raw.uuid[at..at + 8]
+                .iter()
+                .rev()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte))
         };
         half(0) ^ half(8)
     }
 }
 
-/// Clusters with structures of the file system in them, each counted once (`count_overhead`): with `bigalloc` several share one.
+/// Clusters with structures of the file system in them, each counted once (`count_overhead`): with
+/// `bigalloc` several share one.
 fn overhead_clusters(superblock: &Superblock, groups: &[Group]) -> u64 {
     let bits = superblock.cluster_bits;
     let table = superblock.inode_table_blocks();
     let mut spans = Vec::with_capacity(groups.len() * 4);
     for (number, group) in (0u32..).zip(groups) {
         let start = superblock.group_start(number);
-        let head =
-            u64::from(superblock.has_superblock(number)) + u64::from(superblock.descriptor_blocks_in(number));
+        let head = u64::from(superblock.has_superblock(number))
+            + u64::from(superblock.descriptor_blocks_in(number));
         spans.extend([
             (start, head),
             (group.block_bitmap, 1),
@@ -76,7 +86,8 @@ impl<S: Source> Volume<S> {
     /// What `statfs` tells.
     ///
     /// # Errors
-    /// As [`group`](Self::group), and as [`inode`](Self::inode) for the journal, whose room is not counted.
+    /// As [`group`](Self::group), and as [`inode`](Self::inode) for the journal, whose room is not
+    /// counted.
     pub fn usage(&self) -> Result<Usage, Error> {
         let superblock = self.superblock();
         let bigalloc = superblock.features.has_ro_compat(ro_compat::BIGALLOC);
@@ -97,8 +108,8 @@ impl<S: Source> Volume<S> {
         if reckoned {
             overhead += u64::from(superblock.raw.first_data_block.get()) >> superblock.cluster_bits;
             overhead += overhead_clusters(superblock, &groups);
-            let journal =
-                superblock.features.has_compat(compat::HAS_JOURNAL) && superblock.journal_ino() != 0;
+            let journal = superblock.features.has_compat(compat::HAS_JOURNAL)
+                && superblock.journal_ino() != 0;
             if journal {
                 let blocks = self.inode(superblock.journal_ino())?.size() >> superblock.block_bits;
                 overhead += blocks.div_ceil(u64::from(superblock.cluster_blocks()));
@@ -108,7 +119,8 @@ impl<S: Source> Volume<S> {
         }
         let free_blocks = free_clusters << superblock.cluster_bits;
         let root = superblock.root_blocks();
-        let reserved = root.saturating_add(superblock.reserved_clusters() << superblock.cluster_bits);
+        let reserved =
+            root.saturating_add(superblock.reserved_clusters() << superblock.cluster_bits);
         Ok(Usage {
             block_bytes: superblock.block_bytes(),
             blocks: superblock.blocks.saturating_sub(overhead << superblock.cluster_bits),

@@ -23,7 +23,8 @@ pub struct VolumeOptions {
     pub superblock: Option<u64>,
 }
 
-/// A file system's structures. Whoever has another way to the same bytes shares it ([`with_source`](Self::with_source)); cloning is cheap.
+/// A file system's structures. Whoever has another way to the same bytes shares it
+/// ([`with_source`](Self::with_source)); cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct Volume<S> {
     source: S,
@@ -91,7 +92,8 @@ impl<S> Volume<S> {
         self.superblock().blocks()
     }
 
-    /// Whether a backup of the superblock was taken: it does not say whether the journal was replayed.
+    /// Whether a backup of the superblock was taken: it does not say whether the journal was
+    /// replayed.
     pub fn is_from_backup(&self) -> bool {
         self.shared.superblock_block != self.superblock().primary_block()
     }
@@ -107,7 +109,11 @@ impl<S> Volume<S> {
     }
 
     /// Fails with `wrong` unless `right`, or counts it if checksums are ignored.
-    pub(super) fn verify(&self, right: bool, wrong: impl FnOnce() -> Corruption) -> Result<(), Error> {
+    pub(super) fn verify(
+        &self,
+        right: bool,
+        wrong: impl FnOnce() -> Corruption,
+    ) -> Result<(), Error> {
         if right {
             return Ok(());
         }
@@ -129,22 +135,29 @@ impl<S> Volume<S> {
         self.shared.overlay.range(start..start.saturating_add(blocks)).next().is_some()
     }
 
-    /// Blocks that a replayed journal has newer than the device: from now on they count, for everything that is read by this volume and
-    /// what is made of it. A superblock among them is read anew (unless a backup was asked for).
+    /// Blocks that a replayed journal has newer than the device: from now on they count, for
+    /// everything that is read by this volume and what is made of it. A superblock among them is
+    /// read anew (unless a backup was asked for).
     ///
     /// # Errors
     /// The superblock cannot be.
     pub fn set_overlay(&mut self, overlay: BTreeMap<u64, Arc<[u8]>>) -> Result<(), OpenFailure> {
         let bytes = self.block_bytes();
         if overlay.values().any(|block| block.len() != bytes) {
-            return Err(OpenFailure::Failed(Error::Invalid("a replayed block is not as long as a block")));
+            return Err(OpenFailure::Failed(Error::Invalid(
+                "a replayed block is not as long as a block",
+            )));
         }
         let mut superblock = self.superblock().clone();
-        if let Some(block) = overlay.get(&superblock.primary_block()).filter(|_| !self.is_from_backup()) {
+        if let Some(block) =
+            overlay.get(&superblock.primary_block()).filter(|_| !self.is_from_backup())
+        {
             let at = (SUPERBLOCK_OFFSET as usize) % bytes;
-            let raw =
-                block.get(at..at + SUPERBLOCK_BYTES).and_then(|raw| RawSuperblock::read_from_bytes(raw).ok());
-            let raw = raw.ok_or(OpenFailure::Failed(Error::Invalid("a replayed superblock is too short")))?;
+            let raw = block
+                .get(at..at + SUPERBLOCK_BYTES)
+                .and_then(|raw| RawSuperblock::read_from_bytes(raw).ok());
+            let raw = raw
+                .ok_or(OpenFailure::Failed(Error::Invalid("a replayed superblock is too short")))?;
             let parsed = Superblock::parse(&raw, self.shared.ignore_checksums);
             let replayed = parsed.map_err(|refusal| match refusal {
                 Refusal::Corrupt(corruption) => {
@@ -166,7 +179,12 @@ impl<S> Volume<S> {
         Ok(())
     }
 
-    fn replace(&mut self, superblock: Superblock, overlay: BTreeMap<u64, Arc<[u8]>>, replayed: Replayed) {
+    fn replace(
+        &mut self,
+        superblock: Superblock,
+        overlay: BTreeMap<u64, Arc<[u8]>>,
+        replayed: Replayed,
+    ) {
         let groups = superblock.groups();
         self.shared = Arc::new(Shared {
             superblock,
@@ -247,8 +265,8 @@ impl<S: Source> Volume<S> {
     /// Group `number`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`], [`Defect::GroupPointer`] (with the group for a block), or the
-    /// source.
+    /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`],
+    /// [`Defect::GroupPointer`] (with the group for a block), or the source.
     pub fn group(&self, number: u32) -> Result<Group, Error> {
         if number >= self.superblock().groups() {
             return Err(Error::Invalid("there is no such block group"));
@@ -281,7 +299,8 @@ impl<S: Source> Volume<S> {
         Ok(bytes)
     }
 
-    /// Whether the checksum of a bitmap of `bits` bits, the content `bytes` of block `block`, is `checksum`, as far as `mask` goes.
+    /// Whether the checksum of a bitmap of `bits` bits, the content `bytes` of block `block`, is
+    /// `checksum`, as far as `mask` goes.
     pub fn verify_bitmap(
         &self,
         bytes: &[u8],
@@ -298,7 +317,8 @@ impl<S: Source> Volume<S> {
         self.verify(right, wrong)
     }
 
-    /// The bitmap of the clusters of group `number` that are in use; `None`: it was never written, only the group's own are.
+    /// The bitmap of the clusters of group `number` that are in use; `None`: it was never written,
+    /// only the group's own are.
     ///
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
@@ -306,10 +326,13 @@ impl<S: Source> Volume<S> {
         let group = self.group(number)?;
         let bits = self.superblock().clusters_per_group();
         let (checksum, mask) = (group.block_bitmap_checksum, group.checksum_mask);
-        (!group.block_uninit).then(|| self.bitmap(group.block_bitmap, bits, checksum, mask)).transpose()
+        (!group.block_uninit)
+            .then(|| self.bitmap(group.block_bitmap, bits, checksum, mask))
+            .transpose()
     }
 
-    /// The bitmap of the inodes of group `number` that are in use; `None`: it was never written, none is.
+    /// The bitmap of the inodes of group `number` that are in use; `None`: it was never written,
+    /// none is.
     ///
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
@@ -317,7 +340,9 @@ impl<S: Source> Volume<S> {
         let group = self.group(number)?;
         let bits = self.superblock().inodes_per_group();
         let (checksum, mask) = (group.inode_bitmap_checksum, group.checksum_mask);
-        (!group.inode_uninit).then(|| self.bitmap(group.inode_bitmap, bits, checksum, mask)).transpose()
+        (!group.inode_uninit)
+            .then(|| self.bitmap(group.inode_bitmap, bits, checksum, mask))
+            .transpose()
     }
 
     /// The first block of the inodes of group `number`.
@@ -354,7 +379,8 @@ impl<S: Source> Volume<S> {
     /// Inode `ino`, in use or not.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`], [`Defect::InodeChecksum`], [`Defect::InodeField`]; as [`group`](Self::group).
+    /// [`Defect::InodeNumber`], [`Defect::InodeChecksum`], [`Defect::InodeField`]; as
+    /// [`group`](Self::group).
     pub fn inode(&self, ino: u32) -> Result<Inode, Error> {
         self.inode_in_table(ino).map(|(inode, ..)| inode)
     }
@@ -366,21 +392,24 @@ impl<S: Source> Volume<S> {
     pub fn inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize), Error> {
         let (block, at) = self.inode_place(ino)?;
         let per_block = self.block_bytes() as u32 / self.superblock().inode_bytes();
-        let after = self.superblock().inodes_per_group() - (ino - 1) % self.superblock().inodes_per_group();
+        let after =
+            self.superblock().inodes_per_group() - (ino - 1) % self.superblock().inodes_per_group();
         let table = self.table_block(block, block + u64::from(after.div_ceil(per_block)))?;
         let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(block);
         let bytes = table.get(at..at + self.superblock().inode_bytes() as usize);
         let bytes = bytes.ok_or_else(|| wrong(Defect::InodeNumber))?;
         let right = Inode::checksum_is_right(self.superblock(), ino, bytes);
         self.verify(right, || wrong(Defect::InodeChecksum))?;
-        let inode = Inode::parse(self.superblock(), ino, bytes).map_err(|wrong| wrong.in_block(block))?;
+        let inode =
+            Inode::parse(self.superblock(), ino, bytes).map_err(|wrong| wrong.in_block(block))?;
         Ok((inode, table, at))
     }
 
     /// Inode `ino`, which a directory leads to: it has to be in use, and nobody's own.
     ///
     /// # Errors
-    /// [`Defect::InodeFree`]; [`Defect::InodeNumber`] for a reserved one too; as [`inode`](Self::inode).
+    /// [`Defect::InodeFree`]; [`Defect::InodeNumber`] for a reserved one too; as
+    /// [`inode`](Self::inode).
     pub fn linked_inode(&self, ino: u32) -> Result<Inode, Error> {
         let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
         if self.superblock().is_reserved(ino) {

@@ -1,4 +1,5 @@
-//! Extended attributes as bytes (kernel documentation: `filesystems/ext4/attributes.rst`; `struct ext2_ext_attr_entry`).
+//! Extended attributes as bytes (kernel documentation: `filesystems/ext4/attributes.rst`;
+//! `struct ext2_ext_attr_entry`).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -37,7 +38,8 @@ pub(super) struct RawEntry {
 
 pub(super) const BLOCK_HEADER_BYTES: usize = 32;
 pub(super) const ENTRY_BYTES: usize = 16;
-const _: () = assert!(size_of::<BlockHeader>() == BLOCK_HEADER_BYTES && size_of::<RawEntry>() == ENTRY_BYTES);
+const _: () =
+    assert!(size_of::<BlockHeader>() == BLOCK_HEADER_BYTES && size_of::<RawEntry>() == ENTRY_BYTES);
 
 /// Where a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +69,8 @@ pub struct RawAttribute<'a> {
 }
 
 impl RawAttribute<'_> {
-    /// Its whole name as `listxattr` gives it; `None` for those that are not shown (inline data, encryption contexts).
+    /// Its whole name as `listxattr` gives it; `None` for those that are not shown (inline data,
+    /// encryption contexts).
     pub fn full_name(&self) -> Option<Vec<u8>> {
         let prefix: &[u8] = match self.index {
             1 => b"user.",
@@ -113,7 +116,8 @@ pub fn in_block(block: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
     list(block, BLOCK_HEADER_BYTES)
 }
 
-/// Whether the checksum of a block of attributes is right; `seed` is the file system's (`ext4_xattr_block_csum_verify`).
+/// Whether the checksum of a block of attributes is right; `seed` is the file system's
+/// (`ext4_xattr_block_csum_verify`).
 pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
     let Ok((header, _)) = BlockHeader::ref_from_prefix(block) else { return false };
     block_checksum(block, number, seed) == header.checksum.get()
@@ -128,7 +132,8 @@ pub(super) fn block_checksum(block: &[u8], number: u64, seed: u32) -> u32 {
     crc32c(sum, &block[20..])
 }
 
-/// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets of values count from the area's beginning.
+/// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets
+/// of values count from the area's beginning.
 fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     let mut raw = Vec::new();
     let names_end = loop {
@@ -145,7 +150,8 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
         raw.push((entry, name));
         at += (ENTRY_BYTES + name.len()).next_multiple_of(4);
     };
-    // Values do not overlap: together they are no longer than what is left. A list that is made up cannot ask for more memory.
+    // Values do not overlap: together they are no longer than what is left. A list that is made up
+    // cannot ask for more memory.
     let mut left_bytes = area.len() - names_end;
     let value = |entry: &RawEntry, left_bytes: &mut usize| {
         let bytes = usize::try_from(entry.value_size.get()).ok()?;
@@ -167,13 +173,15 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     raw.into_iter().map(attribute).collect()
 }
 
-/// The hash of a value that has an inode, which is in that inode's access time (`ext4_xattr_inode_hash`).
+/// The hash of a value that has an inode, which is in that inode's access time
+/// (`ext4_xattr_inode_hash`).
 pub fn value_hash(value: &[u8], seed: u32) -> u32 {
     crc32c(seed, value)
 }
 
-/// An ACL as `getxattr` gives it (`linux/posix_acl_xattr.h`) from one as ext4 stores it (`fs/ext4/acl.h`), where only entries of named users and groups
-/// have an identifier. `None`: it has no entries, and does not count as one.
+/// An ACL as `getxattr` gives it (`linux/posix_acl_xattr.h`) from one as ext4 stores it
+/// (`fs/ext4/acl.h`), where only entries of named users and groups have an identifier. `None`: it
+/// has no entries, and does not count as one.
 ///
 /// # Errors
 /// [`Defect::Attribute`].
@@ -250,10 +258,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        // A name's NUL; a value before the end of the names, beyond the area, too long; no end of the list.
-        for (at, bytes) in
-            [(22, &[0][..]), (6, &[8, 0]), (6, &[90, 0]), (12, &[9, 0]), (12, &[0xff, 0xff, 0xff, 0xff])]
-        {
+        // A name's NUL; a value before the end of the names, beyond the area, too long; no end of
+        // the list.
+        for (at, bytes) in [
+            (22, &[0][..]),
+            (6, &[8, 0]),
+            (6, &[90, 0]),
+            (12, &[9, 0]),
+            (12, &[0xff, 0xff, 0xff, 0xff]),
+        ] {
             let mut body = body();
             body[at..at + bytes.len()].copy_from_slice(bytes);
             assert_eq!(in_inode(&body), Err(Defect::Attribute), "byte {at}");

@@ -37,8 +37,9 @@ const WINDOW: usize = 8;
 
 /// A mounted file system, and the channel that its files are read through. Cloning shares both.
 ///
-/// Data are read through the channel, so that tasks of one thread have their reads under way together. What is read of directories and inodes
-/// is read at once, by the calling thread, through the mount's own channels; the mount keeps it.
+/// Data are read through the channel, so that tasks of one thread have their reads under way
+/// together. What is read of directories and inodes is read at once, by the calling thread, through
+/// the mount's own channels; the mount keeps it.
 ///
 /// ```
 /// # use meantime::block::{self, Executor, OpenOptions};
@@ -64,7 +65,8 @@ pub struct AsyncFileSystem<S: Sharing = Local> {
 
 /// A file that is open for reading by futures.
 ///
-/// A future that is dropped gives up what it had asked for. Nothing is read ahead: a task that wants the next part can ask for it.
+/// A future that is dropped gives up what it had asked for. Nothing is read ahead: a task that
+/// wants the next part can ask for it.
 pub struct AsyncFile<S: Sharing = Local> {
     file: File,
     channel: AsyncChannel<Channel, S>,
@@ -85,12 +87,13 @@ impl AsyncFileSystem {
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         let uri = device.info().uri.clone();
         let fs = FileSystem::mount(device, options)?;
-        let channel_options =
-            ChannelOptions { policy: options.policy.unwrap_or_default(), ..ChannelOptions::default() };
-        let channel = fs
-            .device()
-            .channel(&channel_options)
-            .map_err(|error| MountError::Failed { uri, error: Error::Resources(error.to_string()) })?;
+        let channel_options = ChannelOptions {
+            policy: options.policy.unwrap_or_default(),
+            ..ChannelOptions::default()
+        };
+        let channel = fs.device().channel(&channel_options).map_err(|error| {
+            MountError::Failed { uri, error: Error::Resources(error.to_string()) }
+        })?;
         Ok(Self { fs, channel: AsyncChannel::new(channel), lists: no_lists() })
     }
 }
@@ -170,7 +173,9 @@ impl<'a, S: Sharing> Sent<'a, S> {
             None => self.io.await,
         };
         match outcome {
-            Ok(Done { result: Ok(()), buf: None, .. }) => (None, Err(RequestError::Quarantined.into())),
+            Ok(Done { result: Ok(()), buf: None, .. }) => {
+                (None, Err(RequestError::Quarantined.into()))
+            }
             Ok(done) => (done.buf, done.result.map_err(Error::from_io)),
             Err(rejected) => (rejected.request.buf, Err(RequestError::from(rejected.error).into())),
         }
@@ -209,7 +214,8 @@ impl<S: Sharing> AsyncFile<S> {
         self.file.advise(offset, bytes, advice)
     }
 
-    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end of the file.
+    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end
+    /// of the file.
     ///
     /// # Errors
     /// As [`File::read_at`].
@@ -229,15 +235,21 @@ impl<S: Sharing> AsyncFile<S> {
     ) -> Result<usize, Error> {
         let left = self.file.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        if len == 0 || options.no_wait || !self.file.is_in_blocks() || self.file.node().known.live.is_some() {
-            // Nothing of that waits for the device; but where files may change, a read is one of the calling thread's.
+        if len == 0
+            || options.no_wait
+            || !self.file.is_in_blocks()
+            || self.file.node().known.live.is_some()
+        {
+            // Nothing of that waits for the device; but where files may change, a read is one of
+            // the calling thread's.
             return self.file.read_at_with(buf, offset, options);
         }
         let end = offset + len as u64;
         let mount = &*self.file.node().mount;
         let extents = self.file.extents_of_pages(&(offset / PAGE..end.div_ceil(PAGE)))?;
         let mut bufs = [IoSliceMut::new(buf)];
-        let reader = Reader { file: self, mount, finder: self.file.finder(&extents), offset, end, options };
+        let reader =
+            Reader { file: self, mount, finder: self.file.finder(&extents), offset, end, options };
         let mut target = Target::new(&mut bufs);
         let read = if options.direct {
             mount.counts.add(Count::Direct, len.div_ceil(PAGE_BYTES) as u64);
@@ -348,8 +360,15 @@ impl<'a, S: Sharing> Reader<'a, S> {
         stopped
     }
 
-    /// Claims up to `count` pages from `first` on and has them read; `None` if the first cannot be claimed.
-    async fn send(&self, first: u64, place: u64, count: usize, bytes: usize) -> Option<Flight<'a, S>> {
+    /// Claims up to `count` pages from `first` on and has them read; `None` if the first cannot be
+    /// claimed.
+    async fn send(
+        &self,
+        first: u64,
+        place: u64,
+        count: usize,
+        bytes: usize,
+    ) -> Option<Flight<'a, S>> {
         let (cache, ino) = (self.cache(), self.ino());
         let mut held = Held { cache, claims: Vec::new() };
         let claimed = cache.claim_run(ino, first, count, &mut held.claims);
@@ -410,7 +429,8 @@ impl<'a, S: Sharing> Reader<'a, S> {
         Ok(())
     }
 
-    /// A page that could not be asked for with others: it is there, somebody else is reading it, or it is in pieces.
+    /// A page that could not be asked for with others: it is there, somebody else is reading it, or
+    /// it is in pieces.
     async fn read_later(&self, index: u64, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
         let (at, _, len) = self.part(index);
         loop {
@@ -441,7 +461,12 @@ impl<'a, S: Sharing> Reader<'a, S> {
     }
 
     /// Puts page `index` together from its pieces.
-    async fn fill(&self, index: u64, claim: Claim, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
+    async fn fill(
+        &self,
+        index: u64,
+        claim: Claim,
+        target: &mut Target<'_, '_>,
+    ) -> Result<(), Stopped> {
         let (at, within, len) = self.part(index);
         let cache = self.cache();
         let mut held = Held { cache, claims: vec![claim] };
@@ -476,8 +501,11 @@ impl<'a, S: Sharing> Reader<'a, S> {
     async fn wait_for_other(&self, index: u64) {
         let (cache, mount, ino) = (self.cache(), self.mount, self.ino());
         poll_fn(|cx| {
-            let LookUp::Filling(filling) = cache.look_up(ino, index) else { return Poll::Ready(()) };
-            // It may have been read ahead by a lane that nobody has now: then there is nobody who would wake us.
+            let LookUp::Filling(filling) = cache.look_up(ino, index) else {
+                return Poll::Ready(());
+            };
+            // It may have been read ahead by a lane that nobody has now: then there is nobody who
+            // would wake us.
             mount.lanes.each_left(|lane| lane.reap_ahead(cache, &mount.counts));
             if mount.counts.is_ahead() {
                 cx.waker().wake_by_ref();

@@ -42,7 +42,10 @@ impl Worker {
     ///
     /// # Errors
     /// There is none to be had.
-    pub(super) fn start(name: &str, work: impl FnOnce(&Stopping) + Send + 'static) -> std::io::Result<Self> {
+    pub(super) fn start(
+        name: &str,
+        work: impl FnOnce(&Stopping) + Send + 'static,
+    ) -> std::io::Result<Self> {
         let stopping = Arc::new(Stopping::default());
         let told = Arc::clone(&stopping);
         let thread = meantime_process::thread::spawn(name, move || work(&told))?;
@@ -50,7 +53,8 @@ impl Worker {
     }
 }
 
-/// A thread that writes back for `mount`; `None`, which is logged: there is none to be had, and whoever writes does its work.
+/// A thread that writes back for `mount`; `None`, which is logged: there is none to be had, and
+/// whoever writes does its work.
 pub(super) fn start(mount: &Arc<Mount>) -> Option<Worker> {
     let mount = Arc::downgrade(mount);
     match Worker::start("meantime-ext4", move |stopping| run(stopping, &mount)) {
@@ -76,7 +80,8 @@ impl Drop for Worker {
 }
 
 fn run(stopping: &Stopping, mount: &Weak<Mount>) {
-    let Some(interval_ms) = mount.upgrade().map(|mount| mount.options.commit_interval_ms.max(1)) else {
+    let Some(interval_ms) = mount.upgrade().map(|mount| mount.options.commit_interval_ms.max(1))
+    else {
         return;
     };
     while !stopping.sleep(Duration::from_millis(interval_ms.div_ceil(LOOKS))) {
@@ -90,7 +95,8 @@ fn run(stopping: &Stopping, mount: &Weak<Mount>) {
 }
 
 impl Mount {
-    /// Writes back what is old, or if much is dirty; commits what is old; empties the journal if it is getting full. Whether there is more to do.
+    /// Writes back what is old, or if much is dirty; commits what is old; empties the journal if it
+    /// is getting full. Whether there is more to do.
     ///
     /// # Errors
     /// The first; the rest was done.

@@ -7,8 +7,8 @@ use super::error::Error;
 use super::file::File;
 use super::options::ReadOptions;
 use meantime_block::{
-    BlockChannel, BlockDevice, BlockInfo, ChannelError, ChannelOptions, Done, IoError, Rejected, Request,
-    RequestError, SubmitError, Ticket,
+    BlockChannel, BlockDevice, BlockInfo, ChannelError, ChannelOptions, Done, IoError, Rejected,
+    Request, RequestError, SubmitError, Ticket,
 };
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaHeap, HwError};
@@ -25,7 +25,8 @@ const TRANSFER_BYTES: u32 = 1 << 20;
 pub struct FileDeviceOptions {
     /// Past the page cache (O_DIRECT).
     pub direct: bool,
-    /// Logical block size, in bytes: a power of two from 512 to 65,536. What is left at the file's end is not seen.
+    /// Logical block size, in bytes: a power of two from 512 to 65,536. What is left at the file's
+    /// end is not seen.
     pub block_bytes: u32,
     /// What it is called; `None`: the device's name and the inode's number.
     pub name: Option<String>,
@@ -44,7 +45,8 @@ pub struct FileDevice {
     info: BlockInfo,
 }
 
-/// A channel to a [`FileDevice`]. A request is read when it is waited or looked for, one at a time: as `pread` does it.
+/// A channel to a [`FileDevice`]. A request is read when it is waited or looked for, one at a time:
+/// as `pread` does it.
 pub struct FileChannel {
     file: Arc<File>,
     direct: bool,
@@ -140,7 +142,11 @@ impl FileChannel {
         match request.op {
             Op::Read => {}
             Op::Flush if request.buf.is_none() => return Ok(()),
-            _ => return Err(SubmitError::ReadOnly("the file system is mounted for reading".to_owned())),
+            _ => {
+                return Err(SubmitError::ReadOnly(
+                    "the file system is mounted for reading".to_owned(),
+                ));
+            }
         }
         let Some(buf) = &request.buf else { return Err(SubmitError::Buffer) };
         let block_bytes = self.info.block_bytes;
@@ -172,7 +178,8 @@ impl FileChannel {
     fn serve(&mut self, index: u16) {
         let Self { file, direct, info, policy, slots, ended, free, waiting, .. } = self;
         let slot = &mut slots[usize::from(index)];
-        let Some(Request { op, lba, mut buf, policy: own, user_data, .. }) = slot.request.take() else {
+        let Some(Request { op, lba, mut buf, policy: own, user_data, .. }) = slot.request.take()
+        else {
             return;
         };
         if waiting.front() == Some(&index) {
@@ -182,8 +189,11 @@ impl FileChannel {
         }
         let mut result = Ok(());
         if let Some(buf) = &mut buf {
-            let options =
-                ReadOptions { policy: Some(own.unwrap_or(*policy)), direct: *direct, no_wait: false };
+            let options = ReadOptions {
+                policy: Some(own.unwrap_or(*policy)),
+                direct: *direct,
+                no_wait: false,
+            };
             let bytes = buf.len();
             let read = file.read_at_with(buf, lba * u64::from(info.block_bytes), &options);
             result = match read {
@@ -247,7 +257,10 @@ impl BlockChannel for FileChannel {
 
     fn wait(&mut self, ticket: Ticket) -> Done {
         let (slot, generation) = ticket.redeem();
-        assert!(self.slots[usize::from(slot)].generation == generation, "the ticket is of another channel");
+        assert!(
+            self.slots[usize::from(slot)].generation == generation,
+            "the ticket is of another channel"
+        );
         self.serve(slot);
         self.take(slot).expect("it was just read")
     }

@@ -1,5 +1,5 @@
-//! A map that keeps what is used, up to a limit: for metadata, inodes and names, which never change while a file system is mounted for
-//! reading.
+//! A map that keeps what is used, up to a limit: for metadata, inodes and names, which never change
+//! while a file system is mounted for reading.
 
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use std::borrow::Borrow;
@@ -10,7 +10,8 @@ use std::sync::PoisonError;
 /// Independent parts, so that threads seldom meet.
 const SHARDS: usize = 16;
 
-/// Keeps values by key until their weights exceed the limit. What was used since it came, or since it was last spared, is spared.
+/// Keeps values by key until their weights exceed the limit. What was used since it came, or since
+/// it was last spared, is spared.
 pub(super) struct Bounded<K, V> {
     shards: [Mutex<Shard<K, V>>; SHARDS],
     /// Chosen at random, so that no disk can make everything fall into one part.
@@ -34,9 +35,17 @@ struct Kept<V> {
 impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
     /// Up to `limit`, in whatever unit weights have.
     pub(super) fn new(limit: usize) -> Self {
-        let shard =
-            |_| Mutex::new(Rank::Kept, Shard { kept: HashMap::new(), queue: VecDeque::new(), weight: 0 });
-        Self { shards: std::array::from_fn(shard), hasher: RandomState::new(), shard_limit: limit / SHARDS }
+        let shard = |_| {
+            Mutex::new(
+                Rank::Kept,
+                Shard { kept: HashMap::new(), queue: VecDeque::new(), weight: 0 },
+            )
+        };
+        Self {
+            shards: std::array::from_fn(shard),
+            hasher: RandomState::new(),
+            shard_limit: limit / SHARDS,
+        }
     }
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, Shard<K, V>> {
@@ -83,7 +92,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         }
     }
 
-    /// Replaces what is kept for `key`, if anything is, by what `change` makes of it, which weighs as much.
+    /// Replaces what is kept for `key`, if anything is, by what `change` makes of it, which weighs
+    /// as much.
     pub(super) fn update<Q: Hash + Eq + ?Sized>(&self, key: &Q, change: impl FnOnce(&V) -> V)
     where
         K: Borrow<Q>,
@@ -94,7 +104,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         }
     }
 
-    /// Keeps `value`, unless it alone weighs too much; what is kept for `key` then: what was there before, if anything was.
+    /// Keeps `value`, unless it alone weighs too much; what is kept for `key` then: what was there
+    /// before, if anything was.
     pub(super) fn keep(&self, key: K, value: V, weight: usize) -> V {
         let mut shard = self.shard(&key);
         if let Some(there) = shard.kept.get(&key) {
@@ -104,7 +115,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
             return value;
         }
         let Shard { kept, queue, weight: total } = &mut *shard;
-        // Each turn removes something, or takes a second chance away that only a look-up gives: it ends.
+        // Each turn removes something, or takes a second chance away that only a look-up gives: it
+        // ends.
         while *total + weight > self.shard_limit
             && let Some(oldest) = queue.pop_front()
         {

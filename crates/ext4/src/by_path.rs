@@ -35,7 +35,8 @@ impl<'p> Last<'p> {
     fn of(path: &'p Path) -> (&'p Path, Self) {
         let bytes = path.as_os_str().as_bytes();
         let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        let begin = bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let begin =
+            bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let last = match &bytes[begin..end] {
             b"" => Self::Root,
             b"." => Self::Dot,
@@ -52,12 +53,14 @@ impl FileSystem {
     /// # Errors
     /// As `mkdir(2)`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else { return Err(Error::Exists) };
+        let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
+            return Err(Error::Exists);
+        };
         self.mkdir(&parent, name, &new_node(DIRECTORY_MODE)).map(drop)
     }
 
-    /// Makes directory `path`, and those above it that are not there, as [`create_dir`](Self::create_dir).
-    /// It may be there already.
+    /// Makes directory `path`, and those above it that are not there, as
+    /// [`create_dir`](Self::create_dir). It may be there already.
     ///
     /// # Errors
     /// As `mkdir(2)`.
@@ -68,11 +71,13 @@ impl FileSystem {
                 Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
                 Component::ParentDir => self.resolve(&at, "..", true)?,
                 Component::Normal(name) => match self.resolve(&at, name, true) {
-                    Err(Error::NotFound) => match self.mkdir(&at, name, &new_node(DIRECTORY_MODE)) {
-                        // Another thread was faster.
-                        Err(Error::Exists) => self.resolve(&at, name, true)?,
-                        made => made?,
-                    },
+                    Err(Error::NotFound) => {
+                        match self.mkdir(&at, name, &new_node(DIRECTORY_MODE)) {
+                            // Another thread was faster.
+                            Err(Error::Exists) => self.resolve(&at, name, true)?,
+                            made => made?,
+                        }
+                    }
                     found => found?,
                 },
             };
@@ -90,10 +95,12 @@ impl FileSystem {
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, false)) => self.unlink(&parent, name),
-            (parent, Last::Name(name, true)) => match self.resolve(&parent, name, false)?.file_type() {
-                FileType::Directory => Err(Error::IsDirectory),
-                _ => Err(Error::NotDirectory),
-            },
+            (parent, Last::Name(name, true)) => {
+                match self.resolve(&parent, name, false)?.file_type() {
+                    FileType::Directory => Err(Error::IsDirectory),
+                    _ => Err(Error::NotDirectory),
+                }
+            }
             _ => Err(Error::IsDirectory),
         }
     }
@@ -106,7 +113,9 @@ impl FileSystem {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, _)) => self.rmdir(&parent, name),
             (_, Last::Root) => Err(Error::Busy),
-            (_, Last::Dot) => Err(Error::Invalid("a directory is removed by its name, and `.` is none")),
+            (_, Last::Dot) => {
+                Err(Error::Invalid("a directory is removed by its name, and `.` is none"))
+            }
             (_, Last::DotDot) => Err(Error::NotEmpty),
         }
     }
@@ -131,7 +140,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `link(2)`.
-    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn hard_link(
+        &self,
+        original: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+    ) -> Result<(), Error> {
         let node = self.resolve(&self.root()?, original, false)?;
         let (parent, name) = self.new_place(link.as_ref())?;
         self.link(&node, &parent, name)
@@ -141,7 +154,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `symlink(2)`.
-    pub fn symlink_path(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn symlink_path(
+        &self,
+        target: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+    ) -> Result<(), Error> {
         let (parent, name) = self.new_place(link.as_ref())?;
         self.symlink(&parent, name, target.as_ref().as_os_str(), &new_node(LINK_MODE)).map(drop)
     }
@@ -156,7 +173,8 @@ impl FileSystem {
         let (before, last) = Last::of(path);
         let root = self.root()?;
         // (It ends in a slash: it is a directory.)
-        let parent = if before.as_os_str().is_empty() { root } else { self.resolve(&root, before, true)? };
+        let parent =
+            if before.as_os_str().is_empty() { root } else { self.resolve(&root, before, true)? };
         Ok((parent, last))
     }
 
@@ -164,7 +182,9 @@ impl FileSystem {
     fn new_place<'p>(&self, path: &'p Path) -> Result<(Node, &'p OsStr), Error> {
         match self.place(path)? {
             (parent, Last::Name(name, false)) => Ok((parent, name)),
-            (parent, Last::Name(name, true)) => self.resolve(&parent, name, false).and(Err(Error::Exists)),
+            (parent, Last::Name(name, true)) => {
+                self.resolve(&parent, name, false).and(Err(Error::Exists))
+            }
             _ => Err(Error::Exists),
         }
     }

@@ -19,11 +19,13 @@ pub struct Counters {
     pub ahead: u64,
     /// Times a read waited for a page that another one, or read-ahead, had asked the device for.
     pub waits: u64,
-    /// Pages that were read past the cache because such a wait took too long, or no page could be had.
+    /// Pages that were read past the cache because such a wait took too long, or no page could be
+    /// had.
     pub private: u64,
     /// Pages' worth of direct reads, begun ones included.
     pub direct: u64,
-    /// Requests of direct reads that the device answered straight into the caller's memory, without a copy.
+    /// Requests of direct reads that the device answered straight into the caller's memory, without
+    /// a copy.
     pub lent: u64,
     /// Requests sent to the device for file data.
     pub requests: u64,
@@ -31,7 +33,8 @@ pub struct Counters {
     pub requested_bytes: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Work that could be deferred and was done while the device worked, in ns; and all of it. Only while times are taken: see
+    /// Work that could be deferred and was done while the device worked, in ns; and all of it. Only
+    /// while times are taken: see
     /// [`FileSystem::time_deferrable`](super::FileSystem::time_deferrable).
     pub hidden_ns: u64,
     /// See [`hidden_ns`](Self::hidden_ns).
@@ -77,7 +80,8 @@ impl Counts {
         shard.0[count as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Something is read ahead from now on: before its pages are claimed, so that who finds them claimed finds this too.
+    /// Something is read ahead from now on: before its pages are claimed, so that who finds them
+    /// claimed finds this too.
     pub(super) fn begin_ahead(&self) {
         self.ahead.fetch_add(1, Ordering::AcqRel);
     }
@@ -95,9 +99,9 @@ impl Counts {
     /// The sums.
     pub(super) fn read(&self) -> Counters {
         let sum = |count: Count| {
-            self.shards
-                .iter()
-                .fold(0u64, |sum, shard| sum.wrapping_add(shard.0[count as usize].load(Ordering::Relaxed)))
+            self.shards.iter().fold(0u64, |sum, shard| {
+                sum.wrapping_add(shard.0[count as usize].load(Ordering::Relaxed))
+            })
         };
         Counters {
             hits: sum(Count::Hits),

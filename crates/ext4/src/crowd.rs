@@ -13,9 +13,10 @@ const SLOWNESS: u32 = 16;
 /// After so many looks a thread lets others have its CPU, though none are known of.
 const LOOKS_ALONE: u32 = 32;
 
-/// Whether several threads make things durable these days. Then each lets the others have its CPU, if they want it, as long as it waits: what they do
-/// until they have to wait too is done in its device's time, and made durable together. A thread that is alone does not ask for that: a system call is a part of
-/// a microsecond.
+/// Whether several threads make things durable these days. Then each lets the others have its CPU,
+/// if they want it, as long as it waits: what they do until they have to wait too is done in its
+/// device's time, and made durable together. A thread that is alone does not ask for that: a system
+/// call is a part of a microsecond.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
@@ -23,7 +24,8 @@ pub(super) struct Crowd {
     last: AtomicUsize,
     /// How often it may come again before it counts as alone.
     left: AtomicU32,
-    /// How many have come to wait for another thread's commit since the last one; and at most how many did for one of the last, in parts of [`SLOWNESS`].
+    /// How many have come to wait for another thread's commit since the last one; and at most how
+    /// many did for one of the last, in parts of [`SLOWNESS`].
     waiting: AtomicU32,
     waited: AtomicU32,
 }
@@ -59,14 +61,16 @@ impl Crowd {
             self.waiting.store(0, Ordering::Relaxed);
         }
         let waited = self.waited.load(Ordering::Relaxed);
-        // Fewer are believed slowly: who finds few and does not let the others have the CPU finds few again.
+        // Fewer are believed slowly: who finds few and does not let the others have the CPU finds
+        // few again.
         let now = waiting.saturating_mul(SLOWNESS).max(waited.saturating_sub(1));
         if now != waited {
             self.waited.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Whether there are any who have something to do while one waits for the device: as many as waited for the last commit wait for this one's, else.
+    /// Whether there are any who have something to do while one waits for the device: as many as
+    /// waited for the last commit wait for this one's, else.
     pub(super) fn is_busy(&self) -> bool {
         let waited = self.waited.load(Ordering::Relaxed).max(1);
         self.is_there() && self.waiting.load(Ordering::Relaxed).saturating_mul(SLOWNESS) < waited

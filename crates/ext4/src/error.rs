@@ -75,7 +75,8 @@ pub enum Error {
     /// A change could not be made durable, and the file system is read only since then (EROFS).
     #[error("the journal was aborted after an error: the file system is read only")]
     Aborted,
-    /// Somebody else may have the file system (feature `mmp`), and it is read only since that was seen (EROFS).
+    /// Somebody else may have the file system (feature `mmp`), and it is read only since that was
+    /// seen (EROFS).
     #[error("multiple mount protection: {0}: the file system is read only")]
     Taken(String),
     /// A name or value is too long for its place (ERANGE).
@@ -241,7 +242,8 @@ pub enum MountError {
         /// Why, for people.
         why: String,
     },
-    /// Multiple mount protection says that somebody else has it, and it was to be mounted for writing.
+    /// Multiple mount protection says that somebody else has it, and it was to be mounted for
+    /// writing.
     #[error("{uri}: {who}: {advice}")]
     Protected {
         /// The device.

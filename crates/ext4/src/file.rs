@@ -18,7 +18,8 @@ use meantime_process::lock::RwLockReadGuard;
 /// EXT4_INLINE_DATA_FL.
 const INLINE_DATA: u32 = 0x1000_0000;
 
-/// A file that is open for reading. It has a position for [`std::io::Read`]; [`read_at`](Self::read_at) has no need of one, and any thread may call it.
+/// A file that is open for reading. It has a position for [`std::io::Read`];
+/// [`read_at`](Self::read_at) has no need of one, and any thread may call it.
 pub struct File {
     node: Node,
     kind: Kind,
@@ -109,7 +110,8 @@ impl File {
         self.node.known.size()
     }
 
-    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end of the file.
+    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end
+    /// of the file.
     ///
     /// # Errors
     /// As `pread(2)`. A part that was read before the failure is returned instead, if there is any.
@@ -122,7 +124,12 @@ impl File {
     /// # Errors
     /// As `preadv2(2)`; [`Error::WouldBlock`] if it was asked not to wait.
     #[inline]
-    pub fn read_at_with(&self, buf: &mut [u8], offset: u64, options: &ReadOptions) -> Result<usize, Error> {
+    pub fn read_at_with(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset, options)
     }
 
@@ -143,7 +150,9 @@ impl File {
         if self.kind == Kind::Directory {
             return Err(Error::IsDirectory);
         }
-        let Some(left) = self.size().checked_sub(offset).filter(|left| *left > 0) else { return Ok(0) };
+        let Some(left) = self.size().checked_sub(offset).filter(|left| *left > 0) else {
+            return Ok(0);
+        };
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(target.room());
         if len == 0 {
             return Ok(0);
@@ -160,7 +169,12 @@ impl File {
     }
 
     #[cold]
-    fn read_inline(&self, target: &mut Target<'_, '_>, offset: u64, len: usize) -> Result<usize, Error> {
+    fn read_inline(
+        &self,
+        target: &mut Target<'_, '_>,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Error> {
         let Node { mount, known } = &self.node;
         let state = known.state(mount)?;
         let data = mount.consistent(|| mount.volume.inline_data(&state.inode))?.unwrap_or_default();
@@ -180,12 +194,14 @@ impl File {
         if self.kind != Kind::Blocks {
             return Ok(());
         }
-        let end = if bytes == 0 { self.size() } else { offset.saturating_add(bytes).min(self.size()) };
+        let end =
+            if bytes == 0 { self.size() } else { offset.saturating_add(bytes).min(self.size()) };
         match advice {
             Advice::Normal | Advice::Sequential | Advice::Random => self.ahead.advise(advice),
             Advice::WillNeed => self.fetch(offset, end)?,
             Advice::DontNeed => {
-                // Pages that are only touched stay, as Linux has it; but the file's last one is whole.
+                // Pages that are only touched stay, as Linux has it; but the file's last one is
+                // whole.
                 let last = if end == self.size() {
                     end.div_ceil(PAGE_BYTES as u64)
                 } else {
@@ -193,7 +209,11 @@ impl File {
                 };
                 let first = offset.div_ceil(PAGE_BYTES as u64);
                 if first < last {
-                    self.node.mount.lanes.cache().invalidate(u64::from(self.node.ino()), first..last);
+                    self.node
+                        .mount
+                        .lanes
+                        .cache()
+                        .invalidate(u64::from(self.node.ino()), first..last);
                 }
             }
         }
@@ -222,8 +242,9 @@ impl Seek for File {
             SeekFrom::End(by) => (self.size(), by),
             SeekFrom::Current(by) => (self.position, by),
         };
-        let invalid =
-            Error::Invalid("a position before the beginning of the file, or beyond what there can be");
+        let invalid = Error::Invalid(
+            "a position before the beginning of the file, or beyond what there can be",
+        );
         let position = base.checked_add_signed(by).ok_or(invalid)?;
         self.position = position;
         Ok(position)

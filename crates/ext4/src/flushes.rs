@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The FLUSHes of a mount, numbered from 1 as they begin. Each is for all channels: what had completed on any of them before it began is durable once it
-/// has succeeded, whoever sent it; if his channel was there already, for one that was made later was not told of an earlier loss of the cache.
+/// The FLUSHes of a mount, numbered from 1 as they begin. Each is for all channels: what had
+/// completed on any of them before it began is durable once it has succeeded, whoever sent it; if
+/// his channel was there already, for one that was made later was not told of an earlier loss of
+/// the cache.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
     begun: AtomicU64,
@@ -35,18 +37,21 @@ impl Flushes {
         number
     }
 
-    /// The first FLUSH that makes all of the mount's writes durable that have landed so far; 0: there was none.
+    /// The first FLUSH that makes all of the mount's writes durable that have landed so far; 0:
+    /// there was none.
     pub(super) fn all_landed(&self) -> u64 {
         self.landed.load(Ordering::SeqCst)
     }
 
-    /// A channel has been made, and has sent nothing: what landed before is not made durable by any FLUSH that it may send.
+    /// A channel has been made, and has sent nothing: what landed before is not made durable by any
+    /// FLUSH that it may send.
     pub(super) fn channel_made(&self) {
         let number = self.begin();
         self.newest_channel.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// A FLUSH is about to be sent: its number. (SeqCst, as for whom a write completes: whoever does not see the number has seen his write complete before it is sent.)
+    /// A FLUSH is about to be sent: its number. (SeqCst, as for whom a write completes: whoever
+    /// does not see the number has seen his write complete before it is sent.)
     pub(super) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -57,8 +62,9 @@ impl Flushes {
         highest.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// What has become of a write that FLUSH `number` is the first for. After a failure a later success says nothing: the device may have lost its cache in
-    /// between. (Nor does an earlier one: which of them was first nobody remembers.)
+    /// What has become of a write that FLUSH `number` is the first for. After a failure a later
+    /// success says nothing: the device may have lost its cache in between. (Nor does an earlier
+    /// one: which of them was first nobody remembers.)
     pub(super) fn durability(&self, number: u64) -> Durability {
         if self.failed.load(Ordering::SeqCst) >= number.max(1) {
             Durability::Unknown

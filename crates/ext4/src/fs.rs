@@ -134,7 +134,8 @@ impl Iterator for ReadDir {
             match entries {
                 Ok(entries) => {
                     // (They grow: so it ends.)
-                    self.cookie = entries.last().map(|last| last.cookie).filter(|next| *next > cookie);
+                    self.cookie =
+                        entries.last().map(|last| last.cookie).filter(|next| *next > cookie);
                     self.entries = entries.into_iter().map(Entry::from).collect();
                 }
                 Err(error) => return Some(Err(error)),
@@ -160,7 +161,9 @@ impl ReadDir {
 
 impl std::fmt::Debug for FileSystem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FileSystem").field("device", &self.device().info().uri).finish_non_exhaustive()
+        f.debug_struct("FileSystem")
+            .field("device", &self.device().info().uri)
+            .finish_non_exhaustive()
     }
 }
 
@@ -205,13 +208,15 @@ impl FileSystem {
         Ok(check::Checker::new(&self.mount.volume, watch)?.run()?)
     }
 
-    /// Mounts the file system on `device`: for reading, if the options do not say otherwise. A journal that needs recovery is replayed: into
-    /// memory, or, for writing, onto the disk.
+    /// Mounts the file system on `device`: for reading, if the options do not say otherwise. A
+    /// journal that needs recovery is replayed: into memory, or, for writing, onto the disk.
     ///
     /// # Errors
-    /// [`MountError`]; mounted for reading, nothing was written in any case. For writing, nothing was written either if the file system is in use elsewhere,
-    /// has errors, or cannot be kept right; but for the block of multiple mount protection, where there is one, which says that nobody has it then.
-    /// With that, a mount for writing can take long: see [`MountOptions::write`].
+    /// [`MountError`]; mounted for reading, nothing was written in any case. For writing, nothing
+    /// was written either if the file system is in use elsewhere, has errors, or cannot be kept
+    /// right; but for the block of multiple mount protection, where there is one, which says that
+    /// nobody has it then. With that, a mount for writing can take long: see
+    /// [`MountOptions::write`].
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         if options.cache_bytes < LEAST_BYTES {
             return Err(MountError::Option(format!(
@@ -235,10 +240,13 @@ impl FileSystem {
         let lanes = Lanes::new(device, channels, policy, cache_bytes, overlap)
             .map_err(|error| failed(Error::Resources(error.to_string())))?;
         let lanes = Arc::new(lanes);
-        let metadata_bytes = (options.cache_bytes / 16).clamp(*METADATA_BYTES.start(), *METADATA_BYTES.end());
+        let metadata_bytes =
+            (options.cache_bytes / 16).clamp(*METADATA_BYTES.start(), *METADATA_BYTES.end());
         let source = DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
-        let volume_options =
-            VolumeOptions { ignore_checksums: options.ignore_checksums, superblock: options.superblock };
+        let volume_options = VolumeOptions {
+            ignore_checksums: options.ignore_checksums,
+            superblock: options.superblock,
+        };
         let for_device = |failure: OpenFailure| MountError::new(failure, &uri, device_bytes);
         let volume = Volume::open(source, device_bytes, volume_options).map_err(for_device)?;
         let superblock = volume.superblock();
@@ -251,12 +259,16 @@ impl FileSystem {
         let taken = Protection::take(&lanes, volume.source(), superblock, &uri, options.on_wait)?;
         let protection = taken.map(Arc::new);
         // It may have been somebody else's meanwhile: what is known of it is old.
-        let volume = Volume::open(volume.source().anew(), device_bytes, volume_options).map_err(for_device);
-        let begun = volume.and_then(|volume| Self::begin(&lanes, volume, options, protection.clone()));
+        let volume =
+            Volume::open(volume.source().anew(), device_bytes, volume_options).map_err(for_device);
+        let begun =
+            volume.and_then(|volume| Self::begin(&lanes, volume, options, protection.clone()));
         if let (Err(error), Some(protection)) = (&begun, protection) {
             match error {
                 // Nobody knows what is under way still: the next one waits, as after a crash.
-                MountError::Failed { error: Error::Io(_) | Error::Taken(_), .. } => protection.stop(),
+                MountError::Failed { error: Error::Io(_) | Error::Taken(_), .. } => {
+                    protection.stop()
+                }
                 _ => {
                     if let Err(error) = protection.release() {
                         tracing::warn!(%error, "the file system stays marked as in use");
@@ -267,7 +279,8 @@ impl FileSystem {
         begun
     }
 
-    /// The mount of `volume` by `lanes`; for writing, from which `protection` keeps others off, if need be.
+    /// The mount of `volume` by `lanes`; for writing, from which `protection` keeps others off, if
+    /// need be.
     fn begin(
         lanes: &Arc<Lanes>,
         mut volume: Volume<DeviceSource>,
@@ -300,18 +313,24 @@ impl FileSystem {
             options: options.clone(),
             block_shift,
             overlaid: !options.write
-                && recovered.is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
+                && recovered
+                    .is_some_and(|recovered| recovered.blocks > 0 || recovered.fast_commits > 0),
             recovered,
             counts: Counts::default(),
             clock: Clock::real(),
-            access_epoch: AtomicU32::new(Mount::first_access_epoch(options.write, options.access_times)),
+            access_epoch: AtomicU32::new(Mount::first_access_epoch(
+                options.write,
+                options.access_times,
+            )),
             timed: AtomicBool::new(false),
         };
         let fs = Self { mount: Arc::new(mount) };
         // A mount without a root is of no use to anybody.
         let root = fs.root().map_err(failed)?;
         if root.file_type() != FileType::Directory {
-            return Err(failed(Corruption::new(Defect::InodeField("type")).in_inode(root.ino()).into()));
+            return Err(failed(
+                Corruption::new(Defect::InodeField("type")).in_inode(root.ino()).into(),
+            ));
         }
         fs.begin_writing().map_err(failed)?;
         Ok(fs)
@@ -387,15 +406,18 @@ impl FileSystem {
         self.linked(ROOT_INO)
     }
 
-    /// The inode of number `ino`, whether a name leads to it or not; on a mount for writing, one to which none leads only as long as somebody has it.
+    /// The inode of number `ino`, whether a name leads to it or not; on a mount for writing, one to
+    /// which none leads only as long as somebody has it.
     ///
     /// # Errors
-    /// There is no such number, or it cannot be read; [`Error::NotFound`], on a mount for writing, if it is free or being deleted.
+    /// There is no such number, or it cannot be read; [`Error::NotFound`], on a mount for writing,
+    /// if it is free or being deleted.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
         let node = self.node_of(ino, false)?;
         let Some(live) = &node.known.live else { return Ok(node) };
         let inode = self.mount.consistent(|| self.mount.volume.inode(ino))?;
-        // Of one without links that somebody has open, it is known that it has none. Any other is free; or it has lost its last name right now.
+        // Of one without links that somebody has open, it is known that it has none. Any other is
+        // free; or it has lost its last name right now.
         if inode.is_free() && !live.is_unlinked() {
             if live.end_alone() {
                 // It may be made any time, and be something else then.
@@ -406,7 +428,8 @@ impl FileSystem {
         Ok(node)
     }
 
-    /// Inode `ino`, from which its last name is being taken in a handle: it is not deleted before the node is dropped.
+    /// Inode `ino`, from which its last name is being taken in a handle: it is not deleted before
+    /// the node is dropped.
     pub(super) fn losing(&self, ino: u32) -> Result<Node, Error> {
         self.node_of(ino, false)
     }
@@ -433,11 +456,17 @@ impl FileSystem {
         }
     }
 
-    /// What `path` leads to, from `from` on, or from the root if it begins with a slash. `follow`: the last part too, if it is a link.
+    /// What `path` leads to, from `from` on, or from the root if it begins with a slash. `follow`:
+    /// the last part too, if it is a link.
     ///
     /// # Errors
     /// As `stat(2)`.
-    pub fn resolve(&self, from: &Node, path: impl AsRef<Path>, follow: bool) -> Result<Node, Error> {
+    pub fn resolve(
+        &self,
+        from: &Node,
+        path: impl AsRef<Path>,
+        follow: bool,
+    ) -> Result<Node, Error> {
         self.walk(from, path.as_ref(), follow)
     }
 
@@ -458,8 +487,10 @@ impl FileSystem {
             match self.linked(ino) {
                 // It was taken away right now.
                 Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
-                // It, and another file has its number already, perhaps. (As long as there is a node, none has.)
-                Ok(_) if self.mount.writer.is_some() && self.mount.names.get(&*key) != Some(ino) => {}
+                // It, and another file has its number already, perhaps. (As long as there is a
+                // node, none has.)
+                Ok(_)
+                    if self.mount.writer.is_some() && self.mount.names.get(&*key) != Some(ino) => {}
                 found => return found,
             }
         }
@@ -473,7 +504,8 @@ impl FileSystem {
             tries += 1;
             match self.linked(ino) {
                 // Another thread has deleted it between, perhaps. (If it is damage, it stays.)
-                Err(Error::Corrupt(_) | Error::NotFound) if tries < 100 && self.mount.writer.is_some() => {}
+                Err(Error::Corrupt(_) | Error::NotFound)
+                    if tries < 100 && self.mount.writer.is_some() => {}
                 Err(error) => return Err(error),
                 Ok(node) => {
                     let changed = self.mount.lock_names();
@@ -482,7 +514,8 @@ impl FileSystem {
                         return Ok(node);
                     }
                     drop(changed);
-                    // Another thread may have deleted it between, and made another file of the same number; not while there is a node of it.
+                    // Another thread may have deleted it between, and made another file of the same
+                    // number; not while there is a node of it.
                     if last.is_some_and(|last| Arc::ptr_eq(&last.known, &node.known)) {
                         return Ok(node);
                     }
@@ -526,7 +559,8 @@ impl FileSystem {
         File::open(node.clone(), OpenOptions { read: true, ..OpenOptions::default() })
     }
 
-    /// The extended attributes of `node`: full names (`user.x`) and values, in the order of the disk.
+    /// The extended attributes of `node`: full names (`user.x`) and values, in the order of the
+    /// disk.
     ///
     /// # Errors
     /// Damage, or the device.

@@ -1,4 +1,5 @@
-//! The ways of a mount to its device: a few channels, each with pages, of which a thread takes its own.
+//! The ways of a mount to its device: a few channels, each with pages, of which a thread takes its
+//! own.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,8 +13,8 @@ use super::flushes::Flushes;
 use super::options::Overlap;
 use super::read::request::{InFlight, Scratch};
 use meantime_block::{
-    BlockChannel, BlockDevice, BlockInfo, Channel, ChannelError, ChannelOptions, Device, Done, Rejected,
-    Request, RequestError, SubmitError, Ticket,
+    BlockChannel, BlockDevice, BlockInfo, Channel, ChannelError, ChannelOptions, Device, Done,
+    Rejected, Request, RequestError, SubmitError, Ticket,
 };
 use meantime_completion::Policy;
 use meantime_hw::user_memory::{Undo, UserMemory};
@@ -54,7 +55,8 @@ pub(super) struct Lane {
     pub(super) heap: DmaHeap,
     /// The device's block size, in bytes.
     pub(super) block_bytes: u32,
-    /// Mapped pages that the device may write to, the one that was given back last used first; and how many there are to be.
+    /// Mapped pages that the device may write to, the one that was given back last used first; and
+    /// how many there are to be.
     pub(super) pages: Vec<DmaBuf>,
     pub(super) pool_pages: usize,
     /// What reads use and leave empty, so that they need not allocate.
@@ -133,7 +135,8 @@ impl std::ops::DerefMut for Taken<'_> {
 impl Drop for Taken<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Before the lane is given up: who finds it free knows whether there is something to be taken in.
+        // Before the lane is given up: who finds it free knows whether there is something to be
+        // taken in.
         let left = self.lane.ahead.len();
         if self.left.load(Ordering::Relaxed) != left {
             self.left.store(left, Ordering::Release);
@@ -181,7 +184,8 @@ impl Lane {
         self.channel.wait(ticket)
     }
 
-    /// Whether who waits with it may use his CPU meanwhile: under the policy that sleeps for each request he may not.
+    /// Whether who waits with it may use his CPU meanwhile: under the policy that sleeps for each
+    /// request he may not.
     pub(super) fn may_look(&self) -> bool {
         self.channel.policy() != Policy::Interrupt
     }
@@ -219,8 +223,8 @@ impl Lane {
 }
 
 impl Lanes {
-    /// Up to `count` lanes to `device`, one of which is made at once, and a page cache of `cache_bytes`. Of `overlap`, `pool` (lanes have pages
-    /// in stock) and `lazy_unmap` count.
+    /// Up to `count` lanes to `device`, one of which is made at once, and a page cache of
+    /// `cache_bytes`. Of `overlap`, `pool` (lanes have pages in stock) and `lazy_unmap` count.
     ///
     /// # Errors
     /// No queue or memory, or the device cannot wait by `policy`.
@@ -239,8 +243,11 @@ impl Lanes {
         let limit = AtomicUsize::new(slots.len());
         let cache = PageCache::new(device.heap(), cache_bytes)?;
         // In a small cache, the stocks of all lanes are a part of it only.
-        let pool_pages =
-            if overlap.pool { POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len())) } else { 0 };
+        let pool_pages = if overlap.pool {
+            POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len()))
+        } else {
+            0
+        };
         let undo = if overlap.lazy_unmap { Undo::Lazy } else { Undo::Strict };
         let (spare, crowd, flushes, fenced) =
             (OnceLock::new(), Arc::default(), Arc::default(), Arc::default());
@@ -324,7 +331,8 @@ impl Lanes {
         &self.info
     }
 
-    /// A lane for the calling thread: its own, or one that is free, or a new one; else it waits for its own.
+    /// A lane for the calling thread: its own, or one that is free, or a new one; else it waits for
+    /// its own.
     ///
     /// # Errors
     /// [`Error::Resources`]: a panic has spoilt every lane.
@@ -371,12 +379,15 @@ impl Lanes {
             match slot.lane.get().map(Mutex::try_lock) {
                 Some(Ok(lane)) => Some(Taken { lane, left: &slot.left, spare: false }),
                 Some(Err(_)) => None,
-                None => self.make_in(slot).map(|lane| Taken { lane, left: &slot.left, spare: false }),
+                None => {
+                    self.make_in(slot).map(|lane| Taken { lane, left: &slot.left, spare: false })
+                }
             }
         })
     }
 
-    /// Makes one more lane, for those who have to have one whatever others wait for: [`Lanes::take_leaf`]. Once.
+    /// Makes one more lane, for those who have to have one whatever others wait for:
+    /// [`Lanes::take_leaf`]. Once.
     ///
     /// # Errors
     /// No queue, or memory.
@@ -387,9 +398,10 @@ impl Lanes {
         Ok(())
     }
 
-    /// A lane for the calling thread, which has something that others wait for while they have lanes: a change of metadata under way, data
-    /// that a transaction waits for. If all are taken it is the spare one, and so there is no circle: who has a lane from here waits for nothing but
-    /// the device until it is given back, and takes no second one.
+    /// A lane for the calling thread, which has something that others wait for while they have
+    /// lanes: a change of metadata under way, data that a transaction waits for. If all are taken
+    /// it is the spare one, and so there is no circle: who has a lane from here waits for nothing
+    /// but the device until it is given back, and takes no second one.
     ///
     /// # Errors
     /// [`Error::Resources`]: a panic has spoilt every lane.
@@ -400,7 +412,9 @@ impl Lanes {
         }
         match spare.lane.get().map(Mutex::lock) {
             Some(Ok(lane)) => Ok(Taken { lane, left: &spare.left, spare: true }),
-            _ => Err(Error::Resources("the spare channel was spoilt by a panic: mount again".to_owned())),
+            _ => Err(Error::Resources(
+                "the spare channel was spoilt by a panic: mount again".to_owned(),
+            )),
         }
     }
 
@@ -411,7 +425,8 @@ impl Lanes {
             match self.make() {
                 Ok(lane) => drop(slot.lane.set(Mutex::new(Rank::Lane, lane))),
                 Err(error) => {
-                    let there = self.slots.iter().take_while(|slot| slot.lane.get().is_some()).count();
+                    let there =
+                        self.slots.iter().take_while(|slot| slot.lane.get().is_some()).count();
                     tracing::info!(%error, lanes = there, "no more channels: threads share those there are");
                     self.limit.fetch_min(there.max(1), Ordering::Relaxed);
                     return None;

@@ -1,8 +1,9 @@
 //! The ext4 file layer: the file system that people already have, read over our own driver.
 //!
-//! [`FileSystem::mount`] opens one on any [`Device`](meantime_block::Device); a [`File`] reads like a `std::fs::File`, and with
-//! [`File::read_at_with`] each read says how it is waited for. The on-disk format is in [`mod@format`], which knows no device; the page cache,
-//! and the read path that does its own work while the device does, are here.
+//! [`FileSystem::mount`] opens one on any [`Device`](meantime_block::Device); a [`File`] reads like
+//! a `std::fs::File`, and with [`File::read_at_with`] each read says how it is waited for. The
+//! on-disk format is in [`mod@format`], which knows no device; the page cache, and the read path
+//! that does its own work while the device does, are here.
 
 #![forbid(unsafe_code)]
 
@@ -47,8 +48,8 @@ pub use meantime_ext4_format::{self as format, check};
 pub use meantime_ext4_format::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use meantime_ext4_format::{Mmp, MmpState};
 pub use options::{
-    AccessTimes, Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap, ReadOptions,
-    RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,
+    AccessTimes, Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap,
+    ReadOptions, RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,
 };
 pub use segments::{Segment, SegmentKind};
 pub use source::DeviceSource;

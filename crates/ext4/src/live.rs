@@ -10,7 +10,9 @@ use super::error::Error;
 use super::journal::Sequence;
 use super::node::Known;
 use super::times::Times;
-use meantime_process::lock::{Condvar, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use meantime_process::lock::{
+    Condvar, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 /// How long somebody else's writeback is waited for between two looks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -18,12 +20,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// In [`Live::users`]: no name leads to it, so that it is deleted with its last user.
 const UNLINKED: usize = 1 << (usize::BITS - 1);
 
-/// In [`Live::users`]: it is no more. Its number is another inode's, perhaps, of which nothing may be changed by this one.
+/// In [`Live::users`]: it is no more. Its number is another inode's, perhaps, of which nothing may
+/// be changed by this one.
 const GONE: usize = UNLINKED >> 1;
 
 /// What an inode has beside its state when it can be written to.
 ///
-/// [`Rank`] has the order of its locks: the writer's, the mapping's, (a change of metadata,) that of the pages.
+/// [`Rank`] has the order of its locks: the writer's, the mapping's, (a change of metadata,) that
+/// of the pages.
 pub(super) struct Live {
     /// Whoever changes the content or the size.
     writer: Mutex<()>,
@@ -32,15 +36,17 @@ pub(super) struct Live {
     pages: Mutex<Pages>,
     /// Whenever writeback has ended.
     written: Condvar,
-    /// The last transaction that changed the inode, and the last that changed what is needed to find its data.
+    /// The last transaction that changed the inode, and the last that changed what is needed to
+    /// find its data.
     last: AtomicU64,
     last_data: AtomicU64,
-    /// The [FLUSH](super::flushes::Flushes) that makes all data durable that were written in place; and the one up to which that was seen to.
+    /// The [FLUSH](super::flushes::Flushes) that makes all data durable that were written in place;
+    /// and the one up to which that was seen to.
     pub(super) landed: AtomicU64,
     pub(super) flushed: AtomicU64,
     failures: Mutex<Failures>,
-    /// How many nodes there are of it, and [`UNLINKED`] and [`GONE`]: in one, so that nobody has it who comes when it is being deleted, and it is
-    /// deleted once.
+    /// How many nodes there are of it, and [`UNLINKED`] and [`GONE`]: in one, so that nobody has it
+    /// who comes when it is being deleted, and it is deleted once.
     users: AtomicUsize,
     /// Whether it never had a name.
     nameless: AtomicBool,
@@ -49,7 +55,8 @@ pub(super) struct Live {
 /// The pages that are newer than the disk.
 #[derive(Default)]
 pub(super) struct Pages {
-    /// Dirty ones: which blocks of each, the first one in bit 0. (Of blocks larger than a page: bit 0.)
+    /// Dirty ones: which blocks of each, the first one in bit 0. (Of blocks larger than a page: bit
+    /// 0.)
     pub(super) dirty: BTreeMap<u64, u8>,
     /// Those that somebody writes back.
     pub(super) in_flight: BTreeSet<u64>,
@@ -58,7 +65,8 @@ pub(super) struct Pages {
     pub(super) reservation: Option<Reservation>,
     /// Those that the inode does not say yet.
     pub(super) times: Times,
-    /// When the first of the dirty pages, or else of the times, became so, in ns of the mount's clock.
+    /// When the first of the dirty pages, or else of the times, became so, in ns of the mount's
+    /// clock.
     pub(super) since_ns: u64,
 }
 
@@ -75,8 +83,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
-    /// Nothing is dirty; `sequence` is the last transaction that may have changed it, FLUSH `landed` makes durable what was written in place so far: in a former
-    /// life of the inode, perhaps.
+    /// Nothing is dirty; `sequence` is the last transaction that may have changed it, FLUSH
+    /// `landed` makes durable what was written in place so far: in a former life of the inode,
+    /// perhaps.
     pub(super) fn new(sequence: Sequence, landed: u64) -> Self {
         Self {
             writer: Mutex::new(Rank::FileWriter, ()),
@@ -104,7 +113,8 @@ impl Live {
         self.users.fetch_sub(1, Ordering::AcqRel) == UNLINKED | 1
     }
 
-    /// So many links lead to it. (Said while no other change is made: so that it is always what the last one made it.)
+    /// So many links lead to it. (Said while no other change is made: so that it is always what the
+    /// last one made it.)
     pub(super) fn set_links(&self, links: u16) {
         if links == 0 {
             self.users.fetch_or(UNLINKED, Ordering::AcqRel);
@@ -129,9 +139,12 @@ impl Live {
         self.users.load(Ordering::Acquire) & UNLINKED != 0
     }
 
-    /// From now on it is gone, if no name leads to it and nobody has it: whether it is, by this call.
+    /// From now on it is gone, if no name leads to it and nobody has it: whether it is, by this
+    /// call.
     pub(super) fn end(&self) -> bool {
-        self.users.compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.users
+            .compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// The same, if nobody has it but the caller, whose node is the only one.
@@ -269,9 +282,14 @@ impl Registry {
         numbers.all.get(&ino).and_then(Weak::upgrade)
     }
 
-    /// The one of number `ino`; `make` makes it, if there is none, unless it was changed since there were `changes`: what `make` would make of
-    /// it is another one's, perhaps.
-    pub(super) fn enter(&self, ino: u32, changes: u64, make: impl FnOnce() -> Arc<Known>) -> Entered {
+    /// The one of number `ino`; `make` makes it, if there is none, unless it was changed since
+    /// there were `changes`: what `make` would make of it is another one's, perhaps.
+    pub(super) fn enter(
+        &self,
+        ino: u32,
+        changes: u64,
+        make: impl FnOnce() -> Arc<Known>,
+    ) -> Entered {
         let mut numbers = lock(&self.numbers);
         let Numbers { all, deleted } = &mut *numbers;
         if let Some(known) = all.get(&ino).and_then(Weak::upgrade) {
@@ -318,7 +336,8 @@ impl Registry {
         }
     }
 
-    /// `known`, which is gone, is being deleted: until that has [ended](Self::end_deletion), nobody gets at what the disk still has of it.
+    /// `known`, which is gone, is being deleted: until that has [ended](Self::end_deletion), nobody
+    /// gets at what the disk still has of it.
     pub(super) fn begin_deletion(&self, known: &Known) {
         let mut numbers = lock(&self.numbers);
         self.take_out(&mut numbers, known);

@@ -97,18 +97,21 @@ pub fn found_on(device: &Device) -> Result<Option<&'static str>, MakeError> {
     let blocks = bytes / u64::from(device.info().block_bytes);
     let mut buf = writer.alloc(blocks as usize * device.info().block_bytes as usize)?;
     buf = writer.channel.read(0, buf).map_err(|error| writer.failed(error))?;
-    let is_there = |(at, sign, _): &&(usize, &[u8], &str)| buf.get(*at..at + sign.len()) == Some(*sign);
+    let is_there =
+        |(at, sign, _): &&(usize, &[u8], &str)| buf.get(*at..at + sign.len()) == Some(*sign);
     if let Some((_, _, name)) = SIGNS.iter().find(is_there) {
         return Ok(Some(name));
     }
     // The type of the first partition, where other boot sectors have code.
-    let partitions = buf.get(510..512) == Some(&[0x55, 0xAA]) && buf.get(450).is_some_and(|kind| *kind != 0);
+    let partitions =
+        buf.get(510..512) == Some(&[0x55, 0xAA]) && buf.get(450).is_some_and(|kind| *kind != 0);
     Ok(partitions.then_some("a partition table"))
 }
 
 /// Makes an empty ext4 file system on `device`. What was there is lost.
 ///
-/// The superblock is written last, when all else is durable: a file system that was not completed is none.
+/// The superblock is written last, when all else is durable: a file system that was not completed
+/// is none.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -171,7 +174,8 @@ impl Writer {
     }
 
     fn alloc(&self, bytes: usize) -> Result<DmaBuf, MakeError> {
-        let failed = |error: HwError| MakeError::Resources { uri: self.uri.clone(), why: error.to_string() };
+        let failed =
+            |error: HwError| MakeError::Resources { uri: self.uri.clone(), why: error.to_string() };
         self.channel.alloc(bytes).map_err(failed)
     }
 
@@ -240,9 +244,11 @@ impl Writer {
         Ok(end)
     }
 
-    /// Waits until there is room for one more, and none under way touches `range`: a device may do them in any order.
+    /// Waits until there is room for one more, and none under way touches `range`: a device may do
+    /// them in any order.
     fn wait_for(&mut self, range: &Range<u64>) -> Result<(), MakeError> {
-        let touches = |(_, other): &(Ticket, Range<u64>)| other.start < range.end && range.start < other.end;
+        let touches =
+            |(_, other): &(Ticket, Range<u64>)| other.start < range.end && range.start < other.end;
         while self.under_way.len() + 1 >= usize::from(DEPTH) || self.under_way.iter().any(touches) {
             self.wait_for_oldest()?;
         }

@@ -1,8 +1,10 @@
-//! Multiple mount protection (feature `mmp`): a block in which whoever has the file system mounted for writing says so again and again, so that a second
-//! host that reaches the same device keeps off. The format is in [`format::mmp`](meantime_ext4_format::mmp).
+//! Multiple mount protection (feature `mmp`): a block in which whoever has the file system mounted
+//! for writing says so again and again, so that a second host that reaches the same device keeps
+//! off. The format is in [`format::mmp`](meantime_ext4_format::mmp).
 //!
-//! Each time the block is read before it is written, past every cache: what we did not write, somebody else did. Then nothing more is written at all, not
-//! even that there was an error: the journal is his.
+//! Each time the block is read before it is written, past every cache: what we did not write,
+//! somebody else did. Then nothing more is written at all, not even that there was an error: the
+//! journal is his.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError, Weak};
@@ -18,8 +20,9 @@ use meantime_ext4_format::mmp::check_interval_s;
 use meantime_ext4_format::{Mmp, MmpState, Source, Superblock};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Who found that nobody had it lets so much pass between writing that he has it and looking whether it still says so: somebody else may have found the
-/// same at the same time. (Linux looks at once.)
+/// Who found that nobody had it lets so much pass between writing that he has it and looking
+/// whether it still says so: somebody else may have found the same at the same time. (Linux looks
+/// at once.)
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// After an update that failed it is tried again soon.
@@ -136,7 +139,8 @@ impl Shared {
         let Said { mmp, block, tried, since, writer } = &mut *said;
         let found = self.place.read()?;
         if found != *block && tried.as_ref() != Some(&found) {
-            let by = self.place.parse(&found).map_or_else(|error| error.to_string(), |mmp| who(&mmp));
+            let by =
+                self.place.parse(&found).map_or_else(|error| error.to_string(), |mmp| who(&mmp));
             return Err(Error::Taken(format!("somebody else has mounted it too ({by})")));
         }
         let now = Instant::now();
@@ -210,18 +214,22 @@ impl Shared {
     }
 }
 
-/// A file system with the feature `mmp` that we have mounted for writing. When it is dropped, it stays marked as in use, as after a crash.
+/// A file system with the feature `mmp` that we have mounted for writing. When it is dropped, it
+/// stays marked as in use, as after a crash.
 pub(super) struct Protection {
     shared: Arc<Shared>,
     worker: Mutex<Option<Worker>>,
 }
 
 impl Protection {
-    /// Takes the file system of `superblock` on the device of `lanes`, which is called `uri`, for us: it may take a while (as long as
-    /// [`MountOptions::write`](super::MountOptions::write) says), of which `on_wait` is told. `None`: it has no such protection. What was read of it before is old then.
+    /// Takes the file system of `superblock` on the device of `lanes`, which is called `uri`, for
+    /// us: it may take a while (as long as [`MountOptions::write`](super::MountOptions::write)
+    /// says), of which `on_wait` is told. `None`: it has no such protection. What was read of it
+    /// before is old then.
     ///
     /// # Errors
-    /// [`MountError::Protected`] if somebody else has it; damage; the device. In these cases nothing was written, or somebody else wrote after us.
+    /// [`MountError::Protected`] if somebody else has it; damage; the device. In these cases
+    /// nothing was written, or somebody else wrote after us.
     pub(super) fn take(
         lanes: &Arc<Lanes>,
         source: &DeviceSource,
@@ -231,9 +239,11 @@ impl Protection {
     ) -> Result<Option<Self>, MountError> {
         let failed = |error: Error| MountError::Failed { uri: uri.to_owned(), error };
         let protected = |who, advice| MountError::Protected { uri: uri.to_owned(), who, advice };
-        let place = Place::of(lanes, source, superblock).map_err(|corruption| failed(corruption.into()))?;
+        let place =
+            Place::of(lanes, source, superblock).map_err(|corruption| failed(corruption.into()))?;
         let Some(place) = place else { return Ok(None) };
-        let read = || place.read().and_then(|block| Ok((place.parse(&block)?, block))).map_err(failed);
+        let read =
+            || place.read().and_then(|block| Ok((place.parse(&block)?, block))).map_err(failed);
 
         let update_interval_s = superblock.mmp_update_interval_s();
         let (before, _) = read()?;
@@ -245,7 +255,11 @@ impl Protection {
             MmpState::InUse(_) => {
                 let wait = Duration::from_secs(before.wait_s(update_interval_s));
                 let most_s = 2 * wait.as_secs();
-                tracing::info!(device = uri, most_s, "somebody may have the file system mounted: waiting");
+                tracing::info!(
+                    device = uri,
+                    most_s,
+                    "somebody may have the file system mounted: waiting"
+                );
                 if let Some(on_wait) = on_wait {
                     on_wait(2 * wait);
                 }
@@ -253,7 +267,8 @@ impl Protection {
                 wait
             }
         };
-        let taken = |mmp: &Mmp| protected(format!("somebody else has mounted it ({})", who(mmp)), UNMOUNT);
+        let taken =
+            |mmp: &Mmp| protected(format!("somebody else has mounted it ({})", who(mmp)), UNMOUNT);
         let (now, mut block) = read()?;
         // (Whoever took it since it was clean has waited for nothing, perhaps.)
         if now.state != before.state {
@@ -327,8 +342,9 @@ impl Protection {
 }
 
 impl FileSystem {
-    /// Who has the file system mounted for writing, or checks it, as the block of multiple mount protection has it on the device now; `None`: it has no such
-    /// block. A mount for reading takes no part in it.
+    /// Who has the file system mounted for writing, or checks it, as the block of multiple mount
+    /// protection has it on the device now; `None`: it has no such block. A mount for reading takes
+    /// no part in it.
     ///
     /// # Errors
     /// The block is damaged; the device.

@@ -40,7 +40,8 @@ pub(super) struct Known {
     /// The mount's number of when its time of reading was last seen to; 0: it has to be.
     pub(super) access_noted: AtomicU32,
     state: RwLock<Arc<State>>,
-    /// How often the inode was changed; and how often when `state` was what it is. (At least: a change that comes while it is read may be in it.)
+    /// How often the inode was changed; and how often when `state` was what it is. (At least: a
+    /// change that comes while it is read may be in it.)
     version: AtomicU64,
     state_version: AtomicU64,
     /// On a mount for writing.
@@ -63,8 +64,9 @@ fn no_extents() -> Mutex<Weak<Extents>> {
 
 impl State {
     fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
-        let inode = mount
-            .consistent(|| if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) })?;
+        let inode = mount.consistent(|| {
+            if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) }
+        })?;
         let metadata = mount.volume.metadata(&inode);
         Ok(Self { metadata, inode, extents: OnceLock::new(), many: no_extents() })
     }
@@ -178,7 +180,8 @@ impl Known {
         }
     }
 
-    /// How often it was changed. (What was found by a [`State`] of this version is right, if it is looked at afterwards.)
+    /// How often it was changed. (What was found by a [`State`] of this version is right, if it is
+    /// looked at afterwards.)
     #[inline]
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -189,8 +192,9 @@ impl Known {
         self.state_version.load(Ordering::Acquire) == self.version()
     }
 
-    /// Has the state be `changed`, what a change has made of the inode of a file, which was of version `before` until then: so that nobody has to read it. Work
-    /// for the gap, which waits for nobody and reads nothing: it may also not be done.
+    /// Has the state be `changed`, what a change has made of the inode of a file, which was of
+    /// version `before` until then: so that nobody has to read it. Work for the gap, which waits
+    /// for nobody and reads nothing: it may also not be done.
     pub(super) fn renew(&self, mount: &Mount, before: u64, changed: &InodeEdit) {
         let Ok(inode) = changed.parsed(mount.volume.superblock()) else { return };
         let Ok(mut state) = self.state.try_write() else { return };
@@ -236,8 +240,8 @@ impl Known {
         Ok(Arc::clone(&state))
     }
 
-    /// What `read` makes of the inode and of the metadata that it leads to, both from one state of the
-    /// file system. It may be called several times.
+    /// What `read` makes of the inode and of the metadata that it leads to, both from one state of
+    /// the file system. It may be called several times.
     ///
     /// # Errors
     /// Those of `read`; the inode cannot be read.

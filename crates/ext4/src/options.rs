@@ -4,17 +4,21 @@ use std::time::Duration;
 
 use meantime_completion::Policy;
 
-/// Which steps of the read path are taken while the device works. All of them, unless somebody measures.
+/// Which steps of the read path are taken while the device works. All of them, unless somebody
+/// measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
     /// The file's extents are read and kept when it is opened (`preload`).
     pub preload: bool,
-    /// Pages come from a pool of mapped ones, refilled in the gap (`pool`); else each is had from the heap when it is needed.
+    /// Pages come from a pool of mapped ones, refilled in the gap (`pool`); else each is had from
+    /// the heap when it is needed.
     pub pool: bool,
-    /// Pages become visible in the cache, queues and counters are kept, in the gap (`lazy-insert`); else before the device is asked.
+    /// Pages become visible in the cache, queues and counters are kept, in the gap (`lazy-insert`);
+    /// else before the device is asked.
     pub lazy_insert: bool,
-    /// A user's buffer that was lent to the device for a direct read is taken back in the gap of a later read (`lazy-unmap`); else before
-    /// the read returns: for a device that is not trusted to write only where it was told to.
+    /// A user's buffer that was lent to the device for a direct read is taken back in the gap of a
+    /// later read (`lazy-unmap`); else before the read returns: for a device that is not trusted to
+    /// write only where it was told to.
     pub lazy_unmap: bool,
 }
 
@@ -22,7 +26,8 @@ impl Overlap {
     /// Every step overlapped.
     pub const ALL: Self = Self { preload: true, pool: true, lazy_insert: true, lazy_unmap: true };
     /// None: each step where a classic stack has it.
-    pub const NONE: Self = Self { preload: false, pool: false, lazy_insert: false, lazy_unmap: false };
+    pub const NONE: Self =
+        Self { preload: false, pool: false, lazy_insert: false, lazy_unmap: false };
 }
 
 impl Default for Overlap {
@@ -31,14 +36,17 @@ impl Default for Overlap {
     }
 }
 
-/// Which waits of a commit are moved from where a classic journal has them. All of them, unless somebody measures.
+/// Which waits of a commit are moved from where a classic journal has them. All of them, unless
+/// somebody measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitOverlap {
     /// The log is written while the data are under way (`data`); else they are waited for first.
     pub data: bool,
-    /// The commit block is made while the log is under way (`prepare`); else when that was waited for.
+    /// The commit block is made while the log is under way (`prepare`); else when that was waited
+    /// for.
     pub prepare: bool,
-    /// Whoever wants a commit leads it, if nobody does (`direct`); else it is handed over to a thread of the journal's.
+    /// Whoever wants a commit leads it, if nobody does (`direct`); else it is handed over to a
+    /// thread of the journal's.
     pub direct: bool,
 }
 
@@ -60,7 +68,8 @@ impl Default for CommitOverlap {
 pub struct MountOptions {
     /// How much memory the page cache may use, in bytes; at least 1 MiB.
     pub cache_bytes: usize,
-    /// The way to wait for reads that name none; `None`: `poll`, or `interrupt` if the device cannot be polled.
+    /// The way to wait for reads that name none; `None`: `poll`, or `interrupt` if the device
+    /// cannot be polled.
     pub policy: Option<Policy>,
     /// Which steps are overlapped.
     pub overlap: Overlap,
@@ -74,27 +83,31 @@ pub struct MountOptions {
     pub superblock: Option<u64>,
     /// The most channels (queue pairs) to use; threads beyond that share them.
     pub channels: usize,
-    /// For writing, too. It has to be ended by [`unmount`](super::FileSystem::unmount), or the journal is replayed at the next mount.
+    /// For writing, too. It has to be ended by [`unmount`](super::FileSystem::unmount), or the
+    /// journal is replayed at the next mount.
     ///
-    /// Where the file system has the feature `mmp` (multiple mount protection), and was not unmounted, the mount has to wait whether somebody else has it,
-    /// before anything is written and once more when it has said that it is here: 22 s as a rule, more with a long update interval (`mke2fs -E
-    /// mmp_update_interval`), 22 minutes at the most.
+    /// Where the file system has the feature `mmp` (multiple mount protection), and was not
+    /// unmounted, the mount has to wait whether somebody else has it, before anything is written
+    /// and once more when it has said that it is here: 22 s as a rule, more with a long update
+    /// interval (`mke2fs -E mmp_update_interval`), 22 minutes at the most.
     pub write: bool,
     /// Is told once if a mount has to wait for that, and for how long at the most, before it does.
     pub on_wait: Option<fn(Duration)>,
-    /// A thread of the mount's own writes back what is old, commits and empties the journal; else only
-    /// [`background_step`](super::FileSystem::background_step) does. For writing only.
+    /// A thread of the mount's own writes back what is old, commits and empties the journal; else
+    /// only [`background_step`](super::FileSystem::background_step) does. For writing only.
     pub background: bool,
-    /// How often the running transaction is committed and what is dirty is written back, in ms, at the latest.
+    /// How often the running transaction is committed and what is dirty is written back, in ms, at
+    /// the latest.
     pub commit_interval_ms: u64,
-    /// Changes of single files are committed as fast commits, where the journal has room for those and metadata have checksums (`fast_commit` and
-    /// `metadata_csum` of mkfs.ext4).
+    /// Changes of single files are committed as fast commits, where the journal has room for those
+    /// and metadata have checksums (`fast_commit` and `metadata_csum` of mkfs.ext4).
     ///
-    /// They survive a recovery by us, by Linux and by e2fsck 1.47.0. For its sake, a file of more than four
-    /// extents is committed whole when it gets or gives up blocks, though not when it is overwritten; and the
-    /// journal is emptied when its end comes.
+    /// They survive a recovery by us, by Linux and by e2fsck 1.47.0. For its sake, a file of more
+    /// than four extents is committed whole when it gets or gives up blocks, though not when it is
+    /// overwritten; and the journal is emptied when its end comes.
     pub fast_commit: bool,
-    /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page cache.
+    /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page
+    /// cache.
     pub dirty_bytes: usize,
     /// Who gets the blocks that the file system keeps in reserve.
     pub reserved: ReservedBlocks,
@@ -102,11 +115,14 @@ pub struct MountOptions {
     pub access_times: AccessTimes,
 }
 
-/// When reading a file, a directory or a symbolic link sets its time of reading (`atime`), as the mount options of the same names. It is kept in memory
-/// and written with a later change, by the mount's thread, with [`sync`](super::FileSystem::sync) or at the end of the mount: a crash loses it.
+/// When reading a file, a directory or a symbolic link sets its time of reading (`atime`), as the
+/// mount options of the same names. It is kept in memory and written with a later change, by the
+/// mount's thread, with [`sync`](super::FileSystem::sync) or at the end of the mount: a crash loses
+/// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// If it is not later than the last change of content and inode, or a day old (`relatime`). (That a day has passed is seen within an hour, by
+    /// If it is not later than the last change of content and inode, or a day old (`relatime`).
+    /// (That a day has passed is seen within an hour, by
     /// [`background_step`](super::FileSystem::background_step).)
     #[default]
     Relative,
@@ -116,11 +132,12 @@ pub enum AccessTimes {
     Strict,
 }
 
-/// Who gets the blocks that a file system keeps in reserve (`mke2fs -m`): all who use the mount, or nobody.
+/// Who gets the blocks that a file system keeps in reserve (`mke2fs -m`): all who use the mount, or
+/// nobody.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReservedBlocks {
-    /// As the kernel has it, for the process that mounts: it gets them as the user or in the group that they are kept for (root, as a rule), or with
-    /// `CAP_SYS_RESOURCE`.
+    /// As the kernel has it, for the process that mounts: it gets them as the user or in the group
+    /// that they are kept for (root, as a rule), or with `CAP_SYS_RESOURCE`.
     #[default]
     ByProcess,
     /// They can be used.
@@ -157,9 +174,11 @@ impl Default for MountOptions {
 pub struct ReadOptions {
     /// The way to wait, if not the mount's (RWF_HIPRI asks for `poll`).
     pub policy: Option<Policy>,
-    /// Past the cache, into the caller's memory (O_DIRECT). What the cache holds is not looked at, since nobody writes.
+    /// Past the cache, into the caller's memory (O_DIRECT). What the cache holds is not looked at,
+    /// since nobody writes.
     pub direct: bool,
-    /// Only what is in the cache: [`Error::WouldBlock`](super::Error::WouldBlock) if nothing is, a short read if some is (RWF_NOWAIT).
+    /// Only what is in the cache: [`Error::WouldBlock`](super::Error::WouldBlock) if nothing is, a
+    /// short read if some is (RWF_NOWAIT).
     pub no_wait: bool,
 }
 
@@ -195,7 +214,8 @@ pub struct OpenOptions {
     pub append: bool,
     /// Past the page cache (O_DIRECT).
     pub direct: bool,
-    /// A write returns when it, and what is needed to find it, is durable, with all metadata (O_SYNC).
+    /// A write returns when it, and what is needed to find it, is durable, with all metadata
+    /// (O_SYNC).
     pub sync: bool,
     /// A write returns when it, and what is needed to find it, is durable (O_DSYNC).
     pub dsync: bool,
@@ -253,7 +273,8 @@ pub enum Allocate {
     Punch,
     /// Makes zeroes, with room set aside; the file grows if need be (FALLOC_FL_ZERO_RANGE).
     Zero,
-    /// Makes zeroes, with room set aside; the size stays (FALLOC_FL_ZERO_RANGE and FALLOC_FL_KEEP_SIZE).
+    /// Makes zeroes, with room set aside; the size stays (FALLOC_FL_ZERO_RANGE and
+    /// FALLOC_FL_KEEP_SIZE).
     ZeroKeepSize,
 }
 
@@ -262,7 +283,8 @@ pub enum Allocate {
 pub struct WriteOptions {
     /// The way to wait, if not the mount's.
     pub policy: Option<Policy>,
-    /// Past the cache, if it is of whole blocks of the device (O_DIRECT); else through it, and written back at once.
+    /// Past the cache, if it is of whole blocks of the device (O_DIRECT); else through it, and
+    /// written back at once.
     pub direct: bool,
     /// Returns when it is durable, with all metadata (RWF_SYNC).
     pub sync: bool,

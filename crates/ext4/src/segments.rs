@@ -1,8 +1,9 @@
 //! Where a file has data, and where it has none.
 //!
-//! Data are what has a place and was written to it, and what is newer than the disk: in the cache, or on its way from there. First it
-//! is looked what is newer, then what has a place: what is written back in between is found twice, and never not at all.
-//! Meanwhile nobody takes blocks away, so that what is found is not of a file that was punched half.
+//! Data are what has a place and was written to it, and what is newer than the disk: in the cache,
+//! or on its way from there. First it is looked what is newer, then what has a place: what is
+//! written back in between is found twice, and never not at all. Meanwhile nobody takes blocks
+//! away, so that what is found is not of a file that was punched half.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,8 +22,9 @@ const STRETCH_BLOCKS: u64 = 4096;
 pub enum SegmentKind {
     /// Data, at this byte of the device. (What the cache has of it may be newer.)
     Data(u64),
-    /// Data that are not on the device yet: they get a place, or their place gets them, when they are written back. Nothing on the
-    /// device can be read instead; after [`sync_all`](File::sync_all) they are [`Data`](Self::Data).
+    /// Data that are not on the device yet: they get a place, or their place gets them, when they
+    /// are written back. Nothing on the device can be read instead; after
+    /// [`sync_all`](File::sync_all) they are [`Data`](Self::Data).
     Delayed,
     /// Room that is set aside and reads as zeroes, at this byte of the device.
     Unwritten(u64),
@@ -54,8 +56,8 @@ pub struct Segment {
 }
 
 impl Pages {
-    /// The first blocks from block `from` on that are newer than the disk, one after another: not all of them, perhaps. (Of a page in
-    /// flight all blocks count.)
+    /// The first blocks from block `from` on that are newer than the disk, one after another: not
+    /// all of them, perhaps. (Of a page in flight all blocks count.)
     pub(super) fn newer(&self, from: u64, units: &Units) -> Option<Range<u64>> {
         let first = from * units.per_block / units.per_page;
         let mut dirty = self.dirty.range(first..).peekable();
@@ -71,7 +73,9 @@ impl Pages {
             let mask = dirty.next_if(|(dirty, _)| **dirty == index).map_or(0, |(_, mask)| *mask);
             let flies = in_flight.next_if(|flying| **flying == index).is_some();
             let block = index * units.per_page / units.per_block;
-            for block in (0..units.per_page).filter(|n| flies || mask >> n & 1 == 1).map(|n| block + n) {
+            for block in
+                (0..units.per_page).filter(|n| flies || mask >> n & 1 == 1).map(|n| block + n)
+            {
                 match &mut found {
                     _ if block < from => {}
                     None => found = Some(block..block + 1),
@@ -99,7 +103,8 @@ fn push(segments: &mut Vec<Segment>, next: Segment) {
 }
 
 impl File {
-    /// The first stretch of blocks from block `from` on that are newer than the disk. (To be asked for before the extents.)
+    /// The first stretch of blocks from block `from` on that are newer than the disk. (To be asked
+    /// for before the extents.)
     fn newer(&self, from: u64) -> Option<Range<u64>> {
         let node = self.node();
         node.known.live.as_ref().and_then(|live| live.pages().newer(from, &node.mount.units()))
@@ -125,10 +130,13 @@ impl File {
             return Ok(extents);
         }
         let state = known.state(mount)?;
-        Ok(Arc::new(mount.consistent(|| Extents::of_range(&mount.volume, &state.inode, 0..blocks))?))
+        Ok(Arc::new(
+            mount.consistent(|| Extents::of_range(&mount.volume, &state.inode, 0..blocks))?,
+        ))
     }
 
-    /// What the file is made of, in order, without gaps, up to its end (unwritten or lone extents beyond it too).
+    /// What the file is made of, in order, without gaps, up to its end (unwritten or lone extents
+    /// beyond it too).
     ///
     /// # Errors
     /// Damage, or the device.
@@ -165,13 +173,17 @@ impl File {
             {
                 next = next.min(if is_newer { newer.end.min(in_size) } else { newer.start });
             }
-            push(&mut segments, Segment { offset: block << shift, bytes: (next - block) << shift, kind });
+            push(
+                &mut segments,
+                Segment { offset: block << shift, bytes: (next - block) << shift, kind },
+            );
             block = next;
         }
         Ok(segments)
     }
 
-    /// The next byte from `offset` on that is data, written back or not (unwritten room counts as a hole); the file's size is the end.
+    /// The next byte from `offset` on that is data, written back or not (unwritten room counts as a
+    /// hole); the file's size is the end.
     ///
     /// # Errors
     /// [`Error::NotFound`] (ENXIO for `lseek`) if there is none.

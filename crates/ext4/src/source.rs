@@ -16,7 +16,8 @@ const WINDOW_BYTES: u64 = 4096;
 /// transferring about this.
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// The metadata of a mounted device, as they are now: with what was changed and has not reached its place. Cloning is cheap.
+/// The metadata of a mounted device, as they are now: with what was changed and has not reached its
+/// place. Cloning is cheap.
 #[derive(Clone)]
 pub struct DeviceSource(Arc<Inner>);
 
@@ -35,7 +36,14 @@ impl DeviceSource {
     /// Metadata through `lanes`, of which `cache_bytes` are kept.
     pub(super) fn new(lanes: Arc<Lanes>, policy: Option<Policy>, cache_bytes: usize) -> Self {
         let (kept, newest) = (Bounded::new(cache_bytes), Newest::default());
-        Self(Arc::new(Inner { lanes, policy, cache_bytes, kept, newest, block_bits: OnceLock::new() }))
+        Self(Arc::new(Inner {
+            lanes,
+            policy,
+            cache_bytes,
+            kept,
+            newest,
+            block_bits: OnceLock::new(),
+        }))
     }
 
     /// The same device, of which nothing was read yet.
@@ -54,7 +62,8 @@ impl DeviceSource {
         &self.0.newest
     }
 
-    /// Each of `written` is in its place now: what of them is not newer still is kept as other metadata are.
+    /// Each of `written` is in its place now: what of them is not newer still is kept as other
+    /// metadata are.
     pub(super) fn settle<'a>(&self, written: impl IntoIterator<Item = (u64, &'a Arc<[u8]>)>) {
         let mut blocks = self.0.newest.write();
         for (block, content) in written {
@@ -88,7 +97,12 @@ impl DeviceSource {
     /// The bytes of `key`, which are within the device. They are kept if no block has left the
     /// newest since `departures` were counted. If those before them are kept, and they are of a
     /// table that goes on up to `end`, more of it is read.
-    fn fetch(&self, key: (u64, usize), end: u64, departures: Option<u64>) -> Result<Arc<[u8]>, SourceError> {
+    fn fetch(
+        &self,
+        key: (u64, usize),
+        end: u64,
+        departures: Option<u64>,
+    ) -> Result<Arc<[u8]>, SourceError> {
         let (offset, piece) = key;
         if let Some(bytes) = self.0.kept.get(&key) {
             return Ok(bytes);
@@ -126,7 +140,8 @@ impl DeviceSource {
             return Ok(all.into());
         }
         let mut pieces = all.chunks_exact(piece).zip((offset..).step_by(piece));
-        let mut keep = || pieces.next().map(|(bytes, at)| kept.keep((at, piece), bytes.into(), piece));
+        let mut keep =
+            || pieces.next().map(|(bytes, at)| kept.keep((at, piece), bytes.into(), piece));
         let first = keep().ok_or(SourceError::OutOfRange)?;
         while keep().is_some() {}
         Ok(first)
@@ -147,12 +162,21 @@ impl DeviceSource {
         if bytes as u64 >= WINDOW_BYTES || inside as u64 + bytes as u64 > WINDOW_BYTES {
             return self.fetch((offset, bytes), end, departures);
         }
-        let all = self.fetch((window, WINDOW_BYTES.min(device_bytes - window) as usize), end, departures)?;
+        let all = self.fetch(
+            (window, WINDOW_BYTES.min(device_bytes - window) as usize),
+            end,
+            departures,
+        )?;
         if all.len() == bytes { Ok(all) } else { Ok(all[inside..inside + bytes].into()) }
     }
 
     /// Block `block` as it is now.
-    fn read_block(&self, block: u64, block_bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+    fn read_block(
+        &self,
+        block: u64,
+        block_bytes: usize,
+        end: u64,
+    ) -> Result<Arc<[u8]>, SourceError> {
         loop {
             let departures = {
                 let blocks = self.0.newest.read();
@@ -161,7 +185,8 @@ impl DeviceSource {
                 }
                 blocks.departures()
             };
-            let found = self.read_device(block * block_bytes as u64, block_bytes, end, Some(departures))?;
+            let found =
+                self.read_device(block * block_bytes as u64, block_bytes, end, Some(departures))?;
             let blocks = self.0.newest.read();
             if let Some(newer) = blocks.get(block) {
                 return Ok(Arc::clone(newer));
@@ -199,7 +224,9 @@ impl DeviceSource {
 
 impl std::fmt::Debug for DeviceSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeviceSource").field("device", &self.0.lanes.info().uri).finish_non_exhaustive()
+        f.debug_struct("DeviceSource")
+            .field("device", &self.0.lanes.info().uri)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Times of reads and writes that an inode does not have yet.
 //!
-//! A read notes its time in memory only, if it has to be noted at all. It goes into the inode with the next change that writes
-//! data back or syncs a written file, with what the mount's thread writes back, and at the end of the mount; a crash before that loses it. No read waits
-//! for the journal, and no `fsync` commits for the sake of a time of reading alone.
+//! A read notes its time in memory only, if it has to be noted at all. It goes into the inode with
+//! the next change that writes data back or syncs a written file, with what the mount's thread
+//! writes back, and at the end of the mount; a crash before that loses it. No read waits for the
+//! journal, and no `fsync` commits for the sake of a time of reading alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,7 +81,8 @@ impl Known {
 }
 
 impl Mount {
-    /// The number that stands for "its time of reading was noted", for a mount with `times`; 0: it never has to be.
+    /// The number that stands for "its time of reading was noted", for a mount with `times`; 0: it
+    /// never has to be.
     pub(super) fn first_access_epoch(write: bool, times: AccessTimes) -> u32 {
         u32::from(write && times != AccessTimes::Never)
     }
@@ -99,7 +101,8 @@ impl Mount {
         let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
         let relative = self.options.access_times == AccessTimes::Relative;
         if relative {
-            // Before it is looked at the times: who changes them from now on has it looked at again.
+            // Before it is looked at the times: who changes them from now on has it looked at
+            // again.
             known.access_noted.swap(self.access_epoch.load(Ordering::Relaxed), Ordering::SeqCst);
         }
         // (Of a file system that cannot be changed any more nothing is noted.)
@@ -108,13 +111,15 @@ impl Mount {
         if writer.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {
             return;
         }
-        // Readers need not wait for room, nor fill memory: of more inodes than that no time is kept.
+        // Readers need not wait for room, nor fill memory: of more inodes than that no time is
+        // kept.
         if self.volume.superblock().is_reserved(known.ino) || writer.keeps_most() {
             return;
         }
         let (now, before) = (time_now(), metadata.accessed);
         // Linux: relatime_need_update.
-        let is_old = before <= metadata.modified.max(metadata.changed) || now.seconds - before.seconds >= DAY;
+        let is_old = before <= metadata.modified.max(metadata.changed)
+            || now.seconds - before.seconds >= DAY;
         if relative && !is_old {
             return;
         }

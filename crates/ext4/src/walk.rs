@@ -11,7 +11,8 @@ use meantime_ext4_format::FileType;
 use meantime_ext4_format::ROOT_INO;
 use meantime_ext4_format::path::{Names, resolve};
 
-/// A way through a file system. It keeps what it has come by: as long as there are nodes of it, its number is not another one's.
+/// A way through a file system. It keeps what it has come by: as long as there are nodes of it, its
+/// number is not another one's.
 struct Way<'a> {
     fs: &'a FileSystem,
     passed: RefCell<Vec<Node>>,

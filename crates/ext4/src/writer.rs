@@ -27,8 +27,9 @@ pub(super) struct Writer {
     pub(super) journal: Journal,
     pub(super) allocator: Arc<Allocator>,
     seen: Arc<Seen>,
-    /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and address: one that is gone may be here beside the one
-    /// that has its number now, and letting the one go does not let the other one go.
+    /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and
+    /// address: one that is gone may be here beside the one that has its number now, and letting
+    /// the one go does not let the other one go.
     dirty: Mutex<BTreeMap<(u32, usize), Arc<Known>>>,
     /// Dirty pages of all files, and how many there may be before their writers have to wait.
     dirty_pages: AtomicUsize,
@@ -94,7 +95,8 @@ fn may_use_reserved(superblock: &Superblock) -> bool {
     let (uid, gid) = superblock.reserved_for();
     let is_in_group = || {
         let others = rustix::process::getgroups().unwrap_or_default();
-        rustix::process::getegid().as_raw() == gid || others.iter().any(|other| other.as_raw() == gid)
+        rustix::process::getegid().as_raw() == gid
+            || others.iter().any(|other| other.as_raw() == gid)
     };
     let is_capable = || {
         let sets = rustix::thread::capabilities(None);
@@ -121,7 +123,8 @@ impl Writer {
     ) -> Result<Self, Error> {
         let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
         // Never more than half of the cache: what is dirty cannot leave.
-        let dirty_bytes = if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
+        let dirty_bytes =
+            if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
         let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
         let allocator = Arc::new(Allocator::new(volume)?);
         allocator.set_privileged(match options.reserved {
@@ -179,7 +182,8 @@ impl Writer {
 
     /// Whether it is `interval_ns` since this was last so.
     pub(super) fn commit_is_due(&self, now_ns: u64, interval_ns: u64) -> bool {
-        let is_due = now_ns.saturating_sub(self.committed_ns.load(Ordering::Relaxed)) >= interval_ns;
+        let is_due =
+            now_ns.saturating_sub(self.committed_ns.load(Ordering::Relaxed)) >= interval_ns;
         if is_due {
             self.committed_ns.store(now_ns, Ordering::Relaxed);
         }
@@ -261,7 +265,8 @@ impl Mount {
         Ok(writer)
     }
 
-    /// What `read` gives: it sees every change altogether, or not at all. (It may be called several times.)
+    /// What `read` gives: it sees every change altogether, or not at all. (It may be called several
+    /// times.)
     pub(super) fn consistent<T>(&self, read: impl FnMut() -> T) -> T {
         self.volume.source().newest().consistent(read)
     }
@@ -295,8 +300,12 @@ impl Mount {
         })
     }
 
-    /// Does `change`; if there is no space, and what was freed lately would be some, commits that and does it again.
-    fn with_room<T>(&self, mut change: impl FnMut(&Writer) -> Result<T, Error>) -> Result<T, Error> {
+    /// Does `change`; if there is no space, and what was freed lately would be some, commits that
+    /// and does it again.
+    fn with_room<T>(
+        &self,
+        mut change: impl FnMut(&Writer) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let writer = self.writer()?;
         match change(writer) {
             Err(Error::NoSpace) if writer.allocator.would_commit_help() => {
@@ -307,7 +316,8 @@ impl Mount {
         }
     }
 
-    /// Commits everything up to `sequence`, so that what it freed can be used, and the journal's blocks for fast commits.
+    /// Commits everything up to `sequence`, so that what it freed can be used, and the journal's
+    /// blocks for fast commits.
     ///
     /// # Errors
     /// As the journal's.

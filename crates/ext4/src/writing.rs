@@ -38,7 +38,8 @@ impl FileSystem {
         self.mount.options.write
     }
 
-    /// Ends the mount: everything is written, and the journal empty. Files and nodes that are still there are of no more use for writing.
+    /// Ends the mount: everything is written, and the journal empty. Files and nodes that are still
+    /// there are of no more use for writing.
     ///
     /// # Errors
     /// What could not be written; the mount has ended all the same.
@@ -114,7 +115,8 @@ impl FileSystem {
         let name = name.as_bytes();
         let node = self.mount.change(|handle, allocator| {
             let ino = work(handle, allocator, name)?;
-            // Nobody can know the new one yet: whom it is found for had the one that had its number before.
+            // Nobody can know the new one yet: whom it is found for had the one that had its number
+            // before.
             self.mount.forget_node(ino);
             // Before anybody can take its name away: it is not deleted while there is a node of it.
             self.made(handle, ino)
@@ -124,15 +126,19 @@ impl FileSystem {
         Ok(node)
     }
 
-    /// Takes a name from an inode by `work`; with its last one it is deleted, as soon as nobody has it any more.
+    /// Takes a name from an inode by `work`; with its last one it is deleted, as soon as nobody has
+    /// it any more.
     fn take_name(
         &self,
         work: impl Fn(&mut Handle<'_>, &Allocator) -> Result<Option<Unlinked>, Error>,
     ) -> Result<LostName, Error> {
         self.mount.change(|handle, allocator| {
             let unlinked = work(handle, allocator)?;
-            // A node, before anybody can see that it has none: so there is somebody to delete it, and what has its number is it.
-            let last = unlinked.filter(|unlinked| unlinked.is_last).map(|unlinked| self.losing(unlinked.ino));
+            // A node, before anybody can see that it has none: so there is somebody to delete it,
+            // and what has its number is it.
+            let last = unlinked
+                .filter(|unlinked| unlinked.is_last)
+                .map(|unlinked| self.losing(unlinked.ino));
             Ok(LostName { ino: unlinked.map(|unlinked| unlinked.ino), last: last.transpose()? })
         })
     }
@@ -188,7 +194,8 @@ impl FileSystem {
         })
     }
 
-    /// Makes a device, pipe or socket `name` in `parent`; `device`: major and minor number of a device.
+    /// Makes a device, pipe or socket `name` in `parent`; `device`: major and minor number of a
+    /// device.
     ///
     /// # Errors
     /// As `mknod(2)`.
@@ -209,7 +216,13 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `symlink(2)`.
-    pub fn symlink(&self, parent: &Node, name: &OsStr, target: &OsStr, new: &NewNode) -> Result<Node, Error> {
+    pub fn symlink(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        target: &OsStr,
+        new: &NewNode,
+    ) -> Result<Node, Error> {
         self.make(parent, name, |handle, allocator, name| {
             names::symlink(handle, allocator, parent.ino(), name, target.as_bytes(), new)
         })
@@ -236,13 +249,15 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Takes `name` out of `parent`; a file without names is deleted when nobody has it open any more.
+    /// Takes `name` out of `parent`; a file without names is deleted when nobody has it open any
+    /// more.
     ///
     /// # Errors
     /// As `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost = self.take_name(|handle, _| names::unlink(handle, parent.ino(), name).map(Some))?;
+        let lost =
+            self.take_name(|handle, _| names::unlink(handle, parent.ino(), name).map(Some))?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
         Ok(())
@@ -254,7 +269,8 @@ impl FileSystem {
     /// As `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost = self.take_name(|handle, _| names::rmdir(handle, parent.ino(), name).map(Some))?;
+        let lost =
+            self.take_name(|handle, _| names::rmdir(handle, parent.ino(), name).map(Some))?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
         Ok(())
@@ -294,8 +310,8 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes a file without a name (O_TMPFILE), on the file system of `parent`; it is deleted when nobody has it open, unless it is
-    /// [linked](Self::link) before.
+    /// Makes a file without a name (O_TMPFILE), on the file system of `parent`; it is deleted when
+    /// nobody has it open, unless it is [linked](Self::link) before.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -318,7 +334,9 @@ impl FileSystem {
     /// # Errors
     /// As `chmod(2)`.
     pub fn set_mode(&self, node: &Node, mode: u16) -> Result<(), Error> {
-        self.change_inode(node, |handle, allocator, inode| metadata::set_mode(handle, allocator, inode, mode))
+        self.change_inode(node, |handle, allocator, inode| {
+            metadata::set_mode(handle, allocator, inode, mode)
+        })
     }
 
     /// Sets the owner and group of `node`; `None` leaves one as it is.
@@ -331,7 +349,8 @@ impl FileSystem {
         })
     }
 
-    /// Sets the times of the last read and of the last change of the content; `None` leaves one as it is.
+    /// Sets the times of the last read and of the last change of the content; `None` leaves one as
+    /// it is.
     ///
     /// # Errors
     /// As `utimensat(2)`.
@@ -372,7 +391,9 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NoAttribute`], … as `removexattr(2)`.
     pub fn remove_attribute(&self, node: &Node, name: &[u8]) -> Result<(), Error> {
-        self.change_inode(node, |handle, allocator, inode| attributes::remove(handle, allocator, inode, name))
+        self.change_inode(node, |handle, allocator, inode| {
+            attributes::remove(handle, allocator, inode, name)
+        })
     }
 
     /// Makes `node` durable: content and metadata of a file, names in a directory (`fsync`).
@@ -427,7 +448,9 @@ impl FileSystem {
             if metadata.file_type == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
-            if metadata.flags & IMMUTABLE != 0 || (metadata.flags & APPEND_ONLY != 0 && !options.append) {
+            if metadata.flags & IMMUTABLE != 0
+                || (metadata.flags & APPEND_ONLY != 0 && !options.append)
+            {
                 return Err(Error::NotPermitted);
             }
             if metadata.flags & (INLINE_DATA | ENCRYPTED | VERITY) != 0 {

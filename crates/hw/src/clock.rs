@@ -1,4 +1,5 @@
-//! Time: the time stamp counter calibrated against the kernel's clock, with a fallback, or a virtual clock.
+//! Time: the time stamp counter calibrated against the kernel's clock, with a fallback, or a
+//! virtual clock.
 
 #![expect(unsafe_code)]
 
@@ -54,7 +55,8 @@ impl Tsc {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn rdtsc() -> u64 {
-    // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for the opposite of itself.
+    // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for the
+    // opposite of itself.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -63,8 +65,8 @@ fn rdtsc() -> u64 {
     0
 }
 
-/// LFENCE: no later instruction begins before every earlier one has completed (Intel SDM vol. 2; AMD since Linux sets
-/// DE_CFG bit 1, which it does on every CPU that has it).
+/// LFENCE: no later instruction begins before every earlier one has completed (Intel SDM vol. 2;
+/// AMD since Linux sets DE_CFG bit 1, which it does on every CPU that has it).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fence_instructions() {
@@ -78,20 +80,23 @@ fn fence_instructions() {
 #[cfg(not(target_arch = "x86_64"))]
 fn fence_instructions() {}
 
-/// Whether the counter runs at one rate in every power state (AMD64 APM vol. 3, CPUID Fn8000_0007_EDX bit 8) and the
-/// kernel still believes so.
+/// Whether the counter runs at one rate in every power state (AMD64 APM vol. 3, CPUID
+/// Fn8000_0007_EDX bit 8) and the kernel still believes so.
 #[cfg(target_arch = "x86_64")]
 fn tsc_is_invariant() -> bool {
     use core::arch::x86_64::__cpuid;
     // `__cpuid` is unsafe in older toolchains; every x86-64 CPU has it.
     #[allow(unused_unsafe)]
-    // SAFETY: CPUID exists on every x86-64 CPU, and leaf 0x8000_0007 is read only if leaf 0x8000_0000 says it exists.
-    let invariant =
-        unsafe { __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0 };
+    // SAFETY: CPUID exists on every x86-64 CPU, and leaf 0x8000_0007 is read only if leaf
+    // 0x8000_0000 says it exists.
+    let invariant = unsafe {
+        __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
+    };
     let path = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-    // The kernel drops `tsc` from this list once its watchdog has found it unstable. No sysfs: trust the CPU.
-    let trusted =
-        std::fs::read_to_string(path).map_or(true, |list| list.split_whitespace().any(|s| s == "tsc"));
+    // The kernel drops `tsc` from this list once its watchdog has found it unstable. No sysfs:
+    // trust the CPU.
+    let trusted = std::fs::read_to_string(path)
+        .map_or(true, |list| list.split_whitespace().any(|s| s == "tsc"));
     invariant && trusted
 }
 
@@ -135,7 +140,8 @@ fn calibrate() -> Option<Tsc> {
 }
 
 impl Clock {
-    /// The best real-time clock of this machine. The first call of a process takes ≈ 20 ms to calibrate.
+    /// The best real-time clock of this machine. The first call of a process takes ≈ 20 ms to
+    /// calibrate.
     pub fn real() -> Self {
         static TSC: OnceLock<Option<Tsc>> = OnceLock::new();
         match TSC.get_or_init(calibrate) {
@@ -154,7 +160,8 @@ impl Clock {
         Self(Source::Virtual(clock))
     }
 
-    /// Nanoseconds since an origin that is the same for all real-time clocks of this machine's boot.
+    /// Nanoseconds since an origin that is the same for all real-time clocks of this machine's
+    /// boot.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         match &self.0 {
@@ -163,9 +170,10 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::now_ns`], but what comes before in the program has been done when the clock is read (stores that a fence follows
-    /// have been seen by every core), and what comes after has not been begun. Without that, a core reads the counter some 100
-    /// instructions early. For taking an I/O apart; costs about 20 ns more.
+    /// As [`Clock::now_ns`], but what comes before in the program has been done when the clock is
+    /// read (stores that a fence follows have been seen by every core), and what comes after has
+    /// not been begun. Without that, a core reads the counter some 100 instructions early. For
+    /// taking an I/O apart; costs about 20 ns more.
     #[inline(always)]
     pub fn now_ns_in_order(&self) -> u64 {
         fence_instructions();
@@ -183,7 +191,8 @@ impl Clock {
         }
     }
 
-    /// Ticks of the time stamp counter in a nanosecond, times 2³²; `None` of a clock that is not made from it.
+    /// Ticks of the time stamp counter in a nanosecond, times 2³²; `None` of a clock that is not
+    /// made from it.
     pub(crate) fn ticks_per_ns(&self) -> Option<u64> {
         match &self.0 {
             // `mult` is ns per tick, times 2³².
@@ -197,8 +206,8 @@ impl Clock {
         !matches!(self.0, Source::Virtual(_))
     }
 
-    /// Lets `duration_ns` pass, asleep. May be late by the machine's wake cost; a signal ends it early. The first call of a
-    /// thread sets its timer slack to 1 ns.
+    /// Lets `duration_ns` pass, asleep. May be late by the machine's wake cost; a signal ends it
+    /// early. The first call of a thread sets its timer slack to 1 ns.
     pub fn sleep_ns(&self, duration_ns: u64) {
         match &self.0 {
             Source::Virtual(clock) => clock.advance(duration_ns),
@@ -206,7 +215,8 @@ impl Clock {
         }
     }
 
-    /// Waits until `event` has been signalled or `timeout_ns` has passed; takes the signal. True if it was signalled.
+    /// Waits until `event` has been signalled or `timeout_ns` has passed; takes the signal. True if
+    /// it was signalled.
     pub fn wait_event(&self, event: &EventFd, timeout_ns: u64) -> bool {
         match &self.0 {
             Source::Virtual(clock) => {
@@ -218,7 +228,8 @@ impl Clock {
                     if clock.now_ns() >= deadline_ns {
                         return false;
                     }
-                    // Interrupts matter to the microsecond at most; a finer step would only cost test time.
+                    // Interrupts matter to the microsecond at most; a finer step would only cost
+                    // test time.
                     clock.advance(200);
                 }
             }
@@ -247,7 +258,8 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// `2us`, `1500ns`, `0.5ms`, `1s` in ns; a bare number is µs. `None` if it is no time, or longer than 30 years.
+/// `2us`, `1500ns`, `0.5ms`, `1s` in ns; a bare number is µs. `None` if it is no time, or longer
+/// than 30 years.
 pub fn parse_time_ns(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -278,10 +290,11 @@ fn real_sleep(duration_ns: u64) {
     let _ = rustix::thread::nanosleep(&request);
 }
 
-/// Sets this thread's timer slack to 1 ns (the default of 50 µs would make every short sleep late by as much).
-/// Returns the slack in ns that was in force.
+/// Sets this thread's timer slack to 1 ns (the default of 50 µs would make every short sleep late
+/// by as much). Returns the slack in ns that was in force.
 pub fn tighten_timer_slack() -> u64 {
-    // SAFETY: PR_GET_TIMERSLACK and PR_SET_TIMERSLACK take plain integers and touch no memory of ours.
+    // SAFETY: PR_GET_TIMERSLACK and PR_SET_TIMERSLACK take plain integers and touch no memory of
+    // ours.
     unsafe {
         let before = libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);

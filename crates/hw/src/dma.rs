@@ -1,8 +1,8 @@
 //! The DMA heap: memory that a controller may reach, by I/O virtual address.
 //!
-//! A heap grows by chunks of huge pages, each mapped into the controller's address space once. Buffers are ranges
-//! of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation takes a lock and is not for the path of an I/O:
-//! that recycles the buffers it has.
+//! A heap grows by chunks of huge pages, each mapped into the controller's address space once.
+//! Buffers are ranges of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation
+//! takes a lock and is not for the path of an I/O: that recycles the buffers it has.
 
 #![expect(unsafe_code)]
 
@@ -28,13 +28,16 @@ const CHUNK: usize = 8 << 20;
 /// What a CPU's cache has or has not of memory, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// As a buffer's capacity: it leads to a list of pages (see `scatter`). Other capacities are whole pages.
+/// As a buffer's capacity: it leads to a list of pages (see `scatter`). Other capacities are whole
+/// pages.
 pub(super) const SCATTERED: u32 = 1;
 
-/// With a number of bytes as a buffer's capacity: it stands for so much of a caller's memory (see `user_memory`).
+/// With a number of bytes as a buffer's capacity: it stands for so much of a caller's memory (see
+/// `user_memory`).
 pub(super) const LENT: u32 = 2;
 
-/// After so many chunks they become twice as large: an IOMMU, or another process, takes a limited number.
+/// After so many chunks they become twice as large: an IOMMU, or another process, takes a limited
+/// number.
 const CHUNKS_OF_A_SIZE: usize = 8;
 
 /// An address as the controller sees it.
@@ -95,7 +98,8 @@ impl DmaHeap {
         Ok(buf)
     }
 
-    /// Buffers of a page each, `count` of them, side by side, with whatever was there before in them.
+    /// Buffers of a page each, `count` of them, side by side, with whatever was there before in
+    /// them.
     ///
     /// # Errors
     /// As [`DmaHeap::alloc`] of all of them together.
@@ -123,7 +127,8 @@ impl DmaHeap {
             self.0.grow(&mut state, capacity)?;
             found = state.take(capacity);
         }
-        let (chunk, offset) = found.ok_or(HwError::TooLarge { bytes: capacity, limit: MAX_BUFFER })?;
+        let (chunk, offset) =
+            found.ok_or(HwError::TooLarge { bytes: capacity, limit: MAX_BUFFER })?;
         let home = &state.chunks[chunk];
         // SAFETY: `take` returns ranges inside the chunk.
         let ptr = unsafe { home.pages.as_ptr().add(offset) };
@@ -150,7 +155,11 @@ impl DmaHeap {
     /// How much is allocated, in bytes.
     pub fn allocated_bytes(&self) -> usize {
         let state = self.0.lock();
-        state.chunks.iter().map(|chunk| chunk.pages.len() - chunk.free.values().sum::<usize>()).sum()
+        state
+            .chunks
+            .iter()
+            .map(|chunk| chunk.pages.len() - chunk.free.values().sum::<usize>())
+            .sum()
     }
 
     /// How much was given up because a device that is gone might still write to it, in bytes.
@@ -163,12 +172,12 @@ impl DmaHeap {
         self.0.lock().chunks.first().map(|chunk| chunk.pages.kind())
     }
 
-    /// Takes every mapping back from the controller; true if it will touch none of the memory again.
-    /// For a device that is gone: buffers stay valid for the host, but no I/O can use them.
+    /// Takes every mapping back from the controller; true if it will touch none of the memory
+    /// again. For a device that is gone: buffers stay valid for the host, but no I/O can use them.
     ///
     /// # Safety
-    /// The controller has no command any more that names this memory, and gets none: its addresses may be
-    /// another heap's from now on.
+    /// The controller has no command any more that names this memory, and gets none: its addresses
+    /// may be another heap's from now on.
     pub unsafe fn unmap_all(&self) -> bool {
         let lent = self.take_back_all();
         let mut state = self.0.lock();
@@ -185,15 +194,17 @@ impl Inner {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every update leaves the state consistent at each step, so a panic elsewhere does not spoil it.
+        // Every update leaves the state consistent at each step, so a panic elsewhere does not
+        // spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes `chunk` back from the controller, once.
     fn unmap(&self, chunk: &mut Chunk) -> Result<()> {
         if chunk.mapped {
-            // SAFETY: this heap has mapped the chunk. It is dropped, so that there is no buffer of it, or cut off
-            // (`unmap_all`), which the driver does when the device gets no further command.
+            // SAFETY: this heap has mapped the chunk. It is dropped, so that there is no buffer of
+            // it, or cut off (`unmap_all`), which the driver does when the device gets no further
+            // command.
             unsafe { self.map.unmap_dma(chunk.iova)? };
             chunk.mapped = false;
         }
@@ -239,8 +250,11 @@ impl State {
     /// First fit: (chunk, offset).
     fn take(&mut self, capacity: usize) -> Option<(usize, usize)> {
         for (index, chunk) in self.chunks.iter_mut().enumerate() {
-            let fit =
-                chunk.free.iter().find(|&(_, &len)| len >= capacity).map(|(&offset, &len)| (offset, len));
+            let fit = chunk
+                .free
+                .iter()
+                .find(|&(_, &len)| len >= capacity)
+                .map(|(&offset, &len)| (offset, len));
             if let Some((offset, len)) = fit {
                 chunk.free.remove(&offset);
                 if len > capacity {
@@ -254,8 +268,9 @@ impl State {
 
     fn give_back(&mut self, iova: Iova, mut len: usize) {
         // Chunks are few and large, and this is not for the path of an I/O.
-        let holds =
-            |chunk: &&mut Chunk| (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0);
+        let holds = |chunk: &&mut Chunk| {
+            (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0)
+        };
         let chunk = self.chunks.iter_mut().find(holds).expect("every buffer is of a chunk");
         let mut offset = (iova.0 - chunk.iova) as usize;
         let free = &mut chunk.free;
@@ -317,8 +332,9 @@ impl DmaBuf {
         self.len = len as u32;
     }
 
-    /// Sets the length to `len`, and has this CPU's cache own the bytes, which are anything then: whoever fills them next does not wait for
-    /// each line, which a device, or another CPU for it, had since. Work for the gap: 4 KiB may take half a microsecond.
+    /// Sets the length to `len`, and has this CPU's cache own the bytes, which are anything then:
+    /// whoever fills them next does not wait for each line, which a device, or another CPU for it,
+    /// had since. Work for the gap: 4 KiB may take half a microsecond.
     ///
     /// # Panics
     /// Beyond the capacity.
@@ -349,7 +365,8 @@ impl DmaBuf {
         self.ptr
     }
 
-    /// Never reuses this memory: a device that is gone, and cannot be cut off, might still write to it.
+    /// Never reuses this memory: a device that is gone, and cannot be cut off, might still write to
+    /// it.
     pub fn quarantine(self) {
         if self.is_scattered() {
             return self.quarantine_list();
@@ -367,9 +384,10 @@ impl Deref for DmaBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes which only this value leads to; while
-        // a controller may write to them the value is in a request's slot, where nobody dereferences it. (A scattered or lent one has none:
-        // `set_len` refuses any other length, and `ptr` is not null and aligned for bytes.)
+        // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes which only
+        // this value leads to; while a controller may write to them the value is in a request's
+        // slot, where nobody dereferences it. (A scattered or lent one has none: `set_len` refuses
+        // any other length, and `ptr` is not null and aligned for bytes.)
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len as usize) }
     }
 }
@@ -432,7 +450,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is allocated and freed in whatever order: no overlap, and everything comes back.
+        /// Whatever is allocated and freed in whatever order: no overlap, and everything comes
+        /// back.
         #[test]
         fn never_overlaps(steps in prop::collection::vec((any::<bool>(), 1usize..100_000), 1..200)) {
             let heap = heap();

@@ -1,4 +1,5 @@
-//! An interrupt vector's other end: an eventfd, or a word of memory if the device is in this process.
+//! An interrupt vector's other end: an eventfd, or a word of memory if the device is in this
+//! process.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
@@ -13,11 +14,12 @@ use rustix::time::Timespec;
 use super::futex::Futex;
 use super::{HwError, Result};
 
-/// A counter that one side adds to and the other takes from. A signal that comes before the wait is kept.
+/// A counter that one side adds to and the other takes from. A signal that comes before the wait is
+/// kept.
 ///
-/// A device in another process or in the kernel signals an eventfd. One in this process does without:
-/// a descriptor would be in the program's way, and costs two system calls where a wait takes one. It
-/// gets one when an event loop asks for it.
+/// A device in another process or in the kernel signals an eventfd. One in this process does
+/// without: a descriptor would be in the program's way, and costs two system calls where a wait
+/// takes one. It gets one when an event loop asks for it.
 #[derive(Debug, Clone)]
 pub struct EventFd(Arc<Event>);
 
@@ -79,7 +81,8 @@ impl EventFd {
         local || rung
     }
 
-    /// Waits until the counter is not zero, and takes it. False after `timeout_ns` without a signal.
+    /// Waits until the counter is not zero, and takes it. False after `timeout_ns` without a
+    /// signal.
     pub fn wait(&self, timeout_ns: u64) -> bool {
         if let Some(local) = &self.0.local {
             // Without a signal since: sleeps. Otherwise, or after a signal handler, ends at once.
@@ -92,7 +95,8 @@ impl EventFd {
         };
         let mut fds = [PollFd::new(self, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
-            // A signal handler ran: the caller looks at its queue and at its deadline, and comes back.
+            // A signal handler ran: the caller looks at its queue and at its deadline, and comes
+            // back.
             Ok(0) | Err(Errno::INTR) => false,
             _ => self.take(),
         }
@@ -131,7 +135,8 @@ impl Signal for Event {
 /// For event loops: readable while the counter is not zero.
 impl AsFd for EventFd {
     /// # Panics
-    /// If it has no descriptor and there is none to be had; not after [`with_descriptor`](Self::with_descriptor).
+    /// If it has no descriptor and there is none to be had; not after
+    /// [`with_descriptor`](Self::with_descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         if let Err(error) = self.with_descriptor() {
             panic!("{error}");

@@ -1,7 +1,8 @@
 //! The floor: what no protocol between two cores can beat.
 //!
-//! One core sets a flag; the other sees it, copies the payload from a random place of a medium as large as the device's into
-//! the first core's buffer, and sets a flag back. No queue, no command (DESIGN §7).
+//! One core sets a flag; the other sees it, copies the payload from a random place of a medium as
+//! large as the device's into the first core's buffer, and sets a flag back. No queue, no command
+//! (DESIGN §7).
 
 #![expect(unsafe_code)]
 
@@ -44,7 +45,8 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Starts a responder on `responder_cpu` with a medium of `medium_bytes`, of the same kind of pages as the I/O's.
+    /// Starts a responder on `responder_cpu` with a medium of `medium_bytes`, of the same kind of
+    /// pages as the I/O's.
     ///
     /// # Errors
     /// Without memory for a second medium, or without the CPU.
@@ -154,10 +156,15 @@ fn respond(shared: &Shared, medium: &Pages) {
                 let offset = request.offset.load(Ordering::Relaxed);
                 let target = request.target.load(Ordering::Relaxed) as *mut u8;
                 let len = request.len.load(Ordering::Relaxed);
-                // SAFETY: `exchange` keeps `offset + len` within the medium, borrows its buffer of at least `len` bytes
-                // mutably until the answer is there, and the two are different mappings.
+                // SAFETY: `exchange` keeps `offset + len` within the medium, borrows its buffer of
+                // at least `len` bytes mutably until the answer is there, and the two are different
+                // mappings.
                 unsafe {
-                    std::ptr::copy_nonoverlapping(medium.as_ptr().as_ptr().add(offset), target, len);
+                    std::ptr::copy_nonoverlapping(
+                        medium.as_ptr().as_ptr().add(offset),
+                        target,
+                        len,
+                    );
                 }
                 // Release: the payload before the flag.
                 shared.answer.0.store(sequence, Ordering::Release);

@@ -1,4 +1,5 @@
-//! A word that a thread can sleep on until another one changes it: what locks and channels are made of.
+//! A word that a thread can sleep on until another one changes it: what locks and channels are made
+//! of.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,20 +28,23 @@ impl Futex {
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
     }
 
-    /// Makes the word another one than any that was seen of late, and wakes every thread that sleeps on it.
+    /// Makes the word another one than any that was seen of late, and wakes every thread that
+    /// sleeps on it.
     pub fn advance(&self) {
         self.0.fetch_add(1, Ordering::Release);
         // Nobody sleeps: nobody to wake.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
-    /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, by a signal for one: look again.
+    /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, by a signal for
+    /// one: look again.
     pub fn wait(&self, value: u32, timeout_ns: u64) {
         let timeout = Timespec {
             tv_sec: (timeout_ns / 1_000_000_000) as i64,
             tv_nsec: (timeout_ns % 1_000_000_000) as i64,
         };
-        // Timed out, interrupted, or the word was another one before: all the same to the caller, who looks.
+        // Timed out, interrupted, or the word was another one before: all the same to the caller,
+        // who looks.
         let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, Some(&timeout));
     }
 }

@@ -1,4 +1,5 @@
-//! A thread's I/O priority (`ioprio_set(2)`): what the kernel's schedulers go by, and here the queues' classes.
+//! A thread's I/O priority (`ioprio_set(2)`): what the kernel's schedulers go by, and here the
+//! queues' classes.
 
 #![expect(unsafe_code)]
 
@@ -25,7 +26,8 @@ const WHO_PROCESS: libc::c_long = 1;
 const LEVELS: u16 = 8;
 
 impl IoPriority {
-    /// As the kernel has it: the class in bits 15:13, the level in bits 2:0. Of a class that is not known, [`IoPriority::None`].
+    /// As the kernel has it: the class in bits 15:13, the level in bits 2:0. Of a class that is not
+    /// known, [`IoPriority::None`].
     fn of_bits(bits: u16) -> Self {
         // Bits 12:3 are a hint (Linux 6.5).
         let level = (bits % LEVELS) as u8;

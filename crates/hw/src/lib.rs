@@ -1,4 +1,5 @@
-//! Hardware: memory-mapped doorbells, DMA memory, clocks, interrupts, and the transports that reach a controller.
+//! Hardware: memory-mapped doorbells, DMA memory, clocks, interrupts, and the transports that reach
+//! a controller.
 //!
 //! This is the lowest layer and, with `nvme/ring.rs`, the only one with `unsafe`.
 

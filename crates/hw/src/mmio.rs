@@ -13,8 +13,8 @@ use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///
-/// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store reaches both. Or it can only be
-/// reached by a message to the process that serves the device.
+/// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store
+/// reaches both. Or it can only be reached by a message to the process that serves the device.
 pub struct Doorbell {
     /// Where values are stored: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
@@ -68,7 +68,8 @@ struct Shadowed {
 #[cfg(not(loom))]
 static ALWAYS: DoorbellCell = DoorbellCell::new(1);
 
-// SAFETY: the cells are atomics, and what keeps them mapped is shared by reference count; nothing is bound to a thread.
+// SAFETY: the cells are atomics, and what keeps them mapped is shared by reference count; nothing
+// is bound to a thread.
 unsafe impl Send for Doorbell {}
 
 struct PortWaker(Arc<dyn SoftPort>);
@@ -80,8 +81,13 @@ impl Wake for PortWaker {
 }
 
 impl Doorbell {
-    /// The doorbell at `index` of a software SSD in this process; `None` if it has no such doorbell.
-    pub fn soft(doorbells: &Arc<Doorbells>, index: usize, port: &Arc<dyn SoftPort>) -> Option<Self> {
+    /// The doorbell at `index` of a software SSD in this process; `None` if it has no such
+    /// doorbell.
+    pub fn soft(
+        doorbells: &Arc<Doorbells>,
+        index: usize,
+        port: &Arc<dyn SoftPort>,
+    ) -> Option<Self> {
         let cell = NonNull::from(doorbells.get(index)?);
         let parked = NonNull::from(doorbells.parking().cell());
         let more = More::Wake(Arc::new(PortWaker(Arc::clone(port))));
@@ -97,7 +103,8 @@ impl Doorbell {
         Self { cell, watched: None, more: More::Nothing, _owner: owner }
     }
 
-    /// The doorbell at `cell` of a software SSD that says at `parked` that it is to be woken by `waker`.
+    /// The doorbell at `cell` of a software SSD that says at `parked` that it is to be woken by
+    /// `waker`.
     ///
     /// # Safety
     /// Both cells must be aligned and stay mapped, for atomic access, as long as `owner` lives.
@@ -121,7 +128,8 @@ impl Doorbell {
     /// The same doorbell behind its shadow. Register, shadow and EventIdx must be 0.
     ///
     /// # Safety
-    /// `shadow` and `event_idx` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
+    /// `shadow` and `event_idx` must be aligned and stay mapped, for atomic access, as long as
+    /// `owner` lives.
     #[cfg(not(loom))] // Whose atomics cannot be static.
     pub unsafe fn with_shadow(
         self,
@@ -146,10 +154,11 @@ impl Doorbell {
 
     #[inline(always)]
     fn store(&self, value: u16) {
-        // SAFETY: `cell` is mapped as long as an owner in `self` lives: by construction, or by the caller's promise.
+        // SAFETY: `cell` is mapped as long as an owner in `self` lives: by construction, or by the
+        // caller's promise.
         let cell = unsafe { self.cell.as_ref() };
-        // Release: the entries that this doorbell announces, and the data they point to, are visible before it is
-        // (ARCHITECTURE.md §2, rules 1, 3 and 4).
+        // Release: the entries that this doorbell announces, and the data they point to, are
+        // visible before it is (ARCHITECTURE.md §2, rules 1, 3 and 4).
         cell.store(u32::from(value), Ordering::Release);
     }
 
@@ -165,8 +174,8 @@ impl Doorbell {
         }
     }
 
-    /// Announces a new completion queue head. No wake-up: a software SSD that waits for room in a completion
-    /// queue looks again within a millisecond.
+    /// Announces a new completion queue head. No wake-up: a software SSD that waits for room in a
+    /// completion queue looks again within a millisecond.
     #[inline(always)]
     pub fn ring_head(&self, head: u16) {
         self.store(head);
@@ -190,8 +199,9 @@ impl Doorbell {
                 // SAFETY: mapped as long as the owners in `self` live, by the callers' promises.
                 let (register, event_idx) =
                     unsafe { (shadowed.register.as_ref(), shadowed.event_idx.as_ref()) };
-                // The controller, before it goes to sleep, sets EventIdx and then looks at the shadow once more; with the fence
-                // before this load, one of us sees the other's store (as in `seam::Parking`).
+                // The controller, before it goes to sleep, sets EventIdx and then looks at the
+                // shadow once more; with the fence before this load, one of us sees the other's
+                // store (as in `seam::Parking`).
                 if must_ring(event_idx.load(Ordering::Relaxed), value.into(), last.into()) {
                     match &shadowed.message {
                         None => register.store(u32::from(value), Ordering::Release),
@@ -217,7 +227,8 @@ mod tests {
         let at = |index: usize| NonNull::from(&cells[index]);
         let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&cells) as _;
         // SAFETY: `owner` keeps the array allocated.
-        let bell = unsafe { Doorbell::mapped(at(0), Arc::clone(&owner)).with_shadow(at(1), at(2), owner) };
+        let bell =
+            unsafe { Doorbell::mapped(at(0), Arc::clone(&owner)).with_shadow(at(1), at(2), owner) };
         let seen = || (cells[0].load(Ordering::Relaxed), cells[1].load(Ordering::Relaxed));
         bell.ring_tail(1); // From 0 to 1 leaves 0, where EventIdx is.
         assert_eq!(seen(), (1, 1));

@@ -67,8 +67,8 @@ impl MemPolicy {
     /// As [`MemPolicy::set_for_this_thread`].
     pub fn hold(&self) -> io::Result<MemPolicyHeld> {
         let (mut mode, mut mask): (libc::c_int, Mask) = (0, [0; NODES_MAX / WORD_BITS]);
-        // SAFETY: the kernel writes an int and a mask of NODES_MAX bits, both of which live here; without flags the
-        // address is not looked at.
+        // SAFETY: the kernel writes an int and a mask of NODES_MAX bits, both of which live here;
+        // without flags the address is not looked at.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -124,7 +124,8 @@ fn list(text: &str) -> Vec<usize> {
 
 /// The nodes that are online. A kernel without NUMA has one, 0.
 pub fn nodes() -> Vec<usize> {
-    std::fs::read_to_string(Path::new(NODES).join("online")).map_or_else(|_| vec![0], |text| list(&text))
+    std::fs::read_to_string(Path::new(NODES).join("online"))
+        .map_or_else(|_| vec![0], |text| list(&text))
 }
 
 /// The CPUs of `node`; `None` if there is no such node.
@@ -151,13 +152,16 @@ mod tests {
     fn a_node_has_cpus_and_another_one_is_not_there() {
         let node = nodes()[0];
         let cpus = cpus_of(node).expect("it is online");
-        assert!(super::super::cpu::allowed().iter().all(|cpu| nodes().len() > 1 || cpus.contains(cpu)));
+        assert!(
+            super::super::cpu::allowed().iter().all(|cpu| nodes().len() > 1 || cpus.contains(cpu))
+        );
         assert_eq!(cpus_of(NODES_MAX), None);
     }
 
     /// What this thread's policy is, as the kernel tells it.
     fn told() -> String {
-        let maps = std::fs::read_to_string("/proc/thread-self/numa_maps").expect("a kernel with NUMA");
+        let maps =
+            std::fs::read_to_string("/proc/thread-self/numa_maps").expect("a kernel with NUMA");
         // A mapping without a policy of its own has the thread's.
         maps.lines().find_map(|line| line.split(' ').nth(1)).expect("a mapping").to_owned()
     }

@@ -1,5 +1,5 @@
-//! Memory for DMA: huge pages when there are any, ordinary pages when not; anonymous, or of a file that another process can
-//! map as well.
+//! Memory for DMA: huge pages when there are any, ordinary pages when not; anonymous, or of a file
+//! that another process can map as well.
 
 #![expect(unsafe_code)]
 
@@ -40,7 +40,8 @@ impl PageKind {
     }
 }
 
-/// A mapping of zeroed, faulted-in memory, aligned to 2 MiB; or whole pages of somebody else's, lent for a read.
+/// A mapping of zeroed, faulted-in memory, aligned to 2 MiB; or whole pages of somebody else's,
+/// lent for a read.
 #[derive(Debug)]
 pub struct Pages {
     addr: NonNull<c_void>,
@@ -61,7 +62,8 @@ impl Pages {
     /// Maps at least `bytes` (rounded up to 2 MiB), such as `limits` asks for.
     ///
     /// # Errors
-    /// [`HwError::Map`] without memory, [`HwError::Lock`] (which names the limit) if locking is refused.
+    /// [`HwError::Map`] without memory, [`HwError::Lock`] (which names the limit) if locking is
+    /// refused.
     pub fn map(bytes: usize, limits: &DmaLimits) -> Result<Self> {
         let len = bytes
             .checked_next_multiple_of(HUGE_PAGE)
@@ -70,8 +72,8 @@ impl Pages {
             Some(pages) => pages,
             None => Self::map_advised(len, limits.shared)?,
         };
-        // A forked child has no business with it, and would take it from the device: of a page that both
-        // have, whoever writes first gets a copy, and the device goes on with the other one.
+        // A forked child has no business with it, and would take it from the device: of a page that
+        // both have, whoever writes first gets a copy, and the device goes on with the other one.
         // SAFETY: the range is our own mapping; the advice does not change its contents.
         let _ = unsafe { madvise(pages.addr.as_ptr(), len, Advice::LinuxDontFork) };
         if limits.lock {
@@ -92,17 +94,19 @@ impl Pages {
 
     fn map_huge(len: usize, shared: bool) -> Option<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // MAP_HUGETLB reserves at once: it fails here, not at the first touch, when the pool is too small. (So does mapping a
-        // file of huge pages.)
+        // MAP_HUGETLB reserves at once: it fails here, not at the first touch, when the pool is too
+        // small. (So does mapping a file of huge pages.)
         let (addr, file) = if shared {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
             let file = file_of(len, flags).ok()?;
             let flags = MapFlags::SHARED | MapFlags::POPULATE;
-            // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that nobody else has yet.
+            // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that nobody
+            // else has yet.
             let addr = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, &file, 0) }.ok()?;
             (addr, Some(Arc::new(file)))
         } else {
-            let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
+            let flags =
+                MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB | MapFlags::POPULATE;
             // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
             (unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags) }.ok()?, None)
         };
@@ -112,15 +116,18 @@ impl Pages {
     fn map_advised(len: usize, shared: bool) -> Result<Self> {
         let failed = |source: io::Error| HwError::Map { bytes: len, source };
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let spacious = len.checked_add(HUGE_PAGE).ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice, one huge page longer than needed.
-        let raw = unsafe { mmap_anonymous(std::ptr::null_mut(), spacious, prot, MapFlags::PRIVATE) }
-            .map_err(|errno| failed(errno.into()))?;
+        let spacious =
+            len.checked_add(HUGE_PAGE).ok_or_else(|| failed(io::ErrorKind::OutOfMemory.into()))?;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice, one huge page
+        // longer than needed.
+        let raw =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), spacious, prot, MapFlags::PRIVATE) }
+                .map_err(|errno| failed(errno.into()))?;
         let start = (raw as usize).next_multiple_of(HUGE_PAGE);
         let head = start - raw as usize;
         let addr = raw.wrapping_byte_add(head);
-        // SAFETY: both ranges lie inside the mapping just made, before and after the part that is kept; nothing
-        // refers to them.
+        // SAFETY: both ranges lie inside the mapping just made, before and after the part that is
+        // kept; nothing refers to them.
         unsafe {
             if head > 0 {
                 let _ = munmap(raw, head);
@@ -138,7 +145,8 @@ impl Pages {
             let file = file_of(len, MemfdFlags::CLOEXEC).map_err(failed)?;
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             // SAFETY: over the mapping just made, which nobody else knows yet, and no further.
-            unsafe { mmap(addr, len, prot, flags, &file, 0) }.map_err(|errno| failed(errno.into()))?;
+            unsafe { mmap(addr, len, prot, flags, &file, 0) }
+                .map_err(|errno| failed(errno.into()))?;
             pages.file = Some(Arc::new(file));
         }
         // SAFETY: the range is our own mapping; the advice does not change its contents.
@@ -197,7 +205,8 @@ impl Drop for Pages {
     }
 }
 
-/// A file of `len` bytes in memory, for good: whoever gets it could make it shorter, and touching our buffers would end this process (SIGBUS).
+/// A file of `len` bytes in memory, for good: whoever gets it could make it shorter, and touching
+/// our buffers would end this process (SIGBUS).
 fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
     let file = shelter(memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?)?;
     ftruncate(&file, len as u64)?;

@@ -1,11 +1,13 @@
-//! Waiting within user mode for a time, with the core in a lighter state than spinning: no system call, no switch, and the
-//! core's other hardware thread has the execution units meanwhile. Not every CPU can.
+//! Waiting within user mode for a time, with the core in a lighter state than spinning: no system
+//! call, no switch, and the core's other hardware thread has the execution units meanwhile. Not
+//! every CPU can.
 //!
 //! - Intel: TPAUSE (WAITPKG; SDM vol. 2B, "TPAUSE", and vol. 3, IA32_UMWAIT_CONTROL).
 //! - AMD: MONITORX and MWAITX with its timer (APM vol. 3, "MONITORX", "MWAITX").
 //!
-//! Either may end early: by an interrupt, by the operating system's limit (`IA32_UMWAIT_CONTROL[31:2]`; Linux sets 100,000 ticks), or because a
-//! hypervisor makes nothing of it. So each is repeated until the counter has reached the deadline, and at worst this spins.
+//! Either may end early: by an interrupt, by the operating system's limit
+//! (`IA32_UMWAIT_CONTROL[31:2]`; Linux sets 100,000 ticks), or because a hypervisor makes nothing
+//! of it. So each is repeated until the counter has reached the deadline, and at worst this spins.
 
 #![expect(unsafe_code)]
 
@@ -31,7 +33,8 @@ enum Instruction {
 const MWAITX_TICKS_MAX: u64 = u32::MAX as u64;
 
 impl UserWait {
-    /// What this CPU has; `None` if it has nothing of the kind, or no time stamp counter to wait by.
+    /// What this CPU has; `None` if it has nothing of the kind, or no time stamp counter to wait
+    /// by.
     pub fn detect() -> Option<Self> {
         let instruction = x86::instruction()?;
         Some(Self { instruction, ticks_per_ns: Clock::real().ticks_per_ns()? })
@@ -45,7 +48,8 @@ impl UserWait {
         }
     }
 
-    /// Waits until the time stamp counter has reached `deadline_tsc`; at once if it has. Never returns before.
+    /// Waits until the time stamp counter has reached `deadline_tsc`; at once if it has. Never
+    /// returns before.
     #[inline]
     pub fn pause_until(&self, deadline_tsc: u64) {
         loop {
@@ -55,7 +59,9 @@ impl UserWait {
             }
             match self.instruction {
                 Instruction::Tpause => x86::tpause(deadline_tsc),
-                Instruction::Mwaitx => x86::mwaitx((deadline_tsc - now_tsc).min(MWAITX_TICKS_MAX) as u32),
+                Instruction::Mwaitx => {
+                    x86::mwaitx((deadline_tsc - now_tsc).min(MWAITX_TICKS_MAX) as u32)
+                }
             }
         }
     }
@@ -77,16 +83,19 @@ impl UserWait {
 mod x86 {
     use super::Instruction;
 
-    /// By CPUID: Fn0000_0007_ECX\[5\] (SDM vol. 2A, CPUID, leaf 07H), Fn8000_0001_ECX\[29\] (APM vol. 3, appendix E).
+    /// By CPUID: Fn0000_0007_ECX\[5\] (SDM vol. 2A, CPUID, leaf 07H), Fn8000_0001_ECX\[29\] (APM
+    /// vol. 3, appendix E).
     pub(super) fn instruction() -> Option<Instruction> {
         use core::arch::x86_64::{__cpuid, __cpuid_count};
         // These are unsafe in older toolchains; every x86-64 CPU has CPUID.
         #[allow(unused_unsafe)]
-        // SAFETY: CPUID exists on every x86-64 CPU, and a leaf is read only if leaf 0, or 8000_0000h, says that it exists.
+        // SAFETY: CPUID exists on every x86-64 CPU, and a leaf is read only if leaf 0, or
+        // 8000_0000h, says that it exists.
         let (waitpkg, monitorx) = unsafe {
             (
                 __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ecx & (1 << 5) != 0,
-                __cpuid(0x8000_0000).eax >= 0x8000_0001 && __cpuid(0x8000_0001).ecx & (1 << 29) != 0,
+                __cpuid(0x8000_0000).eax >= 0x8000_0001
+                    && __cpuid(0x8000_0001).ecx & (1 << 29) != 0,
             )
         };
         match (waitpkg, monitorx) {
@@ -98,15 +107,18 @@ mod x86 {
 
     #[inline(always)]
     pub(super) fn rdtsc() -> u64 {
-        // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for the opposite of itself.
+        // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for
+        // the opposite of itself.
         unsafe { core::arch::x86_64::_rdtsc() }
     }
 
     /// Until the counter reaches `deadline_tsc`, or earlier.
     #[inline(always)]
     pub(super) fn tpause(deadline_tsc: u64) {
-        // SAFETY: called only if CPUID has WAITPKG, at any privilege level (SDM: no fault then, since the register's bits 31:1 are 0; bit 0 = 0 asks
-        // for C0.2, which helps the other hardware thread most). It reads EDX:EAX, changes the flags, and touches no memory (what the compiler need not know: a look at a queue stays where it is).
+        // SAFETY: called only if CPUID has WAITPKG, at any privilege level (SDM: no fault then,
+        // since the register's bits 31:1 are 0; bit 0 = 0 asks for C0.2, which helps the other
+        // hardware thread most). It reads EDX:EAX, changes the flags, and touches no memory (what
+        // the compiler need not know: a look at a queue stays where it is).
         unsafe {
             core::arch::asm!(
                 "tpause {state:e}",
@@ -125,10 +137,12 @@ mod x86 {
         #[repr(align(64))]
         struct Line(#[allow(dead_code)] [u8; 64]);
         let line = Line([0; 64]);
-        // SAFETY: called only if CPUID has MONITORX, which any privilege level may use then (APM: #UD otherwise). MONITORX reads, as a load does, a
-        // line that is ours; ECX = EDX = 0: no extensions, no hints. MWAITX without an armed monitor is a NOP; ECX[1] = 1 enables the timer, whose
-        // ticks, those of the time stamp counter, are in EBX; EAX[7:4] = Fh asks for C0, from which it returns soonest. RBX, which the compiler keeps for itself, is
-        // put back. The flags stay as they are.
+        // SAFETY: called only if CPUID has MONITORX, which any privilege level may use then (APM:
+        // #UD otherwise). MONITORX reads, as a load does, a line that is ours; ECX = EDX = 0: no
+        // extensions, no hints. MWAITX without an armed monitor is a NOP; ECX[1] = 1 enables the
+        // timer, whose ticks, those of the time stamp counter, are in EBX; EAX[7:4] = Fh asks for
+        // C0, from which it returns soonest. RBX, which the compiler keeps for itself, is put back.
+        // The flags stay as they are.
         unsafe {
             core::arch::asm!(
                 "monitorx",
@@ -176,7 +190,8 @@ mod tests {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();
         let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
-        // Linux clears `waitpkg` and `mwaitx` for itself only, if told to; and a CPU without them has none.
+        // Linux clears `waitpkg` and `mwaitx` for itself only, if told to; and a CPU without them
+        // has none.
         match x86::instruction() {
             Some(Instruction::Tpause) => assert!(has("waitpkg") || !has("mwaitx")),
             Some(Instruction::Mwaitx) => assert!(!has("waitpkg")),

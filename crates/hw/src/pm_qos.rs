@@ -10,9 +10,11 @@ pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 /// What the kernel says when there is none: 2,000 s.
 const NO_LIMIT_US: i32 = 2_000_000_000;
 
-/// A limit, in force on every CPU until it is dropped: the kernel forgets it when the file is closed, however the process ends.
+/// A limit, in force on every CPU until it is dropped: the kernel forgets it when the file is
+/// closed, however the process ends.
 ///
-/// With 0 an idle CPU enters no C-state that takes time to leave; on most machines it polls. That costs power.
+/// With 0 an idle CPU enters no C-state that takes time to leave; on most machines it polls. That
+/// costs power.
 #[derive(Debug)]
 pub struct PmQos {
     _open: File,
@@ -23,7 +25,8 @@ impl PmQos {
     /// Has every CPU be back from idling within `latency_us`.
     ///
     /// # Errors
-    /// If there is no such file (a kernel without CPU idle management), or this user may not write to it.
+    /// If there is no such file (a kernel without CPU idle management), or this user may not write
+    /// to it.
     pub fn hold(latency_us: i32) -> io::Result<Self> {
         Self::hold_by(Path::new(CPU_DMA_LATENCY), latency_us)
     }

@@ -1,8 +1,10 @@
 //! A transfer to or from pages that lie anywhere: one request, one command, many buffers.
 //!
-//! [`DmaPages`] collects pages, each a [`DmaBuf`] of its own, and goes into a request as if it were one: [`DmaPages::into_buf`]. Beneath,
-//! it brings its own list of physical region pages (NVMe Base 1.4 §4.3), in memory of the heap, so that a command only has to point there.
-//! When the request is done the pages are taken out again, and the list serves the next one: nothing is allocated on the way.
+//! [`DmaPages`] collects pages, each a [`DmaBuf`] of its own, and goes into a request as if it were
+//! one: [`DmaPages::into_buf`]. Beneath, it brings its own list of physical region pages (NVMe Base
+//! 1.4 §4.3), in memory of the heap, so that a command only has to point there. When the request is
+//! done the pages are taken out again, and the list serves the next one: nothing is allocated on
+//! the way.
 
 #![expect(unsafe_code)]
 
@@ -41,7 +43,8 @@ pub struct Vectors {
     pub(super) count: u32,
 }
 
-// SAFETY: an address and a number. Who hands them to the kernel answers for what they lead to (see `uring`).
+// SAFETY: an address and a number. Who hands them to the kernel answers for what they lead to (see
+// `uring`).
 unsafe impl Send for Vectors {}
 // SAFETY: as above; shared access only copies.
 unsafe impl Sync for Vectors {}
@@ -51,7 +54,8 @@ unsafe impl Sync for Vectors {}
 pub struct Span {
     /// The first byte.
     pub data: Iova,
-    /// The second page, if there are two, or a list of all but the first: what PRP2 is to be. 0: all are contiguous.
+    /// The second page, if there are two, or a list of all but the first: what PRP2 is to be. 0:
+    /// all are contiguous.
     pub second: Iova,
 }
 
@@ -80,7 +84,8 @@ impl DmaPages {
     /// Adds `page`; the data are all of all pages from now on.
     ///
     /// # Errors
-    /// The page, if there are [`PAGES_MAX`] already, or if it is none of this heap, or has not 4 KiB.
+    /// The page, if there are [`PAGES_MAX`] already, or if it is none of this heap, or has not 4
+    /// KiB.
     pub fn push(&mut self, mut page: DmaBuf) -> std::result::Result<(), DmaBuf> {
         let fits = page.capacity() == DMA_PAGE && Arc::ptr_eq(&page.heap, &self.0.heap);
         let list = self.list_mut();
@@ -102,13 +107,17 @@ impl DmaPages {
     /// Narrows the data down to `bytes` from byte `offset_bytes` of the first page on.
     ///
     /// # Panics
-    /// If that is not on the pages, or does not begin on the first, or at no multiple of 4 bytes (as a command has to).
+    /// If that is not on the pages, or does not begin on the first, or at no multiple of 4 bytes
+    /// (as a command has to).
     pub fn set_range(&mut self, offset_bytes: usize, bytes: usize) {
         let list = self.list_mut();
         let whole = list.pages.len() * DMA_PAGE;
-        let inside =
-            offset_bytes < DMA_PAGE && offset_bytes.checked_add(bytes).is_some_and(|end| end <= whole);
-        assert!(inside && offset_bytes.is_multiple_of(4), "{bytes} bytes at {offset_bytes} of {whole}");
+        let inside = offset_bytes < DMA_PAGE
+            && offset_bytes.checked_add(bytes).is_some_and(|end| end <= whole);
+        assert!(
+            inside && offset_bytes.is_multiple_of(4),
+            "{bytes} bytes at {offset_bytes} of {whole}"
+        );
         (list.offset_bytes, list.data_bytes) = (offset_bytes as u32, bytes as u32);
     }
 
@@ -137,14 +146,16 @@ impl DmaPages {
         self.list_mut().pages.iter_mut().map(|page| &mut **page)
     }
 
-    /// Takes all pages out, the first one first; those that the iterator has not given when it is dropped go back to the heap.
+    /// Takes all pages out, the first one first; those that the iterator has not given when it is
+    /// dropped go back to the heap.
     pub fn drain(&mut self) -> impl DoubleEndedIterator<Item = DmaBuf> + ExactSizeIterator {
         let list = self.list_mut();
         (list.offset_bytes, list.data_bytes) = (0, 0);
         list.pages.drain(..)
     }
 
-    /// As a request's buffer. Its slice is empty; how much it transfers is [`DmaBuf::transfer_bytes`].
+    /// As a request's buffer. Its slice is empty; how much it transfers is
+    /// [`DmaBuf::transfer_bytes`].
     pub fn into_buf(self) -> DmaBuf {
         self.0
     }
@@ -174,7 +185,10 @@ impl List {
     }
 
     fn span(&self, at_bytes: u32, bytes: u32) -> Span {
-        assert!(u64::from(at_bytes) + u64::from(bytes) <= u64::from(self.data_bytes), "beyond the data");
+        assert!(
+            u64::from(at_bytes) + u64::from(bytes) <= u64::from(self.data_bytes),
+            "beyond the data"
+        );
         let (page, within) = self.place(at_bytes as usize);
         let data = Iova(self.pages[page].iova().0 + within as u64);
         let on_first = DMA_PAGE - within;
@@ -195,7 +209,8 @@ impl DmaBuf {
         self.capacity & SCATTERED != 0
     }
 
-    /// How much a request with this buffer transfers, in bytes: its length, or that of its pages' data, or of what was lent.
+    /// How much a request with this buffer transfers, in bytes: its length, or that of its pages'
+    /// data, or of what was lent.
     #[inline]
     pub fn transfer_bytes(&self) -> usize {
         match self.list() {
@@ -206,7 +221,8 @@ impl DmaBuf {
 
     #[inline]
     fn list(&self) -> Option<&List> {
-        // SAFETY: a scattered buffer's `ptr` is a leaked `Box<List>` which only this value leads to, until its drop.
+        // SAFETY: a scattered buffer's `ptr` is a leaked `Box<List>` which only this value leads
+        // to, until its drop.
         self.is_scattered().then(|| unsafe { self.ptr.cast().as_ref() })
     }
 
@@ -238,7 +254,8 @@ impl DmaBuf {
         }
     }
 
-    /// The transfer from byte `at_bytes` on for the kernel; `None` if it is contiguous. What it was told before must be done with.
+    /// The transfer from byte `at_bytes` on for the kernel; `None` if it is contiguous. What it was
+    /// told before must be done with.
     pub fn vectors(&mut self, at_bytes: u64) -> Option<Vectors> {
         let list = self.list_mut()?;
         let (mut page, mut within) = list.place(at_bytes as usize);
@@ -260,7 +277,8 @@ impl DmaBuf {
         drop(unsafe { Box::<List>::from_raw(self.ptr.cast().as_ptr()) });
     }
 
-    /// The end of a scattered buffer that somebody may still write to: everything stays where it is, the list included.
+    /// The end of a scattered buffer that somebody may still write to: everything stays where it
+    /// is, the list included.
     #[cold]
     pub(super) fn quarantine_list(mut self) {
         if let Some(list) = self.list_mut() {
@@ -297,14 +315,21 @@ mod tests {
         assert_eq!((buf.len(), buf.capacity(), buf.transfer_bytes()), (0, 0, 6 * 4096));
         let list = buf.list().unwrap();
         let iova = |at: usize| list.pages[at].iova();
-        let entry = |at: usize| u64::from_le_bytes(list.entries[at * 8..at * 8 + 8].try_into().unwrap());
-        assert_eq!((0..5).map(entry).collect::<Vec<_>>(), (1..6).map(|at| iova(at).0).collect::<Vec<_>>());
+        let entry =
+            |at: usize| u64::from_le_bytes(list.entries[at * 8..at * 8 + 8].try_into().unwrap());
+        assert_eq!(
+            (0..5).map(entry).collect::<Vec<_>>(),
+            (1..6).map(|at| iova(at).0).collect::<Vec<_>>()
+        );
         assert_eq!(buf.span(0, 4096), Span { data: iova(0), second: Iova(0) });
         assert_eq!(buf.span(0, 8192), Span { data: iova(0), second: iova(1) });
         assert_eq!(buf.span(0, 8196), Span { data: iova(0), second: list.entries.iova() });
         assert_eq!(buf.span(8192, 4 * 4096).second, Iova(list.entries.iova().0 + 16));
         assert_eq!(buf.span(512, 4096), Span { data: Iova(iova(0).0 + 512), second: iova(1) });
-        assert_eq!(buf.span(5 * 4096 + 512, 512), Span { data: Iova(iova(5).0 + 512), second: Iova(0) });
+        assert_eq!(
+            buf.span(5 * 4096 + 512, 512),
+            Span { data: Iova(iova(5).0 + 512), second: Iova(0) }
+        );
     }
 
     #[test]

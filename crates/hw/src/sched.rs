@@ -1,7 +1,9 @@
-//! The scheduler's classes: how the kernel shares a CPU between a thread that does I/O and the others that want it.
+//! The scheduler's classes: how the kernel shares a CPU between a thread that does I/O and the
+//! others that want it.
 //!
-//! A thread that polls looks like a CPU hog to the scheduler, which then prefers its competitors: of Le Moal's I/Os (Vault 2017) one in 5,000 was very late.
-//! A real-time class cures that, and so, in part, does a shorter slice.
+//! A thread that polls looks like a CPU hog to the scheduler, which then prefers its competitors:
+//! of Le Moal's I/Os (Vault 2017) one in 5,000 was very late. A real-time class cures that, and so,
+//! in part, does a shorter slice.
 
 #![expect(unsafe_code)]
 
@@ -25,12 +27,13 @@ const SLICE_MAX_NS: u64 = 100_000_000;
 pub enum SchedClass {
     /// `SCHED_OTHER`, with the kernel's own slice: a fair share of the CPU.
     Other,
-    /// `SCHED_RR` at a priority from 1 to 99: before all that is fair; those of one priority take turns.
+    /// `SCHED_RR` at a priority from 1 to 99: before all that is fair; those of one priority take
+    /// turns.
     RoundRobin(u32),
     /// `SCHED_FIFO` at a priority from 1 to 99: before all that is fair, and until it sleeps.
     Fifo(u32),
-    /// `SCHED_OTHER` with a slice of so many ns, from 0.1 to 100 ms: the same share of the CPU, but sooner (or later) after a wake-up. EEVDF
-    /// with custom slices: Linux 6.12 or later.
+    /// `SCHED_OTHER` with a slice of so many ns, from 0.1 to 100 ms: the same share of the CPU, but
+    /// sooner (or later) after a wake-up. EEVDF with custom slices: Linux 6.12 or later.
     Slice(u64),
 }
 
@@ -76,8 +79,10 @@ impl FromStr for SchedClass {
         let error = |reason| ParseSchedClassError { text: text.chars().take(40).collect(), reason };
         let priority = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            let priority =
-                digits.parse().ok().filter(|priority| plain && (1..=PRIORITY_MAX).contains(priority));
+            let priority = digits
+                .parse()
+                .ok()
+                .filter(|priority| plain && (1..=PRIORITY_MAX).contains(priority));
             priority.ok_or_else(|| error(" (a priority is a number from 1 to 99)"))
         };
         match text.split_once(':') {
@@ -85,10 +90,11 @@ impl FromStr for SchedClass {
             Some(("rr", digits)) => priority(digits).map(Self::RoundRobin),
             Some(("fifo", digits)) => priority(digits).map(Self::Fifo),
             Some(("slice", time)) => {
-                let ns =
-                    parse_slice_ns(time).ok_or_else(|| error(" (a slice is a time such as 100us or 3ms)"))?;
+                let ns = parse_slice_ns(time)
+                    .ok_or_else(|| error(" (a slice is a time such as 100us or 3ms)"))?;
                 let ns = Some(ns).filter(|ns| (SLICE_MIN_NS..=SLICE_MAX_NS).contains(ns));
-                ns.map(Self::Slice).ok_or_else(|| error(" (the kernel's slices are from 0.1 to 100 ms)"))
+                ns.map(Self::Slice)
+                    .ok_or_else(|| error(" (the kernel's slices are from 0.1 to 100 ms)"))
             }
             _ => Err(error("")),
         }
@@ -97,7 +103,11 @@ impl FromStr for SchedClass {
 
 /// As other times, but without a unit it would be a guess.
 fn parse_slice_ns(text: &str) -> Option<u64> {
-    if text.ends_with(|c: char| c.is_ascii_digit() || c == '.') { None } else { parse_time_ns(text) }
+    if text.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
+        None
+    } else {
+        parse_time_ns(text)
+    }
 }
 
 /// Why a class cannot be had.
@@ -105,7 +115,9 @@ fn parse_slice_ns(text: &str) -> Option<u64> {
 #[non_exhaustive]
 pub enum SchedError {
     /// A priority or slice beyond what there is.
-    #[error("there is no scheduling class {0}: priorities are from 1 to 99, slices from 0.1 to 100 ms")]
+    #[error(
+        "there is no scheduling class {0}: priorities are from 1 to 99, slices from 0.1 to 100 ms"
+    )]
     Range(SchedClass),
     /// The kernel refused.
     #[error("the kernel refuses the scheduling class {class}: {source}; {}", what_to_do(*class, source))]
@@ -155,7 +167,8 @@ fn rtprio_limit() -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
 }
 
-/// `struct sched_attr` of its first version (sched_setattr(2)), which every kernel takes that has the call.
+/// `struct sched_attr` of its first version (sched_setattr(2)), which every kernel takes that has
+/// the call.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct SchedAttr {
@@ -174,8 +187,9 @@ const _: () = assert!(size_of::<SchedAttr>() == 48);
 impl SchedAttr {
     fn of_this_thread() -> io::Result<Self> {
         let mut attr = Self::default();
-        // SAFETY: sched_getattr writes at most the size it is told to what it is pointed to, which is `attr` and as long; pid 0 is the calling
-        // thread; every bit pattern is a valid `SchedAttr`.
+        // SAFETY: sched_getattr writes at most the size it is told to what it is pointed to, which
+        // is `attr` and as long; pid 0 is the calling thread; every bit pattern is a valid
+        // `SchedAttr`.
         let answer = unsafe {
             libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size_of::<Self>() as u32, 0u32)
         };
@@ -184,8 +198,8 @@ impl SchedAttr {
 
     fn apply_to_this_thread(mut self) -> io::Result<()> {
         self.size = size_of::<Self>() as u32;
-        // SAFETY: sched_setattr reads as many bytes as `size` says from what it is pointed to, which is `self` and as long; pid 0 is the calling
-        // thread.
+        // SAFETY: sched_setattr reads as many bytes as `size` says from what it is pointed to,
+        // which is `self` and as long; pid 0 is the calling thread.
         let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const self, 0u32) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -205,7 +219,8 @@ impl InForce {
         self.0.sched_priority
     }
 
-    /// The slice in ns, the kernel's own or not; `None` of a real-time class and of kernels before 6.12, which do not say.
+    /// The slice in ns, the kernel's own or not; `None` of a real-time class and of kernels before
+    /// 6.12, which do not say.
     pub fn slice_ns(&self) -> Option<u64> {
         Some(self.0.sched_runtime).filter(|ns| self.0.is_fair() && *ns > 0)
     }
@@ -221,7 +236,9 @@ impl InForce {
             SchedClass::Fifo(priority) => {
                 (sched_policy as i32, sched_priority) == (libc::SCHED_FIFO, priority)
             }
-            SchedClass::Slice(ns) => sched_policy as i32 == libc::SCHED_OTHER && self.slice_ns() == Some(ns),
+            SchedClass::Slice(ns) => {
+                sched_policy as i32 == libc::SCHED_OTHER && self.slice_ns() == Some(ns)
+            }
         }
     }
 }
@@ -256,31 +273,39 @@ impl SchedClass {
         SchedAttr::of_this_thread().map(InForce).map_err(SchedError::Unreadable)
     }
 
-    /// Whether threads of this class run before all that are fair, so that one that spins keeps them from the CPU. (All but 5 % of it:
-    /// `sched_rt_runtime_us`, since Linux 6.12 the fair server.)
+    /// Whether threads of this class run before all that are fair, so that one that spins keeps
+    /// them from the CPU. (All but 5 % of it: `sched_rt_runtime_us`, since Linux 6.12 the fair
+    /// server.)
     pub fn is_real_time(self) -> bool {
         matches!(self, Self::RoundRobin(_) | Self::Fifo(_))
     }
 
-    /// Puts the calling thread into this class, and reads back whether it is. What was in force before is again when the guard is dropped;
-    /// [`SchedGuard::keep`] leaves it so. Threads that this one starts meanwhile inherit the class.
+    /// Puts the calling thread into this class, and reads back whether it is. What was in force
+    /// before is again when the guard is dropped; [`SchedGuard::keep`] leaves it so. Threads that
+    /// this one starts meanwhile inherit the class.
     ///
     /// # Errors
-    /// If the right or the kernel for it is missing: the error says which, and what to do. A kernel that takes the request and ignores it is an
-    /// error, too. What was in force before is then again.
+    /// If the right or the kernel for it is missing: the error says which, and what to do. A kernel
+    /// that takes the request and ignores it is an error, too. What was in force before is then
+    /// again.
     pub fn apply_to_this_thread(self) -> Result<SchedGuard, SchedError> {
         let before = SchedAttr::of_this_thread().map_err(SchedError::Unreadable)?;
         let attr = self.attr(&before).ok_or(SchedError::Range(self))?;
-        attr.apply_to_this_thread().map_err(|source| SchedError::Refused { class: self, source })?;
+        attr.apply_to_this_thread()
+            .map_err(|source| SchedError::Refused { class: self, source })?;
         let guard = SchedGuard { before, of_this_thread: PhantomData };
         let in_force = Self::of_this_thread()?;
-        if in_force.is(self) { Ok(guard) } else { Err(SchedError::Ignored { class: self, in_force }) }
+        if in_force.is(self) {
+            Ok(guard)
+        } else {
+            Err(SchedError::Ignored { class: self, in_force })
+        }
     }
 
     /// Of a thread for which `before` was in force; `None` beyond the kernel's range.
     fn attr(self, before: &SchedAttr) -> Option<SchedAttr> {
-        // The flag that children do not inherit the class may be set and not be cleared by everybody: as it was. The others ask for
-        // something else.
+        // The flag that children do not inherit the class may be set and not be cleared by
+        // everybody: as it was. The others ask for something else.
         let sched_flags = before.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64;
         let fair = |sched_runtime| SchedAttr {
             sched_policy: libc::SCHED_OTHER as u32,
@@ -299,7 +324,9 @@ impl SchedClass {
             // With 0 the kernel's own slice is in force again.
             Self::Other => Some(fair(0)),
             Self::Slice(ns) => (SLICE_MIN_NS..=SLICE_MAX_NS).contains(&ns).then(|| fair(ns)),
-            Self::RoundRobin(priority) | Self::Fifo(priority) if !(1..=PRIORITY_MAX).contains(&priority) => {
+            Self::RoundRobin(priority) | Self::Fifo(priority)
+                if !(1..=PRIORITY_MAX).contains(&priority) =>
+            {
                 None
             }
             Self::RoundRobin(priority) => Some(real_time(libc::SCHED_RR, priority)),
@@ -327,7 +354,8 @@ impl SchedGuard {
         if !self.before.is_fair() {
             return self.before.apply_to_this_thread();
         }
-        // The kernel does not say whether a slice was its own. If it was not, it differs from what 0 asks for.
+        // The kernel does not say whether a slice was its own. If it was not, it differs from what
+        // 0 asks for.
         SchedAttr { sched_runtime: 0, ..self.before }.apply_to_this_thread()?;
         match SchedAttr::of_this_thread()?.sched_runtime == self.before.sched_runtime {
             true => Ok(()),
@@ -355,9 +383,16 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for text in
-            ["other", "rr:1", "rr:99", "fifo:50", "slice:100us", "slice:3ms", "slice:100ms", "slice:123456ns"]
-        {
+        for text in [
+            "other",
+            "rr:1",
+            "rr:99",
+            "fifo:50",
+            "slice:100us",
+            "slice:3ms",
+            "slice:100ms",
+            "slice:123456ns",
+        ] {
             assert_eq!(text.parse::<SchedClass>().unwrap().to_string(), text);
         }
         assert_eq!("slice:0.1ms".parse(), Ok(SchedClass::Slice(100_000)));
@@ -390,7 +425,10 @@ mod tests {
             SchedClass::Slice(u64::MAX),
         ] {
             assert!(
-                matches!(apart(|| class.apply_to_this_thread().map(|_| ())), Err(SchedError::Range(_))),
+                matches!(
+                    apart(|| class.apply_to_this_thread().map(|_| ())),
+                    Err(SchedError::Range(_))
+                ),
                 "{class}"
             );
         }
@@ -399,9 +437,12 @@ mod tests {
     /// The kernel may clamp, ignore or refuse: whatever it does, what is said to be in force is.
     #[test]
     fn what_is_applied_is_in_force_until_it_is_dropped() {
-        for class in
-            [SchedClass::Other, SchedClass::Slice(1_000_000), SchedClass::RoundRobin(2), SchedClass::Fifo(1)]
-        {
+        for class in [
+            SchedClass::Other,
+            SchedClass::Slice(1_000_000),
+            SchedClass::RoundRobin(2),
+            SchedClass::Fifo(1),
+        ] {
             apart(|| {
                 let before = SchedClass::of_this_thread().unwrap();
                 match class.apply_to_this_thread() {
@@ -416,8 +457,8 @@ mod tests {
                         drop(guard);
                     }
                     // Not everybody may.
-                    Err(SchedError::Refused { source, .. }) if source.raw_os_error() == Some(libc::EPERM) => {
-                    }
+                    Err(SchedError::Refused { source, .. })
+                        if source.raw_os_error() == Some(libc::EPERM) => {}
                     // A kernel that says how long slices are has them.
                     Err(SchedError::Ignored { class: SchedClass::Slice(_), .. })
                         if before.slice_ns().is_none() => {}
@@ -452,7 +493,11 @@ mod tests {
         assert!(refused(SchedClass::Slice(1_000_000), libc::EPERM).contains("seccomp"));
         assert!(refused(SchedClass::Other, libc::ENOSYS).contains("3.14"));
         let in_force = InForce(SchedAttr { sched_runtime: 2_800_000, ..SchedAttr::default() });
-        let text = SchedError::Ignored { class: SchedClass::Slice(1_000_000), in_force }.to_string();
-        assert!(text.contains("SCHED_OTHER, slice 2800us is in force") && text.contains("6.12"), "{text}");
+        let text =
+            SchedError::Ignored { class: SchedClass::Slice(1_000_000), in_force }.to_string();
+        assert!(
+            text.contains("SCHED_OTHER, slice 2800us is in force") && text.contains("6.12"),
+            "{text}"
+        );
     }
 }

@@ -1,11 +1,14 @@
 //! What becomes of a store to device memory that is not there any more.
 //!
-//! Doorbells are stored to through a mapping of the device's BAR. While the device's memory decoding is off, during a reset, or once it was
-//! removed, such a store ends in SIGBUS, which would end the process. The handler here puts ordinary memory where one of *our* mappings
-//! was, so that the store goes nowhere, and marks the mapping as lost; whoever polls for a completion finds out by its deadline at the
-//! latest, and is told at once if it watches the mapping's event. Every other SIGBUS goes to the handler that was there before.
+//! Doorbells are stored to through a mapping of the device's BAR. While the device's memory
+//! decoding is off, during a reset, or once it was removed, such a store ends in SIGBUS, which
+//! would end the process. The handler here puts ordinary memory where one of *our* mappings was, so
+//! that the store goes nowhere, and marks the mapping as lost; whoever polls for a completion finds
+//! out by its deadline at the latest, and is told at once if it watches the mapping's event. Every
+//! other SIGBUS goes to the handler that was there before.
 //!
-//! A program that installs a SIGBUS handler after the first device was opened should pass on what it does not know, as we do.
+//! A program that installs a SIGBUS handler after the first device was opened should pass on what
+//! it does not know, as we do.
 
 #![expect(unsafe_code)]
 
@@ -25,7 +28,8 @@ use super::{HwError, Result};
 /// How many mappings can be guarded at once: a device has one.
 pub const MAX_GUARDED: usize = 256;
 
-/// One guarded mapping. The handler reads it at any moment, so it is atomics, and `start` is what counts: 0 while the slot is free.
+/// One guarded mapping. The handler reads it at any moment, so it is atomics, and `start` is what
+/// counts: 0 while the slot is free.
 struct Slot {
     start: AtomicUsize,
     len: AtomicUsize,
@@ -50,7 +54,8 @@ static CLAIM: Mutex<()> = Mutex::new(());
 static PREVIOUS: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static PREVIOUS_FLAGS: AtomicI32 = AtomicI32::new(0);
 
-/// A mapping whose faults are ours to answer, while it lives. Must be dropped before the mapping is unmapped.
+/// A mapping whose faults are ours to answer, while it lives. Must be dropped before the mapping is
+/// unmapped.
 #[derive(Debug)]
 pub struct Guard {
     slot: usize,
@@ -58,17 +63,18 @@ pub struct Guard {
     _event: Option<EventFd>,
 }
 
-/// Guards the mapping of `len` bytes at `start`, both multiples of the page size; installs the handler the first time.
-/// `event` is signalled when the mapping is lost.
+/// Guards the mapping of `len` bytes at `start`, both multiples of the page size; installs the
+/// handler the first time. `event` is signalled when the mapping is lost.
 ///
 /// # Safety
-/// The range is a mapping that the caller made and alone decides about: its pages may be replaced by zeroed private memory at any
-/// moment from now until the guard is dropped.
+/// The range is a mapping that the caller made and alone decides about: its pages may be replaced
+/// by zeroed private memory at any moment from now until the guard is dropped.
 ///
 /// # Errors
 /// [`HwError::Os`] with more than [`MAX_GUARDED`] mappings, or if the handler cannot be installed.
 pub unsafe fn guard(start: NonNull<c_void>, len: usize, event: Option<EventFd>) -> Result<Guard> {
-    install().map_err(|source| HwError::Os { what: "cannot install a handler for SIGBUS", source })?;
+    install()
+        .map_err(|source| HwError::Os { what: "cannot install a handler for SIGBUS", source })?;
     let _claim = CLAIM.lock().unwrap_or_else(PoisonError::into_inner);
     let free = SLOTS.iter().position(|slot| slot.start.load(Ordering::Relaxed) == 0);
     let index = free.ok_or_else(|| HwError::Os {
@@ -78,7 +84,8 @@ pub unsafe fn guard(start: NonNull<c_void>, len: usize, event: Option<EventFd>) 
     let slot = &SLOTS[index];
     slot.lost.store(false, Ordering::Relaxed);
     slot.event.store(event.as_ref().map_or(-1, AsRawFd::as_raw_fd), Ordering::Relaxed);
-    // Release: whoever sees this length, but not yet the start below, at least sees that the slot was free before.
+    // Release: whoever sees this length, but not yet the start below, at least sees that the slot
+    // was free before.
     slot.len.store(len, Ordering::Release);
     // Release: whoever sees the start sees the rest.
     slot.start.store(start.as_ptr() as usize, Ordering::Release);
@@ -101,11 +108,13 @@ impl Drop for Guard {
     }
 }
 
-/// Puts zeroed private memory in the place of a mapping of a device; what is stored there from now on goes nowhere. The device's file
-/// is not held by the mapping any more. Async-signal-safe: one system call, and no `errno`.
+/// Puts zeroed private memory in the place of a mapping of a device; what is stored there from now
+/// on goes nowhere. The device's file is not held by the mapping any more. Async-signal-safe: one
+/// system call, and no `errno`.
 ///
 /// # Safety
-/// The range is a mapping of the caller's, made of device memory that nobody reads for its contents.
+/// The range is a mapping of the caller's, made of device memory that nobody reads for its
+/// contents.
 pub unsafe fn replace(start: NonNull<c_void>, len: usize) -> io::Result<()> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the caller owns the range; it stays mapped, readable and writable.
@@ -142,7 +151,8 @@ fn install_now() -> io::Result<()> {
 fn sigaction(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     let mut old = MaybeUninit::zeroed();
     let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `new` is null or a whole action, whose handler is one of ours or was the process's own; `old` has room for one.
+    // SAFETY: `new` is null or a whole action, whose handler is one of ours or was the process's
+    // own; `old` has room for one.
     if unsafe { libc::sigaction(libc::SIGBUS, new, old.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -150,7 +160,8 @@ fn sigaction(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     Ok(unsafe { old.assume_init() })
 }
 
-/// The handler. Touches atomics and makes system calls: nothing that could not be interrupted by itself.
+/// The handler. Touches atomics and makes system calls: nothing that could not be interrupted by
+/// itself.
 extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel hands over a whole siginfo (SA_SIGINFO).
     let code = unsafe { (*info).si_code };
@@ -165,7 +176,8 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     pass_on(signal, code, info, context);
 }
 
-/// Whether `address` was in one of our mappings; the access that faulted is repeated, on ordinary memory.
+/// Whether `address` was in one of our mappings; the access that faulted is repeated, on ordinary
+/// memory.
 fn take_over(address: usize) -> bool {
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::Acquire);
@@ -173,13 +185,15 @@ fn take_over(address: usize) -> bool {
         if start == 0 || !(start..start.saturating_add(len)).contains(&address) {
             continue;
         }
-        // The mapping that faulted stays in its slot, since whoever stores to it holds its guard. But another slot may be freed and taken
-        // again between the two loads: one mapping's start with another's length would reach into what lies behind the first.
+        // The mapping that faulted stays in its slot, since whoever stores to it holds its guard.
+        // But another slot may be freed and taken again between the two loads: one mapping's start
+        // with another's length would reach into what lies behind the first.
         if slot.start.load(Ordering::Relaxed) != start {
             continue;
         }
         let Some(place) = NonNull::new(start as *mut c_void) else { continue };
-        // SAFETY: `guard`'s contract. The slot is not freed under us: whoever stored to the mapping holds it.
+        // SAFETY: `guard`'s contract. The slot is not freed under us: whoever stored to the mapping
+        // holds it.
         if unsafe { replace(place, len) }.is_err() {
             return false;
         }
@@ -199,7 +213,8 @@ fn take_over(address: usize) -> bool {
 fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let flags = PREVIOUS_FLAGS.load(Ordering::Acquire);
     match PREVIOUS.load(Ordering::Relaxed) {
-        // A fault cannot be ignored (the kernel ends the process as by default); a signal that somebody sent can.
+        // A fault cannot be ignored (the kernel ends the process as by default); a signal that
+        // somebody sent can.
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             if let Ok(mut action) = sigaction(None) {
@@ -209,7 +224,8 @@ fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut
             }
             // A fault repeats itself when we return; what was sent has to be sent again.
             if code <= 0 {
-                // SAFETY: raising a signal has no requirements. It is blocked until this handler returns.
+                // SAFETY: raising a signal has no requirements. It is blocked until this handler
+                // returns.
                 unsafe { libc::raise(signal) };
             }
         }
@@ -243,7 +259,8 @@ mod tests {
         ftruncate(&file, (pages * PAGE) as u64).unwrap();
         let (prot, len) = (ProtFlags::READ | ProtFlags::WRITE, pages * PAGE);
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let start = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0) }.unwrap();
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0) }.unwrap();
         (file, NonNull::new(start).unwrap(), len)
     }
 
@@ -258,8 +275,9 @@ mod tests {
         let (other_file, other, _) = mapping(1);
         let event = EventFd::new().unwrap();
         // SAFETY: both are ours, and nobody reads them.
-        let (guarded, intact) =
-            unsafe { (guard(start, len, Some(event.clone())).unwrap(), guard(other, PAGE, None).unwrap()) };
+        let (guarded, intact) = unsafe {
+            (guard(start, len, Some(event.clone())).unwrap(), guard(other, PAGE, None).unwrap())
+        };
         store(start, 0);
         assert!(!guarded.is_lost());
         ftruncate(&file, 0).unwrap();
@@ -296,7 +314,13 @@ mod tests {
         let name = format!("sigbus::tests::{test}");
         let mut child = std::process::Command::new(exe);
         child.args(["--exact", &name, "--nocapture", "--test-threads=1"]).env("SIGBUS_CHILD", "1");
-        Some(child.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null()).status().unwrap())
+        Some(
+            child
+                .stderr(std::process::Stdio::null())
+                .stdout(std::process::Stdio::null())
+                .status()
+                .unwrap(),
+        )
     }
 
     fn guard_one() -> Guard {
@@ -327,7 +351,8 @@ mod tests {
     fn a_signal_that_was_sent_still_ends_the_process() {
         use std::os::unix::process::ExitStatusExt as _;
         let status = in_child("a_signal_that_was_sent_still_ends_the_process", || {
-            // Rust's own handler, which is there before, takes one signal without a fault for nothing.
+            // Rust's own handler, which is there before, takes one signal without a fault for
+            // nothing.
             set_handler(libc::SIG_DFL, 0);
             let _guard = guard_one();
             // SAFETY: raising a signal has no requirements.

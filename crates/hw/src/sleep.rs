@@ -1,4 +1,5 @@
-//! The ways in which a thread can let a time pass without spinning. They end in the same timer interrupt, and differ in what the kernel does on the way.
+//! The ways in which a thread can let a time pass without spinning. They end in the same timer
+//! interrupt, and differ in what the kernel does on the way.
 
 use std::fmt;
 
@@ -62,7 +63,8 @@ enum Means {
 }
 
 impl Sleeper {
-    /// For sleeping `way`, on the calling thread, whose timer slack is set to 1 ns. `None` if this CPU cannot.
+    /// For sleeping `way`, on the calling thread, whose timer slack is set to 1 ns. `None` if this
+    /// CPU cannot.
     ///
     /// # Errors
     /// If no eventfd can be had.
@@ -82,7 +84,8 @@ impl Sleeper {
 
     /// Lets `duration_ns` pass. May be late by the machine's wake cost; a signal ends it early.
     pub fn sleep_ns(&self, duration_ns: u64) {
-        // What ends early is the caller's to see by the clock: it looks at its queue after any wake-up.
+        // What ends early is the caller's to see by the clock: it looks at its queue after any
+        // wake-up.
         match &self.0 {
             Means::Nanosleep => {
                 let _ = rustix::thread::nanosleep(&timespec(duration_ns));

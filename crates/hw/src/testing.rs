@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 
-use super::{Claim, Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages};
+use super::{
+    Claim, Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages,
+};
 
 /// Takes every mapping, has doorbells that nobody listens to, and registers that read as 0.
 pub struct NullTransport {

@@ -11,31 +11,35 @@ use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
 
-/// Whoever does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a controller behind its transport, or the
-/// kernel.
+/// Whoever does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a
+/// controller behind its transport, or the kernel.
 ///
 /// # Safety
-/// [`DmaHeap`](super::DmaHeap) frees memory, and gives it back to callers, by what an implementation says:
-/// - The other side touches nothing but memory mapped by [`map_dma`](Self::map_dma), of that only what it was given a command, a queue or a
-///   register for, and none of it before that call.
-/// - [`map_dma`](Self::map_dma) refuses addresses of which any is mapped already: two heaps on one map never
-///   have the same ones.
-/// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, nothing of what was mapped there is touched any more, by nobody. An error says
-///   nothing: the memory stays the other side's then.
+/// [`DmaHeap`](super::DmaHeap) frees memory, and gives it back to callers, by what an
+/// implementation says:
+/// - The other side touches nothing but memory mapped by [`map_dma`](Self::map_dma), of that only
+///   what it was given a command, a queue or a register for, and none of it before that call.
+/// - [`map_dma`](Self::map_dma) refuses addresses of which any is mapped already: two heaps on one
+///   map never have the same ones.
+/// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, nothing of what was mapped there is touched
+///   any more, by nobody. An error says nothing: the memory stays the other side's then.
 /// - If [`lends`](Self::lends) is true, what it says of addresses and of the `Arc` holds.
 pub unsafe trait DmaMap: Send + Sync {
     /// Lets the other side reach `pages` at `iova`.
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
-    /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it again.
+    /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it
+    /// again.
     ///
     /// # Safety
-    /// The caller has mapped this memory itself, and nothing goes by the address any more. Commands that name it
-    /// would reach whatever is mapped there next, which somebody else believes to be his own.
+    /// The caller has mapped this memory itself, and nothing goes by the address any more. Commands
+    /// that name it would reach whatever is mapped there next, which somebody else believes to be
+    /// his own.
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()>;
-    /// Whether memory of the program's own can be mapped for a while ([`Pages`] that own nothing), at a cost that a read can bear. Who says
-    /// so reaches memory by its address in this process at the moment of each access, and pins nothing: what is at an address may
-    /// change while it is mapped. And it keeps the `Arc` it was given for exactly as long as it may reach the memory, or has yet to
-    /// deal with a mapping that was asked for.
+    /// Whether memory of the program's own can be mapped for a while ([`Pages`] that own nothing),
+    /// at a cost that a read can bear. Who says so reaches memory by its address in this process at
+    /// the moment of each access, and pins nothing: what is at an address may change while it is
+    /// mapped. And it keeps the `Arc` it was given for exactly as long as it may reach the memory,
+    /// or has yet to deal with a mapping that was asked for.
     fn lends(&self) -> bool {
         false
     }
@@ -59,8 +63,9 @@ pub struct DmaLimits {
 }
 
 impl Default for DmaLimits {
-    /// Private memory, unlocked. The first address is above 4 GiB, clear of the x86 MSI window at 0xFEE0_0000, and never equal to
-    /// an address of this process, so that mixing up the two is found out.
+    /// Private memory, unlocked. The first address is above 4 GiB, clear of the x86 MSI window at
+    /// 0xFEE0_0000, and never equal to an address of this process, so that mixing up the two is
+    /// found out.
     fn default() -> Self {
         let (iova_first, iova_last) = (0x1_0000_0000, u64::MAX);
         Self { lock: false, shared: false, iova_first, iova_last, max_regions: usize::MAX }
@@ -69,15 +74,18 @@ impl Default for DmaLimits {
 
 /// A way to reach a controller: a software SSD in this process; a PCIe function; another process.
 ///
-/// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they were given.
+/// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they
+/// were given.
 ///
-/// Registers and doorbells are the driver's: they say where the controller fetches commands and where it writes.
-/// So what writes them is unsafe, and one driver at a time has the [`claim`](Self::claim). Whoever keeps a
-/// transport beside the `Controller` that was enabled on it can do this much:
+/// Registers and doorbells are the driver's: they say where the controller fetches commands and
+/// where it writes. So what writes them is unsafe, and one driver at a time has the
+/// [`claim`](Self::claim). Whoever keeps a transport beside the `Controller` that was enabled on it
+/// can do this much:
 ///
 /// - read registers, which changes nothing;
 /// - map memory of its own, where nothing is mapped and no command leads;
-/// - direct a vector or the events elsewhere: nobody is woken then, and deadlines find out what has completed;
+/// - direct a vector or the events elsewhere: nobody is woken then, and deadlines find out what has
+///   completed;
 /// - release the device, which reaches no memory then, and is gone.
 ///
 /// ```compile_fail
@@ -107,8 +115,9 @@ impl Default for DmaLimits {
 /// ```
 ///
 /// # Safety
-/// - CSTS.RDY = 0, read from [`read32`](Self::read32), means that the controller has stopped: it touches no memory until it is enabled again.
-///   Only the controller's own answer may be given, or all ones once it can touch nothing any more.
+/// - CSTS.RDY = 0, read from [`read32`](Self::read32), means that the controller has stopped: it
+///   touches no memory until it is enabled again. Only the controller's own answer may be given, or
+///   all ones once it can touch nothing any more.
 /// - [`claim`](Self::claim) is always the same one for one device, and no other device's.
 /// - A [`Doorbell`] stays valid for as long as it is held, [`release`](Self::release) or not.
 /// - After a [`release`](Self::release) that gives the device up it reaches no memory.
@@ -124,9 +133,10 @@ pub unsafe trait Transport: DmaMap {
     /// Writes a 32-bit register.
     ///
     /// # Safety
-    /// The caller has [claimed](Self::claim) the transport, or nobody has. What the controller does in consequence
-    /// touches only memory that is the caller's to give: queues that it is told of stay where they are, and nobody
-    /// else uses them, until CSTS.RDY is 0, or memory was taken back.
+    /// The caller has [claimed](Self::claim) the transport, or nobody has. What the controller does
+    /// in consequence touches only memory that is the caller's to give: queues that it is told of
+    /// stay where they are, and nobody else uses them, until CSTS.RDY is 0, or memory was taken
+    /// back.
     unsafe fn write32(&self, offset: u32, value: u32);
     /// Writes a 64-bit register.
     ///
@@ -136,8 +146,8 @@ pub unsafe trait Transport: DmaMap {
     /// The doorbell whose register is at byte `offset` of BAR0.
     ///
     /// # Safety
-    /// As for [`write32`](Self::write32), whenever it is rung: the queue is the caller's, and each command before the
-    /// tail names memory that stays with the device until the command has ended.
+    /// As for [`write32`](Self::write32), whenever it is rung: the queue is the caller's, and each
+    /// command before the tail names memory that stays with the device until the command has ended.
     unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell>;
     /// How many interrupt vectors the controller has.
     fn vectors(&self) -> u16;
@@ -149,16 +159,19 @@ pub unsafe trait Transport: DmaMap {
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
     /// The clock that this device's time is measured by.
     fn clock(&self) -> Clock;
-    /// Has `handler` called, from a thread of the transport's, for whatever happens outside of any command; also for what has happened
-    /// since the transport was opened. A transport to which nothing happens never calls it.
+    /// Has `handler` called, from a thread of the transport's, for whatever happens outside of any
+    /// command; also for what has happened since the transport was opened. A transport to which
+    /// nothing happens never calls it.
     fn on_event(&self, handler: EventHandler) {
         drop(handler);
     }
-    /// Gives the device up: afterwards it reaches no memory, registers read all ones, doorbells go nowhere, whoever waits for an
-    /// interrupt is woken, and nothing keeps others from taking the device. Harmless if repeated. A transport of which nothing has to be
-    /// given back does nothing.
+    /// Gives the device up: afterwards it reaches no memory, registers read all ones, doorbells go
+    /// nowhere, whoever waits for an interrupt is woken, and nothing keeps others from taking the
+    /// device. Harmless if repeated. A transport of which nothing has to be given back does
+    /// nothing.
     fn release(&self) {}
-    /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message: shadow doorbells pay then.
+    /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message:
+    /// shadow doorbells pay then.
     fn has_slow_doorbells(&self) -> bool {
         false
     }
@@ -192,7 +205,8 @@ impl Claim {
 /// What happens to a device outside of any command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// It is asked for: it is about to be removed, or to get another driver. Who asks waits until it was [released](Transport::release).
+    /// It is asked for: it is about to be removed, or to get another driver. Who asks waits until
+    /// it was [released](Transport::release).
     Release,
     /// It, or its bus, has reported an error that was not corrected.
     Error,

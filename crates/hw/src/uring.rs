@@ -1,7 +1,9 @@
-//! The kernel as the other side: memory that it may reach by I/O virtual address, and io_uring to ask it for I/O there.
+//! The kernel as the other side: memory that it may reach by I/O virtual address, and io_uring to
+//! ask it for I/O there.
 //!
-//! The ring is to the kernel what a queue pair is to a controller: it is told of memory by its [`Iova`], and whoever stages an I/O leaves
-//! the memory alone until its completion (ARCHITECTURE.md §3).
+//! The ring is to the kernel what a queue pair is to a controller: it is told of memory by its
+//! [`Iova`], and whoever stages an I/O leaves the memory alone until its completion
+//! (ARCHITECTURE.md §3).
 
 #![expect(unsafe_code)]
 
@@ -45,7 +47,8 @@ pub enum RingPoll {
     Interrupt,
     /// The kernel polls the device.
     Poll,
-    /// The kernel sleeps for half the shortest time it has seen, then polls the device (Linux 6.13).
+    /// The kernel sleeps for half the shortest time it has seen, then polls the device (Linux
+    /// 6.13).
     HybridMin,
 }
 
@@ -81,14 +84,15 @@ impl KernelMemory {
     }
 }
 
-// SAFETY: the kernel reaches memory by the operations that are submitted, each of which holds its buffer until it has ended; a region
-// that a ring has registered is held by that ring.
+// SAFETY: the kernel reaches memory by the operations that are submitted, each of which holds its
+// buffer until it has ended; a region that a ring has registered is held by that ring.
 unsafe impl DmaMap for KernelMemory {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let mut regions = self.lock();
         let end = |iova: u64, pages: &Pages| iova.saturating_add(pages.len() as u64);
-        let overlaps =
-            |region: &Region| iova < end(region.iova, &region.pages) && region.iova < end(iova, pages);
+        let overlaps = |region: &Region| {
+            iova < end(region.iova, &region.pages) && region.iova < end(iova, pages)
+        };
         if regions.iter().any(overlaps) {
             let what = "it overlaps memory that is mapped already".to_owned();
             return Err(HwError::DmaMap { iova, bytes: pages.len(), what });
@@ -160,7 +164,8 @@ pub struct Uring {
     registered: u16,
     poll: RingPoll,
     in_flight: usize,
-    /// A time-out that is under way for all waits together: one for each would cost as much as a fast I/O.
+    /// A time-out that is under way for all waits together: one for each would cost as much as a
+    /// fast I/O.
     tick: Box<Timespec>,
     ticks: bool,
 }
@@ -175,7 +180,8 @@ impl Uring {
     /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
     ///
     /// # Errors
-    /// What the kernel said: it has no io_uring, or none of this kind, or may not register so much memory (RLIMIT_MEMLOCK).
+    /// What the kernel said: it has no io_uring, or none of this kind, or may not register so much
+    /// memory (RLIMIT_MEMLOCK).
     pub fn new(
         file: &Arc<OwnedFd>,
         memory: &Arc<KernelMemory>,
@@ -224,8 +230,8 @@ impl Uring {
     /// Stages `io`, which the kernel is told of by the next [`Uring::submit`] or [`Uring::wait`].
     ///
     /// # Errors
-    /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has entries. The kernel knows nothing of `io`
-    /// then.
+    /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has
+    /// entries. The kernel knows nothing of `io` then.
     pub fn stage(&mut self, io: &UringIo) -> Result<()> {
         let file = Fixed(0);
         let entry = match io.op {
@@ -236,9 +242,10 @@ impl Uring {
             }
         };
         let entry = entry.user_data(io.tag);
-        // SAFETY: the memory that `entry` names, if any, is inside a region whose pages this ring keeps mapped (see `transfer`), or, with the
-        // vectors that name it, of a scattered buffer; that this stays, and nobody else touches it until the completion, is the protocol of
-        // this layer, as with a controller that is given an IOVA.
+        // SAFETY: the memory that `entry` names, if any, is inside a region whose pages this ring
+        // keeps mapped (see `transfer`), or, with the vectors that name it, of a scattered buffer;
+        // that this stays, and nobody else touches it until the completion, is the protocol of this
+        // layer, as with a controller that is given an IOVA.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| HwError::Os {
             what: "the kernel takes no more I/O from this ring",
@@ -268,9 +275,10 @@ impl Uring {
         let (file, bytes, offset) = (Fixed(0), io.bytes as u32, io.offset_bytes);
         let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
         Ok(match (io.op, fixed) {
-            (UringOp::Read, Some(index)) => {
-                opcode::ReadFixed::new(file, ptr, bytes, index).ioprio(io.ioprio).offset(offset).build()
-            }
+            (UringOp::Read, Some(index)) => opcode::ReadFixed::new(file, ptr, bytes, index)
+                .ioprio(io.ioprio)
+                .offset(offset)
+                .build(),
             (UringOp::Read, None) => {
                 opcode::Read::new(file, ptr, bytes).ioprio(io.ioprio).offset(offset).build()
             }
@@ -279,20 +287,25 @@ impl Uring {
                 .offset(offset)
                 .rw_flags(dsync)
                 .build(),
-            (_, None) => {
-                opcode::Write::new(file, ptr, bytes).ioprio(io.ioprio).offset(offset).rw_flags(dsync).build()
-            }
+            (_, None) => opcode::Write::new(file, ptr, bytes)
+                .ioprio(io.ioprio)
+                .offset(offset)
+                .rw_flags(dsync)
+                .build(),
         })
     }
 
-    /// The number of the registered buffer that `bytes` at `data` are in, if they are in one, and where that is for us.
+    /// The number of the registered buffer that `bytes` at `data` are in, if they are in one, and
+    /// where that is for us.
     #[inline]
     fn find(&self, data: Iova, bytes: u64) -> Option<(Option<u16>, *mut u8)> {
         self.regions.iter().find_map(|region| {
             let offset = data.0.checked_sub(region.iova)?;
             let end = offset.checked_add(bytes)?;
             let inside = end <= region.pages.len() as u64 && bytes <= u64::from(u32::MAX);
-            inside.then(|| (region.fixed, region.pages.as_ptr().as_ptr().wrapping_add(offset as usize)))
+            inside.then(|| {
+                (region.fixed, region.pages.as_ptr().as_ptr().wrapping_add(offset as usize))
+            })
         })
     }
 
@@ -301,16 +314,16 @@ impl Uring {
     fn learn(&mut self, data: Iova) -> Result<()> {
         let region = {
             let regions = self.memory.lock();
-            let holds =
-                |region: &&Region| (region.iova..region.iova + region.pages.len() as u64).contains(&data.0);
+            let holds = |region: &&Region| {
+                (region.iova..region.iova + region.pages.len() as u64).contains(&data.0)
+            };
             regions.iter().find(holds).cloned()
         };
         let Some(mut region) = region else { return Ok(()) };
         match (self.register, self.register_region(&region)) {
             (Register::No, _) | (Register::Try, Err(_)) => {}
             (Register::Must, Err(source)) => {
-                let what =
-                    "cannot register memory with io_uring (see `ulimit -l`, or open the device with fixed=0)";
+                let what = "cannot register memory with io_uring (see `ulimit -l`, or open the device with fixed=0)";
                 return Err(HwError::Os { what, source });
             }
             (_, Ok(index)) => region.fixed = index,
@@ -327,10 +340,13 @@ impl Uring {
         if u32::from(self.registered) >= FIXED_BUFFERS {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let iov =
-            libc::iovec { iov_base: region.pages.as_ptr().as_ptr().cast(), iov_len: region.pages.len() };
+        let iov = libc::iovec {
+            iov_base: region.pages.as_ptr().as_ptr().cast(),
+            iov_len: region.pages.len(),
+        };
         let submitter = self.ring.submitter();
-        // SAFETY: the mapping is kept by `regions` until the ring is dropped, and nothing but I/O staged here uses the registration.
+        // SAFETY: the mapping is kept by `regions` until the ring is dropped, and nothing but I/O
+        // staged here uses the registration.
         unsafe { submitter.register_buffers_update(u32::from(self.registered), &[iov], None) }?;
         self.registered += 1;
         Ok(Some(self.registered - 1))
@@ -347,7 +363,8 @@ impl Uring {
         self.transient(|ring| ring.submit())
     }
 
-    /// Takes the completions that are there: tag and result (bytes, or minus an errno). How many there were.
+    /// Takes the completions that are there: tag and result (bytes, or minus an errno). How many
+    /// there were.
     pub fn reap(&mut self, mut ended: impl FnMut(u64, i32)) -> usize {
         let mut count = 0;
         for cqe in self.ring.completion() {
@@ -362,7 +379,8 @@ impl Uring {
         count
     }
 
-    /// One look at the device of a polled ring; of another, lets the kernel post completions that wait for this thread to come by.
+    /// One look at the device of a polled ring; of another, lets the kernel post completions that
+    /// wait for this thread to come by.
     ///
     /// # Errors
     /// What the kernel said, unless trying again will do.
@@ -374,8 +392,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Submits what is staged, and waits until a completion is there, or for `timeout` on a ring with interrupts. (The kernel ends polling by the
-    /// driver's own time-out.)
+    /// Submits what is staged, and waits until a completion is there, or for `timeout` on a ring
+    /// with interrupts. (The kernel ends polling by the driver's own time-out.)
     ///
     /// # Errors
     /// What the kernel said, unless trying again will do.
@@ -396,14 +414,18 @@ impl Uring {
         if !self.ticks {
             *self.tick = Timespec::from(timeout);
             let entry = opcode::Timeout::new(&raw const *self.tick).build().user_data(TICK);
-            // SAFETY: the kernel reads the time when the entry is submitted; it is boxed and as long-lived as the ring.
+            // SAFETY: the kernel reads the time when the entry is submitted; it is boxed and as
+            // long-lived as the ring.
             self.ticks = unsafe { self.ring.submission().push(&entry) }.is_ok();
         }
         self.ticks
     }
 
     /// A system call whose passing troubles are none: the caller comes back anyway.
-    fn transient(&mut self, call: impl FnOnce(&mut IoUring) -> io::Result<usize>) -> io::Result<()> {
+    fn transient(
+        &mut self,
+        call: impl FnOnce(&mut IoUring) -> io::Result<usize>,
+    ) -> io::Result<()> {
         match call(&mut self.ring) {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
@@ -414,17 +436,25 @@ impl Uring {
     }
 }
 
-/// The entry of a read or write of pages that lie anywhere, by `readv` and `writev`: registered memory has no such thing.
+/// The entry of a read or write of pages that lie anywhere, by `readv` and `writev`: registered
+/// memory has no such thing.
 fn scattered(io: &UringIo, Vectors { first, count }: Vectors) -> squeue::Entry {
     let (file, offset) = (Fixed(0), io.offset_bytes);
     let dsync = if io.op == (UringOp::Write { dsync: true }) { libc::RWF_DSYNC } else { 0 };
     match io.op {
-        UringOp::Read => opcode::Readv::new(file, first, count).ioprio(io.ioprio).offset(offset).build(),
-        _ => opcode::Writev::new(file, first, count).ioprio(io.ioprio).offset(offset).rw_flags(dsync).build(),
+        UringOp::Read => {
+            opcode::Readv::new(file, first, count).ioprio(io.ioprio).offset(offset).build()
+        }
+        _ => opcode::Writev::new(file, first, count)
+            .ioprio(io.ioprio)
+            .offset(offset)
+            .rw_flags(dsync)
+            .build(),
     }
 }
 
-/// A ring whose completions come by interrupt. They are posted when this thread enters the kernel, without an interrupt to it (Linux 5.19).
+/// A ring whose completions come by interrupt. They are posted when this thread enters the kernel,
+/// without an interrupt to it (Linux 5.19).
 fn interrupt_ring(entries: u32) -> io::Result<IoUring> {
     let lazy = SETUP_CLAMP | SETUP_SUBMIT_ALL | SETUP_COOP_TASKRUN | SETUP_TASKRUN_FLAG;
     match raw_ring(entries, lazy) {
@@ -447,17 +477,19 @@ fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
         rest: [u32; 7],
         offsets: [u64; 10],
     }
-    const _: () = assert!(size_of::<Params>() == size_of::<Parameters>() && size_of::<Params>() == 120);
+    const _: () =
+        assert!(size_of::<Params>() == size_of::<Parameters>() && size_of::<Params>() == 120);
 
     let entries = entries.next_power_of_two();
-    let mut params = Params { cq_entries: 2 * entries, flags: flags | SETUP_CQSIZE, ..Params::default() };
+    let mut params =
+        Params { cq_entries: 2 * entries, flags: flags | SETUP_CQSIZE, ..Params::default() };
     // SAFETY: `params` is a valid, writable `struct io_uring_params` for the duration of the call.
     let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &raw mut params) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `Parameters` is documented as a transparent wrapper of the kernel's structure, made from its memory; sizes are asserted equal, and
-    // any bits are a valid value of either.
+    // SAFETY: `Parameters` is documented as a transparent wrapper of the kernel's structure, made
+    // from its memory; sizes are asserted equal, and any bits are a valid value of either.
     let params = unsafe { std::mem::transmute::<Params, Parameters>(params) };
     // SAFETY: just made, and nobody else's.
     let fd = unsafe { shelter_raw(fd as i32) }?;
@@ -483,7 +515,10 @@ mod tests {
         let pages = Arc::new(Pages::map(2 << 20, &DmaLimits::default()).unwrap());
         memory.map_dma(1 << 32, &pages).unwrap();
         for iova in [1 << 32, (1 << 32) + 4096, (1 << 32) - 4096] {
-            assert!(matches!(memory.map_dma(iova, &pages), Err(HwError::DmaMap { .. })), "{iova:#x}");
+            assert!(
+                matches!(memory.map_dma(iova, &pages), Err(HwError::DmaMap { .. })),
+                "{iova:#x}"
+            );
         }
         memory.map_dma((1 << 32) + (2 << 20), &pages).unwrap();
         memory.map_dma((1 << 32) - (2 << 20), &pages).unwrap();

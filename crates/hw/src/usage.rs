@@ -1,5 +1,5 @@
-//! What the calling thread has used, in a simulation: what it then tells takes the place of what the system would say, which is about the
-//! simulator.
+//! What the calling thread has used, in a simulation: what it then tells takes the place of what
+//! the system would say, which is about the simulator.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -17,8 +17,9 @@ thread_local! {
     static TOLD: Cell<Option<Usage>> = const { Cell::new(None) };
 }
 
-/// While it lives, [`thread_cpu_ns`](super::clock::thread_cpu_ns) and [`involuntary_switches`](super::cpu::involuntary_switches) say on this thread
-/// what was told last.
+/// While it lives, [`thread_cpu_ns`](super::clock::thread_cpu_ns) and
+/// [`involuntary_switches`](super::cpu::involuntary_switches) say on this thread what was told
+/// last.
 #[derive(Debug)]
 pub struct Pretence {
     before: Option<Usage>,

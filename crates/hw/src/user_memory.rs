@@ -1,22 +1,27 @@
 //! Memory of a caller's that the controller may reach for one read: lent, not given.
 //!
-//! A read past the cache can have the device write straight to where the data are wanted. [`UserMemory`], of which each lane has one,
-//! maps the whole pages within the caller's slice into the controller's address space, and requests name it by a [`DmaBuf`] through
-//! which nobody sees a byte ([`Loan::buf`]). Bytes of pages that are not all the caller's are never mapped. Only transports to which
-//! that is cheap do it ([`DmaMap::lends`](super::DmaMap::lends)): those that reach memory by its address and pin nothing. An IOMMU's
-//! mapping costs more than copying what a request transfers, and another process cannot reach private memory at all.
+//! A read past the cache can have the device write straight to where the data are wanted.
+//! [`UserMemory`], of which each lane has one, maps the whole pages within the caller's slice into
+//! the controller's address space, and requests name it by a [`DmaBuf`] through which nobody sees a
+//! byte ([`Loan::buf`]). Bytes of pages that are not all the caller's are never mapped. Only
+//! transports to which that is cheap do it ([`DmaMap::lends`](super::DmaMap::lends)): those that
+//! reach memory by its address and pin nothing. An IOMMU's mapping costs more than copying what a
+//! request transfers, and another process cannot reach private memory at all.
 //!
-//! *When the mapping is undone* ([`Undo`]): before the read returns (strict); or in the gap of a later read, or when too many are there, or
-//! with the lane (lazy). A buffer that is read into again meanwhile is there already: what is mapped is an address, so that also other
-//! memory at the same address is reached rightly.
+//! *When the mapping is undone* ([`Undo`]): before the read returns (strict); or in the gap of a
+//! later read, or when too many are there, or with the lane (lazy). A buffer that is read into
+//! again meanwhile is there already: what is mapped is an address, so that also other memory at the
+//! same address is reached rightly.
 //!
-//! *Safety.* Whatever was lent is safe from the device when [`UserMemory::lend`] returns or unwinds: either each [`DmaBuf`] of the loan was
-//! dropped, which the layers above do when the device has answered the command, or when its queue was deleted or the controller reset (until
-//! then it is in a request's slot; a device that is gone and cannot be cut off has it quarantined, which never drops it); or else
-//! the mapping is undone first, however long that takes: a transport's `Ok`, or that it has dropped its `Arc` of the pages, is the guarantee
-//! that it will write no more. Nothing but that is waited for, so it ends as soon as the SSD's thread answers, or has ended. With lazy
-//! undoing a device that writes where no command says so could still change memory that the program has got back: who does not trust his device
-//! so far takes the strict way.
+//! *Safety.* Whatever was lent is safe from the device when [`UserMemory::lend`] returns or
+//! unwinds: either each [`DmaBuf`] of the loan was dropped, which the layers above do when the
+//! device has answered the command, or when its queue was deleted or the controller reset (until
+//! then it is in a request's slot; a device that is gone and cannot be cut off has it quarantined,
+//! which never drops it); or else the mapping is undone first, however long that takes: a
+//! transport's `Ok`, or that it has dropped its `Arc` of the pages, is the guarantee that it will
+//! write no more. Nothing but that is waited for, so it ends as soon as the SSD's thread answers,
+//! or has ended. With lazy undoing a device that writes where no command says so could still change
+//! memory that the program has got back: who does not trust his device so far takes the strict way.
 
 #![expect(unsafe_code)]
 
@@ -92,9 +97,15 @@ struct Ending<'a> {
     clean: bool,
 }
 
-/// The part of a slice at address `addr` that the device can write to itself: whole blocks, on whole pages of the slice, from a multiple
-/// of 4 bytes on (NVMe Base 1.4 §4.3: a PRP's offset). `lead`: how many bytes before the slice its first block begins.
-pub fn lendable(addr: usize, bytes: usize, lead: usize, block_bytes: usize) -> Option<Range<usize>> {
+/// The part of a slice at address `addr` that the device can write to itself: whole blocks, on
+/// whole pages of the slice, from a multiple of 4 bytes on (NVMe Base 1.4 §4.3: a PRP's offset).
+/// `lead`: how many bytes before the slice its first block begins.
+pub fn lendable(
+    addr: usize,
+    bytes: usize,
+    lead: usize,
+    block_bytes: usize,
+) -> Option<Range<usize>> {
     let pages = whole_pages(addr, bytes)?;
     let start = (pages.start - addr + lead).next_multiple_of(block_bytes) - lead;
     let end = (pages.end - addr + lead) / block_bytes * block_bytes;
@@ -127,8 +138,8 @@ impl UserMemory {
         self.undo
     }
 
-    /// Whether all whole pages of `buf` are mapped already, or were asked about shortly before: a program that reads into the same few
-    /// buffers again and again, for which mapping them pays.
+    /// Whether all whole pages of `buf` are mapped already, or were asked about shortly before: a
+    /// program that reads into the same few buffers again and again, for which mapping them pays.
     pub fn is_familiar(&mut self, buf: &[u8]) -> bool {
         let Some(pages) = whole_pages(buf.as_ptr().addr(), buf.len()) else { return false };
         let familiar = self.seen.contains(&pages.start) || self.find(&pages).is_some();
@@ -146,8 +157,9 @@ impl UserMemory {
         self.kept.iter().position(holds)
     }
 
-    /// Lends bytes `part` of `buf`, which are [`lendable`], to the device while `run` runs, and has it send requests for them and wait for
-    /// them. `None`, and nothing was done: it is more than [`LOAN_BYTES_MAX`], or the transport takes no more mappings.
+    /// Lends bytes `part` of `buf`, which are [`lendable`], to the device while `run` runs, and has
+    /// it send requests for them and wait for them. `None`, and nothing was done: it is more than
+    /// [`LOAN_BYTES_MAX`], or the transport takes no more mappings.
     ///
     /// # Panics
     /// If `part` is not on whole pages of `buf`.
@@ -157,11 +169,15 @@ impl UserMemory {
         part: Range<usize>,
         run: impl FnOnce(&Loan<'_>, &mut Self) -> R,
     ) -> Option<R> {
-        // Exposed: the device makes its own pointer of the address. Nothing but it accesses `buf` until this returns.
+        // Exposed: the device makes its own pointer of the address. Nothing but it accesses `buf`
+        // until this returns.
         let addr = buf.as_mut_ptr().expose_provenance();
         let pages = whole_pages(addr, buf.len()).filter(|pages| pages.len() <= LOAN_BYTES_MAX)?;
         let (first, last) = (addr + part.start, addr + part.end);
-        assert!(pages.start <= first && first < last && last <= pages.end, "lent bytes are on whole pages");
+        assert!(
+            pages.start <= first && first < last && last <= pages.end,
+            "lent bytes are on whole pages"
+        );
         let mut registration = self.registered(&pages)?;
         registration.used = self.reads;
         let heap = self.heap.clone();
@@ -170,7 +186,8 @@ impl UserMemory {
         // Dropped however this ends, before `buf` is the caller's again.
         let mut ending = Ending { heap: heap.inner(), registration, undo: self.undo, clean: false };
         let token = &ending.registration.as_ref()?.token;
-        let loan = Loan { heap: heap.inner(), token, iova, bytes: part.len(), suspect: Cell::new(false) };
+        let loan =
+            Loan { heap: heap.inner(), token, iova, bytes: part.len(), suspect: Cell::new(false) };
         let result = run(&loan, self);
         ending.clean = !loan.suspect.get();
         self.kept.extend(ending.end());
@@ -184,7 +201,8 @@ impl UserMemory {
 
     /// What is idle is undone, one at a time: work for the gap.
     pub fn undo_idle(&mut self) {
-        let idle = |there: &&mut Registration| there.bytes > 0 && self.reads - there.used > IDLE_READS;
+        let idle =
+            |there: &&mut Registration| there.bytes > 0 && self.reads - there.used > IDLE_READS;
         if let Some(idle) = self.kept.iter_mut().find(idle)
             && self.heap.inner().take_back(idle.iova)
         {
@@ -201,7 +219,13 @@ impl UserMemory {
         let mut free = if let Some(empty) = self.kept.iter().position(|there| there.bytes == 0) {
             self.kept.swap_remove(empty)
         } else if self.kept.len() < KEPT_MAX {
-            Registration { iova: heap.window()?, addr: 0, bytes: 0, used: 0, token: Arc::new(Token(0)) }
+            Registration {
+                iova: heap.window()?,
+                addr: 0,
+                bytes: 0,
+                used: 0,
+                token: Arc::new(Token(0)),
+            }
         } else {
             let oldest = (0..KEPT_MAX).min_by_key(|&at| self.kept[at].used)?;
             if !heap.take_back(self.kept[oldest].iova) {
@@ -224,14 +248,16 @@ impl UserMemory {
 impl Drop for UserMemory {
     fn drop(&mut self) {
         for there in self.kept.iter().filter(|there| there.bytes > 0) {
-            // Its buffers have long come back. If it cannot be undone, the heap's books say so, and it goes with the transport.
+            // Its buffers have long come back. If it cannot be undone, the heap's books say so, and
+            // it goes with the transport.
             self.heap.inner().take_back(there.iova);
         }
     }
 }
 
 impl Loan<'_> {
-    /// A request's buffer for `bytes` of what is lent, from byte `at` on. It has no slice: its length is 0.
+    /// A request's buffer for `bytes` of what is lent, from byte `at` on. It has no slice: its
+    /// length is 0.
     ///
     /// # Panics
     /// Beyond what is lent, or if `at` or `bytes` is no multiple of 4.
@@ -249,7 +275,8 @@ impl Loan<'_> {
         DmaBuf { heap: Arc::clone(self.heap), ptr, iova, len: 0, capacity: bytes as u32 | LENT }
     }
 
-    /// Something went wrong with a request: the mapping is undone before the loan ends, however lazily it is done otherwise.
+    /// Something went wrong with a request: the mapping is undone before the loan ends, however
+    /// lazily it is done otherwise.
     pub fn suspect(&self) {
         self.suspect.set(true);
     }
@@ -272,7 +299,8 @@ impl Ending<'_> {
         self.heap.cut_off(registration.iova);
         registration.bytes = 0;
         if !all_back {
-            // Those that are still somewhere name memory which the device does not find any more; and no later loan waits for them.
+            // Those that are still somewhere name memory which the device does not find any more;
+            // and no later loan waits for them.
             registration.token = Arc::new(Token(0));
         }
     }
@@ -291,7 +319,8 @@ impl Inner {
         let mut state = self.lock();
         let iova = state.next_iova;
         // Something between it and the next one stays unmapped, as between chunks.
-        let next = iova.checked_add(2 * LOAN_BYTES_MAX as u64)?.checked_next_multiple_of(2 << 20)?;
+        let next =
+            iova.checked_add(2 * LOAN_BYTES_MAX as u64)?.checked_next_multiple_of(2 << 20)?;
         if next > last {
             return None;
         }
@@ -299,10 +328,12 @@ impl Inner {
         Some(iova)
     }
 
-    /// Lets the controller reach `pages` of this process's at `iova`. After an error it may yet do so, until it was cut off.
+    /// Lets the controller reach `pages` of this process's at `iova`. After an error it may yet do
+    /// so, until it was cut off.
     fn lend(&self, iova: u64, pages: &Range<usize>) -> Result<()> {
         let addr = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start));
-        let addr = addr.ok_or_else(|| HwError::Missing { what: "memory at address 0".to_owned() })?;
+        let addr =
+            addr.ok_or_else(|| HwError::Missing { what: "memory at address 0".to_owned() })?;
         let memory = Arc::new(Pages::of_another(addr, pages.len()));
         // In the books first: who gives the device up meanwhile takes this back too.
         self.lock().lent.insert(iova, Arc::clone(&memory));
@@ -315,14 +346,17 @@ impl Inner {
         if !self.lock().lent.contains_key(&iova) {
             return true;
         }
-        // SAFETY: `lend` has mapped it, in a window that only such loans get. The command that named it has
-        // ended, or is a read's that was given up: what it still finds there is another loan, or nothing.
+        // SAFETY: `lend` has mapped it, in a window that only such loans get. The command that
+        // named it has ended, or is a read's that was given up: what it still finds there is
+        // another loan, or nothing.
         let undone = unsafe { self.map.unmap_dma(iova) }.is_ok();
         let mut state = self.lock();
         // Undone late, or by somebody else: the transport holds it no longer (`DmaMap::lends`).
-        let over = undone || state.lent.get(&iova).is_none_or(|pages| Arc::strong_count(pages) == 1);
+        let over =
+            undone || state.lent.get(&iova).is_none_or(|pages| Arc::strong_count(pages) == 1);
         if over {
-            // After the last access by whoever dropped the transport's reference, which was a Release.
+            // After the last access by whoever dropped the transport's reference, which was a
+            // Release.
             fence(Ordering::Acquire);
             state.lent.remove(&iova);
         }
@@ -334,7 +368,10 @@ impl Inner {
         let mut told = false;
         while !self.take_back(iova) {
             if !told {
-                tracing::warn!(iova, "a device does not let go of a program's memory: the read waits for it");
+                tracing::warn!(
+                    iova,
+                    "a device does not let go of a program's memory: the read waits for it"
+                );
                 told = true;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -343,7 +380,8 @@ impl Inner {
 }
 
 impl DmaHeap {
-    /// How much memory of callers the controller can reach now, in bytes: what direct reads of files have lent it, and not taken back yet.
+    /// How much memory of callers the controller can reach now, in bytes: what direct reads of
+    /// files have lent it, and not taken back yet.
     pub fn lent_bytes(&self) -> usize {
         self.inner().lock().lent.values().map(|pages| pages.len()).sum()
     }
@@ -372,7 +410,8 @@ impl DmaBuf {
     /// The end of a lent buffer: the loan has one less to wait for.
     #[cold]
     pub(super) fn drop_lent(&mut self) {
-        // SAFETY: `ptr` is from `Arc::into_raw` in `Loan::buf`, taken back once: by the drop of its only owner.
+        // SAFETY: `ptr` is from `Arc::into_raw` in `Loan::buf`, taken back once: by the drop of its
+        // only owner.
         drop(unsafe { Arc::from_raw(self.ptr.cast::<Token>().as_ptr().cast_const()) });
     }
 }
@@ -403,7 +442,12 @@ mod tests {
         let seen = memory.lend(buf, 512..3 * DMA_PAGE, |loan, _| {
             let mut buf = loan.buf(512, 1024);
             assert_eq!((buf.len(), buf.capacity(), buf.transfer_bytes()), (0, 0, 1024));
-            assert!(buf.is_of(&heap) && !buf.is_scattered() && buf.is_empty() && buf.vectors(0).is_none());
+            assert!(
+                buf.is_of(&heap)
+                    && !buf.is_scattered()
+                    && buf.is_empty()
+                    && buf.vectors(0).is_none()
+            );
             assert_eq!(buf.iova().0 % DMA_PAGE as u64, 1024);
             assert_eq!(heap.lent_bytes(), 8 * DMA_PAGE);
             buf.span(512, 512).data.0 - buf.iova().0
@@ -425,7 +469,10 @@ mod tests {
             memory.count_read();
             memory.undo_idle();
         }
-        assert_eq!((heap.lent_bytes(), memory.is_familiar(buf), memory.is_familiar(buf)), (0, false, true));
+        assert_eq!(
+            (heap.lent_bytes(), memory.is_familiar(buf), memory.is_familiar(buf)),
+            (0, false, true)
+        );
     }
 
     #[test]

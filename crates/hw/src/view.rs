@@ -1,8 +1,10 @@
-//! A place for a page that many may look into while another takes it away: what a page cache keeps its pages in.
+//! A place for a page that many may look into while another takes it away: what a page cache keeps
+//! its pages in.
 //!
-//! A reader copies bytes out, and then asks whoever keeps the cell's state (a generation) whether the page was the right one all the time; if
-//! not, what it copied is thrown away. So a hit writes to no shared memory. The bytes may change while they are copied, by a device or by
-//! another thread; such a copy is of no use, and does no harm.
+//! A reader copies bytes out, and then asks whoever keeps the cell's state (a generation) whether
+//! the page was the right one all the time; if not, what it copied is thrown away. So a hit writes
+//! to no shared memory. The bytes may change while they are copied, by a device or by another
+//! thread; such a copy is of no use, and does no harm.
 
 #![expect(unsafe_code)]
 
@@ -67,8 +69,9 @@ impl PageCell {
         Ok(())
     }
 
-    /// Takes the page out; one of those who try at the same time gets it, and nobody while somebody [writes](Self::copy_in) to it. Readers may go on copying for a moment: what they get
-    /// they will throw away.
+    /// Takes the page out; one of those who try at the same time gets it, and nobody while somebody
+    /// [writes](Self::copy_in) to it. Readers may go on copying for a moment: what they get they
+    /// will throw away.
     pub fn take(&self) -> Option<DmaBuf> {
         let free = |ptr: &NonNull<u8>| ptr.as_ptr() != BUSY && ptr.addr().get() & WRITTEN == 0;
         let ptr = NonNull::new(self.ptr.load(Ordering::Relaxed)).filter(free)?;
@@ -85,31 +88,37 @@ impl PageCell {
         is_page(self.ptr.load(Ordering::Relaxed))
     }
 
-    /// Copies the page's bytes from `offset_bytes` on to `to`; false, and nothing copied, if there is no page. Whether they are of one
-    /// moment, and of the right page, is the caller's to find out.
+    /// Copies the page's bytes from `offset_bytes` on to `to`; false, and nothing copied, if there
+    /// is no page. Whether they are of one moment, and of the right page, is the caller's to find
+    /// out.
     ///
     /// # Panics
     /// Beyond the end of the page.
     #[inline]
     pub fn copy_out(&self, offset_bytes: usize, to: &mut [u8]) -> bool {
-        assert!(offset_bytes <= DMA_PAGE && to.len() <= DMA_PAGE - offset_bytes, "beyond the end of a page");
+        assert!(
+            offset_bytes <= DMA_PAGE && to.len() <= DMA_PAGE - offset_bytes,
+            "beyond the end of a page"
+        );
         let ptr = self.ptr.load(Ordering::Acquire);
         if !is_page(ptr) {
             return false;
         }
-        // SAFETY: `ptr` was a page of `heap`, which keeps its memory mapped and initialised as long as this cell is there; the range is inside
-        // it. `to` is ours alone, and no part of a page of a heap that is in a cell, since those have no other owner.
+        // SAFETY: `ptr` was a page of `heap`, which keeps its memory mapped and initialised as long
+        // as this cell is there; the range is inside it. `to` is ours alone, and no part of a page
+        // of a heap that is in a cell, since those have no other owner.
         unsafe { copy_shared(address(ptr).add(offset_bytes), to) };
         true
     }
 
-    /// Writes `from` to the page, from byte `offset_bytes` on, while others may be reading it; false, and nothing written, if there is no page,
-    /// or if somebody else is writing to it.
+    /// Writes `from` to the page, from byte `offset_bytes` on, while others may be reading it;
+    /// false, and nothing written, if there is no page, or if somebody else is writing to it.
     ///
     /// # Panics
     /// Beyond the end of the page.
     pub fn copy_in(&self, offset_bytes: usize, from: &[u8]) -> bool {
-        // SAFETY: as `write` promises; `from` is borrowed, and no part of a page in a cell, since those have no other owner.
+        // SAFETY: as `write` promises; `from` is borrowed, and no part of a page in a cell, since
+        // those have no other owner.
         self.write(offset_bytes, from.len(), |to| unsafe { copy_to_shared(from, to) })
     }
 
@@ -123,9 +132,13 @@ impl PageCell {
         self.copy_in(offset_bytes, &ZEROES[..bytes])
     }
 
-    /// Calls `write` with an address to which `bytes` bytes may be written, though others may read them.
+    /// Calls `write` with an address to which `bytes` bytes may be written, though others may read
+    /// them.
     fn write(&self, offset_bytes: usize, bytes: usize, write: impl FnOnce(*mut u8)) -> bool {
-        assert!(offset_bytes <= DMA_PAGE && bytes <= DMA_PAGE - offset_bytes, "beyond the end of a page");
+        assert!(
+            offset_bytes <= DMA_PAGE && bytes <= DMA_PAGE - offset_bytes,
+            "beyond the end of a page"
+        );
         let ptr = self.ptr.load(Ordering::Relaxed);
         if !is_page(ptr) || ptr.addr() & WRITTEN != 0 {
             return false;
@@ -154,22 +167,26 @@ impl std::fmt::Debug for PageCell {
     }
 }
 
-/// The page lives on in a cell; only its reference to the heap is given back, since the cell has one.
+/// The page lives on in a cell; only its reference to the heap is given back, since the cell has
+/// one.
 fn forget(page: DmaBuf) {
     let page = MaybeUninit::new(page);
-    // SAFETY: the heap is moved out once and dropped; the rest has nothing to be dropped, and the buffer is not used again.
+    // SAFETY: the heap is moved out once and dropped; the rest has nothing to be dropped, and the
+    // buffer is not used again.
     drop(unsafe { std::ptr::read(&raw const (*page.as_ptr()).heap) });
 }
 
-/// Copies from memory that others may write to meanwhile, so that the compiler may assume nothing of what it reads.
+/// Copies from memory that others may write to meanwhile, so that the compiler may assume nothing
+/// of what it reads.
 ///
 /// # Safety
 /// `from` must be mapped and initialised for as many bytes as `to` has, and not overlap it.
 #[inline]
 unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as the caller promises. The instruction reads each byte in some order and cannot know of another thread; assembly is to the
-    // compiler what a system call is, so that a change meanwhile is no undefined behaviour, as with a device that writes. DF is clear by the ABI.
+    // SAFETY: as the caller promises. The instruction reads each byte in some order and cannot know
+    // of another thread; assembly is to the compiler what a system call is, so that a change
+    // meanwhile is no undefined behaviour, as with a device that writes. DF is clear by the ABI.
     unsafe {
         if to.len() < SHORT_BYTES {
             return copy_words(from, to);
@@ -192,11 +209,13 @@ unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
 /// Copies to memory that others may read meanwhile.
 ///
 /// # Safety
-/// `to` must be mapped for as many bytes as `from` has, written to by nobody else, and not overlap it.
+/// `to` must be mapped for as many bytes as `from` has, written to by nobody else, and not overlap
+/// it.
 #[inline]
 unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as the caller promises; as in `copy_shared`, whoever reads meanwhile does so by such instructions, or is a device.
+    // SAFETY: as the caller promises; as in `copy_shared`, whoever reads meanwhile does so by such
+    // instructions, or is a device.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -265,7 +284,9 @@ mod tests {
         let (iova, there) = (page.iova(), page.to_vec());
         cell.put(page).unwrap();
         assert!(cell.put(heap.alloc(4096).unwrap()).is_err());
-        for (offset, len) in [(0, 4096), (1, 4095), (3, 8), (4095, 1), (4096, 0), (7, 300), (9, 255)] {
+        for (offset, len) in
+            [(0, 4096), (1, 4095), (3, 8), (4095, 1), (4096, 0), (7, 300), (9, 255)]
+        {
             to.fill(0xff);
             assert!(cell.copy_out(offset, &mut to[..len]));
             assert!(to[..len] == there[offset..offset + len], "{len} bytes at {offset}");

@@ -1,16 +1,19 @@
-//! What futures cost: the asynchronous path against the synchronous one, on the same channel of the `null` model, alternating.
+//! What futures cost: the asynchronous path against the synchronous one, on the same channel of the
+//! `null` model, alternating.
 //!
-//! `cargo bench -p meantime --bench async_path` prints, as medians of alternating runs: the latency of random reads at depth 1 by
-//! `read` and by `read().await`, and their difference; and the IOPS of 1,000 tasks on one queue against those of 1,000
-//! requests in flight without futures, by tickets (the oldest waited for and replaced) and by batches (all that have ended taken
-//! and replaced); and what a task's turn costs on a channel that answers at once, where there is nothing to wait for.
+//! `cargo bench -p meantime --bench async_path` prints, as medians of alternating runs: the latency
+//! of random reads at depth 1 by `read` and by `read().await`, and their difference; and the IOPS
+//! of 1,000 tasks on one queue against those of 1,000 requests in flight without futures, by
+//! tickets (the oldest waited for and replaced) and by batches (all that have ended taken and
+//! replaced); and what a task's turn costs on a channel that answers at once, where there is
+//! nothing to wait for.
 
 use std::collections::VecDeque;
 use std::error::Error;
 
 use meantime::block::{
-    AsyncChannel, BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, Executor, NvmeChannel,
-    OpenOptions, Rejected, Request, SubmitError, Ticket, open_nvme,
+    AsyncChannel, BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, Executor,
+    NvmeChannel, OpenOptions, Rejected, Request, SubmitError, Ticket, open_nvme,
 };
 use meantime::completion::Policy;
 use meantime::hw::{Clock, DmaBuf, HwError, cpu};
@@ -25,7 +28,8 @@ fn main() -> Result<()> {
     let cpus = cpu::allowed();
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
     cpu::bind(&[first])?;
-    let device = open_nvme(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
+    let device =
+        open_nvme(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
     let options = ChannelOptions { depth: TASKS as u16, ..ChannelOptions::default() };
     let mut channel = device.channel(&options)?;
     fill(&mut channel)?;

@@ -1,8 +1,10 @@
-//! How much deferred work goes into the gap of a 4 KiB read, and what it costs the read: on the threaded software SSD, in real time.
+//! How much deferred work goes into the gap of a 4 KiB read, and what it costs the read: on the
+//! threaded software SSD, in real time.
 //!
-//! `cargo bench -p meantime --bench deferred [DEVICE]` prints for each policy and size of piece, as medians of alternating runs with and
-//! without work: the mean latency without, its change with as much work as there is a place for, the work an I/O in µs, the share of
-//! the gap, and how many I/Os were found late. `MEANTIME_PAIRS=n` sets how often it alternates.
+//! `cargo bench -p meantime --bench deferred [DEVICE]` prints for each policy and size of piece, as
+//! medians of alternating runs with and without work: the mean latency without, its change with as
+//! much work as there is a place for, the work an I/O in µs, the share of the gap, and how many
+//! I/Os were found late. `MEANTIME_PAIRS=n` sets how often it alternates.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -32,8 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let policies = [Policy::Poll, Policy::HybridFixed(2_000), Policy::ADAPTIVE];
     for policy in policies {
         for piece_ns in [250, 500, 1_000, 2_000, 4_000] {
-            let mut results: Vec<Pair> =
-                (0..pairs).map(|_| Pair::run(&device, policy, piece_ns)).collect::<Result<_, _>>()?;
+            let mut results: Vec<Pair> = (0..pairs)
+                .map(|_| Pair::run(&device, policy, piece_ns))
+                .collect::<Result<_, _>>()?;
             let mut median = |what: fn(&Pair) -> f64| {
                 results.sort_by(|a, b| what(a).total_cmp(&what(b)));
                 what(&results[results.len() / 2])
@@ -94,7 +97,8 @@ impl Pair {
         let with_ns = mean_read_ns(&mut channel)?;
         let work = channel.counters().work;
         over.store(true, Ordering::Relaxed);
-        // Not as measured: what others did on this core in the middle of a piece is no work of ours.
+        // Not as measured: what others did on this core in the middle of a piece is no work of
+        // ours.
         let work_ns = (work.pieces * piece_ns) as f64 / (READS + WARM_UP) as f64;
         Ok(Self { without_ns, with_ns, work_ns, late: work.late as f64 / (READS + WARM_UP) as f64 })
     }
@@ -108,7 +112,8 @@ fn mean_read_ns(channel: &mut NvmeChannel) -> Result<f64, Box<dyn Error>> {
     let mut buf: DmaBuf = channel.alloc(4096)?;
     let mut times = Vec::with_capacity((READS + WARM_UP) as usize);
     for _ in 0..READS + WARM_UP {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let start_ns = clock.now_ns();
         let request = Request::read((random >> 33) % blocks * 8, buf);
         let ticket = channel.submit(request).map_err(|rejected| rejected.error)?;

@@ -1,4 +1,5 @@
-//! What `adaptive` adds to an I/O: its plan and what it takes in, per I/O, plans made anew included.
+//! What `adaptive` adds to an I/O: its plan and what it takes in, per I/O, plans made anew
+//! included.
 
 use meantime::completion::adaptive::{Adaptive, SleepCosts};
 use meantime::completion::sim::Shape;

@@ -1,11 +1,15 @@
-//! What it costs to take blocks and inodes of an ext4 file system: `cargo bench -p meantime --bench ext4_alloc`.
+//! What it costs to take blocks and inodes of an ext4 file system:
+//! `cargo bench -p meantime --bench ext4_alloc`.
 //!
-//! - `copies`: a handle that copies one block of descriptors and one bitmap, and is merged: what each change of them costs without us;
-//! - `block`, `append`, `free`: a handle in which one block is taken near an inode, taken where a file goes on, freed;
+//! - `copies`: a handle that copies one block of descriptors and one bitmap, and is merged: what
+//!   each change of them costs without us;
+//! - `block`, `append`, `free`: a handle in which one block is taken near an inode, taken where a
+//!   file goes on, freed;
 //! - `run`: 256 blocks at once; `16 blocks`: sixteen in one handle, each;
 //! - `inode`: an inode taken.
 //!
-//! Medians of `MEANTIME_TURNS` (9) turns, in ns, on an image in memory with 4 KiB blocks and checksums.
+//! Medians of `MEANTIME_TURNS` (9) turns, in ns, on an image in memory with 4 KiB blocks and
+//! checksums.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -54,8 +58,11 @@ impl Mount {
     fn new() -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("image");
-        let made =
-            Command::new("mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(&path).arg("512M").status()?;
+        let made = Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-b", "4096"])
+            .arg(&path)
+            .arg("512M")
+            .status()?;
         if !made.success() {
             return Err("mkfs.ext4 failed".into());
         }
@@ -69,7 +76,8 @@ impl Mount {
 
     fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T>) -> Result<T> {
         let now = Timestamp { seconds: 1, nanoseconds: 0 };
-        let mut handle = Handle::new(self.volume.clone(), &self.base, &self.held, &self.orphans, now);
+        let mut handle =
+            Handle::new(self.volume.clone(), &self.base, &self.held, &self.orphans, now);
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
         let mut newer = self.base.newer.write().map_err(|_| "poisoned")?;
@@ -128,7 +136,8 @@ fn turn() -> Result<[(&'static str, f64); 7]> {
             Ok(())
         })
     })? / 16.0;
-    let inode = time(|| mount.change(|handle| Ok(allocator.inode(handle, 2, false).map(|_| ())?)))?;
+    let inode =
+        time(|| mount.change(|handle| Ok(allocator.inode(handle, 2, false).map(|_| ())?)))?;
     let mount = Mount::new()?;
     let start = Instant::now();
     for _ in 0..256 {
@@ -147,7 +156,8 @@ fn turn() -> Result<[(&'static str, f64); 7]> {
 }
 
 fn main() -> Result<()> {
-    let turns = std::env::var("MEANTIME_TURNS").ok().and_then(|text| text.parse().ok()).unwrap_or(9);
+    let turns =
+        std::env::var("MEANTIME_TURNS").ok().and_then(|text| text.parse().ok()).unwrap_or(9);
     let turns = (0..turns).map(|_| turn()).collect::<Result<Vec<_>>>()?;
     for (at, (name, _)) in turns.first().ok_or("no turns")?.iter().enumerate() {
         let mut values: Vec<_> = turns.iter().map(|turn| turn[at].1).collect();

@@ -1,18 +1,23 @@
-//! What reading a file costs beyond reading the device: `cargo bench -p meantime --bench ext4_read [BENCH...] [MODEL]`.
+//! What reading a file costs beyond reading the device:
+//! `cargo bench -p meantime --bench ext4_read [BENCH...] [MODEL]`.
 //!
-//! - `misses`: 4 KiB that are not in the cache, against the same bytes from a raw channel, with and without a copy to the user; how much of the
-//!   work that can wait is done in the gap.
+//! - `misses`: 4 KiB that are not in the cache, against the same bytes from a raw channel, with and
+//!   without a copy to the user; how much of the work that can wait is done in the gap.
 //! - `steps`: each switch of the overlap alone, none, and all.
 //! - `sizes`: 4 to 128 KiB: raw, raw and copied, through the cache, past it.
 //! - `hits`: 4 KiB and 8 B from the cache, beside a plain copy.
 //! - `stream`: 128 KiB at a time in order, against a raw channel with one and with 16 under way.
-//! - `scaling`: hits by two threads, two tasks on one thread, misses with sleeping waits from two threads.
+//! - `scaling`: hits by two threads, two tasks on one thread, misses with sleeping waits from two
+//!   threads.
 //!
-//! Figures are medians of alternating turns (`MEANTIME_TURNS`, 9), on a software SSD in memory; ratios are of the same turn.
+//! Figures are medians of alternating turns (`MEANTIME_TURNS`, 9), on a software SSD in memory;
+//! ratios are of the same turn.
 
 use std::error::Error;
 
-use meantime::block::{AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelOptions, Executor, Request};
+use meantime::block::{
+    AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelOptions, Executor, Request,
+};
 use meantime::completion::Policy;
 use meantime::ext4::{
     Advice, AsyncFileSystem, File, FileSystem, MountOptions, Overlap, ReadOptions, SegmentKind,
@@ -44,7 +49,8 @@ fn image() -> Result<Vec<u8>> {
     let root = dir.path().join("root");
     std::fs::create_dir(&root)?;
     let mut random = Random(99);
-    let data: Vec<u8> = (0..FILE_BYTES / 8).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect();
+    let data: Vec<u8> =
+        (0..FILE_BYTES / 8).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect();
     std::fs::write(root.join("data"), data)?;
     common::image(dir.path(), 160, &["-d", root.to_str().ok_or("a path that is no text")?])
 }
@@ -66,10 +72,13 @@ impl Rig {
     fn new(image: &[u8], model: &str, options: &MountOptions) -> Result<Self> {
         let fs = FileSystem::mount(device(image, model, false)?, options)?;
         let file = fs.open("data")?;
-        let raw = fs.device().channel(&ChannelOptions { depth: 32, ..ChannelOptions::default() })?;
+        let raw =
+            fs.device().channel(&ChannelOptions { depth: 32, ..ChannelOptions::default() })?;
         let mut lbas = Vec::new();
         for segment in file.segments()? {
-            let SegmentKind::Data(place) = segment.kind else { return Err("a hole in the file".into()) };
+            let SegmentKind::Data(place) = segment.kind else {
+                return Err("a hole in the file".into());
+            };
             lbas.extend(
                 (0..segment.bytes / PAGE)
                     .map(|page| (place + page * PAGE) / u64::from(raw.info().block_bytes)),
@@ -111,7 +120,11 @@ impl Rig {
     }
 
     /// Median time of a read by `read` of each of `pages`, in ns.
-    fn time(&mut self, pages: &[u64], mut read: impl FnMut(&mut Self, u64) -> Result<()>) -> Result<f64> {
+    fn time(
+        &mut self,
+        pages: &[u64],
+        mut read: impl FnMut(&mut Self, u64) -> Result<()>,
+    ) -> Result<f64> {
         let mut times = Vec::with_capacity(pages.len());
         for page in pages {
             let start_ns = self.clock.now_ns();
@@ -122,8 +135,14 @@ impl Rig {
     }
 
     /// One raw read, and its copy to `to` if there is one.
-    fn read_raw(&mut self, page: u64, buf: &mut Option<DmaBuf>, to: Option<&mut [u8]>) -> Result<()> {
-        let request = Request::read(self.lbas[page as usize], buf.take().ok_or("the buffer is there")?);
+    fn read_raw(
+        &mut self,
+        page: u64,
+        buf: &mut Option<DmaBuf>,
+        to: Option<&mut [u8]>,
+    ) -> Result<()> {
+        let request =
+            Request::read(self.lbas[page as usize], buf.take().ok_or("the buffer is there")?);
         let ticket = self.raw.submit(request).map_err(|rejected| rejected.error)?;
         let done = self.raw.wait(ticket);
         done.result?;
@@ -143,7 +162,8 @@ impl Rig {
         let mut parts = fresh.chunks(reads);
         let mut part = || parts.next().unwrap_or_default();
         let raw = self.time(part(), |rig, page| rig.read_raw(page, &mut buf, None))?;
-        let copied = self.time(part(), |rig, page| rig.read_raw(page, &mut buf, Some(&mut user)))?;
+        let copied =
+            self.time(part(), |rig, page| rig.read_raw(page, &mut buf, Some(&mut user)))?;
         let cached = self.time(part(), |rig, page| {
             rig.file.read_at(&mut user, page * PAGE)?;
             Ok(())
@@ -180,8 +200,8 @@ fn misses(image: &[u8], models: &[String]) -> Result<()> {
         let pages = rig.fresh(2_000, 1)?;
         rig.time(&pages, |rig, page| Ok(rig.file.read_at(&mut user, page * PAGE).map(drop)?))?;
         let after = rig.fs.counters();
-        let hidden =
-            (after.hidden_ns - before.hidden_ns) as f64 / (after.deferrable_ns - before.deferrable_ns) as f64;
+        let hidden = (after.hidden_ns - before.hidden_ns) as f64
+            / (after.deferrable_ns - before.deferrable_ns) as f64;
         let column = |what: &dyn Fn(&[f64; 4]) -> f64| median(turned.iter().map(what).collect());
         println!(
             "  {model:<28} {:>8.0} {:>10.0} {:>10.0} ({:>+6.0}, {:>+6.0}) {:>20.0} {:>7.1} % of {:.0} ns",
@@ -240,13 +260,16 @@ fn steps(image: &[u8], models: &[String]) -> Result<()> {
 fn sizes(image: &[u8], models: &[String]) -> Result<()> {
     for model in models {
         let mut rig = Rig::new(image, model, &small_cache())?;
-        println!("misses on {model}, us    raw   raw+copy   cached   direct   cached/raw direct/raw");
+        println!(
+            "misses on {model}, us    raw   raw+copy   cached   direct   cached/raw direct/raw"
+        );
         for kib in [4, 8, 16, 32, 64, 128] {
             let mut turned = Vec::new();
             for _ in 0..turns() {
                 turned.push(rig.turn(kib << 10, 100)?);
             }
-            let column = |what: &dyn Fn(&[f64; 4]) -> f64| median(turned.iter().map(what).collect());
+            let column =
+                |what: &dyn Fn(&[f64; 4]) -> f64| median(turned.iter().map(what).collect());
             println!(
                 "  {kib:>4} KiB {:>18.2} {:>10.2} {:>8.2} {:>8.2} {:>10.2} {:>10.2}",
                 column(&|t| t[0]) / 1e3,
@@ -363,7 +386,13 @@ fn stream(image: &[u8], models: &[String]) -> Result<()> {
 }
 
 /// Reads a second by `threads` threads on `cpus`, each of which does `count` of `read`.
-fn rate(clock: &Clock, cpus: &[usize], threads: u64, count: u64, read: impl Fn(&mut Random) + Sync) -> f64 {
+fn rate(
+    clock: &Clock,
+    cpus: &[usize],
+    threads: u64,
+    count: u64,
+    read: impl Fn(&mut Random) + Sync,
+) -> f64 {
     let start_ns = clock.now_ns();
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -391,8 +420,9 @@ fn scaling(image: &[u8], models: &[String]) -> Result<()> {
         let _ = rig.file.read_at(&mut user, random.below(HOT) * PAGE);
         std::hint::black_box(&user);
     };
-    let ratios = (0..turns())
-        .map(|_| rate(&rig.clock, &cpus, 2, 200_000, hit) / rate(&rig.clock, &cpus, 1, 200_000, hit));
+    let ratios = (0..turns()).map(|_| {
+        rate(&rig.clock, &cpus, 2, 200_000, hit) / rate(&rig.clock, &cpus, 1, 200_000, hit)
+    });
     println!("hits by two threads: {:.2} x of one's", median(ratios.collect()));
 
     let options = MountOptions { policy: Some(Policy::Interrupt), ..small_cache() };
@@ -408,7 +438,10 @@ fn scaling(image: &[u8], models: &[String]) -> Result<()> {
         let _ = slow.file.advise(0, 0, Advice::DontNeed);
         rate(&slow.clock, &cpus[..1], 2, 1_500, miss) / one
     });
-    println!("misses on nand with sleeping waits by two threads: {:.2} x of one's", median(ratios.collect()));
+    println!(
+        "misses on nand with sleeping waits by two threads: {:.2} x of one's",
+        median(ratios.collect())
+    );
 
     let channel = AsyncChannel::new(rig.fs.device().channel(&ChannelOptions::default())?);
     let fs = AsyncFileSystem::new(rig.fs.clone(), channel.clone())?;
@@ -456,7 +489,8 @@ fn main() -> Result<()> {
     let given = !models.is_empty();
     for bench in chosen {
         if !given {
-            let usual: &[&str] = if bench == "misses" { &["optane", "zssd", "null"] } else { &["optane"] };
+            let usual: &[&str] =
+                if bench == "misses" { &["optane", "zssd", "null"] } else { &["optane"] };
             models = usual.iter().map(|model| (*model).to_owned()).collect();
         }
         match bench.as_str() {

@@ -1,15 +1,21 @@
-//! What `fsync` costs beyond the device: `cargo bench -p meantime --bench ext4_write [BENCH...] [MODEL]`.
+//! What `fsync` costs beyond the device:
+//! `cargo bench -p meantime --bench ext4_write [BENCH...] [MODEL]`.
 //!
-//! - `fsync`: 4 KiB appended and fsynced, overwritten and fsynced, overwritten and fdatasynced: with every wait in its classic place, each step
-//!   alone, all of them, and by fast commits; beside the device's own time for the same writes, sent bare. What is overwritten is in the CPU's
-//!   cache (256 KiB of a file), or, `cold`, is not (4 MiB of each of six files in turn): then a copy of 4 KiB takes as long as the memory does.
+//! - `fsync`: 4 KiB appended and fsynced, overwritten and fsynced, overwritten and fdatasynced:
+//!   with every wait in its classic place, each step alone, all of them, and by fast commits;
+//!   beside the device's own time for the same writes, sent bare. What is overwritten is in the
+//!   CPU's cache (256 KiB of a file), or, `cold`, is not (4 MiB of each of six files in turn): then
+//!   a copy of 4 KiB takes as long as the memory does.
 //! - `cached`: the same on a device with a volatile cache, where a commit needs a FLUSH and FUA.
 //! - `sizes`: 4 to 128 KiB appended and fsynced, classic, overlapped, bare.
-//! - `group`: eight threads that append and fsync, each to a file of its own, against one; fsyncs a commit; how long each took.
+//! - `group`: eight threads that append and fsync, each to a file of its own, against one; fsyncs a
+//!   commit; how long each took.
 //!
-//! - `append`, `overwrite`, `overwrite-data`, `append-fast`, `overwrite-fast`: one way only, again and again, for a profiler.
+//! - `append`, `overwrite`, `overwrite-data`, `append-fast`, `overwrite-fast`: one way only, again
+//!   and again, for a profiler.
 //!
-//! Figures are medians of alternating turns (`MEANTIME_TURNS`, 9), on a software SSD in memory; ratios are of the same turn.
+//! Figures are medians of alternating turns (`MEANTIME_TURNS`, 9), on a software SSD in memory;
+//! ratios are of the same turn.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -92,16 +98,23 @@ struct Took {
 }
 
 fn new_file(fs: &FileSystem, name: &str) -> Result<File> {
-    let node =
-        fs.create(&fs.root()?, OsStr::new(name), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 })?;
-    Ok(fs.open_node_with(&node, &meantime::ext4::OpenOptions { write: true, ..Default::default() })?)
+    let node = fs.create(
+        &fs.root()?,
+        OsStr::new(name),
+        &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 },
+    )?;
+    Ok(fs.open_node_with(
+        &node,
+        &meantime::ext4::OpenOptions { write: true, ..Default::default() },
+    )?)
 }
 
 impl Rig {
     fn new(images: &[Vec<u8>; 2], model: &str, way: Way, has_cache: bool) -> Result<Self> {
         let (_, commit_overlap, fast_commit) = way;
         let image = &images[usize::from(fast_commit)];
-        let options = MountOptions { write: true, commit_overlap, fast_commit, ..MountOptions::default() };
+        let options =
+            MountOptions { write: true, commit_overlap, fast_commit, ..MountOptions::default() };
         let fs = FileSystem::mount(device(image, model, has_cache)?, &options)?;
         let (bare, appended, overwritten) =
             (new_file(&fs, "bare")?, new_file(&fs, "appended")?, new_file(&fs, "overwritten")?);
@@ -109,12 +122,16 @@ impl Rig {
             file.write_at(&vec![1; (FILE_PAGES * PAGE) as usize], 0)?;
         }
         fs.sync()?;
-        let raw = fs.device().channel(&ChannelOptions { depth: 64, ..ChannelOptions::default() })?;
+        let raw =
+            fs.device().channel(&ChannelOptions { depth: 64, ..ChannelOptions::default() })?;
         let block_bytes = u64::from(raw.info().block_bytes);
         let mut places = Vec::new();
         for segment in bare.segments()? {
-            let SegmentKind::Data(place) = segment.kind else { return Err("a hole in the file".into()) };
-            places.extend((0..segment.bytes / PAGE).map(|page| (place + page * PAGE) / block_bytes));
+            let SegmentKind::Data(place) = segment.kind else {
+                return Err("a hole in the file".into());
+            };
+            places
+                .extend((0..segment.bytes / PAGE).map(|page| (place + page * PAGE) / block_bytes));
         }
         let clock = Clock::real();
         Ok(Self { way, raw, places, appended, overwritten, clock, round: 0, fs, has_cache })
@@ -167,11 +184,12 @@ impl Rig {
         Ok(self.raw.submit(request).map_err(|rejected| rejected.error)?)
     }
 
-    /// Times the writes themselves: data of `bytes` and `log_blocks` blocks, all of them or all but one
-    /// at once, in such pieces as the journal's, then that.
+    /// Times the writes themselves: data of `bytes` and `log_blocks` blocks, all of them or all but
+    /// one at once, in such pieces as the journal's, then that.
     fn time_bare(&mut self, bytes: usize, log_blocks: u64, at_once: bool) -> Result<f64> {
         let log_bytes = (log_blocks.saturating_sub(u64::from(!at_once)) * PAGE) as usize;
-        let piece = ext4::log_piece_blocks((log_bytes / PAGE as usize) as u64) as usize * PAGE as usize;
+        let piece =
+            ext4::log_piece_blocks((log_bytes / PAGE as usize) as u64) as usize * PAGE as usize;
         let mut sizes = vec![bytes];
         sizes.extend((0..log_bytes).step_by(piece).map(|at| piece.min(log_bytes - at)));
         let mut bufs = Vec::new();
@@ -226,17 +244,26 @@ fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()
         println!(
             "4 KiB and made durable on {model}{cache}, us    time  x classic    bare  x bare   over  blocks"
         );
-        let mut rigs =
-            ways.iter().map(|way| Rig::new(images, model, *way, has_cache)).collect::<Result<Vec<_>>>()?;
-        for what in
-            [What::Append, What::Overwrite, What::OverwriteData, What::OverwriteCold, What::OverwriteDataCold]
-        {
+        let mut rigs = ways
+            .iter()
+            .map(|way| Rig::new(images, model, *way, has_cache))
+            .collect::<Result<Vec<_>>>()?;
+        for what in [
+            What::Append,
+            What::Overwrite,
+            What::OverwriteData,
+            What::OverwriteCold,
+            What::OverwriteDataCold,
+        ] {
             let mut took: Vec<Vec<(Took, f64)>> = rigs.iter().map(|_| Vec::new()).collect();
             for turn in 0..turns() + 1 {
                 for (rig, took) in rigs.iter_mut().zip(&mut took) {
                     let this = rig.time(what, PAGE as usize)?;
-                    let bare =
-                        rig.time_bare(PAGE as usize, this.log_blocks, rig.way.2 && what != What::Append)?;
+                    let bare = rig.time_bare(
+                        PAGE as usize,
+                        this.log_blocks,
+                        rig.way.2 && what != What::Append,
+                    )?;
                     // The first is for the caches.
                     if turn > 0 {
                         took.push((this, bare));
@@ -306,7 +333,8 @@ fn sizes(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// `threads` threads append 4 KiB and fsync, `count` times each: how many a second, how many a commit, and how long each took, in ns.
+/// `threads` threads append 4 KiB and fsync, `count` times each: how many a second, how many a
+/// commit, and how long each took, in ns.
 fn many(fs: &FileSystem, files: &[File], count: usize) -> Result<(f64, f64, Vec<f64>)> {
     let clock = Clock::real();
     let commits = |fs: &FileSystem| {
@@ -346,10 +374,18 @@ fn many(fs: &FileSystem, files: &[File], count: usize) -> Result<(f64, f64, Vec<
 fn group(images: &[Vec<u8>; 2], models: &[String]) -> Result<()> {
     for model in models {
         for (name, commit_overlap, fast_commit) in [NONE, ALL, FAST] {
-            let options =
-                MountOptions { write: true, commit_overlap, fast_commit, ..MountOptions::default() };
-            let fs = FileSystem::mount(device(&images[usize::from(fast_commit)], model, false)?, &options)?;
-            let files = (0..8).map(|n| new_file(&fs, &format!("file{n}"))).collect::<Result<Vec<_>>>()?;
+            let options = MountOptions {
+                write: true,
+                commit_overlap,
+                fast_commit,
+                ..MountOptions::default()
+            };
+            let fs = FileSystem::mount(
+                device(&images[usize::from(fast_commit)], model, false)?,
+                &options,
+            )?;
+            let files =
+                (0..8).map(|n| new_file(&fs, &format!("file{n}"))).collect::<Result<Vec<_>>>()?;
             let mut took = Vec::new();
             for turn in 0..turns() + 1 {
                 for file in &files {
@@ -390,7 +426,12 @@ fn profile(images: &[Vec<u8>; 2], models: &[String], way: Way, what: What) -> Re
     let mut rig = Rig::new(images, &models[0], way, false)?;
     for _ in 0..turns() {
         let took = rig.time(what, PAGE as usize)?;
-        println!("{what:?}, {}: {:.2} us, {} blocks of the log", way.0, took.ns / 1e3, took.log_blocks);
+        println!(
+            "{what:?}, {}: {:.2} us, {} blocks of the log",
+            way.0,
+            took.ns / 1e3,
+            took.log_blocks
+        );
     }
     Ok(())
 }

@@ -1,15 +1,17 @@
-//! Instructions of one 4 KiB read, submit and reap, polling excluded: counted by callgrind against the stepped SSD, which runs
-//! between the two and is not counted. The same binary and toolchain give the same number on any machine. Once by a ticket, and
-//! once as a future on our executor.
+//! Instructions of one 4 KiB read, submit and reap, polling excluded: counted by callgrind against
+//! the stepped SSD, which runs between the two and is not counted. The same binary and toolchain
+//! give the same number on any machine. Once by a ticket, and once as a future on our executor.
 //!
-//! `cargo bench -p meantime --bench instructions` runs itself under valgrind, prints the counts, and fails above the limits.
+//! `cargo bench -p meantime --bench instructions` runs itself under valgrind, prints the counts,
+//! and fails above the limits.
 
 use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 
 use meantime::block::{
-    AsyncChannel, BlockChannel, BlockDevice, ChannelOptions, Done, Executor, NvmeChannel, NvmeDevice, Request,
+    AsyncChannel, BlockChannel, BlockDevice, ChannelOptions, Done, Executor, NvmeChannel,
+    NvmeDevice, Request,
 };
 use meantime::hw::DmaBuf;
 use meantime::hw::soft::SoftTransport;
@@ -23,7 +25,12 @@ const ASYNC_LIMIT: u64 = 880;
 
 /// What is counted: submit, and wait for what is there.
 #[inline(never)]
-fn counted_read(channel: &mut NvmeChannel, clock: &dyn VirtualClock, lba: u64, buf: DmaBuf) -> Done {
+fn counted_read(
+    channel: &mut NvmeChannel,
+    clock: &dyn VirtualClock,
+    lba: u64,
+    buf: DmaBuf,
+) -> Done {
     let ticket = match channel.submit(Request::read(lba, buf)) {
         Ok(ticket) => ticket,
         Err(rejected) => panic!("{rejected}"),
@@ -34,7 +41,11 @@ fn counted_read(channel: &mut NvmeChannel, clock: &dyn VirtualClock, lba: u64, b
 
 /// What is counted: all that a task and its executor do for its reads, but for waiting.
 #[inline(never)]
-fn counted_async_reads(executor: &Executor<NvmeChannel>, clock: &dyn VirtualClock, mut buf: DmaBuf) {
+fn counted_async_reads(
+    executor: &Executor<NvmeChannel>,
+    clock: &dyn VirtualClock,
+    mut buf: DmaBuf,
+) {
     executor.block_on(async {
         for n in 0..READS {
             let mut read = pin!(executor.channel().read(n * 8 % 4096, buf));
@@ -53,7 +64,8 @@ fn counted_async_reads(executor: &Executor<NvmeChannel>, clock: &dyn VirtualCloc
     });
 }
 
-/// The stepped SSD executes the command. Entering this turns the counting off, leaving it turns it on again.
+/// The stepped SSD executes the command. Entering this turns the counting off, leaving it turns it
+/// on again.
 #[inline(never)]
 fn device_works(clock: &dyn VirtualClock) {
     clock.advance(10_000);
@@ -61,10 +73,12 @@ fn device_works(clock: &dyn VirtualClock) {
 
 fn body(counted: &str) {
     let config = SsdConfig::with_namespace(16 << 20, 512);
-    let ssd = SteppedSsd::new(config, Medium::dram(16 << 20).expect("memory"), 1).expect("a stepped SSD");
+    let ssd =
+        SteppedSsd::new(config, Medium::dram(16 << 20).expect("memory"), 1).expect("a stepped SSD");
     // SAFETY: the port has no other user.
     let transport = unsafe { SoftTransport::new(ssd.port(), "stepped".into(), None) };
-    let controller = Controller::enable(Arc::new(transport), ControllerOptions::default()).expect("enabled");
+    let controller =
+        Controller::enable(Arc::new(transport), ControllerOptions::default()).expect("enabled");
     let device = NvmeDevice::new(controller, 1, "stepped".into()).expect("a namespace");
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
     let clock = ssd.clock();
@@ -109,7 +123,9 @@ fn main() {
         [("", "counted_read", LIMIT), (" as a future", "counted_async_reads", ASYNC_LIMIT)]
     {
         let instructions = count(counted);
-        println!("instructions of a 4 KiB read{what}, submit and reap: {instructions} (limit {limit})");
+        println!(
+            "instructions of a 4 KiB read{what}, submit and reap: {instructions} (limit {limit})"
+        );
         assert!(instructions > 50, "nothing was counted");
         assert!(instructions <= limit, "more instructions than the limit");
     }

@@ -1,8 +1,9 @@
 //! The polled path against the floor and at depth 32, on the `null` model.
 //!
-//! `cargo bench -p meantime --bench path` prints, as medians of alternating pairs: the latency of random reads at depth 1 of
-//! 512 B and 4 KiB as a ratio to the floor of the same process (DESIGN §7); IOPS of one thread at depth 32; and the CPU time
-//! that submitting and reaping take of it per I/O, polling excluded.
+//! `cargo bench -p meantime --bench path` prints, as medians of alternating pairs: the latency of
+//! random reads at depth 1 of 512 B and 4 KiB as a ratio to the floor of the same process (DESIGN
+//! §7); IOPS of one thread at depth 32; and the CPU time that submitting and reaping take of it per
+//! I/O, polling excluded.
 
 use std::error::Error;
 
@@ -20,7 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cpus = cpu::allowed();
     let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
     cpu::bind(&[first])?;
-    let device = open_nvme(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
+    let device =
+        open_nvme(&format!("mem:{DEVICE_BYTES}?model=null&cpu={last}"), &OpenOptions::default())?;
     let options = ChannelOptions { depth: 32, ..ChannelOptions::default() };
     let mut channel = device.channel(&options)?;
     let mut floor = Floor::start(DEVICE_BYTES, Some(last))?;
@@ -59,7 +61,11 @@ impl Random {
     }
 }
 
-fn depth_1(channel: &mut NvmeChannel, floor: &mut Floor, bytes: usize) -> Result<(), Box<dyn Error>> {
+fn depth_1(
+    channel: &mut NvmeChannel,
+    floor: &mut Floor,
+    bytes: usize,
+) -> Result<(), Box<dyn Error>> {
     let clock = Clock::real();
     let mut random = Random(7);
     let blocks = bytes as u64 / u64::from(channel.info().block_bytes);
@@ -72,7 +78,8 @@ fn depth_1(channel: &mut NvmeChannel, floor: &mut Floor, bytes: usize) -> Result
         for _ in 0..22_000 {
             let lba = random.below(places) * blocks;
             let start_ns = clock.now_ns();
-            let ticket = channel.submit(Request::read(lba, buf)).map_err(|rejected| rejected.error)?;
+            let ticket =
+                channel.submit(Request::read(lba, buf)).map_err(|rejected| rejected.error)?;
             let done = channel.wait(ticket);
             times.push(clock.now_ns() - start_ns);
             done.result?;

@@ -1,6 +1,8 @@
-//! Many tasks on one queue: `cargo run --release -p meantime --example async_read [DEVICE [TASKS]]`.
+//! Many tasks on one queue:
+//! `cargo run --release -p meantime --example async_read [DEVICE [TASKS]]`.
 //!
-//! Each task reads 4 KiB blocks at random places, one after the other, on an executor that polls the queue between them.
+//! Each task reads 4 KiB blocks at random places, one after the other, on an executor that polls
+//! the queue between them.
 
 use std::error::Error;
 use std::time::Instant;
@@ -17,7 +19,8 @@ async fn reader(channel: AsyncChannel<Channel>, task: u64) -> Result<u64, Box<dy
     let mut random = task + 1;
     let mut sum = 0;
     for _ in 0..READS {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         buf = channel.read((random >> 33) % places * blocks, buf).await?;
         sum += u64::from(buf[0]);
     }
@@ -35,7 +38,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let executor = Executor::new(&channel)?;
 
     let start = Instant::now();
-    let readers: Vec<_> = (0..tasks).map(|task| executor.spawn(reader(channel.clone(), task))).collect();
+    let readers: Vec<_> =
+        (0..tasks).map(|task| executor.spawn(reader(channel.clone(), task))).collect();
     executor.block_on(async {
         for reader in readers {
             reader.await?;

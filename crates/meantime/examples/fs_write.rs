@@ -1,7 +1,8 @@
 //! Files in an ext4 file system, made and changed without the kernel:
 //! `cargo run --release -p meantime --example fs_write [DEVICE]`.
 //!
-//! Without a device it makes a file system in memory. What is on a device is kept; `/notes` is made on it.
+//! Without a device it makes a file system in memory. What is on a device is kept; `/notes` is made
+//! on it.
 
 use std::error::Error;
 use std::io::{Read, Write};

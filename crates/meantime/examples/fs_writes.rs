@@ -1,7 +1,8 @@
 //! How fast files are written, made and removed: `fs_writes (--device URI | --dir PATH) [SECONDS]`.
 //!
-//! On a device with an ext4 file system it is ours; in a directory it is whatever is mounted there. Prints a JSON object: for each kind of work
-//! its rate a second, and the median, 99th and 99.9th percentile of its latency in µs. `scripts/bench-fs.sh` puts several side by side.
+//! On a device with an ext4 file system it is ours; in a directory it is whatever is mounted there.
+//! Prints a JSON object: for each kind of work its rate a second, and the median, 99th and 99.9th
+//! percentile of its latency in µs. `scripts/bench-fs.sh` puts several side by side.
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -70,7 +71,11 @@ impl Place for Mounted {
     type File = std::fs::File;
 
     fn make(&self, name: &str) -> Result<std::fs::File> {
-        Ok(std::fs::File::options().read(true).write(true).create_new(true).open(self.0.join(name))?)
+        Ok(std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(self.0.join(name))?)
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -149,7 +154,10 @@ fn main() -> Result<()> {
     let results = match &kind[..] {
         "--device" => {
             let device = block::open(place, &OpenOptions::default())?;
-            let fs = FileSystem::mount(device, &MountOptions { write: true, ..MountOptions::default() })?;
+            let fs = FileSystem::mount(
+                device,
+                &MountOptions { write: true, ..MountOptions::default() },
+            )?;
             let root = fs.root()?;
             let ours = Ours { fs, root };
             let results = work(&ours, seconds)?;

@@ -1,7 +1,9 @@
-//! Policies on made-up devices, beside what can be reached: `cargo run --release -p meantime --example grid -- [WORD...]`.
+//! Policies on made-up devices, beside what can be reached:
+//! `cargo run --release -p meantime --example grid -- [WORD...]`.
 //!
-//! A word that names a policy is one to run; `ios=N` and `seed=N` say how long and with which seed, `depth=N` how many are in flight,
-//! `oracle` shows the oracle too, and `trace=FILE` takes device times from a file. Any other word is a filter: a row is shown if its name, e.g.
+//! A word that names a policy is one to run; `ios=N` and `seed=N` say how long and with which seed,
+//! `depth=N` how many are in flight, `oracle` shows the oracle too, and `trace=FILE` takes device
+//! times from a file. Any other word is a filter: a row is shown if its name, e.g.
 //! `bare/4.1us/lognormal=0.2`, contains each word, or one of its alternatives: `bare 10us|20us`.
 
 use std::error::Error;
@@ -119,22 +121,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     for Row { name, machine, trace } in rows(&options)? {
         let run = |policy| simulate(&trace, &machine, policy, options.depth, options.seed);
         let poll = run(Policy::Poll);
-        let line =
-            |who: &str, outcome: &meantime::completion::sim::Outcome, informed_cpu_ns: f64, note: &str| {
-                println!(
-                    "{:<28} {:<18} {:>9.2} {:>6.3} {:>8.2} {:>8.2} {:>7.1} {:>9.0} {:>7.2} {:>7.2}{note}",
-                    name,
-                    who,
-                    outcome.mean_ns() / 1_000.0,
-                    outcome.mean_ns() / poll.mean_ns(),
-                    us(outcome.quantile_ns(0.99)),
-                    us(outcome.quantile_ns(0.999)),
-                    outcome.cpu_percent(),
-                    outcome.cpu_ns_per_io(),
-                    outcome.cpu_ns_per_io() / informed_cpu_ns,
-                    100.0 * outcome.oversleep_rate(),
-                );
-            };
+        let line = |who: &str,
+                    outcome: &meantime::completion::sim::Outcome,
+                    informed_cpu_ns: f64,
+                    note: &str| {
+            println!(
+                "{:<28} {:<18} {:>9.2} {:>6.3} {:>8.2} {:>8.2} {:>7.1} {:>9.0} {:>7.2} {:>7.2}{note}",
+                name,
+                who,
+                outcome.mean_ns() / 1_000.0,
+                outcome.mean_ns() / poll.mean_ns(),
+                us(outcome.quantile_ns(0.99)),
+                us(outcome.quantile_ns(0.999)),
+                outcome.cpu_percent(),
+                outcome.cpu_ns_per_io(),
+                outcome.cpu_ns_per_io() / informed_cpu_ns,
+                100.0 * outcome.oversleep_rate(),
+            );
+        };
         let mut known: Vec<(Goal, Reference)> = Vec::new();
         for goal in options.policies.iter().map(|policy| goal_of(*policy)) {
             // The references are for one I/O at a time.
@@ -142,7 +146,12 @@ fn main() -> Result<(), Box<dyn Error>> {
                 known.push((goal, informed(&trace, &machine, goal, options.seed)));
             }
         }
-        line("poll", &poll, known.first().map_or(f64::NAN, |(_, known)| known.outcome.cpu_ns_per_io()), "");
+        line(
+            "poll",
+            &poll,
+            known.first().map_or(f64::NAN, |(_, known)| known.outcome.cpu_ns_per_io()),
+            "",
+        );
         for (goal, reference) in &known {
             let note = if reference.reachable { "" } else { "  (cannot be reached)" };
             let cpu_ns = reference.outcome.cpu_ns_per_io();
@@ -156,7 +165,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let outcome = run(*policy);
             let goal = goal_of(*policy);
             let informed = known.iter().find(|(of, _)| *of == goal);
-            let informed_cpu_ns = informed.map_or(f64::NAN, |(_, known)| known.outcome.cpu_ns_per_io());
+            let informed_cpu_ns =
+                informed.map_or(f64::NAN, |(_, known)| known.outcome.cpu_ns_per_io());
             line(&policy.to_string(), &outcome, informed_cpu_ns, "");
             summary.latency.push(outcome.mean_ns() / poll.mean_ns());
             summary.cpu.push(outcome.cpu_ns_per_io() / informed_cpu_ns);
@@ -164,7 +174,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("\nover all rows: mean latency over poll's, CPU over informed's (median, most)");
     for (policy, summary) in options.policies.iter().zip(&mut summaries) {
-        let (latency, cpu) = (median_and_most(&mut summary.latency), median_and_most(&mut summary.cpu));
+        let (latency, cpu) =
+            (median_and_most(&mut summary.latency), median_and_most(&mut summary.cpu));
         println!(
             "{:<18} {:>6.3} {:>6.3}   {:>6.2} {:>6.2}",
             policy.to_string(),

@@ -1,12 +1,15 @@
-//! One application's single 4 KiB reads beside its bulk reads of 128 KiB at depth 32, in three arrangements: each kind in queues of its own which take turns, in
-//! queues of two classes, and both in one queue, where whoever polls for the single read also reaps the bulk.
+//! One application's single 4 KiB reads beside its bulk reads of 128 KiB at depth 32, in three
+//! arrangements: each kind in queues of its own which take turns, in queues of two classes, and
+//! both in one queue, where whoever polls for the single read also reaps the bulk.
 //!
 //! `cargo run --release -p meantime --example priority [URI]`
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use meantime::block::{BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, Request, open};
+use meantime::block::{
+    BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, Request, open,
+};
 use meantime::nvme::QueueClass;
 
 const SINGLE_BYTES: usize = 4096;
@@ -28,7 +31,10 @@ impl Places {
     }
 
     fn next_lba(&mut self) -> u64 {
-        self.next = self.next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.next = self
+            .next
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.next >> 33) % self.count * self.blocks_each
     }
 }
@@ -83,7 +89,9 @@ fn singles(
 fn show(name: &str, mut latencies_ns: Vec<u64>, bulk: u64) {
     latencies_ns.sort_unstable();
     let at = |share: f64| {
-        latencies_ns.get((latencies_ns.len() as f64 * share) as usize).map_or(0.0, |ns| *ns as f64 / 1e3)
+        latencies_ns
+            .get((latencies_ns.len() as f64 * share) as usize)
+            .map_or(0.0, |ns| *ns as f64 / 1e3)
     };
     let bulk_mb = bulk as f64 * BULK_BYTES as f64 / 1e6 / RUNTIME.as_secs_f64();
     println!("{name:<24} {:>9.1} {:>9.1} {:>9.1} {bulk_mb:>12.0}", at(0.5), at(0.99), at(0.999));
@@ -92,19 +100,26 @@ fn show(name: &str, mut latencies_ns: Vec<u64>, bulk: u64) {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let uri = std::env::args().nth(1).unwrap_or_else(|| "mem:256M?model=nand".into());
     let device = open(&uri, &OpenOptions::default())?;
-    println!("{:<24} {:>9} {:>9} {:>9} {:>12}", "4 KiB reads, µs", "p50", "p99", "p99.9", "bulk MB/s");
+    println!(
+        "{:<24} {:>9} {:>9} {:>9} {:>12}",
+        "4 KiB reads, µs", "p50", "p99", "p99.9", "bulk MB/s"
+    );
     for (name, single, bulk) in [
         ("queues of one class", QueueClass::Medium, QueueClass::Medium),
         ("queues of two classes", QueueClass::High, QueueClass::Low),
         ("urgent beside low", QueueClass::Urgent, QueueClass::Low),
     ] {
-        let options =
-            |depth, class| ChannelOptions { depth, class: Some(class), ..ChannelOptions::default() };
+        let options = |depth, class| ChannelOptions {
+            depth,
+            class: Some(class),
+            ..ChannelOptions::default()
+        };
         let (stop, ended) = (AtomicBool::new(false), AtomicU64::new(0));
         let latencies_ns = std::thread::scope(|scope| {
             let bulk = scope.spawn(|| -> Result<(), String> {
-                let mut channel =
-                    device.channel(&options(BULK_DEPTH, bulk)).map_err(|error| error.to_string())?;
+                let mut channel = device
+                    .channel(&options(BULK_DEPTH, bulk))
+                    .map_err(|error| error.to_string())?;
                 let mut reads = Bulk::start(&mut channel).map_err(|error| error.to_string())?;
                 while !stop.load(Ordering::Relaxed) {
                     channel.poll();

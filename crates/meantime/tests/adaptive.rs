@@ -1,5 +1,5 @@
-//! `adaptive` and `auto` through a channel, on a device whose time is stepped: sleeping ends at once there and costs nothing, so that whatever can be
-//! slept is.
+//! `adaptive` and `auto` through a channel, on a device whose time is stepped: sleeping ends at
+//! once there and costs nothing, so that whatever can be slept is.
 
 mod common;
 
@@ -19,8 +19,12 @@ fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
 /// A device that takes `ns` for everything.
 fn constant(ns: u64) -> SsdConfig {
     let mut config = ssd("nvram");
-    config.model =
-        Model { read: vec![(512, ns)], write: vec![(512, ns)], jitter: Jitter::None, ..config.model };
+    config.model = Model {
+        read: vec![(512, ns)],
+        write: vec![(512, ns)],
+        jitter: Jitter::None,
+        ..config.model
+    };
     config
 }
 
@@ -65,16 +69,25 @@ fn a_device_that_becomes_faster_or_slower_is_followed() {
         rig.ssd.set_faults(plan_for(then_ns));
         reads(&rig, &mut channel, 200);
         let (took_ns, slept_ns) = reads(&rig, &mut channel, 500);
-        assert!(took_ns as f64 <= 1.06 * (500 * then_ns) as f64, "{first_ns} to {then_ns}: {took_ns}");
-        assert!(slept_ns as f64 >= 0.8 * took_ns as f64, "{first_ns} to {then_ns}: {slept_ns} of {took_ns}");
+        assert!(
+            took_ns as f64 <= 1.06 * (500 * then_ns) as f64,
+            "{first_ns} to {then_ns}: {took_ns}"
+        );
+        assert!(
+            slept_ns as f64 >= 0.8 * took_ns as f64,
+            "{first_ns} to {then_ns}: {slept_ns} of {took_ns}"
+        );
     }
 }
 
 #[test]
 fn sizes_are_told_apart() {
     let mut config = ssd("nvram");
-    config.model =
-        Model { read: vec![(512, 5 * US), (65_536, 60 * US)], jitter: Jitter::None, ..config.model };
+    config.model = Model {
+        read: vec![(512, 5 * US), (65_536, 60 * US)],
+        jitter: Jitter::None,
+        ..config.model
+    };
     let rig = Rig::new(config);
     let mut channel = channel(&rig, 1, Policy::ADAPTIVE);
     for _ in 0..400 {
@@ -106,8 +119,9 @@ fn each_request_has_its_goal() {
     ];
     for n in 0..2_000u64 {
         let policy = Policy::Adaptive(goals[n as usize % goals.len()]);
-        let ticket =
-            channel.submit(write_of(&channel, n % 64..n % 64 + 1, n + 1).policy(policy)).expect("room");
+        let ticket = channel
+            .submit(write_of(&channel, n % 64..n % 64 + 1, n + 1).policy(policy))
+            .expect("room");
         channel.wait(ticket).result.expect("written");
     }
     assert!(channel.counters().polled_waits.sleeps > 500);
@@ -159,8 +173,12 @@ fn what_is_far_beyond_is_not_burnt_for() {
 fn auto_goes_by_what_there_is() {
     let rig = Rig::new(ssd("nvram"));
     for interrupt in [None, Some(true), Some(false)] {
-        let options =
-            ChannelOptions { depth: 2, policy: Policy::Auto, interrupt, ..ChannelOptions::default() };
+        let options = ChannelOptions {
+            depth: 2,
+            policy: Policy::Auto,
+            interrupt,
+            ..ChannelOptions::default()
+        };
         let mut channel = rig.device.channel(&options).expect("a channel");
         assert_eq!(channel.event().is_some(), interrupt != Some(false));
         (0..500).for_each(|n| put(&mut channel, n % 64..n % 64 + 1, n + 1));
@@ -173,8 +191,15 @@ fn the_policy_changes_while_running() {
     let rig = Rig::new(constant(20 * US));
     let mut channel = channel(&rig, 4, Policy::Poll);
     for n in 0..3_000u64 {
-        let policies =
-            ["poll", "adaptive", "auto", "pas", "adaptive:cpu=30", "hybrid=3us", "adaptive:p99=50us"];
+        let policies = [
+            "poll",
+            "adaptive",
+            "auto",
+            "pas",
+            "adaptive:cpu=30",
+            "hybrid=3us",
+            "adaptive:p99=50us",
+        ];
         if n % 100 == 0 {
             let policy = policies[(n / 100) as usize % policies.len()].parse().expect("a policy");
             channel.set_policy(policy).expect("it can be waited for so");

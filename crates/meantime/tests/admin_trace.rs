@@ -1,8 +1,9 @@
-//! What the driver says to a controller from its first register write to its last, against bytes that were typed from the
-//! specification (NVMe Base 1.4; the section is named beside each field) and not printed by our own code.
+//! What the driver says to a controller from its first register write to its last, against bytes
+//! that were typed from the specification (NVMe Base 1.4; the section is named beside each field)
+//! and not printed by our own code.
 //!
-//! Of a command, the CID is the driver's choice and only has to be unique; so is memory's address, which only has to be the controller's to
-//! reach, and aligned to pages of 4096 bytes.
+//! Of a command, the CID is the driver's choice and only has to be unique; so is memory's address,
+//! which only has to be the controller's to reach, and aligned to pages of 4096 bytes.
 
 mod common;
 
@@ -43,12 +44,16 @@ impl Recorder {
     /// The dwords of a submission queue entry at `iova`.
     fn dwords(&self, iova: u64) -> [u32; 16] {
         let memory = self.memory.lock().expect("not poisoned");
-        let region = memory.iter().find(|(start, _, len, _)| (*start..*start + *len as u64).contains(&iova));
+        let region =
+            memory.iter().find(|(start, _, len, _)| (*start..*start + *len as u64).contains(&iova));
         let (start, addr, ..) = region.expect("the controller can reach it");
         let entry = (addr + (iova - start) as usize) as *const u8;
-        // SAFETY: inside a mapping that `memory` keeps; nobody writes there while we look, since all is in one thread.
+        // SAFETY: inside a mapping that `memory` keeps; nobody writes there while we look, since
+        // all is in one thread.
         let bytes: [u8; 64] = unsafe { std::ptr::read_volatile(entry.cast()) };
-        std::array::from_fn(|n| u32::from_le_bytes(bytes[4 * n..4 * n + 4].try_into().expect("4 bytes")))
+        std::array::from_fn(|n| {
+            u32::from_le_bytes(bytes[4 * n..4 * n + 4].try_into().expect("4 bytes"))
+        })
     }
 }
 
@@ -77,7 +82,8 @@ unsafe impl SoftPort for Recorder {
     }
 
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
-        let noted = (region.iova(), region.host_addr(), region.len(), Arc::clone(region.keepalive()));
+        let noted =
+            (region.iova(), region.host_addr(), region.len(), Arc::clone(region.keepalive()));
         self.memory.lock().expect("not poisoned").push(noted);
         self.inner.map_dma(region)
     }
@@ -135,8 +141,11 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
     let config = SsdConfig::with_namespace(1 << 20, 512);
     let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
     let ssd = SteppedSsd::new(config, medium, 1).expect("a valid configuration");
-    let recorder =
-        Arc::new(Recorder { inner: ssd.port(), writes: Mutex::default(), memory: Mutex::default() });
+    let recorder = Arc::new(Recorder {
+        inner: ssd.port(),
+        writes: Mutex::default(),
+        memory: Mutex::default(),
+    });
     let port = Arc::clone(&recorder) as Arc<dyn SoftPort>;
     // SAFETY: the port has no other user.
     let transport = Arc::new(unsafe { SoftTransport::new(port, "recorded".into(), None) });
@@ -150,11 +159,12 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
     // §3.1.9 and §3.1.10, ASQ at 28h and ACQ at 30h: 64 bits, 11:0 are 0.
     assert_eq!((asq.0, asq.1, asq.2 % 4096), (0x28, 8, 0));
     assert_eq!((acq.0, acq.1, acq.2 % 4096), (0x30, 8, 0));
-    // §3.1.5, CC at 14h: 23:20 IOCQES 4 (16 bytes), 19:16 IOSQES 6 (64 bytes), 15:14 SHN 0, 13:11 AMS 1 (weighted round robin), 10:7 MPS 0 (4 KiB),
-    // 6:4 CSS 0 (NVM), 0 EN.
+    // §3.1.5, CC at 14h: 23:20 IOCQES 4 (16 bytes), 19:16 IOSQES 6 (64 bytes), 15:14 SHN 0, 13:11
+    // AMS 1 (weighted round robin), 10:7 MPS 0 (4 KiB), 6:4 CSS 0 (NVM), 0 EN.
     assert_eq!(cc, (0x14, 4, 4 << 20 | 6 << 16 | 1 << 11 | 1));
 
-    let device = NvmeDevice::new(Arc::clone(&controller), 1, "recorded".into()).expect("namespace 1");
+    let device =
+        NvmeDevice::new(Arc::clone(&controller), 1, "recorded".into()).expect("namespace 1");
     let options = ChannelOptions {
         depth: 31,
         policy: Policy::Poll,
@@ -170,29 +180,35 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
     let expected = [
         // §5.15, Identify (06h): CDW10 31:16 CNTID 0, 7:0 CNS 01h, the controller.
         command(0x06, 0, true, [0x01, 0, 0, 0]),
-        // §5.21.1.7, Set Features (09h), Number of Queues: CDW10 31 SV 0, 7:0 FID 07h; CDW11 31:16 NCQR, 15:0 NSQR, 0's based: 64.
+        // §5.21.1.7, Set Features (09h), Number of Queues: CDW10 31 SV 0, 7:0 FID 07h; CDW11 31:16
+        // NCQR, 15:0 NSQR, 0's based: 64.
         command(0x09, 0, false, [0x07, 63 << 16 | 63, 0, 0]),
         // §5.15, Identify, CNS 02h: active namespaces above NSID 0.
         command(0x06, 0, true, [0x02, 0, 0, 0]),
         // §5.15, Identify, CNS 00h: namespace 1.
         command(0x06, 1, true, [0x00, 0, 0, 0]),
-        // §5.21.1.22, Set Features, Host Behavior Support: CDW10 7:0 FID 16h; 512 bytes of data. Since CRDT1 is not 0.
+        // §5.21.1.22, Set Features, Host Behavior Support: CDW10 7:0 FID 16h; 512 bytes of data.
+        // Since CRDT1 is not 0.
         command(0x09, 0, true, [0x16, 0, 0, 0]),
-        // §5.21.1.1, Set Features, Arbitration: FID 01h; CDW11 31:24 HPW 16, 23:16 MPW 4, 15:8 LPW 1, all 0's based, 2:0 AB 1 (two commands).
+        // §5.21.1.1, Set Features, Arbitration: FID 01h; CDW11 31:24 HPW 16, 23:16 MPW 4, 15:8 LPW
+        // 1, all 0's based, 2:0 AB 1 (two commands).
         command(0x09, 0, false, [0x01, 15 << 24 | 3 << 16 | 1, 0, 0]),
         // §5.2, Asynchronous Event Request (0Ch), which has no parameters: four are kept.
         command(0x0c, 0, false, [0; 4]),
         command(0x0c, 0, false, [0; 4]),
         command(0x0c, 0, false, [0; 4]),
         command(0x0c, 0, false, [0; 4]),
-        // §5.3, Create I/O Completion Queue (05h): CDW10 31:16 QSIZE, 0's based, 15:0 QID 1; CDW11 31:16 IV 0, 1 IEN 0, 0 PC 1.
+        // §5.3, Create I/O Completion Queue (05h): CDW10 31:16 QSIZE, 0's based, 15:0 QID 1; CDW11
+        // 31:16 IV 0, 1 IEN 0, 0 PC 1.
         command(0x05, 0, true, [queue_size | 1, 0x1, 0, 0]),
-        // §5.4, Create I/O Submission Queue (01h): CDW11 31:16 CQID 1, 2:1 QPRIO 01b (high), 0 PC 1; CDW12 15:0 NVMSETID 0.
+        // §5.4, Create I/O Submission Queue (01h): CDW11 31:16 CQID 1, 2:1 QPRIO 01b (high), 0 PC
+        // 1; CDW12 15:0 NVMSETID 0.
         command(0x01, 0, true, [queue_size | 1, 1 << 16 | 0x3, 0, 0]),
         // The queues with an interrupt: IV 1, IEN 1.
         command(0x05, 0, true, [queue_size | 2, 1 << 16 | 0x3, 0, 0]),
         command(0x01, 0, true, [queue_size | 2, 2 << 16 | 0x3, 0, 0]),
-        // §5.6 and §5.5, Delete I/O Submission Queue (00h) before Delete I/O Completion Queue (04h): CDW10 15:0 QID.
+        // §5.6 and §5.5, Delete I/O Submission Queue (00h) before Delete I/O Completion Queue
+        // (04h): CDW10 15:0 QID.
         command(0x00, 0, false, [1, 0, 0, 0]),
         command(0x04, 0, false, [1, 0, 0, 0]),
         command(0x00, 0, false, [2, 0, 0, 0]),
@@ -203,11 +219,16 @@ fn an_admin_start_up_is_as_the_specification_has_it() {
         let found = normal(recorder.dwords(asq.2 + 64 * n as u64), &mut cids);
         assert_eq!(found, *expected, "command {n}: {found:x?}, not {expected:x?}");
     }
-    assert_eq!(recorder.dwords(asq.2 + 64 * expected.len() as u64), [0; 16], "no other command was sent");
+    assert_eq!(
+        recorder.dwords(asq.2 + 64 * expected.len() as u64),
+        [0; 16],
+        "no other command was sent"
+    );
     assert_eq!(ssd.counters().admin_commands, expected.len() as u64);
 
     drop((device, controller));
-    // §7.6.2: CC.SHN 01b, a normal shutdown, with the rest as it was; and disabled when it is complete (CSTS.SHST).
+    // §7.6.2: CC.SHN 01b, a normal shutdown, with the rest as it was; and disabled when it is
+    // complete (CSTS.SHST).
     let running = 4 << 20 | 6 << 16 | 1 << 11;
     assert_eq!(recorder.taken(), [(0x14, 4, running | 1 << 14 | 1), (0x14, 4, running)]);
     assert_eq!(ssd.refusals(), [], "the SSD has nothing to say against it");

@@ -1,4 +1,5 @@
-//! No allocation for an I/O by a future: not in the channel, not in our executor, nor where futures wait for room.
+//! No allocation for an I/O by a future: not in the channel, not in our executor, nor where futures
+//! wait for room.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -33,7 +34,8 @@ fn nothing_is_allocated_for_an_io() {
     let device = open_nvme("mem:64M", &OpenOptions::default()).expect("a software SSD");
     // Half of the tasks wait for room at any time.
     let options = ChannelOptions { depth: TASKS as u16 / 2, ..ChannelOptions::default() };
-    let channel: AsyncChannel<NvmeChannel> = AsyncChannel::new(device.channel(&options).expect("a channel"));
+    let channel: AsyncChannel<NvmeChannel> =
+        AsyncChannel::new(device.channel(&options).expect("a channel"));
     let executor = Executor::new(&channel).expect("the first");
     let [begin, end] = [(), ()].map(|()| Rc::new(Cell::new(0)));
     for task in 0..TASKS as u64 {
@@ -58,7 +60,11 @@ fn nothing_is_allocated_for_an_io() {
         while end.get() < TASKS {
             std::future::poll_fn(|cx| {
                 cx.waker().wake_by_ref();
-                if end.get() < TASKS { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+                if end.get() < TASKS {
+                    std::task::Poll::Pending
+                } else {
+                    std::task::Poll::Ready(())
+                }
             })
             .await;
         }

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use common::rig::{LOST, MS, Rig, ssd};
 use meantime::block::{
-    AsyncChannel, BlockChannel, DriverTaken, NvmeChannel, Request, RequestError, SharedChannel, SubmitError,
+    AsyncChannel, BlockChannel, DriverTaken, NvmeChannel, Request, RequestError, SharedChannel,
+    SubmitError,
 };
 use meantime::completion::Policy;
 use meantime::nvme::CommandError;

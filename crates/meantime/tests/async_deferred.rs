@@ -1,4 +1,5 @@
-//! Deferred work beside tasks: what a channel runs while an executor waits, and tasks that are polled only in the gap.
+//! Deferred work beside tasks: what a channel runs while an executor waits, and tasks that are
+//! polled only in the gap.
 
 mod common;
 
@@ -56,7 +57,9 @@ fn an_idle_executor_does_deferred_work() {
     let done = Arc::new(Mutex::new(None::<Waker>));
     let told = Arc::clone(&done);
     // Larger than any gap; its end is what the task waits for, and it panics on the way.
-    channel.defer(Box::new(Pieces::once(u64::MAX, || panic!("not out of block_on")))).expect("room");
+    channel
+        .defer(Box::new(Pieces::once(u64::MAX, || panic!("not out of block_on"))))
+        .expect("room");
     let work = Pieces::once(u64::MAX, move || {
         if let Some(waker) = told.lock().unwrap().take() {
             waker.wake();
@@ -148,7 +151,8 @@ fn deferred_tasks_run_in_the_gap() {
     let clock = rig.ssd.clock();
     let turns = Rc::new(Cell::new(0));
     let deferred = executor.spawn_deferred(US, {
-        let (clock, turns, channel) = (clock.clone(), Rc::clone(&turns), executor.channel().clone());
+        let (clock, turns, channel) =
+            (clock.clone(), Rc::clone(&turns), executor.channel().clone());
         async move {
             for _ in 0..50 {
                 clock.advance(US);

@@ -1,4 +1,5 @@
-//! Our executor: tasks, panics, and wake-ups from elsewhere while it works, sleeps, or waits for the device.
+//! Our executor: tasks, panics, and wake-ups from elsewhere while it works, sleeps, or waits for
+//! the device.
 
 mod common;
 
@@ -105,7 +106,9 @@ fn a_panic_comes_out_where_the_task_is_awaited_and_loses_no_buffer() {
     assert_eq!(caught.expect_err("a panic").downcast_ref::<&str>(), Some(&"in flight"));
     assert_eq!(executor.block_on(other), 7, "the executor goes on");
     // So does a panic of what it blocks on.
-    assert!(catch_unwind(AssertUnwindSafe(|| executor.block_on(async { panic!("root") }))).is_err());
+    assert!(
+        catch_unwind(AssertUnwindSafe(|| executor.block_on(async { panic!("root") }))).is_err()
+    );
     executor.block_on(executor.channel().flush()).expect("flushed");
     while executor.channel().in_flight() > 0 {
         executor.block_on(yield_now());
@@ -145,9 +148,12 @@ fn a_cancelled_task_and_a_dropped_executor_give_up_their_requests() {
 fn blocking_within_a_task_of_the_same_executor_says_so() {
     let rig = Rig::new(ssd("null"));
     let executor = executor(&rig, 1);
-    let nested = catch_unwind(AssertUnwindSafe(|| executor.block_on(async { executor.block_on(async {}) })));
+    let nested =
+        catch_unwind(AssertUnwindSafe(|| executor.block_on(async { executor.block_on(async {}) })));
     let panic = nested.expect_err("nested");
-    assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.contains("await the future there")));
+    assert!(
+        panic.downcast_ref::<&str>().is_some_and(|text| text.contains("await the future there"))
+    );
     executor.block_on(async {});
 }
 
@@ -227,7 +233,8 @@ fn a_wake_up_from_another_thread_ends_a_wait_for_the_device() {
             }
         });
         let reading = channel.clone();
-        let read = async move { reading.read(0, reading.alloc(512).expect("memory")).await.map(drop) };
+        let read =
+            async move { reading.read(0, reading.alloc(512).expect("memory")).await.map(drop) };
         executor.spawn(read).detach();
         executor.block_on(remote.wait());
         assert_eq!(channel.in_flight(), 1, "{policy}: it waited for the device instead");
@@ -237,7 +244,8 @@ fn a_wake_up_from_another_thread_ends_a_wait_for_the_device() {
     }
 }
 
-/// The stepped device, so that no real time passes: a lost command's deadline ends the wait of the executor.
+/// The stepped device, so that no real time passes: a lost command's deadline ends the wait of the
+/// executor.
 #[test]
 fn deadlines_are_kept_while_tasks_wait() {
     let rig = Rig::with(ssd("optane"), rig_options(2_000_000));
@@ -261,7 +269,8 @@ impl Drop for Bomb {
     }
 }
 
-/// Whatever panics and wherever it is caught: the others run on, and the executor knows who has ended.
+/// Whatever panics and wherever it is caught: the others run on, and the executor knows who has
+/// ended.
 #[test]
 fn a_panic_anywhere_leaves_the_other_tasks_ready() {
     let rig = Rig::new(ssd("null"));
@@ -290,7 +299,8 @@ fn a_panic_anywhere_leaves_the_other_tasks_ready() {
     assert!(catch_unwind(AssertUnwindSafe(|| executor.block_on(task))).is_err());
     assert_eq!(executor.block_on(other), 1);
 
-    // An output that panics while it is dropped, and nobody asks for: out of the executor, which goes on.
+    // An output that panics while it is dropped, and nobody asks for: out of the executor, which
+    // goes on.
     executor.spawn(async { Bomb }).detach();
     let other = executor.spawn(async { 2 });
     assert!(catch_unwind(AssertUnwindSafe(|| executor.run())).is_err());

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use meantime::block::{
-    AsyncChannel, BlockDevice, ChannelOptions, Driver, NvmeChannel, OpenOptions, Shared, SharedChannel,
-    Sharing, open_nvme,
+    AsyncChannel, BlockDevice, ChannelOptions, Driver, NvmeChannel, OpenOptions, Shared,
+    SharedChannel, Sharing, open_nvme,
 };
 use meantime::completion::Policy;
 use tokio::io::Interest;
@@ -14,8 +14,10 @@ const TASKS: u64 = 40;
 const DEPTH: u16 = 16;
 
 fn channel(policy: Policy) -> NvmeChannel {
-    let device = open_nvme("mem:64M?model=optane", &OpenOptions::default()).expect("a software SSD");
-    let options = ChannelOptions { depth: DEPTH, policy, interrupt: Some(true), ..ChannelOptions::default() };
+    let device =
+        open_nvme("mem:64M?model=optane", &OpenOptions::default()).expect("a software SSD");
+    let options =
+        ChannelOptions { depth: DEPTH, policy, interrupt: Some(true), ..ChannelOptions::default() };
     device.channel(&options).expect("a channel")
 }
 
@@ -63,7 +65,8 @@ fn async_executor_local_and_of_threads() {
     let shared = AsyncChannel::shared(local.into_channel().expect("the only handle"));
     let executor = async_executor::Executor::new();
     std::thread::scope(|scope| {
-        let tasks: Vec<_> = (0..TASKS).map(|task| executor.spawn(work(shared.clone(), task))).collect();
+        let tasks: Vec<_> =
+            (0..TASKS).map(|task| executor.spawn(work(shared.clone(), task))).collect();
         let threads = [(); 2].map(|()| {
             let (executor, shared) = (&executor, &shared);
             scope.spawn(move || {
@@ -85,7 +88,8 @@ async fn spawn_all(channel: SharedChannel<NvmeChannel>) {
         assert_eq!(task.await.expect("no panic"), expected);
     }
     // Dropped in flight, by the runtime.
-    let aborted: Vec<_> = (0..TASKS).map(|task| tokio::spawn(work(channel.clone(), task))).collect();
+    let aborted: Vec<_> =
+        (0..TASKS).map(|task| tokio::spawn(work(channel.clone(), task))).collect();
     tokio::task::yield_now().await;
     aborted.iter().for_each(tokio::task::JoinHandle::abort);
     for task in aborted {
@@ -104,7 +108,11 @@ fn current_thread() -> tokio::runtime::Runtime {
 }
 
 fn multi_thread() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 #[test]
@@ -126,10 +134,13 @@ fn tokio_without_a_driver() {
 
 async fn drive(driver: Driver<NvmeChannel, Shared>) {
     let event = driver.event().expect("a channel with an interrupt");
-    // SAFETY: an `EventFd` has one descriptor, which is open as long as it, or a clone of it, is there.
-    let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }.expect("a descriptor");
+    // SAFETY: an `EventFd` has one descriptor, which is open as long as it, or a clone of it, is
+    // there.
+    let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }
+        .expect("a descriptor");
     loop {
-        if let Ok(ready) = tokio::time::timeout(Duration::from_millis(500), event.readable()).await {
+        if let Ok(ready) = tokio::time::timeout(Duration::from_millis(500), event.readable()).await
+        {
             ready.expect("the runtime runs").clear_ready();
         }
         event.get_ref().take();

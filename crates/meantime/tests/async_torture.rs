@@ -1,8 +1,9 @@
-//! Futures dropped at random moments while the device answers with errors, late, twice, or never: no buffer is reused before
-//! the device is done with it, none is lost, and what is written is what is read. The SSD is stepped: a seed reproduces a run.
+//! Futures dropped at random moments while the device answers with errors, late, twice, or never:
+//! no buffer is reused before the device is done with it, none is lost, and what is written is what
+//! is read. The SSD is stepped: a seed reproduces a run.
 //!
-//! `MEANTIME_ASYNC=10000000 cargo test --release -p meantime --test async_torture -- --nocapture` is the long run;
-//! `MEANTIME_SEED=n` runs one seed.
+//! `MEANTIME_ASYNC=10000000 cargo test --release -p meantime --test async_torture -- --nocapture`
+//! is the long run; `MEANTIME_SEED=n` runs one seed.
 
 mod common;
 
@@ -64,7 +65,8 @@ struct Torture<'a> {
     channel: &'a AsyncChannel<NvmeChannel>,
     driver: Option<Driver<NvmeChannel>>,
     running: Vec<Running<'a>>,
-    /// Buffers that came back, filled with a canary: a device that still wrote to one would be found out.
+    /// Buffers that came back, filled with a canary: a device that still wrote to one would be
+    /// found out.
     resting: Vec<(DmaBuf, u8)>,
     tally: Tally,
 }
@@ -75,7 +77,10 @@ impl Torture<'_> {
         if self.resting.len() > 24 {
             let at = self.rng.below(self.resting.len() as u64) as usize;
             let (buf, canary) = self.resting.swap_remove(at);
-            assert!(buf.iter().all(|&byte| byte == canary), "a buffer was written to after it came back");
+            assert!(
+                buf.iter().all(|&byte| byte == canary),
+                "a buffer was written to after it came back"
+            );
         }
         self.channel.alloc(bytes).expect("memory")
     }
@@ -87,9 +92,11 @@ impl Torture<'_> {
         self.resting.push((buf, canary));
     }
 
-    /// What a block holds never changes: every write writes what is there, so that reads are verified whatever was dropped.
+    /// What a block holds never changes: every write writes what is there, so that reads are
+    /// verified whatever was dropped.
     fn start(&mut self) {
-        let blocks = if self.rng.one_in(10) { 1 + self.rng.below(64) } else { 1 + self.rng.below(8) };
+        let blocks =
+            if self.rng.one_in(10) { 1 + self.rng.below(64) } else { 1 + self.rng.below(8) };
         let lba = self.rng.below(BLOCKS - blocks);
         let mut buf = self.buffer(blocks as usize * BLOCK);
         let (request, reads) = match self.rng.below(20) {
@@ -148,7 +155,8 @@ impl Torture<'_> {
 
     fn drop_one(&mut self, at: usize) {
         let running = self.running.swap_remove(at);
-        let (polled, ended) = (running.polled, running.flag.0.load(Ordering::Relaxed) > running.seen);
+        let (polled, ended) =
+            (running.polled, running.flag.0.load(Ordering::Relaxed) > running.seen);
         let before = (self.channel.in_flight(), self.channel.room());
         drop(running);
         match (polled, ended && self.driver.is_some()) {
@@ -159,11 +167,16 @@ impl Torture<'_> {
             }
             (true, false) => self.tally.dropped_in_flight += 1,
         }
-        assert_eq!(self.channel.in_flight(), before.0, "dropping a future ends nothing at the device");
+        assert_eq!(
+            self.channel.in_flight(),
+            before.0,
+            "dropping a future ends nothing at the device"
+        );
     }
 
     fn dropped(&self) -> u64 {
-        let Tally { dropped_unsent, dropped_waiting, dropped_in_flight, dropped_ended, .. } = self.tally;
+        let Tally { dropped_unsent, dropped_waiting, dropped_in_flight, dropped_ended, .. } =
+            self.tally;
         dropped_unsent + dropped_waiting + dropped_in_flight + dropped_ended
     }
 
@@ -219,15 +232,20 @@ fn run(seed: u64, drops: u64) -> Tally {
     let mut rng = Rng(seed);
     let mut config = SsdConfig::with_namespace(BLOCKS * BLOCK as u64, BLOCK as u32);
     config.mdts_bytes = [8192, 131_072][rng.below(2) as usize];
-    config.model = Model::named(["null", "optane", "fast12"][rng.below(3) as usize]).expect("built in");
+    config.model =
+        Model::named(["null", "optane", "fast12"][rng.below(3) as usize]).expect("built in");
     // The device's errors reach the caller at once, after a try, or only when it insists.
     let options = ControllerOptions { retries: [0, 1, 4][rng.below(3) as usize], ..quick() };
     let (ssd, controller) = stepped(config, options, seed);
     let device = device(&controller);
     let before = controller.heap().allocated_bytes();
     let depth = [1, 3, 16, 64][rng.below(4) as usize];
-    let options =
-        ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true), ..ChannelOptions::default() };
+    let options = ChannelOptions {
+        depth,
+        policy: Policy::Poll,
+        interrupt: Some(true),
+        ..ChannelOptions::default()
+    };
     let mut channel = device.channel(&options).expect("a channel");
     channel.set_spin_budget_ns(20_000);
     common::rig::put(&mut channel, 0..BLOCKS, 1);
@@ -271,7 +289,10 @@ fn run(seed: u64, drops: u64) -> Tally {
     }
     drop(torture.driver.take());
     for (buf, canary) in torture.resting.drain(..) {
-        assert!(buf.iter().all(|&byte| byte == canary), "a buffer was written to after it came back");
+        assert!(
+            buf.iter().all(|&byte| byte == canary),
+            "a buffer was written to after it came back"
+        );
     }
     let tally = std::mem::take(&mut torture.tally);
     drop(torture);
@@ -291,7 +312,8 @@ fn run(seed: u64, drops: u64) -> Tally {
 
 #[test]
 fn futures_dropped_at_random_moments_under_faults() {
-    let total: u64 = std::env::var("MEANTIME_ASYNC").map_or(100_000, |n| n.parse().expect("a number"));
+    let total: u64 =
+        std::env::var("MEANTIME_ASYNC").map_or(100_000, |n| n.parse().expect("a number"));
     if let Ok(seed) = std::env::var("MEANTIME_SEED") {
         println!("{:?}", run(seed.parse().expect("a number"), total));
         return;
@@ -299,8 +321,9 @@ fn futures_dropped_at_random_moments_under_faults() {
     let each = 5_000;
     let mut sum = Tally::default();
     for seed in 0..total.div_ceil(each) {
-        let tally = std::panic::catch_unwind(|| run(seed, each))
-            .unwrap_or_else(|_| panic!("seed {seed} failed: MEANTIME_SEED={seed} MEANTIME_ASYNC={each}"));
+        let tally = std::panic::catch_unwind(|| run(seed, each)).unwrap_or_else(|_| {
+            panic!("seed {seed} failed: MEANTIME_SEED={seed} MEANTIME_ASYNC={each}")
+        });
         sum.ready += tally.ready;
         sum.failed += tally.failed;
         sum.timed_out += tally.timed_out;
@@ -318,13 +341,15 @@ fn futures_dropped_at_random_moments_under_faults() {
     for happened in [dropped_unsent, dropped_waiting, dropped_in_flight, dropped_ended] {
         assert!(happened > total / 1000, "a moment at which hardly any future was dropped");
     }
-    for happened in [sum.failed, sum.timed_out, sum.reset, sum.resets_made, sum.verified, sum.detached] {
+    for happened in
+        [sum.failed, sum.timed_out, sum.reset, sum.resets_made, sum.verified, sum.detached]
+    {
         assert!(happened > 0, "a fault that never happened");
     }
 }
 
-/// A device goes that cannot be cut off, with `count` reads sent or waiting for room, most of them dropped; how many bytes are
-/// given up for good.
+/// A device goes that cannot be cut off, with `count` reads sent or waiting for room, most of them
+/// dropped; how many bytes are given up for good.
 fn quarantined_bytes(depth: u16, count: usize) -> usize {
     let rig = Rig::new(ssd("optane"));
     let before = rig.device.heap().allocated_bytes();
@@ -333,8 +358,9 @@ fn quarantined_bytes(depth: u16, count: usize) -> usize {
     rig.meddling.refuses_unmap.store(true, Ordering::Relaxed);
     rig.ssd.set_faults(common::rig::LOST);
     let mut cx = Context::from_waker(Waker::noop());
-    let mut futures: Vec<_> =
-        (0..count as u64).map(|n| Box::pin(channel.read(n, channel.alloc(4096).expect("memory")))).collect();
+    let mut futures: Vec<_> = (0..count as u64)
+        .map(|n| Box::pin(channel.read(n, channel.alloc(4096).expect("memory"))))
+        .collect();
     for future in &mut futures {
         assert!(future.as_mut().poll(&mut cx).is_pending());
     }

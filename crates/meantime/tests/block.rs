@@ -1,19 +1,20 @@
-//! The block layer as its callers see it: splitting, limits, errors, tickets, durability. On the stepped SSD, which counts
-//! commands.
+//! The block layer as its callers see it: splitting, limits, errors, tickets, durability. On the
+//! stepped SSD, which counts commands.
 
 mod common;
 
 use common::rig::{LOST, Rig, fill, kind, put, read_of, ssd, verify, write_of};
 use common::{Rng, rig};
 use meantime::block::{
-    BlockChannel, BlockDevice, ChannelError, ChannelOptions, NvmeDevice, Request, SubmitError, Ticket,
+    BlockChannel, BlockDevice, ChannelError, ChannelOptions, NvmeDevice, Request, SubmitError,
+    Ticket,
 };
 use meantime::completion::Policy;
 use meantime::nvme::{CommandError, Error, Op};
 use meantime_ssd::{NamespaceConfig, SsdConfig};
 
-/// What splitting `blocks` blocks at `lba` must come to, counted the slow way: a new command whenever the last is full or a
-/// boundary is crossed.
+/// What splitting `blocks` blocks at `lba` must come to, counted the slow way: a new command
+/// whenever the last is full or a boundary is crossed.
 fn commands(lba: u64, blocks: u64, max_blocks: u64, boundary: u64) -> u64 {
     let (mut count, mut in_this) = (0, max_blocks);
     for at in lba..lba + blocks {
@@ -50,12 +51,18 @@ fn every_small_range_is_split_and_stored_right() {
                 let what = format!("{blocks} blocks of {block} at {lba}, boundary {boundary}");
                 assert_eq!(after.writes - before.writes, expected, "{what}");
                 assert_eq!(after.reads - before.reads, expected, "{what}");
-                assert_eq!(after.written_bytes - before.written_bytes, blocks * block as u64, "{what}");
+                assert_eq!(
+                    after.written_bytes - before.written_bytes,
+                    blocks * block as u64,
+                    "{what}"
+                );
                 versions[lba as usize..(lba + blocks) as usize].fill(version);
             }
             // And nothing else was written to.
             let mut buf = vec![0; 64 * block];
-            for (lba, (&version, bytes)) in versions.iter().zip(buf.chunks_exact_mut(block)).enumerate() {
+            for (lba, (&version, bytes)) in
+                versions.iter().zip(buf.chunks_exact_mut(block)).enumerate()
+            {
                 if version > 0 {
                     fill(bytes, block, lba as u64, version);
                 }
@@ -76,10 +83,13 @@ fn requests_larger_than_the_queue_and_without_mdts() {
         let config = SsdConfig { mdts_bytes, ..SsdConfig::with_namespace(16 << 20, 512) };
         let rig = Rig::new(SsdConfig { model: ssd("optane").model, ..config });
         let mut channel = rig.channel(depth);
-        // One PRP list names 2 MiB: 5 MiB are at least three commands, and with MDTS 8 KiB more than the queue has slots.
+        // One PRP list names 2 MiB: 5 MiB are at least three commands, and with MDTS 8 KiB more
+        // than the queue has slots.
         let requests = (0..u64::from(depth)).map(|n| n * 10_240..(n + 1) * 10_240);
-        let tickets: Vec<Ticket> =
-            requests.clone().map(|lbas| channel.submit(write_of(&channel, lbas, 5)).expect("room")).collect();
+        let tickets: Vec<Ticket> = requests
+            .clone()
+            .map(|lbas| channel.submit(write_of(&channel, lbas, 5)).expect("room"))
+            .collect();
         tickets.into_iter().for_each(|ticket| channel.wait(ticket).result.expect("written"));
         requests.for_each(|lbas| verify(&mut channel, lbas, 5));
         let most = if mdts_bytes == 0 { 2 << 20 } else { u64::from(mdts_bytes) };
@@ -118,11 +128,16 @@ fn namespaces_are_apart() {
     for (version, channel) in (1..).zip(channels.iter_mut()) {
         let blocks = channel.info().blocks;
         verify(channel, 0..blocks, version);
-        let error = channel.submit(read_of(channel, blocks - 1..blocks + 1)).expect_err("past the end").error;
+        let error = channel
+            .submit(read_of(channel, blocks - 1..blocks + 1))
+            .expect_err("past the end")
+            .error;
         assert!(matches!(error, SubmitError::OutOfRange { .. }));
     }
-    let error =
-        NvmeDevice::new(rig.controller.clone(), 4, String::new()).err().expect("there are 3").to_string();
+    let error = NvmeDevice::new(rig.controller.clone(), 4, String::new())
+        .err()
+        .expect("there are 3")
+        .to_string();
     assert!(error.contains("namespace 4") && error.contains("1, 2, 3"), "{error}");
 }
 
@@ -136,7 +151,8 @@ fn what_cannot_be_is_refused_with_its_buffer() {
     empty.set_len(0);
     type Check = fn(&SubmitError) -> bool;
     let beyond: Check = |error| matches!(error, SubmitError::OutOfRange { size: 8192, .. });
-    let partial: Check = |error| matches!(error, SubmitError::PartialBlock { block_bytes: 512, .. });
+    let partial: Check =
+        |error| matches!(error, SubmitError::PartialBlock { block_bytes: 512, .. });
     let nothing: Check = |error| matches!(error, SubmitError::Empty);
     let buffer: Check = |error| matches!(error, SubmitError::Buffer);
     let bare = |op| Request { op, buf: None, ..Request::read(0, buf(512)) };
@@ -175,7 +191,8 @@ fn what_cannot_be_is_refused_with_its_buffer() {
                 buf
             };
             let foreign = request.buf.as_ref().is_some_and(|buf| !buf.is_of(rig.device.heap()));
-            let copy = if foreign { stranger.controller.heap().alloc(512).ok() } else { bytes.map(mine) };
+            let copy =
+                if foreign { stranger.controller.heap().alloc(512).ok() } else { bytes.map(mine) };
             let what = format!("{request:?}");
             let request = Request { buf: copy, policy, ..*request };
             let rejected = channel.submit(request).expect_err(&what);
@@ -217,7 +234,8 @@ fn depths_for(sizes: &[u32]) {
     for &max_queue_entries in sizes {
         let rig = Rig::new(SsdConfig { max_queue_entries, mdts_bytes: 8192, ..ssd("optane") });
         let most = (max_queue_entries - 2).min(1_023) as u16;
-        let open = |depth| rig.device.channel(&ChannelOptions { depth, ..ChannelOptions::default() });
+        let open =
+            |depth| rig.device.channel(&ChannelOptions { depth, ..ChannelOptions::default() });
         for depth in [0, most + 1, u16::MAX] {
             let error = open(depth).err().expect("not possible").to_string();
             assert!(error.contains(&format!("1 to {most}")), "{error}");
@@ -325,7 +343,8 @@ fn dropping_a_channel_in_mid_flight_leaks_nothing() {
 fn queues_and_vectors_run_out_and_come_back() {
     let rig = Rig::new(SsdConfig { max_io_queues: 4, vectors: 2, ..ssd("null") });
     let open = |interrupt| {
-        let options = ChannelOptions { depth: 1, interrupt: Some(interrupt), ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 1, interrupt: Some(interrupt), ..ChannelOptions::default() };
         rig.device.channel(&options)
     };
     for _ in 0..3 {
@@ -338,7 +357,8 @@ fn queues_and_vectors_run_out_and_come_back() {
         assert!(error.to_string().contains("fewer threads"));
         drop((with_vector, others));
     }
-    let options = ChannelOptions { policy: Policy::Interrupt, interrupt: Some(false), ..Default::default() };
+    let options =
+        ChannelOptions { policy: Policy::Interrupt, interrupt: Some(false), ..Default::default() };
     assert!(rig.device.channel(&options).is_err(), "asked for contradictory things");
     open(true).expect("what failed has left nothing behind");
 }
@@ -359,7 +379,8 @@ fn a_thousand_channels_one_after_the_other() {
 fn interrupt_without_a_vector_is_an_error() {
     let rig = Rig::new(ssd("null"));
     let mut channel = rig.device.channel(&ChannelOptions::default()).expect("a channel");
-    let rejected = channel.submit(read_of(&channel, 0..1).policy(Policy::Interrupt)).expect_err("no vector");
+    let rejected =
+        channel.submit(read_of(&channel, 0..1).policy(Policy::Interrupt)).expect_err("no vector");
     assert_eq!(rejected.error, SubmitError::NoInterrupt);
     assert!(rejected.error.to_string().contains("polled policy") && rejected.request.buf.is_some());
     assert_eq!(channel.set_policy(Policy::Interrupt), Err(SubmitError::NoInterrupt));
@@ -409,7 +430,10 @@ fn a_power_cut_takes_only_what_was_not_flushed() {
                 }
                 found[..] == block[..]
             };
-            assert!(old.iter().any(|&version| is(version)), "seed {seed}: block {lba} is none of {old:?}");
+            assert!(
+                old.iter().any(|&version| is(version)),
+                "seed {seed}: block {lba} is none of {old:?}"
+            );
         }
     }
     assert!(lost > 100, "the cut did take something: {lost}");
@@ -428,19 +452,22 @@ fn errors_of_requests_that_timed_out_name_them() {
     rig::verify(&mut channel, 6..7, 0);
 }
 
-/// Nobody hears what becomes of it, so that it must be done: commands that are still to be sent when the channel ends are sent.
+/// Nobody hears what becomes of it, so that it must be done: commands that are still to be sent
+/// when the channel ends are sent.
 #[test]
 fn a_detached_write_of_many_commands_is_done_when_the_channel_ends() {
     const BYTES: usize = 8 << 20;
-    let device = meantime::block::open_nvme("mem:16M?mdts=8k", &meantime::block::OpenOptions::default())
-        .expect("an SSD");
+    let device =
+        meantime::block::open_nvme("mem:16M?mdts=8k", &meantime::block::OpenOptions::default())
+            .expect("an SSD");
     for (policy, mark) in [(Policy::Poll, 7), (Policy::Interrupt, 9)] {
         let options = ChannelOptions { depth: 4, policy, ..ChannelOptions::default() };
         let mut channel = device.channel(&options).expect("a channel");
         for half in 0..2 {
             let mut buf = channel.alloc(BYTES).expect("memory");
             buf.fill(mark + half as u8);
-            let ticket = channel.submit(Request::write(half * (BYTES as u64 / 512), buf)).expect("room");
+            let ticket =
+                channel.submit(Request::write(half * (BYTES as u64 / 512), buf)).expect("room");
             channel.detach(ticket);
         }
         drop(channel);

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use common::rig::{LOST, MS, OVERDUE_NS, Rig, US, kind, late, put, read_of, rig_options, ssd, verify};
+use common::rig::{
+    LOST, MS, OVERDUE_NS, Rig, US, kind, late, put, read_of, rig_options, ssd, verify,
+};
 use meantime::block::{BlockChannel, NvmeChannel};
 use meantime::completion::{
     DEFERRED_LIMIT, DeferRefusal, Deferred, PATIENCE_NS, Pieces, Policy, Progress, WorkCounters,
@@ -22,8 +24,15 @@ fn taking(device_ns: u64, sigma: f64) -> SsdConfig {
     let jitter = if sigma > 0.0 { Jitter::Lognormal { sigma } } else { Jitter::None };
     let costs = vec![(512, device_ns), (1 << 20, device_ns + 1)];
     let slow = Slow::default();
-    let model =
-        Model { channels: 1, read: costs.clone(), write: costs, jitter, slow, nand: None, ..config.model };
+    let model = Model {
+        channels: 1,
+        read: costs.clone(),
+        write: costs,
+        jitter,
+        slow,
+        nand: None,
+        ..config.model
+    };
     SsdConfig { model, ..config }
 }
 
@@ -38,7 +47,11 @@ fn pieces(
     let counted = Arc::clone(&ran);
     let run = move || {
         clock.advance(cost_ns);
-        if counted.fetch_add(1, Ordering::Relaxed) + 1 < count { Progress::More } else { Progress::Done }
+        if counted.fetch_add(1, Ordering::Relaxed) + 1 < count {
+            Progress::More
+        } else {
+            Progress::Done
+        }
     };
     (Pieces::new(bound_ns, run), ran)
 }
@@ -122,7 +135,11 @@ fn nothing_starves() {
         // A piece, then a look: not three in one wait.
         assert!((5 * US..9 * US).contains(&longest_ns), "{policy}: {longest_ns}");
         let counters = work(&channel);
-        assert_eq!((counters.forced, counters.late, counters.late_max_ns / US), (3, 3, 5), "{policy}");
+        assert_eq!(
+            (counters.forced, counters.late, counters.late_max_ns / US),
+            (3, 3, 5),
+            "{policy}"
+        );
     }
 }
 
@@ -198,7 +215,10 @@ fn work_is_done_while_any_of_several_is_waited_for() {
         channel.defer(Box::new(small)).expect("room");
         let ((), with_ns) = rig.timed(|| two(&mut channel));
         let ran = ran.load(Ordering::Relaxed);
-        assert!(ran >= 4 && with_ns <= without_ns + 3 * US, "{ran} pieces, {with_ns} for {without_ns}");
+        assert!(
+            ran >= 4 && with_ns <= without_ns + 3 * US,
+            "{ran} pieces, {with_ns} for {without_ns}"
+        );
     }
 }
 
@@ -213,7 +233,10 @@ fn a_panic_in_a_piece_is_not_the_waiter_s() {
     channel.defer(Box::new(after)).expect("room");
     // The wait gives what it was asked for, data included, and the work behind it is done.
     verify(&mut channel, 0..1, 1);
-    assert_eq!((ran.load(Ordering::Relaxed), work(&channel).panics, work(&channel).finished), (1, 1, 2));
+    assert_eq!(
+        (ran.load(Ordering::Relaxed), work(&channel).panics, work(&channel).finished),
+        (1, 1, 2)
+    );
     let panic = catch_unwind(AssertUnwindSafe(|| channel.run_deferred(0))).expect_err("reported");
     assert_eq!(panic.downcast_ref(), Some(&"said in a piece"));
     assert_eq!(channel.run_deferred(0), 0, "once");
@@ -292,7 +315,8 @@ fn a_future_goes_on_in_the_gap_after_it_was_woken() {
     assert_eq!((polls.load(Ordering::Relaxed), channel.deferred()), (2, 1));
 }
 
-/// A read that is complete at once costs no reading of the clock, which would move it: before there is work, and some I/Os after.
+/// A read that is complete at once costs no reading of the clock, which would move it: before there
+/// is work, and some I/Os after.
 #[test]
 fn without_work_no_clock_is_read() {
     let rig = Rig::new(ssd("null"));
@@ -337,16 +361,22 @@ fn the_gap_is_learned_anew() {
     }
 }
 
-/// Those that do not learn: of the others each I/O is waited for as the ones before it went, which is another way with work than without.
+/// Those that do not learn: of the others each I/O is waited for as the ones before it went, which
+/// is another way with work than without.
 fn policies() -> impl Strategy<Value = Policy> {
-    prop_oneof![Just(Policy::Poll), Just(Policy::Interrupt), (500u32..40_000).prop_map(Policy::HybridFixed),]
+    prop_oneof![
+        Just(Policy::Poll),
+        Just(Policy::Interrupt),
+        (500u32..40_000).prop_map(Policy::HybridFixed),
+    ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The same I/O with the same device times, with work and without: none ends later by more than one piece, whatever piece, bound, device
-    /// and policy; and pieces that keep their bounds make next to none late.
+    /// The same I/O with the same device times, with work and without: none ends later by more than
+    /// one piece, whatever piece, bound, device and policy; and pieces that keep their bounds make
+    /// next to none late.
     #[test]
     fn no_io_is_late_by_more_than_one_piece(
         device_ns in 1_000u64..60_000,

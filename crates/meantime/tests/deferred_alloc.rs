@@ -1,4 +1,5 @@
-//! No allocation for an I/O while there is deferred work, nor for its pieces: what is needed was allocated when it was handed over.
+//! No allocation for an I/O while there is deferred work, nor for its pieces: what is needed was
+//! allocated when it was handed over.
 
 use std::task::Poll;
 
@@ -30,12 +31,15 @@ fn reads(channel: &mut NvmeChannel, bufs: &mut Vec<DmaBuf>, ios: u64) {
 
 #[test]
 fn nothing_is_allocated_or_freed_by_an_io_with_work() {
-    let device = open_nvme("mem:64M?model=optane", &OpenOptions::default()).expect("a software SSD");
+    let device =
+        open_nvme("mem:64M?model=optane", &OpenOptions::default()).expect("a software SSD");
     for policy in [Policy::Poll, Policy::HybridFixed(2_000), Policy::Interrupt] {
-        let options = ChannelOptions { depth: 4, policy, interrupt: Some(true), ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 4, policy, interrupt: Some(true), ..ChannelOptions::default() };
         let mut channel = device.channel(&options).expect("a channel");
         let mut bufs: Vec<_> = (0..4).map(|_| channel.alloc(4096).expect("memory")).collect();
-        // Some that always go on, and some that go to and fro between those that can and those that cannot.
+        // Some that always go on, and some that go to and fro between those that can and those that
+        // cannot.
         for n in 0..50u64 {
             let endless = Pieces::new(500, || Progress::More);
             channel.defer(Box::new(endless.patience_ns(n % 5 * 100_000))).expect("room");
@@ -43,7 +47,9 @@ fn nothing_is_allocated_or_freed_by_an_io_with_work() {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             });
-            channel.defer(Box::new(Pieces::future(500, woken).patience_ns(n % 7 * 10_000))).expect("room");
+            channel
+                .defer(Box::new(Pieces::future(500, woken).patience_ns(n % 7 * 10_000)))
+                .expect("room");
         }
         reads(&mut channel, &mut bufs, 50);
         let (before, pieces) = (allocations(), channel.counters().work.pieces);

@@ -1,4 +1,5 @@
-//! What becomes of a controller whose device is asked for, reports an error, or has gone, while nobody sends it commands.
+//! What becomes of a controller whose device is asked for, reports an error, or has gone, while
+//! nobody sends it commands.
 
 mod common;
 
@@ -14,7 +15,8 @@ use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Re
 use meantime::hw::pages::Pages;
 use meantime::hw::soft::SoftTransport;
 use meantime::hw::{
-    Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, Result, Transport,
+    Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, Result,
+    Transport,
 };
 use meantime::nvme::{CommandError, Controller, Error};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts};
@@ -120,7 +122,8 @@ fn rig() -> (Rig, Arc<Eventful>) {
         released_too_early: AtomicUsize::new(0),
         meanwhile: Mutex::default(),
     });
-    let controller = Controller::enable(Arc::clone(&transport) as _, rig_options(1_000 * MS)).unwrap();
+    let controller =
+        Controller::enable(Arc::clone(&transport) as _, rig_options(1_000 * MS)).unwrap();
     let device = device(&controller);
     (Rig { ssd, controller, device, meddling: Arc::default() }, transport)
 }
@@ -148,7 +151,8 @@ fn a_device_that_is_asked_for_is_given_up_in_good_order_though_idle() {
     assert_eq!(transport.releases(), (1, 0));
 }
 
-/// The kernel's driver may take minutes to have the device again. Who has a deadline is told before, and only the end of a queue waits.
+/// The kernel's driver may take minutes to have the device again. Who has a deadline is told
+/// before, and only the end of a queue waits.
 #[test]
 fn nobody_waits_for_the_device_to_be_given_back_but_those_who_leave() {
     let (rig, transport) = rig();
@@ -169,7 +173,11 @@ fn nobody_waits_for_the_device_to_be_given_back_but_those_who_leave() {
         std::mem::forget(left);
     }));
     transport.happens(DeviceEvent::Release);
-    assert_eq!(is_seen.recv().unwrap(), Ok(true), "told that it is gone while it is being released");
+    assert_eq!(
+        is_seen.recv().unwrap(),
+        Ok(true),
+        "told that it is gone while it is being released"
+    );
     assert_eq!(is_seen.recv().unwrap(), Err(mpsc::RecvTimeoutError::Timeout));
 }
 

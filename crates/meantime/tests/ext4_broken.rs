@@ -25,7 +25,10 @@ const DIFFERENT: [(&str, &str); 8] = [
         "zeroes are wanted where a journal of version 1 has no fields; nobody reads them",
     ),
     ("f_bad_local_jnl", "the same"),
-    ("f_ea_inode_spurious_flag_dir", "the root directory is marked as an attribute's value: 1.47.2 finds it"),
+    (
+        "f_ea_inode_spurious_flag_dir",
+        "the root directory is marked as an attribute's value: 1.47.2 finds it",
+    ),
     ("f_ext_journal", "the journal is on another device: refused by name"),
     (
         "f_jnl_errno",
@@ -79,7 +82,11 @@ fn ours(path: &Path) -> (Verdict, String) {
         ControlFlow::Continue(())
     });
     let summary = summary.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(summary.complete && summary.findings == found.len() as u64, "{}: {summary:?}", path.display());
+    assert!(
+        summary.complete && summary.findings == found.len() as u64,
+        "{}: {summary:?}",
+        path.display()
+    );
     if summary.unsupported > 0 {
         found.push(format!("{} unsupported", summary.unsupported));
     }
@@ -94,7 +101,8 @@ fn needs_recovery(path: &Path) -> bool {
     file.read_exact_at(&mut word, 1024 + 0x60).is_ok_and(|()| u32::from_le_bytes(word) & 4 != 0)
 }
 
-/// e2fsck's verdict, of a copy whose journal it has replayed first: without that it would look at what is old.
+/// e2fsck's verdict, of a copy whose journal it has replayed first: without that it would look at
+/// what is old.
 fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
     let copy = scratch.join("copy.img");
     run_for("cp", &["--sparse=always", path.to_str().unwrap(), copy.to_str().unwrap()], &[0]);
@@ -115,14 +123,16 @@ fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
     if recovers {
         let (_, said) = e2fsck(&["-p", "-E", "journal_only"]);
         let usual = ["recovering journal", "Clearing orphaned inode", " files ("];
-        let told =
-            said.lines().find(|line| !line.is_empty() && !usual.iter().any(|usual| line.contains(usual)));
+        let told = said
+            .lines()
+            .find(|line| !line.is_empty() && !usual.iter().any(|usual| line.contains(usual)));
         if told.is_some() {
             return (Verdict::Damaged, said);
         }
     }
     let (code, said) = e2fsck(&["-fn"]);
-    // After a recovery the superblock's totals are added up anew, and the orphan file is emptied: -n does neither.
+    // After a recovery the superblock's totals are added up anew, and the orphan file is emptied:
+    // -n does neither.
     let is_left = |problem: &str| {
         [
             "Free blocks count wrong (",
@@ -143,7 +153,8 @@ fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
     (if is_damaged { Verdict::Damaged } else { Verdict::Clean }, said)
 }
 
-/// What e2fsck would mend, and does not: the line of each question, or the one before if that is all it asks.
+/// What e2fsck would mend, and does not: the line of each question, or the one before if that is
+/// all it asks.
 fn problems(said: &str) -> Vec<&str> {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut problems = Vec::new();
@@ -160,8 +171,14 @@ fn problems(said: &str) -> Vec<&str> {
 fn images() -> Option<Vec<PathBuf>> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("e2fsprogs-images");
     if !dir.join("complete").exists() {
-        assert!(std::env::var_os("CI").is_none(), "no images: scripts/e2fsprogs-images.sh fetches them");
-        println!("skipped: no images in {}: scripts/e2fsprogs-images.sh fetches them", dir.display());
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "no images: scripts/e2fsprogs-images.sh fetches them"
+        );
+        println!(
+            "skipped: no images in {}: scripts/e2fsprogs-images.sh fetches them",
+            dir.display()
+        );
         return None;
     }
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());

@@ -16,7 +16,8 @@ fn made() -> FileSystem {
 }
 
 fn names(fs: &FileSystem, path: &str) -> Vec<String> {
-    let entries = fs.read_dir(path).unwrap().map(|entry| entry.unwrap().name.into_string().unwrap());
+    let entries =
+        fs.read_dir(path).unwrap().map(|entry| entry.unwrap().name.into_string().unwrap());
     let mut names: Vec<String> = entries.filter(|name| name != "." && name != "..").collect();
     names.sort();
     names
@@ -85,7 +86,12 @@ fn kernels(dir: &Path, operation: &str, path: &str) -> i32 {
         "unlink" => std::fs::remove_file(path),
         "link" => std::fs::hard_link(at("f"), path),
         "symlink" => std::os::unix::fs::symlink("f", path),
-        "create" => std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).map(drop),
+        "create" => std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map(drop),
         "rename from" => std::fs::rename(path, at("moved")),
         _ => std::fs::rename(at("f"), &path).and_then(|()| std::fs::rename(at("e"), &path)),
     };
@@ -96,9 +102,9 @@ fn kernels(dir: &Path, operation: &str, path: &str) -> i32 {
 #[test]
 fn ends_of_paths_mean_what_they_mean_to_linux() {
     let paths = [
-        "f", "f/", "f//", "f/.", "f/..", "d", "d/", "d/.", "d/./", "d/..", "e", "e/", "e/.", "new", "new/",
-        "new/.", "new/x", "f/x", "l", "l/", "l/.", "l/x", "dead", "dead/", "lf/", ".", "./", "d/../e/",
-        "d/x/..", "d/x/../",
+        "f", "f/", "f//", "f/.", "f/..", "d", "d/", "d/.", "d/./", "d/..", "e", "e/", "e/.", "new",
+        "new/", "new/.", "new/x", "f/x", "l", "l/", "l/.", "l/x", "dead", "dead/", "lf/", ".",
+        "./", "d/../e/", "d/x/..", "d/x/../",
     ];
     let fs = made();
     for (operation, path) in OPERATIONS.into_iter().flat_map(|one| paths.map(|path| (one, path))) {

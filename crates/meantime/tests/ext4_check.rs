@@ -1,4 +1,5 @@
-//! Looking for damage: images as mkfs.ext4 makes them have none, and whatever bytes are changed, the check ends without a panic.
+//! Looking for damage: images as mkfs.ext4 makes them have none, and whatever bytes are changed,
+//! the check ends without a panic.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -38,7 +39,8 @@ fn image(mib: u32, options: &[&str]) -> Option<Vec<u8>> {
     let (tree, file) = (dir.path().join("tree"), dir.path().join("disk.img"));
     std::fs::create_dir_all(tree.join("many/deep")).unwrap();
     for n in 0..200 {
-        std::fs::write(tree.join(format!("many/a-rather-long-name-{n}")), vec![n as u8; n * 37]).unwrap();
+        std::fs::write(tree.join(format!("many/a-rather-long-name-{n}")), vec![n as u8; n * 37])
+            .unwrap();
     }
     let holes = std::fs::File::create(tree.join("holes")).unwrap();
     for n in 0..24 {
@@ -52,7 +54,10 @@ fn image(mib: u32, options: &[&str]) -> Option<Vec<u8>> {
     };
     let size = format!("{mib}M");
     let words: Vec<&OsStr> = ["-q", "-F"].iter().chain(options).map(OsStr::new).collect();
-    run(&mkfs, &[&words, &["-d".as_ref(), tree.as_os_str(), file.as_ref(), size.as_ref()][..]].concat());
+    run(
+        &mkfs,
+        &[&words, &["-d".as_ref(), tree.as_os_str(), file.as_ref(), size.as_ref()][..]].concat(),
+    );
     run(&e2fsck, &["-fyD".as_ref(), file.as_ref()]);
     Some(std::fs::read(&file).unwrap())
 }
@@ -95,9 +100,13 @@ fn what_is_whole_is_clean() {
         (128, &["-b", "65536"]),
     ] {
         let Some(bytes) = image(mib, options) else { return };
-        let (summary, findings) = check(bytes).unwrap_or_else(|| panic!("{options:?} cannot be opened"));
+        let (summary, findings) =
+            check(bytes).unwrap_or_else(|| panic!("{options:?} cannot be opened"));
         assert!(findings.is_empty() && summary.complete, "{options:?}: {findings:#?}");
-        assert!(summary.directories >= 4 && summary.files >= 201 && summary.symlinks == 1, "{summary:?}");
+        assert!(
+            summary.directories >= 4 && summary.files >= 201 && summary.symlinks == 1,
+            "{summary:?}"
+        );
     }
 }
 
@@ -129,7 +138,9 @@ fn changed_bytes_are_no_panic() {
         let places: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != 0).collect();
         let mut state = 0x6d65_616e_u64;
         let mut random = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize
         };
         let mut found = 0;
@@ -165,7 +176,8 @@ const ATTRIBUTES_HIGH_AT: usize = 0x76;
 
 impl Scene {
     fn new(bytes: &[u8]) -> Self {
-        let volume = Volume::open(Image(bytes.to_vec()), bytes.len() as u64, VolumeOptions::default());
+        let volume =
+            Volume::open(Image(bytes.to_vec()), bytes.len() as u64, VolumeOptions::default());
         Self { bytes: bytes.to_vec(), volume: volume.unwrap_or_else(|_| panic!("it is sound")) }
     }
 
@@ -204,8 +216,9 @@ impl Scene {
         let inode = self.volume.inode(7).unwrap();
         let four = inode.block_area()[52..56].first_chunk().unwrap();
         let table = u32::from_le_bytes(*four) as usize * self.volume.block_bytes();
-        let pointers =
-            self.bytes[table..].chunks_exact(4).map(|four| u32::from_le_bytes(four.try_into().unwrap()));
+        let pointers = self.bytes[table..]
+            .chunks_exact(4)
+            .map(|four| u32::from_le_bytes(four.try_into().unwrap()));
         let (at, first) = pointers.enumerate().find(|(_, pointer)| *pointer != 0).unwrap();
         (table + at * 4, first as usize * self.volume.block_bytes())
     }
@@ -229,7 +242,8 @@ fn each_is_found(whole: &[u8], damages: &[Damage]) {
         let mut scene = Scene::new(whole);
         damage(&mut scene);
         assert!(scene.bytes != whole, "{what}");
-        let (_, findings) = check(scene.bytes).unwrap_or_else(|| panic!("{what}: it cannot be opened"));
+        let (_, findings) =
+            check(scene.bytes).unwrap_or_else(|| panic!("{what}: it cannot be opened"));
         let found = findings.iter().any(|finding| is_it(finding.corruption.defect));
         assert!(found, "{what}: {findings:?}");
     }
@@ -247,7 +261,11 @@ fn each_field_that_is_wrong_is_found() {
     let Some(whole) = image(24, &options) else { return };
     let damages: [Damage; 24] = [
         ("an unknown feature", |s| s.change(FEATURES_AT, |bits| bits | 1 << 31), SUPERBLOCK),
-        ("one that hinders writing", |s| s.change(FEATURES_AT + 8, |bits| bits | 1 << 29), SUPERBLOCK),
+        (
+            "one that hinders writing",
+            |s| s.change(FEATURES_AT + 8, |bits| bits | 1 << 29),
+            SUPERBLOCK,
+        ),
         ("a journal nobody knows of", |s| s.change(FEATURES_AT, |bits| bits & !4), SUPERBLOCK),
         (
             "the total of free blocks",
@@ -304,7 +322,9 @@ fn each_field_that_is_wrong_is_found() {
             |s| s.change(s.place(1) + AREA_AT, |_| 0xFF_FFFF),
             |defect| defect == Defect::BlockPointer,
         ),
-        ("an inode in use that nobody knows of", lost_inode, |defect| defect == Defect::InodeUnmarked),
+        ("an inode in use that nobody knows of", lost_inode, |defect| {
+            defect == Defect::InodeUnmarked
+        }),
     ];
     each_is_found(&whole, &damages);
 }
@@ -325,7 +345,8 @@ fn a_free_inode_with_a_wrong_checksum_is_found() {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(file.path(), made).unwrap();
     let remove = ["-w", "-R", "rm many/a-rather-long-name-7"].map(OsStr::new);
-    let debugfs = Command::new(tool("debugfs").unwrap()).args(remove).arg(file.path()).output().unwrap();
+    let debugfs =
+        Command::new(tool("debugfs").unwrap()).args(remove).arg(file.path()).output().unwrap();
     assert!(debugfs.status.success(), "{debugfs:?}");
     let whole = std::fs::read(file.path()).unwrap();
     let damage: Damage = ("a byte of it", lost_inode, |defect| defect == Defect::InodeChecksum);
@@ -360,7 +381,11 @@ fn a_wrong_quota_is_found() {
             |s| s.change(quota(s, 5 * 1024 + 16), |id| id + 1),
             |defect| defect == Defect::QuotaUsage,
         ),
-        ("its beginning", |s| s.change(quota(s, 0), |magic| magic + 1), |defect| defect == Defect::QuotaFile),
+        (
+            "its beginning",
+            |s| s.change(quota(s, 0), |magic| magic + 1),
+            |defect| defect == Defect::QuotaFile,
+        ),
     ];
     each_is_found(&whole, &damages);
 }
@@ -371,13 +396,15 @@ fn changed(whole: &[u8], work: impl FnOnce(&FileSystem)) -> Vec<u8> {
     std::fs::write(file.path(), whole).unwrap();
     let uri = format!("file:{}", file.path().display());
     let device: block::Device = block::open(&uri, &block::OpenOptions::default()).unwrap();
-    let fs = FileSystem::mount(device, &MountOptions { write: true, ..MountOptions::default() }).unwrap();
+    let fs = FileSystem::mount(device, &MountOptions { write: true, ..MountOptions::default() })
+        .unwrap();
     work(&fs);
     fs.unmount().unwrap();
     std::fs::read(file.path()).unwrap()
 }
 
-const PLAIN: [&str; 4] = ["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg,^extent"];
+const PLAIN: [&str; 4] =
+    ["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg,^extent"];
 
 /// A path is told as long as it is one that can be used: else each of many deep directories has its
 /// own.
@@ -398,10 +425,15 @@ fn deep_directories_have_short_paths() {
     let at = scene.place(deepest);
     scene.change(at + BLOCKS_AT, |count| count + 2);
     let (summary, findings) = check(scene.bytes).unwrap();
-    let finding = findings.iter().find(|finding| finding.corruption.defect == Defect::BlockCount).unwrap();
+    let finding =
+        findings.iter().find(|finding| finding.corruption.defect == Defect::BlockCount).unwrap();
     let path = finding.path.as_ref().unwrap();
     assert_eq!(finding.corruption.ino, Some(deepest));
-    assert!(path.as_os_str().len() < 5000 && path.to_str().unwrap().starts_with('<'), "{}", path.display());
+    assert!(
+        path.as_os_str().len() < 5000 && path.to_str().unwrap().starts_with('<'),
+        "{}",
+        path.display()
+    );
     assert!(path.ends_with("n".repeat(200)) && summary.directories > 60, "{summary:?}");
 }
 
@@ -415,7 +447,8 @@ fn a_directory_that_is_larger_than_the_file_system_is_not_read() {
     // Nobody has the last blocks: one leads to the other 256 times, and that to names as often.
     let last = (whole.len() / 1024 - 1) as u32;
     for (block, pointer) in [(last, last - 1), (last - 1, names)] {
-        scene.bytes[block as usize * 1024..][..1024].copy_from_slice(&pointer.to_le_bytes().repeat(256));
+        scene.bytes[block as usize * 1024..][..1024]
+            .copy_from_slice(&pointer.to_le_bytes().repeat(256));
     }
     scene.field("many", AREA_AT + 12 * 4, |_| last - 1);
     scene.field("many", AREA_AT + 13 * 4, |_| last);
@@ -426,7 +459,9 @@ fn a_directory_that_is_larger_than_the_file_system_is_not_read() {
     let (mut steps, mut is_told) = (0, false);
     let mut watch = |event: Event<'_>| {
         match event {
-            Event::Found(finding) => is_told |= finding.corruption.defect == Defect::InodeField("size"),
+            Event::Found(finding) => {
+                is_told |= finding.corruption.defect == Defect::InodeField("size")
+            }
             Event::Progress { .. } => steps += 1,
         }
         ControlFlow::Continue(())
@@ -439,7 +474,9 @@ fn a_directory_that_is_larger_than_the_file_system_is_not_read() {
 /// Of very many names that are there twice it is not told of each.
 #[test]
 fn so_many_names_that_are_there_twice_are_told() {
-    let Some(whole) = image(24, &["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg"]) else {
+    let Some(whole) =
+        image(24, &["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg"])
+    else {
         return;
     };
     let whole = changed(&whole, |fs| {
@@ -459,7 +496,10 @@ fn so_many_names_that_are_there_twice_are_told() {
         }
     }
     let (summary, findings) = check(scene.bytes).unwrap();
-    let twice = findings.iter().filter(|finding| finding.corruption.defect == Defect::DuplicateName).count();
+    let twice = findings
+        .iter()
+        .filter(|finding| finding.corruption.defect == Defect::DuplicateName)
+        .count();
     assert!(summary.complete && twice == 1000, "{twice}");
 }
 

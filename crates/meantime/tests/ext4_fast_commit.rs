@@ -1,5 +1,6 @@
-//! Fast commits against the kernel: it works on a file system and syncs file by file, the image is copied under it, and what we make of the copy has to
-//! be what it shows. `MEANTIME_FAST_COMMIT_SEEDS=n` tries more.
+//! Fast commits against the kernel: it works on a file system and syncs file by file, the image is
+//! copied under it, and what we make of the copy has to be what it shows.
+//! `MEANTIME_FAST_COMMIT_SEEDS=n` tries more.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -40,7 +41,8 @@ fn step(root: &Path, random: &mut Random, number: usize) -> std::io::Result<()> 
     let mut at = 0;
     while let Some(dir) = dirs.get(at).cloned() {
         at += 1;
-        for entry in fs::read_dir(dir)?.map(Result::unwrap).filter(|entry| entry.file_name() != "lost+found")
+        for entry in
+            fs::read_dir(dir)?.map(Result::unwrap).filter(|entry| entry.file_name() != "lost+found")
         {
             let kind = entry.file_type()?;
             if kind.is_dir() {
@@ -72,13 +74,20 @@ fn step(root: &Path, random: &mut Random, number: usize) -> std::io::Result<()> 
             let (at, count) = (random.below(100_000), random.below(9_000) as usize);
             OpenOptions::new().write(true).open(file)?.write_all_at(&random.bytes(count), at)?;
         }
-        (7, Some(file)) => OpenOptions::new().write(true).open(file)?.set_len(random.below(50_000))?,
+        (7, Some(file)) => {
+            OpenOptions::new().write(true).open(file)?.set_len(random.below(50_000))?
+        }
         (8, Some(file)) => fs::hard_link(file, dir.join(format!("hard-{number}")))?,
         (9, Some(file)) => fs::remove_file(file)?,
         (10, Some(file)) => fs::rename(file, dir.join(format!("moved-{number}")))?,
         (11, Some(file)) => {
             let file = OpenOptions::new().write(true).open(file)?;
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, random.below(200_000), 8192)?;
+            rustix::fs::fallocate(
+                &file,
+                rustix::fs::FallocateFlags::KEEP_SIZE,
+                random.below(200_000),
+                8192,
+            )?;
         }
         _ => {}
     }
@@ -149,7 +158,10 @@ fn ours(volume: &Volume<Image>, ino: u32, below: &Path, tree: &mut Tree) {
         let Some(last) = entries.last() else { break };
         cookie = last.cookie;
         for entry in entries.iter().filter(|entry| entry.name != b"." && entry.name != b"..") {
-            assert_eq!(volume.lookup(&inode, &entry.name).unwrap().map(|(ino, _)| ino), Some(entry.ino));
+            assert_eq!(
+                volume.lookup(&inode, &entry.name).unwrap().map(|(ino, _)| ino),
+                Some(entry.ino)
+            );
             let name = String::from_utf8(entry.name.clone()).unwrap();
             ours(volume, entry.ino, &below.join(name), tree);
         }
@@ -172,7 +184,8 @@ fn what_the_kernel_committed_fast_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let point = dir.path().join("mnt");
     let mut fast_commits = 0;
-    let seeds = std::env::var("MEANTIME_FAST_COMMIT_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
+    let seeds =
+        std::env::var("MEANTIME_FAST_COMMIT_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
     for seed in 1..=seeds {
         let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let image = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
@@ -183,7 +196,9 @@ fn what_the_kernel_committed_fast_is_there() {
         // Whatever was changed last, each file is on the disk after this.
         let mut live = Tree::new();
         kernels(&point, Path::new(""), &mut live);
-        for file in live.keys().filter(|file| fs::symlink_metadata(point.join(file)).unwrap().is_file()) {
+        for file in
+            live.keys().filter(|file| fs::symlink_metadata(point.join(file)).unwrap().is_file())
+        {
             File::open(point.join(file)).unwrap().sync_all().unwrap();
         }
         let copy = dir.path().join("copy");
@@ -201,7 +216,11 @@ fn what_the_kernel_committed_fast_is_there() {
         for (path, seen) in &live {
             let same = replayed.get(path) == Some(seen);
             let ours = replayed.get(path).map(|ours| (ours.mode, ours.size, ours.links));
-            assert!(same, "seed {seed}, {path:?}: {ours:?}, not {:?}", (seen.mode, seen.size, seen.links));
+            assert!(
+                same,
+                "seed {seed}, {path:?}: {ours:?}, not {:?}",
+                (seen.mode, seen.size, seen.links)
+            );
         }
         drop(volume);
 

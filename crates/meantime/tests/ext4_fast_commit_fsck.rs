@@ -1,5 +1,5 @@
-//! What e2fsck -p, which distributions run at boot, makes of a mount that commits fast and loses its
-//! power: everything that was fsynced is there, and nothing is left for a whole check to mend.
+//! What e2fsck -p, which distributions run at boot, makes of a mount that commits fast and loses
+//! its power: everything that was fsynced is there, and nothing is left for a whole check to mend.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -76,7 +76,8 @@ impl Scene {
         self.fs.journal_counters().unwrap()
     }
 
-    /// Makes directories durable, one after another, until the end of the log has come and its beginning.
+    /// Makes directories durable, one after another, until the end of the log has come and its
+    /// beginning.
     fn go_round(&mut self) {
         let mut made = 0;
         while self.counters().log_blocks < LOG_BLOCKS + 100 {
@@ -95,9 +96,15 @@ impl Scene {
         run_for("e2fsck", &["-p", copy.to_str().unwrap()], &[0, 1]);
         let fs = mount(&copy, &MountOptions::default());
         for (name, content) in &self.synced {
-            let file = fs.open(Path::new("/").join(name)).unwrap_or_else(|e| panic!("{what}: {name}: {e}"));
+            let file = fs
+                .open(Path::new("/").join(name))
+                .unwrap_or_else(|e| panic!("{what}: {name}: {e}"));
             let mut found = vec![0; content.len()];
-            assert_eq!(file.read_at(&mut found, 0).unwrap(), content.len(), "{what}: the end of {name}");
+            assert_eq!(
+                file.read_at(&mut found, 0).unwrap(),
+                content.len(),
+                "{what}: the end of {name}"
+            );
             let wrong = found.chunks(BLOCK).zip(content.chunks(BLOCK)).position(|(a, b)| a != b);
             assert_eq!(wrong, None, "{what}: a block of {name}");
         }
@@ -141,7 +148,8 @@ fn the_end_of_the_log_without_fast_commits() {
     assert_eq!(scene.counters().fast_commits, 0);
 }
 
-/// Where e2fsck 1.47.0 takes blocks for the nodes of a tree that a later fast commit gives to a file.
+/// Where e2fsck 1.47.0 takes blocks for the nodes of a tree that a later fast commit gives to a
+/// file.
 #[test]
 fn trees_that_have_left_their_inode() {
     if !tools() {
@@ -172,8 +180,8 @@ fn trees_that_have_left_their_inode() {
     println!("{:?}", scene.counters());
 }
 
-/// The care that is taken costs nothing in the usual cases: what is written over, new files, and what
-/// is appended to one of a few extents.
+/// The care that is taken costs nothing in the usual cases: what is written over, new files, and
+/// what is appended to one of a few extents.
 #[test]
 fn the_usual_cases_stay_fast() {
     if !tools() {

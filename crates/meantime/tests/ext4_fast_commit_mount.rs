@@ -1,11 +1,14 @@
-//! A mount that commits fast, and loses its power: after any `fsync`, what it has is what we, e2fsck and the kernel make of the disk.
+//! A mount that commits fast, and loses its power: after any `fsync`, what it has is what we,
+//! e2fsck and the kernel make of the disk.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
 use meantime::ext4::format::journal::recover;
-use meantime::ext4::{Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags};
+use meantime::ext4::{
+    Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags,
+};
 
 #[path = "common/ext4_image.rs"]
 mod image;
@@ -59,7 +62,8 @@ fn step(fs: &FileSystem, random: &mut Random, number: usize) {
     let names: Vec<String> = tree(fs).into_keys().collect();
     let new = format!("f{number}");
     if names.len() < 3 || random.below(5) == 0 {
-        fs.create(&root, OsStr::new(&new), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 }).unwrap();
+        fs.create(&root, OsStr::new(&new), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 })
+            .unwrap();
         let file = fs.open_with(Path::new("/").join(&new), &READ_WRITE).unwrap();
         if random.below(4) > 0 {
             write(&file, random, 0);
@@ -73,7 +77,9 @@ fn step(fs: &FileSystem, random: &mut Random, number: usize) {
         0 => write(&file, random, file.size()),
         1 | 2 => write(&file, random, random_below(file.size(), number)),
         3 => file.set_len(random.below(30_000)).unwrap(),
-        4 => fs.rename(&root, OsStr::new(name), &root, OsStr::new(&new), RenameFlags::default()).unwrap(),
+        4 => fs
+            .rename(&root, OsStr::new(name), &root, OsStr::new(&new), RenameFlags::default())
+            .unwrap(),
         5 => fs.link(file.node(), &root, OsStr::new(&new)).unwrap(),
         6 => {
             let at = random.below(60_000);
@@ -124,12 +130,20 @@ fn what_was_committed_fast_survives() {
             std::fs::copy(&path, &replayed).unwrap();
             mount(&replayed, &options).unmount().unwrap();
             run("e2fsck", &["-fn", replayed.to_str().unwrap()]);
-            same(&tree(&mount(&replayed, &MountOptions::default())), &live, &format!("{what}: on the disk"));
+            same(
+                &tree(&mount(&replayed, &MountOptions::default())),
+                &live,
+                &format!("{what}: on the disk"),
+            );
             let mounted = dir.path().join("mounted");
             std::fs::copy(&path, &mounted).unwrap();
             run_for("e2fsck", &["-p", crashed.to_str().unwrap()], &[0, 1]);
             run("e2fsck", &["-fn", crashed.to_str().unwrap()]);
-            same(&tree(&mount(&crashed, &MountOptions::default())), &live, &format!("{what}: e2fsck"));
+            same(
+                &tree(&mount(&crashed, &MountOptions::default())),
+                &live,
+                &format!("{what}: e2fsck"),
+            );
             if let Some(kernel) = Mounted::new(&mounted, &dir.path().join("mnt"), "rw") {
                 drop(kernel);
                 run("e2fsck", &["-fn", mounted.to_str().unwrap()]);
@@ -153,7 +167,11 @@ fn same(found: &Tree, live: &Tree, what: &str) {
     assert_eq!(found.keys().collect::<Vec<_>>(), live.keys().collect::<Vec<_>>(), "{what}");
     for (name, (mode, links, content)) in live {
         let found = &found[name];
-        assert_eq!((found.0, found.1, found.2.len()), (*mode, *links, content.len()), "{what}: {name}");
+        assert_eq!(
+            (found.0, found.1, found.2.len()),
+            (*mode, *links, content.len()),
+            "{what}: {name}"
+        );
         assert!(found.2 == *content, "{what}: the content of {name}");
     }
 }
@@ -178,7 +196,9 @@ impl Kind {
         let (root, name) = (fs.root().unwrap(), OsStr::new(name));
         let new = NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 };
         match self {
-            Self::Link | Self::LongLink => fs.symlink(&root, name, OsStr::new(&self.target()), &new).unwrap(),
+            Self::Link | Self::LongLink => {
+                fs.symlink(&root, name, OsStr::new(&self.target()), &new).unwrap()
+            }
             Self::Directory => fs.mkdir(&root, name, &new).unwrap(),
             Self::Fifo => fs.mknod(&root, name, &new, FileType::Fifo, (0, 0)).unwrap(),
         }
@@ -189,11 +209,19 @@ impl Kind {
         let fs = mount(path, &MountOptions::default());
         let root = fs.root().unwrap();
         let links = root.metadata().links;
-        assert_eq!(links, 3 + u32::from(self == Self::Directory), "{self:?}, {what}: the root's links");
+        assert_eq!(
+            links,
+            3 + u32::from(self == Self::Directory),
+            "{self:?}, {what}: the root's links"
+        );
         let node = fs.lookup(&root, OsStr::new(name));
         let node = node.unwrap_or_else(|error| panic!("{self:?}, {what}: {error}"));
         let metadata = node.metadata();
-        assert_eq!((metadata.mode & 0o777, metadata.uid, metadata.gid), (self.mode(), 1, 2), "{what}");
+        assert_eq!(
+            (metadata.mode & 0o777, metadata.uid, metadata.gid),
+            (self.mode(), 1, 2),
+            "{what}"
+        );
         match self {
             Self::Link | Self::LongLink => {
                 assert_eq!(fs.read_link(&node).unwrap(), Path::new(&self.target()), "{what}");
@@ -211,7 +239,8 @@ impl Kind {
     }
 }
 
-/// A link, a directory and a FIFO that are fsynced take their whole transaction with them: what fast commits said of it before, and what they would have said.
+/// A link, a directory and a FIFO that are fsynced take their whole transaction with them: what
+/// fast commits said of it before, and what they would have said.
 #[test]
 fn what_is_never_said_commits_all() {
     if !tools() {
@@ -241,11 +270,16 @@ fn what_is_never_said_commits_all() {
         said.sync_all().unwrap();
         assert_eq!(counts(), (before.0, before.1 + 1), "{kind:?}: a file is committed fast");
         // What is changed, and synced by nobody.
-        fs.create(&root, OsStr::new("f2"), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 }).unwrap();
+        fs.create(&root, OsStr::new("f2"), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 })
+            .unwrap();
         fs.set_mode(said.node(), 0o600).unwrap();
         let node = kind.make(&fs, "new");
         fs.sync_node(&node).unwrap();
-        assert_eq!(counts(), (before.0 + 1, before.1 + 1), "{kind:?}: the transaction has committed");
+        assert_eq!(
+            counts(),
+            (before.0 + 1, before.1 + 1),
+            "{kind:?}: the transaction has committed"
+        );
         let crashed = dir.path().join("crashed");
         std::fs::copy(&path, &crashed).unwrap();
         let live = tree(&fs);
@@ -273,7 +307,11 @@ fn what_is_never_said_commits_all() {
                 }
                 run("e2fsck", &["-fn", copy.to_str().unwrap()]);
                 kind.is_there(&copy, "new", who);
-                same(&tree(&mount(&copy, &MountOptions::default())), live, &format!("{kind:?}, {who}"));
+                same(
+                    &tree(&mount(&copy, &MountOptions::default())),
+                    live,
+                    &format!("{kind:?}, {who}"),
+                );
             }
         }
         drop(root);

@@ -1,5 +1,5 @@
-//! Fast commits that we write, put into the journal of an image by hand: e2fsck, the kernel's mount and we have to make the same of them, and what the
-//! first two leave has to be whole.
+//! Fast commits that we write, put into the journal of an image by hand: e2fsck, the kernel's mount
+//! and we have to make the same of them, and what the first two leave has to be whole.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -36,7 +36,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// With files `a` (4 blocks), `b` (one block, also `b2`), `c` (3 blocks, not next to each other), and a directory `d`.
+    /// With files `a` (4 blocks), `b` (one block, also `b2`), `c` (3 blocks, not next to each
+    /// other), and a directory `d`.
     fn new(dir: &Path, args: &[&str]) -> Self {
         let mut all = vec!["-O", "fast_commit"];
         all.extend(args);
@@ -52,7 +53,8 @@ impl Scene {
         debugfs_write(&path, &requests);
         run("e2fsck", &["-fn", path.to_str().unwrap()]);
         let volume = open(&path);
-        // Behind all that mke2fs and debugfs took, which begin at the front; not where a backup of the superblock would be.
+        // Behind all that mke2fs and debugfs took, which begin at the front; not where a backup of
+        // the superblock would be.
         let free = volume.block_count() - 2000;
         Self { path, volume, writers: Vec::new(), free }
     }
@@ -112,7 +114,8 @@ impl Scene {
         let mut superblock = vec![0; 1024];
         let at = self.journal_at(0);
         file.read_exact_at(&mut superblock, at).unwrap();
-        let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        let word =
+            |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
         let maxlen = word(&superblock, 0x10);
         let count = match word(&superblock, 0x54) {
             0 => 256,
@@ -134,8 +137,11 @@ impl Scene {
         }
         file.write_all_at(&superblock, at).unwrap();
         let first = u64::from(maxlen - count) + 1;
-        for (number, block) in
-            self.writers.iter().flat_map(|bytes| bytes.chunks(self.volume.block_bytes())).enumerate()
+        for (number, block) in self
+            .writers
+            .iter()
+            .flat_map(|bytes| bytes.chunks(self.volume.block_bytes()))
+            .enumerate()
         {
             file.write_all_at(block, self.journal_at(first + number as u64)).unwrap();
         }
@@ -155,7 +161,8 @@ fn raw(edit: &InodeEdit) -> Change {
     Change::Inode { ino: edit.ino(), raw: bytes.to_vec() }
 }
 
-/// What is compared of each file: mode, links, time of change, blocks, and its content, each run of the same byte as one.
+/// What is compared of each file: mode, links, time of change, blocks, and its content, each run of
+/// the same byte as one.
 type Seen = (u16, u32, i64, Vec<(u8, usize)>);
 
 fn tree(volume: &Volume<Image>) -> BTreeMap<String, Seen> {
@@ -185,7 +192,8 @@ fn compare(scene: &Scene, what: &str, last_name: bool) -> BTreeMap<String, Seen>
     };
     let checked = scene.path.with_extension("checked");
     std::fs::copy(&scene.path, &checked).unwrap();
-    // What its replay leaves is whole, unless a name was an inode's last: then it takes a check to have the inode go, too.
+    // What its replay leaves is whole, unless a name was an inode's last: then it takes a check to
+    // have the inode go, too.
     let how = if last_name { "-fy" } else { "-p" };
     run_for("e2fsck", &[how, checked.to_str().unwrap()], &[0, 1]);
     run("e2fsck", &["-fn", checked.to_str().unwrap()]);

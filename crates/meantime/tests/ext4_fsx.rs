@@ -1,13 +1,17 @@
-//! Random operations on one file beside an array of bytes that is changed alike: reads, writes (also past the cache), truncations, holes, syncs, and mounts in between.
-//! At the end e2fsck has nothing to say, and the kernel finds the same bytes.
+//! Random operations on one file beside an array of bytes that is changed alike: reads, writes
+//! (also past the cache), truncations, holes, syncs, and mounts in between. At the end e2fsck has
+//! nothing to say, and the kernel finds the same bytes.
 //!
-//! `MEANTIME_FSX_OPS=1000000` is the long run (20,000 unless told, over all seeds and block sizes), `MEANTIME_FSX_SEED=n` begins elsewhere.
+//! `MEANTIME_FSX_OPS=1000000` is the long run (20,000 unless told, over all seeds and block sizes),
+//! `MEANTIME_FSX_SEED=n` begins elsewhere.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use meantime::block::{self, OpenOptions as DeviceOptions};
-use meantime::ext4::{Allocate, Error, File, FileSystem, MountOptions, NewNode, ReadOptions, WriteOptions};
+use meantime::ext4::{
+    Allocate, Error, File, FileSystem, MountOptions, NewNode, ReadOptions, WriteOptions,
+};
 
 #[path = "common/mod.rs"]
 mod common;
@@ -43,7 +47,8 @@ impl Exercise {
             dirty_bytes: [0, 64 << 10][rng.below(2) as usize],
             ..MountOptions::default()
         };
-        let mut all = Self { fs: None, file: None, uri, options, model: Vec::new(), rng, log: Vec::new() };
+        let mut all =
+            Self { fs: None, file: None, uri, options, model: Vec::new(), rng, log: Vec::new() };
         all.mount();
         let fs = all.fs.as_ref().unwrap();
         let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
@@ -137,23 +142,37 @@ impl Exercise {
                 let data = self.data(bytes);
                 // Aligned ones go past the cache, others are said to.
                 let offset = if self.rng.one_in(4) { offset } else { offset / 4096 * 4096 };
-                self.write(offset, &data, &WriteOptions { direct: true, ..WriteOptions::default() });
+                self.write(
+                    offset,
+                    &data,
+                    &WriteOptions { direct: true, ..WriteOptions::default() },
+                );
             }
             40..=42 => {
                 let data = self.data(bytes.min(9000));
                 let sync = self.rng.one_in(2);
-                self.write(offset, &data, &WriteOptions { sync, dsync: !sync, ..WriteOptions::default() });
+                self.write(
+                    offset,
+                    &data,
+                    &WriteOptions { sync, dsync: !sync, ..WriteOptions::default() },
+                );
             }
             43..=46 => {
                 let data = self.data(bytes);
                 let size = self.model.len() as u64;
                 if size + bytes <= MOST {
-                    self.write(size, &data, &WriteOptions { append: true, ..WriteOptions::default() });
+                    self.write(
+                        size,
+                        &data,
+                        &WriteOptions { append: true, ..WriteOptions::default() },
+                    );
                 }
             }
             47..=54 => {
                 let size = if self.rng.one_in(12) { 0 } else { offset };
-                self.file().set_len(size).unwrap_or_else(|error| panic!("{error}: {}", self.tail()));
+                self.file()
+                    .set_len(size)
+                    .unwrap_or_else(|error| panic!("{error}: {}", self.tail()));
                 self.model.resize(size as usize, 0);
             }
             55..=66 => {
@@ -223,7 +242,8 @@ fn one_file_is_as_an_array_of_bytes() {
         let seed = setting("MEANTIME_FSX_SEED").unwrap_or(1) * 1000 + run;
         println!("{arguments:?}, seed {seed}");
         // (A journal has 1,024 blocks at least.)
-        let (size, journal) = if arguments[1] == "16384" { ("64M", "size=16") } else { ("24M", "size=4") };
+        let (size, journal) =
+            if arguments[1] == "16384" { ("64M", "size=16") } else { ("24M", "size=4") };
         let image = mkfs(dir.path(), "image", size, &[arguments, &["-J", journal]].concat());
         let mut exercise = Exercise::new(&image, lba, seed);
         for _ in 0..each {

@@ -1,10 +1,12 @@
-//! A full disk: whatever needs a block fails, nothing is lost by it, and what is deleted is room again.
+//! A full disk: whatever needs a block fails, nothing is lost by it, and what is deleted is room
+//! again.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use meantime::ext4::{
-    Allocate, Error, FileSystem, MountOptions, NewNode, Node, RenameFlags, ReservedBlocks, SetAttribute,
+    Allocate, Error, FileSystem, MountOptions, NewNode, Node, RenameFlags, ReservedBlocks,
+    SetAttribute,
 };
 
 #[path = "common/ext4_image.rs"]
@@ -32,7 +34,8 @@ fn long(number: usize) -> String {
     format!("{number:0>200}")
 }
 
-/// What needs a block more, each of which is tried when there is none, and when there are some again.
+/// What needs a block more, each of which is tried when there is none, and when there are some
+/// again.
 fn each_kind(fs: &FileSystem, full_name: &str) -> Vec<(&'static str, Result<(), Error>)> {
     let root = fs.root().unwrap();
     let dir = fs.lookup(&root, OsStr::new("dir")).unwrap();
@@ -40,7 +43,8 @@ fn each_kind(fs: &FileSystem, full_name: &str) -> Vec<(&'static str, Result<(), 
     let holes = fs.lookup(&root, OsStr::new("holes")).unwrap();
     let name = OsStr::new;
     let file = fs.open_node_with(&holes, &READ_WRITE).unwrap();
-    let attribute = |node: &Node| fs.set_attribute(node, b"user.large", &[7; 800], SetAttribute::Any);
+    let attribute =
+        |node: &Node| fs.set_attribute(node, b"user.large", &[7; 800], SetAttribute::Any);
     vec![
         ("write", make(fs, &root, "new", &[7; 100])),
         ("append", append(fs, &old, &[7; 10_000])),
@@ -62,7 +66,12 @@ fn what_needs_room_fails_and_nothing_is_lost() {
     }
     for (block, journal) in [("1024", "size=1"), ("4096", "size=4")] {
         let dir = scratch();
-        let image = mkfs(dir.path(), "image", "20M", &["-b", block, "-J", journal, "-N", "2000", "-m", "5"]);
+        let image = mkfs(
+            dir.path(),
+            "image",
+            "20M",
+            &["-b", block, "-J", journal, "-N", "2000", "-m", "5"],
+        );
         let fs = mount(&image, ReservedBlocks::Keep);
         let root = fs.root().unwrap();
         let content = vec![3; 50_000 / 4096 * 4096];

@@ -39,13 +39,20 @@ fn by_kernel(path: &Path) -> Seen {
     (path.symlink_metadata().unwrap().mode(), attribute(ACCESS), attribute(DEFAULT))
 }
 
-const KINDS: [FileType; 4] = [FileType::Regular, FileType::Directory, FileType::Fifo, FileType::Symlink];
+const KINDS: [FileType; 4] =
+    [FileType::Regular, FileType::Directory, FileType::Fifo, FileType::Symlink];
 
 fn make_by_kernel(path: &Path, kind: FileType, mode: u32) {
     match kind {
         FileType::Directory => std::fs::DirBuilder::new().mode(mode).create(path).unwrap(),
         FileType::Regular => {
-            std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map(drop).unwrap();
+            std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .open(path)
+                .map(drop)
+                .unwrap();
         }
         FileType::Symlink => std::os::unix::fs::symlink("there", path).unwrap(),
         _ => rustix::fs::mknodat(
@@ -67,8 +74,20 @@ fn permissions_are_inherited_as_the_kernel_does() {
     let lists = [
         None,
         Some(list(&[(1, 7, NOBODY), (4, 5, NOBODY), (0x20, 1, NOBODY)])),
-        Some(list(&[(1, 6, NOBODY), (2, 7, 1000), (4, 7, NOBODY), (0x10, 5, NOBODY), (0x20, 4, NOBODY)])),
-        Some(list(&[(1, 7, NOBODY), (4, 6, NOBODY), (8, 7, 5), (0x10, 7, NOBODY), (0x20, 7, NOBODY)])),
+        Some(list(&[
+            (1, 6, NOBODY),
+            (2, 7, 1000),
+            (4, 7, NOBODY),
+            (0x10, 5, NOBODY),
+            (0x20, 4, NOBODY),
+        ])),
+        Some(list(&[
+            (1, 7, NOBODY),
+            (4, 6, NOBODY),
+            (8, 7, 5),
+            (0x10, 7, NOBODY),
+            (0x20, 7, NOBODY),
+        ])),
     ];
     let dir = scratch();
     let image = mkfs(dir.path(), "inherit.img", "16M", &["-b", "4096"]);
@@ -126,7 +145,8 @@ fn permissions_are_inherited_as_the_kernel_does() {
     let parent = fs.lookup(&root, OsStr::new("ours0")).unwrap();
     let node = fs.tmpfile(&parent, &NewNode { mode: 0o666, uid: 0, gid: 0, umask: 0o027 }).unwrap();
     assert_eq!(node.metadata().mode & 0o7777, 0o640);
-    fs.set_attribute(&parent, DEFAULT.as_bytes(), lists[1].as_ref().unwrap(), SetAttribute::Any).unwrap();
+    fs.set_attribute(&parent, DEFAULT.as_bytes(), lists[1].as_ref().unwrap(), SetAttribute::Any)
+        .unwrap();
     let node = fs.tmpfile(&parent, &NewNode { mode: 0o666, uid: 0, gid: 0, umask: 0o777 }).unwrap();
     assert_eq!(node.metadata().mode & 0o7777, 0o640);
     fs.remove_attribute(&parent, DEFAULT.as_bytes()).unwrap();

@@ -1,4 +1,5 @@
-//! Journals that were not emptied, replayed here and by e2fsprogs: block by block the same file system must come out.
+//! Journals that were not emptied, replayed here and by e2fsprogs: block by block the same file
+//! system must come out.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,9 @@ use meantime::ext4::{NewNode, OpenOptions};
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Image, Mounted, debugfs_write, mkfs, mount, names, open, run, run_for, tools, writable};
+use image::{
+    Image, Mounted, debugfs_write, mkfs, mount, names, open, run, run_for, tools, writable,
+};
 
 /// The blocks in which recovery is noted: the superblock's, and the journal's own.
 fn noted(volume: &Volume<Image>) -> BTreeSet<u64> {
@@ -38,13 +41,18 @@ fn compare(image: &Path) -> (Volume<Image>, Recovery) {
     let replayed = open(&copy);
     assert!(!replayed.superblock().needs_recovery());
     for number in (0..volume.block_count()).filter(|number| !noted.contains(number)) {
-        assert_eq!(volume.block(number).unwrap(), replayed.block(number).unwrap(), "block {number}");
+        assert_eq!(
+            volume.block(number).unwrap(),
+            replayed.block(number).unwrap(),
+            "block {number}"
+        );
     }
     std::fs::remove_file(copy).unwrap();
     (volume, recovery)
 }
 
-/// A file of `blocks` blocks of `block_bytes` bytes, every third of which begins like a block of a journal.
+/// A file of `blocks` blocks of `block_bytes` bytes, every third of which begins like a block of a
+/// journal.
 fn payload(dir: &Path, blocks: usize, block_bytes: usize, seed: u8) -> PathBuf {
     let mut bytes = Vec::new();
     for number in 0..blocks {
@@ -72,8 +80,9 @@ fn journals_that_debugfs_wrote() {
                 let block_size = block_bytes.to_string();
                 let args = ["-b", &block_size, "-O", features, "-J", "size=4"];
                 let image = mkfs(dir.path(), "written.img", size, &args);
-                let payload =
-                    |blocks, seed| payload(dir.path(), blocks, block_bytes, seed).display().to_string();
+                let payload = |blocks, seed| {
+                    payload(dir.path(), blocks, block_bytes, seed).display().to_string()
+                };
                 debugfs_write(
                     &image,
                     &[
@@ -90,7 +99,8 @@ fn journals_that_debugfs_wrote() {
                 let (volume, recovery) = compare(&image);
                 std::fs::remove_file(image).unwrap();
                 let has_sums = !checksums.is_empty();
-                // debugfs itself miscounts tags of ten bytes, and overwrites its commit block: both see the end of the log there.
+                // debugfs itself miscounts tags of ten bytes, and overwrites its commit block: both
+                // see the end of the log there.
                 if features.starts_with('^')
                     && !features.contains("^metadata_csum")
                     && checksums.ends_with('2')
@@ -98,12 +108,17 @@ fn journals_that_debugfs_wrote() {
                     continue;
                 }
                 let what = format!("{block_bytes} {features} {checksums}");
-                // Checksums of whole transactions; debugfs has a wrong one for those that only revoke: "transaction 2 was corrupt".
+                // Checksums of whole transactions; debugfs has a wrong one for those that only
+                // revoke: "transaction 2 was corrupt".
                 if features.contains("^metadata_csum") && has_sums {
                     assert_eq!((recovery.transactions, recovery.lost), (1, Some(2)), "{what}");
                     continue;
                 }
-                assert_eq!((recovery.transactions, recovery.lost, recovery.errno), (6, None, 0), "{what}");
+                assert_eq!(
+                    (recovery.transactions, recovery.lost, recovery.errno),
+                    (6, None, 0),
+                    "{what}"
+                );
                 assert_eq!(recovery.revoked, 13, "{what}");
                 let has = |number| recovery.overlay.contains_key(&number);
                 let seen = [9000, 9001, 9005, 9006, 9200, 9201, 9202, 9300].map(has);
@@ -148,13 +163,15 @@ fn journals_that_the_kernel_had_not_emptied() {
             let sub = at.join(format!("round{round}"));
             std::fs::create_dir(&sub).unwrap();
             for n in 0..400 {
-                std::fs::write(sub.join(format!("file-{round}-{n}")), format!("{round} {n}")).unwrap();
+                std::fs::write(sub.join(format!("file-{round}-{n}")), format!("{round} {n}"))
+                    .unwrap();
             }
             mounted.sync();
             if round > 0 {
                 std::fs::remove_dir_all(at.join(format!("round{}", round - 1))).unwrap();
                 mounted.sync();
-                std::fs::write(at.join(format!("after{round}")), vec![round as u8; 100_000]).unwrap();
+                std::fs::write(at.join(format!("after{round}")), vec![round as u8; 100_000])
+                    .unwrap();
                 mounted.sync();
             }
             let copy = dir.path().join(format!("dirty{round}.img"));
@@ -186,13 +203,18 @@ fn orphans_that_e2fsck_deleted_and_left_in_their_file() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    // (One group: what has another superblock, which knows of no orphans, is checked as a whole, and the file with it.)
-    let image = mkfs(dir.path(), "image", "8M", &["-b", "1024", "-O", "metadata_csum_seed,orphan_file"]);
+    // (One group: what has another superblock, which knows of no orphans, is checked as a whole,
+    // and the file with it.)
+    let image =
+        mkfs(dir.path(), "image", "8M", &["-b", "1024", "-O", "metadata_csum_seed,orphan_file"]);
     let crashed = dir.path().join("crashed");
     let fs = mount(&image, &writable());
     let root = fs.root().unwrap();
-    let node = fs.create(&root, "gone".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 }).unwrap();
-    let file = fs.open_node_with(&node, &OpenOptions { write: true, ..OpenOptions::default() }).unwrap();
+    let node = fs
+        .create(&root, "gone".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 })
+        .unwrap();
+    let file =
+        fs.open_node_with(&node, &OpenOptions { write: true, ..OpenOptions::default() }).unwrap();
     file.write_at(&[1; 6000], 0).unwrap();
     fs.unlink(&root, "gone".as_ref()).unwrap();
     fs.sync().unwrap();

@@ -1,5 +1,6 @@
-//! File systems that are made here, on a device that was not empty, written to here, then by the kernel, then here again: each finds what the others wrote, and e2fsck
-//! has nothing to say in between.
+//! File systems that are made here, on a device that was not empty, written to here, then by the
+//! kernel, then here again: each finds what the others wrote, and e2fsck has nothing to say in
+//! between.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -37,7 +38,8 @@ fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
         for file in 0..20 {
             let name = format!("file{file}");
             let data = some_bytes(rng);
-            let made = fs.create(&node, OsStr::new(&name), &NewNode { mode: 0o644, ..new }).unwrap();
+            let made =
+                fs.create(&node, OsStr::new(&name), &NewNode { mode: 0o644, ..new }).unwrap();
             let made = fs.open_node_with(&made, &READ_WRITE).unwrap();
             assert_eq!(made.write_at(&data, 0).unwrap(), data.len());
             if rng.one_in(4) {
@@ -50,10 +52,15 @@ fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
     fs.unmount().unwrap();
 }
 
-/// The kernel, which has the file system mounted at `at`, finds `files`, takes every third away and writes others, to each of them all over the disk.
+/// The kernel, which has the file system mounted at `at`, finds `files`, takes every third away and
+/// writes others, to each of them all over the disk.
 fn write_by_kernel(at: &Path, rng: &mut Rng, files: &mut Files) {
     for (name, data) in &*files {
-        assert!(std::fs::read(at.join(name)).unwrap() == *data, "the kernel reads {}", name.display());
+        assert!(
+            std::fs::read(at.join(name)).unwrap() == *data,
+            "the kernel reads {}",
+            name.display()
+        );
     }
     let taken: Vec<_> = files.keys().step_by(3).cloned().collect();
     for name in taken {
@@ -88,7 +95,8 @@ fn compare(path: &Path, files: &Files) {
         let file = fs.open(name).unwrap();
         for direct in [false, true] {
             let mut all = vec![0; data.len() + 1];
-            let read = file.read_at_with(&mut all, 0, &ReadOptions { direct, ..ReadOptions::default() });
+            let read =
+                file.read_at_with(&mut all, 0, &ReadOptions { direct, ..ReadOptions::default() });
             assert_eq!(read.unwrap(), data.len(), "{}", name.display());
             assert!(all[..data.len()] == *data, "{}, direct: {direct}", name.display());
         }
@@ -100,7 +108,8 @@ fn uninitialised(path: &Path) -> (usize, usize) {
     let volume = open(path);
     let groups: Vec<_> =
         (0..volume.superblock().groups()).map(|number| volume.group(number).unwrap()).collect();
-    let count = |of: &dyn Fn(&&meantime::ext4::format::Group) -> bool| groups.iter().filter(of).count();
+    let count =
+        |of: &dyn Fn(&&meantime::ext4::format::Group) -> bool| groups.iter().filter(of).count();
     (count(&|group| group.block_uninit), count(&|group| group.inode_uninit))
 }
 
@@ -142,7 +151,9 @@ fn the_kernel_goes_on_with_what_was_made_here() {
         write(&path, "first", &mut rng, &mut files);
         fsck();
         let before = uninitialised(&path);
-        let Some(mounted) = Mounted::new(&path, &dir.path().join("mnt"), mount_options) else { return };
+        let Some(mounted) = Mounted::new(&path, &dir.path().join("mnt"), mount_options) else {
+            return;
+        };
         write_by_kernel(&dir.path().join("mnt"), &mut rng, &mut files);
         drop(mounted);
         fsck();

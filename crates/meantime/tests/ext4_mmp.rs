@@ -1,4 +1,5 @@
-//! Multiple mount protection (feature `mmp`), with the kernel, e2fsck and a host that this plays as the others.
+//! Multiple mount protection (feature `mmp`), with the kernel, e2fsck and a host that this plays as
+//! the others.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use meantime::block::{self, Device, NvmeDevice};
 use meantime::ext4::{
-    Corruption, Defect, Error, FileSystem, Mmp, MmpState, MountError, MountOptions, NewNode, OpenOptions,
+    Corruption, Defect, Error, FileSystem, Mmp, MmpState, MountError, MountOptions, NewNode,
+    OpenOptions,
 };
 use meantime::hw::soft::SoftTransport;
 use meantime::nvme::{Controller, ControllerOptions};
@@ -59,8 +61,13 @@ fn said(path: &Path) -> Mmp {
 
 /// Has another host say `state`.
 fn say(path: &Path, state: MmpState) -> Vec<u8> {
-    let other =
-        Mmp { state, seconds: 77, node: b"elsewhere".into(), device: b"sdz".into(), check_interval_s: 5 };
+    let other = Mmp {
+        state,
+        seconds: 77,
+        node: b"elsewhere".into(),
+        device: b"sdz".into(),
+        check_interval_s: 5,
+    };
     let mut block = read(path);
     other.write(image::open(path).superblock(), &mut block).unwrap();
     write(path, &block);
@@ -80,7 +87,8 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Does `test` for all of `cases` at a time, each with a directory of its own: most of it is waiting.
+/// Does `test` for all of `cases` at a time, each with a directory of its own: most of it is
+/// waiting.
 fn each<T: Sync>(cases: &[T], test: impl Fn(&Path, &T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
@@ -108,8 +116,8 @@ fn kept_off_of(device: Device) -> String {
     }
 }
 
-/// The image as a device that is opened without a look at what the kernel does with it, as from a host
-/// that cannot see it.
+/// The image as a device that is opened without a look at what the kernel does with it, as from a
+/// host that cannot see it.
 fn from_afar(path: &Path) -> Device {
     let medium = Medium::file(path, None).unwrap();
     let model = Model::named("null").unwrap();
@@ -158,11 +166,15 @@ fn it_is_said_again_and_again_and_at_the_end_that_nobody_has_it() {
             let second = until(|| Some(said(&path)).filter(|said| said.state != first.state));
             until(|| Some(said(&path)).filter(|said| said.state != second.state));
             // What others make of it. (-m: dumpe2fs looks whether somebody has it.)
-            let looked = Command::new("dumpe2fs").args(["-m", path.to_str().unwrap()]).output().unwrap();
+            let looked =
+                Command::new("dumpe2fs").args(["-m", path.to_str().unwrap()]).output().unwrap();
             let text = String::from_utf8_lossy(&looked.stderr);
             assert!(text.contains("currently active") && text.contains(host.trim()), "{text}");
             let text = run("debugfs", &["-R", "dump_mmp", path.to_str().unwrap()]);
-            assert!(text.contains("magic: 0x4d4d50") && text.contains("device_name: image"), "{text}");
+            assert!(
+                text.contains("magic: 0x4d4d50") && text.contains("device_name: image"),
+                "{text}"
+            );
             create(&fs, "file").unwrap();
             fs.unmount().unwrap();
             assert_eq!(said(&path).state, MmpState::Clean);
@@ -202,7 +214,9 @@ fn what_somebody_else_has_is_not_written_to() {
         write(&path, &damaged);
         let before = std::fs::read(&path).unwrap();
         match try_mount(&path, &writable()) {
-            Err(MountError::Failed { error: Error::Corrupt(found), .. }) => assert_eq!(found.defect, defect),
+            Err(MountError::Failed { error: Error::Corrupt(found), .. }) => {
+                assert_eq!(found.defect, defect)
+            }
             other => panic!("{other:?}"),
         }
         assert!(before == std::fs::read(&path).unwrap());
@@ -307,7 +321,9 @@ fn who_cannot_say_so_for_too_long_writes_nothing_more() {
         let fs = FileSystem::mount(device, &writable()).unwrap();
         if *ends {
             let root = fs.root().unwrap();
-            until(|| matches!(fs.mkdir(&root, "x".as_ref(), &NEW), Err(Error::Aborted)).then_some(()));
+            until(|| {
+                matches!(fs.mkdir(&root, "x".as_ref(), &NEW), Err(Error::Aborted)).then_some(())
+            });
             assert!(fs.unmount().is_err());
             assert!(matches!(said(&path).state, MmpState::InUse(_)));
         } else {
@@ -363,7 +379,10 @@ fn after_a_crash_it_is_waited_for_whether_somebody_is_alive() {
         scope.spawn(|| {
             let text = kept_off(&alive);
             ended.store(true, SeqCst);
-            assert!(text.contains("elsewhere") && text.contains("sdz") && text.contains("77 s"), "{text}");
+            assert!(
+                text.contains("elsewhere") && text.contains("sdz") && text.contains("77 s"),
+                "{text}"
+            );
         });
         let theirs = scope.spawn(|| {
             until(|| Some(said(&late).state).filter(|state| *state != before));
@@ -375,7 +394,8 @@ fn after_a_crash_it_is_waited_for_whether_somebody_is_alive() {
     });
 }
 
-/// The kernel's mount of an image on a loop device, in a mount namespace of its own: we do not see it there.
+/// The kernel's mount of an image on a loop device, in a mount namespace of its own: we do not see
+/// it there.
 struct Elsewhere(Child);
 
 impl Elsewhere {
@@ -428,7 +448,9 @@ fn the_kernel_and_e2fsck_keep_off_what_is_ours_and_we_what_is_theirs() {
         scope.spawn(|| {
             // A host that sees the kernel's loop device does not come so far …
             match try_mount(&theirs, &writable()) {
-                Err(MountError::InUse { who, .. }) => assert!(who.contains("the file of loop"), "{who}"),
+                Err(MountError::InUse { who, .. }) => {
+                    assert!(who.contains("the file of loop"), "{who}")
+                }
                 other => panic!("{other:?}"),
             }
             // … as one that does not.
@@ -453,6 +475,9 @@ fn the_kernel_and_e2fsck_keep_off_what_is_ours_and_we_what_is_theirs() {
     create(&fs, "another").unwrap();
     fs.unmount().unwrap();
     fsck(&ours);
-    drop(Elsewhere::mount(&ours, &dir.path().join("ours.mnt")).expect("the kernel does not mount it"));
+    drop(
+        Elsewhere::mount(&ours, &dir.path().join("ours.mnt"))
+            .expect("the kernel does not mount it"),
+    );
     fsck(&ours);
 }

@@ -1,4 +1,5 @@
-//! Directories, links and attributes of real file systems: made by e2fsprogs and the kernel, read here.
+//! Directories, links and attributes of real file systems: made by e2fsprogs and the kernel, read
+//! here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -40,7 +41,8 @@ fn fill(root: &Path, names: &BTreeSet<Vec<u8>>) {
     }
 }
 
-/// Looks all `names` up in `d`, each with no more than `reads_max` blocks read, and some that are not there.
+/// Looks all `names` up in `d`, each with no more than `reads_max` blocks read, and some that are
+/// not there.
 fn check(image: &Path, names_made: &BTreeSet<Vec<u8>>, reads_max: usize) {
     let volume = open(image);
     let ino = volume.resolve(ROOT_INO, b"/d", true).unwrap();
@@ -74,7 +76,8 @@ fn every_hash_leads_to_its_names() {
         // s_flags: 1 for signed characters, 2 for unsigned ones.
         for flags in [1, 2] {
             let name = format!("{hash}-{flags}.img");
-            let image = mkfs(dir.path(), &name, "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
+            let image =
+                mkfs(dir.path(), &name, "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
             run("tune2fs", &["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]);
             debugfs_write(&image, &[format!("set_super_value flags {flags}")]);
             // The directory has no index yet: it is made now. 1: the file system was changed.
@@ -88,13 +91,16 @@ fn every_hash_leads_to_its_names() {
 fn ask(volume: &Volume<image::Image>, ino: u32) {
     let Ok(inode) = volume.inode(ino) else { return };
     let mut cookie = 0;
-    while let Ok(Some(last)) = volume.entries(&inode, cookie).map(|some| some.last().map(|last| last.cookie))
+    while let Ok(Some(last)) =
+        volume.entries(&inode, cookie).map(|some| some.last().map(|last| last.cookie))
     {
         assert!(last > cookie);
         cookie = last;
     }
     cookie = 0;
-    while let Ok(Some(last)) = volume.list(&inode, cookie).map(|some| some.last().map(|last| last.cookie)) {
+    while let Ok(Some(last)) =
+        volume.list(&inode, cookie).map(|some| some.last().map(|last| last.cookie))
+    {
         assert!(last > cookie);
         cookie = last;
     }
@@ -113,7 +119,8 @@ fn no_bytes_of_a_directory_make_it_panic_or_go_on_for_ever() {
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     fill(&tree, &some_names(700));
-    let image = mkfs(dir.path(), "spoilt.img", "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
+    let image =
+        mkfs(dir.path(), "spoilt.img", "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
     run_for("e2fsck", &["-fyD", image.to_str().unwrap()], &[0, 1]);
     let options = VolumeOptions { ignore_checksums: true, superblock: None };
     let mut volume = image::open_with(&image, options);
@@ -200,8 +207,10 @@ fn an_index_of_three_levels() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let image = mkfs(dir.path(), "large.img", "64M", &["-b", "1024", "-O", "large_dir", "-N", "64"]);
-    // Three names in a block of 1 KiB, 126 or so blocks to a node, as many nodes to the next: more than two levels hold.
+    let image =
+        mkfs(dir.path(), "large.img", "64M", &["-b", "1024", "-O", "large_dir", "-N", "64"]);
+    // Three names in a block of 1 KiB, 126 or so blocks to a node, as many nodes to the next: more
+    // than two levels hold.
     let names_made: BTreeSet<_> = (0..36_000).map(|n| format!("{n:0>250}").into_bytes()).collect();
     {
         let at = dir.path().join("mnt");
@@ -238,9 +247,15 @@ fn check_small(image: &Path) -> usize {
     for count in COUNTS {
         let ino = volume.resolve(ROOT_INO, format!("dir{count}").as_bytes(), true).unwrap();
         let found = names(&volume, ino);
-        let mut expected: BTreeSet<_> = (0..count).map(|n| format!("name-{n}").into_bytes()).collect();
+        let mut expected: BTreeSet<_> =
+            (0..count).map(|n| format!("name-{n}").into_bytes()).collect();
         expected.extend([b".".to_vec(), b"..".to_vec()]);
-        assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), expected, "{} {count}", image.display());
+        assert_eq!(
+            found.keys().cloned().collect::<BTreeSet<_>>(),
+            expected,
+            "{} {count}",
+            image.display()
+        );
         assert_eq!((found[&b"."[..]], found[&b".."[..]]), (ino, ROOT_INO));
         let inode = volume.linked_inode(ino).unwrap();
         inline += usize::from(inode.is_inline());
@@ -272,15 +287,23 @@ fn small_directories_and_links_in_their_inodes() {
     let tree = dir.path().join("tree");
     fill_small(&tree);
     let tree = tree.to_str().unwrap();
-    let inline =
-        mkfs(dir.path(), "inline.img", "16M", &["-b", "1024", "-I", "256", "-O", "inline_data", "-d", tree]);
+    let inline = mkfs(
+        dir.path(),
+        "inline.img",
+        "16M",
+        &["-b", "1024", "-I", "256", "-O", "inline_data", "-d", tree],
+    );
     assert_eq!(check_small(&inline), 3);
     let plain = mkfs(dir.path(), "plain.img", "16M", &["-b", "4096", "-d", tree]);
     assert_eq!(check_small(&plain), 0);
     // The kernel uses the attribute's room, too: four names, or nine in a larger inode.
     for (inode_bytes, expected) in [("256", 4..=5), ("512", 6..=6)] {
-        let image =
-            mkfs(dir.path(), "kernel.img", "16M", &["-b", "4096", "-I", inode_bytes, "-O", "inline_data"]);
+        let image = mkfs(
+            dir.path(),
+            "kernel.img",
+            "16M",
+            &["-b", "4096", "-I", inode_bytes, "-O", "inline_data"],
+        );
         {
             let at = dir.path().join("mnt");
             let Some(_mounted) = Mounted::new(&image, &at, "noatime") else { return };
@@ -334,7 +357,9 @@ fn attributes_are_those_of_the_kernel() {
         let mut expected = Vec::new();
         {
             let at = dir.path().join("mnt");
-            let Some(_mounted) = Mounted::new(&image, &at, "noatime,user_xattr,acl") else { return };
+            let Some(_mounted) = Mounted::new(&image, &at, "noatime,user_xattr,acl") else {
+                return;
+            };
             let set = |path: &Path, name: &str, value: &[u8]| {
                 rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
             };
@@ -370,7 +395,12 @@ fn attributes_are_those_of_the_kernel() {
             let found = volume.resolve(ROOT_INO, name.as_bytes(), true).unwrap();
             assert_eq!(u64::from(found), ino);
             let inode = volume.linked_inode(found).unwrap();
-            assert_eq!(volume.attributes(&inode).unwrap(), attributes, "{} {shape:?}", name.display());
+            assert_eq!(
+                volume.attributes(&inode).unwrap(),
+                attributes,
+                "{} {shape:?}",
+                name.display()
+            );
         }
         assert_eq!(volume.ignored(), 0);
         std::fs::remove_file(image).unwrap();

@@ -1,4 +1,5 @@
-//! Reading files: the bytes are right whatever way they come, a page is asked of the device once, and errors stay where they happened.
+//! Reading files: the bytes are right whatever way they come, a page is asked of the device once,
+//! and errors stay where they happened.
 
 use std::fs;
 use std::io::{IoSliceMut, Read as _, Seek as _, SeekFrom};
@@ -6,12 +7,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use meantime::block::{
-    self, AsyncChannel, BlockChannel as _, BlockDevice as _, ChannelOptions, Executor, OpenOptions, Request,
+    self, AsyncChannel, BlockChannel as _, BlockDevice as _, ChannelOptions, Executor, OpenOptions,
+    Request,
 };
 use meantime::completion::Policy;
 use meantime::ext4::{
-    Advice, AsyncFile, AsyncFileSystem, Error, File, FileDevice, FileDeviceOptions, FileSystem, MountOptions,
-    Overlap, ReadOptions, SegmentKind,
+    Advice, AsyncFile, AsyncFileSystem, Error, File, FileDevice, FileDeviceOptions, FileSystem,
+    MountOptions, Overlap, ReadOptions, SegmentKind,
 };
 
 #[path = "common/ext4_filled.rs"]
@@ -44,10 +46,18 @@ fn quiet() -> MountOptions {
 fn check(file: &File, seed: u64, offset: u64, len: usize, options: &ReadOptions) {
     let mut buf = vec![0xEE; len];
     let read = file.read_at_with(&mut buf, offset, options).unwrap();
-    assert_eq!(read as u64, file.size().saturating_sub(offset).min(len as u64), "at {offset}, {len} bytes");
+    assert_eq!(
+        read as u64,
+        file.size().saturating_sub(offset).min(len as u64),
+        "at {offset}, {len} bytes"
+    );
     for (at, got) in buf[..read].iter().enumerate() {
         let place = offset + at as u64;
-        assert_eq!(*got, byte(seed, place), "byte {place} of a read of {len} bytes at {offset}, {options:?}");
+        assert_eq!(
+            *got,
+            byte(seed, place),
+            "byte {place} of a read of {len} bytes at {offset}, {options:?}"
+        );
     }
     assert!(buf[read..].iter().all(|rest| *rest == 0xEE), "written beyond what was read");
 }
@@ -63,7 +73,8 @@ fn every_size_at_every_block_size() {
             }
         });
         let Some(image) = made else { return };
-        for (direct, query) in [(false, ""), (true, ""), (false, "&lba=4096"), (true, "&lba=4096")] {
+        for (direct, query) in [(false, ""), (true, ""), (false, "&lba=4096"), (true, "&lba=4096")]
+        {
             let fs = image.mount(query, &MountOptions::default());
             let options = ReadOptions { direct, ..ReadOptions::default() };
             let mut random = Random(5);
@@ -87,7 +98,8 @@ fn every_combination_of_overlaps() {
     let Some(image) = Image::make(&[], 16, one_file(2_000_123)) else { return };
     for bits in 0..16 {
         let bit = |n: u32| bits >> n & 1 == 1;
-        let overlap = Overlap { preload: bit(0), pool: bit(1), lazy_insert: bit(2), lazy_unmap: bit(3) };
+        let overlap =
+            Overlap { preload: bit(0), pool: bit(1), lazy_insert: bit(2), lazy_unmap: bit(3) };
         let options = MountOptions { overlap, cache_bytes: 1 << 20, ..MountOptions::default() };
         let fs = image.mount("", &options);
         let file = fs.open("/data").unwrap();
@@ -191,7 +203,13 @@ fn small_files_in_their_inode() {
     for bytes in [1_u64, 59, 60, 61, 100, 150] {
         let file = fs.open(format!("f{bytes}")).unwrap();
         check(&file, bytes, 0, 200, &ReadOptions::default());
-        check(&file, bytes, bytes / 2, 200, &ReadOptions { direct: true, ..ReadOptions::default() });
+        check(
+            &file,
+            bytes,
+            bytes / 2,
+            200,
+            &ReadOptions { direct: true, ..ReadOptions::default() },
+        );
         if file.segments().unwrap()[0].kind == SegmentKind::Inline {
             inline += 1;
             assert_eq!((file.seek_data(0), file.seek_hole(0)), (Ok(0), Ok(bytes)));
@@ -241,8 +259,12 @@ fn a_cache_smaller_than_the_file() {
     const BYTES: u64 = 6 << 20;
     let Some(image) = Image::make(&[], 16, one_file(BYTES)) else { return };
     for read_ahead_bytes in [0, 512 << 10] {
-        let options =
-            MountOptions { cache_bytes: 1 << 20, read_ahead_bytes, channels: 2, ..MountOptions::default() };
+        let options = MountOptions {
+            cache_bytes: 1 << 20,
+            read_ahead_bytes,
+            channels: 2,
+            ..MountOptions::default()
+        };
         let fs = image.mount("", &options);
         let file = fs.open("data").unwrap();
         std::thread::scope(|scope| {
@@ -352,7 +374,10 @@ fn an_error_of_the_device_is_that_reads_alone() {
         let file = fs.open("data").unwrap();
         let options = ReadOptions { direct, ..ReadOptions::default() };
         let mut buf = vec![0; 64 * 4096];
-        assert!(matches!(file.read_at_with(&mut buf[..4096], 16 * PAGE, &options), Err(Error::Io(_))));
+        assert!(matches!(
+            file.read_at_with(&mut buf[..4096], 16 * PAGE, &options),
+            Err(Error::Io(_))
+        ));
         // What came before it is had.
         let read = file.read_at_with(&mut buf, 0, &options).unwrap();
         assert!(read > 0 && read <= 16 * 4096 && read.is_multiple_of(512), "{read}");
@@ -386,10 +411,12 @@ fn a_file_as_a_device() {
     let Some(image) = Image::make(&[], 16, one_file(64 * PAGE + 100)) else { return };
     let fs = image.mount("", &MountOptions::default());
     for direct in [false, true] {
-        let options = FileDeviceOptions { direct, block_bytes: 4096, ..FileDeviceOptions::default() };
+        let options =
+            FileDeviceOptions { direct, block_bytes: 4096, ..FileDeviceOptions::default() };
         let device = FileDevice::new(fs.open("data").unwrap(), options).unwrap();
         assert_eq!(device.info().blocks, 64);
-        let mut channel = device.channel(&ChannelOptions { depth: 4, ..ChannelOptions::default() }).unwrap();
+        let mut channel =
+            device.channel(&ChannelOptions { depth: 4, ..ChannelOptions::default() }).unwrap();
         let mut buf = channel.alloc(8192).unwrap();
         for lba in [0, 62, 5] {
             buf = channel.read(lba, buf).unwrap();
@@ -406,7 +433,10 @@ fn a_file_as_a_device() {
         let mut seen = 0;
         while let Some(done) = channel.wait_done() {
             done.result.unwrap();
-            assert_eq!(*done.buf.unwrap(), content(1, 64 * PAGE)[done.user_data as usize * 4096..][..4096]);
+            assert_eq!(
+                *done.buf.unwrap(),
+                content(1, 64 * PAGE)[done.user_data as usize * 4096..][..4096]
+            );
             seen += 1;
         }
         assert_eq!(seen, 4);
@@ -425,7 +455,9 @@ fn on_a_file_of_the_kernels() {
     let options = MountOptions { policy: Some(Policy::Interrupt), ..MountOptions::default() };
     let fs = match FileSystem::mount(device, &options) {
         Ok(fs) => fs,
-        Err(error) if error.to_string().contains("io_uring") => return println!("skipped: {error}"),
+        Err(error) if error.to_string().contains("io_uring") => {
+            return println!("skipped: {error}");
+        }
         Err(error) => panic!("{error}"),
     };
     let file = fs.open("data").unwrap();
@@ -446,7 +478,11 @@ async fn check_async<S: block::Sharing>(
     let mut buf = vec![0xEE; len];
     let options = ReadOptions { direct, ..ReadOptions::default() };
     let read = file.read_at_with(&mut buf, offset, &options).await.unwrap();
-    assert_eq!(read as u64, file.size().saturating_sub(offset).min(len as u64), "at {offset}, {len} bytes");
+    assert_eq!(
+        read as u64,
+        file.size().saturating_sub(offset).min(len as u64),
+        "at {offset}, {len} bytes"
+    );
     for (at, got) in buf[..read].iter().enumerate() {
         let place = offset + at as u64;
         assert_eq!(*got, byte(seed, place), "byte {place} of a read of {len} bytes at {offset}");
@@ -457,7 +493,10 @@ async fn check_async<S: block::Sharing>(
 fn tasks_of_one_thread_share_the_pages() {
     const PAGES: u64 = 300;
     for block_bytes in ["1024", "4096"] {
-        let Some(image) = Image::make(&["-b", block_bytes], 16, one_file(PAGES * PAGE - 700)) else { return };
+        let Some(image) = Image::make(&["-b", block_bytes], 16, one_file(PAGES * PAGE - 700))
+        else {
+            return;
+        };
         let uri = format!("file:{}?model=null", image.path("image").display());
         let device = block::open(&uri, &OpenOptions::default()).unwrap();
         let fs = AsyncFileSystem::mount(device, &MountOptions::default()).unwrap();
@@ -470,7 +509,8 @@ fn tasks_of_one_thread_share_the_pages() {
                     let mut random = Random(task / 2 + 1);
                     for n in 0..150 {
                         let (offset, most) = (random.below(PAGES * PAGE), 1 + random.below(60_000));
-                        check_async(&file, 1, offset, random.below(most) as usize, n % 8 == 7).await;
+                        check_async(&file, 1, offset, random.below(most) as usize, n % 8 == 7)
+                            .await;
                     }
                 })
             })
@@ -508,7 +548,8 @@ fn futures_and_threads_and_dropped_futures() {
                 );
             }
         });
-        let channel = AsyncChannel::shared(fs.device().channel(&ChannelOptions::default()).unwrap());
+        let channel =
+            AsyncChannel::shared(fs.device().channel(&ChannelOptions::default()).unwrap());
         let tasks = AsyncFileSystem::new(fs.clone(), channel).unwrap();
         for thread in 0..2 {
             let tasks = tasks.clone();
@@ -517,7 +558,8 @@ fn futures_and_threads_and_dropped_futures() {
                     let file = tasks.open("data").await.unwrap();
                     let mut random = Random(20 + thread);
                     for n in 0..300 {
-                        let (offset, len) = (random.below(PAGES * PAGE), random.below(50_000) as usize);
+                        let (offset, len) =
+                            (random.below(PAGES * PAGE), random.below(50_000) as usize);
                         if n % 5 == 0 {
                             // Polled once, and forgotten.
                             let mut buf = vec![0; len];

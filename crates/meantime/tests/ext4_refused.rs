@@ -1,4 +1,5 @@
-//! What is not mounted for writing, by name, and without a byte written: whatever could not be kept right.
+//! What is not mounted for writing, by name, and without a byte written: whatever could not be kept
+//! right.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +8,16 @@ use meantime::ext4::{FileSystem, MountError, MountOptions, NewNode};
 #[path = "common/ext4_image.rs"]
 mod image;
 
-use image::{Mounted, debugfs_write, mkfs, mount_after_kernel, run, run_for, tools, try_mount, writable};
+use image::{
+    Mounted, debugfs_write, mkfs, mount_after_kernel, run, run_for, tools, try_mount, writable,
+};
 
 fn mount(path: &Path, write: bool) -> Result<FileSystem, MountError> {
     try_mount(path, &MountOptions { write, ..writable() })
 }
 
-/// A mount of `path` for writing fails, and says `what`; not a byte of it is another one afterwards.
+/// A mount of `path` for writing fails, and says `what`; not a byte of it is another one
+/// afterwards.
 fn refused(path: &Path, what: &str) {
     let before = std::fs::read(path).unwrap();
     let text = match mount(path, true) {
@@ -40,7 +44,8 @@ fn crashed(dir: &Path, args: &[&str]) -> PathBuf {
     copy
 }
 
-/// Where blocks of the journal lie that begin with `JBD2_MAGIC_NUMBER` and are of `kind`, in bytes, in the order of the journal.
+/// Where blocks of the journal lie that begin with `JBD2_MAGIC_NUMBER` and are of `kind`, in bytes,
+/// in the order of the journal.
 fn journal_blocks(path: &Path, kind: u32) -> Vec<u64> {
     let bytes = std::fs::read(path).unwrap();
     let text = run("debugfs", &["-R", "blocks <8>", path.to_str().unwrap()]);
@@ -71,7 +76,8 @@ fn one_that_has_errors() {
     mount(&path, true).unwrap().unmount().unwrap();
 }
 
-/// The failure was that of an unmount's last write: nothing is to be recovered, and only the journal knows of it.
+/// The failure was that of an unmount's last write: nothing is to be recovered, and only the
+/// journal knows of it.
 #[test]
 fn one_whose_journal_alone_has_errors() {
     if !tools() {
@@ -102,7 +108,8 @@ fn one_whose_recovery_fails() {
     let (descriptors, commits) = (journal_blocks(&path, DESCRIPTOR), journal_blocks(&path, COMMIT));
     assert!(descriptors.len() >= 3 && commits.len() >= 3, "{descriptors:?} {commits:?}");
     let damaged = dir.path().join("damaged");
-    // A copy in a transaction that was committed; a tag of a descriptor; the checksum of a commit block.
+    // A copy in a transaction that was committed; a tag of a descriptor; the checksum of a commit
+    // block.
     for (at, what) in [
         (descriptors[0] + 4096 + 100, "a checksum in the journal is wrong"),
         (descriptors[1] + 40, "a checksum in the journal is wrong"),

@@ -1,4 +1,5 @@
-//! Where a file has data: what programs that copy holes as holes go by. What is not written back yet is data.
+//! Where a file has data: what programs that copy holes as holes go by. What is not written back
+//! yet is data.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +34,10 @@ fn by_seeking(file: &File) -> Vec<(u64, u64)> {
             Err(error) => panic!("{error}"),
         };
         let end = file.seek_hole(begin).unwrap();
-        assert!(begin >= at && end > begin && end <= file.size(), "data at {begin}, a hole at {end}");
+        assert!(
+            begin >= at && end > begin && end <= file.size(),
+            "data at {begin}, a hole at {end}"
+        );
         // In the middle of it, too.
         let middle = begin + (end - begin) / 2;
         assert_eq!((file.seek_data(middle), file.seek_hole(middle)), (Ok(middle), Ok(end)));
@@ -75,7 +79,8 @@ fn copied(file: &File, data: &[(u64, u64)]) -> Vec<u8> {
 /// What a file should be.
 struct Model {
     content: Vec<u8>,
-    /// Stretches of `unit` bytes, each one or more blocks and pages, to which something was written since they were zeroes.
+    /// Stretches of `unit` bytes, each one or more blocks and pages, to which something was written
+    /// since they were zeroes.
     touched: BTreeSet<u64>,
     unit: u64,
 }
@@ -107,7 +112,10 @@ impl Model {
         assert_eq!(file.size(), self.content.len() as u64, "{when}");
         let found = by_seeking(file);
         assert_eq!(found, by_segments(file), "{when}");
-        assert!(copied(file, &found) == self.content, "{when}: a copy without holes is another: {found:?}");
+        assert!(
+            copied(file, &found) == self.content,
+            "{when}: a copy without holes is another: {found:?}"
+        );
         for (begin, end) in found {
             for unit in begin / self.unit..end.div_ceil(self.unit) {
                 assert!(
@@ -141,10 +149,13 @@ fn step(random: &mut Random, file: &File, model: &mut Model, byte: u8) -> String
             format!("set_len {offset}")
         }
         6 | 7 => {
-            let all = [Allocate::Extend, Allocate::KeepSize, Allocate::Zero, Allocate::ZeroKeepSize];
+            let all =
+                [Allocate::Extend, Allocate::KeepSize, Allocate::Zero, Allocate::ZeroKeepSize];
             let how = all[random.below(4) as usize];
             file.allocate(offset, len, how).unwrap();
-            if matches!(how, Allocate::Extend | Allocate::Zero) && end as usize > model.content.len() {
+            if matches!(how, Allocate::Extend | Allocate::Zero)
+                && end as usize > model.content.len()
+            {
                 model.content.resize(end as usize, 0);
             }
             if matches!(how, Allocate::Zero | Allocate::ZeroKeepSize) {
@@ -166,7 +177,8 @@ fn step(random: &mut Random, file: &File, model: &mut Model, byte: u8) -> String
 
 #[test]
 fn what_was_written_is_data_before_and_after_it_is_written_back() {
-    for (seed, block_bytes) in [(1, 4096), (2, 1024), (3, 4096), (4, 2048), (5, 16_384), (6, 4096)] {
+    for (seed, block_bytes) in [(1, 4096), (2, 1024), (3, 4096), (4, 2048), (5, 16_384), (6, 4096)]
+    {
         let size = block_bytes.to_string();
         let make = |root: &std::path::Path| fs::write(root.join("f"), b"").unwrap();
         let Some(image) = Image::make(&["-b", &size], 64, make) else { return };
@@ -180,11 +192,18 @@ fn what_was_written_is_data_before_and_after_it_is_written_back() {
             for n in 0..120 {
                 done.push(step(&mut random, &file, &mut model, n));
                 let last = &done[done.len().saturating_sub(8)..];
-                model.check(&file, &format!("blocks of {block_bytes}, seed {seed}, step {n}: {last:#?}"));
+                model.check(
+                    &file,
+                    &format!("blocks of {block_bytes}, seed {seed}, step {n}: {last:#?}"),
+                );
                 if n % 30 == 29 {
                     file.sync_all().unwrap();
-                    model.check(&file, &format!("blocks of {block_bytes}, seed {seed}, synced in step {n}"));
-                    let waits = |segment: &meantime::ext4::Segment| segment.kind == SegmentKind::Delayed;
+                    model.check(
+                        &file,
+                        &format!("blocks of {block_bytes}, seed {seed}, synced in step {n}"),
+                    );
+                    let waits =
+                        |segment: &meantime::ext4::Segment| segment.kind == SegmentKind::Delayed;
                     assert!(!file.segments().unwrap().iter().any(waits), "all of it has a place");
                 }
             }
@@ -197,10 +216,13 @@ fn what_was_written_is_data_before_and_after_it_is_written_back() {
     }
 }
 
-/// `truncate -s 1M a; dd of=a bs=4096 count=10 seek=100 conv=notrunc`, over a hole and over room that was set aside.
+/// `truncate -s 1M a; dd of=a bs=4096 count=10 seek=100 conv=notrunc`, over a hole and over room
+/// that was set aside.
 #[test]
 fn what_is_new_in_a_hole_or_in_room_set_aside() {
-    let Some(image) = Image::make(&["-b", "4096"], 32, |root| fs::write(root.join("f"), b"").unwrap()) else {
+    let Some(image) =
+        Image::make(&["-b", "4096"], 32, |root| fs::write(root.join("f"), b"").unwrap())
+    else {
         return;
     };
     let fs = image.mount("", &writable());
@@ -213,8 +235,12 @@ fn what_is_new_in_a_hole_or_in_room_set_aside() {
     file.write_at(&[8; 100], 205 * PAGE + 10).unwrap();
     let data = [(100 * PAGE, 110 * PAGE), (205 * PAGE, 206 * PAGE)];
     assert_eq!(by_seeking(&file), data);
-    let kinds: Vec<_> =
-        file.segments().unwrap().iter().map(|segment| (segment.kind.is_data(), segment.bytes)).collect();
+    let kinds: Vec<_> = file
+        .segments()
+        .unwrap()
+        .iter()
+        .map(|segment| (segment.kind.is_data(), segment.bytes))
+        .collect();
     assert_eq!(
         kinds,
         [
@@ -258,7 +284,8 @@ fn data_stay_data_while_they_are_written_back() {
             let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for turn in 0..300_u64 {
                     // In a hole, and in room that was set aside.
-                    let at = turn * 7 % (1 << 20) / unit * unit + if turn % 2 == 0 { 0 } else { 128 * PAGE };
+                    let at = turn * 7 % (1 << 20) / unit * unit
+                        + if turn % 2 == 0 { 0 } else { 128 * PAGE };
                     let at = at % (1 << 20);
                     file.write_at(&[1; 4096], at).unwrap();
                     for _ in 0..30 {
@@ -268,8 +295,12 @@ fn data_stay_data_while_they_are_written_back() {
                         assert!(by_segments(&file).iter().any(is_there), "turn {turn}");
                         looks += 1;
                     }
-                    file.allocate(at, unit, if turn % 2 == 0 { Allocate::Punch } else { Allocate::Zero })
-                        .unwrap();
+                    file.allocate(
+                        at,
+                        unit,
+                        if turn % 2 == 0 { Allocate::Punch } else { Allocate::Zero },
+                    )
+                    .unwrap();
                     assert_ne!(file.seek_data(at), Ok(at), "turn {turn}");
                 }
             }));

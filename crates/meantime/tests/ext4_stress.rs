@@ -1,7 +1,8 @@
-//! Everything at once on one file: readers, writers, hole punchers, truncaters, zero ranges, syncs. Nobody may wait for ever, and no
-//! reader sees anything that was not written where it reads.
+//! Everything at once on one file: readers, writers, hole punchers, truncaters, zero ranges, syncs.
+//! Nobody may wait for ever, and no reader sees anything that was not written where it reads.
 //!
-//! Each eight bytes say where they belong and in which version, or are zeroes. A minute; MEANTIME_STRESS_SECONDS says otherwise.
+//! Each eight bytes say where they belong and in which version, or are zeroes. A minute;
+//! MEANTIME_STRESS_SECONDS says otherwise.
 
 use std::fs;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ const OWNED: u64 = 256;
 const LEAST: u64 = 1024;
 const MOST: u64 = 4096;
 
-/// As long as this a thread may take for one thing that it does: far longer than a busy machine needs.
+/// As long as this a thread may take for one thing that it does: far longer than a busy machine
+/// needs.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What stands at `word` of `block` in `version`.
@@ -41,7 +43,8 @@ fn fill(data: &mut [u8], first: u64, version: u64) {
     }
 }
 
-/// Panics if anything in `data`, which was read from block `first` on, belongs elsewhere; the version of each block (0: zeroes), if it has one.
+/// Panics if anything in `data`, which was read from block `first` on, belongs elsewhere; the
+/// version of each block (0: zeroes), if it has one.
 fn verify(data: &[u8], first: u64, who: &str) -> Vec<Option<u64>> {
     let block = |(number, block): (usize, &[u8])| {
         let number = first + number as u64;
@@ -69,7 +72,9 @@ struct World {
 
 impl World {
     fn open(&self) -> File {
-        self.fs.open_with("/f", &OpenOptions { read: true, write: true, ..OpenOptions::default() }).unwrap()
+        self.fs
+            .open_with("/f", &OpenOptions { read: true, write: true, ..OpenOptions::default() })
+            .unwrap()
     }
 
     /// The next version, of which there is none yet. (Not 0, which is zeroes.)
@@ -127,7 +132,8 @@ fn punch(_: &World, file: &File, random: &mut Random) {
 
 fn zero(_: &World, file: &File, random: &mut Random) {
     let (first, count) = blocks(random, 128);
-    let how = [Allocate::Zero, Allocate::ZeroKeepSize, Allocate::KeepSize][random.below(3) as usize];
+    let how =
+        [Allocate::Zero, Allocate::ZeroKeepSize, Allocate::KeepSize][random.below(3) as usize];
     file.allocate(first * BLOCK, count * BLOCK, how).unwrap();
 }
 
@@ -162,7 +168,8 @@ fn own(world: &World, file: &File, random: &mut Random) {
     let (mut data, version) = (vec![0; (count * BLOCK) as usize], world.version());
     fill(&mut data, first, version);
     let direct = random.below(4) == 0;
-    file.write_at_with(&data, first * BLOCK, &WriteOptions { direct, ..WriteOptions::default() }).unwrap();
+    file.write_at_with(&data, first * BLOCK, &WriteOptions { direct, ..WriteOptions::default() })
+        .unwrap();
     if random.below(2) == 0 {
         file.sync_range(first * BLOCK..(first + count) * BLOCK).unwrap();
         file.advise(first * BLOCK, count * BLOCK, Advice::DontNeed).unwrap();
@@ -172,10 +179,14 @@ fn own(world: &World, file: &File, random: &mut Random) {
     data.fill(0xEE);
     assert_eq!(file.read_at_with(&mut data, first * BLOCK, &options).unwrap(), data.len());
     let versions = verify(&data, first, "the owner");
-    assert!(versions.iter().all(|found| *found == Some(version)), "{versions:?}, written was {version}");
+    assert!(
+        versions.iter().all(|found| *found == Some(version)),
+        "{versions:?}, written was {version}"
+    );
 }
 
-/// Who does what, and how long he rests after each time, in µs: a lock goes to whoever comes first, and so those who do little would have it always.
+/// Who does what, and how long he rests after each time, in µs: a lock goes to whoever comes first,
+/// and so those who do little would have it always.
 const WORK: [(&str, Work, u64); 12] = [
     ("reads in order", read_in_order, 0),
     ("reads in order, too", read_in_order, 0),
@@ -193,13 +204,20 @@ const WORK: [(&str, Work, u64); 12] = [
 
 #[test]
 fn everything_at_once_on_one_file() {
-    let seconds = std::env::var("MEANTIME_STRESS_SECONDS").map_or(60, |seconds| seconds.parse().unwrap());
-    let Some(image) = Image::make(&["-b", "4096"], 96, |root| fs::write(root.join("f"), b"").unwrap()) else {
+    let seconds =
+        std::env::var("MEANTIME_STRESS_SECONDS").map_or(60, |seconds| seconds.parse().unwrap());
+    let Some(image) =
+        Image::make(&["-b", "4096"], 96, |root| fs::write(root.join("f"), b"").unwrap())
+    else {
         return;
     };
     // The cache is smaller than the file, and the mount's own thread writes back all the time.
-    let options =
-        MountOptions { write: true, cache_bytes: 4 << 20, commit_interval_ms: 50, ..MountOptions::default() };
+    let options = MountOptions {
+        write: true,
+        cache_bytes: 4 << 20,
+        commit_interval_ms: 50,
+        ..MountOptions::default()
+    };
     let fs = image.mount("&vwc=0", &options);
     let world = Arc::new(World { fs, stop: AtomicBool::new(false), version: AtomicU64::new(0) });
     let file = world.open();

@@ -51,12 +51,17 @@ fn a_read_is_noted_once_after_each_change() {
     let before = file.metadata();
     read(&file);
     let first = file.metadata();
-    assert!(first.accessed > before.accessed.max(before.modified), "it was not read since it was made");
+    assert!(
+        first.accessed > before.accessed.max(before.modified),
+        "it was not read since it was made"
+    );
     assert_eq!((first.modified, first.changed), (before.modified, before.changed));
     read(&file);
-    file.read_at_with(&mut [0; 4096], 0, &ReadOptions { direct: true, ..ReadOptions::default() }).unwrap();
+    file.read_at_with(&mut [0; 4096], 0, &ReadOptions { direct: true, ..ReadOptions::default() })
+        .unwrap();
     assert_eq!(file.metadata().accessed, first.accessed, "once");
-    // After the content has changed, in memory only; after it was written back; after the inode has.
+    // After the content has changed, in memory only; after it was written back; after the inode
+    // has.
     for turn in 0..3 {
         let before = file.metadata().accessed;
         match turn {
@@ -79,7 +84,8 @@ fn a_read_is_noted_once_after_each_change() {
     let before = file.metadata().accessed;
     assert_eq!(file.read_at(&mut [], 0).unwrap(), 0);
     assert_eq!(file.metadata().accessed, before);
-    file.read_at_with(&mut [0; 4096], 0, &ReadOptions { direct: true, ..ReadOptions::default() }).unwrap();
+    file.read_at_with(&mut [0; 4096], 0, &ReadOptions { direct: true, ..ReadOptions::default() })
+        .unwrap();
     assert!(file.metadata().accessed > before);
     let all = file.metadata();
     drop(file);
@@ -87,7 +93,11 @@ fn a_read_is_noted_once_after_each_change() {
     image.check();
     let reader = image.mount("", &MountOptions::default());
     let stored = reader.metadata("/file").unwrap();
-    assert_eq!((stored.accessed, stored.modified), (all.accessed, all.modified), "it is on the disk");
+    assert_eq!(
+        (stored.accessed, stored.modified),
+        (all.accessed, all.modified),
+        "it is on the disk"
+    );
 }
 
 #[test]
@@ -101,7 +111,10 @@ fn a_day_old_time_is_renewed() {
             let at = if field == "atime" { time.seconds } else { time.seconds - 100 };
             let request = format!("set_inode_field /file {field} @{at}");
             let image = image.path("image");
-            let done = std::process::Command::new("debugfs").args(["-w", "-R", &request]).arg(image).output();
+            let done = std::process::Command::new("debugfs")
+                .args(["-w", "-R", &request])
+                .arg(image)
+                .output();
             assert!(done.unwrap().status.success());
         }
         let fs = image.mount("", &writable(AccessTimes::Relative));
@@ -135,7 +148,10 @@ fn never_and_always() {
     for turn in 0..3 {
         std::thread::sleep(std::time::Duration::from_millis(2));
         let now = use_all(&fs);
-        assert!(now.iter().zip(&last).all(|(now, last)| now > last), "turn {turn}: {now:?} after {last:?}");
+        assert!(
+            now.iter().zip(&last).all(|(now, last)| now > last),
+            "turn {turn}: {now:?} after {last:?}"
+        );
         last = now;
     }
     fs.unmount().unwrap();
@@ -146,8 +162,10 @@ fn never_and_always() {
     fs.unmount().unwrap();
     // A file that is not to be noted, whatever the mount says (chattr +A).
     let request = "set_inode_field /file flags 0x80080";
-    let done =
-        std::process::Command::new("debugfs").args(["-w", "-R", request]).arg(image.path("image")).output();
+    let done = std::process::Command::new("debugfs")
+        .args(["-w", "-R", request])
+        .arg(image.path("image"))
+        .output();
     assert!(done.unwrap().status.success());
     let fs = image.mount("", &writable(AccessTimes::Strict));
     let before = accessed(&fs, "/file");

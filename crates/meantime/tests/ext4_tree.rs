@@ -1,6 +1,8 @@
-//! Random trees from several threads beside a model of each, and one that they share; and what the kernel wrote, or was stopped in, is gone on with.
+//! Random trees from several threads beside a model of each, and one that they share; and what the
+//! kernel wrote, or was stopped in, is gone on with.
 //!
-//! `MEANTIME_TREE_OPS=n` operations of each thread (400 unless told), `MEANTIME_TREE_SEED=n` begins elsewhere.
+//! `MEANTIME_TREE_OPS=n` operations of each thread (400 unless told), `MEANTIME_TREE_SEED=n` begins
+//! elsewhere.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -68,7 +70,8 @@ fn silent(image: &std::path::Path) {
     assert!(code == 0 && said.is_empty(), "e2fsck: {code}, {said:?}");
 }
 
-/// What everybody does in the tree that they share: whatever the others do, each operation does what it may, and the tree is whole.
+/// What everybody does in the tree that they share: whatever the others do, each operation does
+/// what it may, and the tree is whole.
 fn share(fs: &FileSystem, rng: &mut Rng, thread: u64, count: u64) -> u64 {
     let top = fs.resolve(&fs.root().unwrap(), "/shared", true).unwrap();
     let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
@@ -115,7 +118,9 @@ fn share(fs: &FileSystem, rng: &mut Rng, thread: u64, count: u64) -> u64 {
 #[test]
 fn trees_from_four_threads() {
     let roots = ["t0", "t1", "t2", "t3", "shared"];
-    for (round, config) in [Config::PLAIN, Config { block_bytes: 1024, ..Config::PLAIN }].iter().enumerate() {
+    for (round, config) in
+        [Config::PLAIN, Config { block_bytes: 1024, ..Config::PLAIN }].iter().enumerate()
+    {
         let Some(base) = make(config, &roots) else { return };
         let dir = scratch();
         let image = dir.path().join("image");
@@ -162,7 +167,9 @@ fn trees_from_four_threads() {
         // (Beneath the directory of the beginning nobody writes.)
         for (_, ino) in shared.names.iter().filter(|(name, _)| !name.contains('/')) {
             let tree::Kind::File(content) = &shared.inodes[ino].kind else { continue };
-            for (number, block) in content.chunks(4096).enumerate().filter(|(_, block)| block.len() == 4096) {
+            for (number, block) in
+                content.chunks(4096).enumerate().filter(|(_, block)| block.len() == 4096)
+            {
                 let old = model::content(model::beginning_id("a"), number as u64 * 4096, 64);
                 let is_old = block[..64] == old[..];
                 assert!(
@@ -174,7 +181,8 @@ fn trees_from_four_threads() {
     }
 }
 
-/// The kernel writes, and is stopped in the middle; we mount what is there for writing and go on, and then it again.
+/// The kernel writes, and is stopped in the middle; we mount what is there for writing and go on,
+/// and then it again.
 #[test]
 fn taking_turns_with_the_kernel() {
     let config = Config::PLAIN;
@@ -213,7 +221,9 @@ fn taking_turns_with_the_kernel() {
                 let done = Kernels { root: &at }.apply(op, &model);
                 match (model.apply(op), done) {
                     (Ok(()), Ok(())) | (Err(_), Err(_)) => {}
-                    (expected, done) => panic!("{op:?}: the kernel {done:?}, instead of {expected:?}"),
+                    (expected, done) => {
+                        panic!("{op:?}: the kernel {done:?}, instead of {expected:?}")
+                    }
                 }
             }
             // What a kernel leaves that is killed right after its sync: its journal is full.

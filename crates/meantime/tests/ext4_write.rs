@@ -3,8 +3,8 @@
 use std::fs;
 
 use meantime::ext4::{
-    Allocate, Error, File, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags, SetAttribute,
-    WriteOptions,
+    Allocate, Error, File, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags,
+    SetAttribute, WriteOptions,
 };
 
 #[path = "common/ext4_filled.rs"]
@@ -39,7 +39,8 @@ fn step(random: &mut Random, file: &File, model: &mut Vec<u8>, most: u64, byte: 
             let direct = random.below(3) == 0;
             // Where it can be done in place, perhaps.
             let aligned = direct && random.below(2) == 0 && len >= 512;
-            let (offset, len) = if aligned { (offset / 512 * 512, len / 512 * 512) } else { (offset, len) };
+            let (offset, len) =
+                if aligned { (offset / 512 * 512, len / 512 * 512) } else { (offset, len) };
             let data: Vec<u8> = (0..len).map(|at| byte ^ at as u8 | 1).collect();
             let options = WriteOptions { direct, ..WriteOptions::default() };
             assert_eq!(file.write_at_with(&data, offset, &options).unwrap(), len);
@@ -92,7 +93,8 @@ fn step(random: &mut Random, file: &File, model: &mut Vec<u8>, most: u64, byte: 
         }
         _ => {
             let mut some = vec![0; len];
-            let options = meantime::ext4::ReadOptions { direct: random.below(2) == 0, ..Default::default() };
+            let options =
+                meantime::ext4::ReadOptions { direct: random.below(2) == 0, ..Default::default() };
             let read = file.read_at_with(&mut some, offset, &options).unwrap();
             let begin = model.len().min(offset as usize);
             let wanted = &model[begin..model.len().min(begin + len)];
@@ -103,7 +105,9 @@ fn step(random: &mut Random, file: &File, model: &mut Vec<u8>, most: u64, byte: 
 }
 
 fn exercise(options: &[&str], megabytes: u32, seed: u64, steps: u64) {
-    let Some(image) = Image::make(options, megabytes, |root| fs::write(root.join("f"), b"").unwrap()) else {
+    let Some(image) =
+        Image::make(options, megabytes, |root| fs::write(root.join("f"), b"").unwrap())
+    else {
         return;
     };
     let most = 700_000;
@@ -124,7 +128,10 @@ fn exercise(options: &[&str], megabytes: u32, seed: u64, steps: u64) {
         drop(file);
         fs.unmount().unwrap();
         image.check();
-        assert!(image.dump("/f") == model, "{options:?}, seed {seed}: debugfs reads something else");
+        assert!(
+            image.dump("/f") == model,
+            "{options:?}, seed {seed}: debugfs reads something else"
+        );
         let reader = image.mount("", &MountOptions::default());
         compare(&reader.open("/f").unwrap(), &model, "mounted for reading");
     }
@@ -151,8 +158,11 @@ fn without_checksums_or_flexible_groups() {
 
 /// Names, by what they are.
 fn names(fs: &FileSystem, path: &str) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs.read_dir(path).unwrap().map(|entry| entry.unwrap().name.into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs
+        .read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().name.into_string().unwrap())
+        .collect();
     names.sort();
     names.retain(|name| name != "." && name != "..");
     names
@@ -218,10 +228,12 @@ fn names_come_and_go() {
 #[test]
 fn threads_write_and_read() {
     let Some(image) = Image::make(&[], 64, |_| {}) else { return };
-    let fs = image.mount("", &MountOptions { background: true, commit_interval_ms: 20, ..writable() });
+    let fs =
+        image.mount("", &MountOptions { background: true, commit_interval_ms: 20, ..writable() });
     let root = fs.root().unwrap();
-    let shared =
-        fs.create(&root, "shared".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 }).unwrap();
+    let shared = fs
+        .create(&root, "shared".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 })
+        .unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             let (fs, root, shared) = (fs.clone(), root.clone(), shared.clone());
@@ -243,7 +255,10 @@ fn threads_write_and_read() {
                     }
                     let mut page = vec![0; 4096];
                     shared.read_at(&mut page, at).unwrap();
-                    assert!(page.iter().all(|byte| *byte == thread + 1), "thread {thread}, turn {turn}");
+                    assert!(
+                        page.iter().all(|byte| *byte == thread + 1),
+                        "thread {thread}, turn {turn}"
+                    );
                     let mut all = vec![0; 40_000 + turn as usize * 1000];
                     let read = own.read_at(&mut all, 0).unwrap();
                     assert_eq!(read, 30_000 + turn as usize * 1000);
@@ -266,8 +281,9 @@ fn a_full_disk_says_so_and_is_sound() {
     let Some(image) = Image::make(&["-b", "1024"], 8, |_| {}) else { return };
     let fs = image.mount("", &writable());
     let root = fs.root().unwrap();
-    let node =
-        fs.create(&root, "large".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 }).unwrap();
+    let node = fs
+        .create(&root, "large".as_ref(), &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 })
+        .unwrap();
     let file = fs.open_node_with(&node, &read_write()).unwrap();
     let mut written = 0;
     let error = loop {

@@ -1,14 +1,14 @@
-//! Each fault that a device can be ordered to have (docs/faults.md), and the driver's answer: what the caller saw, how long it took,
-//! that data stayed right, that no buffer was written to once it had come back, and that the counters tell. On the stepped SSD,
-//! so that times are exact.
+//! Each fault that a device can be ordered to have (docs/faults.md), and the driver's answer: what
+//! the caller saw, how long it took, that data stayed right, that no buffer was written to once it
+//! had come back, and that the counters tell. On the stepped SSD, so that times are exact.
 
 mod common;
 
 use std::sync::atomic::Ordering;
 
 use common::rig::{
-    GRACE_NS, MS, OVERDUE_NS, Rig, US, fill, holds, kind, nothing_leaks, open, put, read_of, rig_options,
-    ssd, verify, write_of,
+    GRACE_NS, MS, OVERDUE_NS, Rig, US, fill, holds, kind, nothing_leaks, open, put, read_of,
+    rig_options, ssd, verify, write_of,
 };
 use common::{quick, rig};
 use meantime::block::{
@@ -17,7 +17,9 @@ use meantime::block::{
 use meantime::nvme::CommandError;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::status::{Status, StatusCode};
-use meantime_ssd::{Fault, FaultControl as _, FaultHits, FaultRule, OpcodeSet, Rng, SsdConfig, When};
+use meantime_ssd::{
+    Fault, FaultControl as _, FaultHits, FaultRule, OpcodeSet, Rng, SsdConfig, When,
+};
 
 /// How often a command is sent again, unless told otherwise.
 const RETRIES: u64 = 4;
@@ -68,7 +70,8 @@ impl Case {
         self.submit(request)
     }
 
-    /// How it ended, and how long that took in ns. Its buffer, which came back, is written over; nobody may write to it again.
+    /// How it ended, and how long that took in ns. Its buffer, which came back, is written over;
+    /// nobody may write to it again.
     fn end(&mut self, ticket: Ticket) -> (Done, u64) {
         let Self { rig, channel, .. } = self;
         rig.timed(|| channel.wait(ticket))
@@ -94,7 +97,10 @@ impl Case {
             self.channel.poll();
         }
         for (buf, canary) in self.resting.drain(..) {
-            assert!(buf.iter().all(|&byte| byte == canary), "a buffer was written to after it came back");
+            assert!(
+                buf.iter().all(|&byte| byte == canary),
+                "a buffer was written to after it came back"
+            );
         }
         let Self { rig, channel, allocated_before, .. } = self;
         nothing_leaks(rig, vec![channel], allocated_before);
@@ -155,14 +161,19 @@ fn statuses_of_flush_and_deallocate_are_told() {
         let ticket = case.submit(request);
         let (done, took_ns) = case.end(ticket);
         assert_eq!(kind(&done), CommandError::Status(status));
-        assert!(took_ns < AT_ONCE_NS && done.result.unwrap_err().to_string().contains("vendor specific"));
+        assert!(
+            took_ns < AT_ONCE_NS
+                && done.result.unwrap_err().to_string().contains("vendor specific")
+        );
     }
     case.over_and_right();
 }
 
 #[test]
 fn a_status_without_dnr_is_tried_again() {
-    for code in [StatusCode::InternalError, StatusCode::CommandInterrupted, StatusCode::NamespaceNotReady] {
+    for code in
+        [StatusCode::InternalError, StatusCode::CommandInterrupted, StatusCode::NamespaceNotReady]
+    {
         let mut case = Case::new();
         let when = When { times: Some(2), ..When::ALWAYS };
         case.order(Fault::Status(Status::from_code(code)), when);
@@ -194,14 +205,20 @@ fn a_status_that_stays_is_the_callers_after_the_last_try() {
 /// With or without retries: the answer is the device's, and comes in bounded time.
 #[test]
 fn a_status_that_stays_is_told_in_bounded_time() {
-    for code in [StatusCode::InternalError, StatusCode::UnrecoveredReadError, StatusCode::DataTransferError] {
+    for code in
+        [StatusCode::InternalError, StatusCode::UnrecoveredReadError, StatusCode::DataTransferError]
+    {
         let mut case = Case::new();
         let status = Status::from_code(code);
         case.order(Fault::Status(status), io(IoOpcode::Read));
         let ticket = case.read(3);
         let (done, took_ns) = case.end(ticket);
         assert_eq!(kind(&done), CommandError::Status(status));
-        assert!(took_ns < LADDER_NS && (1..=1 + RETRIES).contains(&case.hits()), "{took_ns} {}", case.hits());
+        assert!(
+            took_ns < LADDER_NS && (1..=1 + RETRIES).contains(&case.hits()),
+            "{took_ns} {}",
+            case.hits()
+        );
         case.rest(done);
         case.over_and_right();
     }
@@ -222,9 +239,16 @@ fn a_completion_that_never_comes_is_given_up_in_bounded_time() {
         assert!(matches!(kind(&done), CommandError::TimedOut | CommandError::Reset), "{fault:?}");
         let tries = case.hits();
         assert!((1..=1 + RETRIES).contains(&tries), "{fault:?}: {tries}");
-        assert!((2 * MS..LADDER_NS * tries).contains(&took_ns), "{fault:?}: {took_ns}, {tries} tries");
+        assert!(
+            (2 * MS..LADDER_NS * tries).contains(&took_ns),
+            "{fault:?}: {took_ns}, {tries} tries"
+        );
         let counters = case.channel.counters().polled;
-        assert_eq!((counters.aborts, counters.recreations, counters.strays), (tries, tries, 0), "{fault:?}");
+        assert_eq!(
+            (counters.aborts, counters.recreations, counters.strays),
+            (tries, tries, 0),
+            "{fault:?}"
+        );
         case.rest(done);
         case.over_and_right();
     }
@@ -254,8 +278,8 @@ fn a_command_whose_completion_was_lost_is_sent_again() {
     }
 }
 
-/// After an entry with the wrong phase nothing of that queue is seen, though it was done: no data is lost by that, and no buffer
-/// taken back too early.
+/// After an entry with the wrong phase nothing of that queue is seen, though it was done: no data
+/// is lost by that, and no buffer taken back too early.
 #[test]
 fn a_wrong_phase_takes_its_neighbours_with_it_but_no_data() {
     let mut case = Case::new();
@@ -286,7 +310,10 @@ fn late_within_the_deadline_is_success() {
     let (done, took_ns) = case.end(ticket);
     assert!(done.result.is_ok() && (MS..MS + MS / 2).contains(&took_ns), "{took_ns}");
     holds(done.buf.as_deref().expect("the buffer"), 512, 3, 1);
-    assert_eq!((case.rig.ssd.counters().injected_late, case.channel.counters().polled.aborts), (1, 0));
+    assert_eq!(
+        (case.rig.ssd.counters().injected_late, case.channel.counters().polled.aborts),
+        (1, 0)
+    );
     case.rest(done);
     case.over_and_right();
 }
@@ -299,7 +326,10 @@ fn late_beyond_the_deadline_is_aborted() {
     let (done, took_ns) = case.end(ticket);
     assert_eq!(kind(&done), CommandError::TimedOut);
     let tries = case.hits();
-    assert!((1..=1 + RETRIES).contains(&tries) && took_ns < LADDER_NS * tries, "{tries}: {took_ns}");
+    assert!(
+        (1..=1 + RETRIES).contains(&tries) && took_ns < LADDER_NS * tries,
+        "{tries}: {took_ns}"
+    );
     let counters = case.channel.counters().polled;
     assert_eq!((counters.aborts, counters.recreations), (tries, 0), "the queue goes on");
     case.rest(done);
@@ -341,8 +371,15 @@ fn duplicates_and_strays_are_counted_and_nothing_else() {
         case.channel.poll();
         let counters = case.channel.counters().polled;
         let injected = case.rig.ssd.counters().injected_strays;
-        assert!(injected >= 30 && counters.strays == injected, "{fault:?}: {injected} {counters:?}");
-        assert_eq!((counters.aborts, counters.recreations, counters.bad_sqhd), (0, 0, 0), "{fault:?}");
+        assert!(
+            injected >= 30 && counters.strays == injected,
+            "{fault:?}: {injected} {counters:?}"
+        );
+        assert_eq!(
+            (counters.aborts, counters.recreations, counters.bad_sqhd),
+            (0, 0, 0),
+            "{fault:?}"
+        );
         case.over_and_right();
     }
 }
@@ -405,10 +442,16 @@ fn removal_ends_everything_and_gives_the_buffers_back() {
         let request = read_of(&case.channel, 0..1);
         let Case { rig, channel, .. } = &mut case;
         let (rejected, took_ns) = rig.timed(|| channel.submit(request).expect_err("gone"));
-        assert!(took_ns < AT_ONCE_NS && matches!(rejected.error, SubmitError::Lost(_)), "{took_ns}");
+        assert!(
+            took_ns < AT_ONCE_NS && matches!(rejected.error, SubmitError::Lost(_)),
+            "{took_ns}"
+        );
         assert!(rejected.request.buf.is_some());
         let quarantined = case.rig.device.heap().quarantined_bytes();
-        assert!(if refuses_unmap { quarantined >= 3 * 4096 } else { quarantined == 0 }, "{quarantined}");
+        assert!(
+            if refuses_unmap { quarantined >= 3 * 4096 } else { quarantined == 0 },
+            "{quarantined}"
+        );
         drop(rejected);
         if !refuses_unmap {
             case.over();
@@ -431,11 +474,13 @@ fn a_device_that_is_plugged_in_again_holds_what_it_held() {
     drop((controller, device));
     ssd.plug();
     // SAFETY: the port's last user is gone.
-    let transport = unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
+    let transport =
+        unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
     let controller = meantime::nvme::Controller::enable(std::sync::Arc::new(transport), quick());
     let device = common::device(&controller.expect("it is back"));
-    let mut channel =
-        device.channel(&ChannelOptions { depth: 4, ..ChannelOptions::default() }).expect("a channel");
+    let mut channel = device
+        .channel(&ChannelOptions { depth: 4, ..ChannelOptions::default() })
+        .expect("a channel");
     verify(&mut channel, WRITTEN, 1);
 }
 
@@ -462,8 +507,11 @@ fn a_controller_that_was_slow_once_comes_up_the_next_time() {
     let error = opened.err().expect("not ready").to_string();
     assert!(error.contains("CAP.TO"), "{error}");
     // SAFETY: the port's last user is gone.
-    let transport = unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
-    meantime::nvme::Controller::enable(std::sync::Arc::new(transport), quick()).map(drop).expect("ready now");
+    let transport =
+        unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
+    meantime::nvme::Controller::enable(std::sync::Arc::new(transport), quick())
+        .map(drop)
+        .expect("ready now");
 }
 
 // ---- data
@@ -529,7 +577,8 @@ fn corrupted_writes_are_what_verifying_finds_and_neighbours_are_left() {
 fn a_torn_write_is_old_and_new_within_a_block_unless_it_was_flushed() {
     let mut torn = 0;
     for seed in 0..16 {
-        let config = SsdConfig { volatile_write_cache: true, atomic_write_lbas: 8, ..ssd("optane") };
+        let config =
+            SsdConfig { volatile_write_cache: true, atomic_write_lbas: 8, ..ssd("optane") };
         let mut case = Case::on(config);
         let ticket = case.submit(Request::flush());
         case.end(ticket).0.result.expect("flushed");
@@ -543,10 +592,14 @@ fn a_torn_write_is_old_and_new_within_a_block_unless_it_was_flushed() {
         }
         case.rig.ssd.power_cut(&mut Rng::new(seed));
         assert_eq!(case.rig.ssd.counters().injected_tears, 1);
-        // The driver finds the controller disabled, and enables it again. (A command meanwhile may fail.)
+        // The driver finds the controller disabled, and enables it again. (A command meanwhile may
+        // fail.)
         let ticket = case.read(40);
         let (done, took_ns) = case.end(ticket);
-        assert!(took_ns < MS && (done.result.is_ok() || kind(&done) == CommandError::Reset), "{took_ns}");
+        assert!(
+            took_ns < MS && (done.result.is_ok() || kind(&done) == CommandError::Reset),
+            "{took_ns}"
+        );
         case.rest(done);
         verify(&mut case.channel, 0..8, 2);
         verify(&mut case.channel, 8..16, 1);
@@ -557,7 +610,10 @@ fn a_torn_write_is_old_and_new_within_a_block_unless_it_was_flushed() {
         let (old, new) = (expected(16, 8, 2), expected(16, 8, 3));
         let kept = read.iter().zip(&new).take_while(|(a, b)| a == b).count();
         // Not all of it, though a write of this size is said to be atomic; the rest is as it was.
-        assert!(kept > 0 && kept < read.len() && read[kept..] == old[kept..], "seed {seed}: {kept}");
+        assert!(
+            kept > 0 && kept < read.len() && read[kept..] == old[kept..],
+            "seed {seed}: {kept}"
+        );
         torn += u32::from(kept % 512 != 0);
         case.rest(done);
         verify(&mut case.channel, 24..64, 1);
@@ -698,15 +754,21 @@ fn a_plan_comes_with_the_devices_name() {
         let ticket = channel.submit(request).expect("room");
         let done = channel.wait(ticket);
         let denied = CommandError::Status(Status::from_code(StatusCode::AccessDenied).with_dnr());
-        assert_eq!(done.result.map_err(|error| error.kind), if lba == 3 { Err(denied) } else { Ok(()) });
+        assert_eq!(
+            done.result.map_err(|error| error.kind),
+            if lba == 3 { Err(denied) } else { Ok(()) }
+        );
     }
     std::fs::write(&path, "[[fault]]\nfault = 'no-completion'").unwrap();
     let error = meantime::block::open(&uri, &options).err().expect("a bad plan").to_string();
     assert!(error.contains("plan.toml") && error.contains("line 2"), "{error}");
-    let error =
-        meantime::block::open("mem:1M?faults=/nowhere/x.toml", &options).err().expect("none").to_string();
+    let error = meantime::block::open("mem:1M?faults=/nowhere/x.toml", &options)
+        .err()
+        .expect("none")
+        .to_string();
     assert!(error.contains("/nowhere/x.toml"), "{error}");
-    let error = meantime::block::open("mem:1M?faults=", &options).err().expect("no name").to_string();
+    let error =
+        meantime::block::open("mem:1M?faults=", &options).err().expect("no name").to_string();
     assert!(error.contains("faults="), "{error}");
     let _ = rig::US;
 }

@@ -1,6 +1,7 @@
-//! What ARCHITECTURE.md §1 and §4 promise for a device that misbehaves: what the caller sees, when, and that buffers come
-//! back and data stays right. On the stepped SSD, so that "when" is exact. Nothing is repeated here, so that what each rung of the ladder leaves
-//! behind can be seen; `retries.rs` has what comes of repeating.
+//! What ARCHITECTURE.md §1 and §4 promise for a device that misbehaves: what the caller sees, when,
+//! and that buffers come back and data stays right. On the stepped SSD, so that "when" is exact.
+//! Nothing is repeated here, so that what each rung of the ladder leaves behind can be seen;
+//! `retries.rs` has what comes of repeating.
 
 mod common;
 
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use common::rig::{
-    ALWAYS, GRACE_NS, MS, OVERDUE_NS, Rig, in_flight_late, in_flight_lost, kind, late, nothing_leaks, open,
-    put, read_of, ssd, verify, write_of,
+    ALWAYS, GRACE_NS, MS, OVERDUE_NS, Rig, in_flight_late, in_flight_lost, kind, late,
+    nothing_leaks, open, put, read_of, ssd, verify, write_of,
 };
 use common::{quick, rig};
 use meantime::block::{
@@ -44,8 +45,8 @@ fn rung_1_finds_what_nobody_looked_at() {
     let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..1, 1);
-    // A reading of the clock every 0.5 ms: a thread that is descheduled most of the time. The completion comes in the very
-    // reading which finds its command overdue.
+    // A reading of the clock every 0.5 ms: a thread that is descheduled most of the time. The
+    // completion comes in the very reading which finds its command overdue.
     rig.ssd.set_tick_ns(MS / 2);
     channel.set_spin_budget_ns(u64::MAX);
     let ticket = in_flight_late(&rig, &mut channel, 0, 2 * MS + 3 * MS / 4);
@@ -72,7 +73,8 @@ fn rung_2_aborts_and_the_queue_goes_on() {
         assert!(done.buf.is_some(), "the buffer is free");
         channel.wait(neighbour).result.expect("untouched");
         let lane = channel.counters();
-        let lane = if policy == Policy::Interrupt { lane.interrupt.expect("there") } else { lane.polled };
+        let lane =
+            if policy == Policy::Interrupt { lane.interrupt.expect("there") } else { lane.polled };
         assert_eq!((lane.aborts, lane.recreations, lane.strays), (1, 0, 0), "{policy}");
         verify(&mut channel, 0..64, 1);
         drop(done);
@@ -96,7 +98,8 @@ fn rung_3_recreates_the_queue_and_leaves_others_alone() {
         assert!((2 * MS..OVERDUE_NS + GRACE_NS + MS / 4).contains(&took_ns), "{policy}: {took_ns}");
         assert!(done.buf.is_some());
         let lane = channel.counters();
-        let lane = if policy == Policy::Interrupt { lane.interrupt.expect("there") } else { lane.polled };
+        let lane =
+            if policy == Policy::Interrupt { lane.interrupt.expect("there") } else { lane.polled };
         assert_eq!((lane.aborts, lane.recreations), (1, 1), "{policy}");
         other.wait(elsewhere).result.expect("another queue");
         assert_eq!(rig.ssd.counters().resets, resets, "no reset was needed");
@@ -108,7 +111,8 @@ fn rung_3_recreates_the_queue_and_leaves_others_alone() {
     }
 }
 
-/// §4, step 3: "what was in flight on that queue fails with `TimedOut` (the command itself) or `Reset` (its neighbours)".
+/// §4, step 3: "what was in flight on that queue fails with `TimedOut` (the command itself) or
+/// `Reset` (its neighbours)".
 #[test]
 fn rung_3_tells_neighbours_reset() {
     let rig = Rig::once(ssd("optane"));
@@ -155,7 +159,8 @@ fn rung_4_resets_the_controller_when_a_deletion_is_not_answered() {
     nothing_leaks(rig, vec![channel, other], before);
 }
 
-/// A rig whose controller does not come back from its reset, with what was in flight on two channels.
+/// A rig whose controller does not come back from its reset, with what was in flight on two
+/// channels.
 fn given_up(refuses_unmap: bool) -> (Rig, NvmeChannel, NvmeChannel, usize) {
     let rig = Rig::once(ssd("optane"));
     let before = rig.device.heap().allocated_bytes();
@@ -230,7 +235,8 @@ fn a_fatal_status_is_found_and_reset_once() {
     let pending = in_flight_late(&rig, &mut channel, 1, 100 * MS);
     let elsewhere = in_flight_late(&rig, &mut other, 2, 100 * MS);
     let request = read_of(&channel, 3..4);
-    let fatal = rig.doomed(FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE }, &mut channel, request);
+    let fatal =
+        rig.doomed(FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE }, &mut channel, request);
     let (done, took_ns) = rig.timed(|| channel.wait(fatal));
     assert_eq!(kind(&done), CommandError::Reset);
     assert!(took_ns < MS, "found well before the deadline: {took_ns}");
@@ -314,7 +320,10 @@ fn a_reset_elsewhere_finds_a_channel_idle() {
     }
     verify(&mut channel, 0..8, 1);
     let counters = channel.counters();
-    assert_eq!((counters.polled.recreations, counters.interrupt.expect("there").recreations), (1, 1));
+    assert_eq!(
+        (counters.polled.recreations, counters.interrupt.expect("there").recreations),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -404,7 +413,8 @@ fn a_reset_elsewhere_during_the_ladder_does_not_lose_the_queue() {
 fn stray_and_repeated_completions_are_counted_and_harmless() {
     let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(32);
-    let plan = FaultPlan { stray_cqe_ppm: ALWAYS / 2, duplicate_cqe_ppm: ALWAYS / 2, ..FaultPlan::NONE };
+    let plan =
+        FaultPlan { stray_cqe_ppm: ALWAYS / 2, duplicate_cqe_ppm: ALWAYS / 2, ..FaultPlan::NONE };
     rig.ssd.set_faults(plan);
     for version in 1..20 {
         let tickets: Vec<_> = (0..32)
@@ -442,7 +452,11 @@ fn status_errors_come_once_by_their_name() {
         } else {
             retryable += 1
         }
-        assert_eq!(rig.ssd.counters().injected_errors, n, "nothing is retried behind the caller's back");
+        assert_eq!(
+            rig.ssd.counters().injected_errors,
+            n,
+            "nothing is retried behind the caller's back"
+        );
     }
     assert!(retryable > 10 && final_ones > 10);
 }

@@ -95,7 +95,8 @@ fn what_cannot_be_is_not_sent() {
     assert_eq!(channel.submit(foreign).expect_err("foreign").error, SubmitError::ForeignBuffer);
     let file = tempfile::NamedTempFile::new().expect("a file");
     file.as_file().set_len(1 << 20).expect("its size");
-    let kernel = open(&format!("kernel:{}?direct=0", file.path().display()), &Default::default()).unwrap();
+    let kernel =
+        open(&format!("kernel:{}?direct=0", file.path().display()), &Default::default()).unwrap();
     assert_eq!(kernel.info().compare_write_blocks, 0);
     let options = ChannelOptions { policy: Policy::Interrupt, ..ChannelOptions::default() };
     let mut channel = kernel.channel(&options).expect("a channel");
@@ -104,7 +105,8 @@ fn what_cannot_be_is_not_sent() {
     assert!(matches!(error, SubmitError::Unsupported(_)), "{error}");
 }
 
-/// Pairs among reads, many times around a small queue: if anything came between, the SSD would say so.
+/// Pairs among reads, many times around a small queue: if anything came between, the SSD would say
+/// so.
 #[test]
 fn nothing_comes_between() {
     for model in ["null", "optane"] {
@@ -114,9 +116,12 @@ fn nothing_comes_between() {
         for round in 0u64..300 {
             channel.plug();
             for n in 0..round % 7 {
-                channel.enqueue(Request::read(n, channel.alloc(BLOCK).expect("memory"))).expect("room");
+                channel
+                    .enqueue(Request::read(n, channel.alloc(BLOCK).expect("memory")))
+                    .expect("room");
             }
-            let ticket = channel.submit(pair(&channel, 5, value, value.wrapping_add(1))).expect("room");
+            let ticket =
+                channel.submit(pair(&channel, 5, value, value.wrapping_add(1))).expect("room");
             // There is one slot for second commands: this one waits for it.
             let other = channel.submit(pair(&channel, 6, 0xee, 1)).expect("room");
             channel.enqueue(Request::flush()).expect("room");
@@ -133,7 +138,8 @@ fn nothing_comes_between() {
     }
 }
 
-/// Whatever happens to either command: the request fails with its reason, the block is the old or the new one, and the device was asked once.
+/// Whatever happens to either command: the request fails with its reason, the block is the old or
+/// the new one, and the device was asked once.
 #[test]
 fn a_pair_is_never_repeated() {
     let internal = CommandError::Status(Status::from_code(StatusCode::InternalError));
@@ -181,7 +187,9 @@ fn a_pair_is_never_repeated() {
 #[test]
 fn a_device_that_writes_in_spite_of_the_comparison_is_told_from_one_that_does_not() {
     // Which of the two is heard of first does not matter.
-    for delay in ["", "late-completion opcode=compare by=100us", "late-completion opcode=write by=100us"] {
+    for delay in
+        ["", "late-completion opcode=compare by=100us", "late-completion opcode=write by=100us"]
+    {
         let rig = Rig::new(ssd("optane"));
         let mut channel = rig.channel(4);
         let add = |rule: &str| {
@@ -197,8 +205,12 @@ fn a_device_that_writes_in_spite_of_the_comparison_is_told_from_one_that_does_no
         let done = channel.wait(ticket);
         assert_eq!(kind(&done), CommandError::Unfused, "{delay}");
         assert!(done.buf.is_some() && block(&mut channel, 3) == 8, "{delay}");
-        let error = channel.compare_and_write(3, halves(&channel, 0, 9)).map(|(_, written)| written);
-        assert!(error.expect_err("no answer is right").to_string().contains("still wrote"), "{delay}");
+        let error =
+            channel.compare_and_write(3, halves(&channel, 0, 9)).map(|(_, written)| written);
+        assert!(
+            error.expect_err("no answer is right").to_string().contains("still wrote"),
+            "{delay}"
+        );
         // A write that failed of itself was begun, whatever it left.
         add("status status=write-fault opcode=write");
         let ticket = channel.submit(pair(&channel, 3, 0, 1)).expect("room");
@@ -213,11 +225,13 @@ fn a_device_that_writes_in_spite_of_the_comparison_is_told_from_one_that_does_no
     }
 }
 
-/// With others in flight, which are repeated when their queue goes; and with a pair that still waits for its place.
+/// With others in flight, which are repeated when their queue goes; and with a pair that still
+/// waits for its place.
 #[test]
 fn a_pair_does_not_take_its_neighbours_with_it() {
     for plan in [LOST, late(1_000 * MS)] {
-        let rig = Rig::with(SsdConfig { max_queue_entries: 12, ..ssd("optane") }, rig_options(2 * MS));
+        let rig =
+            Rig::with(SsdConfig { max_queue_entries: 12, ..ssd("optane") }, rig_options(2 * MS));
         let mut channel = rig.channel(10);
         let request = pair(&channel, 3, 0, 9);
         let doomed = rig.doomed(plan, &mut channel, request);
@@ -233,7 +247,8 @@ fn a_pair_does_not_take_its_neighbours_with_it() {
         match done.result {
             Ok(()) => assert_eq!(is, 8),
             Err(error) => assert!(
-                matches!(error.kind, CommandError::Reset | CommandError::TimedOut) && [0, 8].contains(&is),
+                matches!(error.kind, CommandError::Reset | CommandError::TimedOut)
+                    && [0, 8].contains(&is),
                 "{error}"
             ),
         }
@@ -263,14 +278,16 @@ fn count_up(device: &NvmeDevice, policy: Policy, times: u32, faulty: bool) -> u6
             Ok(()) => told += 1,
             Err(CommandError::Miscompare) => {}
             // Not executed, as the plan says of them.
-            Err(CommandError::Status(status)) if faulty && status.is(StatusCode::InternalError) => {}
+            Err(CommandError::Status(status)) if faulty && status.is(StatusCode::InternalError) => {
+            }
             Err(error) => panic!("{error}"),
         }
     }
     told
 }
 
-/// Threads that count up one block, each by channels of its own: no count is lost, and none comes twice.
+/// Threads that count up one block, each by channels of its own: no count is lost, and none comes
+/// twice.
 #[test]
 fn counters_in_one_block_add_up() {
     const THREADS: u64 = 4;
@@ -285,7 +302,9 @@ fn counters_in_one_block_add_up() {
         if faulty {
             for opcode in ["compare", "write"] {
                 let rule = format!("status status=internal-error opcode={opcode} every=11");
-                ssd.handle().add_fault(FaultRule::parse_line(&rule).expect("a rule")).expect("room");
+                ssd.handle()
+                    .add_fault(FaultRule::parse_line(&rule).expect("a rule"))
+                    .expect("room");
             }
         }
         let port = ssd.port();
@@ -293,7 +312,8 @@ fn counters_in_one_block_add_up() {
         let transport = unsafe { SoftTransport::new(port, "counters".into(), None) };
         // Writes are not repeated: each is an answer.
         let options = ControllerOptions { retries: 0, ..ControllerOptions::default() };
-        let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
+        let controller =
+            Controller::enable(Arc::new(transport), options).expect("the controller comes up");
         let device = common::device(&controller);
         let told: u64 = std::thread::scope(|scope| {
             let policy = |n| if n % 2 == 0 { Policy::Poll } else { Policy::Interrupt };
@@ -308,7 +328,11 @@ fn counters_in_one_block_add_up() {
         let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
         let read = channel.read(1, channel.alloc(BLOCK).expect("memory")).expect("a read");
         let number = u64::from_le_bytes(read[..8].try_into().expect("8 bytes"));
-        assert_eq!((number, told), (THREADS * u64::from(TIMES), THREADS * u64::from(TIMES)), "{model}");
+        assert_eq!(
+            (number, told),
+            (THREADS * u64::from(TIMES), THREADS * u64::from(TIMES)),
+            "{model}"
+        );
         assert!(read[8..].iter().all(|byte| *byte == (number - 1) as u8), "another's write");
         assert_eq!(ssd.counters().refused, 0, "{:?}", ssd.refusals());
     }

@@ -1,5 +1,6 @@
-//! No allocation and no system call between submit and reap under `poll`: shown by a counting allocator and by strace.
-//! (No lock follows from the second, and from there being none in `nvme/` and `block/` but the admin queue's.)
+//! No allocation and no system call between submit and reap under `poll`: shown by a counting
+//! allocator and by strace. (No lock follows from the second, and from there being none in `nvme/`
+//! and `block/` but the admin queue's.)
 
 use std::process::Command;
 
@@ -17,7 +18,8 @@ fn channel() -> NvmeChannel {
     let device = open_nvme("mem:64M", &OpenOptions::default()).expect("a software SSD");
     let options = ChannelOptions { depth: 32, ..ChannelOptions::default() };
     let mut channel = device.channel(&options).expect("a channel");
-    // On a machine whose CPUs are all busy the SSD's thread may not run for a while; that must not end the polling.
+    // On a machine whose CPUs are all busy the SSD's thread may not run for a while; that must not
+    // end the polling.
     channel.set_spin_budget_ns(10_000_000_000);
     channel
 }
@@ -59,7 +61,9 @@ fn nothing_is_allocated_or_freed() {
     assert_eq!(allocations() - before, 0, "allocations on the path of an I/O");
     let mut large = large;
     let ours = [Policy::ADAPTIVE, Policy::Adaptive(Goal::P99(50_000)), Policy::Auto];
-    for policy in [Policy::HybridBucket, Policy::Ehp, Policy::Pas, Policy::Dpas].into_iter().chain(ours) {
+    for policy in
+        [Policy::HybridBucket, Policy::Ehp, Policy::Pas, Policy::Dpas].into_iter().chain(ours)
+    {
         channel.set_policy(policy).expect("a polled policy");
         large = depth_1(&mut channel, large, 300);
         let before = allocations();
@@ -109,19 +113,27 @@ fn no_system_call_is_made() {
     };
     drop(output);
     let text = std::fs::read_to_string(trace.path()).expect("the trace");
-    // Without the closing parenthesis: strace breaks a call in two when another thread's comes between.
-    let marks: Vec<usize> =
-        text.lines().enumerate().filter(|(_, line)| line.contains("close(-4242")).map(|(at, _)| at).collect();
+    // Without the closing parenthesis: strace breaks a call in two when another thread's comes
+    // between.
+    let marks: Vec<usize> = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| line.contains("close(-4242"))
+        .map(|(at, _)| at)
+        .collect();
     assert_eq!(marks.len(), 2, "the marks are in the trace");
     let lines: Vec<&str> = text.lines().collect();
     let thread = lines[marks[0]].split_whitespace().next().expect("a thread id");
     let between: Vec<&str> = lines[marks[0] + 1..marks[1]]
         .iter()
         .filter(|line| line.split_whitespace().next() == Some(thread))
-        // A preempted thread takes signals and restarts; neither is a call of ours, nor is the second half of one. One exception: ringing the doorbell of a
-        // software SSD whose thread has parked wakes it, and it parks when we are preempted for 2 ms.
+        // A preempted thread takes signals and restarts; neither is a call of ours, nor is the
+        // second half of one. One exception: ringing the doorbell of a software SSD whose thread
+        // has parked wakes it, and it parks when we are preempted for 2 ms.
         .filter(|line| {
-            !["---", "restart_syscall", "resumed>", "FUTEX_WAKE"].iter().any(|part| line.contains(part))
+            !["---", "restart_syscall", "resumed>", "FUTEX_WAKE"]
+                .iter()
+                .any(|part| line.contains(part))
         })
         .copied()
         .collect();

@@ -1,4 +1,5 @@
-//! A queue with nothing in flight uses no CPU, however it would be waited for: measured, the software SSD's thread included.
+//! A queue with nothing in flight uses no CPU, however it would be waited for: measured, the
+//! software SSD's thread included.
 
 use std::time::Duration;
 
@@ -30,15 +31,18 @@ fn nothing_in_flight_costs_nothing() {
     ];
     for name in names {
         let policy: Policy = name.parse().expect("a policy");
-        let device = open_nvme("mem:16M?model=optane", &Default::default()).expect("a software SSD");
-        let options = ChannelOptions { depth: 4, policy, interrupt: None, ..ChannelOptions::default() };
+        let device =
+            open_nvme("mem:16M?model=optane", &Default::default()).expect("a software SSD");
+        let options =
+            ChannelOptions { depth: 4, policy, interrupt: None, ..ChannelOptions::default() };
         let mut channel = device.channel(&options).expect("a channel");
         let mut buf = channel.alloc(4096).expect("memory");
         for n in 0..200 {
             buf = channel.read(n % 64, buf).expect("read");
         }
-        // A sleeping process is charged next to nothing; one that spins in some thread, all of it. The SSD's thread parks after 2 ms, in which it has to
-        // run: where others have the CPU that may take a while, but hardly more of its own CPU time.
+        // A sleeping process is charged next to nothing; one that spins in some thread, all of it.
+        // The SSD's thread parks after 2 ms, in which it has to run: where others have the CPU that
+        // may take a while, but hardly more of its own CPU time.
         let mut restless = Duration::ZERO;
         loop {
             std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,5 @@
-//! `kernel:` devices: what is written is read, in any depth and by either engine; what cannot be done says why.
+//! `kernel:` devices: what is written is read, in any depth and by either engine; what cannot be
+//! done says why.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime::block::{
-    BlockChannel, BlockDevice, ChannelError, ChannelOptions, Device, OpenOptions, Request, SubmitError, open,
+    BlockChannel, BlockDevice, ChannelError, ChannelOptions, Device, OpenOptions, Request,
+    SubmitError, open,
 };
 use meantime::completion::{Pieces, Policy, Progress};
 use meantime::nvme::CommandError;
@@ -19,7 +21,8 @@ fn directory() -> tempfile::TempDir {
 }
 
 fn device(path: &Path, parameters: &str) -> Device {
-    open(&format!("kernel:{}?{parameters}", path.display()), &OpenOptions::default()).expect("a device")
+    open(&format!("kernel:{}?{parameters}", path.display()), &OpenOptions::default())
+        .expect("a device")
 }
 
 fn interrupt(depth: u16) -> ChannelOptions {
@@ -52,7 +55,9 @@ fn what_is_written_is_read_and_is_in_the_file() {
             assert_eq!(*buf, *other);
             let mut file = std::fs::File::open(&path).expect("the file");
             let mut there = vec![0; 12288];
-            file.seek(SeekFrom::Start(8192)).and_then(|_| file.read_exact(&mut there)).expect("its contents");
+            file.seek(SeekFrom::Start(8192))
+                .and_then(|_| file.read_exact(&mut there))
+                .expect("its contents");
             assert_eq!(*buf, *there);
             let ticket = channel.submit(Request::write(lba, buf).fua()).expect("taken");
             assert!(channel.wait(ticket).result.is_ok());
@@ -60,18 +65,22 @@ fn what_is_written_is_read_and_is_in_the_file() {
     }
 }
 
-/// Against a model in memory: reads, writes, zeroes at random places and sizes, up to 32 at a time on places of their own.
+/// Against a model in memory: reads, writes, zeroes at random places and sizes, up to 32 at a time
+/// on places of their own.
 #[test]
 fn agrees_with_a_model() {
     const BLOCKS: u64 = 512;
     let dir = directory();
     for engine in ENGINES {
-        let device = device(&dir.path().join(engine), &format!("engine={engine}&lba=4096&create=2M"));
+        let device =
+            device(&dir.path().join(engine), &format!("engine={engine}&lba=4096&create=2M"));
         let mut channel = device.channel(&interrupt(32)).expect("a channel");
         let mut model = vec![0u8; (BLOCKS * 4096) as usize];
         let mut seed = 0x1234_5678_9abc_def0_u64;
         let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % below
         };
         for round in 0..40 {
@@ -125,7 +134,10 @@ fn what_the_caller_gets_wrong_is_refused_with_the_request() {
     let mut channel = device.channel(&interrupt(2)).expect("a channel");
     let mut error = |request: Request| channel.submit(request).expect_err("refused").error;
     let buf = |bytes| device.heap().alloc(bytes).expect("memory");
-    assert!(matches!(error(Request::read(16, buf(4096))), SubmitError::OutOfRange { size: 16, .. }));
+    assert!(matches!(
+        error(Request::read(16, buf(4096))),
+        SubmitError::OutOfRange { size: 16, .. }
+    ));
     assert!(matches!(error(Request::read(u64::MAX, buf(4096))), SubmitError::OutOfRange { .. }));
     assert!(matches!(error(Request::read(0, buf(512))), SubmitError::PartialBlock { .. }));
     assert!(matches!(error(Request::write_zeroes(0, 0)), SubmitError::Empty));
@@ -175,7 +187,8 @@ fn a_channel_that_is_dropped_waits_for_what_is_under_way() {
     assert_eq!((device.heap().allocated_bytes(), device.heap().quarantined_bytes()), (0, 0));
 }
 
-/// The kernel looks at it: a class that there is not is refused. It has no call that takes one beside io_uring's.
+/// The kernel looks at it: a class that there is not is refused. It has no call that takes one
+/// beside io_uring's.
 #[test]
 fn an_io_has_a_priority_of_its_own() {
     let dir = directory();
@@ -201,7 +214,11 @@ fn a_file_that_was_truncated_is_an_error() {
     for engine in ENGINES {
         let path = dir.path().join(engine);
         let device = device(&path, &format!("engine={engine}&create=64k"));
-        std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(0)).expect("truncated");
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(0))
+            .expect("truncated");
         let mut channel = device.channel(&interrupt(1)).expect("a channel");
         let buf = channel.alloc(4096).expect("memory");
         let ticket = channel.submit(Request::read(0, buf)).expect("taken");
@@ -216,7 +233,9 @@ fn ways_to_wait_that_the_kernel_lacks_say_why() {
     let dir = directory();
     let path = dir.path().join("f");
     let uring = device(&path, "create=64k");
-    let why = |device: &Device, policy: Policy| device.can_wait(policy).err().map(|error| error.to_string());
+    let why = |device: &Device, policy: Policy| {
+        device.can_wait(policy).err().map(|error| error.to_string())
+    };
     assert_eq!(why(&uring, Policy::Interrupt), None);
     assert!(why(&uring, Policy::HybridHalfMean).expect("removed").contains("6.4"));
     assert!(why(&uring, Policy::HybridFixed(1)).expect("removed").contains("hybrid-min"));
@@ -229,7 +248,10 @@ fn ways_to_wait_that_the_kernel_lacks_say_why() {
     let buffered = device(&path, "direct=0");
     assert!(why(&buffered, Policy::Poll).expect("not polled").contains("direct=0"));
     let mut channel = uring.channel(&interrupt(1)).expect("a channel");
-    assert!(matches!(channel.set_policy(Policy::HybridHalfMean), Err(SubmitError::CannotWait { .. })));
+    assert!(matches!(
+        channel.set_policy(Policy::HybridHalfMean),
+        Err(SubmitError::CannotWait { .. })
+    ));
     assert_eq!(channel.policy(), Policy::Interrupt);
 }
 
@@ -277,7 +299,8 @@ fn a_mounted_disk_is_opened_for_reading_only() {
     ));
 }
 
-/// More chunks of memory than the first, registered when they are met; and none that is another heap's.
+/// More chunks of memory than the first, registered when they are met; and none that is another
+/// heap's.
 #[test]
 fn memory_that_comes_later_is_registered() {
     let dir = directory();
@@ -307,7 +330,10 @@ fn a_detached_write_is_done_when_the_channel_ends() {
         let ticket = channel.submit(Request::write(0, buf)).expect("room");
         channel.detach(ticket);
         drop(channel);
-        assert!(std::fs::read(&path).expect("the file")[..4096].iter().all(|byte| *byte == 7), "{engine}");
+        assert!(
+            std::fs::read(&path).expect("the file")[..4096].iter().all(|byte| *byte == 7),
+            "{engine}"
+        );
     }
 }
 
@@ -322,8 +348,11 @@ fn a_channel_outlives_the_thread_that_began_its_io() {
             for at in 0..16 {
                 let mut buf = channel.alloc(64 << 10).expect("memory");
                 buf.fill(9);
-                let request =
-                    if at % 2 == 0 { Request::read(at * 128, buf) } else { Request::write(at * 128, buf) };
+                let request = if at % 2 == 0 {
+                    Request::read(at * 128, buf)
+                } else {
+                    Request::write(at * 128, buf)
+                };
                 channel.enqueue(request).expect("room");
             }
             channel
@@ -335,7 +364,8 @@ fn a_channel_outlives_the_thread_that_began_its_io() {
     }
 }
 
-/// Without the right to pin so much, or without room in the ring, memory is not registered, and that is all.
+/// Without the right to pin so much, or without room in the ring, memory is not registered, and
+/// that is all.
 #[test]
 fn memory_that_cannot_be_registered_is_used_all_the_same() {
     let dir = directory();
@@ -349,7 +379,8 @@ fn memory_that_cannot_be_registered_is_used_all_the_same() {
     }
 }
 
-/// Before it blocks in the kernel a wait does what fits, and what has waited too long; however the kernel is asked.
+/// Before it blocks in the kernel a wait does what fits, and what has waited too long; however the
+/// kernel is asked.
 #[test]
 fn deferred_work_is_done_beside_the_kernels_io() {
     let dir = directory();
@@ -369,7 +400,8 @@ fn deferred_work_is_done_beside_the_kernels_io() {
         channel.defer(Box::new(Pieces::once(u64::MAX, || panic!("in a piece")))).expect("room");
         channel.defer(Box::new(small())).expect("room");
         let mut buf = channel.alloc(4096).expect("memory");
-        // Small ones as they fit; the large one, and with preadv2 every one, when it has waited for 10 ms.
+        // Small ones as they fit; the large one, and with preadv2 every one, when it has waited for
+        // 10 ms.
         let mut ios = 0;
         while channel.deferred() > 0 {
             buf = channel.read(0, buf).expect("read");
@@ -383,7 +415,8 @@ fn deferred_work_is_done_beside_the_kernels_io() {
             (100, 1, 2),
             "{engine}"
         );
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| channel.run_deferred(0)));
+        let caught =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| channel.run_deferred(0)));
         assert_eq!(caught.expect_err("reported").downcast_ref(), Some(&"in a piece"), "{engine}");
         assert_eq!(channel.gap_left_ns(), Some(u64::MAX));
         // What is left when the channel ends is done.

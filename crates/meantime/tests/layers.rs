@@ -1,5 +1,5 @@
-//! Which crate may use which (ARCHITECTURE.md §7). The compiler refuses circles; this refuses a step
-//! up that makes none, and a thread that is started in another way than ours are.
+//! Which crate may use which (ARCHITECTURE.md §7). The compiler refuses circles; this refuses a
+//! step up that makes none, and a thread that is started in another way than ours are.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -74,11 +74,14 @@ fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) {
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.split("\nmod tests {").next().unwrap_or_default();
-    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
-/// The library runs in other people's programs: `meantime_process::thread` has its threads block the
-/// program's signals.
+/// The library runs in other people's programs: `meantime_process::thread` has its threads block
+/// the program's signals.
 #[test]
 fn threads_are_started_in_one_way() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -88,15 +91,16 @@ fn threads_are_started_in_one_way() {
         rust_files(&crates.join(name).join("src"), &mut files);
     }
     files.retain(|file| {
-        let is_test = |part: &std::ffi::OsStr| part == "tests" || part == "model.rs" || part == "tests.rs";
+        let is_test =
+            |part: &std::ffi::OsStr| part == "tests" || part == "model.rs" || part == "tests.rs";
         !file.components().any(|part| is_test(part.as_os_str()))
     });
     assert!(files.len() > 200, "{}", files.len());
     for file in files {
         let code = code(&file);
-        let own = ["thread::spawn(", "thread::Builder", "scope.spawn("]
-            .iter()
-            .find(|way| code.match_indices(*way).any(|(at, _)| !code[..at].ends_with("meantime_process::")));
+        let own = ["thread::spawn(", "thread::Builder", "scope.spawn("].iter().find(|way| {
+            code.match_indices(*way).any(|(at, _)| !code[..at].ends_with("meantime_process::"))
+        });
         assert!(own.is_none(), "{}: {own:?}, not meantime_process::thread::spawn", file.display());
     }
 }

@@ -1,4 +1,5 @@
-//! Images whose size is no multiple of 4096, or of nothing at all: all of their blocks can be had, and the file keeps its size.
+//! Images whose size is no multiple of 4096, or of nothing at all: all of their blocks can be had,
+//! and the file keeps its size.
 
 use std::path::Path;
 use std::process::Command;
@@ -85,7 +86,8 @@ fn a_file_system_to_its_last_block() {
     let dir = scratch();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
-    // 4,097 blocks, the last of which is alone behind the last multiple of 4096, and as large a file as fits.
+    // 4,097 blocks, the last of which is alone behind the last multiple of 4096, and as large a
+    // file as fits.
     let path = dir.path().join("odd.img");
     let fits = |blocks: usize| {
         std::fs::write(tree.join("all"), vec![0xA5; blocks * 1024]).unwrap();
@@ -104,7 +106,10 @@ fn a_file_system_to_its_last_block() {
     let last = |byte: u8| {
         let image = std::fs::read(&path).unwrap();
         assert_eq!(image.len(), 4097 * 1024);
-        assert!(image[4096 * 1024..].iter().all(|found| *found == byte), "the file has the last block");
+        assert!(
+            image[4096 * 1024..].iter().all(|found| *found == byte),
+            "the file has the last block"
+        );
     };
     last(0xA5);
     let fs = FileSystem::mount(open(&uris(&path)[0]).unwrap(), &writable()).unwrap();

@@ -1,5 +1,5 @@
-//! What controllers may have beside the least: queue classes, SGLs, shadow doorbells, power states, logs, features. On the stepped SSD, which
-//! refuses what is not right and says why.
+//! What controllers may have beside the least: queue classes, SGLs, shadow doorbells, power states,
+//! logs, features. On the stepped SSD, which refuses what is not right and says why.
 
 mod common;
 
@@ -26,15 +26,20 @@ fn weights_are_set_and_set_again_after_a_reset() {
     assert!(rig.controller.has_queue_classes());
     rig.controller.set_interrupt_coalescing(8, 2).expect("it can");
     for _ in 0..2 {
-        assert_eq!(rig.controller.get_feature(fid::ARBITRATION, 0).expect("it has that"), weights.0);
+        assert_eq!(
+            rig.controller.get_feature(fid::ARBITRATION, 0).expect("it has that"),
+            weights.0
+        );
         // §5.21.1.8: 15:8 TIME, 7:0 THR, 0's based.
-        let coalescing = rig.controller.get_feature(fid::INTERRUPT_COALESCING, 0).expect("it has that");
+        let coalescing =
+            rig.controller.get_feature(fid::INTERRUPT_COALESCING, 0).expect("it has that");
         assert_eq!(coalescing, 2 << 8 | 7);
         rig.controller.reset_now();
     }
     let error = rig.controller.set_interrupt_coalescing(0, 1).expect_err("none is no number");
     assert!(error.to_string().contains("1 to 256"), "{error}");
-    let plain = Rig::with(ssd("null"), ControllerOptions { weighted_round_robin: false, ..quick() });
+    let plain =
+        Rig::with(ssd("null"), ControllerOptions { weighted_round_robin: false, ..quick() });
     assert!(!plain.controller.has_queue_classes());
     put(&mut channel_of(&plain, QueueClass::Urgent, 2), 0..8, 1);
     assert_eq!((rig.ssd.refusals().len(), plain.ssd.refusals().len()), (0, 0));
@@ -55,7 +60,10 @@ fn the_write_cache_is_turned_off_for_as_long_as_the_device_is_open() {
     put(&mut channel, 0..8, 2);
     assert!(rig.ssd.unflushed_bytes() > 0);
     let without = Rig::new(ssd("null"));
-    assert!(matches!(without.controller.set_volatile_write_cache(true), Err(Error::Unsupported(_))));
+    assert!(matches!(
+        without.controller.set_volatile_write_cache(true),
+        Err(Error::Unsupported(_))
+    ));
 }
 
 /// A device that falls asleep after a millisecond, and takes one to wake up.
@@ -134,7 +142,8 @@ fn shadow_doorbells_over_resets() {
     put(&mut rig.channel(4), 100..200, 1);
     assert_eq!(rig.ssd.refusals(), []);
     // Asked for of a controller that has none, the registers do.
-    let without = Rig::with(ssd("null"), ControllerOptions { shadow_doorbells: Some(true), ..quick() });
+    let without =
+        Rig::with(ssd("null"), ControllerOptions { shadow_doorbells: Some(true), ..quick() });
     assert!(!without.controller.has_shadow_doorbells());
     put(&mut without.channel(1), 0..8, 1);
 }
@@ -179,7 +188,8 @@ fn as_many_pairs_as_there_are_of_either() {
     let rig = Rig::new(config);
     assert_eq!(rig.controller.info().io_queues, 3);
     let options = ChannelOptions { interrupt: Some(false), ..ChannelOptions::default() };
-    let channels: Vec<_> = (0..3).map(|_| rig.device.channel(&options).expect("one of three")).collect();
+    let channels: Vec<_> =
+        (0..3).map(|_| rig.device.channel(&options).expect("one of three")).collect();
     let error = rig.device.channel(&options).err().expect("there are no more").to_string();
     assert!(error.contains("all 3 I/O queue pairs") && error.contains("fewer threads"), "{error}");
     drop(channels);

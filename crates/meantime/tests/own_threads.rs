@@ -1,4 +1,5 @@
-//! Every thread that the library and the software SSD start blocks the signals of the program that they are in.
+//! Every thread that the library and the software SSD start blocks the signals of the program that
+//! they are in.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +16,8 @@ use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig};
 /// What each thread of this process blocks, by the thread's name: bit 0 is signal 1.
 fn blocked() -> BTreeMap<String, u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok());
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok());
     let field = |status: &str, name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().to_owned()
@@ -44,7 +46,8 @@ fn all_of_ours_block_the_signals_of_the_program() {
     let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
     let socket = Socket::bind(&dir.path().join("ssd"), &SocketOptions::default()).unwrap();
     let served = Server::start(socket, ssd.function_port(), |_| {}).unwrap();
-    let faults = meantime_ssd::control::serve(&dir.path().join("ctl"), Arc::new(ssd.handle())).unwrap();
+    let faults =
+        meantime_ssd::control::serve(&dir.path().join("ctl"), Arc::new(ssd.handle())).unwrap();
 
     // A thread's name has 15 bytes in the kernel.
     let names = [
@@ -78,7 +81,11 @@ fn all_of_ours_block_the_signals_of_the_program() {
                 libc::SIGSTOP,
             ];
             let is_blocked = mask >> (signal - 1) & 1 == 1;
-            assert_eq!(is_blocked, !reaches.contains(&signal), "{name}: signal {signal} ({mask:#x})");
+            assert_eq!(
+                is_blocked,
+                !reaches.contains(&signal),
+                "{name}: signal {signal} ({mask:#x})"
+            );
         }
     }
     drop((faults, served, floor, control));

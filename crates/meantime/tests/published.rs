@@ -1,4 +1,5 @@
-//! The published policies through a channel, on a device whose time is stepped. What waking costs is assumed: it would be measured.
+//! The published policies through a channel, on a device whose time is stepped. What waking costs
+//! is assumed: it would be measured.
 
 mod common;
 
@@ -19,7 +20,8 @@ fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
     // The first test to come says so, for all of them.
     let _ = COSTS.assume();
     assert_eq!(WakeCosts::of_this_machine(), COSTS);
-    let options = ChannelOptions { depth, policy, interrupt: Some(true), ..ChannelOptions::default() };
+    let options =
+        ChannelOptions { depth, policy, interrupt: Some(true), ..ChannelOptions::default() };
     rig.device.channel(&options).expect("a channel")
 }
 
@@ -30,7 +32,9 @@ fn read(channel: &mut NvmeChannel, blocks: u64) {
 
 /// How often was slept, and for how long, in `action`.
 fn slept(rig: &Rig, action: impl FnOnce()) -> (u64, u64) {
-    let read = || [&rig.meddling.sleeps, &rig.meddling.slept_ns].map(|count| count.load(Ordering::Relaxed));
+    let read = || {
+        [&rig.meddling.sleeps, &rig.meddling.slept_ns].map(|count| count.load(Ordering::Relaxed))
+    };
     let before = read();
     action();
     let after = read();
@@ -102,9 +106,15 @@ fn hybrid_bucket_sleeps_by_size() {
         let (sleeps, slept_ns) = slept(&rig, || read(&mut channel, blocks));
         assert_eq!(sleeps, 1);
         let half_ns = mean_ns / 2;
-        assert!(slept_ns.abs_diff(half_ns) < half_ns / 10, "{blocks} blocks: {slept_ns} of {mean_ns}");
+        assert!(
+            slept_ns.abs_diff(half_ns) < half_ns / 10,
+            "{blocks} blocks: {slept_ns} of {mean_ns}"
+        );
     }
-    assert!(large_ns > small_ns * 5 / 4, "the two sizes take different times: {small_ns}, {large_ns}");
+    assert!(
+        large_ns > small_ns * 5 / 4,
+        "the two sizes take different times: {small_ns}, {large_ns}"
+    );
 }
 
 /// 8 µs less 3 are slept; NAND, at more than 30, goes to the interrupt once a window has closed.
@@ -129,11 +139,15 @@ fn ehp_sleeps_or_takes_the_interrupt_by_the_minimum() {
     let before = slow.counters();
     (0..50).for_each(|_| read(&mut slow, 1));
     let after = slow.counters();
-    assert_eq!(after.interrupt.expect("there").staged - before.interrupt.expect("there").staged, 50);
+    assert_eq!(
+        after.interrupt.expect("there").staged - before.interrupt.expect("there").staged,
+        50
+    );
     assert_eq!(after.polled.staged, before.polled.staged);
 }
 
-/// It comes close to the device's time, and stays there: its last results are about as often of the one kind as of the other.
+/// It comes close to the device's time, and stays there: its last results are about as often of the
+/// one kind as of the other.
 #[test]
 fn pas_finds_the_device_time() {
     let rig = Rig::new(ssd("nvram"));
@@ -159,14 +173,16 @@ fn dpas_at_depth_1_is_classic_polling() {
     assert_eq!(channel.counters().interrupt.expect("there").staged, 0);
 }
 
-/// Eight in flight that are there when they are waited for: every sleep is too long, the floor is hit, and the depth is above θ.
+/// Eight in flight that are there when they are waited for: every sleep is too long, the floor is
+/// hit, and the depth is above θ.
 #[test]
 fn dpas_takes_the_interrupt_when_it_is_overloaded() {
     let rig = Rig::new(ssd("nand"));
     let mut channel = channel(&rig, 8, Policy::Dpas);
     let mut round = || {
-        let tickets: Vec<_> =
-            (0..8).map(|lba| channel.submit(read_of(&channel, lba..lba + 1)).expect("room")).collect();
+        let tickets: Vec<_> = (0..8)
+            .map(|lba| channel.submit(read_of(&channel, lba..lba + 1)).expect("room"))
+            .collect();
         rig.ssd.settle();
         rig.ssd.clock().advance(MS);
         tickets.into_iter().for_each(|ticket| channel.wait(ticket).result.expect("read"));
@@ -191,10 +207,13 @@ fn without_a_vector_they_poll() {
         let _ = COSTS.assume();
         let rig = Rig::new(SsdConfig { vectors: 1, ..ssd("nand") });
         rig.device.can_wait(policy).expect("it can do without");
-        let options = ChannelOptions { depth: 8, policy, interrupt: None, ..ChannelOptions::default() };
+        let options =
+            ChannelOptions { depth: 8, policy, interrupt: None, ..ChannelOptions::default() };
         let mut told = rig.device.channel(&options).expect("without");
-        let mut set =
-            rig.device.channel(&ChannelOptions { policy: Policy::Poll, ..options }).expect("a channel");
+        let mut set = rig
+            .device
+            .channel(&ChannelOptions { policy: Policy::Poll, ..options })
+            .expect("a channel");
         set.set_policy(policy).expect("it can do without");
         for channel in [&mut told, &mut set] {
             assert_eq!((channel.policy(), channel.counters().interrupt), (policy, None));

@@ -1,4 +1,5 @@
-//! `adaptive` in the simulator, on bare metal: how near it comes to what can be reached, and how soon after the device has changed.
+//! `adaptive` in the simulator, on bare metal: how near it comes to what can be reached, and how
+//! soon after the device has changed.
 
 use meantime::completion::sim::{Io, Machine, Outcome, Shape, Trace, informed, simulate};
 use meantime::completion::{Goal, Kind, Policy};
@@ -25,8 +26,10 @@ fn within_its_goal_and_near_the_least_cpu() {
         let trace = trace(shape, base_ns);
         let (poll, adaptive) = (run(&trace, "poll"), run(&trace, "adaptive"));
         let best = informed(&trace, &Machine::bare_metal(), Goal::default(), 1);
-        let (mean, cpu) =
-            (adaptive.mean_ns() / poll.mean_ns(), adaptive.cpu_ns_per_io() / best.outcome.cpu_ns_per_io());
+        let (mean, cpu) = (
+            adaptive.mean_ns() / poll.mean_ns(),
+            adaptive.cpu_ns_per_io() / best.outcome.cpu_ns_per_io(),
+        );
         assert!(mean <= 1.03, "{shape} {base_ns}: {mean} times polling's mean");
         assert!(cpu <= 1.25, "{shape} {base_ns}: {cpu} times the informed policy's CPU");
     }
@@ -43,7 +46,8 @@ fn costs_nothing_where_no_sleep_pays() {
 
 #[test]
 fn a_share_of_the_cpu_is_held() {
-    for (shape, base_ns) in [("lognormal=0.2", 20_000), ("lognormal=0.2", 100_000), ("mix", 50_000)] {
+    for (shape, base_ns) in [("lognormal=0.2", 20_000), ("lognormal=0.2", 100_000), ("mix", 50_000)]
+    {
         let percent = run(&trace(shape, base_ns), "adaptive:cpu=30").cpu_percent();
         assert!((27.0..=33.0).contains(&percent), "{shape} {base_ns}: {percent} %");
     }
@@ -79,7 +83,10 @@ fn a_change_is_over_within_200_ios() {
     };
     for (change, end) in [(IOS / 3, 2 * IOS / 3), (2 * IOS / 3, IOS)] {
         let (soon, steady) = (of(change + 200, 300), of(end - 2_500, 2_400));
-        assert!((soon.0 / steady.0 - 1.0).abs() < 0.1, "latency after {change}: {soon:?}, {steady:?}");
+        assert!(
+            (soon.0 / steady.0 - 1.0).abs() < 0.1,
+            "latency after {change}: {soon:?}, {steady:?}"
+        );
         assert!(soon.1 / steady.1 < 1.1, "awake after {change}: {soon:?}, {steady:?}");
     }
 }
@@ -124,7 +131,8 @@ fn several_kinds_in_flight_are_not_taken_for_each_other() {
     }
 }
 
-/// A slow device of which an interrupt is hardly later than polling: auto goes by interrupt, and stays there.
+/// A slow device of which an interrupt is hardly later than polling: auto goes by interrupt, and
+/// stays there.
 #[test]
 fn auto_finds_the_interrupt_and_keeps_it() {
     let trace = "lognormal=0.5".parse::<Shape>().expect("a shape").trace(1_000_000, 8_000, 1);

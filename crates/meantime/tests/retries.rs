@@ -1,4 +1,5 @@
-//! What is repeated, how often, and what the caller sees of it: nothing, or the last error. On the stepped SSD, whose time is exact.
+//! What is repeated, how often, and what the caller sees of it: nothing, or the last error. On the
+//! stepped SSD, whose time is exact.
 
 mod common;
 
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use common::port::Meddling;
 use common::quick;
 use common::rig::{
-    ALWAYS, LOST, MS, OVERDUE_NS, Rig, US, holds, in_flight_late, in_flight_lost, kind, late, nothing_leaks,
-    put, read_of, ssd, verify, write_of,
+    ALWAYS, LOST, MS, OVERDUE_NS, Rig, US, holds, in_flight_late, in_flight_lost, kind, late,
+    nothing_leaks, put, read_of, ssd, verify, write_of,
 };
 use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request, Ticket};
 use meantime::completion::Policy;
@@ -83,7 +84,8 @@ fn tries_are_bounded_and_the_last_error_is_told() {
         let ticket = channel.submit(request).expect("room");
         let (done, took_ns) = rig.timed(|| channel.wait(ticket));
         let last = status_of(kind(&done));
-        let (tries, retries) = (rig.ssd.counters().injected_errors, channel.counters().polled.retries);
+        let (tries, retries) =
+            (rig.ssd.counters().injected_errors, channel.counters().polled.retries);
         assert_eq!(tries, retries + 1);
         assert!(tries <= 5);
         if verdict(last) == Verdict::Retry {
@@ -110,7 +112,10 @@ fn each_command_has_its_own_tries() {
         let ticket = channel.submit(request).expect("room");
         let last = status_of(kind(&channel.wait(ticket)));
         let retries = channel.counters().polled.retries - before;
-        assert!(verdict(last) != Verdict::Retry || retries == 4, "command {n}: {last} after {retries}");
+        assert!(
+            verdict(last) != Verdict::Retry || retries == 4,
+            "command {n}: {last} after {retries}"
+        );
     }
 }
 
@@ -212,8 +217,12 @@ fn what_was_lost_with_its_queue_is_put_back() {
         assert_eq!(wrote.result, Ok(()), "{policy}");
         channel.wait(slow).result.expect("put back too");
         let lane = channel.counters();
-        let lane = if policy == Policy::Interrupt { lane.interrupt.expect("there") } else { lane.polled };
-        assert!(lane.requeued >= 2 && lane.recreations == 1 && lane.strays == 0, "{policy}: {lane:?}");
+        let lane =
+            if policy == Policy::Interrupt { lane.interrupt.expect("there") } else { lane.polled };
+        assert!(
+            lane.requeued >= 2 && lane.recreations == 1 && lane.strays == 0,
+            "{policy}: {lane:?}"
+        );
         verify(&mut channel, 0..1, 1);
         verify(&mut channel, 1..2, 2);
         drop(wrote);
@@ -261,18 +270,21 @@ fn what_was_aborted_is_begun_anew() {
     assert_eq!(channel.counters().polled.aborts, 1 + 5);
 }
 
-/// Slots are used in another order than they stand in, and the ring has gone round since the oldest was sent.
+/// Slots are used in another order than they stand in, and the ring has gone round since the oldest
+/// was sent.
 #[test]
 fn what_was_in_flight_is_put_back_in_its_old_order() {
     let rig = Rig::with(ssd("optane"), ControllerOptions { io_timeout_ns: 1_000 * MS, ..quick() });
     let mut channel = rig.channel(16);
-    let first: Vec<Ticket> = (0..16).map(|lba| in_flight_late(&rig, &mut channel, lba, 0)).collect();
+    let first: Vec<Ticket> =
+        (0..16).map(|lba| in_flight_late(&rig, &mut channel, lba, 0)).collect();
     let mut first: Vec<Option<Ticket>> = first.into_iter().map(Some).collect();
     for n in [3, 1, 7, 0, 5, 15, 2, 4, 11, 9, 6, 8, 10, 14, 12, 13] {
         let ticket: Ticket = first[n].take().expect("each once");
         channel.wait(ticket).result.expect("read");
     }
-    // Overlapping writes have no order; but the SSD does them as they come, so that the last one tells.
+    // Overlapping writes have no order; but the SSD does them as they come, so that the last one
+    // tells.
     let writes: Vec<Ticket> = (1..=12)
         .map(|version| {
             let request = write_of(&channel, 0..1, version);
@@ -332,7 +344,8 @@ fn a_fatal_status_is_not_seen() {
     put(&mut channel, 0..64, 1);
     let pending = in_flight_late(&rig, &mut channel, 1, 100 * MS);
     let request = read_of(&channel, 3..4);
-    let fatal = rig.doomed(FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE }, &mut channel, request);
+    let fatal =
+        rig.doomed(FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE }, &mut channel, request);
     for (ticket, lba) in [(fatal, 3), (pending, 1)] {
         let done = channel.wait(ticket);
         assert_eq!(done.result, Ok(()));
@@ -478,9 +491,16 @@ fn pauses_end_in_time_for_any_way_to_wait() {
     ];
     for policy in policies {
         for interrupt in [false, true] {
-            let rig = Rig::with(ssd("optane"), ControllerOptions { io_timeout_ns: 1_000 * MS, ..quick() });
-            let options =
-                ChannelOptions { depth: 4, policy, interrupt: Some(interrupt), ..ChannelOptions::default() };
+            let rig = Rig::with(
+                ssd("optane"),
+                ControllerOptions { io_timeout_ns: 1_000 * MS, ..quick() },
+            );
+            let options = ChannelOptions {
+                depth: 4,
+                policy,
+                interrupt: Some(interrupt),
+                ..ChannelOptions::default()
+            };
             let mut channel = rig.device.channel(&options).expect("a channel");
             channel.set_spin_budget_ns(0);
             for seed in 0..30 {
@@ -508,7 +528,8 @@ fn a_second_power_cut_before_the_next_flush_is_told_as_well() {
     assert_eq!(flush(&mut channel), Ok(()));
 }
 
-/// Of two flushes, on a queue each, the one that was there before the cut is the last to hear of it.
+/// Of two flushes, on a queue each, the one that was there before the cut is the last to hear of
+/// it.
 #[test]
 fn a_flush_that_hears_late_of_a_power_cut_does_not_tell_of_the_next() {
     let rig = Rig::new(cached(true));
@@ -529,7 +550,11 @@ fn a_flush_that_hears_late_of_a_power_cut_does_not_tell_of_the_next() {
 
 /// Does `action` when the SSD has first been found not to answer an admin command.
 fn when_stuck(rig: &Rig, action: impl FnOnce(&SteppedSsd) + Send + 'static) {
-    fn watch(meddling: Arc<Meddling>, ssd: SteppedSsd, action: impl FnOnce(&SteppedSsd) + Send + 'static) {
+    fn watch(
+        meddling: Arc<Meddling>,
+        ssd: SteppedSsd,
+        action: impl FnOnce(&SteppedSsd) + Send + 'static,
+    ) {
         let again = Arc::clone(&meddling);
         meddling.on_sleep(move || match ssd.faults().iter().any(|rule| rule.hits > 0) {
             true => action(&ssd),
@@ -578,7 +603,8 @@ fn a_device_that_vanishes_while_a_queue_is_created_anew_is_gone() {
     }
 }
 
-/// Nobody looks for it any more: the end of the channel does, for as long as it would have been waited for.
+/// Nobody looks for it any more: the end of the channel does, for as long as it would have been
+/// waited for.
 #[test]
 fn a_write_that_was_detached_outlives_a_failure_of_the_controller() {
     let fatal = FaultPlan { fatal_after: Some(0), ..FaultPlan::NONE };

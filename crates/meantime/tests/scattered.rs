@@ -1,12 +1,14 @@
-//! Requests over scattered pages: what is written from pages anywhere is read into pages anywhere, on every kind of device, by one command
-//! or by several; and the pages come back, whatever happens on the way.
+//! Requests over scattered pages: what is written from pages anywhere is read into pages anywhere,
+//! on every kind of device, by one command or by several; and the pages come back, whatever happens
+//! on the way.
 
 mod common;
 
 use common::Rng;
 use common::rig::{ALWAYS, Rig, fill, kind, late, nothing_leaks, put, ssd, verify};
 use meantime::block::{
-    BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, RequestError, SubmitError, open,
+    BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, RequestError, SubmitError,
+    open,
 };
 use meantime::completion::Policy;
 use meantime::hw::{DmaBuf, DmaHeap, DmaPages};
@@ -40,7 +42,8 @@ fn done_pages(result: Result<DmaBuf, RequestError>) -> DmaPages {
     DmaPages::from_buf(result.expect("done")).expect("scattered as before")
 }
 
-/// Writes and reads at random, against a model in memory: 1 to 64 pages, of which a part may be transferred.
+/// Writes and reads at random, against a model in memory: 1 to 64 pages, of which a part may be
+/// transferred.
 fn agrees_with_a_model(channel: &mut impl BlockChannel, heap: &DmaHeap, rounds: u64, seed: u64) {
     let block_bytes = channel.info().block_bytes as usize;
     let bytes = channel.info().bytes() as usize;
@@ -81,7 +84,10 @@ fn agrees_with_a_model(channel: &mut impl BlockChannel, heap: &DmaHeap, rounds: 
             assert_eq!(there.data_bytes(), len);
             let there = done_pages(channel.read(lba, there.into_buf()));
             expected[offset..offset + len].copy_from_slice(&model[at..at + len]);
-            assert!(bytes_of(&there) == expected, "round {round}: {count} pages, {len} bytes at {at}");
+            assert!(
+                bytes_of(&there) == expected,
+                "round {round}: {count} pages, {len} bytes at {at}"
+            );
         }
     }
     let mut whole = channel.alloc(bytes.min(1 << 20)).expect("memory");
@@ -172,10 +178,14 @@ fn what_cannot_be_is_refused_with_the_pages() {
     let beyond = pages(device.heap(), 2, &mut rng).into_buf();
     let refused = channel.submit(Request::read(2040, beyond)).expect_err("beyond the end");
     assert!(matches!(refused.error, SubmitError::OutOfRange { .. }));
-    assert_eq!(DmaPages::from_buf(refused.request.buf.expect("given back")).expect("scattered").len(), 2);
+    assert_eq!(
+        DmaPages::from_buf(refused.request.buf.expect("given back")).expect("scattered").len(),
+        2
+    );
 }
 
-/// The queue is recreated, or the controller reset, and the command is sent again with the same pages.
+/// The queue is recreated, or the controller reset, and the command is sent again with the same
+/// pages.
 #[test]
 fn what_is_sent_again_finds_its_pages() {
     let plans = [
@@ -202,7 +212,8 @@ fn what_is_sent_again_finds_its_pages() {
     }
 }
 
-/// An I/O that fails gives its pages back; those of a device that may still write to them are never used again.
+/// An I/O that fails gives its pages back; those of a device that may still write to them are never
+/// used again.
 #[test]
 fn pages_of_what_failed_come_back_or_are_given_up() {
     let rig = Rig::once(ssd("optane"));
@@ -213,6 +224,9 @@ fn pages_of_what_failed_come_back_or_are_given_up() {
     let ticket = rig.doomed(common::rig::LOST, &mut channel, Request::read(0, there.into_buf()));
     let done = channel.wait(ticket);
     assert_eq!(kind(&done), CommandError::TimedOut);
-    assert_eq!(DmaPages::from_buf(done.buf.expect("its pages")).expect("scattered").drain().len(), 4);
+    assert_eq!(
+        DmaPages::from_buf(done.buf.expect("its pages")).expect("scattered").drain().len(),
+        4
+    );
     nothing_leaks(rig, vec![channel], before);
 }

@@ -1,6 +1,8 @@
 //! The device's time stamps and the probe of a wait, as whoever measures uses them.
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, WaitTimes, open};
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, WaitTimes, open,
+};
 use meantime::completion::Policy;
 use meantime::hw::Clock;
 
@@ -21,7 +23,8 @@ fn stamps_and_waits_are_on_one_time_line() {
         let clock = Clock::real();
         let times = WaitTimes::new(clock.clone());
         let mut buf = Some(channel.alloc(4096).unwrap());
-        for (nth, policy) in [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(1_000)].iter().enumerate()
+        for (nth, policy) in
+            [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(1_000)].iter().enumerate()
         {
             channel.set_policy(*policy).unwrap();
             for _ in 0..50 {

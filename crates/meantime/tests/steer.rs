@@ -38,7 +38,8 @@ fn every_policy_shows_what_it_does() {
         let rig = Rig::new(ssd("optane"));
         let (mut channel, steer) = alone(&rig, policy);
         assert_eq!(steer.state().figures.ended, 0);
-        let ((), took_ns) = rig.timed(|| (0..IOS).for_each(|n| put(&mut channel, n % 8..n % 8 + 1, n)));
+        let ((), took_ns) =
+            rig.timed(|| (0..IOS).for_each(|n| put(&mut channel, n % 8..n % 8 + 1, n)));
         let figures = steer.state().figures;
         // It was last shown within the interval and the rounds of a queue after it.
         let mean_ns = took_ns / IOS;
@@ -48,15 +49,24 @@ fn every_policy_shows_what_it_does() {
         assert!(figures.in_flight <= 1);
         if policy != Policy::Interrupt {
             let shown_ns = figures.timed_sum_ns / figures.timed.max(1);
-            assert!(shown_ns > mean_ns / 2 && shown_ns < mean_ns * 2, "{policy}: {shown_ns} for {mean_ns}");
+            assert!(
+                shown_ns > mean_ns / 2 && shown_ns < mean_ns * 2,
+                "{policy}: {shown_ns} for {mean_ns}"
+            );
         }
         match policy {
-            Policy::Poll => assert!((5..100).contains(&figures.timed), "samples: {}", figures.timed),
+            Policy::Poll => {
+                assert!((5..100).contains(&figures.timed), "samples: {}", figures.timed)
+            }
             Policy::Interrupt => assert!(figures.blocks > IOS / 2),
             Policy::HybridFixed(_) => assert_eq!(figures.sleeps, figures.ended),
             // Of I/O that it does not sleep in, it times some.
             _ => {
-                assert!(figures.timed > 100 && figures.expected_ns > 5_000 && figures.expected_low_ns > 5_000)
+                assert!(
+                    figures.timed > 100
+                        && figures.expected_ns > 5_000
+                        && figures.expected_low_ns > 5_000
+                )
             }
         }
         drop(channel);

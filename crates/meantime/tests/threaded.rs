@@ -1,5 +1,5 @@
-//! The driver and the software SSD on threads of their own, in real time: concurrency, parking, CPU, leaks; and what can be
-//! wrong with a device that is to be opened.
+//! The driver and the software SSD on threads of their own, in real time: concurrency, parking,
+//! CPU, leaks; and what can be wrong with a device that is to be opened.
 
 mod common;
 
@@ -32,9 +32,11 @@ fn start(config: SsdConfig, options: ControllerOptions) -> (Arc<Ssd>, NvmeDevice
     let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
     let ssd = Arc::new(Ssd::start(config, medium, MonotonicClock::new()).expect("it starts"));
     // SAFETY: the port has no other user.
-    let transport =
-        unsafe { SoftTransport::new(ssd.port(), "threaded".into(), Some(Box::new(Arc::clone(&ssd)))) };
-    let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
+    let transport = unsafe {
+        SoftTransport::new(ssd.port(), "threaded".into(), Some(Box::new(Arc::clone(&ssd))))
+    };
+    let controller =
+        Controller::enable(Arc::new(transport), options).expect("the controller comes up");
     (ssd, device(&controller))
 }
 
@@ -44,7 +46,12 @@ fn config(model: &str) -> SsdConfig {
 }
 
 fn both_ways(depth: u16) -> ChannelOptions {
-    ChannelOptions { depth, policy: Policy::Poll, interrupt: Some(true), ..ChannelOptions::default() }
+    ChannelOptions {
+        depth,
+        policy: Policy::Poll,
+        interrupt: Some(true),
+        ..ChannelOptions::default()
+    }
 }
 
 /// CPU time so far in ns, by `clock`.
@@ -73,7 +80,10 @@ fn threads_with_a_channel_each_verify_their_data() {
                 scope.spawn(move || work(device, thread));
             }
         });
-        assert_eq!(ssd.counters().refused + ssd.counters().bad_doorbells + ssd.counters().stray_doorbells, 0);
+        assert_eq!(
+            ssd.counters().refused + ssd.counters().bad_doorbells + ssd.counters().stray_doorbells,
+            0
+        );
     }
 }
 
@@ -83,8 +93,9 @@ fn work(device: &NvmeDevice, thread: u64) {
     let mut rng = Rng(thread);
     let first = thread * device.info().blocks / 4;
     for version in 1..100 {
-        let policy = [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(2_000), Policy::HybridHalfMean]
-            [rng.below(4) as usize];
+        let policy =
+            [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(2_000), Policy::HybridHalfMean]
+                [rng.below(4) as usize];
         channel.set_policy(policy).expect("it has both queues");
         let ranges: Vec<_> = (0..8)
             .map(|n| {
@@ -110,7 +121,9 @@ fn resets_while_channels_are_opened_and_used() {
     let channels: Vec<NvmeChannel> = std::thread::scope(|scope| {
         let device = &device;
         let users: Vec<_> = (0..2)
-            .map(|_| scope.spawn(move || (0..30).map(|n| open_and_use(device, n)).collect::<Vec<_>>()))
+            .map(|_| {
+                scope.spawn(move || (0..30).map(|n| open_and_use(device, n)).collect::<Vec<_>>())
+            })
             .collect();
         while !users.iter().all(ScopedJoinHandle::is_finished) {
             device.controller().reset_now();
@@ -135,7 +148,9 @@ fn open_and_use(device: &NvmeDevice, n: u64) -> NvmeChannel {
     let start = Instant::now();
     let mut channel = loop {
         // A reset may come between the commands that create it.
-        if let Ok(channel) = device.channel(&ChannelOptions { depth: 2, ..ChannelOptions::default() }) {
+        if let Ok(channel) =
+            device.channel(&ChannelOptions { depth: 2, ..ChannelOptions::default() })
+        {
             break channel;
         }
         assert!(start.elapsed() < Duration::from_secs(20), "no channel can be had");
@@ -153,8 +168,10 @@ fn open_and_use(device: &NvmeDevice, n: u64) -> NvmeChannel {
 #[test]
 fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
     let _alone = alone();
-    // Looks, which find that it is gone, are an eighth of the deadline apart. That itself is so long that nobody is late for standing still.
-    let options = ControllerOptions { io_timeout_ns: 4_000_000_000, ..ControllerOptions::default() };
+    // Looks, which find that it is gone, are an eighth of the deadline apart. That itself is so
+    // long that nobody is late for standing still.
+    let options =
+        ControllerOptions { io_timeout_ns: 4_000_000_000, ..ControllerOptions::default() };
     let (ssd, device) = start(config("optane"), options);
     let (ios, opened) = (AtomicU64::new(0), Barrier::new(3));
     let mut start = Instant::now();
@@ -191,7 +208,8 @@ fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
 fn no_wake_up_is_lost_around_the_park_threshold() {
     let _alone = alone();
     let park_after_ns = 200_000;
-    let (ssd, device) = start(SsdConfig { park_after_ns, ..config("null") }, ControllerOptions::default());
+    let (ssd, device) =
+        start(SsdConfig { park_after_ns, ..config("null") }, ControllerOptions::default());
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
     let mut rng = Rng(1);
     for n in 0..2_000 {
@@ -200,10 +218,11 @@ fn no_wake_up_is_lost_around_the_park_threshold() {
         channel.set_policy(policy).expect("it has both queues");
         let start = Instant::now();
         put(&mut channel, n % 64..n % 64 + 1, n + 1);
-        // A wake-up that is lost costs the whole deadline, of 30 s; a busy machine some milliseconds, or a few seconds.
+        // A wake-up that is lost costs the whole deadline, of 30 s; a busy machine some
+        // milliseconds, or a few seconds.
         assert!(start.elapsed() < Duration::from_secs(20), "I/O {n} took {:?}", start.elapsed());
-        // Beside other programs its thread may seldom run for long enough to see that it is idle: so now and then it
-        // is waited for, however long it takes.
+        // Beside other programs its thread may seldom run for long enough to see that it is idle:
+        // so now and then it is waited for, however long it takes.
         if n % 20 == 0 {
             until("the SSD parks", || ssd.counters().parks > parks);
         }
@@ -229,7 +248,8 @@ fn an_idle_device_costs_no_cpu() {
     put(&mut channel, 0..8, 1);
     // Whether it sleeps now, however often it did before.
     until("the SSD parks", || ssd.counters().parks > ssd.counters().wakes);
-    // Other programs' interrupts are charged to whoever runs: of five stretches the quietest counts.
+    // Other programs' interrupts are charged to whoever runs: of five stretches the quietest
+    // counts.
     let used_ns = (0..5).map(|_| {
         let before_ns = cpu_ns(ClockId::ProcessCPUTime);
         std::thread::sleep(Duration::from_millis(300));
@@ -244,7 +264,8 @@ fn an_idle_device_costs_no_cpu() {
 fn a_wait_by_interrupt_blocks() {
     const READS: u64 = 100;
     let _alone = alone();
-    // 4 ms: whoever spins for so long uses very much more CPU than the path of an I/O does, however slow the machine.
+    // 4 ms: whoever spins for so long uses very much more CPU than the path of an I/O does, however
+    // slow the machine.
     let slow = "name = \"slow\"\nsource = \"a test\"\nchannels = 1\nread = [[4096, 4000000]]\nwrite = [[4096, 8000]]\n\
                 flush_ns = 8000\ntrim_ns = 8000\n";
     let model = Model::parse(slow).expect("a model");
@@ -256,7 +277,8 @@ fn a_wait_by_interrupt_blocks() {
     for n in 0..READS {
         buf = channel.read(n * 8, buf).expect("read");
     }
-    let (wall_ns, used_ns) = (start.elapsed().as_nanos() as u64, cpu_ns(ClockId::ThreadCPUTime) - before_ns);
+    let (wall_ns, used_ns) =
+        (start.elapsed().as_nanos() as u64, cpu_ns(ClockId::ThreadCPUTime) - before_ns);
     assert!(wall_ns >= READS * 4_000_000, "{wall_ns}");
     assert!(used_ns < wall_ns / 2, "{used_ns} ns of CPU in {wall_ns} ns");
     let waits = channel.counters().interrupt_waits;
@@ -370,7 +392,8 @@ fn files_that_cannot_be_a_medium_say_why_and_are_left_alone() {
     assert!(!path("missing").exists());
 }
 
-/// "Nothing left behind": a file that was to be created is not there if the device could not be opened.
+/// "Nothing left behind": a file that was to be created is not there if the device could not be
+/// opened.
 #[test]
 fn an_open_that_fails_creates_no_file() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -380,16 +403,18 @@ fn an_open_that_fails_creates_no_file() {
             .enumerate()
             .filter_map(|(n, wrong)| {
                 let path = dir.path().join(format!("{n}.img"));
-                let opened =
-                    open(&format!("file:{}?create=1M&{wrong}", path.display()), &OpenOptions::default());
+                let opened = open(
+                    &format!("file:{}?create=1M&{wrong}", path.display()),
+                    &OpenOptions::default(),
+                );
                 (opened.is_err() && Path::exists(&path)).then(|| wrong.to_owned())
             })
             .collect();
     assert!(left.is_empty(), "files were left behind by {left:?}");
 }
 
-/// Only what this open has created may be removed: not a link of the user's, and not the file that another was quicker to
-/// create.
+/// Only what this open has created may be removed: not a link of the user's, and not the file that
+/// another was quicker to create.
 #[test]
 fn an_open_that_fails_removes_nothing_of_others() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -416,10 +441,12 @@ fn memory_that_cannot_be_locked_names_the_limit() {
     const CAP_IPC_LOCK: libc::c_ulong = 14;
     let poor = |command: &mut std::process::Command| {
         let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
-        // SAFETY: between fork and exec only two system calls are made, which allocate and lock nothing.
+        // SAFETY: between fork and exec only two system calls are made, which allocate and lock
+        // nothing.
         unsafe {
             command.pre_exec(move || {
-                // Root may lock whatever it likes by this capability. Others do not have it, and may not drop it.
+                // Root may lock whatever it likes by this capability. Others do not have it, and
+                // may not drop it.
                 libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
                 match libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) {
                     0 => Ok(()),
@@ -443,9 +470,13 @@ fn memory_that_cannot_be_locked_names_the_limit() {
 #[test]
 fn a_thread_that_waits_is_released_by_a_reset() {
     let _alone = alone();
-    // Looks are an eighth of the deadline apart: the waiter hears of the reset after a second. (Of its deadline it would hear as `TimedOut`.)
-    let options =
-        ControllerOptions { io_timeout_ns: 8_000_000_000, retries: 0, ..ControllerOptions::default() };
+    // Looks are an eighth of the deadline apart: the waiter hears of the reset after a second. (Of
+    // its deadline it would hear as `TimedOut`.)
+    let options = ControllerOptions {
+        io_timeout_ns: 8_000_000_000,
+        retries: 0,
+        ..ControllerOptions::default()
+    };
     let (ssd, device) = start(config("optane"), options);
     ssd.set_faults(common::rig::LOST);
     let waiting = AtomicBool::new(false);
@@ -453,7 +484,8 @@ fn a_thread_that_waits_is_released_by_a_reset() {
         let (device, waiting) = (&device, &waiting);
         let waiter = scope.spawn(move || {
             let mut channel = device.channel(&both_ways(1)).expect("a channel");
-            let ticket = channel.submit(read_of(&channel, 0..1).policy(Policy::Interrupt)).expect("room");
+            let ticket =
+                channel.submit(read_of(&channel, 0..1).policy(Policy::Interrupt)).expect("room");
             waiting.store(true, Ordering::Release);
             channel.wait(ticket).result.expect_err("reset").kind
         });
@@ -468,7 +500,8 @@ fn a_thread_that_waits_is_released_by_a_reset() {
 fn a_parked_ssd_with_shadow_doorbells_is_woken() {
     let _alone = alone();
     let config = SsdConfig { shadow_doorbells: true, park_after_ns: 100_000, ..config("null") };
-    let options = ControllerOptions { shadow_doorbells: Some(true), ..ControllerOptions::default() };
+    let options =
+        ControllerOptions { shadow_doorbells: Some(true), ..ControllerOptions::default() };
     let (ssd, device) = start(config, options);
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
     for version in 1..5 {

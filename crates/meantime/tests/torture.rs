@@ -1,8 +1,9 @@
-//! Mixed commands of random sizes and depths over several queues, every block verified, with status errors, lost, late,
-//! duplicate and stray completions and resets. The SSD is stepped: a seed reproduces a run.
+//! Mixed commands of random sizes and depths over several queues, every block verified, with status
+//! errors, lost, late, duplicate and stray completions and resets. The SSD is stepped: a seed
+//! reproduces a run.
 //!
-//! `MEANTIME_TORTURE=10000000 cargo test --release -p meantime --test torture -- --nocapture` is the long run;
-//! `MEANTIME_SEED=n` runs one seed.
+//! `MEANTIME_TORTURE=10000000 cargo test --release -p meantime --test torture -- --nocapture` is
+//! the long run; `MEANTIME_SEED=n` runs one seed.
 
 mod common;
 
@@ -11,7 +12,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Rng, device, quick, stepped};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, Request, SubmitError};
+use meantime::block::{
+    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, Request, SubmitError,
+};
 use meantime::completion::Policy;
 use meantime::hw::DmaBuf;
 use meantime::nvme::{CommandError, ControllerOptions, Op};
@@ -84,7 +87,8 @@ struct Torture {
     blocks: Vec<Expected>,
     block_bytes: usize,
     in_flight: HashMap<u64, InFlight>,
-    /// Buffers just given back, filled with a canary: a device that still wrote to one would be found out.
+    /// Buffers just given back, filled with a canary: a device that still wrote to one would be
+    /// found out.
     resting: Vec<(DmaBuf, u8)>,
     next_id: u64,
     tally: Tally,
@@ -103,7 +107,10 @@ impl Torture {
         if self.resting.len() > 16 {
             let at = self.rng.below(self.resting.len() as u64) as usize;
             let (buf, canary) = self.resting.swap_remove(at);
-            assert!(buf.iter().all(|&byte| byte == canary), "a buffer was written to after it came back");
+            assert!(
+                buf.iter().all(|&byte| byte == canary),
+                "a buffer was written to after it came back"
+            );
             if buf.capacity() >= bytes {
                 let mut buf = buf;
                 buf.set_len(bytes);
@@ -138,7 +145,9 @@ impl Torture {
         let id = self.next_id;
         let version = if op == Op::Write { id } else { 0 };
         let mut request = match op {
-            Op::Read => Request::read(lba, self.buffer(channel, blocks as usize * self.block_bytes)),
+            Op::Read => {
+                Request::read(lba, self.buffer(channel, blocks as usize * self.block_bytes))
+            }
             Op::Write => {
                 let mut buf = self.buffer(channel, blocks as usize * self.block_bytes);
                 for (index, block) in buf.chunks_exact_mut(self.block_bytes).enumerate() {
@@ -200,7 +209,8 @@ impl Torture {
             },
         }
         match was.op {
-            Op::Flush | Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {}
+            Op::Flush | Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {
+            }
             Op::Read => {
                 self.blocks[range.clone()].iter_mut().for_each(|block| block.readers -= 1);
                 if done.result.is_ok() {
@@ -208,7 +218,8 @@ impl Torture {
                     for (index, bytes) in buf.chunks_exact(self.block_bytes).enumerate() {
                         let lba = was.lba + index as u64;
                         let block = &mut self.blocks[lba as usize];
-                        let candidates = std::iter::once(block.certain).chain(block.possible.iter().copied());
+                        let candidates =
+                            std::iter::once(block.certain).chain(block.possible.iter().copied());
                         let Some(version) = version_of(bytes, lba, candidates) else {
                             panic!("block {lba} holds none of {block:?}: {:x?}", &bytes[..16]);
                         };
@@ -244,8 +255,8 @@ fn run(seed: u64, commands: u64) -> Tally {
     config.mdts_bytes = [8192, 16384, 131_072, 1 << 20][rng.below(4) as usize];
     config.optimal_io_boundary_lbas = [0, 0, 8, 7, 256][rng.below(5) as usize];
     config.volatile_write_cache = rng.one_in(2);
-    config.model =
-        Model::named(["null", "optane", "fast12", "nand"][rng.below(4) as usize]).expect("built in");
+    config.model = Model::named(["null", "optane", "fast12", "nand"][rng.below(4) as usize])
+        .expect("built in");
     let queues = 1 + rng.below(4);
     // The device's errors reach the caller at once, after a try, or only when it insists.
     let options = ControllerOptions { retries: [0, 1, 4][rng.below(3) as usize], ..quick() };
@@ -325,7 +336,10 @@ fn run(seed: u64, commands: u64) -> Tally {
     }
     assert!(torture.in_flight.is_empty(), "requests that never ended");
     for (buf, canary) in &torture.resting {
-        assert!(buf.iter().all(|byte| byte == canary), "a buffer was written to after it came back");
+        assert!(
+            buf.iter().all(|byte| byte == canary),
+            "a buffer was written to after it came back"
+        );
     }
     let Torture { channels, resting, tally, .. } = torture;
     drop((channels, resting, device));
@@ -357,15 +371,17 @@ fn in_threads<T: Send>(count: u64, each: impl Fn(u64) -> T + Sync) -> Vec<T> {
 
 #[test]
 fn mixed_commands_verify_under_faults() {
-    let total: u64 = std::env::var("MEANTIME_TORTURE").map_or(300_000, |n| n.parse().expect("a number"));
+    let total: u64 =
+        std::env::var("MEANTIME_TORTURE").map_or(300_000, |n| n.parse().expect("a number"));
     if let Ok(seed) = std::env::var("MEANTIME_SEED") {
         println!("{:?}", run(seed.parse().expect("a number"), total));
         return;
     }
     let each = 20_000;
     let tallies = in_threads(total.div_ceil(each), |seed| {
-        std::panic::catch_unwind(|| run(seed, each))
-            .unwrap_or_else(|_| panic!("seed {seed} failed: MEANTIME_SEED={seed} MEANTIME_TORTURE={each}"))
+        std::panic::catch_unwind(|| run(seed, each)).unwrap_or_else(|_| {
+            panic!("seed {seed} failed: MEANTIME_SEED={seed} MEANTIME_TORTURE={each}")
+        })
     });
     let mut sum = Tally::default();
     for tally in tallies {
@@ -386,7 +402,11 @@ fn mixed_commands_verify_under_faults() {
     println!("{sum:?}");
     // The faults did happen, and every rung of the ladder was stepped on.
     assert!(
-        sum.status_errors > 0 && sum.timed_out > 0 && sum.strays > 0 && sum.aborts > 0 && sum.recreations > 0
+        sum.status_errors > 0
+            && sum.timed_out > 0
+            && sum.strays > 0
+            && sum.aborts > 0
+            && sum.recreations > 0
     );
     assert!(sum.retries > 0 && sum.requeued > 0 && sum.reset > 0);
     assert!(sum.reads_verified > sum.commands);

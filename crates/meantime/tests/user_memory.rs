@@ -1,5 +1,5 @@
-//! Direct reads straight into the caller's memory: the right bytes and no others, whatever address, size and way of undoing; and nothing of
-//! the caller's stays mapped longer than it should.
+//! Direct reads straight into the caller's memory: the right bytes and no others, whatever address,
+//! size and way of undoing; and nothing of the caller's stays mapped longer than it should.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,7 +49,8 @@ impl Image {
         (FileSystem::mount(device, &options).unwrap(), heap)
     }
 
-    /// Reads `len` bytes at `offset` of the file to `skip` bytes after the beginning of a page, and looks at all around.
+    /// Reads `len` bytes at `offset` of the file to `skip` bytes after the beginning of a page, and
+    /// looks at all around.
     fn check(&self, file: &File, memory: &mut [u8], skip: usize, offset: usize, len: usize) {
         let start = memory.as_ptr().align_offset(4096) + skip;
         let whole = start..start + len;
@@ -59,8 +60,12 @@ impl Image {
         assert_eq!(read, there, "{len} bytes at {offset}");
         let wrong = (0..there).find(|&at| memory[start + at] != self.content[offset + at]);
         assert_eq!(wrong, None, "{len} bytes at {offset}, {skip} bytes into a page");
-        let touched = (0..start).chain(start + there..whole.end + 64).find(|&at| memory[at] != 0xEE);
-        assert_eq!(touched, None, "written beyond {len} bytes at {offset}, {skip} bytes into a page");
+        let touched =
+            (0..start).chain(start + there..whole.end + 64).find(|&at| memory[at] != 0xEE);
+        assert_eq!(
+            touched, None,
+            "written beyond {len} bytes at {offset}, {skip} bytes into a page"
+        );
     }
 }
 
@@ -136,7 +141,10 @@ fn what_is_cheaper_to_copy_is_copied() {
         assert_eq!((fs.counters().lent, heap.lent_bytes()), (0, 0));
         image.check(&file, &mut memory, 0, 0, 64 << 10);
         let again = u64::from(lazy);
-        assert_eq!((fs.counters().lent, heap.lent_bytes()), (again, usize::from(lazy) * (64 << 10)));
+        assert_eq!(
+            (fs.counters().lent, heap.lent_bytes()),
+            (again, usize::from(lazy) * (64 << 10))
+        );
         image.check(&file, &mut memory, 0, 4096, 8 << 10);
         assert_eq!(fs.counters().lent, 2 * again);
         // Large enough for a mapping of its own.
@@ -152,7 +160,8 @@ fn memory_may_go_after_a_read() {
     let file = fs.open("data").unwrap();
     let mut random = Random(3);
     for _ in 0..200 {
-        // Large enough for a mapping of its own, which goes with it; the next one may have its address.
+        // Large enough for a mapping of its own, which goes with it; the next one may have its
+        // address.
         let len = (128 << 10) + random.below(600_000);
         let mut memory = vec![0; len + 3 * 4096];
         image.check(&file, &mut memory, random.below(1024) * 4, 0, len);
@@ -239,7 +248,9 @@ fn a_device_that_leaves_the_bus_keeps_nothing() {
         SegmentKind::Data(place) => place / 512 + 8 * 40,
         kind => panic!("no data: {kind:?}"),
     };
-    let text = format!("[[fault]]\nfault = \"surprise-removal\"\nopcode = \"read\"\nlba = \"{lba}-{lba}\"\n");
+    let text = format!(
+        "[[fault]]\nfault = \"surprise-removal\"\nopcode = \"read\"\nlba = \"{lba}-{lba}\"\n"
+    );
     for lazy in [false, true] {
         let (fs, heap) = image.mount(&plan(&image.path("gone.toml"), &text), lazy);
         let file = fs.open("data").unwrap();

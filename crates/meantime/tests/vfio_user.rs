@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use meantime::block::{
-    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeDevice, OpenOptions, Request, Ticket, open_nvme,
+    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeDevice, OpenOptions, Request, Ticket,
+    open_nvme,
 };
 use meantime::completion::Policy;
 use meantime::hw::{Clock, UserOptions, UserTransport};
@@ -29,14 +30,19 @@ impl meantime_ssd::Clock for RealTime {
 
 /// Serves an SSD of 16 MiB at `path`.
 fn serve(path: &Path, model: &str) -> (Server, Ssd) {
-    let config =
-        SsdConfig { model: Model::named(model).unwrap(), ..SsdConfig::with_namespace(16 << 20, 512) };
+    let config = SsdConfig {
+        model: Model::named(model).unwrap(),
+        ..SsdConfig::with_namespace(16 << 20, 512)
+    };
     let ssd = Ssd::start(config, Medium::dram(16 << 20).unwrap(), RealTime(Clock::real())).unwrap();
     let socket = Socket::bind(path, &SocketOptions::default()).unwrap();
     (Server::start(socket, ssd.function_port(), |_| {}).unwrap(), ssd)
 }
 
-fn try_open(path: &Path, options: ControllerOptions) -> Result<NvmeDevice, meantime::block::OpenError> {
+fn try_open(
+    path: &Path,
+    options: ControllerOptions,
+) -> Result<NvmeDevice, meantime::block::OpenError> {
     let options = OpenOptions { controller: options, ..OpenOptions::default() };
     open_nvme(&format!("vfio-user:{}", path.display()), &options)
 }
@@ -123,7 +129,8 @@ fn a_server_that_sleeps_is_woken() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let (_server, ssd) = serve(&path, "null");
-    let options = ControllerOptions { io_timeout_ns: 20_000_000_000, ..ControllerOptions::default() };
+    let options =
+        ControllerOptions { io_timeout_ns: 20_000_000_000, ..ControllerOptions::default() };
     let device = try_open(&path, options).unwrap();
     let mut channel = device.channel(&ChannelOptions::default()).unwrap();
     let mut buf = channel.alloc(4096).unwrap();
@@ -195,7 +202,8 @@ impl Drop for Process {
     }
 }
 
-/// What becomes of reads in flight when the server gets `signal`, how long it took, and how much memory was given up.
+/// What becomes of reads in flight when the server gets `signal`, how long it took, and how much
+/// memory was given up.
 fn struck(signal: rustix::process::Signal, io_timeout_ns: u64) -> (Vec<Done>, Duration, usize) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
@@ -207,7 +215,8 @@ fn struck(signal: rustix::process::Signal, io_timeout_ns: u64) -> (Vec<Done>, Du
         ..ControllerOptions::default()
     };
     let device = try_open(&path, options).unwrap();
-    let mut channel = device.channel(&ChannelOptions { depth: 16, ..ChannelOptions::default() }).unwrap();
+    let mut channel =
+        device.channel(&ChannelOptions { depth: 16, ..ChannelOptions::default() }).unwrap();
     // Some end, some do not; those that end are sent again, until it is all over.
     let mut tickets: Vec<Ticket> = (0..16)
         .map(|lba| {
@@ -251,7 +260,10 @@ fn a_server_that_hangs_in_the_middle() {
     let (failed, took, quarantined) = struck(rustix::process::Signal::STOP, 2_000_000_000);
     assert!(!failed.is_empty());
     for done in &failed {
-        assert!(matches!(done.result.unwrap_err().kind, CommandError::TimedOut | CommandError::Gone { .. }));
+        assert!(matches!(
+            done.result.unwrap_err().kind,
+            CommandError::TimedOut | CommandError::Gone { .. }
+        ));
         // It may wake up, and write.
         assert!(done.buf.is_none());
     }

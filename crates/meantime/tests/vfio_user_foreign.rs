@@ -1,5 +1,5 @@
-//! The vfio-user client on somebody else's server (the crate `vfio_user`), behind which is a software SSD: by messages only, and with doorbells
-//! in a file that both map.
+//! The vfio-user client on somebody else's server (the crate `vfio_user`), behind which is a
+//! software SSD: by messages only, and with doorbells in a file that both map.
 
 #![cfg(not(loom))]
 
@@ -24,7 +24,9 @@ use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_REGION_INFO_FLAG_MMAP, VFIO_REGION_INFO_FLAG_READ,
     VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info, vfio_region_sparse_mmap_area,
 };
-use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea};
+use vfio_user::{
+    DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion, SparseArea,
+};
 
 const CONFIG: u32 = 7;
 const BAR_BYTES: u64 = 0x4000;
@@ -90,7 +92,9 @@ impl ServerBackend for Backend {
                 self.doorbell_messages.fetch_add(1, Ordering::Relaxed);
                 ring(self.port.as_ref(), offset, u32::from_le_bytes([a, b, c, d]));
             }
-            (0, &[a, b, c, d]) => self.port.write32(offset as u32, u32::from_le_bytes([a, b, c, d])),
+            (0, &[a, b, c, d]) => {
+                self.port.write32(offset as u32, u32::from_le_bytes([a, b, c, d]))
+            }
             (0, data) if data.len() == 8 => {
                 self.port.write64(offset as u32, u64::from_le_bytes(data.try_into().unwrap()));
             }
@@ -112,7 +116,8 @@ impl ServerBackend for Backend {
         let (len, prot) = (len as usize, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let addr = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &fd, offset) }?;
-        let keepalive = Arc::new(Mapping(NonNull::new(addr).unwrap(), len)) as Arc<dyn Any + Send + Sync>;
+        let keepalive =
+            Arc::new(Mapping(NonNull::new(addr).unwrap(), len)) as Arc<dyn Any + Send + Sync>;
         // SAFETY: mapped as long as `keepalive`; nothing else in this process accesses it.
         let region = unsafe { DmaRegion::new(iova, addr as usize, len, keepalive) };
         self.port.map_dma(region).map_err(failed)
@@ -127,14 +132,25 @@ impl ServerBackend for Backend {
         Ok(())
     }
 
-    fn set_irqs(&mut self, index: u32, _: u32, start: u32, count: u32, fds: Vec<File>) -> io::Result<()> {
+    fn set_irqs(
+        &mut self,
+        index: u32,
+        _: u32,
+        start: u32,
+        count: u32,
+        fds: Vec<File>,
+    ) -> io::Result<()> {
         assert_eq!(index, 2);
         if count == 0 {
-            return (0..self.port.vectors()).try_for_each(|v| self.port.set_vector(v, None)).map_err(failed);
+            return (0..self.port.vectors())
+                .try_for_each(|v| self.port.set_vector(v, None))
+                .map_err(failed);
         }
         assert_eq!(fds.len(), count as usize);
         for (vector, fd) in (start..).zip(fds) {
-            self.port.set_vector(vector as u16, Some(Arc::new(OwnedFd::from(fd)).into())).map_err(failed)?;
+            self.port
+                .set_vector(vector as u16, Some(Arc::new(OwnedFd::from(fd)).into()))
+                .map_err(failed)?;
         }
         Ok(())
     }
@@ -145,7 +161,20 @@ fn config_space(vectors: u16) -> [u8; 256] {
     config[0x06] = 0x10;
     config[0x09..0x0c].copy_from_slice(&[0x02, 0x08, 0x01]);
     config[0x34] = 0x40;
-    config[0x40..0x4c].copy_from_slice(&[0x11, 0, (vectors - 1) as u8, 0, 0, 0x20, 0, 0, 0, 0x30, 0, 0]);
+    config[0x40..0x4c].copy_from_slice(&[
+        0x11,
+        0,
+        (vectors - 1) as u8,
+        0,
+        0,
+        0x20,
+        0,
+        0,
+        0,
+        0x30,
+        0,
+        0,
+    ]);
     config
 }
 
@@ -154,16 +183,19 @@ fn region(index: u32, size: u64, doorbells: Option<&File>) -> ServerRegion {
     let mut sparse_areas = Vec::new();
     if doorbells.is_some() {
         flags |= VFIO_REGION_INFO_FLAG_MMAP;
-        let area = vfio_region_sparse_mmap_area { offset: SHARED.start, size: SHARED.end - SHARED.start };
+        let area =
+            vfio_region_sparse_mmap_area { offset: SHARED.start, size: SHARED.end - SHARED.start };
         sparse_areas.push(SparseArea { area });
     }
     let region_info = vfio_region_info { argsz: 32, flags, index, cap_offset: 0, size, offset: 0 };
     ServerRegion { region_info, sparse_areas, mmap_fd: doorbells.map(AsRawFd::as_raw_fd) }
 }
 
-/// Serves an SSD at `path` to one client after the other, and lets `client` have it. How many doorbells came by message.
+/// Serves an SSD at `path` to one client after the other, and lets `client` have it. How many
+/// doorbells came by message.
 fn served(path: &Path, shared: bool, clients: usize, client: impl Fn(usize)) -> usize {
-    let config = SsdConfig { vectors: 5, max_io_queues: 8, ..SsdConfig::with_namespace(16 << 20, 512) };
+    let config =
+        SsdConfig { vectors: 5, max_io_queues: 8, ..SsdConfig::with_namespace(16 << 20, 512) };
     let ssd = Ssd::start(config, Medium::dram(16 << 20).unwrap(), RealTime(Clock::real())).unwrap();
     let port = ssd.port();
     let file = shared.then(|| {
@@ -219,7 +251,8 @@ fn served(path: &Path, shared: bool, clients: usize, client: impl Fn(usize)) -> 
 
 /// Blocks that differ, written and read back by each way of waiting; and after a reset.
 fn verified_io(path: &Path, round: usize) {
-    let device = open_nvme(&format!("vfio-user:{}", path.display()), &OpenOptions::default()).unwrap();
+    let device =
+        open_nvme(&format!("vfio-user:{}", path.display()), &OpenOptions::default()).unwrap();
     for policy in [Policy::Poll, Policy::Interrupt] {
         let options = ChannelOptions { depth: 4, policy, ..ChannelOptions::default() };
         let mut channel = device.channel(&options).unwrap();

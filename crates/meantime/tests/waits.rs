@@ -1,12 +1,13 @@
-//! Ways to wait, by what they cost in virtual time, and deadlines: however a command is waited for, or by nobody.
+//! Ways to wait, by what they cost in virtual time, and deadlines: however a command is waited for,
+//! or by nobody.
 
 mod common;
 
 use std::sync::atomic::Ordering;
 
 use common::rig::{
-    GRACE_NS, LOST, MS, OVERDUE_NS, Rig, US, in_flight_late, in_flight_lost, kind, late, nothing_leaks, put,
-    read_of, rig_options, ssd, verify, write_of,
+    GRACE_NS, LOST, MS, OVERDUE_NS, Rig, US, in_flight_late, in_flight_lost, kind, late,
+    nothing_leaks, put, read_of, rig_options, ssd, verify, write_of,
 };
 use meantime::block::{BlockChannel, Request, SubmitError, Ticket};
 use meantime::completion::Policy;
@@ -16,10 +17,12 @@ use meantime::nvme::{CommandError, ControllerOptions};
 fn each_request_is_waited_for_as_it_says() {
     let rig = Rig::new(ssd("optane"));
     let mut channel = rig.channel(4);
-    let policies = [Policy::Interrupt, Policy::HybridFixed(5_000), Policy::Poll, Policy::HybridHalfMean];
+    let policies =
+        [Policy::Interrupt, Policy::HybridFixed(5_000), Policy::Poll, Policy::HybridHalfMean];
     for (lba, policy) in (0..).zip(policies) {
         let interrupts = rig.ssd.counters().interrupts;
-        let ticket = channel.submit(write_of(&channel, lba..lba + 1, 1).policy(policy)).expect("room");
+        let ticket =
+            channel.submit(write_of(&channel, lba..lba + 1, 1).policy(policy)).expect("room");
         channel.wait(ticket).result.expect("written");
         // A polled I/O does not pay for an interrupt nobody waits for.
         let sent = rig.ssd.counters().interrupts - interrupts;
@@ -70,11 +73,14 @@ fn a_fixed_hybrid_sleeps_once_for_each_io() {
         let rig = Rig::new(ssd("nvram"));
         let mut channel = rig.channel(1);
         channel.set_policy(Policy::HybridFixed(sleep_ns)).expect("a polled policy");
-        let before =
-            [&rig.meddling.sleeps, &rig.meddling.slept_ns].map(|count| count.load(Ordering::Relaxed));
+        let before = [&rig.meddling.sleeps, &rig.meddling.slept_ns]
+            .map(|count| count.load(Ordering::Relaxed));
         (0..100).for_each(|n| put(&mut channel, n..n + 1, n));
         assert_eq!(rig.meddling.sleeps.load(Ordering::Relaxed) - before[0], 100);
-        assert_eq!(rig.meddling.slept_ns.load(Ordering::Relaxed) - before[1], 100 * u64::from(sleep_ns));
+        assert_eq!(
+            rig.meddling.slept_ns.load(Ordering::Relaxed) - before[1],
+            100 * u64::from(sleep_ns)
+        );
         let waits = channel.counters().polled_waits;
         assert_eq!((waits.sleeps, waits.oversleeps, waits.fallbacks), (100, oversleeps, 0));
     }
@@ -96,7 +102,8 @@ fn hybrid_sleeps_half_the_mean_once_a_window_has_closed() {
     }
     let mean_ns = channel.mean_device_time_ns();
     assert!((7_900..8_500).contains(&mean_ns), "Bates' 8 µs: {mean_ns}");
-    let before = [&rig.meddling.sleeps, &rig.meddling.slept_ns].map(|count| count.load(Ordering::Relaxed));
+    let before =
+        [&rig.meddling.sleeps, &rig.meddling.slept_ns].map(|count| count.load(Ordering::Relaxed));
     (0..50).for_each(|_| put(&mut channel, 0..1, 1));
     assert_eq!(rig.meddling.sleeps.load(Ordering::Relaxed) - before[0], 50);
     assert_eq!(rig.meddling.slept_ns.load(Ordering::Relaxed) - before[1], 50 * mean_ns.div_ceil(2));
@@ -133,7 +140,8 @@ fn hybrid_does_not_learn_from_what_timed_out() {
     assert!(took_ns < MS, "a device of 8 µs, slept for {took_ns}");
 }
 
-/// The times of hybrid requests that a polled one's wait finds ended are taken in as well, and then.
+/// The times of hybrid requests that a polled one's wait finds ended are taken in as well, and
+/// then.
 #[test]
 fn hybrid_learns_beside_polled_requests() {
     let rig = Rig::new(ssd("nvram"));
@@ -170,7 +178,8 @@ fn a_spin_budget_that_runs_out_ends_in_growing_sleeps() {
     assert!((18..=22).contains(&slept), "{slept}");
 }
 
-/// "Every command has a deadline": one that is lost ends by it although its neighbours keep the channel busy.
+/// "Every command has a deadline": one that is lost ends by it although its neighbours keep the
+/// channel busy.
 #[test]
 fn a_lost_command_ends_by_its_deadline_on_a_busy_channel() {
     for policy in [Policy::Poll, Policy::HybridFixed(20_000), Policy::Interrupt] {
@@ -220,7 +229,10 @@ fn a_detached_request_that_is_lost_gives_its_slot_back() {
     let mut channel = rig.channel(1);
     let ticket = in_flight_lost(&rig, &mut channel, 0);
     channel.detach(ticket);
-    assert!(matches!(channel.submit(Request::flush()).expect_err("taken").error, SubmitError::Full { .. }));
+    assert!(matches!(
+        channel.submit(Request::flush()).expect_err("taken").error,
+        SubmitError::Full { .. }
+    ));
     let ((), took_ns) = rig.timed(|| while channel.poll() == 0 {});
     assert!((2 * MS..OVERDUE_NS + GRACE_NS + MS).contains(&took_ns), "{took_ns}");
     put(&mut channel, 0..1, 1);

@@ -30,7 +30,8 @@ pub(crate) struct AdminQueue {
     queue: QueuePair,
     /// By owner: the outcome of a command once it is there.
     outcomes: Vec<Option<Outcome>>,
-    /// By owner: the data buffer of a command nobody waits for any more. Stays until the command ends.
+    /// By owner: the data buffer of a command nobody waits for any more. Stays until the command
+    /// ends.
     abandoned: Vec<Option<DmaBuf>>,
     /// Whether an owner has a command in flight.
     taken: Vec<bool>,
@@ -62,11 +63,11 @@ impl AdminQueue {
         &self.queue
     }
 
-    /// Sends `sqe` and waits for its completion; the value is CDW0 of the completion. If the controller says that it was not done and may
-    /// be repeated, it is, a few times.
+    /// Sends `sqe` and waits for its completion; the value is CDW0 of the completion. If the
+    /// controller says that it was not done and may be repeated, it is, a few times.
     ///
-    /// `data` is lent to the device. If the command is not answered in time the buffer stays with it until the
-    /// controller is reset, and the caller gets none back.
+    /// `data` is lent to the device. If the command is not answered in time the buffer stays with
+    /// it until the controller is reset, and the caller gets none back.
     pub(crate) fn execute(
         &mut self,
         context: &AdminContext<'_>,
@@ -77,7 +78,9 @@ impl AdminQueue {
         let timeout_ms = context.timeout_ns / 1_000_000;
         let timed_out = Error::AdminTimeout { command, timeout_ms };
         for pause_ns in RETRY_PAUSES_NS.into_iter().map(Some).chain([None]) {
-            let Some(owner) = self.taken.iter().position(|&taken| !taken) else { return Err(timed_out) };
+            let Some(owner) = self.taken.iter().position(|&taken| !taken) else {
+                return Err(timed_out);
+            };
             // Full of commands that were never answered.
             if self.queue.stage_raw(owner as u16, sqe).is_err() {
                 return Err(timed_out);
@@ -88,7 +91,9 @@ impl AdminQueue {
             match self.wait(context, owner) {
                 Some(Ok(dw0)) => return Ok((dw0, data)),
                 Some(Err(CommandError::Status(status))) => match pause_ns {
-                    Some(pause_ns) if verdict(status) == Verdict::Retry => context.clock.sleep_ns(pause_ns),
+                    Some(pause_ns) if verdict(status) == Verdict::Retry => {
+                        context.clock.sleep_ns(pause_ns)
+                    }
                     _ => return Err(Error::Admin { command, status }),
                 },
                 Some(Err(_)) => return Err(Error::Gone),
@@ -118,7 +123,8 @@ impl AdminQueue {
             if waited_ns >= context.timeout_ns {
                 return None;
             }
-            // Software answers in microseconds; a real controller may take milliseconds, and is not worth a core.
+            // Software answers in microseconds; a real controller may take milliseconds, and is not
+            // worth a core.
             if waited_ns > 50_000 {
                 pause_ns = (pause_ns + 5_000).min(1_000_000);
                 context.clock.sleep_ns(pause_ns);
@@ -152,8 +158,8 @@ impl AdminQueue {
         });
     }
 
-    /// Keeps `wanted` event requests with the controller (NVMe Base 1.4 §5.2), but at most half of what the queue takes: the
-    /// rest is for commands.
+    /// Keeps `wanted` event requests with the controller (NVMe Base 1.4 §5.2), but at most half of
+    /// what the queue takes: the rest is for commands.
     pub(crate) fn keep_event_requests(&mut self, wanted: u16) {
         let wanted = wanted.min(self.queue.slots() / 2);
         while self.event_requests < wanted {

@@ -13,8 +13,8 @@ use meantime_spec::status::StatusCode;
 
 use super::admin::{ADMIN_ENTRIES, AdminContext, AdminQueue, is_code};
 use super::enable::{
-    admin_attributes, check_capabilities, clear_enable, disable, identify, is_alive, set_queue_count, start,
-    wait_for,
+    admin_attributes, check_capabilities, clear_enable, disable, identify, is_alive,
+    set_queue_count, start, wait_for,
 };
 use super::features::{Features, Sender};
 use super::identify::{ControllerInfo, NamespaceInfo};
@@ -29,7 +29,8 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 /// How long the driver waits for what.
 #[derive(Debug, Clone, Copy)]
 pub struct ControllerOptions {
-    /// Deadline of an I/O command in ns, from the first look that found it outstanding; at most an hour.
+    /// Deadline of an I/O command in ns, from the first look that found it outstanding; at most an
+    /// hour.
     pub io_timeout_ns: u64,
     /// How long an aborted command may take to come back before its queue is deleted.
     pub abort_grace_ns: u64,
@@ -37,19 +38,22 @@ pub struct ControllerOptions {
     pub admin_timeout_ns: u64,
     /// I/O queue pairs to ask for.
     pub io_queues: u16,
-    /// How often an I/O command is repeated if the device says that it may be, or if it was lost with its queue; see
-    /// [`retry`](super::retry). 0: never.
+    /// How often an I/O command is repeated if the device says that it may be, or if it was lost
+    /// with its queue; see [`retry`](super::retry). 0: never.
     pub retries: u8,
-    /// Whether a controller that has weighted round robin arbitration is to use it, so that queues have classes.
+    /// Whether a controller that has weighted round robin arbitration is to use it, so that queues
+    /// have classes.
     pub weighted_round_robin: bool,
     /// Its weights and burst; `None`: 16 to 4 to 1, two commands at a time.
     pub arbitration: Option<Arbitration>,
-    /// Whether the device is to stay in power state 0 while it is open, if it would leave that by itself (APST); what was before is set
-    /// again at the end.
+    /// Whether the device is to stay in power state 0 while it is open, if it would leave that by
+    /// itself (APST); what was before is set again at the end.
     pub low_latency: bool,
-    /// Whether data on more than two pages is named by an SGL descriptor instead of a PRP list, if the controller has SGLs.
+    /// Whether data on more than two pages is named by an SGL descriptor instead of a PRP list, if
+    /// the controller has SGLs.
     pub sgl: bool,
-    /// Whether doorbells are shadowed by memory, if the controller has that; `None`: if the transport's are slow.
+    /// Whether doorbells are shadowed by memory, if the controller has that; `None`: if the
+    /// transport's are slow.
     pub shadow_doorbells: Option<bool>,
 }
 
@@ -79,7 +83,8 @@ const EVENT_REQUESTS: u16 = 4;
 /// `epoch` of a controller that was given up.
 const EPOCH_GONE: u32 = u32::MAX;
 
-/// A controller that is enabled. Shared by the queues created on it; the last one to go shuts it down.
+/// A controller that is enabled. Shared by the queues created on it; the last one to go shuts it
+/// down.
 pub struct Controller {
     clock: Clock,
     heap: DmaHeap,
@@ -117,12 +122,16 @@ struct Admin {
 }
 
 impl Controller {
-    /// Resets and enables the controller behind `transport`, and identifies it (NVMe Base 1.4 §7.6.1).
+    /// Resets and enables the controller behind `transport`, and identifies it (NVMe Base 1.4
+    /// §7.6.1).
     ///
     /// # Errors
     /// [`Error::Driven`] while another controller is enabled on it. Whatever a device can do wrong;
     /// the controller is left disabled then.
-    pub fn enable(transport: Arc<dyn Transport>, mut options: ControllerOptions) -> Result<Arc<Self>> {
+    pub fn enable(
+        transport: Arc<dyn Transport>,
+        mut options: ControllerOptions,
+    ) -> Result<Arc<Self>> {
         // Deadlines are kept in 32 bits of µs.
         options.io_timeout_ns = options.io_timeout_ns.min(LONGEST_TIMEOUT_NS);
         let registers = Registers::claim(Arc::clone(&transport))?;
@@ -164,7 +173,8 @@ impl Controller {
         let (info, namespaces, unusable) = match found {
             Ok(found) => found,
             Err(error) => {
-                // The device must not know our memory when it is freed. It has had its time to become ready.
+                // The device must not know our memory when it is freed. It has had its time to
+                // become ready.
                 if clear_enable(&registers, &clock, cap).is_err() && !registers.take_back(&heap) {
                     shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
@@ -233,9 +243,15 @@ impl Controller {
     /// [`Error::NoNamespace`], which lists those there are.
     pub fn namespace(&self, nsid: u32) -> Result<NamespaceInfo> {
         self.namespaces.iter().find(|ns| ns.nsid == nsid).copied().ok_or_else(|| {
-            let mut have: Vec<String> = self.namespaces.iter().map(|ns| ns.nsid.to_string()).collect();
-            have.extend(self.unusable.iter().map(|(nsid, why)| format!("{nsid} (not usable: {why})")));
-            Error::NoNamespace { nsid, have: if have.is_empty() { "none".into() } else { have.join(", ") } }
+            let mut have: Vec<String> =
+                self.namespaces.iter().map(|ns| ns.nsid.to_string()).collect();
+            have.extend(
+                self.unusable.iter().map(|(nsid, why)| format!("{nsid} (not usable: {why})")),
+            );
+            Error::NoNamespace {
+                nsid,
+                have: if have.is_empty() { "none".into() } else { have.join(", ") },
+            }
         })
     }
 
@@ -269,14 +285,16 @@ impl Controller {
         self.shadows.is_some()
     }
 
-    /// The doorbells of queue `qid`, which the controller does not know at present, if they are shadowed: both are 0 then.
+    /// The doorbells of queue `qid`, which the controller does not know at present, if they are
+    /// shadowed: both are 0 then.
     pub(crate) fn shadow_doorbells(&self, qid: u16) -> Result<Option<(Doorbell, Doorbell)>> {
         let Some(shadows) = &self.shadows else { return Ok(None) };
         let (tail, head) = self.registers.doorbells(qid, self.cap)?;
         Ok(Some(shadows.shade(qid, tail, head)))
     }
 
-    /// Whether the controller goes by the classes of queues: it has weighted round robin arbitration, and it is on.
+    /// Whether the controller goes by the classes of queues: it has weighted round robin
+    /// arbitration, and it is on.
     pub fn has_queue_classes(&self) -> bool {
         arbitration(self.cap, &self.options) == ams::WEIGHTED_ROUND_ROBIN
     }
@@ -306,14 +324,17 @@ impl Controller {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
     }
 
-    /// How often what was done and not flushed may have been lost. A channel whose last look gave another number fails its next flush.
+    /// How often what was done and not flushed may have been lost. A channel whose last look gave
+    /// another number fails its next flush.
     ///
-    /// It is all channels' affair, whoever wrote: a flush is of the whole namespace, and who flushes for others has to hear it.
+    /// It is all channels' affair, whoever wrote: a flush is of the whole namespace, and who
+    /// flushes for others has to hear it.
     pub fn cache_losses(&self) -> u32 {
         self.cache_losses.load(Ordering::Acquire)
     }
 
-    /// What [`Controller::cache_losses`] is to a channel that begins: a loss that nobody was told of concerns it as well.
+    /// What [`Controller::cache_losses`] is to a channel that begins: a loss that nobody was told
+    /// of concerns it as well.
     pub fn cache_losses_told(&self) -> u32 {
         self.losses_told.load(Ordering::Acquire)
     }
@@ -324,7 +345,8 @@ impl Controller {
         self.losses_told.fetch_max(losses, Ordering::AcqRel);
     }
 
-    /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a moment, say).
+    /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a
+    /// moment, say).
     pub(crate) fn is_fatal(&self) -> bool {
         !is_alive(self.registers.csts())
     }
@@ -351,8 +373,8 @@ impl Controller {
         self.lock().execute(&self.context(), command, sqe, data)
     }
 
-    /// Creates an I/O queue pair for up to `depth` commands in flight; with an interrupt vector or without. The caller assigns
-    /// the first `assigned` slots itself.
+    /// Creates an I/O queue pair for up to `depth` commands in flight; with an interrupt vector or
+    /// without. The caller assigns the first `assigned` slots itself.
     ///
     /// # Errors
     /// No queue or vector left, no memory, or the controller refused.
@@ -418,9 +440,11 @@ impl Controller {
         Ok(())
     }
 
-    /// Makes the controller forget the rings of queue `qid`: afterwards it touches neither them nor any buffer of theirs.
+    /// Makes the controller forget the rings of queue `qid`: afterwards it touches neither them nor
+    /// any buffer of theirs.
     pub(crate) fn unregister_queue(&self, qid: u16) -> Result<()> {
-        // QEMU's controller calls a completion queue that it does not know invalid (1.4 §5.5 has another code for it).
+        // QEMU's controller calls a completion queue that it does not know invalid (1.4 §5.5 has
+        // another code for it).
         let codes = [StatusCode::InvalidQueueIdentifier, StatusCode::CompletionQueueInvalid];
         let unknown = |result: Result<_>| match result {
             Err(error) if codes.iter().any(|&code| is_code(&error, code)) => Ok(()),
@@ -438,15 +462,17 @@ impl Controller {
         self.lock().put_back(qid, vector);
     }
 
-    /// Asks the controller to abort command `cid` of queue `qid`. `Ok` says only that it has answered.
+    /// Asks the controller to abort command `cid` of queue `qid`. `Ok` says only that it has
+    /// answered.
     pub(crate) fn abort(&self, qid: u16, cid: u16) -> Result<()> {
         self.execute("Abort", Sqe::abort(0, qid, cid), None).map(|_| ())
     }
 
-    /// Disables and enables the controller, unless somebody else has since `seen_epoch` (ARCHITECTURE.md §4, step 4).
+    /// Disables and enables the controller, unless somebody else has since `seen_epoch`
+    /// (ARCHITECTURE.md §4, step 4).
     ///
-    /// When it returns the device has given up every command and buffer of the old epoch, or is gone for good; see
-    /// [`Controller::gone`].
+    /// When it returns the device has given up every command and buffer of the old epoch, or is
+    /// gone for good; see [`Controller::gone`].
     pub(crate) fn reset(&self, seen_epoch: u32) {
         let mut admin = self.lock();
         if self.epoch() != seen_epoch || seen_epoch == EPOCH_GONE {
@@ -455,7 +481,9 @@ impl Controller {
         tracing::warn!(device = %self.describe(), "resetting the controller");
         self.epoch.store(seen_epoch + 1, Ordering::Release);
         match self.restart(&mut admin) {
-            Ok(()) => self.epoch.store(seen_epoch.wrapping_add(2) & !1 & 0x7fff_ffff, Ordering::Release),
+            Ok(()) => {
+                self.epoch.store(seen_epoch.wrapping_add(2) & !1 & 0x7fff_ffff, Ordering::Release)
+            }
             Err(error) => {
                 tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
                 // Whatever state it is in: without EN it has no business with our memory.
@@ -466,8 +494,8 @@ impl Controller {
     }
 
     /// Gives the device up for good, in good order: shut down, disabled, cut off from memory, and
-    /// [released](Transport::release) so that others can take it. What is in flight fails with [`CommandError::Gone`], later commands
-    /// too.
+    /// [released](Transport::release) so that others can take it. What is in flight fails with
+    /// [`CommandError::Gone`], later commands too.
     ///
     /// [`CommandError::Gone`]: super::CommandError::Gone
     pub fn give_up(&self) {
@@ -499,7 +527,8 @@ impl Controller {
         let releasing = self.releasing();
         // Release: `memory_released` before it.
         self.epoch.store(EPOCH_GONE, Ordering::Release);
-        // Giving the device back to the kernel's driver may take minutes. Whoever waits for an I/O has a deadline, and need not wait for that.
+        // Giving the device back to the kernel's driver may take minutes. Whoever waits for an I/O
+        // has a deadline, and need not wait for that.
         drop(admin);
         self.registers.transport().release();
         drop(releasing);
@@ -509,7 +538,8 @@ impl Controller {
         self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a device that is gone was given back: for the end of whoever used it, lest the process ends in the middle of that.
+    /// Waits until a device that is gone was given back: for the end of whoever used it, lest the
+    /// process ends in the middle of that.
     pub(crate) fn wait_until_released(&self) {
         drop(self.releasing());
     }
@@ -520,20 +550,21 @@ impl Controller {
         features.restore(&mut Sender { context: self.context(), queue, heap: &self.heap });
     }
 
-    /// A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then disables it, so that it forgets our
-    /// memory.
+    /// A normal shutdown (NVMe Base 1.4 §7.6.2), so that the device saves what it caches; then
+    /// disables it, so that it forgets our memory.
     fn shut_down(&self) -> Result<()> {
         let registers = &self.registers;
         if registers.cc() == GONE {
             return Err(Error::Gone);
         }
         registers.shut_down();
-        let _ = wait_for(registers, &self.clock, "complete a shutdown", 5_000, |csts| csts.shst() == 2);
+        let _ =
+            wait_for(registers, &self.clock, "complete a shutdown", 5_000, |csts| csts.shst() == 2);
         disable(registers, &self.clock, self.cap)
     }
 
-    /// Disables and enables the controller now. Queues recover by themselves; what was in flight is repeated, or fails with
-    /// [`CommandError::Reset`] if it was repeated too often.
+    /// Disables and enables the controller now. Queues recover by themselves; what was in flight is
+    /// repeated, or fails with [`CommandError::Reset`] if it was repeated too often.
     ///
     /// [`CommandError::Reset`]: super::CommandError::Reset
     pub fn reset_now(&self) {
@@ -546,8 +577,9 @@ impl Controller {
         let queue = queue.as_mut().ok_or(Error::Gone)?;
         let was_enabled = Cc(registers.cc()).en();
         disable(registers, &self.clock, self.cap)?;
-        // A Controller Reset, which ours is, leaves what had completed as it is, and the admin queue's attributes, too (1.4 §3.1.5). One that
-        // was disabled without us, or has forgotten these, was without power.
+        // A Controller Reset, which ours is, leaves what had completed as it is, and the admin
+        // queue's attributes, too (1.4 §3.1.5). One that was disabled without us, or has forgotten
+        // these, was without power.
         if !(was_enabled && registers.admin_attributes() == admin_attributes(queue).0) {
             tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
             if self.info.volatile_write_cache {
@@ -592,7 +624,8 @@ impl Controller {
         self.supports(oncs::DATASET_MANAGEMENT)
     }
 
-    /// The asynchronous events that have come since the last call. One that does not decode is given as its raw CDW0.
+    /// The asynchronous events that have come since the last call. One that does not decode is
+    /// given as its raw CDW0.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -606,8 +639,17 @@ impl Controller {
             if let Ok(event) = event {
                 // Reading the log page re-arms the event (1.4 §5.2).
                 let data = self.heap.alloc(512)?;
-                let sqe =
-                    Sqe::get_log_page(0, NSID_BROADCAST, event.log_page, 0, false, 128, 0, data.iova().0, 0);
+                let sqe = Sqe::get_log_page(
+                    0,
+                    NSID_BROADCAST,
+                    event.log_page,
+                    0,
+                    false,
+                    128,
+                    0,
+                    data.iova().0,
+                    0,
+                );
                 let _ = queue.execute(&self.context(), "Get Log Page", sqe, Some(data));
             }
             events.push(event);
@@ -689,13 +731,18 @@ fn apply(
     features.apply(to, info, weighted.then_some(options.arbitration), options.low_latency)
 }
 
-/// Whether I/O commands may name data by SGLs. Our buffers are aligned to more than the dwords that some ask for.
+/// Whether I/O commands may name data by SGLs. Our buffers are aligned to more than the dwords that
+/// some ask for.
 fn has_sgls(info: &ControllerInfo) -> bool {
     matches!(info.sgls & sgls::SUPPORT_MASK, sgls::SUPPORTED | sgls::SUPPORTED_DWORD_ALIGNED)
 }
 
 /// Whether doorbells are to be shadowed. Asked for in vain, it is said.
-fn wants_shadows(info: &ControllerInfo, transport: &dyn Transport, options: &ControllerOptions) -> bool {
+fn wants_shadows(
+    info: &ControllerInfo,
+    transport: &dyn Transport,
+    options: &ControllerOptions,
+) -> bool {
     let wanted = options.shadow_doorbells.unwrap_or_else(|| transport.has_slow_doorbells());
     let has = info.oacs & oacs::DOORBELL_BUFFER_CONFIG != 0;
     if options.shadow_doorbells == Some(true) && !has {

@@ -1,4 +1,5 @@
-//! Bringing a controller up and down: its registers, and what it says of itself (NVMe Base 1.4 §7.6).
+//! Bringing a controller up and down: its registers, and what it says of itself (NVMe Base 1.4
+//! §7.6).
 
 use meantime_spec::features::{NumberOfQueues, fid};
 use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns};
@@ -23,10 +24,16 @@ pub(super) fn is_alive(csts: u32) -> bool {
 pub(super) fn check_capabilities(cap: Cap) -> Result<()> {
     let unsupported = |what: String| Err(Error::Unsupported(what));
     if cap.css() & 1 == 0 {
-        return unsupported(format!("it does not have the NVM command set (CAP.CSS {:#x})", cap.css()));
+        return unsupported(format!(
+            "it does not have the NVM command set (CAP.CSS {:#x})",
+            cap.css()
+        ));
     }
     if cap.mpsmin() != 0 {
-        return unsupported(format!("its smallest page is {} bytes; 4096 is needed", cap.min_page_size()));
+        return unsupported(format!(
+            "its smallest page is {} bytes; 4096 is needed",
+            cap.min_page_size()
+        ));
     }
     if cap.max_queue_entries() < 2 {
         return unsupported(format!("its queues have {} entries", cap.max_queue_entries()));
@@ -71,8 +78,8 @@ pub(super) fn disable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<
         return Err(Error::Gone);
     }
     if cc.en() {
-        // EN must not be cleared before RDY has followed it, unless the controller has failed; or does not come up in
-        // its own time, which is to be ended somehow.
+        // EN must not be cleared before RDY has followed it, unless the controller has failed; or
+        // does not come up in its own time, which is to be ended somehow.
         let ready = |csts: Csts| csts.rdy() || csts.cfs();
         match wait_for(registers, clock, "become ready", timeout_ms, ready) {
             Ok(()) | Err(Error::NotReady { .. }) => {}
@@ -146,32 +153,35 @@ pub(super) fn identify(
 ) -> Result<Identified> {
     let transport = registers.transport();
     let context = AdminContext { registers, clock, timeout_ns: options.admin_timeout_ns };
-    let page = |nsid: u32, cns: u8, what: &'static str, admin: &mut AdminQueue| -> Result<Vec<u8>> {
-        let data = heap.alloc(4096)?;
-        let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);
-        let (_, data) = admin.execute(&context, what, sqe, Some(data))?;
-        Ok(data.map(|data| data.to_vec()).unwrap_or_default())
-    };
+    let page =
+        |nsid: u32, cns: u8, what: &'static str, admin: &mut AdminQueue| -> Result<Vec<u8>> {
+            let data = heap.alloc(4096)?;
+            let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);
+            let (_, data) = admin.execute(&context, what, sqe, Some(data))?;
+            Ok(data.map(|data| data.to_vec()).unwrap_or_default())
+        };
     let short = |structure: &'static str| Error::Invalid { structure, what: "too short".into() };
 
     let bytes = page(0, cns::CONTROLLER, "Identify (controller)", admin)?;
-    let raw = IdentifyController::read_from_bytes(&bytes).map_err(|_| short("Identify Controller data"))?;
+    let raw = IdentifyController::read_from_bytes(&bytes)
+        .map_err(|_| short("Identify Controller data"))?;
     let mut info = ControllerInfo::validate(&raw, cap, Vs(transport.read32(VS)))?;
     info.vectors = transport.vectors();
     info.io_queues = set_queue_count(&context, admin, options.io_queues.max(1))?;
 
     // Controllers before 1.1 have no active list; every identifier is tried then (1.4 §5.15.2.2).
-    let ids: Vec<u32> = match page(0, cns::ACTIVE_NAMESPACE_LIST, "Identify (active namespaces)", admin) {
-        Ok(bytes) => {
-            let list =
-                ActiveNamespaceList::read_from_bytes(&bytes).map_err(|_| short("active namespace list"))?;
-            list.iter().collect()
-        }
-        Err(error) if is_code(&error, StatusCode::InvalidFieldInCommand) => {
-            (1..=info.namespace_count.min(1024)).collect()
-        }
-        Err(error) => return Err(error),
-    };
+    let ids: Vec<u32> =
+        match page(0, cns::ACTIVE_NAMESPACE_LIST, "Identify (active namespaces)", admin) {
+            Ok(bytes) => {
+                let list = ActiveNamespaceList::read_from_bytes(&bytes)
+                    .map_err(|_| short("active namespace list"))?;
+                list.iter().collect()
+            }
+            Err(error) if is_code(&error, StatusCode::InvalidFieldInCommand) => {
+                (1..=info.namespace_count.min(1024)).collect()
+            }
+            Err(error) => return Err(error),
+        };
     let (mut usable, mut unusable) = (Vec::new(), Vec::new());
     for nsid in ids {
         let bytes = match page(nsid, cns::NAMESPACE, "Identify (namespace)", admin) {
@@ -182,7 +192,8 @@ pub(super) fn identify(
             }
             Err(error) => return Err(error),
         };
-        let raw = IdentifyNamespace::read_from_bytes(&bytes).map_err(|_| short("Identify Namespace data"))?;
+        let raw = IdentifyNamespace::read_from_bytes(&bytes)
+            .map_err(|_| short("Identify Namespace data"))?;
         if raw.nsze.get() == 0 {
             continue; // Inactive: all zeroes (1.4 §5.15.2.1).
         }

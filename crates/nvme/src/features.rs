@@ -1,8 +1,9 @@
-//! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21): none is saved in the device.
+//! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21): none is
+//! saved in the device.
 
 use meantime_spec::features::{
-    Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, InterruptCoalescing, PowerManagement,
-    VolatileWriteCache, fid, sel,
+    Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, InterruptCoalescing,
+    PowerManagement, VolatileWriteCache, fid, sel,
 };
 use meantime_spec::sqe::Sqe;
 use zerocopy::IntoBytes;
@@ -81,7 +82,8 @@ fn if_it_likes(what: &str, result: Result<()>) -> Result<()> {
 }
 
 impl Features {
-    /// Sets everything, for a controller that was just enabled; `weighted`: with weighted round robin arbitration.
+    /// Sets everything, for a controller that was just enabled; `weighted`: with weighted round
+    /// robin arbitration.
     pub(super) fn apply(
         &mut self,
         to: &mut Sender<'_>,
@@ -89,7 +91,8 @@ impl Features {
         weighted: Option<Option<Arbitration>>,
         low_latency: bool,
     ) -> Result<()> {
-        // Without it a controller neither says how long to wait for a retry nor interrupts commands that may be repeated (1.4 §5.21.1.22).
+        // Without it a controller neither says how long to wait for a retry nor interrupts commands
+        // that may be repeated (1.4 §5.21.1.22).
         if info.crdt != [0; 3] {
             let support = HostBehaviorSupport::new(true);
             let result = to.set_data(fid::HOST_BEHAVIOR_SUPPORT, 0, support.as_bytes());
@@ -97,7 +100,10 @@ impl Features {
         }
         if let Some(weights) = weighted {
             let weights = *self.arbitration.get_or_insert(weights.unwrap_or_else(default_weights));
-            if_it_likes("weights of queue classes", to.set(fid::ARBITRATION, 0, weights.0).map(drop))?;
+            if_it_likes(
+                "weights of queue classes",
+                to.set(fid::ARBITRATION, 0, weights.0).map(drop),
+            )?;
         }
         if low_latency && info.apst {
             let result = self.stay_awake(to);
@@ -105,7 +111,8 @@ impl Features {
         }
         for &(id, nsid, value) in &self.set {
             let result = to.set(id, nsid, value).map(drop);
-            // Whoever switched the cache off relies on it; of the rest a device that works is worth more.
+            // Whoever switched the cache off relies on it; of the rest a device that works is worth
+            // more.
             if id == fid::VOLATILE_WRITE_CACHE {
                 result?;
             } else {
@@ -125,8 +132,8 @@ impl Features {
             to.set_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, apst.with_apste(false).0, &table)?;
         }
         if changes {
-            // Before the next command, which may be refused: the first change is to be undone all the same. After a reset, what is found
-            // is the default and no news.
+            // Before the next command, which may be refused: the first change is to be undone all
+            // the same. After a reset, what is found is the default and no news.
             self.power.get_or_insert(FormerPower { state, apst, table });
         }
         if state.ps() != 0 {
@@ -159,7 +166,8 @@ impl Controller {
         Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
     }
 
-    /// Writes feature `fid`, for as long as this controller is open: it is set again after a reset, and not saved in the device.
+    /// Writes feature `fid`, for as long as this controller is open: it is set again after a reset,
+    /// and not saved in the device.
     ///
     /// # Errors
     /// What the controller answers.
@@ -180,7 +188,8 @@ impl Controller {
         Ok(VolatileWriteCache(self.get_feature(fid::VOLATILE_WRITE_CACHE, 0)?).wce())
     }
 
-    /// Has the volatile write cache on or off. Off, every write is durable when it is done, and slower.
+    /// Has the volatile write cache on or off. Off, every write is durable when it is done, and
+    /// slower.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if there is none; what the controller answers.
@@ -197,7 +206,8 @@ impl Controller {
         Err(Error::Unsupported("it has no volatile write cache".into()))
     }
 
-    /// Whether the device leaves power state 0 by itself (autonomous power state transitions, 1.4 §5.21.1.12).
+    /// Whether the device leaves power state 0 by itself (autonomous power state transitions, 1.4
+    /// §5.21.1.12).
     ///
     /// # Errors
     /// What the controller answers.
@@ -209,13 +219,15 @@ impl Controller {
         Ok(AutonomousPowerStateTransition(dw0).apste())
     }
 
-    /// Has the controller collect up to `completions` (1 to 256) before it interrupts, or wait for at most `time_100us` × 100 µs (1.4 §5.21.1.8);
-    /// 1 or 0 turn it off. A queue that is polled does not notice.
+    /// Has the controller collect up to `completions` (1 to 256) before it interrupts, or wait for
+    /// at most `time_100us` × 100 µs (1.4 §5.21.1.8); 1 or 0 turn it off. A queue that is polled
+    /// does not notice.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a number that cannot be; what the controller answers.
     pub fn set_interrupt_coalescing(&self, completions: u16, time_100us: u8) -> Result<()> {
-        let Some(threshold) = completions.checked_sub(1).and_then(|thr| u8::try_from(thr).ok()) else {
+        let Some(threshold) = completions.checked_sub(1).and_then(|thr| u8::try_from(thr).ok())
+        else {
             let what = format!("{completions} completions an interrupt (1 to 256 are possible)");
             return Err(Error::Unsupported(what));
         };

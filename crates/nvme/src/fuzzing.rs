@@ -1,4 +1,5 @@
-//! A queue pair over plain memory, for the fuzzers in `fuzz/`. No interface: it changes with what they need.
+//! A queue pair over plain memory, for the fuzzers in `fuzz/`. No interface: it changes with what
+//! they need.
 
 use meantime_spec::sqe::Sqe;
 
@@ -78,7 +79,12 @@ impl Rig {
     }
 
     /// See `QueuePair::fail_all`.
-    pub fn fail_all(&mut self, victim: Option<u16>, error: CommandError, sink: &mut dyn FnMut(u16, Outcome)) {
+    pub fn fail_all(
+        &mut self,
+        victim: Option<u16>,
+        error: CommandError,
+        sink: &mut dyn FnMut(u16, Outcome),
+    ) {
         self.pair.fail_all(victim, error, sink);
     }
 

@@ -1,7 +1,9 @@
-//! What a controller says of itself, validated: the device's structures are not used before they went through here.
+//! What a controller says of itself, validated: the device's structures are not used before they
+//! went through here.
 
 use meantime_spec::identify::{
-    IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, fuses, lpa, nsfeat, oncs, power_flags,
+    IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, fuses, lpa, nsfeat, oncs,
+    power_flags,
 };
 use meantime_spec::regs::{Cap, Vs};
 
@@ -62,7 +64,8 @@ impl ControllerInfo {
     /// [`Error::Invalid`] or [`Error::Unsupported`], naming the field.
     pub(crate) fn validate(raw: &IdentifyController, cap: Cap, version: Vs) -> Result<Self> {
         let invalid = |what: String| Error::Invalid { structure: "Identify Controller data", what };
-        // SQES and CQES: the lower half is the required entry size as a power of two (1.4 §5.15.2.1).
+        // SQES and CQES: the lower half is the required entry size as a power of two (1.4
+        // §5.15.2.1).
         if raw.sqes & 0xf != 6 || raw.cqes & 0xf != 4 {
             return Err(invalid(format!(
                 "SQES {:#x}, CQES {:#x} where 6 and 4 are required",
@@ -156,8 +159,13 @@ impl NamespaceInfo {
     /// Checks `raw`; the error says why the namespace cannot be used.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for a format we do not have.
-    pub(crate) fn validate(nsid: u32, raw: &IdentifyNamespace, controller: &ControllerInfo) -> Result<Self> {
+    /// [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for a format
+    /// we do not have.
+    pub(crate) fn validate(
+        nsid: u32,
+        raw: &IdentifyNamespace,
+        controller: &ControllerInfo,
+    ) -> Result<Self> {
         let max_transfer_bytes = controller.max_transfer_bytes;
         let invalid = |what: String| Error::Invalid { structure: "Identify Namespace data", what };
         let unsupported = |what: String| Error::Unsupported(format!("namespace {nsid} {what}"));
@@ -166,10 +174,14 @@ impl NamespaceInfo {
         })?;
         let (shift, metadata) = (format.lbads, format.ms.get());
         if metadata != 0 {
-            return Err(unsupported(format!("is formatted with {metadata} bytes of metadata a block")));
+            return Err(unsupported(format!(
+                "is formatted with {metadata} bytes of metadata a block"
+            )));
         }
         if shift != 9 && shift != 12 {
-            return Err(unsupported(format!("has blocks of 2^{shift} bytes; 512 and 4096 are supported")));
+            return Err(unsupported(format!(
+                "has blocks of 2^{shift} bytes; 512 and 4096 are supported"
+            )));
         }
         let blocks = raw.nsze.get();
         if blocks == 0 || blocks > u64::MAX >> shift {
@@ -178,7 +190,9 @@ impl NamespaceInfo {
         // NLB is 16 bits, 0's based.
         let max_blocks = (max_transfer_bytes >> shift).min(1 << 16);
         if max_blocks == 0 {
-            return Err(invalid(format!("MDTS of {max_transfer_bytes} bytes is less than a block")));
+            return Err(invalid(format!(
+                "MDTS of {max_transfer_bytes} bytes is less than a block"
+            )));
         }
         Ok(Self {
             nsid,
@@ -201,8 +215,9 @@ impl NamespaceInfo {
         self.blocks << self.block_shift
     }
 
-    /// How many of the `left` blocks from `slba` on the next command may cover: no more than the device takes at
-    /// once, and not across the boundary it prefers (NOIOB). `has_data` is false for commands that MDTS does not limit.
+    /// How many of the `left` blocks from `slba` on the next command may cover: no more than the
+    /// device takes at once, and not across the boundary it prefers (NOIOB). `has_data` is false
+    /// for commands that MDTS does not limit.
     #[inline(always)]
     pub fn next_span(&self, slba: u64, left: u64, has_data: bool) -> u32 {
         let most = if has_data { self.max_blocks } else { 1 << 16 };
@@ -215,8 +230,8 @@ impl NamespaceInfo {
     }
 }
 
-/// How many blocks are compared and written in one: ACWU, or NACWU if the namespace has values of its own (1.4 §6.4). Where atomic writes
-/// have boundaries, which a pair may cross, one block.
+/// How many blocks are compared and written in one: ACWU, or NACWU if the namespace has values of
+/// its own (1.4 §6.4). Where atomic writes have boundaries, which a pair may cross, one block.
 fn compare_write_blocks(raw: &IdentifyNamespace, controller: &ControllerInfo) -> u32 {
     let Some(acwu) = controller.compare_write_unit else { return 0 };
     if raw.nsfeat & nsfeat::ATOMICITY == 0 {
@@ -228,8 +243,10 @@ fn compare_write_blocks(raw: &IdentifyNamespace, controller: &ControllerInfo) ->
 
 /// Printable ASCII without trailing blanks; anything else becomes `?`.
 fn ascii(field: &[u8]) -> String {
-    let text: String =
-        field.iter().map(|&b| if b == b' ' || b.is_ascii_graphic() { char::from(b) } else { '?' }).collect();
+    let text: String = field
+        .iter()
+        .map(|&b| if b == b' ' || b.is_ascii_graphic() { char::from(b) } else { '?' })
+        .collect();
     text.trim_end_matches([' ', '?']).trim_start().to_owned()
 }
 

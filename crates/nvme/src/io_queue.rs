@@ -24,10 +24,12 @@ pub struct IoQueue {
     epoch: u32,
     /// Whether the controller of that epoch knows the queue.
     registered: bool,
-    /// Whether the controller might know it, so that its memory must not be freed before it was told to forget it.
+    /// Whether the controller might know it, so that its memory must not be freed before it was
+    /// told to forget it.
     perhaps_known: bool,
     next_sweep_ns: u64,
-    /// When there is next something to be looked at: a sweep, or a command that is to be staged again.
+    /// When there is next something to be looked at: a sweep, or a command that is to be staged
+    /// again.
     next_look_ns: u64,
     told_ns: u64,
     /// How often the controller had lost its volatile cache when this queue last looked.
@@ -121,14 +123,15 @@ impl IoQueue {
         self.pair.counters()
     }
 
-    /// A slot to stage one command in. `None` if the queue is full, or if the controller was reset meanwhile:
-    /// [`IoQueue::check`] catches up with that.
+    /// A slot to stage one command in. `None` if the queue is full, or if the controller was reset
+    /// meanwhile: [`IoQueue::check`] catches up with that.
     #[inline(always)]
     pub fn take_tag(&mut self) -> Option<Tag> {
         if self.is_current() { self.pair.take_tag() } else { None }
     }
 
-    /// Whether the controller knows this queue, so that commands can be staged. If not, [`IoQueue::check`] may help.
+    /// Whether the controller knows this queue, so that commands can be staged. If not,
+    /// [`IoQueue::check`] may help.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
         self.controller.epoch() == self.pair.ring().gate()
@@ -140,14 +143,15 @@ impl IoQueue {
         self.pair.stage_transfer(tag, owner, command);
     }
 
-    /// Stages a command that is not its request's only one, or has no data: [`Owner::again`] does not know it.
+    /// Stages a command that is not its request's only one, or has no data: [`Owner::again`] does
+    /// not know it.
     #[inline]
     pub fn stage_kept(&mut self, tag: Tag, owner: u16, command: &Command) {
         self.pair.stage_kept(tag, owner, command);
     }
 
-    /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. False, and nothing staged, without a slot for the
-    /// second.
+    /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. False, and
+    /// nothing staged, without a slot for the second.
     pub fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
         let Some(second) = self.pair.take_tag() else { return false };
         self.pair.stage_pair([first, second], owner, pair);
@@ -210,8 +214,9 @@ impl IoQueue {
         self.told_ns
     }
 
-    /// Off the fast path: catches up with a reset made elsewhere, climbs the ladder for commands that are overdue, and stages again
-    /// what is due. To be called now and then while waiting; returns at once when it is not time yet. Returns how many commands ended.
+    /// Off the fast path: catches up with a reset made elsewhere, climbs the ladder for commands
+    /// that are overdue, and stages again what is due. To be called now and then while waiting;
+    /// returns at once when it is not time yet. Returns how many commands ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
         self.told_ns = now_ns;
@@ -221,7 +226,8 @@ impl IoQueue {
         self.check(now_ns, to)
     }
 
-    /// As [`IoQueue::tick`], but always catches up. After it commands can be staged, or [`IoQueue::usable`] says why not.
+    /// As [`IoQueue::tick`], but always catches up. After it commands can be staged, or
+    /// [`IoQueue::usable`] says why not.
     #[cold]
     #[inline(never)]
     pub fn check(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
@@ -248,7 +254,8 @@ impl IoQueue {
     fn restage(&mut self, to: &mut dyn Owner) {
         if !self.registered {
             let gone = self.controller.gone();
-            self.pair.fail_held(gone.map(|memory_released| CommandError::Gone { memory_released }), to);
+            self.pair
+                .fail_held(gone.map(|memory_released| CommandError::Gone { memory_released }), to);
             return;
         }
         // The losses before the epoch: one that is found after this epoch has ended it.
@@ -291,8 +298,8 @@ impl IoQueue {
             return;
         }
         tracing::warn!(device = %self.controller.describe(), qid = self.qid(), cid, "command timed out");
-        // Each step only as long as the controller is the one that has the command. A reset that somebody else makes
-        // meanwhile, or that is under way, shows in the epoch.
+        // Each step only as long as the controller is the one that has the command. A reset that
+        // somebody else makes meanwhile, or that is under way, shows in the epoch.
         let seen = self.epoch;
         if self.abort(cid, to) {
             return;
@@ -333,7 +340,8 @@ impl IoQueue {
         self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
     }
 
-    /// Step 3. True if the controller has forgotten the queue; everything that was in flight on it is held, or has been failed then.
+    /// Step 3. True if the controller has forgotten the queue; everything that was in flight on it
+    /// is held, or has been failed then.
     fn delete(&mut self, victim: u16, to: &mut dyn Owner) -> bool {
         if !self.forget() {
             return false;
@@ -392,7 +400,8 @@ impl IoQueue {
         result
     }
 
-    /// After a reset, or the end, of the controller: holds or fails what was in flight, and registers the queue anew.
+    /// After a reset, or the end, of the controller: holds or fails what was in flight, and
+    /// registers the queue anew.
     fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Owner) {
         // Waits for a reset that is under way elsewhere; its steps are all bounded.
         let epoch = self.controller.settled_epoch();
@@ -407,8 +416,8 @@ impl IoQueue {
         if epoch != self.epoch {
             self.forgotten();
             self.epoch = epoch;
-            // RDY = 0 was read on the way to the new epoch: the device has let go of every buffer. It may have completed
-            // commands before that; those entries are whole, and are taken.
+            // RDY = 0 was read on the way to the new epoch: the device has let go of every buffer.
+            // It may have completed commands before that; those entries are whole, and are taken.
             self.reap_aborted(to);
             let losses = self.controller.cache_losses();
             let cache_lost = losses != std::mem::replace(&mut self.cache_losses, losses);
@@ -429,12 +438,15 @@ impl IoQueue {
         match (self.controller.gone(), self.registered) {
             (Some(_), _) => Err(Error::Gone),
             (None, true) => Ok(()),
-            (None, false) => Err(Error::Unsupported(format!("queue {} could not be recreated", self.qid()))),
+            (None, false) => {
+                Err(Error::Unsupported(format!("queue {} could not be recreated", self.qid())))
+            }
         }
     }
 
-    /// Gets every command back from the device, by whatever step of the ladder it takes. Meanwhile commands are repeated as ever: nobody
-    /// would hear that a write was not done that was detached.
+    /// Gets every command back from the device, by whatever step of the ladder it takes. Meanwhile
+    /// commands are repeated as ever: nobody would hear that a write was not done that was
+    /// detached.
     pub fn drain(&mut self, to: &mut dyn Owner) {
         if self.controller.epoch() == self.epoch {
             self.ring_doorbell();
@@ -463,7 +475,9 @@ impl IoQueue {
         let seen = self.epoch;
         if self.controller.epoch() == seen && self.forget() {
             self.reap_aborted(to);
-            self.pair.fail_all(None, CommandError::TimedOut, &mut |owner, outcome| to.ended(owner, outcome));
+            self.pair.fail_all(None, CommandError::TimedOut, &mut |owner, outcome| {
+                to.ended(owner, outcome)
+            });
         } else {
             self.controller.reset(seen);
             self.catch_up(None, to);
@@ -502,7 +516,8 @@ impl Owner for Nobody {
 
 impl Drop for IoQueue {
     fn drop(&mut self) {
-        // The layer above has drained the queue if it lent buffers; these outcomes have no owner any more.
+        // The layer above has drained the queue if it lent buffers; these outcomes have no owner
+        // any more.
         if self.in_flight() > 0 {
             self.end_all(&mut Nobody);
         }

@@ -26,7 +26,9 @@ pub use controller::{Controller, ControllerOptions};
 pub use identify::{ControllerInfo, NamespaceInfo, PowerState};
 pub use io_queue::IoQueue;
 pub use logs::NamespaceIds;
-pub use queue::{Command, CommandError, Completed, Op, Outcome, QueueCounters, QueueFull, QueuePair};
+pub use queue::{
+    Command, CommandError, Completed, Op, Outcome, QueueCounters, QueueFull, QueuePair,
+};
 pub use recovery::Owner;
 
 use meantime_hw::HwError;

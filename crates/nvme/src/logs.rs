@@ -8,7 +8,8 @@ use zerocopy::FromBytes;
 use super::controller::Controller;
 use super::{Error, Result};
 
-/// What a namespace is called, all over the world: whichever of the three there are (1.4 §5.15.2, CNS 03h).
+/// What a namespace is called, all over the world: whichever of the three there are (1.4 §5.15.2,
+/// CNS 03h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NamespaceIds {
     /// IEEE Extended Unique Identifier.
@@ -20,7 +21,8 @@ pub struct NamespaceIds {
 }
 
 impl NamespaceIds {
-    /// From the list of descriptors. One whose length is not its type's is left out, as is one of all zeroes, which is none.
+    /// From the list of descriptors. One whose length is not its type's is left out, as is one of
+    /// all zeroes, which is none.
     fn of(list: &[u8]) -> Self {
         fn id<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
             bytes.try_into().ok().filter(|id| *id != [0; N])
@@ -42,7 +44,8 @@ impl Controller {
     /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
     ///
     /// # Errors
-    /// What the controller answers; no memory; [`Error::Unsupported`] unless `bytes` is a positive multiple of 4.
+    /// What the controller answers; no memory; [`Error::Unsupported`] unless `bytes` is a positive
+    /// multiple of 4.
     pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
         if bytes == 0 || !bytes.is_multiple_of(4) {
             return Err(Error::Unsupported(format!(
@@ -55,7 +58,8 @@ impl Controller {
             let data = self.heap().alloc(len)?;
             // Events stay asserted (RAE) until the last part was read.
             let more = log.len() + len < bytes as usize;
-            let sqe = Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
+            let sqe =
+                Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
             let (_, data) = self.execute("Get Log Page", sqe, Some(data))?;
             log.extend_from_slice(&data.ok_or(Error::Gone)?);
         }
@@ -76,7 +80,8 @@ impl Controller {
         self.log(lid::SMART, "SMART log")
     }
 
-    /// The error log's entries (1.4 §5.14.1.1), the latest first, as many as there are and at most `most`.
+    /// The error log's entries (1.4 §5.14.1.1), the latest first, as many as there are and at most
+    /// `most`.
     ///
     /// # Errors
     /// What the controller answers.
@@ -87,7 +92,10 @@ impl Controller {
         let entries = bytes.chunks_exact(size_of::<ErrorLogEntry>());
         let entries = entries.filter_map(|bytes| ErrorLogEntry::read_from_bytes(bytes).ok());
         // An error count of 0 is an entry that was never used.
-        Ok(entries.take_while(|entry| entry.error_count.get() != 0).take(usize::from(most)).collect())
+        Ok(entries
+            .take_while(|entry| entry.error_count.get() != 0)
+            .take(usize::from(most))
+            .collect())
     }
 
     /// The firmware slots (1.4 §5.14.1.3).
@@ -98,7 +106,8 @@ impl Controller {
         self.log(lid::FIRMWARE_SLOT, "firmware slot log")
     }
 
-    /// Which commands there are, and what each may change (1.4 §5.14.1.5); `None` if the controller does not keep this log.
+    /// Which commands there are, and what each may change (1.4 §5.14.1.5); `None` if the controller
+    /// does not keep this log.
     ///
     /// # Errors
     /// What the controller answers.
@@ -110,7 +119,8 @@ impl Controller {
         self.log(lid::COMMANDS_SUPPORTED, "commands supported log").map(Some)
     }
 
-    /// What namespace `nsid` is called; nothing at all if the controller does not know the question (before 1.3).
+    /// What namespace `nsid` is called; nothing at all if the controller does not know the question
+    /// (before 1.3).
     ///
     /// # Errors
     /// What the controller answers.
@@ -121,7 +131,8 @@ impl Controller {
         }
         let data = self.heap().alloc(4096)?;
         let sqe = Sqe::identify(0, nsid, cns::NAMESPACE_ID_DESCRIPTORS, 0, data.iova().0, 0);
-        let (_, data) = self.execute("Identify (namespace identification descriptors)", sqe, Some(data))?;
+        let (_, data) =
+            self.execute("Identify (namespace identification descriptors)", sqe, Some(data))?;
         Ok(NamespaceIds::of(&data.ok_or(Error::Gone)?))
     }
 }
@@ -130,7 +141,8 @@ impl Controller {
 mod tests {
     use super::*;
 
-    /// 1.4 §5.15.2, figure "Namespace Identification Descriptor": NIDT, NIDL, two reserved bytes, NID.
+    /// 1.4 §5.15.2, figure "Namespace Identification Descriptor": NIDT, NIDL, two reserved bytes,
+    /// NID.
     #[test]
     fn identifiers_by_type_and_length() {
         let mut list = vec![1, 8, 0, 0, 0xaa, 1, 2, 3, 4, 5, 6, 7];

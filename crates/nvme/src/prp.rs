@@ -4,19 +4,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_hw::dma::{DMA_PAGE, Iova};
 
-/// Entries of one list page. Lists are not chained: a command is split before it would need a second page.
+/// Entries of one list page. Lists are not chained: a command is split before it would need a
+/// second page.
 pub const LIST_ENTRIES: usize = DMA_PAGE / 8;
 
-/// The most data that one command can name with one list page, whatever its first offset: PRP1 may cover
-/// less than a page, so one page less than PRP1 plus a full list.
+/// The most data that one command can name with one list page, whatever its first offset: PRP1 may
+/// cover less than a page, so one page less than PRP1 plus a full list.
 pub const MAX_BYTES: usize = LIST_ENTRIES * DMA_PAGE;
 
 const PAGE: u64 = DMA_PAGE as u64;
 
-/// Names the `len` bytes at `data`, which are contiguous in the controller's address space: (PRP1, PRP2).
+/// Names the `len` bytes at `data`, which are contiguous in the controller's address space: (PRP1,
+/// PRP2).
 ///
-/// Two pages or fewer need no list. Otherwise entries from the second page on are written to `list`, which the
-/// controller sees at `list_iova`.
+/// Two pages or fewer need no list. Otherwise entries from the second page on are written to
+/// `list`, which the controller sees at `list_iova`.
 #[inline(always)]
 pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: Iova) -> (u64, u64) {
     let first = data.0;
@@ -41,7 +43,8 @@ pub fn needs_list(data: Iova, len: u32) -> bool {
 #[inline(never)]
 fn fill_list(second: u64, end: u64, list: &[AtomicU64; LIST_ENTRIES]) {
     let pages = (end - second).div_ceil(PAGE) as usize;
-    // A command longer than MAX_BYTES would be our bug, and would have the device read a list that is not there.
+    // A command longer than MAX_BYTES would be our bug, and would have the device read a list that
+    // is not there.
     assert!(pages <= LIST_ENTRIES, "a command of {pages} pages does not fit one PRP list");
     for (index, entry) in list[..pages].iter().enumerate() {
         // Relaxed: the doorbell's Release makes the list visible (ARCHITECTURE.md §2, rule 4).

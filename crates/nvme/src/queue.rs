@@ -22,7 +22,8 @@ pub const MAX_SLOTS: u16 = 1 << TAG_BITS;
 
 const TAG_MASK: u16 = MAX_SLOTS - 1;
 
-/// Added to a CID it gives the same tag's next generation; 64 of them, then the 16 bits wrap around.
+/// Added to a CID it gives the same tag's next generation; 64 of them, then the 16 bits wrap
+/// around.
 const NEXT_GENERATION: u16 = 1 << TAG_BITS;
 
 /// What an I/O command does (NVM command set, NVMe Base 1.4 §6).
@@ -45,8 +46,8 @@ pub enum Op {
     Verify = io::VERIFY,
     /// Mark as not to be read, until written again: to test what becomes of such blocks.
     WriteUncorrectable = io::WRITE_UNCORRECTABLE,
-    /// Compare with the first half of a buffer, and if that is what is there write the second half, with nothing in between: two
-    /// commands, fused. (No opcode.)
+    /// Compare with the first half of a buffer, and if that is what is there write the second half,
+    /// with nothing in between: two commands, fused. (No opcode.)
     CompareAndWrite = 0xff,
 }
 
@@ -90,7 +91,8 @@ pub struct Command {
     pub nlb: u32,
     /// Where the data is; unused without data.
     pub data: Iova,
-    /// What PRP2 is to be if the data are scattered over pages: the second page, or a list; 0: they are contiguous.
+    /// What PRP2 is to be if the data are scattered over pages: the second page, or a list; 0: they
+    /// are contiguous.
     pub second: Iova,
     /// Length of the data in bytes.
     pub data_bytes: u32,
@@ -118,7 +120,11 @@ impl Completed {
     }
 
     fn unpacked(bits: u64) -> Self {
-        Self { owner: bits as u16, status: Status::from_bits((bits >> 16) as u16), dw0: (bits >> 32) as u32 }
+        Self {
+            owner: bits as u16,
+            status: Status::from_bits((bits >> 16) as u16),
+            dw0: (bits >> 32) as u32,
+        }
     }
 
     /// As a `Result`.
@@ -137,11 +143,12 @@ pub enum CommandError {
     /// The device did not complete it in time; it was aborted, or its queue deleted.
     #[error("the device did not answer in time")]
     TimedOut,
-    /// Of a comparison: what is there is something else than what was expected. A compare-and-write has written nothing, as far as the
-    /// device says.
+    /// Of a comparison: what is there is something else than what was expected. A compare-and-write
+    /// has written nothing, as far as the device says.
     #[error("what is there is not what was expected")]
     Miscompare,
-    /// Of a compare-and-write: the comparison failed, and the device did the write, or began it, against the specification.
+    /// Of a compare-and-write: the comparison failed, and the device did the write, or began it,
+    /// against the specification.
     #[error(
         "the comparison failed, and the device still wrote: its compare-and-write is broken; read what is there, and do not rely on it"
     )]
@@ -149,7 +156,8 @@ pub enum CommandError {
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,
-    /// Of a flush: the device lost power, and with it perhaps what its volatile cache held. Told once to each channel.
+    /// Of a flush: the device lost power, and with it perhaps what its volatile cache held. Told
+    /// once to each channel.
     #[error(
         "the device lost power, and perhaps writes that were done and not yet flushed: write again what was written since the last flush"
     )]
@@ -160,7 +168,8 @@ pub enum CommandError {
         /// Whether the device was cut off from memory; if not, buffers must never be reused.
         memory_released: bool,
     },
-    /// The kernel, which has the device, answered with this errno. (Of 16 bits: a result is moved with every I/O.)
+    /// The kernel, which has the device, answered with this errno. (Of 16 bits: a result is moved
+    /// with every I/O.)
     #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(i32::from(*.0)))]
     Os(u16),
     /// The kernel transferred nothing: the file has become shorter.
@@ -217,15 +226,18 @@ const fn index(tag: u16) -> usize {
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// What a CQE's upper word must be above the SQ head, but for the phase tag, to end this slot's command well: the SQ identifier,
-    /// the CID, and a status of 0. With [`VACANT`], which no CQE can match, while there is no command.
+    /// What a CQE's upper word must be above the SQ head, but for the phase tag, to end this slot's
+    /// command well: the SQ identifier, the CID, and a status of 0. With [`VACANT`], which no CQE
+    /// can match, while there is no command.
     key: u64,
     /// When the deadline sweep first met this command, in µs (which may wrap); 0 if it has not yet.
     first_swept_us: u32,
-    /// Whose command this is, in the terms of the layer above; with [`FUSED`] if it is one of a pair.
+    /// Whose command this is, in the terms of the layer above; with [`FUSED`] if it is one of a
+    /// pair.
     owner: u16,
-    /// The CID of the command, or of the next one: the generation is bumped at each release. It stands in `key` too; taken
-    /// from there, an optimised build (rustc 1.95, fat LTO) let [`VACANT`] leak into the SQE's NSID.
+    /// The CID of the command, or of the next one: the generation is bumped at each release. It
+    /// stands in `key` too; taken from there, an optimised build (rustc 1.95, fat LTO) let
+    /// [`VACANT`] leak into the SQE's NSID.
     cid: u16,
 }
 
@@ -247,7 +259,8 @@ impl Slot {
     #[inline(always)]
     fn vacate(&mut self) {
         self.cid = self.cid.wrapping_add(NEXT_GENERATION);
-        self.key = u64::from((self.key as u32).wrapping_add(u32::from(NEXT_GENERATION) << 16)) | VACANT;
+        self.key =
+            u64::from((self.key as u32).wrapping_add(u32::from(NEXT_GENERATION) << 16)) | VACANT;
     }
 }
 
@@ -256,14 +269,16 @@ impl Slot {
 pub struct Tag(u16);
 
 impl Tag {
-    /// One of the slots that are the caller's to assign, which has no command in flight on the queue.
+    /// One of the slots that are the caller's to assign, which has no command in flight on the
+    /// queue.
     #[inline(always)]
     pub fn assigned(slot: u16) -> Self {
         Self(slot)
     }
 }
 
-/// A submission and a completion queue, with a slot for each command in flight. Belongs to one thread.
+/// A submission and a completion queue, with a slot for each command in flight. Belongs to one
+/// thread.
 pub struct QueuePair {
     ring: Ring,
     slots: Box<[Slot; MAX_SLOTS as usize]>,
@@ -286,10 +301,11 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// A queue pair with as many slots as `ring` has entries, less the one that tells full from empty.
+    /// A queue pair with as many slots as `ring` has entries, less the one that tells full from
+    /// empty.
     ///
-    /// The caller assigns the first `assigned` slots itself, by [`Tag::assigned`], one command at a time to each; the others
-    /// are had from [`QueuePair::take_tag`].
+    /// The caller assigns the first `assigned` slots itself, by [`Tag::assigned`], one command at a
+    /// time to each; the others are had from [`QueuePair::take_tag`].
     pub(crate) fn new(qid: u16, ring: Ring, assigned: u16) -> Self {
         let count = ring.entries() - 1;
         assert!(count <= MAX_SLOTS, "a queue of {count} slots does not fit the CID");
@@ -361,7 +377,8 @@ impl QueuePair {
         self.free.pop().map(Tag)
     }
 
-    /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before [`QueuePair::ring_doorbell`].
+    /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before
+    /// [`QueuePair::ring_doorbell`].
     pub(crate) fn stage(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         if command.second.0 != 0 {
             return self.stage_scattered(tag, owner, command);
@@ -400,7 +417,8 @@ impl QueuePair {
         self.ring.push(&Sqe::transfer(command.op as u8, cid, nsid, slba, nlb, prp1, prp2, fua));
     }
 
-    /// The same, naming the data by one SGL descriptor, since they are contiguous in the controller's address space.
+    /// The same, naming the data by one SGL descriptor, since they are contiguous in the
+    /// controller's address space.
     fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
         let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
@@ -409,7 +427,8 @@ impl QueuePair {
         self.ring.push(&sqe.with_sgl(SglDescriptor::data_block(data.0, data_bytes)));
     }
 
-    /// The same for data that bring a list of their pages, or are on two: always by PRPs, which every controller takes.
+    /// The same for data that bring a list of their pages, or are on two: always by PRPs, which
+    /// every controller takes.
     fn stage_scattered(&mut self, tag: u16, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
         let &Command { op, nsid, slba, nlb, data, second, fua, .. } = command;
@@ -417,7 +436,8 @@ impl QueuePair {
         self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, data.0, second.0, fua));
     }
 
-    /// From now on [`QueuePair::stage`] names data that would need a list of their pages by an SGL. The controller has them (SGLS).
+    /// From now on [`QueuePair::stage`] names data that would need a list of their pages by an SGL.
+    /// The controller has them (SGLS).
     pub(crate) fn use_sgls(&mut self) {
         self.sgl = true;
     }
@@ -429,10 +449,12 @@ impl QueuePair {
         self.stage(Tag(tag), owner, command);
     }
 
-    /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two entries next to each other, with no doorbell between.
+    /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two entries next to each
+    /// other, with no doorbell between.
     ///
-    /// It is never repeated. One of the two alone is no pair, and a pair that was done, but of which nobody has heard, would find what it
-    /// has written itself. Whoever is told the end gets `owner` with its highest bit set.
+    /// It is never repeated. One of the two alone is no pair, and a pair that was done, but of
+    /// which nobody has heard, would find what it has written itself. Whoever is told the end gets
+    /// `owner` with its highest bit set.
     pub(crate) fn stage_pair(&mut self, tags: [Tag; 2], owner: u16, pair: &[Command; 2]) {
         let parts = tags.into_iter().zip(pair).zip([fuse::FIRST, fuse::SECOND]);
         for ((Tag(tag), command), part) in parts {
@@ -441,7 +463,9 @@ impl QueuePair {
             let (list, list_iova) = self.ring.list(tag);
             let (prp1, prp2) = prp::fill(data, data_bytes, list, list_iova);
             let nlb = nlb.wrapping_sub(1) as u16;
-            self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, prp1, prp2, fua).with_fuse(part));
+            self.ring.push(
+                &Sqe::transfer(op as u8, cid, nsid, slba, nlb, prp1, prp2, fua).with_fuse(part),
+            );
         }
     }
 
@@ -450,8 +474,15 @@ impl QueuePair {
         owner & FUSED != 0
     }
 
-    /// Stages `command`, whose deadline began at `since_us`, in the slot that it was held in; its new CID.
-    pub(super) fn stage_again(&mut self, tag: u16, owner: u16, command: &Command, since_us: u32) -> u16 {
+    /// Stages `command`, whose deadline began at `since_us`, in the slot that it was held in; its
+    /// new CID.
+    pub(super) fn stage_again(
+        &mut self,
+        tag: u16,
+        owner: u16,
+        command: &Command,
+        since_us: u32,
+    ) -> u16 {
         // It is still counted as staged.
         self.staged -= 1;
         self.stage(Tag(tag), owner, command);
@@ -479,7 +510,8 @@ impl QueuePair {
         slot.cid
     }
 
-    /// Writes the one range of a deallocation into the slot's own page (NVMe Base 1.4 §6.7, figure "Range Definition").
+    /// Writes the one range of a deallocation into the slot's own page (NVMe Base 1.4 §6.7, figure
+    /// "Range Definition").
     fn deallocate_range(&self, tag: u16, slba: u64, nlb: u32) -> Iova {
         let (page, iova) = self.ring.list(tag);
         page[0].store((u64::from(nlb) << 32).to_le(), Ordering::Relaxed);
@@ -510,8 +542,8 @@ impl QueuePair {
         self.ring.has_entry()
     }
 
-    /// Takes what has completed, at most a ring's worth, and hands each outcome with its owner to `sink`.
-    /// Returns how many commands ended.
+    /// Takes what has completed, at most a ring's worth, and hands each outcome with its owner to
+    /// `sink`. Returns how many commands ended.
     #[inline(always)]
     pub fn reap(&mut self, mut sink: impl FnMut(u16, Outcome)) -> usize {
         let mut ended = 0;
@@ -539,13 +571,15 @@ impl QueuePair {
     /// The command that `cqe` completes, whose slot is free from now on; `None` for a stray.
     #[inline(always)]
     fn accept(&mut self, cqe: &Cqe) -> Option<Completed> {
-        // A head that cannot be is counted; nothing goes by it, since slots bound what is in the ring.
+        // A head that cannot be is counted; nothing goes by it, since slots bound what is in the
+        // ring.
         if cqe.sqhd.get() >= self.ring.entries() {
             self.counters.bad_sqhd += 1;
         }
         let cid = cqe.cid.get();
         let slot = &mut self.slots[index(cid)];
-        // One comparison: the slot is busy, the generation is its own, the queue is this one, and the status is success.
+        // One comparison: the slot is busy, the generation is its own, the queue is this one, and
+        // the status is success.
         if slot.key != cqe.to_words()[1] >> 16 & !PHASE {
             let [low, high] = cqe.to_words();
             return self.accept_other(low, high).map(Completed::unpacked);
@@ -556,8 +590,9 @@ impl QueuePair {
         Some(Completed { owner, status: Status::SUCCESS, dw0: cqe.dw0.get() })
     }
 
-    /// A stray, or the end of a command that was no plain success: `None` as well if the command is to be repeated. Takes and gives plain
-    /// numbers, which are passed in registers: entries of those that are a success need not lie in memory then.
+    /// A stray, or the end of a command that was no plain success: `None` as well if the command is
+    /// to be repeated. Takes and gives plain numbers, which are passed in registers: entries of
+    /// those that are a success need not lie in memory then.
     #[cold]
     #[inline(never)]
     fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
@@ -582,7 +617,8 @@ impl QueuePair {
         cid & TAG_MASK
     }
 
-    /// When the deadline sweep first met the command in slot `tag`, or the last one that was there, in µs; 0 if it did not.
+    /// When the deadline sweep first met the command in slot `tag`, or the last one that was there,
+    /// in µs; 0 if it did not.
     pub(super) fn first_swept_us(&self, tag: u16) -> u32 {
         self.slots[index(tag)].first_swept_us
     }
@@ -590,10 +626,14 @@ impl QueuePair {
     /// Every command with the device: (tag, CID, owner).
     pub(super) fn busy(&self) -> Vec<(u16, u16, u16)> {
         let slots = (0..self.count).map(|tag| (tag, &self.slots[index(tag)]));
-        slots.filter(|(_, slot)| slot.is_busy()).map(|(tag, slot)| (tag, slot.cid, slot.owner)).collect()
+        slots
+            .filter(|(_, slot)| slot.is_busy())
+            .map(|(tag, slot)| (tag, slot.cid, slot.owner))
+            .collect()
     }
 
-    /// The device has no command in slot `tag` any more; what becomes of the slot is the caller's to say.
+    /// The device has no command in slot `tag` any more; what becomes of the slot is the caller's
+    /// to say.
     pub(super) fn vacate(&mut self, tag: u16) {
         self.slots[index(tag)].vacate();
     }
@@ -617,8 +657,8 @@ impl QueuePair {
         );
     }
 
-    /// Looks at every command in flight; the CID of one that has been so for `timeout_ns`, counted from the first sweep
-    /// that met it. (No clock is read when a command is submitted.)
+    /// Looks at every command in flight; the CID of one that has been so for `timeout_ns`, counted
+    /// from the first sweep that met it. (No clock is read when a command is submitted.)
     pub(crate) fn sweep(&mut self, now_ns: u64, timeout_ns: u64) -> Option<u16> {
         let (now_us, timeout_us) = (micros(now_ns), timeout_ns.div_ceil(1_000));
         let mut overdue = None;
@@ -639,7 +679,8 @@ impl QueuePair {
     }
 
     /// Ends every command in flight with `error`, that of `victim` with [`CommandError::TimedOut`].
-    /// Only when the device can touch none of their buffers any more, or never will be trusted with memory again.
+    /// Only when the device can touch none of their buffers any more, or never will be trusted with
+    /// memory again.
     pub(crate) fn fail_all(
         &mut self,
         victim: Option<u16>,

@@ -1,7 +1,8 @@
-//! Commands that are kept to be staged again: after a status that allows it, or because their queue was lost.
+//! Commands that are kept to be staged again: after a status that allows it, or because their queue
+//! was lost.
 //!
-//! A command that is held keeps its slot, without being in flight: its CID is of the next generation already, so that what
-//! the device may still say of the last try is a stray.
+//! A command that is held keeps its slot, without being in flight: its CID is of the next
+//! generation already, so that what the device may still say of the last try is a stray.
 
 use super::queue::{Command, CommandError, Op, Outcome, QueuePair};
 use super::retry::{Retries, Verdict, verdict};
@@ -13,7 +14,8 @@ use meantime_spec::status::Status;
 pub trait Owner {
     /// A command of `owner` has ended.
     fn ended(&mut self, owner: u16, outcome: Outcome);
-    /// The command that `owner` staged by `QueuePair::stage`, to stage it again; `None` if it was staged by `QueuePair::stage_kept`.
+    /// The command that `owner` staged by `QueuePair::stage`, to stage it again; `None` if it was
+    /// staged by `QueuePair::stage_kept`.
     fn again(&mut self, owner: u16) -> Option<Command>;
 }
 
@@ -30,7 +32,8 @@ pub(crate) struct Recovery {
     due_ns: u64,
 }
 
-/// Which command it is whose tries are counted: a slot that is used afresh has another CID, or another beginning.
+/// Which command it is whose tries are counted: a slot that is used afresh has another CID, or
+/// another beginning.
 #[derive(Debug, Clone, Copy, Default)]
 struct Trial {
     cid: u16,
@@ -81,10 +84,15 @@ impl Recovery {
         }
     }
 
-    /// How often the command was repeated that had `cid`, and was first met by a sweep at `since_us`.
+    /// How often the command was repeated that had `cid`, and was first met by a sweep at
+    /// `since_us`.
     fn count(&self, tag: u16, cid: u16, since_us: u32) -> u8 {
         let trial = self.trials[usize::from(tag)];
-        if since_us != 0 && trial.cid == cid && trial.since_us == since_us { trial.count } else { 0 }
+        if since_us != 0 && trial.cid == cid && trial.since_us == since_us {
+            trial.count
+        } else {
+            0
+        }
     }
 
     fn hold(&mut self, held: Held) {
@@ -137,7 +145,8 @@ impl QueuePair {
         self.recovery.as_ref().map_or(u64::MAX, |recovery| recovery.due_ns)
     }
 
-    /// The command of `owner` that had `cid`, whose slot is vacated already, has ended with `status`. True if it is held to be repeated.
+    /// The command of `owner` that had `cid`, whose slot is vacated already, has ended with
+    /// `status`. True if it is held to be repeated.
     pub(super) fn hold_failed(&mut self, cid: u16, owner: u16, status: Status) -> bool {
         if Self::is_fused(owner) {
             return false;
@@ -165,21 +174,29 @@ impl QueuePair {
             let due_ns = now_ns.saturating_add(pause_ns);
             recovery.hold(Held { tag, owner, count, due_ns, since_us, error });
         }
-        // The next submission, and the next tick of a wait, take the long way, which looks at what is due.
+        // The next submission, and the next tick of a wait, take the long way, which looks at what
+        // is due.
         self.ring_mut().close();
         true
     }
 
-    /// The queue was deleted or the controller reset, and the device has let go of everything: holds what can be repeated, in the
-    /// order in which it was staged, and ends the rest: with [`CommandError::TimedOut`] the command `victim`, else with [`CommandError::Reset`].
-    /// With `cache_lost` no flush is repeated.
-    pub(crate) fn requeue_all(&mut self, victim: Option<u16>, cache_lost: bool, to: &mut dyn Owner) {
+    /// The queue was deleted or the controller reset, and the device has let go of everything:
+    /// holds what can be repeated, in the order in which it was staged, and ends the rest: with
+    /// [`CommandError::TimedOut`] the command `victim`, else with [`CommandError::Reset`]. With
+    /// `cache_lost` no flush is repeated.
+    pub(crate) fn requeue_all(
+        &mut self,
+        victim: Option<u16>,
+        cache_lost: bool,
+        to: &mut dyn Owner,
+    ) {
         if cache_lost {
             self.fail_held_flushes(to);
         }
         for (tag, cid, owner) in self.in_order() {
             let since_us = self.first_swept_us(tag);
-            let mut error = if victim == Some(cid) { CommandError::TimedOut } else { CommandError::Reset };
+            let mut error =
+                if victim == Some(cid) { CommandError::TimedOut } else { CommandError::Reset };
             let count = match &self.recovery {
                 Some(recovery) if !Self::is_fused(owner) => {
                     let op = to.again(owner).unwrap_or(recovery.kept[usize::from(tag)]).op;
@@ -205,7 +222,8 @@ impl QueuePair {
 
     /// Every command with the device, in the order in which they were staged: (tag, CID, owner).
     ///
-    /// The submission ring knows the order of those whose entry it still has; the others are older, and come first.
+    /// The submission ring knows the order of those whose entry it still has; the others are older,
+    /// and come first.
     fn in_order(&self) -> Vec<(u16, u16, u16)> {
         let mut places = vec![0u32; usize::from(self.slots())];
         for (place, cid) in (1..).zip(self.ring().cids()) {
@@ -219,7 +237,8 @@ impl QueuePair {
         busy
     }
 
-    /// Stages what is held and due, and rings. Only while the device knows the queue. The owner may have been told nothing of it.
+    /// Stages what is held and due, and rings. Only while the device knows the queue. The owner may
+    /// have been told nothing of it.
     pub(crate) fn restage(&mut self, now_ns: u64, to: &mut dyn Owner) {
         let Some(mut recovery) = self.recovery.take() else { return };
         let mut index = 0;
@@ -250,7 +269,8 @@ impl QueuePair {
     pub(crate) fn fail_held(&mut self, error: Option<CommandError>, to: &mut dyn Owner) {
         let mut errors: Vec<(u16, CommandError)> = Vec::new();
         if let Some(recovery) = &self.recovery {
-            errors = recovery.held.iter().map(|held| (held.tag, error.unwrap_or(held.error))).collect();
+            errors =
+                recovery.held.iter().map(|held| (held.tag, error.unwrap_or(held.error))).collect();
         }
         self.end_these(&errors, to);
     }
@@ -274,7 +294,9 @@ impl QueuePair {
     fn end_these(&mut self, errors: &[(u16, CommandError)], to: &mut dyn Owner) {
         for &(tag, error) in errors {
             let Some(recovery) = &mut self.recovery else { return };
-            let Some(index) = recovery.held.iter().position(|held| held.tag == tag) else { continue };
+            let Some(index) = recovery.held.iter().position(|held| held.tag == tag) else {
+                continue;
+            };
             let held = recovery.held.remove(index);
             recovery.find_due();
             self.vacated(tag);
@@ -287,7 +309,9 @@ impl QueuePair {
 pub(super) fn in_callers_terms(error: CommandError) -> CommandError {
     use meantime_spec::status::StatusCode::{CommandAbortedByRequest, CommandAbortedSqDeletion};
     match error {
-        CommandError::Status(status) if status.is(CommandAbortedByRequest) => CommandError::TimedOut,
+        CommandError::Status(status) if status.is(CommandAbortedByRequest) => {
+            CommandError::TimedOut
+        }
         CommandError::Status(status) if status.is(CommandAbortedSqDeletion) => CommandError::Reset,
         other => other,
     }

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use meantime_spec::regs::{ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, cq_head_doorbell, sq_tail_doorbell};
+use meantime_spec::regs::{
+    ACQ, AQA, ASQ, Aqa, CC, CSTS, Cap, Cc, cq_head_doorbell, sq_tail_doorbell,
+};
 
 use super::ring::Ring;
 use super::{Error, Result};
@@ -21,7 +23,11 @@ impl Registers {
     /// # Errors
     /// [`Error::Driven`] if it is claimed already.
     pub(super) fn claim(transport: Arc<dyn Transport>) -> Result<Self> {
-        if transport.claim().take() { Ok(Self(transport)) } else { Err(Error::Driven(transport.describe())) }
+        if transport.claim().take() {
+            Ok(Self(transport))
+        } else {
+            Err(Error::Driven(transport.describe()))
+        }
     }
 
     /// What is no driver's alone.
@@ -74,8 +80,8 @@ impl Registers {
         unsafe { self.0.write32(CC, Cc(self.cc()).with_shn(1).0) };
     }
 
-    /// Takes all memory of `heap` back; true if the controller will not touch it again. The caller's
-    /// controller has stopped, or is gone, and gets no command any more.
+    /// Takes all memory of `heap` back; true if the controller will not touch it again. The
+    /// caller's controller has stopped, or is gone, and gets no command any more.
     pub(super) fn take_back(&self, heap: &DmaHeap) -> bool {
         // SAFETY: nobody else drives the device, and its rings are muted by then: no command names
         // the memory later.

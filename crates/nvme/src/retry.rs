@@ -25,25 +25,30 @@
 //! | Reservation Conflict, Write Protected, Access Denied, Compare Failure | an answer, not an accident |
 //! | reserved and vendor specific ones | nobody has said that it helps |
 //!
-//! Tries that the device has answered share one deadline; a pause that would not end before it is not begun. A command that the device did not
-//! answer in time, or that was taken back for another's sake, begins anew, as often as any other.
+//! Tries that the device has answered share one deadline; a pause that would not end before it is
+//! not begun. A command that the device did not answer in time, or that was taken back for
+//! another's sake, begins anew, as often as any other.
 //!
-//! A fused pair is never repeated, after a status or otherwise: one of its commands alone is no pair, and a compare that has failed because the
-//! pair was done already is no answer. What is not known then, whether it was done, only a read can tell.
+//! A fused pair is never repeated, after a status or otherwise: one of its commands alone is no
+//! pair, and a compare that has failed because the pair was done already is no answer. What is not
+//! known then, whether it was done, only a read can tell.
 //!
 //! # After a queue was deleted or the controller reset
 //!
-//! The device has let go of every command then, done or not, and none has been told to the caller as done. Each kind can be done
-//! twice:
+//! The device has let go of every command then, done or not, and none has been told to the caller
+//! as done. Each kind can be done twice:
 //!
 //! - *Read, Compare, Verify* change nothing.
-//! - *Write, Write Zeroes, Deallocate, Write Uncorrectable* leave the same blocks the same however often they are done. Done twice they may
-//!   overwrite what another command wrote to the same blocks meanwhile; but that one was in flight together with
-//!   this one, and between two such commands NVMe has no order (1.4 §6.3): whoever needs one waits for the first before
-//!   he submits the second. The buffer is the device's until the last time, so that what is written is the same.
-//! - *Flush* covers what had completed before it was submitted. A Controller Reset does not impair what had completed (1.4
-//!   §3.1.5, CC.EN), so that a flush after it still covers that. If the controller was disabled by something else than us, power
-//!   above all, what was in its volatile cache may be gone: a flush that was in flight then fails, and is not repeated
+//! - *Write, Write Zeroes, Deallocate, Write Uncorrectable* leave the same blocks the same however
+//!   often they are done. Done twice they may overwrite what another command wrote to the same
+//!   blocks meanwhile; but that one was in flight together with this one, and between two such
+//!   commands NVMe has no order (1.4 §6.3): whoever needs one waits for the first before he submits
+//!   the second. The buffer is the device's until the last time, so that what is written is the
+//!   same.
+//! - *Flush* covers what had completed before it was submitted. A Controller Reset does not impair
+//!   what had completed (1.4 §3.1.5, CC.EN), so that a flush after it still covers that. If the
+//!   controller was disabled by something else than us, power above all, what was in its volatile
+//!   cache may be gone: a flush that was in flight then fails, and is not repeated
 //!   ([`CommandError::CacheLost`](super::CommandError::CacheLost)).
 
 use meantime_spec::status::{Status, StatusCode};
@@ -82,7 +87,8 @@ pub fn verdict(status: Status) -> Verdict {
     }
 }
 
-/// The pause before the first retry if the controller names none, in ns; each further one is four times as long.
+/// The pause before the first retry if the controller names none, in ns; each further one is four
+/// times as long.
 const FIRST_PAUSE_NS: u64 = 10_000;
 
 /// The longest of them.
@@ -132,8 +138,9 @@ mod tests {
         let repeated: Vec<u16> =
             (1..0x800).filter(|&bits| verdict(Status::from_bits(bits)) == Verdict::Retry).collect();
         assert_eq!(repeated, [0x004, 0x005, 0x006, 0x021, 0x022, 0x082, 0x300, 0x303, 0x360]);
-        let put_back: Vec<u16> =
-            (1..0x800).filter(|&bits| verdict(Status::from_bits(bits)) == Verdict::Requeue).collect();
+        let put_back: Vec<u16> = (1..0x800)
+            .filter(|&bits| verdict(Status::from_bits(bits)) == Verdict::Requeue)
+            .collect();
         assert_eq!(put_back, [0x007, 0x008]);
     }
 
@@ -144,7 +151,8 @@ mod tests {
         let pauses: Vec<u64> = (1..=4).map(|count| retries.pause_ns(status, count)).collect();
         assert_eq!(pauses, [10_000, 40_000, 160_000, 640_000]);
         assert_eq!(retries.pause_ns(status, u8::MAX), 100_000_000);
-        let named: Vec<u64> = (1..=3).map(|crd| retries.pause_ns(status.with_crd(crd), 4)).collect();
+        let named: Vec<u64> =
+            (1..=3).map(|crd| retries.pause_ns(status.with_crd(crd), 4)).collect();
         assert_eq!(named, [100_000_000, 2_000_000_000, 30_000_000_000]);
     }
 }

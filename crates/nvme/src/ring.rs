@@ -30,10 +30,11 @@ pub(crate) struct Ring {
     entries: u16,
     sq_tail: u16,
     cq_head: u16,
-    /// The head doorbell is written when these bits of the head are 0: about every quarter of the ring.
+    /// The head doorbell is written when these bits of the head are 0: about every quarter of the
+    /// ring.
     report_mask: u16,
-    /// The head doorbell is also written after each batch, so that a controller's idea of what it has to interrupt for is up to
-    /// date.
+    /// The head doorbell is also written after each batch, so that a controller's idea of what it
+    /// has to interrupt for is up to date.
     report_batches: bool,
     phase: bool,
     /// What the controller's epoch must equal for commands to be staged. See [`Ring::close`].
@@ -56,14 +57,16 @@ struct Memory {
     lists: DmaBuf,
 }
 
-// SAFETY: the raw pointers lead into `memory`, which the ring owns; a ring is used by one thread at a time.
+// SAFETY: the raw pointers lead into `memory`, which the ring owns; a ring is used by one thread at
+// a time.
 unsafe impl Send for Ring {}
 
 impl Ring {
     /// Rings of `entries` slots each.
     ///
-    /// The head doorbell is written at every quarter of the ring, which saves the polled path most of these stores and leaves
-    /// the controller three quarters to go on with; with `report_batches` also after each batch.
+    /// The head doorbell is written at every quarter of the ring, which saves the polled path most
+    /// of these stores and leaves the controller three quarters to go on with; with
+    /// `report_batches` also after each batch.
     pub(crate) fn new(
         heap: &DmaHeap,
         entries: u16,
@@ -116,16 +119,16 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn list(&self, tag: u16) -> (&[AtomicU64; LIST_ENTRIES], Iova) {
         debug_assert!(tag < self.entries);
-        // SAFETY: `lists` has a page for each of `entries` slots, and tags are below that. Atomics, so the
-        // controller's reading is no data race.
+        // SAFETY: `lists` has a page for each of `entries` slots, and tags are below that. Atomics,
+        // so the controller's reading is no data race.
         let list = unsafe { self.lists.add(usize::from(tag)).as_ref() };
         (list, Iova(self.lists_iova.0 + u64::from(tag) * (LIST_ENTRIES as u64 * 8)))
     }
 
     /// Puts `sqe` at the tail, without ringing.
     ///
-    /// The caller has a slot for each command in flight and fewer slots than entries, so that the entry at the tail was
-    /// fetched long ago (ARCHITECTURE.md §2, rule 6).
+    /// The caller has a slot for each command in flight and fewer slots than entries, so that the
+    /// entry at the tail was fetched long ago (ARCHITECTURE.md §2, rule 6).
     #[inline(always)]
     pub(crate) fn push(&mut self, sqe: &Sqe) {
         // SAFETY: `sq_tail` < `entries`.
@@ -189,8 +192,8 @@ impl Ring {
         self.cq_head = 0;
         self.phase = !self.phase;
         self.rounds = self.rounds.wrapping_add(1);
-        // A queue that is always busy never runs out of completions, and so never comes to look at its deadlines. Now and
-        // then the next command takes the long way, which does.
+        // A queue that is always busy never runs out of completions, and so never comes to look at
+        // its deadlines. Now and then the next command takes the long way, which does.
         if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             self.close();
         }

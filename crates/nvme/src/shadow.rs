@@ -1,7 +1,9 @@
-//! Shadow doorbells (NVMe Base 1.4 §5.7 and §7.13): for a controller whose registers are slow to write, since somebody has to be told of each write.
+//! Shadow doorbells (NVMe Base 1.4 §5.7 and §7.13): for a controller whose registers are slow to
+//! write, since somebody has to be told of each write.
 //!
-//! Each doorbell has a cell in either of two pages of memory: the value itself, and the controller's EventIdx, which says from what value
-//! on it has to be told by the register. The rule, and its fence, is `hw::Doorbell`'s. The admin queue stays with its registers.
+//! Each doorbell has a cell in either of two pages of memory: the value itself, and the
+//! controller's EventIdx, which says from what value on it has to be told by the register. The
+//! rule, and its fence, is `hw::Doorbell`'s. The admin queue stays with its registers.
 
 #![expect(unsafe_code)]
 
@@ -52,7 +54,8 @@ impl Pages {
 
 /// Sets a cell of the pages, which both sides use as atomics.
 fn store(cell: NonNull<DoorbellCell>, value: u32) {
-    // SAFETY: `Pages::cell` gave it: aligned, and mapped while the pages are, which the caller holds.
+    // SAFETY: `Pages::cell` gave it: aligned, and mapped while the pages are, which the caller
+    // holds.
     unsafe { cell.as_ref() }.store(value, Ordering::Relaxed);
 }
 
@@ -65,8 +68,9 @@ impl Shadows {
 
     /// Gives the pages to a controller that was just enabled, all zeroes; it has no I/O queues yet.
     pub(crate) fn configure(&self, to: &mut Sender<'_>) -> Result<()> {
-        for (page, offset) in
-            [0, 1].into_iter().flat_map(|page| (0..DMA_PAGE as u64).step_by(4).map(move |at| (page, at)))
+        for (page, offset) in [0, 1]
+            .into_iter()
+            .flat_map(|page| (0..DMA_PAGE as u64).step_by(4).map(move |at| (page, at)))
         {
             if let Some(cell) = self.pages.cell(page, offset) {
                 store(cell, 0);
@@ -77,14 +81,16 @@ impl Shadows {
         to.queue.execute(&to.context, "Doorbell Buffer Config", sqe, None).map(drop)
     }
 
-    /// The doorbells of I/O queue pair `qid`, which the controller does not know at present, behind their shadows. Beyond what the pages have room
-    /// for they stay as they are (§5.7).
+    /// The doorbells of I/O queue pair `qid`, which the controller does not know at present, behind
+    /// their shadows. Beyond what the pages have room for they stay as they are (§5.7).
     pub(crate) fn shade(&self, qid: u16, tail: Doorbell, head: Doorbell) -> (Doorbell, Doorbell) {
         if qid >= queues_per_page(self.dstrd) {
             return (tail, head);
         }
         let shade = |doorbell: Doorbell, offset: u64| {
-            let (Some(shadow), Some(event)) = (self.pages.cell(0, offset), self.pages.cell(1, offset)) else {
+            let (Some(shadow), Some(event)) =
+                (self.pages.cell(0, offset), self.pages.cell(1, offset))
+            else {
                 return doorbell;
             };
             store(shadow, 0);
@@ -99,7 +105,8 @@ impl Shadows {
         (shade(tail, sq_tail_offset(qid, self.dstrd)), shade(head, cq_head_offset(qid, self.dstrd)))
     }
 
-    /// The controller may write to the pages for ever: their memory is given up with the last doorbell.
+    /// The controller may write to the pages for ever: their memory is given up with the last
+    /// doorbell.
     pub(crate) fn quarantine(&self) {
         self.pages.quarantined.store(true, Ordering::Relaxed);
     }

@@ -32,7 +32,8 @@ pub struct Description {
 }
 
 /// What F_SETFL may change.
-const SETTABLE: c_int = libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
+const SETTABLE: c_int =
+    libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
 
 impl Description {
     pub(super) fn new(found: Found, kind: Kind, flags: c_int) -> Self {
@@ -92,7 +93,10 @@ impl Description {
 
 impl Posix {
     /// `before`, of this process before it was forked, opened again.
-    pub(super) fn reopen(&self, before: &Description) -> Result<std::sync::Arc<Description>, Errno> {
+    pub(super) fn reopen(
+        &self,
+        before: &Description,
+    ) -> Result<std::sync::Arc<Description>, Errno> {
         let is_path = matches!(before.kind, Kind::Path);
         let found = self.find_from_root(before.found.path(), false)?.found()?;
         let kind = match before.kind {

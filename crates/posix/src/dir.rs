@@ -76,7 +76,8 @@ impl Posix {
         Ok(self.fs()?.read_link(found.node())?.into_os_string().into_vec())
     }
 
-    /// The value of an extended attribute (`getxattr`), for a buffer of `room` bytes; 0: only the size is wanted.
+    /// The value of an extended attribute (`getxattr`), for a buffer of `room` bytes; 0: only the
+    /// size is wanted.
     ///
     /// # Errors
     /// As getxattr(2).
@@ -92,8 +93,8 @@ impl Posix {
         fitting(self.fs()?.attribute(found.node(), name)?, room)
     }
 
-    /// The names of the extended attributes, each followed by a NUL (`listxattr`), for a buffer of `room` bytes; 0: only the size is
-    /// wanted.
+    /// The names of the extended attributes, each followed by a NUL (`listxattr`), for a buffer of
+    /// `room` bytes; 0: only the size is wanted.
     ///
     /// # Errors
     /// As listxattr(2).

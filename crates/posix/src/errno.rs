@@ -156,9 +156,9 @@ impl From<&SubmitError> for Errno {
     fn from(error: &SubmitError) -> Self {
         Self(match error {
             SubmitError::Full { .. } => libc::EAGAIN,
-            SubmitError::Unsupported(_) | SubmitError::NoInterrupt | SubmitError::CannotWait { .. } => {
-                libc::EOPNOTSUPP
-            }
+            SubmitError::Unsupported(_)
+            | SubmitError::NoInterrupt
+            | SubmitError::CannotWait { .. } => libc::EOPNOTSUPP,
             SubmitError::ReadOnly(_) => libc::EROFS,
             SubmitError::Lost(_) => libc::ENODEV,
             _ => libc::EINVAL,
@@ -211,6 +211,9 @@ mod tests {
         assert_eq!(Errno::from(&damaged), Errno(libc::EUCLEAN));
         assert_eq!(Errno::of_data(&damaged), Errno(libc::EIO));
         assert_eq!(Errno::of_data(&Error::WouldBlock), Errno(libc::EAGAIN));
-        assert_eq!(format!("{:?}", Errno(libc::ENOENT)), "Errno(2: No such file or directory (os error 2))");
+        assert_eq!(
+            format!("{:?}", Errno(libc::ENOENT)),
+            "Errno(2: No such file or directory (os error 2))"
+        );
     }
 }

@@ -1,7 +1,9 @@
-//! Paths of the machine's that lead into the mount point by a link, by `..`, or from a working directory above it.
+//! Paths of the machine's that lead into the mount point by a link, by `..`, or from a working
+//! directory above it.
 //!
-//! The kernel knows nothing of the mount point, so what leads there does not exist for it. Only then, on the slow way of an error, is
-//! a path walked here. Nothing is allocated: allocators open files, too, while nothing can be had of them.
+//! The kernel knows nothing of the mount point, so what leads there does not exist for it. Only
+//! then, on the slow way of an error, is a path walked here. Nothing is allocated: allocators open
+//! files, too, while nothing can be had of them.
 
 use rustix::fs::{CWD, readlinkat_raw};
 use rustix::io::Errno;
@@ -65,14 +67,16 @@ impl PathBuffer {
     /// Reads the link `at`: EINVAL if it is something else.
     fn read_link(&mut self, at: &mut Self) -> Result<(), Errno> {
         at.bytes[at.len] = 0;
-        let path = std::ffi::CStr::from_bytes_until_nul(&at.bytes).map_err(|_| Errno::NAMETOOLONG)?;
+        let path =
+            std::ffi::CStr::from_bytes_until_nul(&at.bytes).map_err(|_| Errno::NAMETOOLONG)?;
         self.len = readlinkat_raw(CWD, path, &mut self.bytes[..])?;
         // One that fills the buffer may have been cut off.
         if self.len == PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(()) }
     }
 }
 
-/// The paths of one [`MountPoint::enters`]: too much for a stack that a signal handler has. Memory that is all zero is one of these.
+/// The paths of one [`MountPoint::enters`]: too much for a stack that a signal handler has. Memory
+/// that is all zero is one of these.
 #[derive(Default)]
 pub struct Walk {
     /// Where a relative path begins: an absolute one.
@@ -90,8 +94,9 @@ impl Walk {
 }
 
 impl MountPoint {
-    /// Whether `path` reaches the mount point, with all links and `..` of the machine's before that followed; what is left of it there is
-    /// [`Walk::rest`]. A relative path begins at [`Walk::cwd`]. `follow`: through the last part, too, if it is a link.
+    /// Whether `path` reaches the mount point, with all links and `..` of the machine's before that
+    /// followed; what is left of it there is [`Walk::rest`]. A relative path begins at
+    /// [`Walk::cwd`]. `follow`: through the last part, too, if it is a link.
     #[inline(never)]
     pub fn enters(&self, path: &[u8], follow: bool, walk: &mut Walk) -> bool {
         self.walk_in(path, follow, walk).is_some()
@@ -156,7 +161,9 @@ mod tests {
         // Its own path without links.
         let base = dir.path().canonicalize().unwrap();
         let base = base.to_str().unwrap();
-        let link = |name: &str, to: &str| std::os::unix::fs::symlink(to, format!("{base}/{name}")).unwrap();
+        let link = |name: &str, to: &str| {
+            std::os::unix::fs::symlink(to, format!("{base}/{name}")).unwrap()
+        };
         let mount = MountPoint::new(format!("{base}/not/there").as_bytes()).unwrap();
         std::fs::create_dir_all(format!("{base}/d/e")).unwrap();
         link("in", &format!("{base}/not/there/sub"));

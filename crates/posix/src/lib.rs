@@ -1,11 +1,13 @@
 //! A file system as a C program sees it: descriptors, paths below a mount point, errno.
 //!
-//! [`Posix`] is what one process knows: the mounted file system, where its paths begin ([`MountPoint`]) and which descriptors are its own. Every
-//! call is what the system call of its name does, for reading; what would write answers EROFS, at the same point where Linux does. The
+//! [`Posix`] is what one process knows: the mounted file system, where its paths begin
+//! ([`MountPoint`]) and which descriptors are its own. Every call is what the system call of its
+//! name does, for reading; what would write answers EROFS, at the same point where Linux does. The
 //! interposition library (`crates/preload`) turns a program's calls into these.
 //!
 //! Where it differs from a kernel's mount:
-//! - Permissions are looked at as for root: whoever may read the device may read its files. Executing asks for an `x` bit.
+//! - Permissions are looked at as for root: whoever may read the device may read its files.
+//!   Executing asks for an `x` bit.
 //! - Access times are not kept (as with `noatime`).
 //! - O_DIRECT asks for no alignment.
 //! - Locks for reading are granted, and never conflict: nobody writes.
@@ -72,16 +74,19 @@ impl Posix {
         }
     }
 
-    /// For the child of a fork: the same descriptors and working directory on `fs`, which was mounted anew. Offsets are
-    /// copied, and no longer shared with the parent. What cannot be found any more has no descriptor.
+    /// For the child of a fork: the same descriptors and working directory on `fs`, which was
+    /// mounted anew. Offsets are copied, and no longer shared with the parent. What cannot be found
+    /// any more has no descriptor.
     ///
-    /// Takes no lock of `before`, some of which may be held by threads that the child does not have.
+    /// Takes no lock of `before`, some of which may be held by threads that the child does not
+    /// have.
     pub fn after_fork(before: &Self, fs: FileSystem) -> Self {
         let now = Self::new(fs, before.mount.clone());
         let mut same: Vec<(usize, Arc<Description>)> = Vec::new();
         before.descriptors.for_each(|fd, description| {
             let address = Arc::as_ptr(description) as usize;
-            let known = same.iter().find(|(old, _)| *old == address).map(|(_, new)| Arc::clone(new));
+            let known =
+                same.iter().find(|(old, _)| *old == address).map(|(_, new)| Arc::clone(new));
             let Some(new) = known.or_else(|| now.reopen(description).ok()) else { return };
             same.push((address, Arc::clone(&new)));
             now.descriptors.set(fd, new);
@@ -102,8 +107,8 @@ impl Posix {
         self.fs.load_full().ok_or(Errno(libc::EIO))
     }
 
-    /// Gives up the file system and all descriptors; the device is given back when the last call that is under way has ended. Calls
-    /// fail from now on.
+    /// Gives up the file system and all descriptors; the device is given back when the last call
+    /// that is under way has ended. Calls fail from now on.
     pub fn end(&self) {
         self.descriptors.clear_all();
         self.set_cwd(None);

@@ -3,7 +3,8 @@
 /// The mount point if nobody names one.
 pub const DEFAULT_MOUNT_POINT: &str = "/mnt/meantime";
 
-/// An absolute path without `.`, `..` and doubled slashes, and not the root. Nothing needs to be there.
+/// An absolute path without `.`, `..` and doubled slashes, and not the root. Nothing needs to be
+/// there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountPoint(Box<[u8]>);
 
@@ -19,9 +20,11 @@ impl MountPoint {
     /// The mount point at `path`; slashes at the end do not matter.
     ///
     /// # Errors
-    /// A path that is not absolute, has `..` in it, is the root, or lies in `/proc`, `/dev` or `/sys`, which programs need as they are.
+    /// A path that is not absolute, has `..` in it, is the root, or lies in `/proc`, `/dev` or
+    /// `/sys`, which programs need as they are.
     pub fn new(path: &[u8]) -> Result<Self, MountPointError> {
-        let wrong = |what| MountPointError { path: String::from_utf8_lossy(path).into_owned(), what };
+        let wrong =
+            |what| MountPointError { path: String::from_utf8_lossy(path).into_owned(), what };
         if path.first() != Some(&b'/') {
             return Err(wrong("it is not absolute"));
         }
@@ -52,8 +55,9 @@ impl MountPoint {
         &self.0
     }
 
-    /// What follows the mount point in `path`, if that is an absolute path which names it (the empty text for the mount point itself).
-    /// Only names are compared; whether a link or `..` leads here is for [`enters`](Self::enters). Allocates nothing.
+    /// What follows the mount point in `path`, if that is an absolute path which names it (the
+    /// empty text for the mount point itself). Only names are compared; whether a link or `..`
+    /// leads here is for [`enters`](Self::enters). Allocates nothing.
     #[inline]
     pub fn strip<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         if path.first() != Some(&b'/') {

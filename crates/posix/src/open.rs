@@ -19,7 +19,8 @@ impl Posix {
         follows(flags)
     }
 
-    /// Opens what was found for `flags`, links followed as [`open_follows`](Self::open_follows) says.
+    /// Opens what was found for `flags`, links followed as [`open_follows`](Self::open_follows)
+    /// says.
     ///
     /// # Errors
     /// As open(2) on a read-only mount; ENXIO for devices, pipes and sockets.
@@ -60,26 +61,31 @@ impl Posix {
             FileType::Directory if writes || creates || has(libc::O_TRUNC) => {
                 return Err(Errno(libc::EISDIR));
             }
-            FileType::Directory => {
-                Kind::Directory(Mutex::new(Rank::DirectoryPosition, self.fs()?.entries(found.node())?))
-            }
+            FileType::Directory => Kind::Directory(Mutex::new(
+                Rank::DirectoryPosition,
+                self.fs()?.entries(found.node())?,
+            )),
             FileType::Regular if writes || has(libc::O_TRUNC) => return Err(Errno(libc::EROFS)),
             FileType::Regular => Kind::File(self.fs()?.open_node(found.node())?),
             FileType::Character | FileType::Block | FileType::Fifo | FileType::Socket => {
                 return Err(Errno(libc::ENXIO));
             }
         };
-        // What creates and what is the descriptor's own is not told by F_GETFL; O_LARGEFILE is, as on every 64-bit Linux.
-        let of_open = libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
+        // What creates and what is the descriptor's own is not told by F_GETFL; O_LARGEFILE is, as
+        // on every 64-bit Linux.
+        let of_open =
+            libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
         Ok(Description::new(found, kind, flags & !of_open | O_LARGEFILE))
     }
 
-    /// What a call answers that would make `place`: mkdir, mknod, symlink, link and rename to a new name.
+    /// What a call answers that would make `place`: mkdir, mknod, symlink, link and rename to a new
+    /// name.
     pub fn make(&self, place: &Place) -> Errno {
         Errno(if matches!(place, Place::Found(_)) { libc::EEXIST } else { libc::EROFS })
     }
 
-    /// What a call answers that would change what was found: chmod, chown, truncate, utimensat, setxattr.
+    /// What a call answers that would change what was found: chmod, chown, truncate, utimensat,
+    /// setxattr.
     pub fn change(&self, place: &Place) -> Errno {
         Errno(if matches!(place, Place::Found(_)) { libc::EROFS } else { libc::ENOENT })
     }

@@ -70,7 +70,8 @@ impl Description {
         if total.is_none_or(|total| total > isize::MAX as usize) {
             return Err(Errno(libc::EINVAL));
         }
-        file.read_vectored_at(bufs, offset, &self.options(flags)).map_err(|error| Errno::of_data(&error))
+        file.read_vectored_at(bufs, offset, &self.options(flags))
+            .map_err(|error| Errno::of_data(&error))
     }
 
     /// Reads from the offset on, which moves by what was read (`read`).
@@ -89,7 +90,11 @@ impl Description {
     ///
     /// # Errors
     /// As readv(2).
-    pub fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>], flags: RwFlags) -> Result<usize, Errno> {
+    pub fn read_vectored(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: RwFlags,
+    ) -> Result<usize, Errno> {
         let _turn = self.turn();
         let at = self.position();
         let read = self.read_vectored_at(bufs, at as i64, flags)?;
@@ -113,8 +118,11 @@ impl Description {
             (super::Kind::File(file), libc::SEEK_DATA | libc::SEEK_HOLE) => {
                 let enxio = Errno(libc::ENXIO);
                 let from = u64::try_from(offset).map_err(|_| enxio)?;
-                let found =
-                    if whence == libc::SEEK_DATA { file.seek_data(from) } else { file.seek_hole(from) };
+                let found = if whence == libc::SEEK_DATA {
+                    file.seek_data(from)
+                } else {
+                    file.seek_hole(from)
+                };
                 let found = found.map_err(|error| match error {
                     Error::NotFound => enxio,
                     error => Errno::of_data(&error),

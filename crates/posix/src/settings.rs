@@ -1,4 +1,5 @@
-//! What a program under `meantime run` is told by its environment, so that the programs it starts are told, too.
+//! What a program under `meantime run` is told by its environment, so that the programs it starts
+//! are told, too.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -34,7 +35,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What `variable` tells; `None` if there is no device, or something that cannot be (`meantime run` has looked before).
+    /// What `variable` tells; `None` if there is no device, or something that cannot be
+    /// (`meantime run` has looked before).
     pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let text = |name| variable(name).and_then(|value| value.into_string().ok());
         let at = variable(variables::AT).unwrap_or_else(|| DEFAULT_MOUNT_POINT.into());
@@ -91,11 +93,14 @@ mod tests {
             policy: Some(Policy::Interrupt),
         };
         let told = settings.to_environment();
-        let find = |name: &str| told.iter().find(|(other, _)| *other == name).map(|(_, value)| value.clone());
+        let find = |name: &str| {
+            told.iter().find(|(other, _)| *other == name).map(|(_, value)| value.clone())
+        };
         let again = Settings::from_environment(find).unwrap();
         assert_eq!(format!("{again:?}"), format!("{settings:?}"));
         assert!(Settings::from_environment(|_| None).is_none());
-        let only_device = |name: &str| (name == variables::DEVICE).then(|| OsString::from("mem:64M"));
+        let only_device =
+            |name: &str| (name == variables::DEVICE).then(|| OsString::from("mem:64M"));
         let settings = Settings::from_environment(only_device).unwrap();
         assert_eq!(settings.mount_point.as_bytes(), DEFAULT_MOUNT_POINT.as_bytes());
     }

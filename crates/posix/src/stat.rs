@@ -41,7 +41,8 @@ impl Access {
     }
 }
 
-/// A device number that the kernel gives to nobody: it counts the minor numbers of devices without a driver (major number 0) from 1 on.
+/// A device number that the kernel gives to nobody: it counts the minor numbers of devices without
+/// a driver (major number 0) from 1 on.
 pub(super) fn device_number(fsid: u64) -> u64 {
     let minor = 0xf_0000 | (fsid ^ fsid >> 16 ^ fsid >> 32 ^ fsid >> 48) & 0xffff;
     libc::makedev(0, minor as u32)
@@ -67,8 +68,10 @@ impl Posix {
     /// EACCES for executing what has no `x` bit, EROFS for writing what is no device.
     pub fn access(&self, found: &Found, access: Access) -> Result<(), Errno> {
         let metadata = found.node().metadata();
-        let stored =
-            matches!(metadata.file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+        let stored = matches!(
+            metadata.file_type,
+            FileType::Regular | FileType::Directory | FileType::Symlink
+        );
         if access.0 & libc::W_OK != 0 && stored {
             return Err(Errno(libc::EROFS));
         }

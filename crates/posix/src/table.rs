@@ -15,8 +15,8 @@ pub const MAX_DESCRIPTORS: usize = CHUNK * CHUNKS;
 
 type Chunk = Box<[ArcSwapOption<Description>]>;
 
-/// Descriptors by number. Looking one up takes no lock; whoever uses a description keeps it, also if its last descriptor is closed
-/// meanwhile.
+/// Descriptors by number. Looking one up takes no lock; whoever uses a description keeps it, also
+/// if its last descriptor is closed meanwhile.
 pub struct Table {
     chunks: Box<[OnceLock<Chunk>]>,
 }
@@ -56,8 +56,8 @@ impl Table {
     /// For a number that [`check`](Self::check) refuses.
     pub fn set(&self, fd: c_int, description: Arc<Description>) -> Option<Arc<Description>> {
         let number = usize::try_from(fd).expect("a descriptor's number");
-        let chunk =
-            self.chunks[number / CHUNK].get_or_init(|| (0..CHUNK).map(|_| ArcSwapOption::empty()).collect());
+        let chunk = self.chunks[number / CHUNK]
+            .get_or_init(|| (0..CHUNK).map(|_| ArcSwapOption::empty()).collect());
         chunk[number % CHUNK].swap(Some(description))
     }
 

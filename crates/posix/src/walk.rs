@@ -1,7 +1,7 @@
 //! What a path leads to: inside the file system, or out of it again.
 //!
-//! As in a kernel's mount, a link with an absolute target begins at the machine's root, not at the file system's, and `..` of the root
-//! leads to the directory that the mount point is in.
+//! As in a kernel's mount, a link with an absolute target begins at the machine's root, not at the
+//! file system's, and `..` of the root leads to the directory that the mount point is in.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,7 +15,8 @@ pub(super) const MAX_LINKS: u32 = 40;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Something in the file system, and its path from the root: empty for the root itself, else `/a/b`, without links.
+/// Something in the file system, and its path from the root: empty for the root itself, else
+/// `/a/b`, without links.
 #[derive(Clone)]
 pub struct Found {
     node: Node,
@@ -58,7 +59,8 @@ impl Place {
     /// What is there.
     ///
     /// # Errors
-    /// ENOENT if nothing is. [`Place::Outside`] counts as nothing: callers have dealt with it before.
+    /// ENOENT if nothing is. [`Place::Outside`] counts as nothing: callers have dealt with it
+    /// before.
     pub fn found(self) -> Result<Found, Errno> {
         match self {
             Self::Found(found) => Ok(found),
@@ -73,8 +75,8 @@ impl Posix {
         Ok(Found { node: self.fs()?.root()?, path: Vec::new() })
     }
 
-    /// What `path` leads to, from the root of the file system on (also if it begins with a slash). `follow`: through the last part, too,
-    /// if it is a link.
+    /// What `path` leads to, from the root of the file system on (also if it begins with a slash).
+    /// `follow`: through the last part, too, if it is a link.
     ///
     /// # Errors
     /// As path_resolution(7).
@@ -82,8 +84,8 @@ impl Posix {
         self.find(self.root()?, path, follow)
     }
 
-    /// What `path` leads to, from directory `start` on (also if it begins with a slash). `follow`: through the last part, too, if it is
-    /// a link.
+    /// What `path` leads to, from directory `start` on (also if it begins with a slash). `follow`:
+    /// through the last part, too, if it is a link.
     ///
     /// # Errors
     /// As path_resolution(7).

@@ -27,7 +27,12 @@ unsafe fn get(
 
 /// # Safety
 /// There are `room` bytes.
-unsafe fn list(posix: &'static Posix, place: Place, to: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
+unsafe fn list(
+    posix: &'static Posix,
+    place: Place,
+    to: *mut c_char,
+    room: size_t,
+) -> Result<ssize_t, Errno> {
     let names = posix.attribute_names(&place.found()?, room)?;
     // SAFETY: the caller's promise; without room nothing is copied.
     unsafe { copy_out(&names, to, room) };
@@ -72,7 +77,12 @@ attribute_hooks! {
 /// # Safety
 /// As fgetxattr(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fgetxattr(fd: c_int, name: *const c_char, to: *mut c_void, room: size_t) -> ssize_t {
+pub unsafe extern "C" fn fgetxattr(
+    fd: c_int,
+    name: *const c_char,
+    to: *mut c_void,
+    room: size_t,
+) -> ssize_t {
     type Function = unsafe extern "C" fn(c_int, *const c_char, *mut c_void, size_t) -> ssize_t;
     // SAFETY: the caller's promise.
     unsafe {

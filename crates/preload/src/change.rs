@@ -1,5 +1,6 @@
-//! What would change something: EROFS, where the path is ours, at the point where Linux says so. Descriptors of ours are open for reading,
-//! and the kernel, for which they are names only, answers EBADF to a write as it should.
+//! What would change something: EROFS, where the path is ours, at the point where Linux says so.
+//! Descriptors of ours are open for reading, and the kernel, for which they are names only, answers
+//! EBADF to a write as it should.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -36,7 +37,8 @@ fn resize(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
     })
 }
 
-/// Functions of one path: at the working directory, or at a descriptor that is their first argument.
+/// Functions of one path: at the working directory, or at a descriptor that is their first
+/// argument.
 macro_rules! path_hooks {
     ($($name:ident: $real:literal, $ours:ident, $follow:literal, ($($arg:ident: $ty:ty),*);)*) => {$(
         /// # Safety
@@ -147,8 +149,8 @@ descriptor_hooks! {
     fremovexattr: c"fremovexattr", EROFS, (name: *const c_char);
 }
 
-/// A call with a name that is there and one to be made. `both` answers if the second is ours; a first one of ours alone is on another file
-/// system (EXDEV).
+/// A call with a name that is there and one to be made. `both` answers if the second is ours; a
+/// first one of ours alone is on another file system (EXDEV).
 ///
 /// # Safety
 /// The paths are NULL or end.
@@ -165,7 +167,9 @@ unsafe fn two_paths(
                 place.found()?;
                 Err(Errno(libc::EXDEV))
             };
-            on_path(from.0, from.1, false, elsewhere, |at, path| theirs((at, path), (to_at, to_path)))
+            on_path(from.0, from.1, false, elsewhere, |at, path| {
+                theirs((at, path), (to_at, to_path))
+            })
         })
     }
 }
@@ -273,7 +277,11 @@ pub unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn symlinkat(target: *const c_char, at: c_int, path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { on_path(at, path, false, make, |at, path| real!(c"symlinkat" as SymlinkAt)(target, at, path)) }
+    unsafe {
+        on_path(at, path, false, make, |at, path| {
+            real!(c"symlinkat" as SymlinkAt)(target, at, path)
+        })
+    }
 }
 
 /// # Safety

@@ -1,8 +1,8 @@
 //! The working directory, if it is one of ours.
 //!
-//! The kernel cannot be in it. It is sent to a directory that was removed, so that a relative path of which we do not hear fails
-//! there, and never means something else; and whose name tells a program that is executed, which knows only what the kernel does,
-//! where it is.
+//! The kernel cannot be in it. It is sent to a directory that was removed, so that a relative path
+//! of which we do not hear fails there, and never means something else; and whose name tells a
+//! program that is executed, which knows only what the kernel does, where it is.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null_mut;

@@ -16,7 +16,8 @@ type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
 type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
 type Close = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
-/// The kernel has made `new` a duplicate of `old`, which is ours in the table as well if it is there.
+/// The kernel has made `new` a duplicate of `old`, which is ours in the table as well if it is
+/// there.
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new < 0 || new == old {
         return new;
@@ -176,7 +177,11 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 }
 
 /// Calls `close` for all that lies between descriptors of ours in a range of numbers.
-fn around_reserved(first: c_uint, last: c_uint, mut close: impl FnMut(c_uint, c_uint) -> c_int) -> c_int {
+fn around_reserved(
+    first: c_uint,
+    last: c_uint,
+    mut close: impl FnMut(c_uint, c_uint) -> c_int,
+) -> c_int {
     let mut from = first;
     while let Some(ours) = c_int::try_from(from).ok().and_then(reserved::next_reserved) {
         let ours = ours as c_uint;
@@ -212,7 +217,8 @@ macro_rules! fcntl_hooks {
             }
             type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int;
             let kernel = || {
-                // SAFETY: the caller's promise. An argument that was not given is not looked at by anybody.
+                // SAFETY: the caller's promise. An argument that was not given is not looked at by
+                // anybody.
                 unsafe { real!($real as Fcntl)(fd, command, argument) }
             };
             if !is_ours(fd) {
@@ -251,12 +257,14 @@ unsafe fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
             }
             libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => {
                 // SAFETY: the caller's promise.
-                let lock = unsafe { (argument as *const Flock).as_ref() }.ok_or(Errno(libc::EFAULT))?;
+                let lock =
+                    unsafe { (argument as *const Flock).as_ref() }.ok_or(Errno(libc::EFAULT))?;
                 open.lock(Lock::new(lock.l_type.into())?).map(|()| 0)
             }
             libc::F_GETLK | libc::F_OFD_GETLK => {
                 // SAFETY: the caller's promise.
-                let lock = unsafe { (argument as *mut Flock).as_mut() }.ok_or(Errno(libc::EFAULT))?;
+                let lock =
+                    unsafe { (argument as *mut Flock).as_mut() }.ok_or(Errno(libc::EFAULT))?;
                 Lock::new(lock.l_type.into())?;
                 // Nobody has a lock that conflicts.
                 lock.l_type = libc::F_UNLCK as _;

@@ -1,5 +1,5 @@
-//! Directory streams. The C library's own would ask the kernel, by functions that nobody can stand before: those of our directories are
-//! objects of our own.
+//! Directory streams. The C library's own would ask the kernel, by functions that nobody can stand
+//! before: those of our directories are objects of our own.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::null_mut;
@@ -12,7 +12,8 @@ use crate::open::open;
 use crate::real::{answer, errno, guarded, real, set_errno};
 use crate::state::{is_ours, mount};
 
-/// A stream of ours. The C library's begins with a descriptor, which is not negative: that tells them apart.
+/// A stream of ours. The C library's begins with a descriptor, which is not negative: that tells
+/// them apart.
 #[repr(C)]
 struct Stream {
     mark: c_int,
@@ -47,7 +48,10 @@ fn new_stream(fd: c_int) -> *mut DIR {
     Box::into_raw(Box::new(Stream { mark: MARK, fd, entry })).cast()
 }
 
-fn description<R>(fd: c_int, then: impl FnOnce(&Description) -> Result<R, Errno>) -> Result<R, Errno> {
+fn description<R>(
+    fd: c_int,
+    then: impl FnOnce(&Description) -> Result<R, Errno>,
+) -> Result<R, Errno> {
     let open = mount()?.descriptors().get_full(fd).ok_or(Errno(libc::EBADF))?;
     then(&open)
 }
@@ -61,7 +65,9 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     let ours = |posix, place| crate::open::open_place(posix, place, flags).map(new_stream);
     // SAFETY: the caller's promise.
     unsafe {
-        crate::path::on_path(libc::AT_FDCWD, path, true, ours, |_, path| real!(c"opendir" as Function)(path))
+        crate::path::on_path(libc::AT_FDCWD, path, true, ours, |_, path| {
+            real!(c"opendir" as Function)(path)
+        })
     }
 }
 
@@ -184,7 +190,11 @@ pub unsafe extern "C" fn readdir64_r(
 /// # Safety
 /// As readdir_r(3).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readdir_r(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
+pub unsafe extern "C" fn readdir_r(
+    dir: *mut DIR,
+    entry: *mut dirent,
+    result: *mut *mut dirent,
+) -> c_int {
     // SAFETY: the caller's promise; the layout is the same.
     unsafe { readdir64_r(dir, entry.cast(), result.cast()) }
 }
@@ -294,7 +304,8 @@ pub unsafe extern "C" fn scandir64(
         Option<Filter>,
         Option<Compare>,
     ) -> c_int;
-    // SAFETY: the caller's promise. What is opened is closed; what is given out is the C library's memory, for the caller to free.
+    // SAFETY: the caller's promise. What is opened is closed; what is given out is the C library's
+    // memory, for the caller to free.
     unsafe {
         let fd = open(path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
         if fd < 0 {
@@ -327,7 +338,8 @@ pub unsafe extern "C" fn scandir64(
         }
         let mut failed = errno();
         let room = found.len().max(1) * size_of::<*mut dirent64>();
-        let array = if failed == 0 { libc::malloc(room).cast::<*mut dirent64>() } else { null_mut() };
+        let array =
+            if failed == 0 { libc::malloc(room).cast::<*mut dirent64>() } else { null_mut() };
         if failed == 0 && array.is_null() {
             failed = libc::ENOMEM;
         }

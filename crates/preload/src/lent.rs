@@ -20,7 +20,8 @@ pub(crate) struct Lent(NonNull<Walk>);
 impl Lent {
     /// `None`: the kernel has no memory.
     pub(crate) fn take() -> Option<Self> {
-        let kept = KEPT.iter().find_map(|kept| NonNull::new(kept.swap(null_mut(), Ordering::AcqRel)));
+        let kept =
+            KEPT.iter().find_map(|kept| NonNull::new(kept.swap(null_mut(), Ordering::AcqRel)));
         kept.or_else(map).map(Self)
     }
 }
@@ -49,7 +50,8 @@ impl Deref for Lent {
     type Target = Walk;
 
     fn deref(&self) -> &Walk {
-        // SAFETY: nobody else has it; it was zero at first, which is one, and only its methods have written to it.
+        // SAFETY: nobody else has it; it was zero at first, which is one, and only its methods have
+        // written to it.
         unsafe { self.0.as_ref() }
     }
 }

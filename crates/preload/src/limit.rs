@@ -43,7 +43,11 @@ pub unsafe extern "C" fn pathconf(path: *const c_char, name: c_int) -> c_long {
     type Function = unsafe extern "C" fn(*const c_char, c_int) -> c_long;
     let ours = |posix: &'static Posix, place: Place| limit(posix, place, name);
     // SAFETY: the caller's promise.
-    unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| real!(c"pathconf" as Function)(path, name)) }
+    unsafe {
+        on_path(libc::AT_FDCWD, path, true, ours, |_, path| {
+            real!(c"pathconf" as Function)(path, name)
+        })
+    }
 }
 
 /// # Safety

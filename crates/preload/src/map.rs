@@ -1,7 +1,7 @@
 //! Mapping a file of ours: memory that holds what the file does, read when it is mapped.
 //!
-//! Nobody writes to the file, so that this is what a mapping of it would show; only that memory is taken for all of it at once, and that
-//! what lies beyond the file's end is zero instead of SIGBUS.
+//! Nobody writes to the file, so that this is what a mapping of it would show; only that memory is
+//! taken for all of it at once, and that what lies beyond the file's end is zero instead of SIGBUS.
 
 use std::ffi::{c_int, c_void};
 

@@ -62,7 +62,8 @@ pub unsafe extern "C" fn __readlink_chk(
     known: size_t,
 ) -> ssize_t {
     type Function = unsafe extern "C" fn(*const c_char, *mut c_char, size_t, size_t) -> ssize_t;
-    // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C library.
+    // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C
+    // library.
     unsafe {
         if room <= known {
             readlink(path, to, room)
@@ -76,7 +77,11 @@ pub unsafe extern "C" fn __readlink_chk(
 ///
 /// # Safety
 /// `to` is NULL or has room for PATH_MAX bytes.
-unsafe fn give_text(text: &[u8], to: *mut c_char, room: Option<usize>) -> Result<*mut c_char, Errno> {
+unsafe fn give_text(
+    text: &[u8],
+    to: *mut c_char,
+    room: Option<usize>,
+) -> Result<*mut c_char, Errno> {
     let bytes = text.len() + 1;
     if room.is_some_and(|room| bytes > room) {
         return Err(Errno(libc::ERANGE));
@@ -112,15 +117,24 @@ pub unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut 
         unsafe { give_text(&posix.absolute(&found), to, None) }
     };
     // SAFETY: the caller's promise.
-    unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| real!(c"realpath" as Function)(path, to)) }
+    unsafe {
+        on_path(libc::AT_FDCWD, path, true, ours, |_, path| {
+            real!(c"realpath" as Function)(path, to)
+        })
+    }
 }
 
 /// # Safety
 /// As realpath(3); the buffer has `room` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __realpath_chk(path: *const c_char, to: *mut c_char, room: size_t) -> *mut c_char {
+pub unsafe extern "C" fn __realpath_chk(
+    path: *const c_char,
+    to: *mut c_char,
+    room: size_t,
+) -> *mut c_char {
     type Function = unsafe extern "C" fn(*const c_char, *mut c_char, size_t) -> *mut c_char;
-    // SAFETY: the caller's promise. A program that could overrun its buffer is ended by the C library.
+    // SAFETY: the caller's promise. A program that could overrun its buffer is ended by the C
+    // library.
     unsafe {
         if room >= libc::PATH_MAX as usize {
             realpath(path, to)
@@ -144,7 +158,11 @@ pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_c
 pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     type Function = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the caller's promise.
-    unsafe { on_path(libc::AT_FDCWD, path, true, change, |_, path| left(real!(c"chdir" as Function)(path))) }
+    unsafe {
+        on_path(libc::AT_FDCWD, path, true, change, |_, path| {
+            left(real!(c"chdir" as Function)(path))
+        })
+    }
 }
 
 /// # Safety
@@ -186,9 +204,14 @@ pub unsafe extern "C" fn getcwd(to: *mut c_char, room: size_t) -> *mut c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __getcwd_chk(to: *mut c_char, room: size_t, known: size_t) -> *mut c_char {
     type Function = unsafe extern "C" fn(*mut c_char, size_t, size_t) -> *mut c_char;
-    // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C library.
+    // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C
+    // library.
     unsafe {
-        if room <= known { getcwd(to, room) } else { real!(c"__getcwd_chk" as Function)(to, room, known) }
+        if room <= known {
+            getcwd(to, room)
+        } else {
+            real!(c"__getcwd_chk" as Function)(to, room, known)
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use crate::state::{forget, is_owner};
 pub type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;
 type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c_int;
 
-/// A number for a descriptor of ours: for the kernel it is one of a link, opened for its name only. Whatever is asked of it past us
-/// fails, also if it is opened again by its name in `/proc`.
+/// A number for a descriptor of ours: for the kernel it is one of a link, opened for its name only.
+/// Whatever is asked of it past us fails, also if it is opened again by its name in `/proc`.
 pub fn reserve(flags: c_int) -> Result<c_int, Errno> {
     let how = libc::O_PATH | libc::O_NOFOLLOW | (flags & libc::O_CLOEXEC);
     let open = real!(c"open64" as Open);
@@ -61,7 +61,8 @@ unsafe fn open_at(
     unsafe { on_path(at, path, Posix::open_follows(flags), ours, theirs) }
 }
 
-/// The kernel has given a number away: whatever we thought of it, it was closed by a way that we do not see.
+/// The kernel has given a number away: whatever we thought of it, it was closed by a way that we do
+/// not see.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 {
         forget(fd);
@@ -148,7 +149,9 @@ pub unsafe fn openat2(
         if resolve != 0 { Err(Errno(libc::ENOSYS)) } else { open_place(posix, place, flags) }
     };
     // SAFETY: the caller's promise.
-    unsafe { on_path(at, path, Posix::open_follows(flags), ours, |at, path| fresh(theirs(at, path))) }
+    unsafe {
+        on_path(at, path, Posix::open_follows(flags), ours, |at, path| fresh(theirs(at, path)))
+    }
 }
 
 const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;

@@ -33,7 +33,8 @@ fn whose<'p>(settings: &Settings, at: c_int, path: &'p [u8]) -> Whose<'p> {
             None => match named_descriptor(path).and_then(descriptor) {
                 Some(open) => {
                     let open: &Option<_> = &open;
-                    open.as_ref().map_or(Whose::Theirs, |open| Whose::Descriptor(open.found().clone()))
+                    open.as_ref()
+                        .map_or(Whose::Theirs, |open| Whose::Descriptor(open.found().clone()))
                 }
                 None => Whose::Theirs,
             },
@@ -59,8 +60,8 @@ pub(crate) fn named_descriptor(path: &[u8]) -> Option<c_int> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// A call with a path. If that is ours, `ours` does it, with what was found (through a link at its end if `follow`); else `theirs`, with a
-/// path of the kernel's.
+/// A call with a path. If that is ours, `ours` does it, with what was found (through a link at its
+/// end if `follow`); else `theirs`, with a path of the kernel's.
 ///
 /// # Safety
 /// `path` is NULL or ends.
@@ -81,7 +82,10 @@ pub(crate) unsafe fn on_path<R: Answer>(
     match whose(settings, at, bytes) {
         Whose::Theirs => {
             let answer = theirs(at, path);
-            if !answer.failed() || !matches!(errno(), libc::ENOENT | libc::ENOTDIR) || bytes.is_empty() {
+            if !answer.failed()
+                || !matches!(errno(), libc::ENOENT | libc::ENOTDIR)
+                || bytes.is_empty()
+            {
                 return answer;
             }
             let before = errno();
@@ -122,7 +126,8 @@ fn directory(at: c_int, to: &mut [u8]) -> Option<usize> {
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     write_number(&mut link[14..], at);
     // SAFETY: a path that ends, and a buffer of that size.
-    let read = unsafe { libc::syscall(libc::SYS_readlinkat, 0, link.as_ptr(), to.as_mut_ptr(), to.len()) };
+    let read =
+        unsafe { libc::syscall(libc::SYS_readlinkat, 0, link.as_ptr(), to.as_mut_ptr(), to.len()) };
     usize::try_from(read).ok()
 }
 
@@ -178,7 +183,8 @@ fn cross<R: Answer>(
     }
 }
 
-/// A call with a directory and a path, or with the descriptor alone if the path is empty and `flags` have AT_EMPTY_PATH.
+/// A call with a directory and a path, or with the descriptor alone if the path is empty and
+/// `flags` have AT_EMPTY_PATH.
 ///
 /// # Safety
 /// `path` is NULL or ends.

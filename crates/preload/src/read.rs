@@ -110,9 +110,14 @@ pub unsafe extern "C-unwind" fn __read_chk(
     room: size_t,
 ) -> ssize_t {
     type Chk = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, size_t) -> ssize_t;
-    // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C library.
+    // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C
+    // library.
     unsafe {
-        if bytes <= room { read(fd, buf, bytes) } else { real!(c"__read_chk" as Chk)(fd, buf, bytes, room) }
+        if bytes <= room {
+            read(fd, buf, bytes)
+        } else {
+            real!(c"__read_chk" as Chk)(fd, buf, bytes, room)
+        }
     }
 }
 
@@ -144,7 +149,8 @@ macro_rules! pread_hooks {
             room: size_t,
         ) -> ssize_t {
             type Chk = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t, size_t) -> ssize_t;
-            // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C library.
+            // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the
+            // C library.
             unsafe {
                 if bytes <= room {
                     $pread(fd, buf, bytes, offset)
@@ -311,9 +317,16 @@ sync_hooks! {
 /// # Safety
 /// As sync_file_range(2).
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sync_file_range(fd: c_int, offset: off_t, bytes: off_t, flags: u32) -> c_int {
+pub unsafe extern "C-unwind" fn sync_file_range(
+    fd: c_int,
+    offset: off_t,
+    bytes: off_t,
+    flags: u32,
+) -> c_int {
     cancellation_point();
     type Sync = unsafe extern "C-unwind" fn(c_int, off_t, off_t, u32) -> c_int;
     // SAFETY: no memory is meant.
-    by_descriptor!(fd, |_open| Ok(0), unsafe { real!(c"sync_file_range" as Sync)(fd, offset, bytes, flags) })
+    by_descriptor!(fd, |_open| Ok(0), unsafe {
+        real!(c"sync_file_range" as Sync)(fd, offset, bytes, flags)
+    })
 }

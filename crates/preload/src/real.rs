@@ -14,7 +14,8 @@ macro_rules! real {
         static CELL: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
             std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
         let symbol = $crate::real::resolve(&CELL, $name);
-        // SAFETY: the C library's function of that name has that type, arguments that follow an ellipsis included.
+        // SAFETY: the C library's function of that name has that type, arguments that follow an
+        // ellipsis included.
         #[allow(unused_unsafe)]
         let function = unsafe { std::mem::transmute::<*mut std::ffi::c_void, $type>(symbol) };
         function
@@ -22,7 +23,8 @@ macro_rules! real {
 }
 pub(crate) use real;
 
-/// What stands for a function that this C library does not have: fails with ENOSYS, whatever its arguments.
+/// What stands for a function that this C library does not have: fails with ENOSYS, whatever its
+/// arguments.
 unsafe extern "C" fn missing() -> isize {
     set_errno(libc::ENOSYS);
     -1
@@ -134,8 +136,8 @@ impl Drop for NotCancelled {
     }
 }
 
-/// Where a thread that was cancelled ends, as in the C library's function of that name. To be called
-/// before anything is held: the thread does not come back.
+/// Where a thread that was cancelled ends, as in the C library's function of that name. To be
+/// called before anything is held: the thread does not come back.
 #[inline(always)]
 pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
@@ -143,13 +145,15 @@ pub(crate) fn cancellation_point() {
     }
     // Our own code holds something, and calls the C library as well.
     if !thread::is_ours() {
-        // SAFETY: the caller's promise; the thread's cleaning up runs through frames that own nothing.
+        // SAFETY: the caller's promise; the thread's cleaning up runs through frames that own
+        // nothing.
         unsafe { pthread_testcancel() }
     }
 }
 
-/// Runs `body`, which is ours: a panic ends here, as EIO, since C cannot be unwound through. Errno stays as it is unless it fails.
-/// In a child that has neither our threads nor a way to get them everything fails (`state`).
+/// Runs `body`, which is ours: a panic ends here, as EIO, since C cannot be unwound through. Errno
+/// stays as it is unless it fails. In a child that has neither our threads nor a way to get them
+/// everything fails (`state`).
 #[inline]
 pub(crate) fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
     if fork::is_child() {

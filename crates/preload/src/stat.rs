@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use libc::{mode_t, stat as StatBuf, statfs as StatFsBuf, statvfs as StatVfsBuf, statx as StatxBuf};
+use libc::{
+    mode_t, stat as StatBuf, statfs as StatFsBuf, statvfs as StatVfsBuf, statx as StatxBuf,
+};
 use meantime::ext4::Timestamp;
 use meantime::posix::{Access, Errno, Place, Posix, Stat, StatFs};
 
@@ -204,7 +206,8 @@ pub unsafe extern "C" fn statx(
     mask: c_uint,
     to: *mut StatxBuf,
 ) -> c_int {
-    type Function = unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint, *mut StatxBuf) -> c_int;
+    type Function =
+        unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint, *mut StatxBuf) -> c_int;
     let ours = |posix: &'static Posix, place: Place| {
         let stat = posix.stat(&place.found()?);
         // SAFETY: the caller's promise.
@@ -299,7 +302,12 @@ statfs_hooks! {
 /// # Safety
 /// As faccessat(3).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C" fn faccessat(
+    at: c_int,
+    path: *const c_char,
+    mode: c_int,
+    flags: c_int,
+) -> c_int {
     type Function = unsafe extern "C" fn(c_int, *const c_char, c_int, c_int) -> c_int;
     let ours = |posix: &'static Posix, place: Place| {
         posix.access(&place.found()?, Access::new(mode)?)?;

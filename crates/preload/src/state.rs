@@ -1,9 +1,12 @@
-//! What this process knows: the settings, from its environment, and what is mounted, from the first path below the mount point on.
+//! What this process knows: the settings, from its environment, and what is mounted, from the first
+//! path below the mount point on.
 //!
-//! No thread is started and no memory taken before that, so that a program which never comes here is as it would be without us. A
-//! forked child has none of its parent's threads, among them the software SSD's, and must not touch a real controller's queues: it
-//! mounts anew when it first needs to, and leaves all that it has of the parent's where it is. A child that was made past `fork` (`_Fork`,
-//! a bare `clone`) may not even take memory: there all that is ours fails with EIO.
+//! No thread is started and no memory taken before that, so that a program which never comes here
+//! is as it would be without us. A forked child has none of its parent's threads, among them the
+//! software SSD's, and must not touch a real controller's queues: it mounts anew when it first
+//! needs to, and leaves all that it has of the parent's where it is. A child that was made past
+//! `fork` (`_Fork`, a bare `clone`) may not even take memory: there all that is ours fails with
+//! EIO.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -26,8 +29,8 @@ static MOUNTED: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
 static BEFORE_FORK: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
 /// The process that all this belongs to.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// Whether somebody is mounting: 0 nobody, 1 somebody, 2 it failed, 3 the process ends. No mutex, since the child has to take it from a thread that it
-/// does not have.
+/// Whether somebody is mounting: 0 nobody, 1 somebody, 2 it failed, 3 the process ends. No mutex,
+/// since the child has to take it from a thread that it does not have.
 static MOUNTING: AtomicU8 = AtomicU8::new(IDLE);
 /// Why mounting failed.
 static FAILED_WITH: AtomicI32 = AtomicI32::new(0);
@@ -38,7 +41,8 @@ const FAILED: u8 = 2;
 const ENDED: u8 = 3;
 
 thread_local! {
-    /// Whether this thread is in a call of ours, whose own calls of the C library are not the program's.
+    /// Whether this thread is in a call of ours, whose own calls of the C library are not the
+    /// program's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -78,8 +82,11 @@ extern "C" fn constructor() {
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return;
         }
-        let Some(settings) = Settings::from_environment(|name| std::env::var_os(name)) else { return };
-        // What goes wrong is errno for the program; its standard error is not ours, and may be a file.
+        let Some(settings) = Settings::from_environment(|name| std::env::var_os(name)) else {
+            return;
+        };
+        // What goes wrong is errno for the program; its standard error is not ours, and may be a
+        // file.
         std::panic::set_hook(Box::new(|_| {}));
         descriptor::keep_away();
         own();
@@ -117,7 +124,8 @@ extern "C" fn in_child() {
     MOUNTING.store(IDLE, Ordering::Release);
 }
 
-/// The device is given back. Calls of other threads that are under way keep it until they end; later ones fail.
+/// The device is given back. Calls of other threads that are under way keep it until they end;
+/// later ones fail.
 extern "C" fn at_exit() {
     // A vfork child that calls exit is wrong, and would end its parent's device.
     if !is_owner() || MOUNTING.swap(ENDED, Ordering::AcqRel) == BUSY {
@@ -138,7 +146,8 @@ pub(crate) fn settings() -> Option<&'static Settings> {
     unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether this process, and not the child of a vfork that borrows its memory, owns what is known here.
+/// Whether this process, and not the child of a vfork that borrows its memory, owns what is known
+/// here.
 pub(crate) fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == process()
 }
@@ -183,12 +192,14 @@ fn descriptor_after_fork(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
 #[inline]
 pub(crate) fn is_ours(fd: c_int) -> bool {
     // SAFETY: never freed once they are there.
-    let (now, before) =
-        unsafe { (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref()) };
+    let (now, before) = unsafe {
+        (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref())
+    };
     now.or(before).is_some_and(|posix| posix.descriptors().has(fd))
 }
 
-/// `fd` has been closed, or is another file now: not ours any more. Of no effect in the child of a vfork, whose descriptors are not the parent's.
+/// `fd` has been closed, or is another file now: not ours any more. Of no effect in the child of a
+/// vfork, whose descriptors are not the parent's.
 pub(crate) fn forget(fd: c_int) {
     if !is_ours(fd) {
         return;
@@ -198,8 +209,9 @@ pub(crate) fn forget(fd: c_int) {
         return;
     }
     // SAFETY: never freed once they are there.
-    let (now, before) =
-        unsafe { (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref()) };
+    let (now, before) = unsafe {
+        (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref())
+    };
     match (now, before) {
         // Made past us, with memory of its own and without the threads.
         (Some(posix), _) if is_child => std::mem::forget(posix.descriptors().clear(fd)),

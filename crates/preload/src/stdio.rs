@@ -1,5 +1,6 @@
-//! Streams on files of ours. The C library reads its own by functions that nobody can stand before; fopencookie(3) makes one that reads by
-//! ours. Such a stream has no descriptor for the C library, so that `fileno` is answered from a list here.
+//! Streams on files of ours. The C library reads its own by functions that nobody can stand before;
+//! fopencookie(3) makes one that reads by ours. Such a stream has no descriptor for the C library,
+//! so that `fileno` is answered from a list here.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -27,7 +28,8 @@ unsafe extern "C" {
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
 }
 
-/// The streams whose descriptor is known. One that finds no room works all the same, and has no `fileno`.
+/// The streams whose descriptor is known. One that finds no room works all the same, and has no
+/// `fileno`.
 struct Open {
     file: AtomicPtr<FILE>,
     fd: AtomicI32,
@@ -76,7 +78,11 @@ fn closed_before() -> ssize_t {
     -1
 }
 
-unsafe extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut off64_t, whence: c_int) -> c_int {
+unsafe extern "C" fn cookie_seek(
+    cookie: *mut c_void,
+    offset: *mut off64_t,
+    whence: c_int,
+) -> c_int {
     // SAFETY: the C library's own variable.
     let offset = unsafe { &mut *offset };
     by_descriptor!(

@@ -88,8 +88,9 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd> {
 
 fn claim(fd: RawFd) -> Result<()> {
     LOWEST.fetch_min(fd, Ordering::Relaxed);
-    let free =
-        |slot: &&AtomicI32| slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let free = |slot: &&AtomicI32| {
+        slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
     match SLOTS.iter().find(free) {
         Some(_) => Ok(()),
         None => Err(Errno::MFILE),
@@ -121,8 +122,8 @@ fn reserved_from(first: RawFd) -> impl Iterator<Item = RawFd> {
     SLOTS.iter().map(|slot| slot.load(Ordering::Acquire)).filter(move |&fd| fd >= first.max(0))
 }
 
-/// In a child that is just being made: closes the descriptors that its parent has for itself, so that
-/// no child keeps the parent's device.
+/// In a child that is just being made: closes the descriptors that its parent has for itself, so
+/// that no child keeps the parent's device.
 ///
 /// # Safety
 /// Nobody in this process uses them any more, nor closes them.
@@ -167,7 +168,10 @@ mod tests {
         let soft = getrlimit(Resource::Nofile).current.unwrap_or(TOP_MAX).min(TOP_MAX) as RawFd;
         assert!(a < b && b < soft && a >= soft - soft / 4, "{a} and {b} of {soft}");
         assert!(is_reserved(a) && is_reserved(b) && !is_reserved(b + 1) && !is_reserved(low));
-        assert_eq!((next_reserved(0), next_reserved(a + 1), next_reserved(b + 1)), (Some(a), Some(b), None));
+        assert_eq!(
+            (next_reserved(0), next_reserved(a + 1), next_reserved(b + 1)),
+            (Some(a), Some(b), None)
+        );
         let flags = rustix::io::fcntl_getfd(first.as_fd()).unwrap();
         assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
         // The low number is free again.

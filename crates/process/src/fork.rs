@@ -35,8 +35,9 @@ pub fn own() -> io::Result<()> {
 
 fn page() -> io::Result<NonNull<AtomicU32>> {
     // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let page =
-        unsafe { mmap_anonymous(null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)? };
+    let page = unsafe {
+        mmap_anonymous(null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
+    };
     // SAFETY: our own mapping, of which nobody knows yet.
     if let Err(errno) = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) } {
         // SAFETY: as above.

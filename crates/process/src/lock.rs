@@ -1,13 +1,16 @@
 //! Locks that are taken in one order.
 //!
-//! Each lock has a [`Rank`]. A thread waits for a lock only if all that it holds have lower ranks: so none waits for itself, and no
-//! circle of threads that wait for each other can be. With debug assertions that is checked whenever a lock is taken, and a wrong
-//! order panics with both names, so that every test checks it; without, these are the standard library's locks and nothing else.
+//! Each lock has a [`Rank`]. A thread waits for a lock only if all that it holds have lower ranks:
+//! so none waits for itself, and no circle of threads that wait for each other can be. With debug
+//! assertions that is checked whenever a lock is taken, and a wrong order panics with both names,
+//! so that every test checks it; without, these are the standard library's locks and nothing else.
 //!
-//! Who only tries waits for nobody, and may hold anything. What is waited for and is no lock has a rank, too: [`wait_for`].
+//! Who only tries waits for nobody, and may hold anything. What is waited for and is no lock has a
+//! rank, too: [`wait_for`].
 //!
-//! What still has the standard library's own locks is outside of this order: the lists of open devices and of address spaces,
-//! before it; transports, the list of channels, wakers and what `loom` goes through, behind it, which take nothing of it.
+//! What still has the standard library's own locks is outside of this order: the lists of open
+//! devices and of address spaces, before it; transports, the list of channels, wakers and what
+//! `loom` goes through, behind it, which take nothing of it.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
@@ -58,7 +61,8 @@ ranks! {
     Checkpoint,
     /// The lead of the journal.
     Committer,
-    /// (No lock.) Data that a transaction waits for. Who writes them changes metadata, and takes the spare lane.
+    /// (No lock.) Data that a transaction waits for. Who writes them changes metadata, and takes
+    /// the spare lane.
     OrderedData,
     /// Changes of metadata: one at a time.
     JournalOpen,
@@ -287,8 +291,8 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// [`std::sync::RwLock`], with a rank. A thread that has it for reading does not take it again: one that wants it for writing
-/// in between would be waited for by the second, and wait for the first.
+/// [`std::sync::RwLock`], with a rank. A thread that has it for reading does not take it again: one
+/// that wants it for writing in between would be waited for by the second, and wait for the first.
 pub struct RwLock<T> {
     place: Place,
     inner: std::sync::RwLock<T>,
@@ -331,7 +335,10 @@ impl<T> RwLock<T> {
     /// As [`std::sync::RwLock::try_write`].
     #[inline(always)]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
-        try_guard(self.inner.try_write(), |inner| RwLockWriteGuard { inner, _held: self.place.taken() })
+        try_guard(self.inner.try_write(), |inner| RwLockWriteGuard {
+            inner,
+            _held: self.place.taken(),
+        })
     }
 }
 
@@ -366,7 +373,8 @@ impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// [`std::sync::Condvar`]. (Who sleeps on it counts as who holds the lock: he takes no other meanwhile.)
+/// [`std::sync::Condvar`]. (Who sleeps on it counts as who holds the lock: he takes no other
+/// meanwhile.)
 #[derive(Default)]
 pub struct Condvar(std::sync::Condvar);
 
@@ -377,7 +385,11 @@ impl Condvar {
     }
 
     /// Sleeps until somebody calls [`notify_all`](Self::notify_all), or for `time`, or less.
-    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, time: Duration) -> MutexGuard<'a, T> {
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        time: Duration,
+    ) -> MutexGuard<'a, T> {
         let MutexGuard { inner, held } = guard;
         let inner = self.0.wait_timeout(inner, time).unwrap_or_else(PoisonError::into_inner).0;
         MutexGuard { inner, held }

@@ -102,7 +102,9 @@ impl Blocked {
 impl Drop for Blocked {
     fn drop(&mut self) {
         // SAFETY: a set that the kernel has filled.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
     }
 }
 

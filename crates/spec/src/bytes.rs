@@ -16,11 +16,13 @@ impl<const N: usize> fmt::Debug for Reserved<N> {
     }
 }
 
-/// A text field up to its padding (1.4 §1.5, ASCII, left justified, filled up with spaces): what is printable before
-/// the first byte that is not, without the blanks around it. Never fails, whatever the device put there.
+/// A text field up to its padding (1.4 §1.5, ASCII, left justified, filled up with spaces): what is
+/// printable before the first byte that is not, without the blanks around it. Never fails, whatever
+/// the device put there.
 #[must_use]
 pub fn text(field: &[u8]) -> &str {
-    let printable = field.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(field.len());
+    let printable =
+        field.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(field.len());
     core::str::from_utf8(&field[..printable]).unwrap_or_default().trim_matches(' ')
 }
 

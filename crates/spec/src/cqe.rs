@@ -17,7 +17,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::status::Status;
 
 /// A completion queue entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
 #[repr(C, align(16))]
 pub struct Cqe {
     /// Dword 0: command specific.
@@ -41,7 +43,8 @@ const _: () = {
     assert!(offset_of!(Cqe, cid) == 12 && offset_of!(Cqe, status_phase) == 14);
 };
 
-/// The phase tag, given the second of an entry's two little-endian words (SQHD, SQID, CID, status): its bit 48.
+/// The phase tag, given the second of an entry's two little-endian words (SQHD, SQID, CID, status):
+/// its bit 48.
 #[inline(always)]
 #[must_use]
 pub const fn phase_of_high_word(word: u64) -> bool {
@@ -52,7 +55,14 @@ impl Cqe {
     /// An entry with dword 1 clear.
     #[inline]
     #[must_use]
-    pub const fn new(dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status, phase: bool) -> Self {
+    pub const fn new(
+        dw0: u32,
+        sqhd: u16,
+        sqid: u16,
+        cid: u16,
+        status: Status,
+        phase: bool,
+    ) -> Self {
         Self {
             dw0: U32::new(dw0),
             dw1: U32::new(0),

@@ -1,4 +1,5 @@
-//! Features (1.4 §5.21.1, 2.0 §5.27.1): what Set Features takes in CDW11 and Get Features returns in DW0.
+//! Features (1.4 §5.21.1, 2.0 §5.27.1): what Set Features takes in CDW11 and Get Features returns
+//! in DW0.
 
 use core::mem::size_of;
 
@@ -200,7 +201,8 @@ bitfields! {
 
     /// Non-Operational Power State Config, 11h (1.4 §5.21.1.17).
     NonOperationalPowerStateConfig(u32) {
-        /// Non-Operational Power State Permissive Mode Enable: background work may exceed such a state's power.
+        /// Non-Operational Power State Permissive Mode Enable: background work may exceed such a
+        /// state's power.
         [0] noppme with_noppme: bool,
     }
 
@@ -215,7 +217,8 @@ impl Arbitration {
     /// The value of Arbitration Burst that is no limit.
     pub const NO_LIMIT: u8 = 7;
 
-    /// How many commands may be taken from one submission queue in its turn; `None` if there is no limit.
+    /// How many commands may be taken from one submission queue in its turn; `None` if there is no
+    /// limit.
     #[must_use]
     pub const fn burst(self) -> Option<u32> {
         if self.ab() == Self::NO_LIMIT { None } else { Some(1 << self.ab()) }
@@ -252,9 +255,20 @@ impl NumberOfQueues {
     }
 }
 
-/// One of the 32 entries of Autonomous Power State Transition's data, by power state (1.4 §5.21.1.12).
+/// One of the 32 entries of Autonomous Power State Transition's data, by power state (1.4
+/// §5.21.1.12).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(transparent)]
 pub struct ApstEntry(U64);
@@ -262,7 +276,8 @@ pub struct ApstEntry(U64);
 const _: () = assert!(size_of::<[ApstEntry; 32]>() == 256);
 
 impl ApstEntry {
-    /// After `itpt_ms` (24 bits) of idleness enter power state `itps` (0 to 31); a time of 0 disables.
+    /// After `itpt_ms` (24 bits) of idleness enter power state `itps` (0 to 31); a time of 0
+    /// disables.
     ///
     /// # Panics
     /// If either is wider than its field.
@@ -285,9 +300,20 @@ impl ApstEntry {
     }
 }
 
-/// Autonomous Power State Transition's data (1.4 §5.21.1.12): what happens after idleness, by power state.
+/// Autonomous Power State Transition's data (1.4 §5.21.1.12): what happens after idleness, by power
+/// state.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(transparent)]
 pub struct ApstTable {
@@ -296,10 +322,13 @@ pub struct ApstTable {
 }
 
 /// Host Behavior Support's data, 16h (1.4 §5.21.1.22).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct HostBehaviorSupport {
-    /// Advanced Command Retry Enable: 1 if the host looks at a status's CRD and knows Command Interrupted, else 0.
+    /// Advanced Command Retry Enable: 1 if the host looks at a status's CRD and knows Command
+    /// Interrupted, else 0.
     pub acre: u8,
     reserved_1: Reserved<511>,
 }
@@ -325,13 +354,24 @@ impl Default for HostBehaviorSupport {
 
 /// Timestamp's data (1.4 §5.21.1.14).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct Timestamp {
     low: U32,
     high: U16,
-    /// Returned by Get Features: bit 0 Synch (may have stopped counting), 3:1 origin (0 reset, 1 Set Features).
+    /// Returned by Get Features: bit 0 Synch (may have stopped counting), 3:1 origin (0 reset, 1
+    /// Set Features).
     pub attributes: u8,
     reserved: u8,
 }
@@ -342,7 +382,12 @@ impl Timestamp {
     /// From milliseconds since 1970-01-01 00:00 UTC; the low 48 bits.
     #[must_use]
     pub const fn new(ms: u64, attributes: u8) -> Self {
-        Self { low: U32::new(ms as u32), high: U16::new((ms >> 32) as u16), attributes, reserved: 0 }
+        Self {
+            low: U32::new(ms as u32),
+            high: U16::new((ms >> 32) as u16),
+            attributes,
+            reserved: 0,
+        }
     }
 
     /// Milliseconds since 1970-01-01 00:00 UTC, or since the reset.

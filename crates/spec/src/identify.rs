@@ -5,10 +5,12 @@ mod lists;
 mod namespace;
 
 pub use controller::{
-    IdentifyController, PowerStateDescriptor, apsta, ctratt, fna, fuses, lpa, oacs, oncs, power_flags,
-    sanicap, vwc,
+    IdentifyController, PowerStateDescriptor, apsta, ctratt, fna, fuses, lpa, oacs, oncs,
+    power_flags, sanicap, vwc,
 };
-pub use lists::{ActiveNamespaceList, ControllerList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt};
+pub use lists::{
+    ActiveNamespaceList, ControllerList, NamespaceIdDescriptor, NamespaceIdDescriptors, nidt,
+};
 pub use namespace::{IdentifyNamespace, IndependentNamespace, LbaFormat, dlfeat, nsfeat, nstat};
 
 /// Bytes of every Identify data structure.

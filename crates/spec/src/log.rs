@@ -1,4 +1,5 @@
-//! Log pages (1.4 §5.14.1, 2.0 §5.16.1) and the completion of Asynchronous Event Request (1.4 §5.2).
+//! Log pages (1.4 §5.14.1, 2.0 §5.16.1) and the completion of Asynchronous Event Request (1.4
+//! §5.2).
 
 use core::mem::{offset_of, size_of};
 
@@ -52,7 +53,9 @@ pub mod lid {
 }
 
 /// Error Information Log Entry (1.4 §5.14.1.1); the page holds ELPE + 1 of them, the latest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct ErrorLogEntry {
     /// Error Count: a number of its own for each error; 0 marks an entry unused.
@@ -96,7 +99,8 @@ const _: () = {
     assert!(offset_of!(ErrorLogEntry, transport_specific) == 40);
 };
 
-/// Changed Namespace List (1.4 §5.14.1.4): identifiers in ascending order, ended by a zero; FFFFFFFFh first if there are more than
+/// Changed Namespace List (1.4 §5.14.1.4): identifiers in ascending order, ended by a zero;
+/// FFFFFFFFh first if there are more than
 /// 1024. Laid out as the lists of Identify.
 pub type ChangedNamespaceList = crate::identify::ActiveNamespaceList;
 
@@ -110,11 +114,16 @@ impl ErrorLogEntry {
         (bit as u16 & 7) << 8 | byte as u16
     }
 
-    /// The byte of the command and the bit in it where what is wrong begins; `None` if no parameter is to blame.
+    /// The byte of the command and the bit in it where what is wrong begins; `None` if no parameter
+    /// is to blame.
     #[must_use]
     pub const fn parameter(&self) -> Option<(u8, u8)> {
         let location = self.parameter_error_location.get();
-        if location == Self::NO_LOCATION { None } else { Some((location as u8, (location >> 8 & 7) as u8)) }
+        if location == Self::NO_LOCATION {
+            None
+        } else {
+            Some((location as u8, (location >> 8 & 7) as u8))
+        }
     }
 
     /// The status field.
@@ -237,7 +246,8 @@ impl Default for SmartLog {
 #[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FirmwareSlotLog {
-    /// Active Firmware Info: 2:0 active slot, 6:4 slot to be active after the next reset (0 not indicated).
+    /// Active Firmware Info: 2:0 active slot, 6:4 slot to be active after the next reset (0 not
+    /// indicated).
     pub afi: u8,
     reserved_1: Reserved<7>,
     /// Firmware Revision for Slots 1 to 7, ASCII; zero if empty.
@@ -310,7 +320,10 @@ pub struct CommandsSupportedLog {
 
 const _: () = {
     assert!(size_of::<CommandsSupportedLog>() == 4096);
-    assert!(offset_of!(CommandsSupportedLog, admin) == 0 && offset_of!(CommandsSupportedLog, io) == 1024);
+    assert!(
+        offset_of!(CommandsSupportedLog, admin) == 0
+            && offset_of!(CommandsSupportedLog, io) == 1024
+    );
 };
 
 impl CommandsSupportedLog {
@@ -368,7 +381,8 @@ codes! {
     }
 }
 
-/// DW0 of a completed Asynchronous Event Request (1.4 §5.2.1): 2:0 type, 15:8 information, 23:16 log page.
+/// DW0 of a completed Asynchronous Event Request (1.4 §5.2.1): 2:0 type, 15:8 information, 23:16
+/// log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AsyncEvent {
     /// Asynchronous Event Type.

@@ -19,8 +19,9 @@ impl fmt::Display for UnknownCode {
 
 impl core::error::Error for UnknownCode {}
 
-/// A newtype over an integer, its fields written as in the specification's tables: `[high:low] get with_set: type`,
-/// `[bit] get with_set: bool`. Setters refuse (panic on) a value wider than the field.
+/// A newtype over an integer, its fields written as in the specification's tables:
+/// `[high:low] get with_set: type`, `[bit] get with_set: bool`. Setters refuse (panic on) a value
+/// wider than the field.
 macro_rules! bitfields {
     (@field $raw:ident [$bit:literal] $get:ident $set:ident bool $($doc:literal)*) => {
         $(#[doc = $doc])*

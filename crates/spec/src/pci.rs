@@ -1,12 +1,13 @@
-//! PCI configuration space, as far as an NVMe function has one (PCI Local Bus 3.0 §6.1 and §6.8.2, PCI Express 3.0 §7.5 and §7.8,
-//! NVMe Base 1.4 §2).
+//! PCI configuration space, as far as an NVMe function has one (PCI Local Bus 3.0 §6.1 and §6.8.2,
+//! PCI Express 3.0 §7.5 and §7.8, NVMe Base 1.4 §2).
 
 use core::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Class code of an NVM Express I/O controller: mass storage, non-volatile memory, NVMe (NVMe Base 1.4 §2.1.5).
+/// Class code of an NVM Express I/O controller: mass storage, non-volatile memory, NVMe (NVMe Base
+/// 1.4 §2.1.5).
 pub const CLASS_NVME: u32 = 0x01_08_02;
 
 /// Bytes of the configuration space that every function has.
@@ -71,7 +72,17 @@ pub mod capability {
 
 /// What every type 0 function begins with (PCI 3.0 §6.1, figure 6-1).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct ConfigHeader {
@@ -167,7 +178,17 @@ impl MsixPlace {
 
 /// The MSI-X capability (PCI 3.0 §6.8.2).
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct MsixCapability {
@@ -186,9 +207,20 @@ pub struct MsixCapability {
 /// Bytes of an entry of the MSI-X table (PCI 3.0 §6.8.2, figure 6-11).
 pub const MSIX_ENTRY_BYTES: u32 = 16;
 
-/// The vendor specific capability by which a software SSD of ours says where it tells that its thread has parked.
+/// The vendor specific capability by which a software SSD of ours says where it tells that its
+/// thread has parked.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
 )]
 #[repr(C)]
 pub struct ParkingCapability {
@@ -202,9 +234,10 @@ pub struct ParkingCapability {
     pub version: u8,
     /// [`ParkingCapability::MAGIC`].
     pub magic: [u8; 4],
-    /// Offset in BAR0 of a 32-bit word that is not 0 while the controller's thread is parked. Whoever has stored a submission queue tail
-    /// doorbell by shared memory and then, after a full fence, finds it so must write that doorbell once more by a message,
-    /// and wait for the reply before storing to it again: a message that comes later would undo that.
+    /// Offset in BAR0 of a 32-bit word that is not 0 while the controller's thread is parked.
+    /// Whoever has stored a submission queue tail doorbell by shared memory and then, after a full
+    /// fence, finds it so must write that doorbell once more by a message, and wait for the reply
+    /// before storing to it again: a message that comes later would undo that.
     pub parked_offset: U32,
 }
 
@@ -215,17 +248,21 @@ impl ParkingCapability {
 
 const _: () = {
     assert!(size_of::<MsixCapability>() == 12 && offset_of!(MsixCapability, pba) == 8);
-    assert!(size_of::<ParkingCapability>() == 12 && offset_of!(ParkingCapability, parked_offset) == 8);
+    assert!(
+        size_of::<ParkingCapability>() == 12 && offset_of!(ParkingCapability, parked_offset) == 8
+    );
 };
 
-/// The offsets and identifiers of the capabilities in `config`, which is whatever a device says: at most as many as there is room
-/// for, none outside of it.
+/// The offsets and identifiers of the capabilities in `config`, which is whatever a device says: at
+/// most as many as there is room for, none outside of it.
 pub fn capabilities(config: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
     /// A capability has at least a dword, and none begins in the header.
     const MOST: usize = (CONFIG_BYTES - size_of::<ConfigHeader>()) / 4;
     let status = config.get(offset::STATUS).copied().unwrap_or(0);
-    let first =
-        config.get(offset::CAPABILITIES).copied().filter(|_| u16::from(status) & status::CAPABILITIES != 0);
+    let first = config
+        .get(offset::CAPABILITIES)
+        .copied()
+        .filter(|_| u16::from(status) & status::CAPABILITIES != 0);
     let entry = |at: usize| {
         let header = (at >= size_of::<ConfigHeader>()).then(|| config.get(at..at + 2))??;
         (header[0] != 0xff).then_some((at, header[0], header[1]))
@@ -241,7 +278,10 @@ pub fn capabilities(config: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
 }
 
 /// The capability `T` of `config` that begins with `id`, if it is there and whole.
-pub fn find_capability<T: FromBytes + KnownLayout + Immutable>(config: &[u8], id: u8) -> Option<(usize, T)> {
+pub fn find_capability<T: FromBytes + KnownLayout + Immutable>(
+    config: &[u8],
+    id: u8,
+) -> Option<(usize, T)> {
     let (at, _) = capabilities(config).find(|&(_, found)| found == id)?;
     Some((at, T::read_from_prefix(config.get(at..)?).ok()?.0))
 }
@@ -261,7 +301,8 @@ mod tests {
 
     #[test]
     fn the_list_is_walked() {
-        // QEMU 7.2's nvme: MSI-X at 40h with 65 entries, table in BAR0 at 2000h, PBA at 3000h, then Express at 80h, then PM at 60h.
+        // QEMU 7.2's nvme: MSI-X at 40h with 65 entries, table in BAR0 at 2000h, PBA at 3000h, then
+        // Express at 80h, then PM at 60h.
         let config = config(&[
             (0x34, &[0x40]),
             (0x40, &[0x11, 0x80, 0x40, 0x00, 0x00, 0x20, 0, 0, 0x00, 0x30, 0, 0]),
@@ -270,7 +311,8 @@ mod tests {
         ]);
         let found: Vec<_> = capabilities(&config).collect();
         assert_eq!(found, [(0x40, 0x11), (0x80, 0x10), (0x60, 0x01)]);
-        let (at, msix): (usize, MsixCapability) = find_capability(&config, capability::MSIX).unwrap();
+        let (at, msix): (usize, MsixCapability) =
+            find_capability(&config, capability::MSIX).unwrap();
         let control = MsixControl(msix.control.get());
         assert_eq!((at, control.table_size(), control.enabled()), (0x40, 64, false));
         assert_eq!(MsixPlace(msix.table.get()).offset_bytes(), 0x2000);
@@ -284,12 +326,18 @@ mod tests {
         assert_eq!(capabilities(&circle).count(), 48);
         assert_eq!(capabilities(&config(&[(0x34, &[0x10])])).count(), 0);
         assert_eq!(capabilities(&[0xff; 256]).count(), 0);
-        assert_eq!(capabilities(&config(&[(0x34, &[0xfc]), (0xfc, &[0x01, 0x00])])[..0xfd]).count(), 0);
+        assert_eq!(
+            capabilities(&config(&[(0x34, &[0xfc]), (0xfc, &[0x01, 0x00])])[..0xfd]).count(),
+            0
+        );
         assert_eq!(capabilities(&[0; 256]).count(), 0);
         assert_eq!(capabilities(&[]).count(), 0);
         assert!(
-            find_capability::<MsixCapability>(&config(&[(0x34, &[0xfc]), (0xfc, &[0x11, 0])]), 0x11)
-                .is_none()
+            find_capability::<MsixCapability>(
+                &config(&[(0x34, &[0xfc]), (0xfc, &[0x11, 0])]),
+                0x11
+            )
+            .is_none()
         );
     }
 }

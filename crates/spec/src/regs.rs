@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// What a 32-bit register reads as once its controller has gone from the bus: no register is legally all ones.
+/// What a 32-bit register reads as once its controller has gone from the bus: no register is
+/// legally all ones.
 pub const GONE: u32 = 0xffff_ffff;
 
 // Offsets in bytes (1.4 §3.1, 2.0 §3.1.3).
@@ -59,7 +60,8 @@ pub const PMRSTS: u32 = 0xe08;
 pub const PMREBS: u32 = 0xe0c;
 /// Persistent Memory Region Sustained Write Throughput.
 pub const PMRSWTP: u32 = 0xe10;
-/// Persistent Memory Region Controller Memory Space Control, low half (2.0; 64 bits at this offset in 1.4).
+/// Persistent Memory Region Controller Memory Space Control, low half (2.0; 64 bits at this offset
+/// in 1.4).
 pub const PMRMSCL: u32 = 0xe14;
 /// Persistent Memory Region Controller Memory Space Control, high half (2.0).
 pub const PMRMSCU: u32 = 0xe18;
@@ -69,22 +71,24 @@ pub const DOORBELLS: u32 = 0x1000;
 /// The value that, written to [`NSSR`], resets the NVM subsystem: "NVMe" (1.4 §3.1.7).
 pub const NSSR_RESET: u32 = 0x4e56_4d65;
 
-/// Offset of the doorbell `index`, 0 that of the admin submission queue; `u32::MAX` if it is beyond 32 bits.
+/// Offset of the doorbell `index`, 0 that of the admin submission queue; `u32::MAX` if it is beyond
+/// 32 bits.
 const fn doorbell(index: u64, dstrd: u8) -> u32 {
     let offset = DOORBELLS as u64 + (index << (2 + (dstrd & 0xf)));
     if offset > u32::MAX as u64 { u32::MAX } else { offset as u32 }
 }
 
-/// Offset of submission queue `qid`'s tail doorbell: 1000h + (2y × (4 << DSTRD)) (1.4 §3.1.24). Only a large queue
-/// identifier with an absurd stride reaches beyond 32 bits: `u32::MAX`, outside of any BAR.
+/// Offset of submission queue `qid`'s tail doorbell: 1000h + (2y × (4 << DSTRD)) (1.4 §3.1.24).
+/// Only a large queue identifier with an absurd stride reaches beyond 32 bits: `u32::MAX`, outside
+/// of any BAR.
 #[inline]
 #[must_use]
 pub const fn sq_tail_doorbell(qid: u16, dstrd: u8) -> u32 {
     doorbell(2 * qid as u64, dstrd)
 }
 
-/// Offset of completion queue `qid`'s head doorbell: 1000h + ((2y + 1) × (4 << DSTRD)) (1.4 §3.1.25); `u32::MAX` as
-/// for [`sq_tail_doorbell`].
+/// Offset of completion queue `qid`'s head doorbell: 1000h + ((2y + 1) × (4 << DSTRD)) (1.4
+/// §3.1.25); `u32::MAX` as for [`sq_tail_doorbell`].
 #[inline]
 #[must_use]
 pub const fn cq_head_doorbell(qid: u16, dstrd: u8) -> u32 {
@@ -98,7 +102,8 @@ bitfields! {
         [15:0] mqes with_mqes: u16,
         /// Contiguous Queues Required.
         [16] cqr with_cqr: bool,
-        /// Arbitration Mechanism Supported: bit 0 weighted round robin with urgent, bit 1 vendor specific.
+        /// Arbitration Mechanism Supported: bit 0 weighted round robin with urgent, bit 1 vendor
+        /// specific.
         [18:17] ams with_ams: u8,
         /// Timeout: the worst wait for CSTS.RDY to follow CC.EN, in 500 ms units.
         [31:24] to with_to: u8,
@@ -106,7 +111,8 @@ bitfields! {
         [35:32] dstrd with_dstrd: u8,
         /// NVM Subsystem Reset Supported.
         [36] nssrs with_nssrs: bool,
-        /// Command Sets Supported: bit 0 NVM, bit 6 one or more I/O command sets (2.0), bit 7 admin only.
+        /// Command Sets Supported: bit 0 NVM, bit 6 one or more I/O command sets (2.0), bit 7 admin
+        /// only.
         [44:37] css with_css: u8,
         /// Boot Partition Support.
         [45] bps with_bps: bool,
@@ -158,7 +164,8 @@ bitfields! {
         [4] nssro with_nssro: bool,
         /// Processing Paused.
         [5] pp with_pp: bool,
-        /// Shutdown Type (2.0): set if the NVM subsystem, not this controller alone, is shutting down.
+        /// Shutdown Type (2.0): set if the NVM subsystem, not this controller alone, is shutting
+        /// down.
         [6] st with_st: bool,
     }
 
@@ -202,9 +209,11 @@ bitfields! {
 
     /// Controller Memory Buffer Memory Space Control (1.4 §3.1.16).
     Cmbmsc(u64) {
-        /// Capabilities Registers Enabled: CMBLOC and CMBSZ say what there is; while clear they read as zero.
+        /// Capabilities Registers Enabled: CMBLOC and CMBSZ say what there is; while clear they
+        /// read as zero.
         [0] cre with_cre: bool,
-        /// Controller Memory Space Enable: the controller knows the buffer by the addresses from CBA on.
+        /// Controller Memory Space Enable: the controller knows the buffer by the addresses from
+        /// CBA on.
         [1] cmse with_cmse: bool,
         /// Controller Base Address, bits 63:12.
         [63:12] cba_page with_cba_page: u64,
@@ -372,7 +381,8 @@ impl Csts {
     }
 }
 
-/// Version (1.4 §3.1.2): 31:16 major, 15:8 minor, 7:0 tertiary. Identify Controller's VER has the same layout.
+/// Version (1.4 §3.1.2): 31:16 major, 15:8 minor, 7:0 tertiary. Identify Controller's VER has the
+/// same layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Vs(
@@ -413,7 +423,8 @@ impl fmt::Display for Vs {
     }
 }
 
-/// Admin Queue Attributes (1.4 §3.1.8): 27:16 ACQS, 11:0 ASQS, both 0's based on the wire, 2 to 4096 entries.
+/// Admin Queue Attributes (1.4 §3.1.8): 27:16 ACQS, 11:0 ASQS, both 0's based on the wire, 2 to
+/// 4096 entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Aqa(
@@ -428,8 +439,14 @@ impl Aqa {
     /// Unless both are 2 to 4096.
     #[must_use]
     pub const fn new(asq_entries: u32, acq_entries: u32) -> Self {
-        assert!(asq_entries >= 2 && asq_entries <= 4096, "admin submission queue size out of range");
-        assert!(acq_entries >= 2 && acq_entries <= 4096, "admin completion queue size out of range");
+        assert!(
+            asq_entries >= 2 && asq_entries <= 4096,
+            "admin submission queue size out of range"
+        );
+        assert!(
+            acq_entries >= 2 && acq_entries <= 4096,
+            "admin completion queue size out of range"
+        );
         Self((acq_entries - 1) << 16 | (asq_entries - 1))
     }
 

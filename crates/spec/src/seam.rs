@@ -1,9 +1,11 @@
-//! The soft-transport seam: what a driver and a software SSD in the same process share instead of a PCIe link.
+//! The soft-transport seam: what a driver and a software SSD in the same process share instead of a
+//! PCIe link.
 //!
-//! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt vectors.
-//! Registers go by call (they are slow on real hardware too); doorbells are shared memory, a cache line each.
-//! The wake-up protocol between a doorbell and an SSD thread that has parked is argued in ARCHITECTURE.md,
-//! "Parking", and checked with loom in `crates/ssd/tests/loom_parking.rs`.
+//! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt
+//! vectors. Registers go by call (they are slow on real hardware too); doorbells are shared memory,
+//! a cache line each. The wake-up protocol between a doorbell and an SSD thread that has parked is
+//! argued in ARCHITECTURE.md, "Parking", and checked with loom in
+//! `crates/ssd/tests/loom_parking.rs`.
 
 use std::any::Any;
 use std::fmt;
@@ -15,7 +17,8 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// CAP.DSTRD of a soft controller: stride 4 << 5 = 128 bytes, a [`Line`] each, so that no two doorbells share a cache line.
+/// CAP.DSTRD of a soft controller: stride 4 << 5 = 128 bytes, a [`Line`] each, so that no two
+/// doorbells share a cache line.
 pub const SOFT_DSTRD: u8 = 5;
 
 /// A doorbell register (loom's atomic under `cfg(loom)`).
@@ -36,7 +39,8 @@ impl Line {
     }
 }
 
-/// Where the lines of doorbells are: on the heap, or in memory that another process has mapped as well.
+/// Where the lines of doorbells are: on the heap, or in memory that another process has mapped as
+/// well.
 pub trait Lines: Send + Sync {
     /// The lines: always the same ones.
     fn lines(&self) -> &[Line];
@@ -50,8 +54,9 @@ impl Lines for Box<[Line]> {
 
 /// The doorbell registers of a soft controller, shared by driver and SSD.
 ///
-/// Index `2 * qid` is the submission queue's tail, `2 * qid + 1` the completion queue's head
-/// (NVMe Base 1.4 §3.1.24 and §3.1.25). One more line follows the last, which says whether the SSD's thread has parked.
+/// Index `2 * qid` is the submission queue's tail, `2 * qid + 1` the completion queue's head (NVMe
+/// Base 1.4 §3.1.24 and §3.1.25). One more line follows the last, which says whether the SSD's
+/// thread has parked.
 pub struct Doorbells {
     lines: Box<dyn Lines>,
     /// How many are doorbells.
@@ -72,7 +77,8 @@ impl Doorbells {
         enough.then_some(Self { len: usize::from(queues) * 2, lines })
     }
 
-    /// How many lines the doorbells of queue identifiers `0..queues` take, with the one that says whether the thread has parked.
+    /// How many lines the doorbells of queue identifiers `0..queues` take, with the one that says
+    /// whether the thread has parked.
     #[must_use]
     pub const fn lines_for(queues: u16) -> usize {
         queues as usize * 2 + 1
@@ -117,9 +123,10 @@ impl fmt::Debug for Doorbells {
 
 /// Whether the SSD's thread sleeps, and must be woken after a doorbell.
 ///
-/// Store-buffer litmus test (Dekker): the submitter stores a doorbell and then loads `parked`; the SSD stores
-/// `parked` and then loads the doorbells. With a full fence between the two on both sides at least one of them
-/// sees the other's store, so a doorbell is never left unseen by a thread that sleeps.
+/// Store-buffer litmus test (Dekker): the submitter stores a doorbell and then loads `parked`; the
+/// SSD stores `parked` and then loads the doorbells. With a full fence between the two on both
+/// sides at least one of them sees the other's store, so a doorbell is never left unseen by a
+/// thread that sleeps.
 #[derive(Clone, Copy)]
 pub struct Parking<'a>(&'a AtomicU32);
 
@@ -138,13 +145,14 @@ impl<'a> Parking<'a> {
     /// The submitter's half, after its doorbell store: whether it must wake the thread.
     #[inline(always)]
     pub fn must_wake(self) -> bool {
-        // The doorbell store must be visible before `parked` is read; only a full fence orders a store with a later load.
+        // The doorbell store must be visible before `parked` is read; only a full fence orders a
+        // store with a later load.
         fence(Ordering::SeqCst);
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// The SSD's half: announce that it is about to sleep. It must look at all its work once more after this,
-    /// and sleep only if there is none.
+    /// The SSD's half: announce that it is about to sleep. It must look at all its work once more
+    /// after this, and sleep only if there is none.
     pub fn announce(self) {
         self.0.store(1, Ordering::Relaxed);
         // `parked` must be visible before the doorbells are read again.
@@ -157,7 +165,8 @@ impl<'a> Parking<'a> {
     }
 }
 
-/// Host memory that the controller may reach by DMA: whoever has one may have the controller read and write there.
+/// Host memory that the controller may reach by DMA: whoever has one may have the controller read
+/// and write there.
 #[derive(Clone)]
 pub struct DmaRegion {
     iova: u64,
@@ -167,15 +176,18 @@ pub struct DmaRegion {
 }
 
 impl DmaRegion {
-    /// The `len` bytes at `host_addr` of this process, which the controller is to see at `iova`. `keepalive` is held for as long as the
-    /// controller may touch them.
+    /// The `len` bytes at `host_addr` of this process, which the controller is to see at `iova`.
+    /// `keepalive` is held for as long as the controller may touch them.
     ///
     /// # Safety
-    /// As long as this region, a clone of it, or a mapping made of it ([`SoftPort::map_dma`]) exists:
-    /// - the bytes are mapped in this process for reading and writing; holding `keepalive` may be what sees to that;
-    /// - the controller may read and write any of them at any moment, from any thread, as the commands, queues and registers that it
-    ///   was given say. So nobody may have a reference to a byte, or access it otherwise than by atomics or raw copies, while a
-    ///   command names it, and nobody who could give such a command may be unaware of this.
+    /// As long as this region, a clone of it, or a mapping made of it ([`SoftPort::map_dma`])
+    /// exists:
+    /// - the bytes are mapped in this process for reading and writing; holding `keepalive` may be
+    ///   what sees to that;
+    /// - the controller may read and write any of them at any moment, from any thread, as the
+    ///   commands, queues and registers that it was given say. So nobody may have a reference to a
+    ///   byte, or access it otherwise than by atomics or raw copies, while a command names it, and
+    ///   nobody who could give such a command may be unaware of this.
     #[expect(unsafe_code, reason = "the contract of DMA is a promise of the caller's")]
     pub unsafe fn new(
         iova: u64,
@@ -223,10 +235,12 @@ impl fmt::Debug for DmaRegion {
     }
 }
 
-/// The controller's own memory (1.4 §4.7, CMB) as the host sees it: on PCIe a part of a BAR, here memory of this process.
+/// The controller's own memory (1.4 §4.7, CMB) as the host sees it: on PCIe a part of a BAR, here
+/// memory of this process.
 ///
-/// The host may place submission queues in it; only as atomics, since the controller reads there at any time. The controller knows it
-/// by the address that was written to CMBMSC, which the host chooses so that it collides with no IOVA.
+/// The host may place submission queues in it; only as atomics, since the controller reads there at
+/// any time. The controller knows it by the address that was written to CMBMSC, which the host
+/// chooses so that it collides with no IOVA.
 #[derive(Clone)]
 pub struct ControllerMemory {
     /// Where its first byte is in this process, aligned to a page.
@@ -299,15 +313,18 @@ impl From<Arc<OwnedFd>> for Interrupt {
 
 /// A software SSD as its driver sees it: one PCIe function's worth of calls.
 ///
-/// None of these is on the path of an I/O, except [`SoftPort::wake`] when the SSD's thread has parked.
+/// None of these is on the path of an I/O, except [`SoftPort::wake`] when the SSD's thread has
+/// parked.
 ///
 /// # Safety
 /// Drivers hand memory out again by what an implementation says:
-/// - It touches no memory but that of regions mapped by [`map_dma`](Self::map_dma), and of those only what a command, a queue or a
-///   register names.
-/// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`SeamError::Gone`], it touches the region no more and has dropped its
-///   `keepalive`. After any other error it holds the `keepalive` for as long as it may still do so.
-/// - What [`controller_memory`](Self::controller_memory) names stays mapped, for reading and writing, while its `keepalive` is held.
+/// - It touches no memory but that of regions mapped by [`map_dma`](Self::map_dma), and of those
+///   only what a command, a queue or a register names.
+/// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`SeamError::Gone`], it touches the
+///   region no more and has dropped its `keepalive`. After any other error it holds the `keepalive`
+///   for as long as it may still do so.
+/// - What [`controller_memory`](Self::controller_memory) names stays mapped, for reading and
+///   writing, while its `keepalive` is held.
 #[expect(unsafe_code, reason = "what memory is freed by is a promise of the implementation's")]
 pub unsafe trait SoftPort: Send + Sync + 'static {
     /// Reads a 32-bit controller register. A device that is gone reads all ones.
@@ -322,7 +339,8 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     fn doorbells(&self) -> Arc<Doorbells>;
     /// Lets the controller reach `region`.
     fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError>;
-    /// Takes the region that begins at `iova` back. When it returns the controller will not touch it again.
+    /// Takes the region that begins at `iova` back. When it returns the controller will not touch
+    /// it again.
     fn unmap_dma(&self, iova: u64) -> Result<(), SeamError>;
     /// How many interrupt vectors there are.
     fn vectors(&self) -> u16;
@@ -338,8 +356,9 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     }
 }
 
-/// A clock that moves only when it is used. A stepped SSD works while it moves, so that a driver which waits
-/// by this clock makes the device progress, on one thread and in an order that the seed fixes.
+/// A clock that moves only when it is used. A stepped SSD works while it moves, so that a driver
+/// which waits by this clock makes the device progress, on one thread and in an order that the seed
+/// fixes.
 pub trait VirtualClock: Send + Sync {
     /// The time in ns. Reading it moves it by one tick, and lets the device work up to there.
     fn now_ns(&self) -> u64;

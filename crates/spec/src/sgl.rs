@@ -1,7 +1,8 @@
 //! Scatter Gather Lists (1.4 §4.4, 2.0 §4.1.2): the other way to say where a command's data lies.
 //!
-//! A command's DPTR holds one descriptor of 16 bytes, SGL1. It is a data block, which is all of the data, or it points to a segment:
-//! an array of descriptors, the last of which may point to the next segment.
+//! A command's DPTR holds one descriptor of 16 bytes, SGL1. It is a data block, which is all of the
+//! data, or it points to a segment: an array of descriptors, the last of which may point to the
+//! next segment.
 //!
 //! ```text
 //! byte  0  Address
@@ -77,7 +78,9 @@ pub mod sgls {
 pub const DESCRIPTOR_SIZE: usize = 16;
 
 /// An SGL descriptor as it came: its type is not known yet to be one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct SglDescriptor {
     /// Address of the data, or of the segment. Reserved in a bit bucket.
@@ -118,7 +121,8 @@ impl SglDescriptor {
         Self::new(SglKind::BitBucket, 0, length)
     }
 
-    /// A segment of `descriptors` descriptors at `address`, whose last one points to a further segment.
+    /// A segment of `descriptors` descriptors at `address`, whose last one points to a further
+    /// segment.
     #[must_use]
     pub fn segment(address: u64, descriptors: u32) -> Self {
         Self::new(SglKind::Segment, address, descriptors * DESCRIPTOR_SIZE as u32)
@@ -160,6 +164,7 @@ impl Sqe {
     #[must_use]
     pub fn sgl1(&self) -> SglDescriptor {
         let words = [self.prp1.to_bytes(), self.prp2.to_bytes()];
-        SglDescriptor::read_from_bytes(words.as_bytes()).unwrap_or_else(|_| SglDescriptor::new_zeroed())
+        SglDescriptor::read_from_bytes(words.as_bytes())
+            .unwrap_or_else(|_| SglDescriptor::new_zeroed())
     }
 }

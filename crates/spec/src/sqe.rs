@@ -1,4 +1,5 @@
-//! Submission queue entry (1.4 §4.2, 2.0 §3.3.3.1) and the I/O commands of the NVM command set (1.4 §6).
+//! Submission queue entry (1.4 §4.2, 2.0 §3.3.3.1) and the I/O commands of the NVM command set (1.4
+//! §6).
 //!
 //! ```text
 //! byte  0  CDW0    31:16 CID, 15:14 PSDT, 9:8 FUSE, 7:0 OPC
@@ -41,7 +42,9 @@ pub mod fuse {
 }
 
 /// A submission queue entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
 #[repr(C, align(64))]
 pub struct Sqe {
     /// Command Dword 0: opcode, fused operation, PRP or SGL, command identifier.
@@ -75,10 +78,20 @@ pub struct Sqe {
 const _: () = {
     assert!(size_of::<Sqe>() == 64 && align_of::<Sqe>() >= 8);
     assert!(offset_of!(Sqe, cdw0) == 0 && offset_of!(Sqe, nsid) == 4);
-    assert!(offset_of!(Sqe, cdw2) == 8 && offset_of!(Sqe, cdw3) == 12 && offset_of!(Sqe, mptr) == 16);
+    assert!(
+        offset_of!(Sqe, cdw2) == 8 && offset_of!(Sqe, cdw3) == 12 && offset_of!(Sqe, mptr) == 16
+    );
     assert!(offset_of!(Sqe, prp1) == 24 && offset_of!(Sqe, prp2) == 32);
-    assert!(offset_of!(Sqe, cdw10) == 40 && offset_of!(Sqe, cdw11) == 44 && offset_of!(Sqe, cdw12) == 48);
-    assert!(offset_of!(Sqe, cdw13) == 52 && offset_of!(Sqe, cdw14) == 56 && offset_of!(Sqe, cdw15) == 60);
+    assert!(
+        offset_of!(Sqe, cdw10) == 40
+            && offset_of!(Sqe, cdw11) == 44
+            && offset_of!(Sqe, cdw12) == 48
+    );
+    assert!(
+        offset_of!(Sqe, cdw13) == 52
+            && offset_of!(Sqe, cdw14) == 56
+            && offset_of!(Sqe, cdw15) == 60
+    );
 };
 
 const fn low(word: u64) -> U32 {
@@ -98,10 +111,20 @@ impl Sqe {
     #[inline]
     #[must_use]
     pub const fn new(opcode: u8, cid: u16, nsid: u32) -> Self {
-        Self::from_words([opcode as u64 | (cid as u64) << 16 | (nsid as u64) << 32, 0, 0, 0, 0, 0, 0, 0])
+        Self::from_words([
+            opcode as u64 | (cid as u64) << 16 | (nsid as u64) << 32,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ])
     }
 
-    /// The entry as eight integers, each holding eight bytes of it, the first byte least significant.
+    /// The entry as eight integers, each holding eight bytes of it, the first byte least
+    /// significant.
     #[inline(always)]
     #[must_use]
     pub const fn to_words(&self) -> [u64; 8] {
@@ -250,12 +273,21 @@ impl Sqe {
     /// Write (1.4 §6.15) `nlb` blocks (1 to 65536); with `fua`, completed only once on the medium.
     #[inline]
     #[must_use]
-    pub const fn write(cid: u16, nsid: u32, slba: u64, nlb: u32, prp1: u64, prp2: u64, fua: bool) -> Self {
+    pub const fn write(
+        cid: u16,
+        nsid: u32,
+        slba: u64,
+        nlb: u32,
+        prp1: u64,
+        prp2: u64,
+        fua: bool,
+    ) -> Self {
         let flags = if fua { CDW12_FUA } else { 0 };
         Self::blocks(io::WRITE, cid, nsid, slba, nlb, flags).with_prps(prp1, prp2)
     }
 
-    /// Read, write or compare by `opcode` (1.4 §6.9, §6.15 and §6.6, whose entries differ in nothing else). `nlb` is 0's based, as on the wire.
+    /// Read, write or compare by `opcode` (1.4 §6.9, §6.15 and §6.6, whose entries differ in
+    /// nothing else). `nlb` is 0's based, as on the wire.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::too_many_arguments)] // The fields of the entry.
@@ -286,12 +318,20 @@ impl Sqe {
     /// Write Zeroes (1.4 §6.17); `deac` lets the controller deallocate instead.
     #[inline]
     #[must_use]
-    pub const fn write_zeroes(cid: u16, nsid: u32, slba: u64, nlb: u32, deac: bool, fua: bool) -> Self {
+    pub const fn write_zeroes(
+        cid: u16,
+        nsid: u32,
+        slba: u64,
+        nlb: u32,
+        deac: bool,
+        fua: bool,
+    ) -> Self {
         let flags = if deac { CDW12_DEAC } else { 0 } | if fua { CDW12_FUA } else { 0 };
         Self::blocks(io::WRITE_ZEROES, cid, nsid, slba, nlb, flags)
     }
 
-    /// Dataset Management (1.4 §6.7) that deallocates `nr_ranges` ranges (1 to 256), listed in the data.
+    /// Dataset Management (1.4 §6.7) that deallocates `nr_ranges` ranges (1 to 256), listed in the
+    /// data.
     #[inline]
     #[must_use]
     pub const fn dsm_deallocate(cid: u16, nsid: u32, nr_ranges: u32, prp1: u64, prp2: u64) -> Self {

@@ -14,7 +14,8 @@ const RAE: u32 = 1 << 15;
 /// Set Features, CDW10: Save.
 const SV: u32 = 1 << 31;
 
-/// QPRIO of Create I/O Submission Queue, its class under weighted round robin with urgent (1.4 §5.4).
+/// QPRIO of Create I/O Submission Queue, its class under weighted round robin with urgent (1.4
+/// §5.4).
 pub mod qprio {
     /// Urgent: before every other class.
     pub const URGENT: u8 = 0;
@@ -45,15 +46,23 @@ impl Sqe {
         sqe
     }
 
-    /// Identify (1.4 §5.15): 4096 bytes of the structure `cns`, one of [`identify::cns`](crate::identify::cns).
+    /// Identify (1.4 §5.15): 4096 bytes of the structure `cns`, one of
+    /// [`identify::cns`](crate::identify::cns).
     #[must_use]
     pub const fn identify(cid: u16, nsid: u32, cns: u8, cntid: u16, prp1: u64, prp2: u64) -> Self {
         Self::admin(admin::IDENTIFY, cid, nsid, halves(cntid, cns as u16), 0).with_prps(prp1, prp2)
     }
 
-    /// Create I/O Completion Queue (1.4 §5.3), physically contiguous; interrupts on if there is a `vector`.
+    /// Create I/O Completion Queue (1.4 §5.3), physically contiguous; interrupts on if there is a
+    /// `vector`.
     #[must_use]
-    pub const fn create_io_cq(cid: u16, qid: u16, entries: u32, prp1: u64, vector: Option<u16>) -> Self {
+    pub const fn create_io_cq(
+        cid: u16,
+        qid: u16,
+        entries: u32,
+        prp1: u64,
+        vector: Option<u16>,
+    ) -> Self {
         let cdw11 = match vector {
             Some(vector) => halves(vector, 0) | IEN | PC,
             None => PC,
@@ -61,10 +70,17 @@ impl Sqe {
         Self::admin(admin::CREATE_IO_CQ, cid, 0, queue(qid, entries), cdw11).with_prps(prp1, 0)
     }
 
-    /// Create I/O Submission Queue (1.4 §5.4), physically contiguous. `qprio` (0 urgent to 3 low) counts only
-    /// under weighted round robin arbitration.
+    /// Create I/O Submission Queue (1.4 §5.4), physically contiguous. `qprio` (0 urgent to 3 low)
+    /// counts only under weighted round robin arbitration.
     #[must_use]
-    pub const fn create_io_sq(cid: u16, qid: u16, entries: u32, prp1: u64, cqid: u16, qprio: u8) -> Self {
+    pub const fn create_io_sq(
+        cid: u16,
+        qid: u16,
+        entries: u32,
+        prp1: u64,
+        cqid: u16,
+        qprio: u8,
+    ) -> Self {
         assert!(qprio <= 3, "queue priority out of range");
         let cdw11 = halves(cqid, (qprio as u16) << 1) | PC;
         Self::admin(admin::CREATE_IO_SQ, cid, 0, queue(qid, entries), cdw11).with_prps(prp1, 0)
@@ -96,7 +112,8 @@ impl Sqe {
         Self::admin(admin::SET_FEATURES, cid, nsid, cdw10, cdw11)
     }
 
-    /// Get Log Page (1.4 §5.14): `numd_dwords` dwords (from 1, on the wire 0's based) at byte `offset`.
+    /// Get Log Page (1.4 §5.14): `numd_dwords` dwords (from 1, on the wire 0's based) at byte
+    /// `offset`.
     #[must_use]
     #[expect(clippy::too_many_arguments, reason = "the command has as many fields")]
     pub const fn get_log_page(
@@ -114,7 +131,8 @@ impl Sqe {
         assert!(numd_dwords >= 1, "a log page transfer of no dwords");
         let numd = numd_dwords - 1;
         let cdw10 = numd << 16 | if rae { RAE } else { 0 } | (lsp as u32) << 8 | lid as u32;
-        let mut sqe = Self::admin(admin::GET_LOG_PAGE, cid, nsid, cdw10, numd >> 16).with_prps(prp1, prp2);
+        let mut sqe =
+            Self::admin(admin::GET_LOG_PAGE, cid, nsid, cdw10, numd >> 16).with_prps(prp1, prp2);
         sqe.cdw12 = U32::new(offset as u32);
         sqe.cdw13 = U32::new((offset >> 32) as u32);
         sqe
@@ -132,7 +150,8 @@ impl Sqe {
         Self::new(admin::ASYNC_EVENT_REQUEST, cid, 0)
     }
 
-    /// Doorbell Buffer Config (1.4 §5.7): the pages of shadow doorbells (`prp1`) and event indices (`prp2`).
+    /// Doorbell Buffer Config (1.4 §5.7): the pages of shadow doorbells (`prp1`) and event indices
+    /// (`prp2`).
     #[must_use]
     pub const fn doorbell_buffer_config(cid: u16, prp1: u64, prp2: u64) -> Self {
         Self::new(admin::DOORBELL_BUFFER_CONFIG, cid, 0).with_prps(prp1, prp2)
@@ -144,15 +163,16 @@ impl Sqe {
         Self::new(admin::KEEP_ALIVE, cid, 0)
     }
 
-    /// Format NVM (1.4 §5.23) to LBA format `lbaf` (0 to 15), no metadata settings; `ses`: 0 no secure erase, 1
-    /// user data, 2 cryptographic.
+    /// Format NVM (1.4 §5.23) to LBA format `lbaf` (0 to 15), no metadata settings; `ses`: 0 no
+    /// secure erase, 1 user data, 2 cryptographic.
     #[must_use]
     pub const fn format(cid: u16, nsid: u32, lbaf: u8, ses: u8) -> Self {
         assert!(lbaf <= 15 && ses <= 7, "format field out of range");
         Self::admin(admin::FORMAT_NVM, cid, nsid, (ses as u32) << 9 | lbaf as u32, 0)
     }
 
-    /// Sanitize (1.4 §5.24) by `sanact`: 1 exit failure mode, 2 block erase, 3 overwrite, 4 crypto erase; no further options.
+    /// Sanitize (1.4 §5.24) by `sanact`: 1 exit failure mode, 2 block erase, 3 overwrite, 4 crypto
+    /// erase; no further options.
     #[must_use]
     pub const fn sanitize(cid: u16, sanact: u8) -> Self {
         assert!(sanact <= 7, "sanitize action out of range");

@@ -16,7 +16,8 @@ bitfields! {
         [7:0] sc with_sc: u8,
         /// Status Code Type, see [`sct`].
         [10:8] sct with_sct: u8,
-        /// Command Retry Delay: 0 none, else which of Identify Controller's CRDT1 to CRDT3 to wait before a retry.
+        /// Command Retry Delay: 0 none, else which of Identify Controller's CRDT1 to CRDT3 to wait
+        /// before a retry.
         [12:11] crd with_crd: u8,
         /// More: further information is in the Error Information log page.
         [13] more with_more: bool,
@@ -136,9 +137,9 @@ impl fmt::Display for Status {
 }
 
 codes! {
-    /// Status codes of the base specification and the NVM command set, type in bits 10:8, code in bits 7:0 (1.4
-    /// §4.6.1.2, 2.0 §3.3.3.2.1, NVM 1.0 §3.1). Those of Fabrics, and of 2.0's zoned and key value
-    /// command sets, which reuse numbers, are not among them.
+    /// Status codes of the base specification and the NVM command set, type in bits 10:8, code in
+    /// bits 7:0 (1.4 §4.6.1.2, 2.0 §3.3.3.2.1, NVM 1.0 §3.1). Those of Fabrics, and of 2.0's zoned
+    /// and key value command sets, which reuse numbers, are not among them.
     StatusCode(u16), "status code" {
         0x000 SuccessfulCompletion "Successful Completion",
         0x001 InvalidCommandOpcode "Invalid Command Opcode",

@@ -1,8 +1,9 @@
-//! The vfio-user protocol: a PCI function served by one process to another over a Unix socket (specification version 0.0, as QEMU's
-//! docs/interop/vfio-user.rst and libvfio-user have it).
+//! The vfio-user protocol: a PCI function served by one process to another over a Unix socket
+//! (specification version 0.0, as QEMU's docs/interop/vfio-user.rst and libvfio-user have it).
 //!
-//! Every message is a [`Header`] and what its command asks for; descriptors go beside it (SCM_RIGHTS). Fields are in the byte order of the
-//! host, which both ends share; ours are little-endian hosts.
+//! Every message is a [`Header`] and what its command asks for; descriptors go beside it
+//! (SCM_RIGHTS). Fields are in the byte order of the host, which both ends share; ours are
+//! little-endian hosts.
 
 use core::mem::{offset_of, size_of};
 
@@ -16,7 +17,8 @@ pub const VERSION_MINOR: u16 = 1;
 
 /// Descriptors that go with one message, unless the version handshake says otherwise.
 pub const DEFAULT_MAX_MSG_FDS: u32 = 1;
-/// Data of a message that reads or writes a region or DMA memory, in bytes, unless the version handshake says otherwise.
+/// Data of a message that reads or writes a region or DMA memory, in bytes, unless the version
+/// handshake says otherwise.
 pub const DEFAULT_MAX_DATA_XFER_BYTES: u32 = 1 << 20;
 /// DMA mappings, unless the version handshake says otherwise.
 pub const DEFAULT_MAX_DMA_MAPS: u32 = 65_535;
@@ -162,7 +164,8 @@ wire! {
         /// Where the next begins, from the start of the [`RegionInfo`]; 0: this was the last.
         4 next: U32,
     }
-    /// The capability by which a region says which areas of it can be mapped; `areas` of [`SparseArea`] follow.
+    /// The capability by which a region says which areas of it can be mapped; `areas` of
+    /// [`SparseArea`] follow.
     SparseMmap, 16 {
         /// What every capability begins with.
         0 header: CapabilityHeader,
@@ -202,7 +205,8 @@ wire! {
         /// How many.
         16 count: U32,
     }
-    /// REGION_READ and REGION_WRITE, and their replies; the data follow in the command that writes and in the reply to the one that reads.
+    /// REGION_READ and REGION_WRITE, and their replies; the data follow in the command that writes
+    /// and in the reply to the one that reads.
     RegionAccess, 16 {
         /// Where in the region.
         0 offset: U64,

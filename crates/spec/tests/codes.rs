@@ -10,7 +10,9 @@ use meantime_spec::status::{Status, StatusCode, sct};
 fn every_status_code_round_trips() {
     let mut names = HashSet::new();
     for &code in StatusCode::ALL {
-        for status in [Status::from(code), Status::from(code).with_dnr().with_crd(3).with_more(true)] {
+        for status in
+            [Status::from(code), Status::from(code).with_dnr().with_crd(3).with_more(true)]
+        {
             assert_eq!(StatusCode::try_from(status), Ok(code));
             assert_eq!((status.sct(), status.sc()), ((code as u16 >> 8) as u8, code as u8));
             assert!(status.is(code));
@@ -20,7 +22,11 @@ fn every_status_code_round_trips() {
         assert!(names.insert(code.name()), "{} twice", code.name());
     }
     assert!(StatusCode::ALL.is_sorted());
-    assert_eq!(StatusCode::ALL.len(), 41 + 44 + 4 + 9 + 7, "generic, command, NVM command, media, path");
+    assert_eq!(
+        StatusCode::ALL.len(),
+        41 + 44 + 4 + 9 + 7,
+        "generic, command, NVM command, media, path"
+    );
 }
 
 #[test]
@@ -73,10 +79,11 @@ fn status_codes_typed_from_the_specification() {
 
 #[test]
 fn every_opcode_decodes_or_errs() {
-    let admin =
-        (0..=u8::MAX).filter(|&byte| AdminOpcode::try_from(byte).is_ok_and(|code| code as u8 == byte));
+    let admin = (0..=u8::MAX)
+        .filter(|&byte| AdminOpcode::try_from(byte).is_ok_and(|code| code as u8 == byte));
     assert_eq!(admin.count(), AdminOpcode::ALL.len());
-    let io = (0..=u8::MAX).filter(|&byte| IoOpcode::try_from(byte).is_ok_and(|code| code as u8 == byte));
+    let io =
+        (0..=u8::MAX).filter(|&byte| IoOpcode::try_from(byte).is_ok_and(|code| code as u8 == byte));
     assert_eq!(io.count(), IoOpcode::ALL.len());
     assert_eq!(
         AdminOpcode::try_from(0x03).expect_err("reserved").to_string(),

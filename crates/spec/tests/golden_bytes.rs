@@ -1,10 +1,11 @@
-//! Bytes typed by hand from the specification's tables, against what the constructors produce and the readers read.
+//! Bytes typed by hand from the specification's tables, against what the constructors produce and
+//! the readers read.
 
 use meantime_spec::cqe::{Cqe, phase_of_high_word};
 use meantime_spec::dsm::DsmRange;
 use meantime_spec::features::{
-    ApstEntry, Arbitration, AsyncEventConfig, InterruptCoalescing, InterruptVectorConfig, NumberOfQueues,
-    TemperatureThreshold, Timestamp, fid,
+    ApstEntry, Arbitration, AsyncEventConfig, InterruptCoalescing, InterruptVectorConfig,
+    NumberOfQueues, TemperatureThreshold, Timestamp, fid,
 };
 use meantime_spec::identify::cns;
 use meantime_spec::log::{AsyncEvent, AsyncEventCode, AsyncEventKind, lid};
@@ -16,8 +17,10 @@ use zerocopy::{FromBytes, IntoBytes};
 /// 64 bytes from a hexadecimal dump, and that the entry survives both of its other forms.
 #[track_caller]
 fn assert_sqe(sqe: Sqe, dump: &str) {
-    let bytes: Vec<u8> =
-        dump.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).expect("two hex digits")).collect();
+    let bytes: Vec<u8> = dump
+        .split_whitespace()
+        .map(|byte| u8::from_str_radix(byte, 16).expect("two hex digits"))
+        .collect();
     assert_eq!(bytes.len(), 64);
     assert_eq!(sqe.as_bytes(), bytes);
     assert_eq!(Sqe::read_from_bytes(&bytes).expect("64 bytes"), sqe);
@@ -109,7 +112,8 @@ fn dataset_management() {
 #[test]
 fn get_log_page() {
     // 1_0001h dwords: NUMDL 0, NUMDU 1; offset 2_0000_0004h; RAE bit 15; LSP 3.
-    let sqe = Sqe::get_log_page(4, 0xffff_ffff, lid::SMART, 3, true, 0x1_0001, 0x2_0000_0004, 0x1000, 0);
+    let sqe =
+        Sqe::get_log_page(4, 0xffff_ffff, lid::SMART, 3, true, 0x1_0001, 0x2_0000_0004, 0x1000, 0);
     assert_sqe(
         sqe,
         "02 00 04 00  ff ff ff ff  00 00 00 00  00 00 00 00
@@ -125,7 +129,9 @@ fn get_log_page() {
 
 #[test]
 fn other_commands() {
-    let words = |sqe: Sqe| (sqe.opcode(), sqe.nsid.get(), sqe.cdw10.get(), sqe.cdw11.get(), sqe.cdw12.get());
+    let words = |sqe: Sqe| {
+        (sqe.opcode(), sqe.nsid.get(), sqe.cdw10.get(), sqe.cdw11.get(), sqe.cdw12.get())
+    };
     assert_eq!(words(Sqe::flush(1, 1)), (0x00, 1, 0, 0, 0));
     assert_eq!(words(Sqe::write_uncorrectable(1, 1, 5, 2)), (0x04, 1, 5, 0, 1));
     assert_eq!(words(Sqe::compare(1, 1, 5, 2, 0x1000, 0)), (0x05, 1, 5, 0, 1));
@@ -135,7 +141,10 @@ fn other_commands() {
     assert_eq!(words(Sqe::delete_io_sq(1, 0x1ff)), (0x00, 0, 0x1ff, 0, 0));
     assert_eq!(words(Sqe::delete_io_cq(1, 0x1ff)), (0x04, 0, 0x1ff, 0, 0));
     assert_eq!(words(Sqe::identify(1, 0, cns::CONTROLLER, 0, 0x1000, 0)), (0x06, 0, 1, 0, 0));
-    assert_eq!(words(Sqe::identify(1, 9, cns::CONTROLLER_LIST, 0xabcd, 0, 0)), (0x06, 9, 0xabcd_0013, 0, 0));
+    assert_eq!(
+        words(Sqe::identify(1, 9, cns::CONTROLLER_LIST, 0xabcd, 0, 0)),
+        (0x06, 9, 0xabcd_0013, 0, 0)
+    );
     assert_eq!(words(Sqe::abort(1, 2, 0xabcd)), (0x08, 0, 0xabcd_0002, 0, 0));
     assert_eq!(words(Sqe::set_features(1, 0, 7, true, 5)), (0x09, 0, 0x8000_0007, 5, 0));
     assert_eq!(words(Sqe::get_features(1, 0, 7, 3, 0)), (0x0a, 0, 0x307, 0, 0));
@@ -158,7 +167,8 @@ fn set_cid_leaves_the_rest() {
 #[test]
 fn completion() {
     // DW0 11223344h; SQHD 5, SQID 1, CID BEEFh; LBA Out of Range (sct 0, sc 80h), DNR, phase 1.
-    let bytes = [0x44, 0x33, 0x22, 0x11, 0, 0, 0, 0, 0x05, 0x00, 0x01, 0x00, 0xef, 0xbe, 0x01, 0x81];
+    let bytes =
+        [0x44, 0x33, 0x22, 0x11, 0, 0, 0, 0, 0x05, 0x00, 0x01, 0x00, 0xef, 0xbe, 0x01, 0x81];
     let status = Status::from(StatusCode::LbaOutOfRange).with_dnr();
     let cqe = Cqe::new(0x1122_3344, 5, 1, 0xbeef, status, true);
     assert_eq!(cqe.as_bytes(), bytes);
@@ -173,7 +183,8 @@ fn completion() {
 
 #[test]
 fn capabilities() {
-    // 2048 entries, CQR, weighted round robin, TO 15 (7.5 s), CSS bits 0, 6 and 7, MPSMAX 4 (64 KiB).
+    // 2048 entries, CQR, weighted round robin, TO 15 (7.5 s), CSS bits 0, 6 and 7, MPSMAX 4 (64
+    // KiB).
     let cap = Cap(0)
         .with_mqes(2047)
         .with_cqr(true)

@@ -1,5 +1,5 @@
-//! More bytes typed by hand from the specification's tables: SGLs, shadow doorbells, the controller memory buffer, arbitration,
-//! power states, Host Behavior Support, the error log.
+//! More bytes typed by hand from the specification's tables: SGLs, shadow doorbells, the controller
+//! memory buffer, arbitration, power states, Host Behavior Support, the error log.
 
 use meantime_spec::dbbuf;
 use meantime_spec::features::{ApstEntry, ApstTable, Arbitration, HostBehaviorSupport};
@@ -12,7 +12,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 #[test]
 fn sgl_descriptors() {
-    // Base 1.4 §4.4: address 7:0, length 11:8, reserved 14:12, identifier 15 (type in its upper half).
+    // Base 1.4 §4.4: address 7:0, length 11:8, reserved 14:12, identifier 15 (type in its upper
+    // half).
     let block = SglDescriptor::data_block(0x1122_3344_5566_7788, 0x0001_0203);
     assert_eq!(
         block.as_bytes(),
@@ -21,7 +22,10 @@ fn sgl_descriptors() {
     assert_eq!((block.kind(), block.sub_type()), (Ok(SglKind::DataBlock), 0));
     let segment = SglDescriptor::segment(0x1000, 3);
     assert_eq!(segment.as_bytes(), [0, 0x10, 0, 0, 0, 0, 0, 0, 48, 0, 0, 0, 0, 0, 0, 0x20]);
-    assert_eq!(SglDescriptor::last_segment(0x1000, 256).as_bytes()[8..], [0, 0x10, 0, 0, 0, 0, 0, 0x30]);
+    assert_eq!(
+        SglDescriptor::last_segment(0x1000, 256).as_bytes()[8..],
+        [0, 0x10, 0, 0, 0, 0, 0, 0x30]
+    );
     assert_eq!(SglDescriptor::bit_bucket(512).as_bytes()[8..], [0, 2, 0, 0, 0, 0, 0, 0x10]);
     let of = |identifier| {
         let mut d = SglDescriptor::data_block(0, 0);
@@ -58,7 +62,10 @@ fn shadow_doorbells_lie_as_registers_do() {
             regs::sq_tail_doorbell(qid, dstrd),
             "{qid}"
         );
-        assert_eq!(dbbuf::cq_head_offset(qid, dstrd) as u32 + 0x1000, regs::cq_head_doorbell(qid, dstrd));
+        assert_eq!(
+            dbbuf::cq_head_offset(qid, dstrd) as u32 + 0x1000,
+            regs::cq_head_doorbell(qid, dstrd)
+        );
     }
 }
 
@@ -110,7 +117,11 @@ fn arbitration() {
     let value = Arbitration(0x0703_0102);
     assert_eq!((value.burst(), value.weights()), (Some(4), [8, 4, 2]));
     assert_eq!((Arbitration(7).burst(), Arbitration(7).weights()), (None, [1, 1, 1]));
-    assert_eq!(Sqe::create_io_sq(0, 1, 2, 0, 1, qprio::LOW).cdw11.get(), 0x1_0007, "QPRIO is CDW11 2:1");
+    assert_eq!(
+        Sqe::create_io_sq(0, 1, 2, 0, 1, qprio::LOW).cdw11.get(),
+        0x1_0007,
+        "QPRIO is CDW11 2:1"
+    );
     assert_eq!((qprio::URGENT, qprio::HIGH, qprio::MEDIUM), (0, 1, 2));
     assert_eq!((regs::ams::WEIGHTED_ROUND_ROBIN, regs::CAP_AMS_WEIGHTED_ROUND_ROBIN), (1, 1));
 }
@@ -130,7 +141,10 @@ fn retry_delays() {
     let mut bytes = [0; 4096];
     bytes[128..134].copy_from_slice(&[1, 0, 0x0a, 0, 0x2c, 0x01]);
     let controller = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
-    assert_eq!([0, 1, 2, 3, 4].map(|crd| controller.retry_delay_ms(crd)), [0, 100, 1000, 30_000, 0]);
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(|crd| controller.retry_delay_ms(crd)),
+        [0, 100, 1000, 30_000, 0]
+    );
 }
 
 #[test]
@@ -167,7 +181,10 @@ fn error_log_locations() {
 fn format_and_sanitize() {
     // Format NVM: LBAF 3:0, MSET 4, PI 7:5, PIL 8, SES 11:9.
     let sqe = Sqe::format(1, 2, 1, 2);
-    assert_eq!((sqe.cdw10.get(), sqe.lbaf(), sqe.ses(), sqe.mset(), sqe.pi()), (0x401, 1, 2, false, 0));
+    assert_eq!(
+        (sqe.cdw10.get(), sqe.lbaf(), sqe.ses(), sqe.mset(), sqe.pi()),
+        (0x401, 1, 2, false, 0)
+    );
     let mut sqe = Sqe::format(1, 2, 0, 0);
     sqe.cdw10.set(0x70);
     assert_eq!((sqe.mset(), sqe.pi()), (true, 3));

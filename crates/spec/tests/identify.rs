@@ -1,4 +1,5 @@
-//! Identify data structures and log pages, read from bytes placed by hand at the specification's offsets.
+//! Identify data structures and log pages, read from bytes placed by hand at the specification's
+//! offsets.
 
 use meantime_spec::identify::{
     ActiveNamespaceList, ControllerList, IdentifyController, IdentifyNamespace, LbaFormat,
@@ -96,7 +97,10 @@ fn namespace() {
     assert_eq!((id.nsze.get(), id.ncap.get(), id.noiob.get()), (0x20_0000, 0x10_0000, 256));
     assert_eq!((id.nguid, id.eui64), ([0xaa; 16], [0xbb; 8]));
     let format = id.lba_format_in_use().expect("format 1 of 0 and 1");
-    assert_eq!((format.ms.get(), format.lbads, format.rp, format.block_bytes()), (8, 12, 0, Some(4096)));
+    assert_eq!(
+        (format.ms.get(), format.lbads, format.rp, format.block_bytes()),
+        (8, 12, 0, Some(4096))
+    );
     id.flbas = 0x10;
     assert_eq!(id.lba_format_in_use().and_then(LbaFormat::block_bytes), Some(512));
     id.flbas = 2;
@@ -130,8 +134,8 @@ fn lists() {
     namespaces.nsid[3].set(9);
     assert_eq!(namespaces.iter().collect::<Vec<_>>(), [1, 7]);
 
-    let controllers =
-        ControllerList::read_from_bytes(&bytes(4096, &[(0, &[2, 0, 3, 0, 4, 1, 9])])).expect("4096 bytes");
+    let controllers = ControllerList::read_from_bytes(&bytes(4096, &[(0, &[2, 0, 3, 0, 4, 1, 9])]))
+        .expect("4096 bytes");
     assert_eq!(controllers.iter().collect::<Vec<_>>(), [3, 0x104]);
     let noise = ControllerList::read_from_bytes(&[0xff; 4096]).expect("4096 bytes");
     assert_eq!(noise.iter().count(), 2047);
@@ -151,7 +155,10 @@ fn namespace_id_descriptors() {
         ],
     );
     let found: Vec<_> = NamespaceIdDescriptors::new(&data).collect();
-    assert_eq!(found, [(nidt::EUI64, &[0xee; 8][..]), (nidt::UUID, &[0xdd; 16]), (nidt::CSI, &[0])]);
+    assert_eq!(
+        found,
+        [(nidt::EUI64, &[0xee; 8][..]), (nidt::UUID, &[0xdd; 16]), (nidt::CSI, &[0])]
+    );
     // Neither a length beyond the end nor half a head ends in a panic.
     assert_eq!(NamespaceIdDescriptors::new(&[3, 16, 0, 0, 1, 2]).next(), None);
     assert_eq!(NamespaceIdDescriptors::new(&[3, 16]).next(), None);
@@ -161,18 +168,30 @@ fn namespace_id_descriptors() {
 fn logs() {
     let smart = bytes(
         512,
-        &[(0, &[4, 0x2c, 0x01, 100, 10, 3]), (48, &[1; 16]), (144, &[5]), (200, &[0x2d, 0x01]), (228, &[6])],
+        &[
+            (0, &[4, 0x2c, 0x01, 100, 10, 3]),
+            (48, &[1; 16]),
+            (144, &[5]),
+            (200, &[0x2d, 0x01]),
+            (228, &[6]),
+        ],
     );
     let smart = SmartLog::read_from_bytes(&smart).expect("512 bytes");
     assert_eq!((smart.critical_warning, smart.composite_temperature.get()), (4, 300));
-    assert_eq!((smart.available_spare, smart.available_spare_threshold, smart.percentage_used), (100, 10, 3));
+    assert_eq!(
+        (smart.available_spare, smart.available_spare_threshold, smart.percentage_used),
+        (100, 10, 3)
+    );
     assert_eq!(smart.data_units_written.get(), u128::from_le_bytes([1; 16]));
     assert_eq!((smart.unsafe_shutdowns.get(), smart.temperature_sensors[0].get()), (5, 301));
     assert_eq!(smart.tmt2_total_time.get(), 6);
 
     let error = bytes(64, &[(0, &[1]), (8, &[2, 0, 3, 0, 0x01, 0x01, 0xff, 0xff, 9]), (24, &[1])]);
     let error = ErrorLogEntry::read_from_bytes(&error).expect("64 bytes");
-    assert_eq!((error.sqid.get(), error.cid.get(), error.lba.get(), error.nsid.get()), (2, 3, 9, 1));
+    assert_eq!(
+        (error.sqid.get(), error.cid.get(), error.lba.get(), error.nsid.get()),
+        (2, 3, 9, 1)
+    );
     assert_eq!(error.status().code(), Ok(StatusCode::LbaOutOfRange));
 
     let slots = bytes(512, &[(0, &[0x11]), (8, b"1.0     "), (56, b"rev 7   ")]);

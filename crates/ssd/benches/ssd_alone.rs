@@ -1,6 +1,7 @@
-//! What the SSD can do by itself: a raw initiator on one CPU that does nothing but the ring work, the SSD with the
-//! `null` model on another. Prints IOPS at depth 32 and latencies at depth 1, with the cache-line round trip between
-//! the two CPUs probed before and after each, since a hypervisor moves them.
+//! What the SSD can do by itself: a raw initiator on one CPU that does nothing but the ring work,
+//! the SSD with the `null` model on another. Prints IOPS at depth 32 and latencies at depth 1, with
+//! the cache-line round trip between the two CPUs probed before and after each, since a hypervisor
+//! moves them.
 //!
 //! `cargo bench -p meantime-ssd --bench ssd_alone -- [ROUNDS [INITIATOR_CPU SSD_CPU]]`
 
@@ -20,7 +21,8 @@ const MEDIUM_BYTES: u64 = 1 << 30;
 const DEPTH: u32 = 32;
 const ENTRIES: u32 = 1024;
 const QID: u16 = 1;
-/// Long enough never to park while it is measured; the probe, which needs the SSD's CPU, waits for it.
+/// Long enough never to park while it is measured; the probe, which needs the SSD's CPU, waits for
+/// it.
 const PARK_AFTER: Duration = Duration::from_millis(20);
 
 fn pin(cpu: usize) {
@@ -91,7 +93,8 @@ impl Initiator<'_> {
         self.tail = (self.tail + 1) % ENTRIES;
     }
 
-    /// Rings without the fence and the look at `parked` that a driver needs: the SSD stays awake while it is measured.
+    /// Rings without the fence and the look at `parked` that a driver needs: the SSD stays awake
+    /// while it is measured.
     #[inline(always)]
     fn ring(&self) {
         self.tail_bell.store(self.tail, Ordering::Release);
@@ -106,7 +109,8 @@ impl Initiator<'_> {
     /// The CID of the next completion, if it is there.
     #[inline(always)]
     fn reap(&mut self) -> Option<u16> {
-        let high = self.host.arena.word(self.cq + self.head as usize * 16 + 8).load(Ordering::Acquire);
+        let high =
+            self.host.arena.word(self.cq + self.head as usize * 16 + 8).load(Ordering::Acquire);
         if phase_of_high_word(high) != self.phase {
             return None;
         }
@@ -204,7 +208,8 @@ fn main() {
         ((q.sq_iova - BASE) as usize, (q.cq_iova - BASE) as usize, q.tail, q.head, q.phase)
     };
     let bells = Arc::clone(&host.bells);
-    let (tail_bell, head_bell) = (bells.sq_tail(QID).expect("exists"), bells.cq_head(QID).expect("exists"));
+    let (tail_bell, head_bell) =
+        (bells.sq_tail(QID).expect("exists"), bells.cq_head(QID).expect("exists"));
     let rng = Rng::new(1);
     let mut initiator = Initiator {
         host: &host,
@@ -220,7 +225,9 @@ fn main() {
         block_bytes: 512,
     };
 
-    println!("round  rtt ns         512 B, depth 32   512 B, depth 1   4 KiB, depth 1   4 KiB, depth 32");
+    println!(
+        "round  rtt ns         512 B, depth 32   512 B, depth 1   4 KiB, depth 1   4 KiB, depth 32"
+    );
     let mut best = [0.0_f64, f64::MAX, f64::MAX, 0.0];
     for round in 0..rounds {
         let before = round_trip_ns(ssd_cpu);

@@ -27,7 +27,8 @@ pub struct PowerState {
     pub max_power_10mw: u16,
     /// Entry latency in µs.
     pub enlat_us: u32,
-    /// Exit latency in µs: the first I/O command that finds the SSD in this state, if it is a non-operational one, waits that long.
+    /// Exit latency in µs: the first I/O command that finds the SSD in this state, if it is a
+    /// non-operational one, waits that long.
     pub exlat_us: u32,
     /// No I/O command is processed in it: the SSD leaves it by itself when one comes.
     pub non_operational: bool,
@@ -40,13 +41,15 @@ pub struct SsdConfig {
     pub namespaces: Vec<NamespaceConfig>,
     /// How long commands take.
     pub model: Model,
-    /// Whether there is a volatile write cache: completed writes may be lost by a power cut until they are flushed.
+    /// Whether there is a volatile write cache: completed writes may be lost by a power cut until
+    /// they are flushed.
     pub volatile_write_cache: bool,
     /// How much unflushed data the cache holds before it writes the oldest back, in bytes.
     pub write_cache_bytes: u64,
     /// Most I/O queues of each kind: 1 to 1024.
     pub max_io_queues: u16,
-    /// Most I/O completion queues, if they are fewer than the submission queues: 1 to `max_io_queues`.
+    /// Most I/O completion queues, if they are fewer than the submission queues: 1 to
+    /// `max_io_queues`.
     pub max_io_completion_queues: Option<u16>,
     /// Most entries of a queue: 2 to 65536.
     pub max_queue_entries: u32,
@@ -54,18 +57,23 @@ pub struct SsdConfig {
     pub mdts_bytes: u32,
     /// Optimal I/O boundary in logical blocks; 0 for none.
     pub optimal_io_boundary_lbas: u16,
-    /// Atomic Write Unit Power Fail in logical blocks, counted from 1: a power cut never tears a write of that size.
+    /// Atomic Write Unit Power Fail in logical blocks, counted from 1: a power cut never tears a
+    /// write of that size.
     pub atomic_write_lbas: u16,
-    /// Power states, number 0 first: 1 to 32, the first one operational, none with more power than the one before.
+    /// Power states, number 0 first: 1 to 32, the first one operational, none with more power than
+    /// the one before.
     pub power_states: Vec<PowerState>,
-    /// The default of Autonomous Power State Transition: enter the last power state after so many ms without I/O commands; `None` if it
-    /// is off until the host turns it on. There has to be a non-operational state to enter.
+    /// The default of Autonomous Power State Transition: enter the last power state after so many
+    /// ms without I/O commands; `None` if it is off until the host turns it on. There has to be a
+    /// non-operational state to enter.
     pub apst_idle_ms: Option<u32>,
     /// Command Retry Delay Times 1 to 3, in 100 ms.
     pub retry_delays_100ms: [u16; 3],
-    /// Whether to offer Doorbell Buffer Config. No more queues are granted then than a page has room for shadow doorbells of.
+    /// Whether to offer Doorbell Buffer Config. No more queues are granted then than a page has
+    /// room for shadow doorbells of.
     pub shadow_doorbells: bool,
-    /// Size of the controller memory buffer for submission queues, in bytes; a multiple of 4096, 0 for none.
+    /// Size of the controller memory buffer for submission queues, in bytes; a multiple of 4096, 0
+    /// for none.
     pub cmb_bytes: u32,
     /// Interrupt vectors: 1 to 2048.
     pub vectors: u16,
@@ -77,9 +85,10 @@ pub struct SsdConfig {
     pub ready_after_ns: u64,
     /// CAP.TO: the longest the host has to wait for CSTS.RDY, in ms; rounded up to 500 ms.
     pub ready_timeout_ms: u32,
-    /// Refuse also what harms nobody and hosts do when they go away: a command with the identifier of an outstanding Asynchronous Event
-    /// Request (Command ID Conflict); unmapping the memory of a queue (CSTS.CFS); Get Features of a namespace's feature with
-    /// NSID 0 (Invalid Namespace or Format).
+    /// Refuse also what harms nobody and hosts do when they go away: a command with the identifier
+    /// of an outstanding Asynchronous Event Request (Command ID Conflict); unmapping the memory of
+    /// a queue (CSTS.CFS); Get Features of a namespace's feature with NSID 0 (Invalid Namespace or
+    /// Format).
     pub strict: bool,
     /// Faults to inject.
     pub faults: FaultPlan,
@@ -154,7 +163,10 @@ impl SsdConfig {
     pub fn validate(&self) -> Result<(), SsdError> {
         let err = |field, problem: String| Err(SsdError::config(field, problem));
         if self.namespaces.is_empty() || self.namespaces.len() > 1024 {
-            return err("namespaces", format!("{} namespaces; give 1 to 1024", self.namespaces.len()));
+            return err(
+                "namespaces",
+                format!("{} namespaces; give 1 to 1024", self.namespaces.len()),
+            );
         }
         for (i, n) in self.namespaces.iter().enumerate() {
             let nsid = i + 1;
@@ -172,9 +184,13 @@ impl SsdConfig {
                 );
             }
             if !n.bytes.is_multiple_of(u64::from(lba)) {
-                let problem = format!("namespace {nsid}: {} bytes are no multiple of {lba}", n.bytes);
-                let advice =
-                    if n.bytes.is_multiple_of(512) { "; blocks of 512 bytes (lba=512) fit" } else { "" };
+                let problem =
+                    format!("namespace {nsid}: {} bytes are no multiple of {lba}", n.bytes);
+                let advice = if n.bytes.is_multiple_of(512) {
+                    "; blocks of 512 bytes (lba=512) fit"
+                } else {
+                    ""
+                };
                 return err("namespaces", problem + advice);
             }
         }
@@ -184,24 +200,32 @@ impl SsdConfig {
         if !(1..=1024).contains(&self.max_io_queues) {
             return err("max_io_queues", format!("{}; 1 to 1024", self.max_io_queues));
         }
-        if let Some(cqs) = self.max_io_completion_queues.filter(|n| !(1..=self.max_io_queues).contains(n)) {
+        if let Some(cqs) =
+            self.max_io_completion_queues.filter(|n| !(1..=self.max_io_queues).contains(n))
+        {
             let problem = format!("{cqs}; 1 to max_io_queues, {}", self.max_io_queues);
             return err("max_io_completion_queues", problem);
         }
         if !(2..=65536).contains(&self.max_queue_entries) {
             return err("max_queue_entries", format!("{}; 2 to 65536", self.max_queue_entries));
         }
-        // A single page cannot be expressed: MDTS is a power of two of pages, and its 0 means no limit.
+        // A single page cannot be expressed: MDTS is a power of two of pages, and its 0 means no
+        // limit.
         if self.mdts_bytes != 0 && (self.mdts_bytes < 8192 || !self.mdts_bytes.is_power_of_two()) {
-            let problem = format!("{}; a power of two of at least 8192, or 0 for no limit", self.mdts_bytes);
+            let problem =
+                format!("{}; a power of two of at least 8192, or 0 for no limit", self.mdts_bytes);
             return err("mdts_bytes", problem);
         }
         if self.atomic_write_lbas == 0 {
-            return err("atomic_write_lbas", "0; at least 1: a logical block is always atomic".into());
+            return err(
+                "atomic_write_lbas",
+                "0; at least 1: a logical block is always atomic".into(),
+            );
         }
         self.validate_power()?;
         if !self.cmb_bytes.is_multiple_of(4096) || self.cmb_bytes > MAX_CMB_BYTES {
-            let problem = format!("{}; a multiple of 4096, at most {MAX_CMB_BYTES}", self.cmb_bytes);
+            let problem =
+                format!("{}; a multiple of 4096, at most {MAX_CMB_BYTES}", self.cmb_bytes);
             return err("cmb_bytes", problem);
         }
         if !(1..=2048).contains(&self.vectors) {
@@ -234,7 +258,8 @@ impl SsdConfig {
             "power state 0 is non-operational; it is the one that everything begins in".into()
         } else if states.windows(2).any(|pair| pair[1].max_power_10mw > pair[0].max_power_10mw) {
             "a power state takes more power than the one before; give the strongest first".into()
-        } else if states.iter().any(|s| s.enlat_us > MAX_LATENCY_US || s.exlat_us > MAX_LATENCY_US) {
+        } else if states.iter().any(|s| s.enlat_us > MAX_LATENCY_US || s.exlat_us > MAX_LATENCY_US)
+        {
             format!("a power state's latency is above {MAX_LATENCY_US} us")
         } else if self.apst_idle_ms.is_some() && !states.iter().any(|s| s.non_operational) {
             "apst_idle_ms needs a non-operational power state to enter".into()
@@ -249,7 +274,8 @@ impl SsdConfig {
     /// Most I/O submission and completion queues that are granted.
     pub(crate) fn io_queues(&self) -> (u16, u16) {
         // 1.4 §5.7: the controller sees to it that all shadow doorbells lie within their page.
-        let most = if self.shadow_doorbells { dbbuf::queues_per_page(SOFT_DSTRD) - 1 } else { u16::MAX };
+        let most =
+            if self.shadow_doorbells { dbbuf::queues_per_page(SOFT_DSTRD) - 1 } else { u16::MAX };
         let sqs = self.max_io_queues.min(most);
         (sqs, self.max_io_completion_queues.unwrap_or(sqs).min(sqs))
     }

@@ -1,10 +1,12 @@
-//! Host memory as the controller reaches it by DMA: translation, data copies, queue rings, doorbells.
+//! Host memory as the controller reaches it by DMA: translation, data copies, queue rings,
+//! doorbells.
 //!
-//! Host memory is written by other threads at any time, so no Rust reference to it is ever made: entries are
-//! copied out through atomics, data through raw copies. Which side may touch which bytes when is the NVMe
-//! protocol's business: an SQE belongs to the controller from the doorbell to the head pointer that passes it, a
-//! data buffer from the doorbell to the CQE. A host that breaks this gets mixed bytes, as from hardware; nothing
-//! here decides about addresses on bytes that it reads twice.
+//! Host memory is written by other threads at any time, so no Rust reference to it is ever made:
+//! entries are copied out through atomics, data through raw copies. Which side may touch which
+//! bytes when is the NVMe protocol's business: an SQE belongs to the controller from the doorbell
+//! to the head pointer that passes it, a data buffer from the doorbell to the CQE. A host that
+//! breaks this gets mixed bytes, as from hardware; nothing here decides about addresses on bytes
+//! that it reads twice.
 
 #![expect(unsafe_code)]
 
@@ -47,7 +49,8 @@ pub(crate) struct HostMemory {
     own_iova: Option<u64>,
 }
 
-/// A place in host memory, by region and offset: plain data that is checked again when it is resolved.
+/// A place in host memory, by region and offset: plain data that is checked again when it is
+/// resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     region: u32,
@@ -91,7 +94,10 @@ impl HostMemory {
 
     /// Removes the region that begins at `iova`; gives its length in bytes.
     pub(crate) fn unmap(&mut self, iova: u64) -> Result<u64, SeamError> {
-        let at = self.regions.binary_search_by_key(&iova, |r| r.iova).map_err(|_| SeamError::NotMapped)?;
+        let at = self
+            .regions
+            .binary_search_by_key(&iova, |r| r.iova)
+            .map_err(|_| SeamError::NotMapped)?;
         self.last.set(0);
         Ok(self.regions.remove(at).len)
     }
@@ -129,7 +135,8 @@ impl HostMemory {
     #[inline(always)]
     fn slice_at<'m>(region: &'m Region, offset: u64, len: usize) -> HostSlice<'m> {
         let addr = region.addr + offset as usize;
-        let ptr = NonNull::new(std::ptr::with_exposed_provenance_mut(addr)).unwrap_or(NonNull::dangling());
+        let ptr = NonNull::new(std::ptr::with_exposed_provenance_mut(addr))
+            .unwrap_or(NonNull::dangling());
         HostSlice { ptr, len, table: PhantomData }
     }
 
@@ -154,14 +161,21 @@ impl HostMemory {
             .then(|| Self::slice_at(region, segment.offset, segment.len as usize))
     }
 
-    /// The ring of `entries` entries of `entry_bytes` at `iova`, if one region holds it at a usable alignment.
+    /// The ring of `entries` entries of `entry_bytes` at `iova`, if one region holds it at a usable
+    /// alignment.
     pub(crate) fn ring(&self, iova: u64, entries: u32, entry_bytes: usize) -> Option<Ring> {
         let len = entries as usize * entry_bytes;
         let (at, offset) = self.find(iova, len as u64)?;
         let region = &self.regions[at];
         let base = Self::slice_at(region, offset, len).ptr;
         let keepalive = Arc::clone(&region.keepalive);
-        (base.as_ptr() as usize).is_multiple_of(64).then_some(Ring { base, entries, iova, len, keepalive })
+        (base.as_ptr() as usize).is_multiple_of(64).then_some(Ring {
+            base,
+            entries,
+            iova,
+            len,
+            keepalive,
+        })
     }
 
     /// The `len` bytes at `iova` as cells, if one region holds them all at a usable alignment.
@@ -212,7 +226,8 @@ impl HostMemory {
         let (own, offset) = self.own_offset(iova)?;
         let len = entries as usize * entry_bytes;
         let fits = len <= own.len() - offset as usize && offset.is_multiple_of(64);
-        // SAFETY: `offset` is within the allocation, and the ring's `len` bytes after it, by the condition.
+        // SAFETY: `offset` is within the allocation, and the ring's `len` bytes after it, by the
+        // condition.
         let base = fits.then(|| unsafe { own.base.add(offset as usize) })?;
         let keepalive = Arc::clone(own) as Arc<dyn Any + Send + Sync>;
         Some(Ring { base, entries, iova, len, keepalive })
@@ -238,7 +253,8 @@ impl Segment {
 
     /// Makes this segment longer by `next`, if that follows it immediately.
     pub(crate) fn try_extend(&mut self, next: Self) -> bool {
-        let follows = self.region == next.region && self.offset + u64::from(self.len) == next.offset;
+        let follows =
+            self.region == next.region && self.offset + u64::from(self.len) == next.offset;
         if follows && let Some(len) = self.len.checked_add(next.len) {
             self.len = len;
             return true;
@@ -252,10 +268,10 @@ impl HostSlice<'_> {
     #[inline(always)]
     pub(crate) fn fill_from_medium(self, span: MediumSpan<'_>) {
         assert_eq!(self.len, span.len());
-        // SAFETY: the seam's contract keeps `len` bytes at `ptr` mapped for reading and writing while the region is
-        // in the table, which `'m` borrows; the medium's span is mapped while the medium is borrowed. The medium is
-        // the SSD's own mapping, never handed out, so that the two cannot overlap. Nothing holds a reference to
-        // either; bytes have no invalid value.
+        // SAFETY: the seam's contract keeps `len` bytes at `ptr` mapped for reading and writing
+        // while the region is in the table, which `'m` borrows; the medium's span is mapped while
+        // the medium is borrowed. The medium is the SSD's own mapping, never handed out, so that
+        // the two cannot overlap. Nothing holds a reference to either; bytes have no invalid value.
         unsafe { std::ptr::copy_nonoverlapping(span.as_ptr(), self.ptr.as_ptr(), self.len) }
     }
 
@@ -270,8 +286,8 @@ impl HostSlice<'_> {
     /// Copies out of host memory; both have the same length.
     pub(crate) fn read(self, to: &mut [u8]) {
         assert_eq!(self.len, to.len());
-        // SAFETY: the source is mapped (as in `fill_from_medium`), the target is the SSD's own exclusive slice, which
-        // host memory cannot overlap.
+        // SAFETY: the source is mapped (as in `fill_from_medium`), the target is the SSD's own
+        // exclusive slice, which host memory cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr(), to.as_mut_ptr(), self.len) }
     }
 
@@ -313,8 +329,8 @@ pub(crate) struct Ring {
     keepalive: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: a ring is an address with the ownership of what keeps it mapped (itself `Send + Sync`); it is not bound to
-// the thread that made it.
+// SAFETY: a ring is an address with the ownership of what keeps it mapped (itself `Send + Sync`);
+// it is not bound to the thread that made it.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -347,8 +363,9 @@ impl Ring {
     pub(crate) fn read_sqe(&self, index: u32) -> Sqe {
         let slot = self.slot(index, 64).cast::<u64>();
         Sqe::from_words(std::array::from_fn(|i| {
-            // SAFETY: `slot` points to 64 mapped bytes (`slot()`), aligned to 64 as `ring()` checked (bases are) and
-            // entries are 64 bytes; the host may write them at any time, which atomics allow.
+            // SAFETY: `slot` points to 64 mapped bytes (`slot()`), aligned to 64 as `ring()`
+            // checked (bases are) and entries are 64 bytes; the host may write them at any time,
+            // which atomics allow.
             unsafe { AtomicU64::from_ptr(slot.add(i)) }.load(Ordering::Relaxed)
         }))
     }
@@ -365,16 +382,19 @@ impl Ring {
         sys::prefetch_write(self.base.as_ptr().wrapping_add(index as usize * 16));
     }
 
-    /// Writes completion queue entry `index`: its first half, then, with release, the half that holds the phase.
+    /// Writes completion queue entry `index`: its first half, then, with release, the half that
+    /// holds the phase.
     #[inline(always)]
     pub(crate) fn write_cqe(&self, index: u32, cqe: Cqe) {
         let [low, high] = cqe.to_words();
         let slot = self.slot(index, 16).cast::<u64>();
-        // SAFETY: `slot` points to 16 mapped bytes, aligned to 16; the host polls them at any time, which atomics
-        // allow.
-        let (first, second) = unsafe { (AtomicU64::from_ptr(slot), AtomicU64::from_ptr(slot.add(1))) };
+        // SAFETY: `slot` points to 16 mapped bytes, aligned to 16; the host polls them at any time,
+        // which atomics allow.
+        let (first, second) =
+            unsafe { (AtomicU64::from_ptr(slot), AtomicU64::from_ptr(slot.add(1))) };
         first.store(low, Ordering::Relaxed);
-        // Release: whoever acquires this phase tag also sees the first half, and the data copied before.
+        // Release: whoever acquires this phase tag also sees the first half, and the data copied
+        // before.
         second.store(high, Ordering::Release);
     }
 }
@@ -394,7 +414,8 @@ impl Cells {
     /// The cell at `offset`, if it is aligned and within.
     pub(crate) fn cell(&self, offset: u64) -> Option<Doorbell> {
         let within = offset.is_multiple_of(4) && offset < self.len as u64;
-        // SAFETY: within the `len` bytes at `base`, by the condition; `cells()` has seen to it that those are whole aligned cells.
+        // SAFETY: within the `len` bytes at `base`, by the condition; `cells()` has seen to it that
+        // those are whole aligned cells.
         let cell = within.then(|| unsafe { self.base.add(offset as usize) })?;
         Some(Doorbell { cell: cell.cast(), owner: Arc::clone(&self.keepalive) })
     }
@@ -424,8 +445,8 @@ impl Doorbell {
 
     #[inline(always)]
     fn cell(&self) -> &AtomicU32 {
-        // SAFETY: `owner` keeps the shared array, or the host's region, and with it the atomic at this fixed address, mapped; it
-        // is aligned, being one of the array or checked by `Cells`.
+        // SAFETY: `owner` keeps the shared array, or the host's region, and with it the atomic at
+        // this fixed address, mapped; it is aligned, being one of the array or checked by `Cells`.
         unsafe { self.cell.as_ref() }
     }
 
@@ -455,7 +476,8 @@ unsafe impl Sync for OwnMemory {}
 impl OwnMemory {
     /// `bytes` bytes, aligned to a page; `None` if that is 0 or more than there is.
     pub(crate) fn new(bytes: usize) -> Option<Arc<Self>> {
-        let layout = Layout::from_size_align(bytes, PAGE_BYTES as usize).ok().filter(|_| bytes > 0)?;
+        let layout =
+            Layout::from_size_align(bytes, PAGE_BYTES as usize).ok().filter(|_| bytes > 0)?;
         // SAFETY: the layout is not empty.
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
         Some(Arc::new(Self { base, layout }))

@@ -1,4 +1,5 @@
-//! Calls to the SSD's thread: registers, mappings, vectors. Slow, as they are on real hardware, and synchronous.
+//! Calls to the SSD's thread: registers, mappings, vectors. Slow, as they are on real hardware, and
+//! synchronous.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,11 +47,13 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A caller that panicked while it held the lock had pushed its call, or not: both are consistent.
+        // A caller that panicked while it held the lock had pushed its call, or not: both are
+        // consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a call. False if nobody will answer. The caller must then wake the thread if it has parked.
+    /// Leaves a call. False if nobody will answer. The caller must then wake the thread if it has
+    /// parked.
     pub(crate) fn push(&self, call: Call) -> bool {
         let mut queue = self.queue();
         if queue.closed {
@@ -62,8 +65,8 @@ impl Mailbox {
         true
     }
 
-    /// Whether there may be a call. Relaxed: a call seen late is seen on the next turn; before parking the full fence
-    /// of `Parking::announce` stands between.
+    /// Whether there may be a call. Relaxed: a call seen late is seen on the next turn; before
+    /// parking the full fence of `Parking::announce` stands between.
     #[inline(always)]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! What the SSD stores its blocks on: anonymous memory, or a file mapped into it.
 //!
-//! All namespaces share one medium, split by offset. The medium is the controller's alone: nothing outside the SSD
-//! gets a pointer into it, and a file is locked against a second SSD.
+//! All namespaces share one medium, split by offset. The medium is the controller's alone: nothing
+//! outside the SSD gets a pointer into it, and a file is locked against a second SSD.
 
 #![expect(unsafe_code)]
 
@@ -33,8 +33,9 @@ pub struct Medium {
     read_only: bool,
 }
 
-/// How often, a ms apart, a file is tried to be locked. A lock that is there only for a moment is nobody's: a process that is just being
-/// started has those of its parent until it runs a program of its own, and who locks a file that its creator has not yet filled lets it go.
+/// How often, a ms apart, a file is tried to be locked. A lock that is there only for a moment is
+/// nobody's: a process that is just being started has those of its parent until it runs a program
+/// of its own, and who locks a file that its creator has not yet filled lets it go.
 const LOCK_TRIES: u32 = 200;
 
 /// `file` where a program that we are only a part of does not come across it.
@@ -65,7 +66,11 @@ struct Created<'p> {
 
 impl<'p> Created<'p> {
     fn new(path: &'p Path, file: &File) -> Self {
-        Self { path, identity: file.metadata().ok().map(|meta| (meta.dev(), meta.ino())), kept: false }
+        Self {
+            path,
+            identity: file.metadata().ok().map(|meta| (meta.dev(), meta.ino())),
+            kept: false,
+        }
     }
 
     fn keep(&mut self) {
@@ -95,8 +100,8 @@ pub(crate) struct MediumSpan<'m> {
 }
 
 impl Medium {
-    /// Anonymous memory of `bytes` bytes, all zero, in huge pages where the kernel has them. Pages are taken when
-    /// they are first touched.
+    /// Anonymous memory of `bytes` bytes, all zero, in huge pages where the kernel has them. Pages
+    /// are taken when they are first touched.
     ///
     /// # Errors
     /// If `bytes` is 0 or not a multiple of 512, or there is no address space for it.
@@ -106,13 +111,21 @@ impl Medium {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address that the kernel chooses.
         let mapped = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
         };
         let base = mapped.map_err(|e| SsdError::Size {
             what: what(),
-            problem: format!("{bytes} bytes of memory cannot be mapped ({e}); choose a smaller one"),
+            problem: format!(
+                "{bytes} bytes of memory cannot be mapped ({e}); choose a smaller one"
+            ),
         })?;
-        // SAFETY: the range was mapped just above. Huge pages are a wish; ordinary ones work as well.
+        // SAFETY: the range was mapped just above. Huge pages are a wish; ordinary ones work as
+        // well.
         let _ = unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) };
         let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
         Ok(Self { base, len, file: None, created: false, read_only: false })
@@ -128,8 +141,8 @@ impl Medium {
         Ok(medium)
     }
 
-    /// A regular file that is only read: mapped so that nothing can be written, and shared with other SSDs that only read it. Its
-    /// namespaces are write protected.
+    /// A regular file that is only read: mapped so that nothing can be written, and shared with
+    /// other SSDs that only read it. Its namespaces are write protected.
     ///
     /// # Errors
     /// As [`file`](Self::file); [`SsdError::InUse`] if an SSD has it that may write.
@@ -143,10 +156,13 @@ impl Medium {
         if !meta.is_file() {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
         }
-        let file = File::open(path).and_then(away).map_err(io("opening the medium's file for reading"))?;
+        let file =
+            File::open(path).and_then(away).map_err(io("opening the medium's file for reading"))?;
         match lock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(SsdError::InUse { path: path.to_owned() });
+            }
             Err(e) => return Err(io("locking the medium's file")(e.into())),
         }
         let meta = file.metadata().map_err(io("asking for the size of the medium's file"))?;
@@ -154,7 +170,8 @@ impl Medium {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
         }
         let len = checked_len(whole_blocks(meta.len()), || path.display().to_string())?;
-        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open as long.
+        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open
+        // as long.
         let mapped = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0)
         };
@@ -165,16 +182,18 @@ impl Medium {
 
     /// A regular file, mapped shared, locked against every other SSD.
     ///
-    /// `create: Some(bytes)` creates the file with that size if there is none; an existing one is never truncated,
-    /// and its size must then be `bytes`. What it created it removes again if it fails after that. With `None` the file must exist. What lies
-    /// behind the last whole 512 bytes of it is out of reach, as on Linux's loop devices; the file keeps its size.
+    /// `create: Some(bytes)` creates the file with that size if there is none; an existing one is
+    /// never truncated, and its size must then be `bytes`. What it created it removes again if it
+    /// fails after that. With `None` the file must exist. What lies behind the last whole 512 bytes
+    /// of it is out of reach, as on Linux's loop devices; the file keeps its size.
     ///
-    /// Like any mapped file it must not be shortened by somebody else meanwhile (`SIGBUS`); a sparse one needs
-    /// room on its file system for the blocks to come.
+    /// Like any mapped file it must not be shortened by somebody else meanwhile (`SIGBUS`); a
+    /// sparse one needs room on its file system for the blocks to come.
     ///
     /// # Errors
-    /// [`SsdError::InUse`] if another SSD has it, [`SsdError::NotAFile`] for directories and devices,
-    /// [`SsdError::Size`] if the size does not fit, [`SsdError::Io`] if a system call failed.
+    /// [`SsdError::InUse`] if another SSD has it, [`SsdError::NotAFile`] for directories and
+    /// devices, [`SsdError::Size`] if the size does not fit, [`SsdError::Io`] if a system call
+    /// failed.
     pub fn file(path: impl AsRef<Path>, create: Option<u64>) -> Result<Self, SsdError> {
         let path = path.as_ref();
         let what = || path.display().to_string();
@@ -199,8 +218,15 @@ impl Medium {
         let (file, was_created) = match options.open(path) {
             Ok(file) => (file, false),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && create.is_some() => {
-                // Exclusively: fails if there is anything by now, and for a link that leads nowhere.
-                (options.create_new(true).open(path).map_err(io("creating the medium's file"))?, true)
+                // Exclusively: fails if there is anything by now, and for a link that leads
+                // nowhere.
+                (
+                    options
+                        .create_new(true)
+                        .open(path)
+                        .map_err(io("creating the medium's file"))?,
+                    true,
+                )
             }
             Err(e) => return Err(io("opening the medium's file for reading and writing")(e)),
         };
@@ -208,17 +234,21 @@ impl Medium {
         let locked = lock(&file, FlockOperation::NonBlockingLockExclusive);
         match locked {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(SsdError::InUse { path: path.to_owned() }),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(SsdError::InUse { path: path.to_owned() });
+            }
             Err(e) => return Err(io("locking the medium's file")(e.into())),
         }
         // Declared after `file`, hence dropped before it: while the lock is held.
         let mut created = was_created.then(|| Created::new(path, &file));
         if let Some(bytes) = create.filter(|_| was_created) {
-            // Blocks are reserved now, so that a full file system is an error here and no SIGBUS later.
-            let reserved = match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
-                Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
-                other => other.map_err(Into::into),
-            };
+            // Blocks are reserved now, so that a full file system is an error here and no SIGBUS
+            // later.
+            let reserved =
+                match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+                    Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+                    other => other.map_err(Into::into),
+                };
             reserved.map_err(io("reserving room for the medium's file"))?;
         }
         let meta = file.metadata().map_err(io("asking for the size of the medium's file"))?;
@@ -237,7 +267,8 @@ impl Medium {
             );
             return Err(SsdError::Size { what: what(), problem });
         }
-        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open as long.
+        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open
+        // as long.
         let mapped = unsafe {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0)
@@ -248,7 +279,13 @@ impl Medium {
             created.keep();
         }
         drop(created);
-        Ok(Self { base, len, file: Some((file, path.to_owned())), created: was_created, read_only: false })
+        Ok(Self {
+            base,
+            len,
+            file: Some((file, path.to_owned())),
+            created: was_created,
+            read_only: false,
+        })
     }
 
     /// Size in bytes.
@@ -269,7 +306,8 @@ impl Medium {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Whether opening it created its file: nobody else has, and there was nothing by that name before.
+    /// Whether opening it created its file: nobody else has, and there was nothing by that name
+    /// before.
     #[must_use]
     pub fn was_created(&self) -> bool {
         self.created
@@ -287,14 +325,17 @@ impl Medium {
     /// Beyond the end: ranges are checked against their namespace before.
     #[inline(always)]
     pub(crate) fn span(&self, offset: u64, len: usize) -> MediumSpan<'_> {
-        assert!(offset <= self.len as u64 && len as u64 <= self.len as u64 - offset, "beyond the medium");
+        assert!(
+            offset <= self.len as u64 && len as u64 <= self.len as u64 - offset,
+            "beyond the medium"
+        );
         // SAFETY: within the mapping, by the assertion.
         let ptr = unsafe { self.base.add(offset as usize) };
         MediumSpan { ptr, len, medium: PhantomData }
     }
 
-    /// Makes the `len` bytes at `offset` zero. Memory is given back where that is possible; a file keeps the blocks
-    /// reserved for it. False if the file failed.
+    /// Makes the `len` bytes at `offset` zero. Memory is given back where that is possible; a file
+    /// keeps the blocks reserved for it. False if the file failed.
     pub(crate) fn zero(&self, offset: u64, len: u64) -> bool {
         let span = self.span(offset, len as usize);
         let page = PAGE_BYTES;
@@ -309,10 +350,11 @@ impl Medium {
         let zeroed = match &self.file {
             Some((file, _)) => zero_range(file, first, last - first),
             None => {
-                // SAFETY: the range lies within our private anonymous mapping, to which there is no reference; its
-                // pages read as zero afterwards (madvise(2), MADV_DONTNEED).
-                let dropped =
-                    unsafe { rustix::mm::madvise(pages.as_ptr().cast(), pages.len, Advice::LinuxDontNeed) };
+                // SAFETY: the range lies within our private anonymous mapping, to which there is no
+                // reference; its pages read as zero afterwards (madvise(2), MADV_DONTNEED).
+                let dropped = unsafe {
+                    rustix::mm::madvise(pages.as_ptr().cast(), pages.len, Advice::LinuxDontNeed)
+                };
                 if dropped.is_err() {
                     pages.fill(0);
                 }
@@ -326,14 +368,16 @@ impl Medium {
 
     /// Makes what was written survive the machine (a file) or does nothing (memory).
     pub(crate) fn sync(&self) -> bool {
-        // fdatasync also writes back what was dirtied through a shared mapping; by one that only reads, nothing was.
+        // fdatasync also writes back what was dirtied through a shared mapping; by one that only
+        // reads, nothing was.
         self.read_only || self.file.as_ref().is_none_or(|(file, _)| file.sync_data().is_ok())
     }
 }
 
 impl Drop for Medium {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, whose spans all borrow `self`. An error would mean that it was not mapped.
+        // SAFETY: our own mapping, whose spans all borrow `self`. An error would mean that it was
+        // not mapped.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -385,8 +429,9 @@ impl MediumSpan<'_> {
     }
 }
 
-/// Makes `len` bytes of the file at `offset` zero. Its blocks stay reserved: if they were given back, a file system that
-/// is full by the time they are written again would end the process (`SIGBUS`).
+/// Makes `len` bytes of the file at `offset` zero. Its blocks stay reserved: if they were given
+/// back, a file system that is full by the time they are written again would end the process
+/// (`SIGBUS`).
 fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     use rustix::fs::FallocateFlags;
     static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
@@ -394,7 +439,8 @@ fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     if rustix::fs::fallocate(file, flags, offset, len).is_ok() {
         return true;
     }
-    // By system call rather than through the mapping, so that a sparse file on a full file system is an error, too.
+    // By system call rather than through the mapping, so that a sparse file on a full file system
+    // is an error, too.
     let end = offset + len;
     let mut at = offset;
     while at < end {

@@ -1,7 +1,7 @@
 //! Service-time models: how long a command occupies the device.
 //!
-//! A model is a short TOML text. Its costs are piecewise linear in the size of a transfer; a command occupies one of
-//! the model's channels for that time, and waits while the channel is busy.
+//! A model is a short TOML text. Its costs are piecewise linear in the size of a transfer; a
+//! command occupies one of the model's channels for that time, and waits while the channel is busy.
 
 use serde::Deserialize;
 
@@ -42,8 +42,9 @@ pub struct Model {
     pub source: String,
     /// Units that work in parallel. 0, and then no costs either: every command completes at once.
     pub channels: u32,
-    /// The most commands inside the device: no more are fetched from the queues until one has completed, so that it is arbitration
-    /// between the queues that says who waits. 0: everything is fetched, and waits inside in the order it came.
+    /// The most commands inside the device: no more are fetched from the queues until one has
+    /// completed, so that it is arbitration between the queues that says who waits. 0: everything
+    /// is fetched, and waits inside in the order it came.
     #[serde(default)]
     pub inside: u32,
     /// Which channel a command occupies.
@@ -52,8 +53,8 @@ pub struct Model {
     /// Bytes that lie on one channel before the next one's begin; for `select = "stripe"`.
     #[serde(default = "default_stripe_bytes")]
     pub stripe_bytes: u64,
-    /// Cost of a read: points `[bytes, ns]`, rising in bytes, joined by lines; flat before the first, and as steep
-    /// as before after the last.
+    /// Cost of a read: points `[bytes, ns]`, rising in bytes, joined by lines; flat before the
+    /// first, and as steep as before after the last.
     #[serde(default)]
     pub read: Vec<(u64, u64)>,
     /// Cost of a write, likewise.
@@ -190,7 +191,9 @@ impl Model {
         for (what, points) in [("read", &self.read), ("write", &self.write)] {
             if self.is_null() {
                 if !points.is_empty() {
-                    return Err(format!("`{what}` has costs but there are no channels; give at least 1"));
+                    return Err(format!(
+                        "`{what}` has costs but there are no channels; give at least 1"
+                    ));
                 }
                 continue;
             }
@@ -199,21 +202,30 @@ impl Model {
             }
             if let Some(pair) = points.windows(2).find(|p| p[0].0 >= p[1].0 || p[0].1 > p[1].1) {
                 let (at, next) = (pair[0], pair[1]);
-                return Err(format!("`{what}`: {next:?} after {at:?}: bytes must rise, ns must not fall"));
+                return Err(format!(
+                    "`{what}`: {next:?} after {at:?}: bytes must rise, ns must not fall"
+                ));
             }
             if points.iter().any(|&(bytes, ns)| bytes > 1 << 40 || ns > MAX_NS) {
                 return Err(format!("`{what}` has a point beyond 1 TiB or an hour"));
             }
         }
         let nand = self.nand.map_or([0; 2], |n| [n.program_ns, n.erase_ns]);
-        if [self.flush_ns, self.trim_ns, self.slow.extra_ns].into_iter().chain(nand).any(|ns| ns > MAX_NS) {
+        if [self.flush_ns, self.trim_ns, self.slow.extra_ns]
+            .into_iter()
+            .chain(nand)
+            .any(|ns| ns > MAX_NS)
+        {
             return Err("a time is longer than an hour".into());
         }
         if self.stripe_bytes == 0 {
             return Err("`stripe_bytes` is 0".into());
         }
         if !(0.0..=1.0).contains(&self.slow.probability) {
-            return Err(format!("`slow.probability` is {}, not within 0 to 1", self.slow.probability));
+            return Err(format!(
+                "`slow.probability` is {}, not within 0 to 1",
+                self.slow.probability
+            ));
         }
         match self.jitter {
             Jitter::Lognormal { sigma } if !(0.0..=3.0).contains(&sigma) => {
@@ -297,7 +309,10 @@ mod tests {
             (&format!("{null}\nnand = {{ program_bytes = 1 }}"), "program_ns"),
             (&format!("{null}\nslow = {{ probability = 2.0, extra_ns = 1 }}"), "probability"),
             (
-                &null.replace("channels = 0", "channels = 1\nread = [[512, 9], [512, 10]]\nwrite = [[1, 1]]"),
+                &null.replace(
+                    "channels = 0",
+                    "channels = 1\nread = [[512, 9], [512, 10]]\nwrite = [[1, 1]]",
+                ),
                 "rise",
             ),
         ];

@@ -1,5 +1,5 @@
-//! A small seeded generator, so that one seed reproduces a run (xoshiro256** seeded by SplitMix64, both in the
-//! public domain as algorithms, by Blackman and Vigna).
+//! A small seeded generator, so that one seed reproduces a run (xoshiro256** seeded by SplitMix64,
+//! both in the public domain as algorithms, by Blackman and Vigna).
 
 /// A seeded pseudo-random generator. Not for secrets.
 #[derive(Clone, Debug)]
@@ -39,7 +39,8 @@ impl Rng {
         result
     }
 
-    /// A value below `bound`, by multiplication (its bias, below bound / 2^64, does not matter here).
+    /// A value below `bound`, by multiplication (its bias, below bound / 2^64, does not matter
+    /// here).
     ///
     /// # Panics
     /// If `bound` is 0.

@@ -54,7 +54,8 @@ impl Service {
         self.channels.fill(Channel::default());
     }
 
-    /// Occupies a channel with `bytes` bytes at `offset` of the medium, for a command seen at `now_ns`.
+    /// Occupies a channel with `bytes` bytes at `offset` of the medium, for a command seen at
+    /// `now_ns`.
     pub(crate) fn occupy(&mut self, work: Work, offset: u64, bytes: u64, now_ns: u64) -> Slot {
         if self.model.is_null() || work == Work::None {
             return Slot { begun_ns: now_ns, done_ns: now_ns };
@@ -85,7 +86,8 @@ impl Service {
             channel.busy_until_ns = begun_ns.saturating_add(cost);
             return Slot { begun_ns, done_ns: channel.busy_until_ns };
         };
-        // A write goes into the buffer and is programmed behind the host's back, unless the buffer is full.
+        // A write goes into the buffer and is programmed behind the host's back, unless the buffer
+        // is full.
         let room_ns = nand.program_ns.saturating_mul(u64::from(nand.buffered_programs));
         let begun_ns = channel.busy_until_ns.saturating_sub(room_ns).max(now_ns);
         let done_ns = begun_ns.saturating_add(cost);
@@ -145,8 +147,9 @@ mod tests {
     #[test]
     fn nvram_reads_take_8_us_on_average_and_never_11() {
         let mut s = service("nvram");
-        let times: Vec<u64> =
-            (0..10_000u64).map(|i| s.occupy(Work::Read, 0, 512, i * 20_000).done_ns - i * 20_000).collect();
+        let times: Vec<u64> = (0..10_000u64)
+            .map(|i| s.occupy(Work::Read, 0, 512, i * 20_000).done_ns - i * 20_000)
+            .collect();
         let mean = times.iter().sum::<u64>() / 10_000;
         assert!((7_900..8_100).contains(&mean), "{mean}");
         assert!(times.iter().all(|&t| t < 11_000));

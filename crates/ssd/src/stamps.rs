@@ -1,9 +1,10 @@
-//! Time stamps of single I/O commands, for experiments: a ring that the controller writes and anyone may read.
+//! Time stamps of single I/O commands, for experiments: a ring that the controller writes and
+//! anyone may read.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// When one I/O command was seen, when its service began, and when its completion was written. Times in ns of the
-/// SSD's clock.
+/// When one I/O command was seen, when its service began, and when its completion was written.
+/// Times in ns of the SSD's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Submission queue.
@@ -36,7 +37,8 @@ pub const STAMP_RING_LEN: usize = 1 << 16;
 impl StampRing {
     pub(crate) fn new(len: usize) -> Self {
         assert!(len.is_power_of_two(), "a ring's length is a power of two");
-        let cell = |_| Cell { sequence: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 4] };
+        let cell =
+            |_| Cell { sequence: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 4] };
         Self { cells: (0..len).map(cell).collect(), written: AtomicU64::new(0) }
     }
 
@@ -49,7 +51,9 @@ impl StampRing {
         // A reader that sees any of the words below also sees the odd sequence number.
         fence(Ordering::Release);
         let ids = u64::from(stamp.qid) << 16 | u64::from(stamp.cid);
-        for (word, value) in cell.words.iter().zip([ids, stamp.seen_ns, stamp.begun_ns, stamp.written_ns]) {
+        for (word, value) in
+            cell.words.iter().zip([ids, stamp.seen_ns, stamp.begun_ns, stamp.written_ns])
+        {
             word.store(value, Ordering::Relaxed);
         }
         cell.sequence.store(2 * lap + 2, Ordering::Release);
@@ -88,7 +92,10 @@ impl StampRing {
 
 impl std::fmt::Debug for StampRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StampRing").field("len", &self.cells.len()).field("written", &self.written()).finish()
+        f.debug_struct("StampRing")
+            .field("len", &self.cells.len())
+            .field("written", &self.written())
+            .finish()
     }
 }
 

@@ -27,8 +27,8 @@ const DEFAULT_TICK_NS: u64 = 50;
 
 /// A software SSD under a virtual clock. Cloning gives another handle to the same one.
 ///
-/// Everything that happens follows from the configuration, the seed and the order of calls, so that one seed
-/// reproduces a run.
+/// Everything that happens follows from the configuration, the seed and the order of calls, so that
+/// one seed reproduces a run.
 #[derive(Clone)]
 pub struct SteppedSsd {
     port: Arc<Port>,
@@ -79,7 +79,8 @@ impl SteppedSsd {
         let memory = controller.memory();
         let state = State { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
         let doorbells = Mutex::new(doorbells);
-        let port = Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, memory, stamps });
+        let port =
+            Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, memory, stamps });
         Ok(Self { port, counters })
     }
 
@@ -141,13 +142,14 @@ impl SteppedSsd {
         self.port.state().controller.unflushed_bytes()
     }
 
-    /// Cuts the power and brings it back: a random subset of unflushed writes is lost, and the controller is reset.
-    /// Returns how many writes were lost.
+    /// Cuts the power and brings it back: a random subset of unflushed writes is lost, and the
+    /// controller is reset. Returns how many writes were lost.
     pub fn power_cut(&self, rng: &mut Rng) -> u64 {
         self.port.state().controller.power_cut(rng)
     }
 
-    /// Records from now on what is written and flushed: [`record`](crate::record). What is under way is not in it.
+    /// Records from now on what is written and flushed: [`record`](crate::record). What is under
+    /// way is not in it.
     #[must_use]
     pub fn record(&self) -> Recorder {
         let recorder = Recorder::default();
@@ -247,7 +249,8 @@ impl State {
 
 impl Port {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while it was held has failed the test that caused it; the state is no worse than the panic.
+        // A panic while it was held has failed the test that caused it; the state is no worse than
+        // the panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -269,8 +272,9 @@ impl VirtualClock for SteppedClock {
 
 struct PortHandle(Arc<Port>);
 
-// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma` has it drop, with their
-// `keepalive`, before it answers; one that has ended has dropped the table. Its own memory is allocated as long as it is held.
+// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma`
+// has it drop, with their `keepalive`, before it answers; one that has ended has dropped the table.
+// Its own memory is allocated as long as it is held.
 unsafe impl SoftPort for PortHandle {
     fn read32(&self, offset: u32) -> u32 {
         self.0.regs.read32(offset)

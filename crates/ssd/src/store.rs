@@ -22,7 +22,8 @@ impl Namespace {
     #[inline(always)]
     pub(crate) fn locate(&self, slba: u64, nlb: u64) -> Option<u64> {
         // Written so that no sum can overflow.
-        (nlb <= self.blocks && slba <= self.blocks - nlb).then(|| self.offset + (slba << self.lba_shift))
+        (nlb <= self.blocks && slba <= self.blocks - nlb)
+            .then(|| self.offset + (slba << self.lba_shift))
     }
 
     pub(crate) fn block_bytes(&self) -> u32 {
@@ -37,15 +38,16 @@ impl Namespace {
 pub(crate) struct Store {
     medium: Medium,
     namespaces: Vec<Namespace>,
-    /// Blocks that cannot be read. They are known for as long as this object is; writing one makes it readable for good, hence through
-    /// the cache.
+    /// Blocks that cannot be read. They are known for as long as this object is; writing one makes
+    /// it readable for good, hence through the cache.
     uncorrectable: Uncorrectable,
     cache: Option<WriteCache>,
     cache_enabled: bool,
-    /// Something was written since the last flush that a power cut, of the machine or of this SSD, could take.
+    /// Something was written since the last flush that a power cut, of the machine or of this SSD,
+    /// could take.
     unflushed: bool,
-    /// Writing back has failed once. The kernel tells of that once and then forgets it, with the data: nothing that was
-    /// written may be called durable ever after.
+    /// Writing back has failed once. The kernel tells of that once and then forgets it, with the
+    /// data: nothing that was written may be called durable ever after.
     failed: bool,
     /// Writes go straight to the medium, and nothing comes after.
     write_through: bool,
@@ -63,12 +65,22 @@ impl Store {
         });
         let namespaces = namespaces.collect();
         let atomic = u32::from(config.atomic_write_lbas);
-        let cache = config.volatile_write_cache.then(|| WriteCache::new(config.write_cache_bytes, atomic));
+        let cache =
+            config.volatile_write_cache.then(|| WriteCache::new(config.write_cache_bytes, atomic));
         let cache_enabled = cache.is_some();
         let write_through = !cache_enabled && !medium.is_read_only();
         let (unflushed, failed) = (false, false);
         let uncorrectable = Uncorrectable::default();
-        Self { medium, namespaces, uncorrectable, cache, cache_enabled, unflushed, failed, write_through }
+        Self {
+            medium,
+            namespaces,
+            uncorrectable,
+            cache,
+            cache_enabled,
+            unflushed,
+            failed,
+            write_through,
+        }
     }
 
     /// Namespace `nsid`, counted from 1.
@@ -90,8 +102,8 @@ impl Store {
         self.namespaces.iter().map(Namespace::bytes).sum()
     }
 
-    /// Whether writes go straight to the medium, so that they need not be announced to the cache, and are complete then. Not if there can
-    /// be none.
+    /// Whether writes go straight to the medium, so that they need not be announced to the cache,
+    /// and are complete then. Not if there can be none.
     #[inline(always)]
     pub(crate) fn write_through(&self) -> bool {
         self.write_through
@@ -102,7 +114,8 @@ impl Store {
         self.medium.span(offset, len)
     }
 
-    /// Performs `write`, which is given the medium and changes exactly `extent` of it. False if the medium failed.
+    /// Performs `write`, which is given the medium and changes exactly `extent` of it. False if the
+    /// medium failed.
     pub(crate) fn write(&mut self, extent: Extent, fua: bool, write: impl FnOnce(&Medium)) -> bool {
         let fua = self.uncorrectable.clear(extent.offset, extent.len) || fua;
         let medium = &self.medium;
@@ -118,7 +131,8 @@ impl Store {
         if self.cache.is_none() {
             return true;
         }
-        // A file's own volatile cache is the kernel's page cache: switching ours off does not switch that off.
+        // A file's own volatile cache is the kernel's page cache: switching ours off does not
+        // switch that off.
         let durable = fua || !self.cache_enabled;
         let stored = !durable || self.sync();
         self.unflushed |= !durable || !stored;
@@ -134,7 +148,8 @@ impl Store {
     /// Makes `extent` read as zeroes.
     pub(crate) fn zero(&mut self, extent: Extent, fua: bool) -> bool {
         let mut zeroed = false;
-        let stored = self.write(extent, fua, |medium| zeroed = medium.zero(extent.offset, extent.len));
+        let stored =
+            self.write(extent, fua, |medium| zeroed = medium.zero(extent.offset, extent.len));
         stored && zeroed
     }
 
@@ -153,13 +168,15 @@ impl Store {
         !self.uncorrectable.is_empty()
     }
 
-    /// Namespace `nsid` has blocks of 2^`lba_shift` bytes from now on, all zero and on the medium. False if the medium failed, or there
-    /// is no such namespace.
+    /// Namespace `nsid` has blocks of 2^`lba_shift` bytes from now on, all zero and on the medium.
+    /// False if the medium failed, or there is no such namespace.
     pub(crate) fn format(&mut self, nsid: u32, lba_shift: u8) -> bool {
         if !self.flush() {
             return false;
         }
-        let Some(namespace) = self.namespaces.get_mut((nsid as usize).wrapping_sub(1)) else { return false };
+        let Some(namespace) = self.namespaces.get_mut((nsid as usize).wrapping_sub(1)) else {
+            return false;
+        };
         let bytes = namespace.bytes();
         *namespace = Namespace { offset: namespace.offset, blocks: bytes >> lba_shift, lba_shift };
         self.uncorrectable.clear(namespace.offset, bytes);
@@ -178,7 +195,8 @@ impl Store {
         synced
     }
 
-    /// What a read with FUA asks for: what it will return is on the medium. False if the medium failed.
+    /// What a read with FUA asks for: what it will return is on the medium. False if the medium
+    /// failed.
     pub(crate) fn flush_for_read(&mut self) -> bool {
         self.cache.is_none() || !(self.unflushed || self.failed) || self.flush()
     }
@@ -203,7 +221,8 @@ impl Store {
         self.cache.as_ref().map_or(0, WriteCache::unflushed_bytes)
     }
 
-    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at `offset`.
+    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at
+    /// `offset`.
     pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
         if let Some(cache) = &mut self.cache {
             cache.mark_torn(offset, len);

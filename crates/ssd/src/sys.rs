@@ -24,8 +24,8 @@ pub(crate) fn prefetch_read(address: *const u8) {
 #[inline(always)]
 pub(crate) fn prefetch_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `prefetchw` never faults and changes no architectural state, whatever the address; processors
-    // without it treat its encoding as a no-op.
+    // SAFETY: `prefetchw` never faults and changes no architectural state, whatever the address;
+    // processors without it treat its encoding as a no-op.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -50,7 +50,8 @@ pub(crate) fn is_writable(event: &OwnedFd) -> bool {
     poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
 }
 
-/// Adds one to an eventfd. Its counter full (nobody ever read it) is no error: the event is pending already.
+/// Adds one to an eventfd. Its counter full (nobody ever read it) is no error: the event is pending
+/// already.
 pub(crate) fn signal(event: &OwnedFd) -> bool {
     loop {
         match rustix::io::write(event, &1u64.to_ne_bytes()) {

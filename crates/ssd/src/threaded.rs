@@ -27,15 +27,17 @@ use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::sys;
 
-/// Turns without work between two looks at the clock and at the doorbells that are not polled. At ≥ 1 ns a turn and
-/// queue it is a few µs: often enough to park in time, seldom enough not to be noticed.
+/// Turns without work between two looks at the clock and at the doorbells that are not polled. At ≥
+/// 1 ns a turn and queue it is a few µs: often enough to park in time, seldom enough not to be
+/// noticed.
 const IDLE_TURNS: u32 = 1024;
 
-/// How long to sleep while commands wait for the host to take completions: a host wakes us for a submission, not
-/// necessarily for a completion queue head.
+/// How long to sleep while commands wait for the host to take completions: a host wakes us for a
+/// submission, not necessarily for a completion queue head.
 const BLOCKED_NAP: Duration = Duration::from_millis(1);
 
-/// How long to sleep at first, and at most, where a host may ring a doorbell and not look whether the thread has parked.
+/// How long to sleep at first, and at most, where a host may ring a doorbell and not look whether
+/// the thread has parked.
 const FIRST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
@@ -69,8 +71,8 @@ impl Ssd {
     /// Starts an SSD on `medium`, living by `clock`.
     ///
     /// # Errors
-    /// If the configuration makes no sense, the medium is too small, or the thread cannot be started or bound to
-    /// its CPU.
+    /// If the configuration makes no sense, the medium is too small, or the thread cannot be
+    /// started or bound to its CPU.
     pub fn start<C: Clock>(config: SsdConfig, medium: Medium, clock: C) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
         let (cpu, vectors) = (config.cpu, config.vectors);
@@ -91,7 +93,8 @@ impl Ssd {
             nap: FIRST_NAP,
         };
         let run = move || {
-            // Closes the mailbox however the thread ends, so that nobody waits for an answer that never comes.
+            // Closes the mailbox however the thread ends, so that nobody waits for an answer that
+            // never comes.
             let _closing = CloseOnDrop {
                 mailbox: Arc::clone(&worker.mailbox),
                 regs: Arc::clone(worker.controller.registers()),
@@ -103,7 +106,8 @@ impl Ssd {
                 worker.run();
             }
         };
-        let thread = meantime_process::thread::spawn("meantime-ssd", run).map_err(SsdError::Thread)?;
+        let thread =
+            meantime_process::thread::spawn("meantime-ssd", run).map_err(SsdError::Thread)?;
         // CAP.TO is in units of 500 ms.
         let timeout = Duration::from_millis(500) * u32::from(Cap(regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
@@ -126,7 +130,9 @@ impl Ssd {
                 let cpu = cpu.unwrap_or_default();
                 Err(SsdError::config(
                     "cpu",
-                    format!("binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's"),
+                    format!(
+                        "binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's"
+                    ),
                 ))
             }
             Err(_) => Err(SsdError::Thread(std::io::Error::other("the thread ended at once"))),
@@ -175,8 +181,8 @@ impl Ssd {
         self.port.demand(Call::Unflushed).unwrap_or_default()
     }
 
-    /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost, and the controller
-    /// is reset. Returns how many writes were lost.
+    /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost,
+    /// and the controller is reset. Returns how many writes were lost.
     pub fn power_cut(&self, seed: u64) -> u64 {
         self.port.demand(|reply| Call::PowerCut(seed, reply)).unwrap_or_default()
     }
@@ -192,7 +198,8 @@ impl Ssd {
     }
 }
 
-/// What can be done to an [`Ssd`] while it runs, apart from the SSD itself; cloning gives another to the same one.
+/// What can be done to an [`Ssd`] while it runs, apart from the SSD itself; cloning gives another
+/// to the same one.
 #[derive(Clone)]
 pub struct SsdHandle {
     port: Arc<Port>,
@@ -254,7 +261,9 @@ impl FaultControl for SsdHandle {
 
 impl std::fmt::Debug for SsdHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SsdHandle").field("counters", &FaultControl::counters(self)).finish_non_exhaustive()
+        f.debug_struct("SsdHandle")
+            .field("counters", &FaultControl::counters(self))
+            .finish_non_exhaustive()
     }
 }
 
@@ -281,8 +290,9 @@ pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), Ss
     config.validate()?;
     if config.total_bytes() > medium.len() {
         let (wanted, there) = (config.total_bytes(), medium.len());
-        let problem =
-            format!("the namespaces take {wanted} bytes, the medium has {there}; make one fit the other");
+        let problem = format!(
+            "the namespaces take {wanted} bytes, the medium has {there}; make one fit the other"
+        );
         return Err(SsdError::config("namespaces", problem));
     }
     Ok(())
@@ -295,13 +305,15 @@ impl Port {
         if !self.mailbox.push(call(reply)) {
             return None;
         }
-        // Whether it has parked or not: the word that says so may be in memory that another process can write. A thread
-        // that has not parked takes this for one swap, and once more looks before it parks.
+        // Whether it has parked or not: the word that says so may be in memory that another process
+        // can write. A thread that has not parked takes this for one swap, and once more looks
+        // before it parks.
         self.wake();
         Some(answer)
     }
 
-    /// A driver's call: leaves it and waits for its answer, not for ever, since the SSD's thread may hang in its medium.
+    /// A driver's call: leaves it and waits for its answer, not for ever, since the SSD's thread
+    /// may hang in its medium.
     fn ask<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Result<T, SeamError> {
         let answer = self.send(call).ok_or(SeamError::Gone)?;
         answer.recv_timeout(self.patience).map_err(|error| match error {
@@ -310,14 +322,16 @@ impl Port {
         })
     }
 
-    /// The owner's call: what it did is only known when it has answered. `None` if the SSD has ended.
+    /// The owner's call: what it did is only known when it has answered. `None` if the SSD has
+    /// ended.
     fn demand<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<T> {
         self.send(call)?.recv().ok()
     }
 }
 
-// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma` has it drop, with their
-// `keepalive`, before it answers; one that has ended has dropped the table. Its own memory is allocated as long as it is held.
+// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma`
+// has it drop, with their `keepalive`, before it answers; one that has ended has dropped the table.
+// Its own memory is allocated as long as it is held.
 unsafe impl SoftPort for Port {
     fn read32(&self, offset: u32) -> u32 {
         self.regs.read32(offset)
@@ -449,12 +463,14 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Sleeps until there is something to do. The protocol is argued in `seam::Parking`: announce, look at everything
-    /// again, and only then sleep. `unpark` before `park` makes the latter return at once, so that a wake-up between
-    /// the last look and the sleep is not lost. True if it napped: somebody may ring who wakes nobody.
+    /// Sleeps until there is something to do. The protocol is argued in `seam::Parking`: announce,
+    /// look at everything again, and only then sleep. `unpark` before `park` makes the latter
+    /// return at once, so that a wake-up between the last look and the sleep is not lost. True if
+    /// it napped: somebody may ring who wakes nobody.
     fn park(&mut self, turn: Turn) -> bool {
         let doorbells = Arc::clone(self.controller.doorbells());
-        // The full fence of the announcement orders the event indices, too, with the look that follows.
+        // The full fence of the announcement orders the event indices, too, with the look that
+        // follows.
         self.controller.ask_for_rings();
         doorbells.parking().announce();
         self.controller.inspect(self.clock.now_ns());

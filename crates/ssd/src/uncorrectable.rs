@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Ranges of bytes of the medium, none of which overlap or touch: first byte, and the one after the last.
+/// Ranges of bytes of the medium, none of which overlap or touch: first byte, and the one after the
+/// last.
 #[derive(Default)]
 pub(crate) struct Uncorrectable {
     ranges: BTreeMap<u64, u64>,
@@ -27,7 +28,9 @@ impl Uncorrectable {
     pub(crate) fn mark(&mut self, offset: u64, len: u64) {
         let (mut start, mut end) = (offset, offset + len);
         // Whatever overlaps or touches becomes part of it.
-        while let Some((&s, &e)) = self.ranges.range(..=end).next_back().filter(|&(_, &e)| e >= start) {
+        while let Some((&s, &e)) =
+            self.ranges.range(..=end).next_back().filter(|&(_, &e)| e >= start)
+        {
             (start, end) = (start.min(s), end.max(e));
             self.ranges.remove(&s);
         }
@@ -38,7 +41,9 @@ impl Uncorrectable {
     pub(crate) fn clear(&mut self, offset: u64, len: u64) -> bool {
         let end = offset + len;
         let mut any = false;
-        while let Some((&s, &e)) = self.ranges.range(..end).next_back().filter(|&(_, &e)| e > offset) {
+        while let Some((&s, &e)) =
+            self.ranges.range(..end).next_back().filter(|&(_, &e)| e > offset)
+        {
             any = true;
             self.ranges.remove(&s);
             if s < offset {

@@ -1,10 +1,11 @@
 //! The volatile write cache.
 //!
-//! The medium always holds what a read must see, so that reads never look anything up. What the cache keeps is what
-//! a power cut would take away: for each block with unflushed data its content on the non-volatile medium (*base*), and,
-//! in order, the writes that are not there yet (*log*). A power cut puts every base back and then replays a random
-//! subset of the log, each of its writes whole, as a real device may have written any of them back before it died.
-//! Seen from outside this is a cache in front of the medium; FLUSH forgets the log, which is cheap.
+//! The medium always holds what a read must see, so that reads never look anything up. What the
+//! cache keeps is what a power cut would take away: for each block with unflushed data its content
+//! on the non-volatile medium (*base*), and, in order, the writes that are not there yet (*log*). A
+//! power cut puts every base back and then replays a random subset of the log, each of its writes
+//! whole, as a real device may have written any of them back before it died. Seen from outside this
+//! is a cache in front of the medium; FLUSH forgets the log, which is cheap.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -54,7 +55,13 @@ fn read(medium: &Medium, offset: u64, len: usize) -> Box<[u8]> {
 
 impl WriteCache {
     pub(crate) fn new(capacity_bytes: u64, atomic_blocks: u32) -> Self {
-        Self { base: HashMap::new(), log: VecDeque::new(), log_bytes: 0, capacity_bytes, atomic_blocks }
+        Self {
+            base: HashMap::new(),
+            log: VecDeque::new(),
+            log_bytes: 0,
+            capacity_bytes,
+            atomic_blocks,
+        }
     }
 
     /// Whether this is more than the cache could hold.
@@ -62,8 +69,15 @@ impl WriteCache {
         len > self.capacity_bytes
     }
 
-    /// Performs `write`, which changes exactly `extent` of the medium. With `durable` it survives a power cut.
-    pub(crate) fn write(&mut self, medium: &Medium, extent: Extent, durable: bool, write: impl FnOnce()) {
+    /// Performs `write`, which changes exactly `extent` of the medium. With `durable` it survives a
+    /// power cut.
+    pub(crate) fn write(
+        &mut self,
+        medium: &Medium,
+        extent: Extent,
+        durable: bool,
+        write: impl FnOnce(),
+    ) {
         let Extent { offset, len, block_bytes } = extent;
         let block = u64::from(block_bytes);
         let mut blocks = (0..len / block).map(|i| offset + i * block);
@@ -88,7 +102,13 @@ impl WriteCache {
                 }
             }
             self.log_bytes += part;
-            self.log.push_back(Logged { offset: offset + at, block_bytes, data, durable, torn: false });
+            self.log.push_back(Logged {
+                offset: offset + at,
+                block_bytes,
+                data,
+                durable,
+                torn: false,
+            });
             at += part;
         }
         while self.log_bytes > self.capacity_bytes {
@@ -124,7 +144,8 @@ impl WriteCache {
         self.log_bytes
     }
 
-    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at `offset`.
+    /// Fault injection: a power cut may tear what was written last, which is the `len` bytes at
+    /// `offset`.
     pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
         let mut left = len;
         for logged in self.log.iter_mut().rev() {
@@ -136,7 +157,8 @@ impl WriteCache {
         }
     }
 
-    /// Power fails: any subset of the unflushed writes is lost. Returns how many were, and how many were torn.
+    /// Power fails: any subset of the unflushed writes is lost. Returns how many were, and how many
+    /// were torn.
     pub(crate) fn power_cut(&mut self, medium: &Medium, rng: &mut Rng) -> (u64, u64) {
         for (&at, base) in &self.base {
             medium.span(at, base.data.len()).write(&base.data);
@@ -164,7 +186,14 @@ mod tests {
 
     const BLOCK: u32 = 512;
 
-    fn put(cache: &mut WriteCache, medium: &Medium, lba: u64, blocks: u64, byte: u8, durable: bool) {
+    fn put(
+        cache: &mut WriteCache,
+        medium: &Medium,
+        lba: u64,
+        blocks: u64,
+        byte: u8,
+        durable: bool,
+    ) {
         let extent = Extent { offset: lba * 512, len: blocks * 512, block_bytes: BLOCK };
         cache.write(medium, extent, durable, || {
             medium.span(extent.offset, extent.len as usize).fill(byte);

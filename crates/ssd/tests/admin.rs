@@ -110,8 +110,12 @@ fn reset_and_shutdown() {
     assert_eq!(ssd.counters().resets, 1);
     // The queues are gone, the doorbells zero.
     assert!(
-        (0..host.bells.len())
-            .all(|i| host.bells.get(i).unwrap().load(std::sync::atomic::Ordering::Relaxed) == 0)
+        (0..host.bells.len()).all(|i| host
+            .bells
+            .get(i)
+            .unwrap()
+            .load(std::sync::atomic::Ordering::Relaxed)
+            == 0)
     );
     host.enable();
     refused(host.admin(Sqe::delete_io_sq(0, 1)), S::InvalidQueueIdentifier);
@@ -189,17 +193,26 @@ fn identify() {
     assert_eq!(host.read(page, 2), [2, 16]);
 
     for nsid in [0, 3, NSID_BROADCAST] {
-        refused(host.admin(Sqe::identify(0, nsid, cns::NAMESPACE, 0, page, 0)), S::InvalidNamespaceOrFormat);
+        refused(
+            host.admin(Sqe::identify(0, nsid, cns::NAMESPACE, 0, page, 0)),
+            S::InvalidNamespaceOrFormat,
+        );
     }
     let (list, descriptors) = (cns::ACTIVE_NAMESPACE_LIST, cns::NAMESPACE_ID_DESCRIPTORS);
-    refused(host.admin(Sqe::identify(0, NSID_BROADCAST - 1, list, 0, page, 0)), S::InvalidNamespaceOrFormat);
+    refused(
+        host.admin(Sqe::identify(0, NSID_BROADCAST - 1, list, 0, page, 0)),
+        S::InvalidNamespaceOrFormat,
+    );
     refused(host.admin(Sqe::identify(0, 9, descriptors, 0, page, 0)), S::InvalidNamespaceOrFormat);
     for cns in [4, 7, 0x1c, 0xff] {
         refused(host.admin(Sqe::identify(0, 1, cns, 0, page, 0)), S::InvalidFieldInCommand);
     }
     // The data pointer is checked here as well.
     refused(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page + 2, 0)), S::PrpOffsetInvalid);
-    refused(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page + 4, 0)), S::InvalidFieldInCommand);
+    refused(
+        host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page + 4, 0)),
+        S::InvalidFieldInCommand,
+    );
     refused(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, 0x1000, 0)), S::DataTransferError);
 }
 
@@ -271,7 +284,10 @@ fn features() {
     let get = |fid, cdw11| Sqe::get_features(0, 1, fid, 0, cdw11);
     let set = |fid, cdw11| Sqe::set_features(0, 0, fid, false, cdw11);
 
-    assert_eq!(ok(host.admin(get(fid::NUMBER_OF_QUEUES, 0))).dw0.get(), NumberOfQueues::new(8, 8).0);
+    assert_eq!(
+        ok(host.admin(get(fid::NUMBER_OF_QUEUES, 0))).dw0.get(),
+        NumberOfQueues::new(8, 8).0
+    );
     let granted = ok(host.admin(set(fid::NUMBER_OF_QUEUES, NumberOfQueues::new(3, 100).0)));
     assert_eq!(granted.dw0.get(), NumberOfQueues::new(3, 8).0);
     refused(host.admin(set(fid::NUMBER_OF_QUEUES, 0xffff)), S::InvalidFieldInCommand);
@@ -309,7 +325,10 @@ fn features() {
         host.admin(Sqe::set_features(0, 1, fid::ERROR_RECOVERY, false, 1 << 16)),
         S::InvalidFieldInCommand,
     );
-    refused(host.admin(Sqe::set_features(0, 1, fid::ARBITRATION, false, 0)), S::FeatureNotNamespaceSpecific);
+    refused(
+        host.admin(Sqe::set_features(0, 1, fid::ARBITRATION, false, 0)),
+        S::FeatureNotNamespaceSpecific,
+    );
     refused(
         host.admin(Sqe::set_features(0, 0, fid::NUMBER_OF_QUEUES, true, 0)),
         S::FeatureIdentifierNotSaveable,
@@ -328,7 +347,10 @@ fn features() {
 #[test]
 fn a_controller_without_a_cache_has_no_such_feature() {
     let (_ssd, mut host) = stepped(config(1 << 20, 512));
-    refused(host.admin(Sqe::get_features(0, 0, fid::VOLATILE_WRITE_CACHE, 0, 0)), S::InvalidFieldInCommand);
+    refused(
+        host.admin(Sqe::get_features(0, 0, fid::VOLATILE_WRITE_CACHE, 0, 0)),
+        S::InvalidFieldInCommand,
+    );
     refused(
         host.admin(Sqe::set_features(0, 0, fid::VOLATILE_WRITE_CACHE, false, 1)),
         S::InvalidFieldInCommand,
@@ -339,8 +361,9 @@ fn a_controller_without_a_cache_has_no_such_feature() {
 fn log_pages() {
     let (_ssd, mut host) = stepped(config(1 << 20, 512));
     let page = host.alloc(8192);
-    let log =
-        |lid, dwords, offset| Sqe::get_log_page(0, NSID_BROADCAST, lid, 0, false, dwords, offset, page, 0);
+    let log = |lid, dwords, offset| {
+        Sqe::get_log_page(0, NSID_BROADCAST, lid, 0, false, dwords, offset, page, 0)
+    };
 
     ok(host.admin(log(lid::SMART, 128, 0)));
     let smart = SmartLog::read_from_bytes(&host.read(page, 512)).unwrap();
@@ -482,7 +505,10 @@ fn an_event_request_makes_way_for_a_command_of_its_identifier() {
     let counters = ssd.counters();
     assert_eq!((counters.cid_conflicts, counters.refused), (2, 0));
     let refusals = ssd.refusals();
-    let told = refusals.iter().filter(|refusal| refusal.tolerated).map(|refusal| (refusal.qid, refusal.cid));
+    let told = refusals
+        .iter()
+        .filter(|refusal| refusal.tolerated)
+        .map(|refusal| (refusal.qid, refusal.cid));
     assert_eq!(told.collect::<Vec<_>>(), [(0, Some(9)), (0, Some(10))]);
 }
 
@@ -533,7 +559,8 @@ fn an_event_never_takes_the_entry_of_the_command_that_caused_it() {
     let event = host.wait(0);
     assert_eq!((event.cid.get(), event.dw0.get()), (100, 0x0002_0101));
 
-    // The same with a stray doorbell, found when its queue is created, and with an Abort of a request.
+    // The same with a stray doorbell, found when its queue is created, and with an Abort of a
+    // request.
     host.submit(0, &Sqe::async_event_request(101));
     host.settle();
     let m = host.alloc(4096);

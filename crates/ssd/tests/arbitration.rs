@@ -11,7 +11,8 @@ use meantime_ssd::{Medium, Model, SsdConfig, SteppedSsd};
 
 const US: u64 = 1_000;
 
-/// One unit, which takes 10 µs for 4 KiB and 80 µs for 128 KiB, and at most `inside` commands in the device.
+/// One unit, which takes 10 µs for 4 KiB and 80 µs for 128 KiB, and at most `inside` commands in
+/// the device.
 fn model(inside: u32) -> Model {
     let text = format!(
         "name = \"one\"\nsource = \"a test\"\nchannels = 1\ninside = {inside}\n\
@@ -37,7 +38,8 @@ fn arbitrate(host: &mut Host, value: Arbitration) {
     ok(host.admin(Sqe::set_features(0, 0, fid::ARBITRATION, false, value.0)));
 }
 
-/// The device time of a single 4 KiB read on an urgent queue that comes 1 µs after 32 reads of 128 KiB on each of `bulk` low queues.
+/// The device time of a single 4 KiB read on an urgent queue that comes 1 µs after 32 reads of 128
+/// KiB on each of `bulk` low queues.
 fn beside_bulk(inside: u32, weighted: bool, burst: u8, bulk: u16) -> u64 {
     let (ssd, mut host) = rig(model(inside), weighted);
     arbitrate(&mut host, Arbitration(0).with_ab(burst).with_hpw(7).with_mpw(3));
@@ -45,7 +47,10 @@ fn beside_bulk(inside: u32, weighted: bool, burst: u8, bulk: u16) -> u64 {
     for qid in 1..=bulk {
         host.create_queues_of(qid, 64, qprio::LOW);
         for cid in 0..32 {
-            host.put(qid, &Sqe::read(cid, 1, 0, 32, 0, 0).with_sgl(SglDescriptor::data_block(area, 1 << 17)));
+            host.put(
+                qid,
+                &Sqe::read(cid, 1, 0, 32, 0, 0).with_sgl(SglDescriptor::data_block(area, 1 << 17)),
+            );
         }
     }
     let urgent = bulk + 1;
@@ -78,7 +83,8 @@ fn an_urgent_read_beside_bulk_waits_for_one_command_instead_of_all() {
     // The bulk read in service ends at 80 µs, 79 after the single one came; then that takes 10.
     assert_eq!(beside_bulk(1, true, NO_LIMIT, 1), 89 * US);
     assert_eq!(beside_bulk(1, true, NO_LIMIT, 4), 89 * US);
-    // By round robin without a limit on bursts all 32 come first; by turns of one, one of each queue.
+    // By round robin without a limit on bursts all 32 come first; by turns of one, one of each
+    // queue.
     assert_eq!(beside_bulk(1, false, NO_LIMIT, 1), (32 * 80 - 1 + 10) * US);
     assert_eq!(beside_bulk(1, false, 0, 1), 89 * US);
     assert_eq!(beside_bulk(1, false, 0, 4), (4 * 80 - 1 + 10) * US);
@@ -111,9 +117,15 @@ fn order(weighted: bool, value: Arbitration, queues: &[(u16, u8)], each: u16) ->
 
 #[test]
 fn classes_take_turns_by_weight_and_urgent_comes_first() {
-    let queues =
-        [(1, qprio::LOW), (2, qprio::MEDIUM), (3, qprio::HIGH), (4, qprio::URGENT), (5, qprio::URGENT)];
-    // Weights 3, 2 and 1; bursts of one: the urgent ones alternate, then rounds of 3, 2, 1 until a class has nothing left.
+    let queues = [
+        (1, qprio::LOW),
+        (2, qprio::MEDIUM),
+        (3, qprio::HIGH),
+        (4, qprio::URGENT),
+        (5, qprio::URGENT),
+    ];
+    // Weights 3, 2 and 1; bursts of one: the urgent ones alternate, then rounds of 3, 2, 1 until a
+    // class has nothing left.
     let value = Arbitration(0).with_hpw(2).with_mpw(1).with_lpw(0).with_ab(0);
     let served = order(true, value, &queues, 6);
     assert_eq!(served[..12], [4, 5, 4, 5, 4, 5, 4, 5, 4, 5, 4, 5]);
@@ -142,7 +154,10 @@ fn weighted_round_robin_on_a_device_without_a_model() {
         for qid in 1..=4 {
             host.create_queues_of(qid, 64, qid as u8 - 1);
             for cid in 0..50 {
-                host.put(qid, &Sqe::write(cid, 1, u64::from(qid) * 64 + u64::from(cid), 1, area, 0, false));
+                host.put(
+                    qid,
+                    &Sqe::write(cid, 1, u64::from(qid) * 64 + u64::from(cid), 1, area, 0, false),
+                );
             }
             host.ring(qid);
         }

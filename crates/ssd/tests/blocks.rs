@@ -91,7 +91,8 @@ fn formats_of_one_namespace_and_of_all() {
     let identify = host.alloc(4096);
     ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, identify, 0)));
     let id =
-        meantime_spec::identify::IdentifyController::read_from_bytes(&host.read(identify, 4096)).unwrap();
+        meantime_spec::identify::IdentifyController::read_from_bytes(&host.read(identify, 4096))
+            .unwrap();
     assert_eq!((id.oacs.get() & oacs::FORMAT, id.fna & fna::FORMAT_ALL), (oacs::FORMAT, 0));
 
     host.write(area, &[3; 4096]);

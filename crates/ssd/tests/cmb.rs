@@ -25,7 +25,8 @@ fn put(memory: &ControllerMemory, offset: usize, sqe: &Sqe) {
     assert!(offset + 64 <= memory.len);
     for (i, word) in sqe.to_words().into_iter().enumerate() {
         let at = std::ptr::with_exposed_provenance_mut::<u64>(memory.host_addr + offset + i * 8);
-        // SAFETY: an aligned word within memory that `memory` keeps mapped; everybody accesses it as atomics.
+        // SAFETY: an aligned word within memory that `memory` keeps mapped; everybody accesses it
+        // as atomics.
         unsafe { AtomicU64::from_ptr(at) }.store(word, Ordering::Relaxed);
     }
 }
@@ -62,7 +63,10 @@ fn a_queue_in_it_works() {
     refused(host.admin(Sqe::create_io_sq(0, 1, 16, CBA + 4096, 1, 0)), S::DataTransferError);
     host.port.write64(regs::CMBMSC, Cmbmsc::enabled(CBA).0);
     refused(host.admin(Sqe::create_io_sq(0, 1, 1024, CBA + 4096, 1, 0)), S::DataTransferError);
-    refused(host.admin(Sqe::create_io_cq(0, 2, 16, CBA, None)), S::InvalidUseOfControllerMemoryBuffer);
+    refused(
+        host.admin(Sqe::create_io_cq(0, 2, 16, CBA, None)),
+        S::InvalidUseOfControllerMemoryBuffer,
+    );
     ok(host.admin(Sqe::create_io_sq(0, 1, 16, CBA + 4096, 1, 0)));
     host.queues.push(Queue {
         qid: 1,

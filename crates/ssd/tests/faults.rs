@@ -1,4 +1,5 @@
-//! Faults to order, as a host sees them entry by entry; and docs/faults.md, whose example does what it says.
+//! Faults to order, as a host sees them entry by entry; and docs/faults.md, whose example does what
+//! it says.
 
 mod common;
 
@@ -45,7 +46,8 @@ impl Rig {
         Sqe::write(0, 1, lba, 1, self.area, 0, false)
     }
 
-    /// The status that `sqe` ends with, and how long that took in ns; `None` if it does not end within 10 ms.
+    /// The status that `sqe` ends with, and how long that took in ns; `None` if it does not end
+    /// within 10 ms.
     fn ends(&mut self, mut sqe: Sqe) -> Option<(Status, u64)> {
         let cid = self.host.cid();
         sqe.set_cid(cid);
@@ -93,7 +95,8 @@ fn the_documented_example_does_what_it_says() {
         let lost = rig.ends(rig.read(0)).is_none();
         assert_eq!(lost, n == 500, "command {n}");
     }
-    let hits: Vec<(&str, u64)> = rig.ssd.faults().iter().map(|f| (f.rule.fault.name(), f.hits)).collect();
+    let hits: Vec<(&str, u64)> =
+        rig.ssd.faults().iter().map(|f| (f.rule.fault.name(), f.hits)).collect();
     assert_eq!(hits[0], ("status", 150));
     assert_eq!(hits[3..], [("lost-completion", 1), ("surprise-removal", 0)]);
     // A second after the first command.
@@ -177,7 +180,9 @@ fn admin_commands_are_slow_lost_refused_or_corrupted_by_order() {
     ok(rig.host.admin(get()));
     assert!(rig.ssd.peek_ns() - before_ns < MS, "others are as fast as ever");
     // I/O is none of it.
-    assert!(rig.ends(rig.read(0)).is_some_and(|(status, took_ns)| status.is_success() && took_ns == 0));
+    assert!(
+        rig.ends(rig.read(0)).is_some_and(|(status, took_ns)| status.is_success() && took_ns == 0)
+    );
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! Features that are selected and saved, power states, retry delays, and what a reset of the NVM subsystem does.
+//! Features that are selected and saved, power states, retry delays, and what a reset of the NVM
+//! subsystem does.
 
 mod common;
 
 use common::*;
 use meantime_spec::features::{
-    ApstEntry, ApstTable, Arbitration, FeatureCapabilities, HostBehaviorSupport, NumberOfQueues, fid, sel,
+    ApstEntry, ApstTable, Arbitration, FeatureCapabilities, HostBehaviorSupport, NumberOfQueues,
+    fid, sel,
 };
 use meantime_spec::identify::{IdentifyController, cns, oncs};
 use meantime_spec::regs::{self, Cap};
@@ -43,7 +45,8 @@ fn every_feature_is_what_its_capabilities_say() {
         sqe
     };
     for (fid, nsid, cdw11, value) in values {
-        let capabilities = FeatureCapabilities(get(&mut host, nsid, fid, sel::SUPPORTED_CAPABILITIES, cdw11));
+        let capabilities =
+            FeatureCapabilities(get(&mut host, nsid, fid, sel::SUPPORTED_CAPABILITIES, cdw11));
         assert!(capabilities.saveable() && capabilities.changeable(), "{fid:#x}");
         assert_eq!(capabilities.namespace_specific(), nsid == 1);
         let read = |host: &mut Host, sel| {
@@ -51,7 +54,10 @@ fn every_feature_is_what_its_capabilities_say() {
         };
         let default = read(&mut host, sel::DEFAULT);
         assert_ne!(default, value, "{fid:#x}");
-        assert_eq!((read(&mut host, sel::CURRENT), read(&mut host, sel::SAVED)), (default, default));
+        assert_eq!(
+            (read(&mut host, sel::CURRENT), read(&mut host, sel::SAVED)),
+            (default, default)
+        );
         // In force, and not saved: a reset takes it.
         ok(host.admin(data(Sqe::set_features(0, nsid, fid, false, value))));
         assert_eq!((read(&mut host, sel::CURRENT), read(&mut host, sel::SAVED)), (value, default));
@@ -65,12 +71,18 @@ fn every_feature_is_what_its_capabilities_say() {
         assert_eq!(read(&mut host, sel::CURRENT), value, "{fid:#x}");
         ssd.power_cut(&mut Rng::new(1));
         host.enable();
-        assert_eq!((read(&mut host, sel::CURRENT), read(&mut host, sel::DEFAULT)), (value, default));
+        assert_eq!(
+            (read(&mut host, sel::CURRENT), read(&mut host, sel::DEFAULT)),
+            (value, default)
+        );
     }
     for fid in [fid::NUMBER_OF_QUEUES, fid::HOST_BEHAVIOR_SUPPORT, fid::INTERRUPT_VECTOR_CONFIG] {
         let capabilities = get(&mut host, 0, fid, sel::SUPPORTED_CAPABILITIES, 0);
         assert_eq!(capabilities, FeatureCapabilities(0).with_changeable(true).0);
-        refused(host.admin(data(Sqe::set_features(0, 0, fid, true, 0))), S::FeatureIdentifierNotSaveable);
+        refused(
+            host.admin(data(Sqe::set_features(0, 0, fid, true, 0))),
+            S::FeatureIdentifierNotSaveable,
+        );
     }
     ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0)));
     let id = IdentifyController::read_from_bytes(&host.read(page, 4096)).unwrap();
@@ -87,7 +99,10 @@ fn what_is_in_force_is_what_was_saved() {
     let area = host.alloc(4096);
     ok(host.io(1, Sqe::write(0, 1, 0, 8, area, 0, false)));
     assert_eq!(ssd.unflushed_bytes(), 0, "the cache is off after the reset, too");
-    refused(host.admin(Sqe::set_features(0, 2, fid::ERROR_RECOVERY, false, 0)), S::InvalidNamespaceOrFormat);
+    refused(
+        host.admin(Sqe::set_features(0, 2, fid::ERROR_RECOVERY, false, 0)),
+        S::InvalidNamespaceOrFormat,
+    );
 }
 
 #[test]
@@ -98,7 +113,10 @@ fn error_recovery_is_per_namespace() {
     ok(host.admin(Sqe::set_features(0, u32::MAX, fid::ERROR_RECOVERY, false, 4)));
     ok(host.admin(Sqe::set_features(0, 2, fid::ERROR_RECOVERY, false, 5)));
     assert_eq!([1, 2].map(|nsid| get(&mut host, nsid, fid::ERROR_RECOVERY, 0, 0)), [4, 5]);
-    refused(host.admin(Sqe::set_features(0, 0, fid::ERROR_RECOVERY, false, 4)), S::InvalidNamespaceOrFormat);
+    refused(
+        host.admin(Sqe::set_features(0, 0, fid::ERROR_RECOVERY, false, 4)),
+        S::InvalidNamespaceOrFormat,
+    );
 }
 
 #[test]
@@ -247,8 +265,13 @@ fn fewer_completion_queues_than_submission_queues() {
     let mut c = config(1 << 20, 512);
     (c.max_io_queues, c.max_io_completion_queues) = (6, Some(2));
     let (_ssd, mut host) = stepped(c);
-    let granted =
-        ok(host.admin(Sqe::set_features(0, 0, fid::NUMBER_OF_QUEUES, false, NumberOfQueues::new(64, 64).0)));
+    let granted = ok(host.admin(Sqe::set_features(
+        0,
+        0,
+        fid::NUMBER_OF_QUEUES,
+        false,
+        NumberOfQueues::new(64, 64).0,
+    )));
     assert_eq!(granted.dw0.get(), NumberOfQueues::new(6, 2).0);
     host.create_queues(2, 16, None);
     let sq = host.alloc(4096);
@@ -287,8 +310,11 @@ fn an_idle_ssd_is_late_unless_told_not_to_sleep() {
     for model in ["null", "optane"] {
         let mut c = config(1 << 20, 512);
         (c.power_states, c.apst_idle_ms, c.stamps) = (states(), Some(100), true);
-        c.model =
-            Model { jitter: Default::default(), slow: Default::default(), ..Model::named(model).unwrap() };
+        c.model = Model {
+            jitter: Default::default(),
+            slow: Default::default(),
+            ..Model::named(model).unwrap()
+        };
         let (ssd, mut host) = stepped(c);
         host.create_queues(1, 16, None);
         let (area, page) = (host.alloc(4096), host.alloc(4096));
@@ -300,8 +326,8 @@ fn an_idle_ssd_is_late_unless_told_not_to_sleep() {
         assert_eq!(get(&mut host, 0, fid::POWER_MANAGEMENT, 0, 0), 2, "asleep, and says so");
         // The first thing that wants low latency turns it off.
         host.write(page, ApstTable::default().as_bytes());
-        let off =
-            Sqe::set_features(0, 0, fid::AUTONOMOUS_POWER_STATE_TRANSITION, false, 0).with_prps(page, 0);
+        let off = Sqe::set_features(0, 0, fid::AUTONOMOUS_POWER_STATE_TRANSITION, false, 0)
+            .with_prps(page, 0);
         ok(host.admin(off));
         assert_eq!(read_after(&ssd, &mut host, area, 500 * MS), service, "off");
         // A state that the host chose.
@@ -315,11 +341,15 @@ fn an_idle_ssd_is_late_unless_told_not_to_sleep() {
 fn power_states_that_are_refused() {
     let (_ssd, mut host) = stepped(SsdConfig { power_states: states(), ..config(1 << 20, 512) });
     let page = host.alloc(4096);
-    refused(host.admin(Sqe::set_features(0, 0, fid::POWER_MANAGEMENT, false, 3)), S::InvalidFieldInCommand);
+    refused(
+        host.admin(Sqe::set_features(0, 0, fid::POWER_MANAGEMENT, false, 3)),
+        S::InvalidFieldInCommand,
+    );
     let mut table = ApstTable::default();
     table.entries[0] = ApstEntry::new(1, 5);
     host.write(page, table.as_bytes());
-    let set = Sqe::set_features(0, 0, fid::AUTONOMOUS_POWER_STATE_TRANSITION, false, 1).with_prps(page, 0);
+    let set = Sqe::set_features(0, 0, fid::AUTONOMOUS_POWER_STATE_TRANSITION, false, 1)
+        .with_prps(page, 0);
     refused(host.admin(set), S::InvalidFieldInCommand);
     table.entries[0] = ApstEntry::new(2, 5);
     host.write(page, table.as_bytes());
@@ -329,7 +359,8 @@ fn power_states_that_are_refused() {
     assert_eq!(host.read(other, 256), table.as_bytes());
     ok(host.admin(Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0)));
     let id = IdentifyController::read_from_bytes(&host.read(page, 4096)).unwrap();
-    let seen: Vec<_> = id.power_states().map(|s| (s.max_power_100uw(), s.non_operational())).collect();
+    let seen: Vec<_> =
+        id.power_states().map(|s| (s.max_power_100uw(), s.non_operational())).collect();
     assert_eq!((id.apsta, seen), (1, vec![(80_000, false), (45_000, false), (500, true)]));
 }
 

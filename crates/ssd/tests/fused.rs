@@ -8,7 +8,9 @@ use meantime_spec::identify::{IdentifyController, cns, fuses};
 use meantime_spec::opcode::{IoOpcode, io};
 use meantime_spec::sqe::{Sqe, fuse};
 use meantime_spec::status::{Status, StatusCode as S};
-use meantime_ssd::{Fault, FaultControl as _, FaultRule, Model, OpcodeSet, SsdConfig, SteppedSsd, When};
+use meantime_ssd::{
+    Fault, FaultControl as _, FaultRule, Model, OpcodeSet, SsdConfig, SteppedSsd, When,
+};
 use zerocopy::FromBytes;
 
 struct Rig {
@@ -32,7 +34,12 @@ impl Rig {
 
     /// Every way that commands are fetched: at once, with a clock, by weighted round robin.
     fn all() -> Vec<Self> {
-        let timed = Model { channels: 2, read: vec![(512, 1000)], write: vec![(512, 500)], ..Model::null() };
+        let timed = Model {
+            channels: 2,
+            read: vec![(512, 1000)],
+            write: vec![(512, 500)],
+            ..Model::null()
+        };
         let bounded = Model { inside: 1, ..timed.clone() };
         let of = |model| Self::new(SsdConfig { model, ..config(1 << 20, 512) });
         vec![of(Model::null()), of(timed), of(bounded)]
@@ -49,7 +56,8 @@ impl Rig {
         let cids = [self.host.cid(), self.host.cid()];
         let [compare, write, _] = self.pages;
         [
-            Sqe::transfer(io::COMPARE, cids[0], 1, lba, 0, compare, 0, false).with_fuse(fuse::FIRST),
+            Sqe::transfer(io::COMPARE, cids[0], 1, lba, 0, compare, 0, false)
+                .with_fuse(fuse::FIRST),
             Sqe::transfer(io::WRITE, cids[1], 1, lba, 0, write, 0, false).with_fuse(fuse::SECOND),
         ]
     }
@@ -61,7 +69,9 @@ impl Rig {
         }
         self.host.ring(1);
         let ended: Vec<Cqe> = sqes.iter().map(|_| self.host.wait(1)).collect();
-        let of = |sqe: &Sqe| ended.iter().find(|cqe| cqe.cid.get() == sqe.cid()).expect("one each").status();
+        let of = |sqe: &Sqe| {
+            ended.iter().find(|cqe| cqe.cid.get() == sqe.cid()).expect("one each").status()
+        };
         sqes.iter().map(of).collect()
     }
 
@@ -129,7 +139,11 @@ fn half_a_pair_is_aborted() {
         let between = Sqe::read(cid, 1, 0, 1, page, 0);
         are(
             &rig.run(&[first, between, second]),
-            &[S::CommandAbortedMissingFused, S::SuccessfulCompletion, S::CommandAbortedMissingFused],
+            &[
+                S::CommandAbortedMissingFused,
+                S::SuccessfulCompletion,
+                S::CommandAbortedMissingFused,
+            ],
         );
         let [again, _] = rig.pair(3, 0, 9);
         are(
@@ -183,7 +197,8 @@ fn what_is_no_compare_and_write_of_the_same_blocks_is_refused() {
         are(&rig.run(&long), &[S::InvalidFieldInCommand, S::CommandAbortedFailedFused]);
         let nowhere = [first, second.with_prps(0x9999_0000_0000, 0)];
         are(&rig.run(&nowhere), &[S::SuccessfulCompletion, S::DataTransferError]);
-        let beyond = [as_other(&first, io::COMPARE, 1 << 40, 0), as_other(&second, io::WRITE, 1 << 40, 0)];
+        let beyond =
+            [as_other(&first, io::COMPARE, 1 << 40, 0), as_other(&second, io::WRITE, 1 << 40, 0)];
         are(&rig.run(&beyond), &[S::LbaOutOfRange, S::CommandAbortedFailedFused]);
         // A reserved value; and of an admin command.
         are(&rig.run(&[first.with_fuse(3)]), &[S::InvalidFieldInCommand]);

@@ -1,5 +1,5 @@
-//! I/O commands and data pointers, rule by rule. Each runs with the `null` model, where plain commands take the short
-//! path, and with `optane`, where none does.
+//! I/O commands and data pointers, rule by rule. Each runs with the `null` model, where plain
+//! commands take the short path, and with `optane`, where none does.
 
 mod common;
 
@@ -20,8 +20,11 @@ fn both(test: impl Fn(SteppedSsd, Host)) {
 
 fn both_with(config: SsdConfig, test: impl Fn(SteppedSsd, Host)) {
     for model in ["null", "optane"] {
-        let (ssd, mut host) =
-            stepped(SsdConfig { model: Model::named(model).unwrap(), mdts_bytes: 4 << 20, ..config.clone() });
+        let (ssd, mut host) = stepped(SsdConfig {
+            model: Model::named(model).unwrap(),
+            mdts_bytes: 4 << 20,
+            ..config.clone()
+        });
         host.create_queues(1, 64, None);
         test(ssd, host);
     }
@@ -69,7 +72,8 @@ fn data_pointers_that_are_right() {
         }
         round_trip(&mut host, 100, 65536, |a| (a + 2048, list + 1000), area, 2048);
         round_trip(&mut host, 100, 12288, |a| (a, list + 1000), area, 0);
-        // A list that is chained: 1 MiB wants 255 further pages, the first list has room for 10 and a pointer.
+        // A list that is chained: 1 MiB wants 255 further pages, the first list has room for 10 and
+        // a pointer.
         let (first, second) = (host.alloc(4096), host.alloc(4096));
         for i in 0..10u64 {
             host.write(first + 4096 - 88 + i * 8, &(area + (i + 1) * 4096).to_le_bytes());
@@ -157,7 +161,10 @@ fn ranges_and_fields() {
         ] {
             refused(host.io(1, Sqe::read(0, nsid, slba, nlb, area, 0)), S::LbaOutOfRange);
             refused(host.io(1, Sqe::write(0, nsid, slba, nlb, area, 0, false)), S::LbaOutOfRange);
-            refused(host.io(1, Sqe::write_zeroes(0, nsid, slba, nlb, false, false)), S::LbaOutOfRange);
+            refused(
+                host.io(1, Sqe::write_zeroes(0, nsid, slba, nlb, false, false)),
+                S::LbaOutOfRange,
+            );
             refused(host.io(1, Sqe::verify(0, nsid, slba, nlb)), S::LbaOutOfRange);
         }
         for nsid in [0, 3, 1000, NSID_BROADCAST] {
@@ -188,7 +195,8 @@ fn ranges_and_fields() {
 fn mdts() {
     let c = SsdConfig { mdts_bytes: 8192, ..config(1 << 20, 512) };
     for model in ["null", "optane"] {
-        let (_ssd, mut host) = stepped(SsdConfig { model: Model::named(model).unwrap(), ..c.clone() });
+        let (_ssd, mut host) =
+            stepped(SsdConfig { model: Model::named(model).unwrap(), ..c.clone() });
         host.create_queues(1, 16, None);
         let area = host.alloc(4 * 4096);
         ok(host.io(1, Sqe::read(0, 1, 0, 16, area, area + 4096)));
@@ -273,7 +281,8 @@ fn reused_identifiers() {
     assert_eq!(found, [(1, true), (2, true), (1, false), (3, true)]);
     assert_eq!(ssd.counters().cid_conflicts, 1);
     // While one is pending.
-    let (ssd, mut host) = stepped(SsdConfig { model: Model::named("nand").unwrap(), ..config(1 << 20, 512) });
+    let (ssd, mut host) =
+        stepped(SsdConfig { model: Model::named("nand").unwrap(), ..config(1 << 20, 512) });
     host.create_queues(1, 16, None);
     let area = host.alloc(4096);
     host.submit(1, &Sqe::read(7, 1, 0, 1, area, 0));
@@ -374,8 +383,9 @@ fn several_queues_take_turns() {
         for qid in 1..=3u16 {
             let q = host.queue(qid);
             let at = (q.cq_iova - BASE) as usize;
-            let written =
-                (0..64).take_while(|i| host.arena.word(at + i * 16 + 8).load(Ordering::Relaxed) != 0).count();
+            let written = (0..64)
+                .take_while(|i| host.arena.word(at + i * 16 + 8).load(Ordering::Relaxed) != 0)
+                .count();
             assert_eq!(written, turn * 2, "queue {qid}, turn {turn}");
         }
     }
@@ -403,7 +413,8 @@ fn abort_takes_a_pending_command_out() {
 
 #[test]
 fn deleting_a_queue_aborts_what_is_pending() {
-    let (ssd, mut host) = stepped(SsdConfig { model: Model::named("nand").unwrap(), ..config(1 << 20, 512) });
+    let (ssd, mut host) =
+        stepped(SsdConfig { model: Model::named("nand").unwrap(), ..config(1 << 20, 512) });
     host.create_queues(1, 16, None);
     let area = host.alloc(4096);
     for cid in 20..25 {
@@ -423,7 +434,8 @@ fn deleting_a_queue_aborts_what_is_pending() {
 
 #[test]
 fn taking_memory_away_fails_what_is_in_flight_to_it() {
-    let (ssd, mut host) = stepped(SsdConfig { model: Model::named("nand").unwrap(), ..config(1 << 20, 512) });
+    let (ssd, mut host) =
+        stepped(SsdConfig { model: Model::named("nand").unwrap(), ..config(1 << 20, 512) });
     host.create_queues(1, 16, None);
     let other = Arena::new(8192);
     host.port.map_dma(Arena::region(&other, 0x9000_0000)).unwrap();

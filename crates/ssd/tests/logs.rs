@@ -6,7 +6,8 @@ use common::*;
 use meantime_spec::features::{AsyncEventConfig, fid};
 use meantime_spec::identify::{NamespaceIdDescriptors, cns, nidt};
 use meantime_spec::log::{
-    AsyncEvent, AsyncEventCode, ChangedNamespaceList, CommandsSupportedLog, ErrorLogEntry, SmartLog, lid,
+    AsyncEvent, AsyncEventCode, ChangedNamespaceList, CommandsSupportedLog, ErrorLogEntry,
+    SmartLog, lid,
 };
 use meantime_spec::opcode::{admin, io};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
@@ -53,7 +54,11 @@ fn errors_say_where_and_what() {
         assert_eq!((entry.sqid.get(), entry.cid.get()), (1, cqe.cid.get()));
         assert_eq!((entry.nsid.get(), entry.lba.get()), (sqe.nsid.get(), lba), "{code}");
         assert_eq!(entry.parameter(), parameter, "{code}");
-        assert_eq!(entry.status_phase.get(), cqe.status_phase.get(), "the status field, phase included");
+        assert_eq!(
+            entry.status_phase.get(),
+            cqe.status_phase.get(),
+            "the status field, phase included"
+        );
     }
     // Admin commands have no LBA.
     refused(host.admin(Sqe::get_features(0, 0, 0xc0, 0, 0)), S::InvalidFieldInCommand);
@@ -78,8 +83,10 @@ fn errors_say_where_and_what() {
 #[test]
 fn an_error_waits_for_its_completion() {
     // With a model, what is refused completes at once, but what is read later.
-    let (_ssd, mut host) =
-        stepped(SsdConfig { model: meantime_ssd::Model::named("optane").unwrap(), ..config(1 << 20, 512) });
+    let (_ssd, mut host) = stepped(SsdConfig {
+        model: meantime_ssd::Model::named("optane").unwrap(),
+        ..config(1 << 20, 512)
+    });
     host.create_queues(1, 16, None);
     let area = host.alloc(4096);
     ok(host.io(1, Sqe::write_uncorrectable(0, 1, 6, 2)));
@@ -101,7 +108,8 @@ fn smart_counts_power_and_media_errors() {
     }
     ssd.power_cut(&mut Rng::new(1));
     host.enable();
-    host.port.write32(meantime_spec::regs::CC, Host::cc().with_shn(meantime_spec::regs::shn::NORMAL).0);
+    host.port
+        .write32(meantime_spec::regs::CC, Host::cc().with_shn(meantime_spec::regs::shn::NORMAL).0);
     ssd.power_cut(&mut Rng::new(1));
     host.enable();
     let smart: SmartLog = log(&mut host, lid::SMART, false);
@@ -175,7 +183,10 @@ fn namespaces_have_identifiers_of_every_kind() {
         let found: Vec<_> = NamespaceIdDescriptors::new(&data).collect();
         let kinds: Vec<_> = found.iter().map(|(kind, id)| (*kind, id.len())).collect();
         assert_eq!(kinds, [(nidt::NGUID, 16), (nidt::EUI64, 8), (nidt::UUID, 16)]);
-        assert!(found.iter().all(|(_, id)| seen.insert(id.to_vec())), "no two namespaces share one");
+        assert!(
+            found.iter().all(|(_, id)| seen.insert(id.to_vec())),
+            "no two namespaces share one"
+        );
         ok(host.admin(Sqe::identify(0, nsid, cns::NAMESPACE, 0, page, 0)));
         let ns = host.read(page, 128);
         assert_eq!(

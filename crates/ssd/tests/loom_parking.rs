@@ -1,10 +1,11 @@
-//! The parking protocol between a doorbell and the SSD's thread, in every interleaving that the memory model allows
-//! (as far as loom models it): `RUSTFLAGS="--cfg loom" cargo test -p meantime-ssd --test loom_parking --release`.
+//! The parking protocol between a doorbell and the SSD's thread, in every interleaving that the
+//! memory model allows (as far as loom models it):
+//! `RUSTFLAGS="--cfg loom" cargo test -p meantime-ssd --test loom_parking --release`.
 //!
-//! The model: a submitter stores a doorbell, fences, looks at `parked` and, if set, leaves a wake-up token. The SSD
-//! announces that it parks, fences, looks at the doorbell once more, and sleeps until there is a token. If the
-//! protocol is right it always sees the doorbell in the end; if not, it sleeps for ever, which loom reports as a
-//! deadlock.
+//! The model: a submitter stores a doorbell, fences, looks at `parked` and, if set, leaves a
+//! wake-up token. The SSD announces that it parks, fences, looks at the doorbell once more, and
+//! sleeps until there is a token. If the protocol is right it always sees the doorbell in the end;
+//! if not, it sleeps for ever, which loom reports as a deadlock.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -139,7 +140,8 @@ fn with_fences(submitter_fences: bool, ssd_fences: bool) {
         let parked = Arc::new(AtomicBool::new(false));
         let token = Arc::new(Token::new());
         let submitter = {
-            let (bell, parked, token) = (Arc::clone(&bell), Arc::clone(&parked), Arc::clone(&token));
+            let (bell, parked, token) =
+                (Arc::clone(&bell), Arc::clone(&parked), Arc::clone(&token));
             loom::thread::spawn(move || {
                 bell.store(1, Ordering::Release);
                 if submitter_fences {
@@ -181,7 +183,8 @@ fn without_the_ssds_fence_a_wake_up_is_lost() {
     with_fences(true, false);
 }
 
-/// Shadow doorbells (NVMe Base 1.4 §7.13): no flag, but an event index that says from which value on a ring is wanted.
+/// Shadow doorbells (NVMe Base 1.4 §7.13): no flag, but an event index that says from which value
+/// on a ring is wanted.
 fn with_event_index(submitter_fences: bool, ssd_fences: bool) {
     use meantime_spec::dbbuf::must_ring;
     /// The event index of a controller that looks by itself.

@@ -226,7 +226,8 @@ fn coalescing_by_number_and_by_time() {
 
 #[test]
 fn coalescing_with_a_slow_model() {
-    let (ssd, mut host) = stepped(SsdConfig { model: Model::named("zssd").unwrap(), ..config(1 << 20, 512) });
+    let (ssd, mut host) =
+        stepped(SsdConfig { model: Model::named("zssd").unwrap(), ..config(1 << 20, 512) });
     let event = eventfd();
     host.port.set_vector(1, Some(Arc::clone(&event).into())).unwrap();
     host.create_queues(1, 64, Some(1));
@@ -354,7 +355,9 @@ fn reads_with_fua_flush_what_they_read() {
 fn zeroing_a_file_keeps_its_blocks() {
     use std::os::unix::fs::MetadataExt;
     // tmpfs cannot zero a range of a file.
-    for dir in [Some(tempfile::tempdir().unwrap()), tempfile::tempdir_in("/dev/shm").ok()].iter().flatten() {
+    for dir in
+        [Some(tempfile::tempdir().unwrap()), tempfile::tempdir_in("/dev/shm").ok()].iter().flatten()
+    {
         let path = dir.path().join("disk");
         let (_ssd, mut host, area) = on_file(&path, 16 << 20);
         for lba in (0..16 << 11).step_by(1 << 10) {

@@ -1,4 +1,5 @@
-//! What a power cut may leave: of histories made by hand all states and no others, and of a real run none that the SSD's own power cut does not agree with.
+//! What a power cut may leave: of histories made by hand all states and no others, and of a real
+//! run none that the SSD's own power cut does not agree with.
 
 mod common;
 
@@ -16,7 +17,8 @@ fn block(byte: u8) -> [u8; LBA] {
     [byte; LBA]
 }
 
-/// The first byte of each of the first `blocks` blocks, in every state after `at` events; all of a block is the same.
+/// The first byte of each of the first `blocks` blocks, in every state after `at` events; all of a
+/// block is the same.
 fn states(history: &History, at: usize, blocks: usize, options: &CutOptions) -> BTreeSet<Vec<u8>> {
     let base = vec![0; 64 * LBA];
     let cut = history.cut(&base, at, options);
@@ -27,7 +29,10 @@ fn states(history: &History, at: usize, blocks: usize, options: &CutOptions) -> 
         let bytes = state.on(&base);
         found.insert((0..blocks).map(|block| bytes[block * LBA]).collect::<Vec<_>>());
         assert!(hashes.insert(state.hash()), "one hash, one state");
-        assert!(bytes.chunks(LBA).all(|block| block.iter().all(|byte| *byte == block[0])), "a torn block");
+        assert!(
+            bytes.chunks(LBA).all(|block| block.iter().all(|byte| *byte == block[0])),
+            "a torn block"
+        );
     }
     assert_eq!(found.len() as u64, cut.count(), "none comes twice");
     found
@@ -174,7 +179,8 @@ fn what_has_the_same_content_is_the_same_state() {
 
 #[test]
 fn one_turn_has_no_order() {
-    // A flush that was rung before the completion could be seen does not cover it: taken in the same turn as that was told.
+    // A flush that was rung before the completion could be seen does not cover it: taken in the
+    // same turn as that was told.
     let config = SsdConfig {
         model: Model::named("optane").unwrap(),
         volatile_write_cache: true,
@@ -196,7 +202,8 @@ fn one_turn_has_no_order() {
     assert!(host.poll(1).is_some() && host.poll(1).is_some());
     let history = recorder.take();
     let events: Vec<_> = history.events().collect();
-    let expected = [Event::WriteBegun(0), Event::WriteDone(0), Event::FlushBegun(0), Event::FlushDone(0)];
+    let expected =
+        [Event::WriteBegun(0), Event::WriteDone(0), Event::FlushBegun(0), Event::FlushDone(0)];
     assert_eq!(events, expected);
     assert_eq!(states(&history, 4, 1, &VOLATILE), set(&[&[0], &[7]]));
     assert_eq!(states(&history, 4, 1, &CutOptions { strict: false, ..VOLATILE }), set(&[&[7]]));
@@ -239,7 +246,8 @@ fn more_than_can_be_looked_at_is_sampled() {
     assert!(first.len() > 10, "each of many was the last: {first:?}");
 }
 
-/// A mixed load on a real SSD: what its own power cut leaves is among the states, and every one of a small history is reached.
+/// A mixed load on a real SSD: what its own power cut leaves is among the states, and every one of
+/// a small history is reached.
 #[test]
 fn the_power_cut_of_the_ssd_leaves_one_of_them() {
     let mut reached = BTreeSet::new();
@@ -262,7 +270,9 @@ fn the_power_cut_of_the_ssd_leaves_one_of_them() {
             }
         };
         for (cid, (lba, byte, fua)) in
-            [(0, 1, false), (1, 2, false), (0, 3, true), (2, 4, false), (1, 5, false)].into_iter().enumerate()
+            [(0, 1, false), (1, 2, false), (0, 3, true), (2, 4, false), (1, 5, false)]
+                .into_iter()
+                .enumerate()
         {
             host.write(area, &block(byte));
             host.submit(1, &Sqe::write(cid as u16, 1, lba, 1, area, 0, fua));

@@ -67,9 +67,13 @@ fn it_says_what_it_is() {
     }
     // QEMU warns of what it does not know.
     assert!(!json.contains("meantime_parking"), "{json}");
-    assert_eq!(client.ok(GET_INFO, &wire![16u32, 0u32, 0u32, 0u32], &[]), wire![16u32, 3u32, 9u32, 5u32]);
+    assert_eq!(
+        client.ok(GET_INFO, &wire![16u32, 0u32, 0u32, 0u32], &[]),
+        wire![16u32, 3u32, 9u32, 5u32]
+    );
 
-    // BAR0: 4 KiB of registers, 5 pages of doorbells, one file in which they begin where they do in BAR0.
+    // BAR0: 4 KiB of registers, 5 pages of doorbells, one file in which they begin where they do in
+    // BAR0.
     let asked = wire![32u32, 0u32, 0u32, 0u32, 0u64, 0u64];
     let answer = client.ask(GET_REGION_INFO, &asked, &[]);
     assert_eq!(answer.body, wire![64u32, 0xfu32, 0u32, 32u32, 0x8000u64, 0u64]);
@@ -82,7 +86,9 @@ fn it_says_what_it_is() {
     expected.extend(wire![1u16, 1u16, 0u32, 1u32, 0u32, 0x1000u64, 0x5000u64]);
     assert_eq!(answer.body, expected);
     assert_eq!(rustix::fs::fstat(&answer.fds[0]).unwrap().st_size, 0x6000);
-    for (index, flags, size) in [(1u32, 0u32, 0u64), (4, 3, 0x2000), (6, 0, 0), (7, 3, 0x1000), (8, 0, 0)] {
+    for (index, flags, size) in
+        [(1u32, 0u32, 0u64), (4, 3, 0x2000), (6, 0, 0), (7, 3, 0x1000), (8, 0, 0)]
+    {
         let body = client.ok(GET_REGION_INFO, &wire![4064u32, 0u32, index, 0u32, 0u64, 0u64], &[]);
         assert_eq!(body, wire![32u32, flags, index, 0u32, size, 0u64]);
     }
@@ -97,7 +103,8 @@ fn it_says_what_it_is() {
     // Bus mastering on and INTx off, as SPDK's host does.
     client.write(7, 4, &[0x04, 0x04]);
     assert_eq!(client.read(7, 4, 2), [0x04, 0x04]);
-    // CAP: 1,024 entries, contiguous queues, doorbells 128 bytes apart, the NVM command set. VS: 1.4.
+    // CAP: 1,024 entries, contiguous queues, doorbells 128 bytes apart, the NVM command set. VS:
+    // 1.4.
     let cap = u64_at(&client.read(0, 0, 8), 0);
     assert_eq!((cap & 0x1_ffff, cap >> 32 & 0xf, cap >> 37 & 1), (0x1_03ff, 5, 1), "{cap:#x}");
     assert_eq!(client.read(0, 8, 4), [0, 4, 1, 0]);
@@ -116,8 +123,9 @@ fn it_is_a_controller() {
     let mut host = Host::new(rig.client());
     host.enable();
     assert!(host.identify()[24..64].starts_with(b"Meantime software SSD "));
-    let events: Vec<_> =
-        (0..3).map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap()).collect();
+    let events: Vec<_> = (0..3)
+        .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap())
+        .collect();
     let fds: Vec<_> = events.iter().map(|event| event.as_fd()).collect();
     // Vectors 1 to 3 of MSI-X.
     host.client.ok(SET_IRQS, &wire![20u32, 0x24u32, 2u32, 1u32, 3u32], &fds);
@@ -173,7 +181,8 @@ fn a_client_that_wakes_finds_it_parked() {
     let rig = Rig::plain();
     let client = Client::new(&rig.path(), r#"{"capabilities":{"meantime_parking":true}}"#);
     let mut host = Host::new(client);
-    // The vendor specific capability: identifier 09h, 12 bytes, version 1, its magic, the offset in BAR0.
+    // The vendor specific capability: identifier 09h, 12 bytes, version 1, its magic, the offset in
+    // BAR0.
     let config = host.client.read(7, 0, 256);
     let at = config.windows(8).position(|window| window[2..] == *b"\x0c\x01MTpk").unwrap();
     assert_eq!(config[at], 0x09);
@@ -183,12 +192,15 @@ fn a_client_that_wakes_finds_it_parked() {
     host.create_queues(None);
     for _ in 0..20 {
         let word = parked - host.bells.area as usize;
-        wait_until("the SSD does not park", || host.bells.memory.word(word).load(Ordering::Relaxed) == 1);
+        wait_until("the SSD does not park", || {
+            host.bells.memory.word(word).load(Ordering::Relaxed) == 1
+        });
         let read = host.transfer(2, 0, IOVA + DATA as u64);
         assert_eq!(host.run(1, read), 0);
     }
     assert_eq!(rig.ssd.counters().naps, 0);
-    // A client that writes the word hurts itself only: messages are answered, and the next client finds all well.
+    // A client that writes the word hurts itself only: messages are answered, and the next client
+    // finds all well.
     for value in [0, 0xffff_ffff] {
         let word = parked - host.bells.area as usize;
         std::thread::sleep(Duration::from_millis(5));
@@ -275,7 +287,8 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
     config.model = Model::named("nand").unwrap();
     let rig = Rig::new(config);
     let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("by-hand").count();
+    let mappings =
+        || std::fs::read_to_string("/proc/self/maps").unwrap().matches("by-hand").count();
     let mut before = None;
     for _ in 0..5 {
         let mut host = Host::new(rig.client());
@@ -291,7 +304,8 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
         drop(host);
         assert!(rig.wait_for_end().is_some_and(|why| why.contains("closed")));
         assert_eq!(rig.ssd.counters().fatal, 0);
-        // Other tests of this process have descriptors and mappings, too: these only must not grow without end.
+        // Other tests of this process have descriptors and mappings, too: these only must not grow
+        // without end.
         before.get_or_insert((descriptors(), mappings()));
     }
     let (fds, maps) = before.unwrap();
@@ -344,8 +358,9 @@ fn mappings_are_checked() {
     let mut client = rig.client();
     let memory = Memory::new(0x4000);
     let fd = memory.file.as_fd();
-    let map =
-        |argsz: u32, flags: u32, offset: u64, iova: u64, len: u64| wire![argsz, flags, offset, iova, len];
+    let map = |argsz: u32, flags: u32, offset: u64, iova: u64, len: u64| {
+        wire![argsz, flags, offset, iova, len]
+    };
     for (body, why) in [
         (map(31, 3, 0, 0, 0x1000), "argsz"),
         (map(32, 7, 0, 0, 0x1000), "flags"),
@@ -407,7 +422,8 @@ fn interrupts_are_set_up_masked_and_triggered() {
             Err(_) => 0,
         }
     };
-    let set = |flags: u32, index: u32, start: u32, count: u32| wire![20u32, flags, index, start, count];
+    let set =
+        |flags: u32, index: u32, start: u32, count: u32| wire![20u32, flags, index, start, count];
     let client = &mut host.client;
     client.ok(SET_IRQS, &set(0x24, 2, 0, 16), &fds[..16]);
     client.ok(SET_IRQS, &set(0x24, 2, 61, 4), &fds[16..]);
@@ -474,7 +490,8 @@ fn an_eventfd_that_is_full_holds_nobody_up_for_long() {
     host.put(0, &sqe);
     host.ring(0);
     host.wait(0);
-    // The SSD's thread does not wait in a write to the eventfd: it goes on with the next command, and with registers.
+    // The SSD's thread does not wait in a write to the eventfd: it goes on with the next command,
+    // and with registers.
     assert_eq!(host.identify().len(), 4096);
     host.client.write(0, 0x14, &0u32.to_le_bytes());
     assert_eq!(host.csts(), 0);

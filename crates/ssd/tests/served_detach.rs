@@ -1,5 +1,5 @@
-//! Hosts that go away as others' do: they end their event requests on their own side and use the identifiers again, and free the memory
-//! of queues whether those could be deleted or not.
+//! Hosts that go away as others' do: they end their event requests on their own side and use the
+//! identifiers again, and free the memory of queues whether those could be deleted or not.
 
 mod by_hand;
 #[path = "by_hand/rig.rs"]
@@ -54,7 +54,8 @@ fn ask_for_events(host: &mut Host, n: usize) -> Vec<u16> {
     cids
 }
 
-/// Deletes I/O queue 1 of a kind (0: submission, 4: completion) by a command with this identifier, or a fresh one.
+/// Deletes I/O queue 1 of a kind (0: submission, 4: completion) by a command with this identifier,
+/// or a fresh one.
 fn delete(host: &mut Host, opcode: u8, cid: Option<u16>) -> u16 {
     let mut sqe = host.command(opcode, 0, 0);
     if let Some(cid) = cid {
@@ -69,7 +70,8 @@ fn unmap_queues(host: &mut Host) {
     assert_eq!(answer.error, 0);
 }
 
-/// Shutdown notification, until it is complete; then the controller is disabled, and all memory is freed.
+/// Shutdown notification, until it is complete; then the controller is disabled, and all memory is
+/// freed.
 fn shut_down(host: &mut Host) {
     host.client.write(0, 0x14, &wire![0x0046_4001u32]);
     in_time("shutdown", || while host.csts() >> 2 & 3 != 2 {});
@@ -114,7 +116,8 @@ fn a_thousand_hosts_attach_and_go_away() {
                 assert_eq!(delete(&mut host, 0x04, Some(cids[3])), 0);
                 assert_eq!(delete(&mut host, 0x04, None), INVALID_QUEUE, "deleted once");
             }
-            // The rest of the controller goes on: other queues, of the same identifiers, in the same place.
+            // The rest of the controller goes on: other queues, of the same identifiers, in the
+            // same place.
             2 => {
                 host.client.map_part(&host.memory, DATA as u64 / 2, IO_QUEUES.0, IO_QUEUES.1);
                 host.forget_queues();
@@ -129,7 +132,8 @@ fn a_thousand_hosts_attach_and_go_away() {
         in_time("shutting down", || shut_down(&mut host));
         drop(host);
         loop {
-            match rig.events.recv_timeout(LONGEST).expect("the end of the connection does not come") {
+            match rig.events.recv_timeout(LONGEST).expect("the end of the connection does not come")
+            {
                 Event::Connected { .. } => {}
                 Event::Ended { why: None } => break,
                 other => panic!("round {round}: {other:?}"),

@@ -1,5 +1,5 @@
-//! Messages that are none: every length, random bytes, and lies about sizes. The server answers or hangs up; it never ends, and the next client
-//! finds all well.
+//! Messages that are none: every length, random bytes, and lies about sizes. The server answers or
+//! hangs up; it never ends, and the next client finds all well.
 
 mod by_hand;
 
@@ -114,7 +114,8 @@ fn regions_are_accessed_within_and_as_they_are() {
         "less than it says"
     );
     assert_eq!(client.read(7, 0xff, 3), [0; 3]);
-    // A reserved register, and a doorbell that there is not: written, and counted as a driver's fault.
+    // A reserved register, and a doorbell that there is not: written, and counted as a driver's
+    // fault.
     client.write(0, 0x100, &[1; 4]);
     client.write(0, 0x7ff8, &[1; 8]);
 }
@@ -175,17 +176,18 @@ fn message(command: u16, flags: u32, body: Vec<u8>, fds: Vec<OwnedFd>) -> Messag
 
 /// Bodies that are right but for a few bytes, and bodies of anything.
 fn bodies() -> impl Strategy<Value = (u16, Vec<u8>)> {
-    let changed = (0..messages().len(), proptest::collection::vec((any::<u8>(), any::<u8>()), 0..4))
-        .prop_map(|(which, changes)| {
-            let (command, mut body) = messages().swap_remove(which);
-            for (at, value) in changes {
-                let len = body.len().max(1);
-                if let Some(byte) = body.get_mut(usize::from(at) % len) {
-                    *byte = value;
+    let changed =
+        (0..messages().len(), proptest::collection::vec((any::<u8>(), any::<u8>()), 0..4))
+            .prop_map(|(which, changes)| {
+                let (command, mut body) = messages().swap_remove(which);
+                for (at, value) in changes {
+                    let len = body.len().max(1);
+                    if let Some(byte) = body.get_mut(usize::from(at) % len) {
+                        *byte = value;
+                    }
                 }
-            }
-            (command, body)
-        });
+                (command, body)
+            });
     let anything = (0..20u16, proptest::collection::vec(any::<u8>(), 0..80));
     prop_oneof![3 => changed, 1 => anything]
 }

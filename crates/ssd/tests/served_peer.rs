@@ -1,4 +1,5 @@
-//! The SSD served to a client that no one here wrote: the crate `vfio_user`, which is Cloud Hypervisor's.
+//! The SSD served to a client that no one here wrote: the crate `vfio_user`, which is Cloud
+//! Hypervisor's.
 
 mod by_hand;
 

@@ -43,7 +43,10 @@ fn data_in_pieces_of_any_size_and_place() {
         let data = pattern(8192, 1);
         // At an odd address, across a page: one descriptor in the command itself.
         host.write(area + 4001, &data);
-        ok(host.io(1, Sqe::write(0, 1, 0, 16, 0, 0, false).with_sgl(D::data_block(area + 4001, 8192))));
+        ok(host.io(
+            1,
+            Sqe::write(0, 1, 0, 16, 0, 0, false).with_sgl(D::data_block(area + 4001, 8192)),
+        ));
         // Back in three pieces of a last segment, one of them empty, another order in memory.
         let pieces = [
             D::data_block(area + 30_003, 5000),
@@ -63,7 +66,8 @@ fn data_in_pieces_of_any_size_and_place() {
             host.io(1, Sqe::compare(0, 1, 0, 16, 0, 0).with_sgl(D::last_segment(last, 4))),
             S::CompareFailure,
         );
-        // A chain of segments of one page and more: 600 pieces of 8 bytes, 300 in each of two, and the rest.
+        // A chain of segments of one page and more: 600 pieces of 8 bytes, 300 in each of two, and
+        // the rest.
         let at = |i: u64| area + 40_000 + (i * 7919 % 900) * 8;
         let mut rest: Vec<_> = (300..600).map(|i| D::data_block(at(i), 8)).collect();
         rest.push(D::data_block(area, 8192 - 4800));
@@ -157,7 +161,11 @@ fn lists_that_are_wrong() {
         ];
         for (i, (sgl1, code)) in cases.into_iter().enumerate() {
             let cqe = host.io(1, Sqe::read(0, 1, 0, 1, 0, 0).with_sgl(sgl1));
-            assert!(cqe.status().is(code) && cqe.status().dnr(), "{i}: {} not {code}", cqe.status());
+            assert!(
+                cqe.status().is(code) && cqe.status().dnr(),
+                "{i}: {} not {code}",
+                cqe.status()
+            );
             let cqe = host.io(1, Sqe::write(0, 1, 0, 1, 0, 0, false).with_sgl(sgl1));
             assert!(cqe.status().is(code), "{i}: {} not {code}", cqe.status());
         }
@@ -170,7 +178,8 @@ fn lists_that_are_wrong() {
             sqe.cdw0.set(sqe.cdw0.get() | psdt << 14);
             refused(host.io(1, sqe), S::InvalidFieldInCommand);
         }
-        let identify = Sqe::identify(0, 0, cns::CONTROLLER, 0, 0, 0).with_sgl(D::data_block(area, 4096));
+        let identify =
+            Sqe::identify(0, 0, cns::CONTROLLER, 0, 0, 0).with_sgl(D::data_block(area, 4096));
         refused(host.admin(identify), S::InvalidFieldInCommand);
     });
 }

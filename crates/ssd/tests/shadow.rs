@@ -49,7 +49,8 @@ impl Pages {
         (Self::cell(host, self.shadows + offset), Self::cell(host, self.events + offset))
     }
 
-    /// Announces the entries put, as a host does that follows the specification. Whether the register was rung.
+    /// Announces the entries put, as a host does that follows the specification. Whether the
+    /// register was rung.
     fn ring(&self, host: &mut Host, qid: u16, old: u32) -> bool {
         let new = host.queue(qid).tail;
         let (shadow, event) = self.tail(host, qid);
@@ -65,7 +66,8 @@ impl Pages {
     fn take(&self, host: &mut Host, qid: u16) -> Option<meantime_spec::cqe::Cqe> {
         let cqe = host.peek(qid)?;
         let head = host.queue(qid).head;
-        Self::cell(host, self.shadows + cq_head_offset(qid, SOFT_DSTRD)).store(head, Ordering::Release);
+        Self::cell(host, self.shadows + cq_head_offset(qid, SOFT_DSTRD))
+            .store(head, Ordering::Release);
         Some(cqe)
     }
 }
@@ -137,9 +139,13 @@ fn what_is_refused_and_granted() {
     // 4096 / 128 cells are 16 pairs, one of them the admin queue's.
     let all = Sqe::set_features(0, 0, fid::NUMBER_OF_QUEUES, false, NumberOfQueues::new(64, 64).0);
     assert_eq!(ok(host.admin(all)).dw0.get(), NumberOfQueues::new(15, 15).0);
-    for (shadows, events) in
-        [(page + 64, page + 4096), (page, page + 4096 + 8), (0x9000_0000_0000, page), (page, 0), (page, page)]
-    {
+    for (shadows, events) in [
+        (page + 64, page + 4096),
+        (page, page + 4096 + 8),
+        (0x9000_0000_0000, page),
+        (page, 0),
+        (page, page),
+    ] {
         let cqe = host.admin(Sqe::doorbell_buffer_config(0, shadows, events));
         refused(cqe, S::InvalidFieldInCommand);
     }

@@ -1,4 +1,5 @@
-//! The stepped SSD: one seed, one run; and nothing the host writes makes it panic or forget a command.
+//! The stepped SSD: one seed, one run; and nothing the host writes makes it panic or forget a
+//! command.
 
 mod common;
 
@@ -116,15 +117,25 @@ fn sqe() -> impl Strategy<Value = Sqe> {
         |(opcode, flags, nsid, prp1, prp2, slba, dw12, rest)| {
             let cdw0 = u64::from(opcode) | u64::from(flags) << 8;
             let dw12 = u64::from(dw12) | (rest & 0xffff_ffff) << 32;
-            Sqe::from_words([cdw0 | u64::from(nsid) << 32, rest, rest, prp1, prp2, slba, dw12, rest])
+            Sqe::from_words([
+                cdw0 | u64::from(nsid) << 32,
+                rest,
+                rest,
+                prp1,
+                prp2,
+                slba,
+                dw12,
+                rest,
+            ])
         },
     )
 }
 
 /// The same on the admin queue; it may create and delete queues and set features as it likes.
 fn admin_sqe() -> impl Strategy<Value = Sqe> {
-    let opcode =
-        prop::sample::select(vec![0u8, 1, 2, 4, 5, 6, 8, 9, 0x0a, 0x0c, 0x18, 0x7c, 0x80, 0x84, 0xff]);
+    let opcode = prop::sample::select(vec![
+        0u8, 1, 2, 4, 5, 6, 8, 9, 0x0a, 0x0c, 0x18, 0x7c, 0x80, 0x84, 0xff,
+    ]);
     let dw10 = prop_oneof![4 => 0..16u32, 3 => (0..8u32, 0..70u32).prop_map(|(q, s)| s << 16 | q), 1 => any::<u32>()];
     let dw11 = prop_oneof![4 => 0..8u32, 3 => (0..8u32, 0..8u32).prop_map(|(a, b)| a << 16 | b | 1), 1 => any::<u32>()];
     (opcode, dw10, dw11, sqe()).prop_map(|(opcode, dw10, dw11, sqe)| {

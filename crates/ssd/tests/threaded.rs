@@ -57,7 +57,8 @@ fn the_service_time_is_the_models() {
     let (ssd, mut host) = threaded(config);
     host.create_queues(1, 64, None);
     let buffer = host.alloc(4096);
-    // The other tests compete for the CPUs, so that a single I/O may take any longer, but none is faster.
+    // The other tests compete for the CPUs, so that a single I/O may take any longer, but none is
+    // faster.
     let deadline = Instant::now() + Duration::from_secs(20);
     let (mut fastest, mut n) = (u64::MAX, 0);
     while fastest > 110_000 || n < 100 {
@@ -122,7 +123,8 @@ fn an_idle_ssd_parks_and_wakes() {
             let before = thread_ticks("meantime-ssd");
             std::thread::sleep(Duration::from_millis(200));
             let now = thread_ticks("meantime-ssd") - before;
-            // A wake-up of before may be left, after which it looks for 2 ms more; and ticks go to whoever runs just then.
+            // A wake-up of before may be left, after which it looks for 2 ms more; and ticks go to
+            // whoever runs just then.
             if now <= 1 {
                 break;
             }
@@ -243,15 +245,22 @@ fn file_media() {
     assert_eq!(content.len(), 1 << 20);
     assert!(content[5 * 4096..6 * 4096].iter().all(|&b| b == 7));
 
-    assert!(matches!(Medium::file(&path, Some(2 << 20)), Err(SsdError::Size { .. })), "never resized");
+    assert!(
+        matches!(Medium::file(&path, Some(2 << 20)), Err(SsdError::Size { .. })),
+        "never resized"
+    );
     assert_eq!(Medium::file(&path, None).unwrap().len(), 1 << 20);
-    assert!(matches!(Medium::file(dir.path(), None), Err(SsdError::NotAFile { kind: "directory", .. })));
+    assert!(matches!(
+        Medium::file(dir.path(), None),
+        Err(SsdError::NotAFile { kind: "directory", .. })
+    ));
     assert!(matches!(Medium::file("/dev/null", None), Err(SsdError::NotAFile { .. })));
     std::fs::write(dir.path().join("short"), [0; 511]).unwrap();
     assert!(matches!(Medium::file(dir.path().join("short"), None), Err(SsdError::Size { .. })));
 }
 
-/// A file whose size is no multiple of 4096 has all its blocks of 512 bytes, and keeps what lies behind them.
+/// A file whose size is no multiple of 4096 has all its blocks of 512 bytes, and keeps what lies
+/// behind them.
 #[test]
 fn file_media_of_odd_sizes() {
     let dir = tempfile::tempdir().unwrap();
@@ -260,7 +269,8 @@ fn file_media_of_odd_sizes() {
     std::fs::write(&path, &content).unwrap();
     assert_eq!(Medium::file_read_only(&path).unwrap().len(), 9 * 512);
     let medium = Medium::file(&path, None).unwrap();
-    let refusal = Ssd::start(config(9 * 512, 4096), medium, MonotonicClock::new()).map(drop).unwrap_err();
+    let refusal =
+        Ssd::start(config(9 * 512, 4096), medium, MonotonicClock::new()).map(drop).unwrap_err();
     assert!(refusal.to_string().contains("lba=512"), "{refusal}");
 
     let medium = Medium::file(&path, None).unwrap();
@@ -298,7 +308,8 @@ fn a_medium_that_is_only_read() {
     assert!(matches!(Medium::file(&path, None), Err(SsdError::InUse { .. })));
     for vwc in [false, true] {
         let c = SsdConfig { volatile_write_cache: vwc, ..config(1 << 20, 4096) };
-        let ssd = Ssd::start(c, Medium::file_read_only(&path).unwrap(), MonotonicClock::new()).unwrap();
+        let ssd =
+            Ssd::start(c, Medium::file_read_only(&path).unwrap(), MonotonicClock::new()).unwrap();
         let mut host = Host::new(ssd.port());
         host.enable();
         host.create_queues(1, 16, None);

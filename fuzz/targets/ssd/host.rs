@@ -143,7 +143,8 @@ impl<'m> Host<'m> {
         }
         self.store_doorbell(index, value);
         if !index.is_multiple_of(2) {
-            // A head is only looked at when there seems to be no room, or here: before it is overwritten.
+            // A head is only looked at when there seems to be no room, or here: before it is
+            // overwritten.
             self.settle();
         }
     }
@@ -161,7 +162,8 @@ impl<'m> Host<'m> {
             self.write_register(offset, value, false);
             return self.write_register(offset + 4, value >> 32, false);
         }
-        if let Some(at) = offset.checked_sub(regs::DOORBELLS).filter(|at| at.is_multiple_of(4 << SOFT_DSTRD))
+        if let Some(at) =
+            offset.checked_sub(regs::DOORBELLS).filter(|at| at.is_multiple_of(4 << SOFT_DSTRD))
             && let index = (at / (4 << SOFT_DSTRD)) as usize
             && index < self.bells.len()
         {
@@ -228,7 +230,8 @@ impl<'m> Host<'m> {
 
     /// What the submission queue's memory holds, unless account of it cannot be kept.
     fn ring_memory(&self, qid: u16, entries: u32) -> Option<Vec<Sqe>> {
-        let entry = |i: u32| Some(Sqe::from_words(self.memory.load(sq_base(qid) + u64::from(i) * 64)?));
+        let entry =
+            |i: u32| Some(Sqe::from_words(self.memory.load(sq_base(qid) + u64::from(i) * 64)?));
         if self.wild { None } else { (0..entries).map(entry).collect() }
     }
 
@@ -319,7 +322,8 @@ impl<'m> Host<'m> {
 
     // What the host sees.
 
-    /// Takes every completion there is, checks that nothing else was written, and learns what became of the controller.
+    /// Takes every completion there is, checks that nothing else was written, and learns what
+    /// became of the controller.
     fn observe(&mut self) {
         // Completions of commands first: a queue may have been deleted after them.
         for at in (0..self.cqs.len()).rev() {
@@ -334,7 +338,8 @@ impl<'m> Host<'m> {
     fn consume(&mut self, at: usize) {
         let Some(cq) = self.cqs.get_mut(at).filter(|cq| !cq.lost) else { return };
         let qid = cq.qid;
-        let cells = self.memory.words(cq_base(qid), cq.entries as usize * 2).expect("a queue's memory");
+        let cells =
+            self.memory.words(cq_base(qid), cq.entries as usize * 2).expect("a queue's memory");
         let mut taken: Vec<Cqe> = Vec::new();
         loop {
             let at = cq.head as usize;
@@ -412,20 +417,26 @@ impl<'m> Host<'m> {
                     let unfetched = ahead(sq.head, sq.tail, sq.entries) as usize;
                     let forgotten = sq.in_flight.len().saturating_sub(unfetched) as u64;
                     let lost = self.ssd.counters().injected_losses;
-                    assert!(forgotten <= lost, "{forgotten} commands of a deleted queue never completed");
+                    assert!(
+                        forgotten <= lost,
+                        "{forgotten} commands of a deleted queue never completed"
+                    );
                 }
                 self.sqs.retain(|sq| sq.qid != qid);
             }
             admin::DELETE_IO_CQ => {
-                assert!(self.sqs.iter().all(|sq| sq.cqid != qid), "queue {qid} deleted while in use");
+                assert!(
+                    self.sqs.iter().all(|sq| sq.cqid != qid),
+                    "queue {qid} deleted while in use"
+                );
                 self.cqs.retain(|cq| cq.qid != qid);
             }
             _ => {}
         }
     }
 
-    /// Whether the SSD must have fetched everything that the submission queue at `at` announced. If so, its head is
-    /// known to be there.
+    /// Whether the SSD must have fetched everything that the submission queue at `at` announced. If
+    /// so, its head is known to be there.
     fn has_caught_up(&mut self, at: usize) -> bool {
         let (sq, cqid) = (&self.sqs[at], self.sqs[at].cqid);
         let Some(cq) = self.cqs.iter().find(|cq| cq.qid == cqid && !cq.lost && !cq.spoilt) else {
@@ -449,8 +460,8 @@ impl<'m> Host<'m> {
         caught_up
     }
 
-    /// The host no longer knows what the submission queue at `at` fetches. If that is the admin queue, queues may come and
-    /// go unnoticed.
+    /// The host no longer knows what the submission queue at `at` fetches. If that is the admin
+    /// queue, queues may come and go unnoticed.
     fn doubt(&mut self, at: usize) {
         if at == 0 {
             self.sqs.iter_mut().for_each(Sq::give_up);
@@ -472,7 +483,11 @@ impl<'m> Host<'m> {
         for sq in self.sqs.iter().filter(|sq| !sq.lost) {
             let now = self.ring_memory(sq.qid, sq.entries);
             // Without the memory the controller has failed already.
-            assert!(now.is_none_or(|now| now == sq.ring), "submission queue {} was written to", sq.qid);
+            assert!(
+                now.is_none_or(|now| now == sq.ring),
+                "submission queue {} was written to",
+                sq.qid
+            );
         }
     }
 
@@ -504,8 +519,10 @@ impl<'m> Host<'m> {
             if self.cqs.iter().any(|cq| cq.qid == sq.cqid && (cq.lost || cq.spoilt)) {
                 continue;
             }
-            let due =
-                sq.in_flight.iter().filter(|sqe| sq.qid != 0 || sqe.opcode() != admin::ASYNC_EVENT_REQUEST);
+            let due = sq
+                .in_flight
+                .iter()
+                .filter(|sqe| sq.qid != 0 || sqe.opcode() != admin::ASYNC_EVENT_REQUEST);
             if sq.qid != 0 {
                 unanswered += due.count() as u64;
             } else if !self.stuck {

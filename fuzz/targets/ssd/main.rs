@@ -1,6 +1,7 @@
-//! The SSD's path from an entry in a submission queue to one in a completion queue, and what surrounds it: a host that
-//! writes arbitrary entries, PRP lists, doorbells and registers, maps and unmaps, cuts the power. Expected: no panic; no
-//! access beyond what is mapped; one completion for each command fetched; an end.
+//! The SSD's path from an entry in a submission queue to one in a completion queue, and what
+//! surrounds it: a host that writes arbitrary entries, PRP lists, doorbells and registers, maps and
+//! unmaps, cuts the power. Expected: no panic; no access beyond what is mapped; one completion for
+//! each command fetched; an end.
 
 #![no_main]
 
@@ -35,13 +36,15 @@ thread_local! {
 
 fn model(index: u8) -> Model {
     static MODELS: OnceLock<[Model; 4]> = OnceLock::new();
-    let models = || ["null", "null", "fast12", "nand"].map(|name| Model::named(name).expect("built in"));
+    let models =
+        || ["null", "null", "fast12", "nand"].map(|name| Model::named(name).expect("built in"));
     MODELS.get_or_init(models)[usize::from(index & 3)].clone()
 }
 
 fn event() -> Arc<OwnedFd> {
     static EVENT: OnceLock<Arc<OwnedFd>> = OnceLock::new();
-    let new = || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd");
+    let new =
+        || rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).expect("an eventfd");
     Arc::clone(EVENT.get_or_init(|| Arc::new(new())))
 }
 
@@ -80,8 +83,10 @@ fn ssd(input: &mut Input<'_>, flags: u8) -> SteppedSsd {
 
 /// One state, or one to fall asleep in besides.
 fn power_states(sleepy: bool) -> Vec<PowerState> {
-    let awake = PowerState { max_power_10mw: 800, enlat_us: 0, exlat_us: 0, non_operational: false };
-    let asleep = PowerState { max_power_10mw: 5, enlat_us: 400, exlat_us: 3000, non_operational: true };
+    let awake =
+        PowerState { max_power_10mw: 800, enlat_us: 0, exlat_us: 0, non_operational: false };
+    let asleep =
+        PowerState { max_power_10mw: 5, enlat_us: 400, exlat_us: 3000, non_operational: true };
     if sleepy { vec![awake, asleep] } else { vec![awake] }
 }
 
@@ -172,7 +177,8 @@ fn register(input: &mut Input<'_>, host: &mut Host<'_>) {
     let wide = byte & 0x80 != 0;
     let value = if wide { tame(input.u64()) } else { tame(u64::from(input.u32())) };
     // Which nobody finds by chance.
-    let value = if offset == regs::NSSR && value & 1 != 0 { u64::from(regs::NSSR_RESET) } else { value };
+    let value =
+        if offset == regs::NSSR && value & 1 != 0 { u64::from(regs::NSSR_RESET) } else { value };
     host.write_register(offset, value, wide);
 }
 
@@ -252,7 +258,13 @@ fn operate(input: &mut Input<'_>, host: &mut Host<'_>, wild: bool) {
             let cqid = if how & 1 != 0 { 1 } else { qid };
             let vector = (how & 2 != 0).then_some(u16::from(how >> 2) % VECTORS);
             let sq_entries = 2 + u32::from(sizes) % (SQ_ENTRIES - 1);
-            host.create_queues(qid, cqid, sq_entries, 2 + u32::from(sizes >> 8) % (CQ_ENTRIES - 1), vector);
+            host.create_queues(
+                qid,
+                cqid,
+                sq_entries,
+                2 + u32::from(sizes >> 8) % (CQ_ENTRIES - 1),
+                vector,
+            );
         }
         24 => host.unmap(usize::from(input.u8()) % memory::REGIONS),
         25 => host.map(usize::from(input.u8()) % memory::REGIONS),

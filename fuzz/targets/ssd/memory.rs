@@ -1,5 +1,6 @@
-//! Host memory that the SSD may reach, laid out so that reaching beyond it is a segmentation fault: guard pages around
-//! each region, and no access at all to a region that is not mapped into the SSD.
+//! Host memory that the SSD may reach, laid out so that reaching beyond it is a segmentation fault:
+//! guard pages around each region, and no access at all to a region that is not mapped into the
+//! SSD.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -11,8 +12,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 pub const PAGE: u64 = 4096;
 
-/// Upper half of the queue region's IOVA. No dword of any other memory ever has this value (see [`tame`]), so that no
-/// data pointer can lead into the queues behind the model's back.
+/// Upper half of the queue region's IOVA. No dword of any other memory ever has this value (see
+/// [`tame`]), so that no data pointer can lead into the queues behind the model's back.
 const RINGS_HIGH: u32 = 0x5a3c_9e17;
 
 /// The region of the queues: its first byte.
@@ -21,8 +22,9 @@ pub const RINGS: u64 = (RINGS_HIGH as u64) << 32 | 0xb4d2_0000;
 /// Index of the queue region.
 pub const RINGS_INDEX: usize = 0;
 
-/// IOVA, length, and offset of the first byte within its first page of memory: the queues; data; data that continues
-/// the former at another place in memory and ends within a page; data at an address at which no queue can lie.
+/// IOVA, length, and offset of the first byte within its first page of memory: the queues; data;
+/// data that continues the former at another place in memory and ends within a page; data at an
+/// address at which no queue can lie.
 const LAYOUT: [(u64, usize, usize); REGIONS] = [
     (RINGS, 10 << 12, 0),
     (DATA, 8 << 12, 0),
@@ -65,7 +67,8 @@ impl Memory {
         let total = spans.iter().map(|span| span + 2 * 4096).sum();
         // SAFETY: a fresh anonymous mapping at an address that the kernel chooses.
         let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE).expect("mmap")
+            mmap_anonymous(std::ptr::null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE)
+                .expect("mmap")
         };
         let mut at = base.cast::<u8>();
         let regions = std::array::from_fn(|i| {
@@ -74,7 +77,8 @@ impl Memory {
             at = pages.wrapping_add(spans[i] + 4096);
             let host = pages.wrapping_add(offset);
             let accessible = Cell::new(false);
-            let region = Region { iova, len, host, pages, pages_len: spans[i], mapped: false, accessible };
+            let region =
+                Region { iova, len, host, pages, pages_len: spans[i], mapped: false, accessible };
             region.protect(true);
             // SAFETY: the region's pages, which nobody else knows yet.
             unsafe { std::ptr::write_bytes(pages, CANARY, spans[i]) };
@@ -105,8 +109,9 @@ impl Memory {
         }
         region.protect(true);
         let host_addr = region.host.expose_provenance();
-        // SAFETY: mapped as long as the process lives. The host reads and writes it by atomics and raw copies; it is made inaccessible
-        // only once the SSD must have let go of it, which is what is tested.
+        // SAFETY: mapped as long as the process lives. The host reads and writes it by atomics and
+        // raw copies; it is made inaccessible only once the SSD must have let go of it, which is
+        // what is tested.
         let dma = unsafe { DmaRegion::new(region.iova, host_addr, region.len, Arc::new(())) };
         region.mapped = port.map_dma(dma).is_ok();
         region.protect(region.mapped);
@@ -140,8 +145,8 @@ impl Memory {
                 (offset < region.len && len <= region.len - offset).then_some((region, offset))
             })?;
         let at = region.host.wrapping_add(offset).cast::<AtomicU64>();
-        // SAFETY: within an accessible region, by the checks above; only accessed as atomics, or by the SSD's raw copies
-        // on this very thread.
+        // SAFETY: within an accessible region, by the checks above; only accessed as atomics, or by
+        // the SSD's raw copies on this very thread.
         at.is_aligned().then(|| unsafe { std::slice::from_raw_parts(at, words) })
     }
 
@@ -167,9 +172,15 @@ impl Memory {
                 let before = region.host.offset_from_unsigned(region.pages);
                 let after = region.pages_len - before - region.len;
                 let end = region.host.add(region.len);
-                [std::slice::from_raw_parts(region.pages, before), std::slice::from_raw_parts(end, after)]
+                [
+                    std::slice::from_raw_parts(region.pages, before),
+                    std::slice::from_raw_parts(end, after),
+                ]
             };
-            assert!(around.concat().iter().all(|&byte| byte == CANARY), "the SSD wrote beyond a region");
+            assert!(
+                around.concat().iter().all(|&byte| byte == CANARY),
+                "the SSD wrote beyond a region"
+            );
         }
     }
 }
@@ -179,8 +190,11 @@ impl Region {
         if self.accessible.replace(accessible) == accessible {
             return;
         }
-        let flags =
-            if accessible { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::empty() };
+        let flags = if accessible {
+            MprotectFlags::READ | MprotectFlags::WRITE
+        } else {
+            MprotectFlags::empty()
+        };
         // SAFETY: pages of our own mapping; nothing holds a reference to them.
         unsafe { mprotect(self.pages.cast::<c_void>(), self.pages_len, flags).expect("mprotect") }
     }

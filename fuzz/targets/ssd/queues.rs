@@ -26,7 +26,8 @@ pub struct Sq {
     pub cqid: u16,
     pub base: u64,
     pub entries: u32,
-    /// The host has lost count of what the SSD fetches from it, or it never could: nothing is expected then.
+    /// The host has lost count of what the SSD fetches from it, or it never could: nothing is
+    /// expected then.
     pub lost: bool,
     /// The oldest entry that the SSD may not have fetched.
     pub head: u32,
@@ -43,7 +44,18 @@ pub struct Sq {
 impl Sq {
     pub fn new(qid: u16, cqid: u16, base: u64, entries: u32, ring: Option<Vec<Sqe>>) -> Self {
         let (lost, ring) = (ring.is_none(), ring.unwrap_or_default());
-        Self { qid, cqid, base, entries, lost, head: 0, tail: 0, staged: 0, ring, in_flight: Vec::new() }
+        Self {
+            qid,
+            cqid,
+            base,
+            entries,
+            lost,
+            head: 0,
+            tail: 0,
+            staged: 0,
+            ring,
+            in_flight: Vec::new(),
+        }
     }
 
     pub fn give_up(&mut self) {
@@ -83,8 +95,8 @@ pub struct Cq {
     pub entries: u32,
     /// Its memory is not the host's to read, or not where it thinks.
     pub lost: bool,
-    /// The host wrote a head that cannot be. What the SSD makes of it is its own business, as long as it writes over
-    /// nothing; no completion can be insisted on.
+    /// The host wrote a head that cannot be. What the SSD makes of it is its own business, as long
+    /// as it writes over nothing; no completion can be insisted on.
     pub spoilt: bool,
     /// Next entry to look at.
     pub head: u32,

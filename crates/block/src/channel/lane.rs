@@ -12,7 +12,8 @@ use meantime_nvme::{CommandError, IoQueue, NamespaceInfo, Op};
 pub(super) struct Lane {
     pub(super) queue: IoQueue,
     pub(super) gap: Gap,
-    /// Requests with commands still to be sent, since the queue was full or had to be recreated; each at most once.
+    /// Requests with commands still to be sent, since the queue was full or had to be recreated;
+    /// each at most once.
     pub(super) backlog: VecDeque<u16>,
 }
 
@@ -74,8 +75,8 @@ impl Lane {
             let now_ns = self.queue.clock().now_ns();
             self.queue.check(now_ns, &mut Requests { table, ns });
             if self.queue.usable().is_err() {
-                // What was never sent the device never knew: the buffer is safe, unless another part of it was sent, and
-                // that part has failed with an error of its own.
+                // What was never sent the device never knew: the buffer is safe, unless another
+                // part of it was sent, and that part has failed with an error of its own.
                 let error = match self.queue.controller().gone() {
                     Some(_) => CommandError::Gone { memory_released: true },
                     None => CommandError::Reset,
@@ -86,8 +87,8 @@ impl Lane {
         self.queue.ring_doorbell();
     }
 
-    /// Sends what is in the backlog, since nobody would hear that it was not done: a write may have been detached. For as long as a command
-    /// may take; what is left then is given up.
+    /// Sends what is in the backlog, since nobody would hear that it was not done: a write may have
+    /// been detached. For as long as a command may take; what is left then is given up.
     pub(super) fn send_rest(&mut self, table: &mut Table, ns: &NamespaceInfo, way: Way) {
         let clock = self.queue.clock().clone();
         let until_ns = clock.now_ns().saturating_add(8 * self.queue.sweep_interval_ns());
@@ -98,7 +99,10 @@ impl Lane {
             }
         }
         if !self.backlog.is_empty() {
-            tracing::error!(requests = self.backlog.len(), "the channel ended before its requests were sent");
+            tracing::error!(
+                requests = self.backlog.len(),
+                "the channel ended before its requests were sent"
+            );
         }
     }
 

@@ -32,7 +32,8 @@ impl NvmeChannel {
         now_ns
     }
 
-    /// Takes in the times of what has ended: in a wait on the lane with an interrupt or on the polled one, or found without waiting.
+    /// Takes in the times of what has ended: in a wait on the lane with an interrupt or on the
+    /// polled one, or found without waiting.
     #[inline]
     pub(super) fn learn(&mut self, waited_on: Option<bool>) {
         if !self.table.timed.is_empty() {
@@ -76,7 +77,8 @@ impl NvmeChannel {
         }
     }
 
-    /// The request without a ticket that is likely to end first, as far as that matters: no more than the first few are looked at.
+    /// The request without a ticket that is likely to end first, as far as that matters: no more
+    /// than the first few are looked at.
     pub(super) fn next_to_end(&self) -> Option<u16> {
         let first = self.table.queued_slots().next()?;
         if !matches!(self.table.get(first).policy, Policy::Adaptive(_) | Policy::Auto) {

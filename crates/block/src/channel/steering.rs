@@ -1,15 +1,18 @@
-//! What a channel shows of itself, and how its policy is changed from outside (see [`steer`](meantime_completion::steer)).
+//! What a channel shows of itself, and how its policy is changed from outside (see
+//! [`steer`](meantime_completion::steer)).
 
 use super::{Lane, NvmeChannel};
 use crate::BlockChannel as _;
 use meantime_completion::Policy;
 use meantime_completion::steer::QueueFigures;
 
-/// How a polled I/O is waited for of which the time is taken: by polling, too, but on the way that has a clock. The one in some hundred that looks
-/// at deadlines is such a one, so that the others pay nothing for there being a mean.
+/// How a polled I/O is waited for of which the time is taken: by polling, too, but on the way that
+/// has a clock. The one in some hundred that looks at deadlines is such a one, so that the others
+/// pay nothing for there being a mean.
 pub(super) const SAMPLED: Policy = Policy::HybridFixed(0);
 
-/// How far apart such I/Os are at least: 200 a second, which a device of half a million does not feel.
+/// How far apart such I/Os are at least: 200 a second, which a device of half a million does not
+/// feel.
 const SAMPLE_INTERVAL_NS: u64 = 5_000_000;
 
 /// The I/Os of which the time was taken.

@@ -6,7 +6,8 @@ use meantime_completion::Source;
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_nvme::{IoQueue, NamespaceInfo};
 
-/// A lane and the table its completions go to, as the gap sees them; and who is told what happens on the way.
+/// A lane and the table its completions go to, as the gap sees them; and who is told what happens
+/// on the way.
 pub(super) struct View<'a, P> {
     pub(super) queue: &'a mut IoQueue,
     pub(super) table: &'a mut Table,

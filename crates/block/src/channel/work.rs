@@ -1,4 +1,5 @@
-//! The waits of a channel that has work for its gaps: apart from those that have none, which pay nothing for it.
+//! The waits of a channel that has work for its gaps: apart from those that have none, which pay
+//! nothing for it.
 
 use super::super::gap_work::{WithWork, shortened, soonest_end_ns};
 use super::{NvmeChannel, View};
@@ -55,7 +56,12 @@ impl NvmeChannel {
     /// As `wait_probed`, when requests are collected or there is work.
     #[cold]
     #[inline(never)]
-    pub(super) fn wait_attentively(&mut self, slot: u16, generation: u32, probe: &impl Probe) -> Done {
+    pub(super) fn wait_attentively(
+        &mut self,
+        slot: u16,
+        generation: u32,
+        probe: &impl Probe,
+    ) -> Done {
         if self.attention.is_plugged() {
             self.ring_all();
         }
@@ -103,7 +109,8 @@ impl NvmeChannel {
         }
     }
 
-    /// Takes in the times of what a look from outside has found. Who only ever looks runs the work that has waited too long so.
+    /// Takes in the times of what a look from outside has found. Who only ever looks runs the work
+    /// that has waited too long so.
     #[cold]
     #[inline(never)]
     pub(super) fn learn_polled(&mut self) {

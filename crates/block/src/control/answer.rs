@@ -48,7 +48,8 @@ pub(super) fn obey(line: &[u8]) -> Next {
 }
 
 fn no_queue(queue: u64) -> String {
-    let mut others: Vec<String> = steer::channels().iter().map(|steer| steer.id().to_string()).collect();
+    let mut others: Vec<String> =
+        steer::channels().iter().map(|steer| steer.id().to_string()).collect();
     if others.is_empty() {
         return format!("there is no queue {queue}: the process has none at present");
     }
@@ -74,11 +75,12 @@ enum Command {
 }
 
 fn parse(line: &[u8]) -> Result<Command, String> {
-    let value: Value =
-        serde_json::from_slice(line).map_err(|error| format!("this is no JSON ({error}); {USE}"))?;
+    let value: Value = serde_json::from_slice(line)
+        .map_err(|error| format!("this is no JSON ({error}); {USE}"))?;
     let object = value.as_object().filter(|object| object.len() == 1);
-    let (key, value) =
-        object.and_then(|object| object.iter().next()).ok_or_else(|| format!("one request a line; {USE}"))?;
+    let (key, value) = object
+        .and_then(|object| object.iter().next())
+        .ok_or_else(|| format!("one request a line; {USE}"))?;
     match (key.as_str(), value) {
         ("get", Value::String(what)) if what == "queues" => Ok(Command::Queues),
         ("get", _) => Err(format!(r#"only "queues" can be had; {USE}"#)),
@@ -92,10 +94,14 @@ fn parse_set(set: &Map<String, Value>) -> Result<Command, String> {
     if let Some(other) = set.keys().find(|key| !["queue", "policy"].contains(&key.as_str())) {
         return Err(format!("{other:?} cannot be set; {USE}"));
     }
-    let queue =
-        set.get("queue").and_then(Value::as_u64).ok_or_else(|| format!("the queue is a number; {USE}"))?;
-    let policy =
-        set.get("policy").and_then(Value::as_str).ok_or_else(|| format!("the policy is a text; {USE}"))?;
+    let queue = set
+        .get("queue")
+        .and_then(Value::as_u64)
+        .ok_or_else(|| format!("the queue is a number; {USE}"))?;
+    let policy = set
+        .get("policy")
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("the policy is a text; {USE}"))?;
     let policy = policy.parse().map_err(|error| format!("{error}"))?;
     Ok(Command::Set { queue, policy })
 }
@@ -118,11 +124,13 @@ fn queue(state: &QueueState) -> Value {
     Value::Object(map)
 }
 
-/// Reads what [`queues`] writes; a figure that is not there is 0, so that versions understand each other.
+/// Reads what [`queues`] writes; a figure that is not there is 0, so that versions understand each
+/// other.
 pub(super) fn read_queues(value: &Value) -> Option<Snapshot> {
     let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
     let state = |value: &Value| {
-        let figure = |at: usize| value.get(QueueFigures::NAMES[at]).and_then(Value::as_u64).unwrap_or(0);
+        let figure =
+            |at: usize| value.get(QueueFigures::NAMES[at]).and_then(Value::as_u64).unwrap_or(0);
         Some(QueueState {
             id: value.get("id")?.as_u64()?,
             device: text(value, "device")?,
@@ -171,12 +179,17 @@ mod tests {
             (r#"{"set":{"queue":1,"policy":"poll","depth":3}}"#, "\"depth\" cannot be set"),
         ] {
             let why = parse(line.as_bytes()).unwrap_err();
-            assert!(why.contains(word) && why.contains(USE) && !why.contains('\n'), "{line}: {why}");
+            assert!(
+                why.contains(word) && why.contains(USE) && !why.contains('\n'),
+                "{line}: {why}"
+            );
         }
         let why = parse(br#"{"set":{"queue":1,"policy":"pol"}}"#).unwrap_err();
         assert!(why.contains("use interrupt, poll"), "{why}");
         assert!(parse(&b"[".repeat(4000)).unwrap_err().contains("no JSON"), "nested too deep");
-        let Next::Answer(answer) = obey(br#"{"set":{"queue":9999999,"policy":"poll"}}"#) else { panic!() };
+        let Next::Answer(answer) = obey(br#"{"set":{"queue":9999999,"policy":"poll"}}"#) else {
+            panic!()
+        };
         assert!(answer["error"].as_str().unwrap().contains("no queue 9999999"));
     }
 

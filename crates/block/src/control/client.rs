@@ -70,11 +70,15 @@ impl Client {
         let mut answer = Vec::new();
         let got = self.stream.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut answer);
         got.and_then(|count| {
-            if count == 0 { sent.and(Err(std::io::ErrorKind::UnexpectedEof.into())) } else { Ok(()) }
+            if count == 0 {
+                sent.and(Err(std::io::ErrorKind::UnexpectedEof.into()))
+            } else {
+                Ok(())
+            }
         })
         .map_err(ControlError::io("the process has ended, or does not answer, on", &self.path))?;
-        let value: Value =
-            serde_json::from_slice(&answer).map_err(|error| ControlError::Protocol(error.to_string()))?;
+        let value: Value = serde_json::from_slice(&answer)
+            .map_err(|error| ControlError::Protocol(error.to_string()))?;
         match value.get("error").and_then(Value::as_str) {
             Some(text) => Err(ControlError::Answered(text.to_owned())),
             None => Ok(value),

@@ -1,7 +1,9 @@
-//! The control socket: other processes of the same user look at this one's channels, and change their policies (`meantime top`).
+//! The control socket: other processes of the same user look at this one's channels, and change
+//! their policies (`meantime top`).
 //!
-//! Nothing is served unless a program says so, once: [`serve`] starts one thread, which sleeps until somebody connects, and ends when the
-//! [`ControlServer`] is dropped. No channel ever waits for it: see [`steer`](meantime_completion::steer).
+//! Nothing is served unless a program says so, once: [`serve`] starts one thread, which sleeps
+//! until somebody connects, and ends when the [`ControlServer`] is dropped. No channel ever waits
+//! for it: see [`steer`](meantime_completion::steer).
 //!
 //! ```no_run
 //! use meantime::block::control;
@@ -15,21 +17,26 @@
 //!
 //! # Who may
 //!
-//! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to be the user's own: `$XDG_RUNTIME_DIR/meantime`, or
-//! `/tmp/meantime-UID` where there is no such variable. Besides, the kernel is asked who connects (SO_PEERCRED): this process's user, or root.
+//! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to be the
+//! user's own: `$XDG_RUNTIME_DIR/meantime`, or `/tmp/meantime-UID` where there is no such variable.
+//! Besides, the kernel is asked who connects (SO_PEERCRED): this process's user, or root.
 //!
 //! # The protocol
 //!
-//! A line of JSON is asked (at most 4,096 bytes), a line of JSON is answered, as often as one likes.
+//! A line of JSON is asked (at most 4,096 bytes), a line of JSON is answered, as often as one
+//! likes.
 //!
 //! `{"get":"queues"}` is answered by
-//! `{"pid":4711,"now_ns":…,"queues":[{"id":3,"device":"mem:1G","thread":"worker","policy":"poll",` and the figures of
-//! [`QueueFigures`](meantime_completion::steer::QueueFigures) by their names `}]}`. They are counters: rates come from two answers.
+//! `{"pid":4711,"now_ns":…,"queues":[{"id":3,"device":"mem:1G","thread":"worker","policy":"poll",`
+//! and the figures of [`QueueFigures`](meantime_completion::steer::QueueFigures) by their names
+//! `}]}`. They are counters: rates come from two answers.
 //!
-//! `{"set":{"queue":3,"policy":"hybrid-min"}}` is answered by `{"done":{"queue":3,"policy":"hybrid-min"}}` once the channel's thread has made
-//! the change, that is when it next does I/O; within two seconds, or the request is withdrawn.
+//! `{"set":{"queue":3,"policy":"hybrid-min"}}` is answered by
+//! `{"done":{"queue":3,"policy":"hybrid-min"}}` once the channel's thread has made the change, that
+//! is when it next does I/O; within two seconds, or the request is withdrawn.
 //!
-//! Whatever cannot be done is answered by `{"error":"…"}`, which says why and what to do. After a line that is too long the connection ends.
+//! Whatever cannot be done is answered by `{"error":"…"}`, which says why and what to do. After a
+//! line that is too long the connection ends.
 
 mod answer;
 mod client;

@@ -39,11 +39,15 @@ pub fn own_path() -> Result<PathBuf, ControlError> {
 /// The directories that sockets of `uid` may be in; the first is where we put ours.
 fn directories(uid: u32) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
-    // Under `sudo -E` and the like the variable is another user's: what is put there the owner could not even remove.
+    // Under `sudo -E` and the like the variable is another user's: what is put there the owner
+    // could not even remove.
     let own = |path: &Path| {
-        path.is_absolute() && fs::metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
+        path.is_absolute()
+            && fs::metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
     };
-    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| own(path)) {
+    if let Some(runtime) =
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| own(path))
+    {
         dirs.push(runtime.join("meantime"));
     }
     // A service, or a login without the variable, may be beside one that has it.
@@ -62,9 +66,11 @@ fn directories(uid: u32) -> Vec<PathBuf> {
 /// # Errors
 /// [`ControlError::Unsafe`], with what to do.
 pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> {
-    let meta = fs::symlink_metadata(dir).map_err(ControlError::io("cannot look at the directory", dir))?;
+    let meta =
+        fs::symlink_metadata(dir).map_err(ControlError::io("cannot look at the directory", dir))?;
     let why = if !meta.is_dir() {
-        "it is a link or a file; remove it, or set XDG_RUNTIME_DIR to a directory of your own".to_owned()
+        "it is a link or a file; remove it, or set XDG_RUNTIME_DIR to a directory of your own"
+            .to_owned()
     } else if meta.uid() != uid {
         format!("it belongs to user {}; set XDG_RUNTIME_DIR to a directory of your own", meta.uid())
     } else if meta.mode() & 0o077 != 0 {
@@ -75,7 +81,8 @@ pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> 
     Err(ControlError::Unsafe { path: dir.to_owned(), why })
 }
 
-/// The processes of this user that serve, by number. Sockets that dead processes have left are removed.
+/// The processes of this user that serve, by number. Sockets that dead processes have left are
+/// removed.
 ///
 /// # Errors
 /// A directory that is there and not safe.
@@ -90,7 +97,8 @@ pub fn served() -> Result<Vec<Served>, ControlError> {
     Ok(found)
 }
 
-/// The socket of the process `pid`, of whichever user it is: `None` if it serves none that this user may use.
+/// The socket of the process `pid`, of whichever user it is: `None` if it serves none that this
+/// user may use.
 ///
 /// # Errors
 /// As [`served`].
@@ -137,8 +145,9 @@ pub(super) fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     // One that is busy is not stale.
     !is_socket
-        || UnixStream::connect(path)
-            .is_err_and(|error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound))
+        || UnixStream::connect(path).is_err_and(|error| {
+            matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound)
+        })
 }
 
 /// A process that has just begun to serve does not listen yet.
@@ -197,9 +206,16 @@ mod tests {
 
     #[test]
     fn names_that_are_no_process_are_nobodys() {
-        for name in
-            ["0.sock", "+1.sock", "01.sock", "1.sock.sock", "x.sock", "1", ".sock", "99999999999.sock"]
-        {
+        for name in [
+            "0.sock",
+            "+1.sock",
+            "01.sock",
+            "1.sock.sock",
+            "x.sock",
+            "1",
+            ".sock",
+            "99999999999.sock",
+        ] {
             assert_eq!(pid_of(Path::new(name)), None, "{name}");
         }
         assert_eq!(pid_of(Path::new("/a/17.sock")), Some(17));

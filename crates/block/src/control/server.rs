@@ -36,7 +36,8 @@ pub struct Change {
     pub after: String,
 }
 
-/// Serves the control socket for as long as it lives; dropping it ends the thread and removes the socket.
+/// Serves the control socket for as long as it lives; dropping it ends the thread and removes the
+/// socket.
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
@@ -47,10 +48,12 @@ pub struct ControlServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Serves this process's channels at `path`, usually [`own_path`](super::own_path), from a thread of its own.
+/// Serves this process's channels at `path`, usually [`own_path`](super::own_path), from a thread
+/// of its own.
 ///
 /// # Errors
-/// [`ControlError`]: the directory is not this user's alone; somebody serves there already; the system refuses.
+/// [`ControlError`]: the directory is not this user's alone; somebody serves there already; the
+///                   system refuses.
 pub fn serve(path: &Path) -> Result<ControlServer, ControlError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Nobody else can get at the socket before it has its own mode.
@@ -146,9 +149,13 @@ impl Server {
 
     /// What is ready: the stop, the listener, the clients.
     fn wait(&self, patience: Option<Duration>) -> Option<Vec<PollFlags>> {
-        let mut fds =
-            vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-        fds.extend(self.clients.iter().map(|client| PollFd::new(client.stream(), client.interest())));
+        let mut fds = vec![
+            PollFd::new(&self.stop, PollFlags::IN),
+            PollFd::new(&self.listener, PollFlags::IN),
+        ];
+        fds.extend(
+            self.clients.iter().map(|client| PollFd::new(client.stream(), client.interest())),
+        );
         let timeout = patience.map(|patience| Timespec {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: i64::from(patience.subsec_nanos()),
@@ -172,13 +179,18 @@ impl Server {
                         return;
                     }
                     true => format!("{CLIENTS_MAX} are connected already; end one of them"),
-                    false => "this process belongs to another user; be that user, or root".to_owned(),
+                    false => {
+                        "this process belongs to another user; be that user, or root".to_owned()
+                    }
                 };
                 let _ = stream.write_all(format!("{}\n", answer::error(refusal)).as_bytes());
             }
             // Without descriptors the listener stays ready: not at full speed.
             Err(error)
-                if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)) =>
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+                ) =>
             {
                 std::thread::sleep(Duration::from_millis(100));
             }

@@ -41,12 +41,14 @@ impl Deferrals {
         self.wishes.borrow().front().is_some_and(|wish| wish.latest <= Instant::now())
     }
 
-    /// Lets the first task go on that has waited too long, or that fits into `left_ns` (`None`: not known). False if there is none.
+    /// Lets the first task go on that has waited too long, or that fits into `left_ns` (`None`: not
+    /// known). False if there is none.
     pub(super) fn permit(&self, left_ns: Option<u64>) -> bool {
         let overdue = self.is_overdue();
         let left_ns = left_ns.unwrap_or(SMALL_NS);
         let mut wishes = self.wishes.borrow_mut();
-        let place = if overdue { Some(0) } else { wishes.iter().position(|wish| wish.bound_ns <= left_ns) };
+        let place =
+            if overdue { Some(0) } else { wishes.iter().position(|wish| wish.bound_ns <= left_ns) };
         let Some(wish) = place.and_then(|place| wishes.remove(place)) else { return false };
         drop(wishes);
         self.permitted.set(wish.id);
@@ -64,7 +66,11 @@ impl Deferrals {
 }
 
 /// `future`, each poll of which takes at most `bound_ns` and waits until it is permitted.
-pub(super) async fn in_gaps<F: Future>(future: F, bound_ns: u64, deferrals: Rc<Deferrals>) -> F::Output {
+pub(super) async fn in_gaps<F: Future>(
+    future: F,
+    bound_ns: u64,
+    deferrals: Rc<Deferrals>,
+) -> F::Output {
     let mut future = pin!(future);
     let id = deferrals.next_id.get() + 1;
     deferrals.next_id.set(id);

@@ -1,5 +1,5 @@
-//! A small executor for one thread: it runs tasks that are ready, looks at one channel's queue between them, and waits by that
-//! channel's policy when none is.
+//! A small executor for one thread: it runs tasks that are ready, looks at one channel's queue
+//! between them, and waits by that channel's policy when none is.
 
 mod deferrals;
 mod ready;
@@ -22,9 +22,10 @@ const ROUND: u32 = 16;
 
 /// Runs futures on this thread, and drives an [`AsyncChannel`].
 ///
-/// Between rounds of tasks it takes in what the device has completed. When no task is ready it waits, by the channel's policy if
-/// requests are under way, else asleep. A waker of a task may be used in any thread; it ends such a wait at once, but for the sleep of a
-/// `hybrid` policy and the naps after its spin budget (of up to 1 ms), which run their course first.
+/// Between rounds of tasks it takes in what the device has completed. When no task is ready it
+/// waits, by the channel's policy if requests are under way, else asleep. A waker of a task may be
+/// used in any thread; it ends such a wait at once, but for the sleep of a `hybrid` policy and the
+/// naps after its spin budget (of up to 1 ms), which run their course first.
 ///
 /// Requests of one round are collected, and the device is told of them together.
 ///
@@ -87,7 +88,8 @@ impl<C: BlockChannel> Executor<C> {
         self.driver.channel()
     }
 
-    /// Makes `future` a task. It runs while this thread is in [`block_on`](Self::block_on) or [`run`](Self::run).
+    /// Makes `future` a task. It runs while this thread is in [`block_on`](Self::block_on) or
+    /// [`run`](Self::run).
     ///
     /// # Panics
     /// If there are a million tasks.
@@ -95,13 +97,18 @@ impl<C: BlockChannel> Executor<C> {
         self.tasks.spawn(future)
     }
 
-    /// Makes `future` a task for the gap: it is polled when no other task is ready and a poll, which takes at most `bound_ns`, fits before
-    /// the next request may be complete; always when no request is under way; and after 10 ms whether it fits or not, when no other task is
-    /// ready. It may use the channel, unlike work that is [deferred](AsyncChannel::defer) there.
+    /// Makes `future` a task for the gap: it is polled when no other task is ready and a poll,
+    /// which takes at most `bound_ns`, fits before the next request may be complete; always when no
+    /// request is under way; and after 10 ms whether it fits or not, when no other task is ready.
+    /// It may use the channel, unlike work that is [deferred](AsyncChannel::defer) there.
     ///
     /// # Panics
     /// If there are a million tasks.
-    pub fn spawn_deferred<F: Future + 'static>(&self, bound_ns: u64, future: F) -> JoinHandle<F::Output> {
+    pub fn spawn_deferred<F: Future + 'static>(
+        &self,
+        bound_ns: u64,
+        future: F,
+    ) -> JoinHandle<F::Output> {
         self.tasks.spawn_deferred(bound_ns, future)
     }
 
@@ -115,10 +122,12 @@ impl<C: BlockChannel> Executor<C> {
         self.tasks.live()
     }
 
-    /// Runs `future`, and tasks beside it, until it is ready. Tasks that have not ended then go on in the next call.
+    /// Runs `future`, and tasks beside it, until it is ready. Tasks that have not ended then go on
+    /// in the next call.
     ///
-    /// A panic of `future` comes out here; that of a task, where its [`JoinHandle`] is awaited. Either way the buffers of
-    /// requests under way are in the channel, and go back to their heap when the device is done with them.
+    /// A panic of `future` comes out here; that of a task, where its [`JoinHandle`] is awaited.
+    /// Either way the buffers of requests under way are in the channel, and go back to their heap
+    /// when the device is done with them.
     ///
     /// # Panics
     /// If `future` does, and when called from within a task of this executor.
@@ -155,7 +164,10 @@ impl<C: BlockChannel> Executor<C> {
 
     fn enter(&self) -> Running<'_, C> {
         let nested = self.running.replace(true);
-        assert!(!nested, "block_on within a task of the same executor: await the future there, or spawn it");
+        assert!(
+            !nested,
+            "block_on within a task of the same executor: await the future there, or spawn it"
+        );
         Running { executor: self, _entered: self.tasks.home.enter() }
     }
 
@@ -183,7 +195,8 @@ impl<C: BlockChannel> Executor<C> {
                     self.driver.plug();
                 }
                 while left.bits != 0 {
-                    let index = base * ready::GROUP + word * 64 + left.bits.trailing_zeros() as usize;
+                    let index =
+                        base * ready::GROUP + word * 64 + left.bits.trailing_zeros() as usize;
                     left.bits &= left.bits - 1;
                     if index == ROOT {
                         if root() {
@@ -228,7 +241,8 @@ impl<C: BlockChannel> Executor<C> {
         home.sleep(|| {
             if self.driver.in_flight() > 0 {
                 // (A piece of deferred work may have made a task ready.)
-                self.driver.wait_until(&|| home.has_remote() || self.is_ready() || deferrals.is_overdue());
+                self.driver
+                    .wait_until(&|| home.has_remote() || self.is_ready() || deferrals.is_overdue());
             } else {
                 std::thread::park();
             }
@@ -292,7 +306,8 @@ impl Spawner {
     /// # Panics
     /// If the executor was dropped, or has a million tasks.
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let tasks = self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
+        let tasks =
+            self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
         tasks.spawn(future)
     }
 
@@ -300,8 +315,13 @@ impl Spawner {
     ///
     /// # Panics
     /// If the executor was dropped, or has a million tasks.
-    pub fn spawn_deferred<F: Future + 'static>(&self, bound_ns: u64, future: F) -> JoinHandle<F::Output> {
-        let tasks = self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
+    pub fn spawn_deferred<F: Future + 'static>(
+        &self,
+        bound_ns: u64,
+        future: F,
+    ) -> JoinHandle<F::Output> {
+        let tasks =
+            self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
         tasks.spawn_deferred(bound_ns, future)
     }
 }

@@ -1,7 +1,8 @@
 //! Which tasks are ready: a bit each, and wakers that set it.
 //!
-//! A wake-up from the executor's own thread, which is every one that an I/O causes, is two plain stores. One from elsewhere
-//! sets a bit of its own by an atomic operation, and rouses the executor if it sleeps.
+//! A wake-up from the executor's own thread, which is every one that an I/O causes, is two plain
+//! stores. One from elsewhere sets a bit of its own by an atomic operation, and rouses the executor
+//! if it sleeps.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -67,8 +68,9 @@ impl Home {
         self.has_remote() && self.remote.swap(false, Ordering::SeqCst)
     }
 
-    /// Sleeps by `sleep` unless a wake-up has come, or comes before. Dekker's pattern: `asleep` is stored before `remote` is
-    /// loaded here, and `remote` before `asleep` there, so that one side sees the other.
+    /// Sleeps by `sleep` unless a wake-up has come, or comes before. Dekker's pattern: `asleep` is
+    /// stored before `remote` is loaded here, and `remote` before `asleep` there, so that one side
+    /// sees the other.
     pub(super) fn sleep(&self, sleep: impl FnOnce()) {
         self.asleep.store(true, Ordering::SeqCst);
         if !self.remote.load(Ordering::SeqCst) {

@@ -25,7 +25,8 @@ struct Task {
     next_free: usize,
 }
 
-/// The tasks of an executor, by index. A waker that outlives its task wakes the next one of that index for nothing.
+/// The tasks of an executor, by index. A waker that outlives its task wakes the next one of that
+/// index for nothing.
 pub(super) struct Tasks {
     pub(super) home: Arc<Home>,
     groups: [OnceCell<Arc<Group>>; GROUPS],
@@ -33,7 +34,8 @@ pub(super) struct Tasks {
     free: Cell<usize>,
     live: Cell<usize>,
     pub(super) root: Waker,
-    /// Whether any task was ever cancelled: only then is each asked, which would be a cache line of its own.
+    /// Whether any task was ever cancelled: only then is each asked, which would be a cache line of
+    /// its own.
     cancels: Rc<Cell<bool>>,
     pub(super) deferrals: Rc<Deferrals>,
 }
@@ -72,7 +74,8 @@ impl Tasks {
 
     pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         let index = self.take_index();
-        let group = self.groups[index / GROUP].get_or_init(|| Arc::new(Group::new(Arc::clone(&self.home))));
+        let group =
+            self.groups[index / GROUP].get_or_init(|| Arc::new(Group::new(Arc::clone(&self.home))));
         let waker = waker(group, (index % GROUP) as u16);
         let join = Rc::new(Join {
             output: RefCell::default(),
@@ -101,7 +104,11 @@ impl Tasks {
             self.free.set(tasks[index].next_free);
             return index;
         }
-        assert!(tasks.len() < GROUPS * GROUP, "an executor has at most {} tasks", GROUPS * GROUP - 1);
+        assert!(
+            tasks.len() < GROUPS * GROUP,
+            "an executor has at most {} tasks",
+            GROUPS * GROUP - 1
+        );
         tasks.push(Task { body: None, next_free: NONE });
         tasks.len() - 1
     }
@@ -214,7 +221,9 @@ pub struct JoinHandle<T> {
 
 impl<T> std::fmt::Debug for Join<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Join").field("ended", &self.output.borrow().is_some()).finish_non_exhaustive()
+        f.debug_struct("Join")
+            .field("ended", &self.output.borrow().is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -222,8 +231,8 @@ impl<T> JoinHandle<T> {
     /// Lets the task run on by itself.
     pub fn detach(self) {}
 
-    /// Ends the task: its future is dropped when the executor comes to it next. An I/O it waits for goes on by itself, and its
-    /// buffer goes back to its heap.
+    /// Ends the task: its future is dropped when the executor comes to it next. An I/O it waits for
+    /// goes on by itself, and its buffer goes back to its heap.
     pub fn cancel(self) {
         self.join.cancelled.set(true);
         self.cancels.set(true);

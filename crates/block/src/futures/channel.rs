@@ -12,17 +12,19 @@ use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::{DmaBuf, HwError};
 use meantime_nvme::Op;
 
-/// A channel whose requests are futures. Cloning gives another handle to the same one; the last to go, futures' borrows
-/// included, ends the channel, which waits for what is in flight.
+/// A channel whose requests are futures. Cloning gives another handle to the same one; the last to
+/// go, futures' borrows included, ends the channel, which waits for what is in flight.
 ///
-/// Each future that has sent its request has one of [`depth`](Self::depth) slots until it is ready or dropped; when none is free,
-/// futures wait for room in the order in which they were first polled. See the [module](super) for who looks at the queue and
-/// what happens to the buffer of a future that is dropped.
+/// Each future that has sent its request has one of [`depth`](Self::depth) slots until it is ready
+/// or dropped; when none is free, futures wait for room in the order in which they were first
+/// polled. See the [module](super) for who looks at the queue and what happens to the buffer of a
+/// future that is dropped.
 pub struct AsyncChannel<C: BlockChannel, S: Sharing = Local> {
     core: S::Ref<Core<C, S>>,
 }
 
-/// An [`AsyncChannel`] for executors of many threads: its handles and futures are `Send`. Made by [`AsyncChannel::shared`].
+/// An [`AsyncChannel`] for executors of many threads: its handles and futures are `Send`. Made by
+/// [`AsyncChannel::shared`].
 pub type SharedChannel<C> = AsyncChannel<C, Shared>;
 
 struct Core<C: BlockChannel, S: Sharing> {
@@ -69,7 +71,10 @@ impl<C: BlockChannel> SharedChannel<C> {
 impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     fn with_sharing(mut channel: C) -> Self {
         let none = channel.in_flight() == 0 && channel.next_done().is_none();
-        assert!(none, "the channel has requests under way: wait for them before it becomes asynchronous");
+        assert!(
+            none,
+            "the channel has requests under way: wait for them before it becomes asynchronous"
+        );
         let state = State::new(channel);
         let core = Core {
             info: state.channel.info().clone(),
@@ -91,7 +96,8 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         Transfer::new(self, Op::Write, lba, buf)
     }
 
-    /// Makes everything durable that was done before: writes whose futures were ready before this one was first polled.
+    /// Makes everything durable that was done before: writes whose futures were ready before this
+    /// one was first polled.
     pub fn flush(&self) -> Plain<'_, C, S> {
         Plain::new(self, Op::Flush, 0, 0)
     }
@@ -106,13 +112,15 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         Plain::new(self, Op::Deallocate, lba, blocks)
     }
 
-    /// Any request: with FUA, with a policy or a mark of its own. Ready with everything that became of it.
+    /// Any request: with FUA, with a policy or a mark of its own. Ready with everything that became
+    /// of it.
     #[inline]
     pub fn submit(&self, request: Request) -> Io<'_, C, S> {
         Io::new(self, request)
     }
 
-    /// A zeroed buffer that the device can reach. Not for the path of an I/O: recycle buffers there.
+    /// A zeroed buffer that the device can reach. Not for the path of an I/O: recycle buffers
+    /// there.
     ///
     /// # Errors
     /// Without memory.
@@ -153,9 +161,10 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         self.with(|state| state.channel.set_policy(policy))
     }
 
-    /// Hands over work to be done while who looks at the queue waits; see [`BlockChannel::defer`]. It must not use this channel.
-    /// An [`Executor`](super::super::Executor) runs it too when it has nothing else to do; where futures look at the queue themselves, or a
-    /// [`SharedChannel`]'s driver, it is run when it has waited for its patience.
+    /// Hands over work to be done while who looks at the queue waits; see [`BlockChannel::defer`].
+    /// It must not use this channel. An [`Executor`](super::super::Executor) runs it too when it
+    /// has nothing else to do; where futures look at the queue themselves, or a [`SharedChannel`]'s
+    /// driver, it is run when it has waited for its patience.
     ///
     /// # Errors
     /// [`DeferError`] with the work.
@@ -184,7 +193,8 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         self.with(|state| look(&state.channel))
     }
 
-    /// Takes the duty of looking at the queue over from the futures, as long as the [`Driver`] exists.
+    /// Takes the duty of looking at the queue over from the futures, as long as the [`Driver`]
+    /// exists.
     ///
     /// # Errors
     /// [`DriverTaken`] if somebody has it.
@@ -195,8 +205,8 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// The channel, synchronous again.
     ///
     /// # Errors
-    /// This handle, if there are others (a [`Driver`] or an [`Executor`](super::super::Executor) has one), or if requests of
-    /// dropped futures are under way.
+    /// This handle, if there are others (a [`Driver`] or an [`Executor`](super::super::Executor)
+    /// has one), or if requests of dropped futures are under way.
     pub fn into_channel(self) -> Result<C, Self> {
         self.look();
         if self.in_flight() > 0 {
@@ -213,7 +223,8 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         S::with(&self.core.state, action)
     }
 
-    /// Takes what has completed from the device and wakes whom it concerns; how many requests ended.
+    /// Takes what has completed from the device and wakes whom it concerns; how many requests
+    /// ended.
     #[inline]
     pub(super) fn look(&self) -> usize {
         self.with(|state| state.channel.poll());
@@ -222,7 +233,8 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
 
     /// Wakes those whose requests have ended; how many ended.
     ///
-    /// Wakers (but our executor's) are woken and dropped outside the cell: they may run anything, futures of this channel included.
+    /// Wakers (but our executor's) are woken and dropped outside the cell: they may run anything,
+    /// futures of this channel included.
     #[inline]
     pub(super) fn deliver(&self) -> usize {
         let mut ended = 0;

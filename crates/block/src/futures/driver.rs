@@ -14,9 +14,9 @@ use meantime_hw::EventFd;
 #[error("the channel has a driver already (an executor is one): drop that first, or use it")]
 pub struct DriverTaken;
 
-/// The duty of looking at an [`AsyncChannel`]'s queue. While it exists, futures do not look: they are woken by
-/// [`process`](Self::process) and [`wait`](Self::wait), one of which has to be called again and again, for results and for
-/// deadlines. When it is dropped the futures look again.
+/// The duty of looking at an [`AsyncChannel`]'s queue. While it exists, futures do not look: they
+/// are woken by [`process`](Self::process) and [`wait`](Self::wait), one of which has to be called
+/// again and again, for results and for deadlines. When it is dropped the futures look again.
 pub struct Driver<C: BlockChannel, S: Sharing = Local> {
     channel: AsyncChannel<C, S>,
 }
@@ -38,18 +38,19 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         &self.channel
     }
 
-    /// Takes what has completed, without waiting, and wakes the futures that it concerns; how many requests ended. Looks at
-    /// deadlines if nothing has.
+    /// Takes what has completed, without waiting, and wakes the futures that it concerns; how many
+    /// requests ended. Looks at deadlines if nothing has.
     #[inline]
     pub fn process(&self) -> usize {
         self.channel.look()
     }
 
-    /// As [`process`](Self::process), but waits by the channel's policy until something has ended. Returns 0, at once, if nothing
-    /// is under way.
+    /// As [`process`](Self::process), but waits by the channel's policy until something has ended.
+    /// Returns 0, at once, if nothing is under way.
     ///
-    /// A [`Shared`](super::Shared) channel is not kept from other threads meanwhile: it waits for the interrupt if the policy is that,
-    /// else it looks again and again for 1 ms, and by naps of up to 1 ms after that.
+    /// A [`Shared`](super::Shared) channel is not kept from other threads meanwhile: it waits for
+    /// the interrupt if the policy is that, else it looks again and again for 1 ms, and by naps of
+    /// up to 1 ms after that.
     pub fn wait(&self) -> usize {
         if S::WAITS_INSIDE { self.wait_until(&|| false) } else { self.wait_outside() }
     }
@@ -66,14 +67,16 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.unplug());
     }
 
-    /// What the device signals when a request whose policy is `interrupt` has ended; `None` if the channel has no interrupt. For
-    /// event loops: it is readable then. *Take the signal, then [`process`](Self::process), then wait for it to be readable
-    /// again*, and never longer than deadlines may slip: a request that is lost raises no interrupt.
+    /// What the device signals when a request whose policy is `interrupt` has ended; `None` if the
+    /// channel has no interrupt. For event loops: it is readable then. *Take the signal, then
+    /// [`process`](Self::process), then wait for it to be readable again*, and never longer than
+    /// deadlines may slip: a request that is lost raises no interrupt.
     pub fn event(&self) -> Option<EventFd> {
         self.channel.with(|state| state.channel.event())
     }
 
-    /// This driver is our executor's, which calls [`process`](Self::process) after each round; `waker` is one of its own.
+    /// This driver is our executor's, which calls [`process`](Self::process) after each round;
+    /// `waker` is one of its own.
     pub(in super::super) fn set_executor(&self, waker: &Waker) {
         self.channel.with(|state| {
             state.executor = Some(waker.vtable());
@@ -86,7 +89,8 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.gap_left_ns())
     }
 
-    /// Runs a piece of deferred work, if there is one. One that panics was logged, and concerns no task.
+    /// Runs a piece of deferred work, if there is one. One that panics was logged, and concerns no
+    /// task.
     pub(in super::super) fn run_piece(&self) -> bool {
         let run = || self.channel.with(|state| state.channel.run_deferred(1));
         catch_unwind(AssertUnwindSafe(run)).map_or(true, |pieces| pieces > 0)

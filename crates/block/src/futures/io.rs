@@ -26,8 +26,8 @@ enum Place {
 /// What came of a request.
 type Outcome = Result<Done, Box<Rejected>>;
 
-/// The way of one request through a channel. The futures around it differ in what they keep until it is sent – the less, the
-/// less is moved about – and in what they make of its outcome.
+/// The way of one request through a channel. The futures around it differ in what they keep until
+/// it is sent – the less, the less is moved about – and in what they make of its outcome.
 struct Way<'a, C: BlockChannel, S: Sharing> {
     channel: &'a AsyncChannel<C, S>,
     place: Place,
@@ -39,7 +39,8 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
         Self { channel, place: Place::Unsent }
     }
 
-    /// `make` makes the request when there is room for it; `map` makes of the outcome what the future is ready with.
+    /// `make` makes the request when there is room for it; `map` makes of the outcome what the
+    /// future is ready with.
     #[inline(always)]
     fn poll<T>(
         &mut self,
@@ -66,7 +67,11 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
     }
 
     #[inline(always)]
-    fn poll_unsent(&mut self, cx: &mut Context<'_>, make: impl FnOnce() -> Request) -> Poll<Outcome> {
+    fn poll_unsent(
+        &mut self,
+        cx: &mut Context<'_>,
+        make: impl FnOnce() -> Request,
+    ) -> Poll<Outcome> {
         let mut make = Some(make);
         let (started, duty, replaced) = self.channel.with(|state| {
             let started = state.start(|| make.take().expect("made once")());
@@ -186,8 +191,9 @@ impl<C: BlockChannel, S: Sharing> Drop for Way<'_, C, S> {
 
 /// A request as a future, made by [`AsyncChannel::submit`]. It is sent when it is first polled.
 ///
-/// Dropping it before it was polled, or while it waits for room, gives the buffer up at once. Dropped later, the request goes
-/// on, and the buffer goes back to its heap when the device is done with it.
+/// Dropping it before it was polled, or while it waits for room, gives the buffer up at once.
+/// Dropped later, the request goes on, and the buffer goes back to its heap when the device is done
+/// with it.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Io<'a, C: BlockChannel, S: Sharing = Local> {
     way: Way<'a, C, S>,
@@ -214,8 +220,8 @@ impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
     }
 }
 
-/// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`]: ready with the buffer. As [`Io`], it is sent when it
-/// is first polled, and may be dropped at any time.
+/// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`]: ready with the
+/// buffer. As [`Io`], it is sent when it is first polled, and may be dropped at any time.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local> {
     way: Way<'a, C, S>,
@@ -250,8 +256,8 @@ fn transferred(outcome: Outcome) -> Result<DmaBuf, RequestError> {
     }
 }
 
-/// A request without data, made by [`AsyncChannel::flush`] and its like. As [`Io`], it is sent when it is first polled, and may be
-/// dropped at any time.
+/// A request without data, made by [`AsyncChannel::flush`] and its like. As [`Io`], it is sent when
+/// it is first polled, and may be dropped at any time.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Plain<'a, C: BlockChannel, S: Sharing = Local> {
     way: Way<'a, C, S>,

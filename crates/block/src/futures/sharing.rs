@@ -1,4 +1,5 @@
-//! Whether a channel's handles and futures stay in one thread or may be anywhere: one type parameter.
+//! Whether a channel's handles and futures stay in one thread or may be anywhere: one type
+//! parameter.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -37,17 +38,19 @@ pub trait Sharing: sealed::Sealed + Sized + 'static {
     #[doc(hidden)]
     fn into_inner<T>(cell: Self::Cell<T>) -> T;
 
-    /// Runs `action` on what is in `cell`. It must not come back to the same cell: no waker is woken or dropped in it.
+    /// Runs `action` on what is in `cell`. It must not come back to the same cell: no waker is
+    /// woken or dropped in it.
     #[doc(hidden)]
     fn with<T, R>(cell: &Self::Cell<T>, action: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// All handles and futures are of one thread, and not `Send`. The fast one: no lock, no atomic operation.
+/// All handles and futures are of one thread, and not `Send`. The fast one: no lock, no atomic
+/// operation.
 #[derive(Debug, Clone, Copy)]
 pub enum Local {}
 
-/// Handles and futures may be sent to other threads, and used by several: for executors of many threads. Each look at the
-/// channel takes a lock.
+/// Handles and futures may be sent to other threads, and used by several: for executors of many
+/// threads. Each look at the channel takes a lock.
 #[derive(Debug, Clone, Copy)]
 pub enum Shared {}
 
@@ -101,7 +104,8 @@ impl Sharing for Shared {
 
     #[inline(always)]
     fn with<T, R>(cell: &Mutex<T>, action: impl FnOnce(&mut T) -> R) -> R {
-        // What panics inside is an assertion of ours; the others' buffers are in their slots all the same.
+        // What panics inside is an assertion of ours; the others' buffers are in their slots all
+        // the same.
         action(&mut cell.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

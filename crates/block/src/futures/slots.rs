@@ -1,5 +1,6 @@
-//! The slots of an asynchronous channel: who asks for which request, and who waits for room. Nothing here knows of
-//! threads; nothing is woken or dropped here that is not ours, but handed out for that.
+//! The slots of an asynchronous channel: who asks for which request, and who waits for room.
+//! Nothing here knows of threads; nothing is woken or dropped here that is not ours, but handed out
+//! for that.
 
 use std::collections::VecDeque;
 use std::task::{RawWakerVTable, Waker};
@@ -13,7 +14,8 @@ enum Stage {
     Free,
     /// Its request is under way and a future asks for it.
     Asked,
-    /// Its request is under way and the future was dropped: slot and buffer stay until it has ended.
+    /// Its request is under way and the future was dropped: slot and buffer stay until it has
+    /// ended.
     Abandoned,
     /// Its request has ended; the future has not come for it yet.
     Ended,
@@ -29,7 +31,8 @@ struct Slot {
     user_data: u64,
     /// Who is to be told of the end.
     waker: Option<Waker>,
-    /// What became of an ended request, in parts: the usual one, a buffer and no error, is moved by four words.
+    /// What became of an ended request, in parts: the usual one, a buffer and no error, is moved by
+    /// four words.
     buf: Option<DmaBuf>,
     /// Whether there is an error as well, in [`State::errors`].
     failed: bool,
@@ -59,8 +62,9 @@ pub(super) struct State<C> {
     next_waiter: u64,
     /// Whether somebody has promised to look at the queue, so that futures need not.
     pub(super) has_driver: bool,
-    /// If that is our executor: what its wakers look like. They only set bits, so that they may be woken with the channel
-    /// taken, and keep nothing alive but themselves, so that a slot may keep one for its next request.
+    /// If that is our executor: what its wakers look like. They only set bits, so that they may be
+    /// woken with the channel taken, and keep nothing alive but themselves, so that a slot may keep
+    /// one for its next request.
     pub(super) executor: Option<&'static RawWakerVTable>,
 }
 
@@ -169,7 +173,8 @@ impl<C: BlockChannel> State<C> {
         Started::Rejected(Box::new(rejected))
     }
 
-    /// As [`State::start`] for one that has waited as `id`; also who is to be told of room that is left.
+    /// As [`State::start`] for one that has waited as `id`; also who is to be told of room that is
+    /// left.
     pub(super) fn start_waiter(
         &mut self,
         id: u64,
@@ -263,7 +268,8 @@ impl<C: BlockChannel> State<C> {
         (Some(done), [room, waker])
     }
 
-    /// Puts results where their futures find them, and counts them in `ended`, until somebody is to be woken.
+    /// Puts results where their futures find them, and counts them in `ended`, until somebody is to
+    /// be woken.
     #[inline(always)]
     pub(super) fn deliver(&mut self, ended: &mut usize) -> Option<Waker> {
         while let Some(done) = self.channel.next_done() {
@@ -285,7 +291,9 @@ impl<C: BlockChannel> State<C> {
                 self.errors[usize::from(index)] = Some(error);
             }
             match (&slot.waker, self.executor) {
-                (Some(waker), Some(own)) if std::ptr::eq(waker.vtable(), own) => waker.wake_by_ref(),
+                (Some(waker), Some(own)) if std::ptr::eq(waker.vtable(), own) => {
+                    waker.wake_by_ref()
+                }
                 (None, _) => {}
                 _ => return slot.waker.take(),
             }

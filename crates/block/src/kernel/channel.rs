@@ -45,7 +45,12 @@ impl Rings {
         Ok(rings)
     }
 
-    fn add_polled(&mut self, shared: &Shared, depth: u16, policy: Policy) -> Result<(), ChannelError> {
+    fn add_polled(
+        &mut self,
+        shared: &Shared,
+        depth: u16,
+        policy: Policy,
+    ) -> Result<(), ChannelError> {
         self.polled = Some((policy, ring(shared, depth, poll_kind(policy))?));
         Ok(())
     }
@@ -75,14 +80,17 @@ impl Rings {
             }
             ring.reap(|_, result| answer = Some(result));
             // Without resources for now.
-            if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0 {
+            if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0
+            {
                 (answer, tries) = (None, tries - 1);
                 ring.stage(&io).map_err(|error| error.to_string())?;
             }
         }
         match answer.map_or(0, |result| -result) {
             errno if errno <= 0 => Ok(()),
-            libc::EOPNOTSUPP => Err("its driver or file system does not poll (EOPNOTSUPP)".to_owned()),
+            libc::EOPNOTSUPP => {
+                Err("its driver or file system does not poll (EOPNOTSUPP)".to_owned())
+            }
             errno => Err(std::io::Error::from_raw_os_error(errno).to_string()),
         }
     }
@@ -177,8 +185,9 @@ enum Way {
 
 /// One thread's way to a file or block device of the kernel.
 ///
-/// With `engine=preadv2` the kernel does one I/O at a time, while it is waited for; [`BlockChannel::poll`] does one as well. A wait then takes as
-/// long as the kernel does; with io_uring every request has a deadline, too, as far as it is not polled within the kernel.
+/// With `engine=preadv2` the kernel does one I/O at a time, while it is waited for;
+/// [`BlockChannel::poll`] does one as well. A wait then takes as long as the kernel does; with
+/// io_uring every request has a deadline, too, as far as it is not polled within the kernel.
 pub struct KernelChannel {
     info: BlockInfo,
     shared: Arc<Shared>,
@@ -216,7 +225,9 @@ impl KernelChannel {
             return Err(ChannelError::Depth { depth, limit: DEPTH_MAX });
         }
         let way = match shared.options.engine {
-            KernelEngine::IoUring => Way::Rings(Box::new(Rings::new(&shared, depth, options.policy)?)),
+            KernelEngine::IoUring => {
+                Way::Rings(Box::new(Rings::new(&shared, depth, options.policy)?))
+            }
             KernelEngine::Preadv2 => Way::Calls { waiting: VecDeque::with_capacity(depth.into()) },
         };
         let clock = Clock::real();
@@ -243,9 +254,10 @@ impl KernelChannel {
     /// Checks what the caller can get wrong; what the kernel is to do.
     fn check(&self, request: &Request, policy: Policy) -> Result<UringIo, SubmitError> {
         let (has, polls) = match &self.way {
-            Way::Rings(rings) => {
-                (policy == Policy::Interrupt, rings.polled.as_ref().is_some_and(|(kind, _)| *kind == policy))
-            }
+            Way::Rings(rings) => (
+                policy == Policy::Interrupt,
+                rings.polled.as_ref().is_some_and(|(kind, _)| *kind == policy),
+            ),
             Way::Calls { .. } => (policy == Policy::Interrupt, false),
         };
         if !has && !polls {
@@ -291,15 +303,21 @@ impl KernelChannel {
         }
         if self.state.orphans() >= usize::from(self.depth()) {
             let count = self.state.orphans();
-            return Err(SubmitError::Lost(format!("the kernel has yet to answer {count} requests given up")));
+            return Err(SubmitError::Lost(format!(
+                "the kernel has yet to answer {count} requests given up"
+            )));
         }
         let keep = FallocateFlags::KEEP_SIZE;
         let op = match request.op {
             Op::Read => UringOp::Read,
             Op::Write => UringOp::Write { dsync: request.fua },
             Op::Flush => UringOp::Fdatasync,
-            Op::WriteZeroes => UringOp::Fallocate { mode: (FallocateFlags::ZERO_RANGE | keep).bits() as i32 },
-            Op::Deallocate => UringOp::Fallocate { mode: (FallocateFlags::PUNCH_HOLE | keep).bits() as i32 },
+            Op::WriteZeroes => {
+                UringOp::Fallocate { mode: (FallocateFlags::ZERO_RANGE | keep).bits() as i32 }
+            }
+            Op::Deallocate => {
+                UringOp::Fallocate { mode: (FallocateFlags::PUNCH_HOLE | keep).bits() as i32 }
+            }
             Op::Compare | Op::Verify | Op::WriteUncorrectable | Op::CompareAndWrite => {
                 return Err(SubmitError::Unsupported(lacks));
             }
@@ -308,8 +326,9 @@ impl KernelChannel {
         Ok(UringIo { op, tag: 0, offset_bytes, bytes, data, ioprio: request.ioprio, vectors: None })
     }
 
-    /// Shows what this channel does, and changes its policy if somebody outside asks for that. Between two requests: with a depth of 1
-    /// nothing is under way then, which another kind of polling needs.
+    /// Shows what this channel does, and changes its policy if somebody outside asks for that.
+    /// Between two requests: with a depth of 1 nothing is under way then, which another kind of
+    /// polling needs.
     #[cold]
     fn show(&mut self) {
         let now_ns = self.clock.now_ns();
@@ -322,7 +341,8 @@ impl KernelChannel {
         }
         let in_flight = self.state.table.active() as u64;
         // How the kernel waits, and for how long, is its own affair.
-        let figures = QueueFigures { ended: self.started - in_flight, in_flight, ..QueueFigures::default() };
+        let figures =
+            QueueFigures { ended: self.started - in_flight, in_flight, ..QueueFigures::default() };
         self.helm.publish(now_ns, self.policy, &figures);
     }
 
@@ -355,7 +375,8 @@ impl KernelChannel {
             Way::Calls { waiting } => waiting.push_back(slot),
             Way::Rings(rings) => {
                 if rings.of(polled).stage(&io).is_err() {
-                    // The buffer is of our heap, so it is the kernel that cannot register more memory.
+                    // The buffer is of our heap, so it is the kernel that cannot register more
+                    // memory.
                     self.state.finish(slot, Err(CommandError::os(libc::ENOMEM)));
                 } else if !self.plugged {
                     let told = rings.of(polled).submit();
@@ -366,7 +387,8 @@ impl KernelChannel {
         Ok(slot)
     }
 
-    /// What the kernel said to a system call that concerns the ring as a whole: if it is broken, nothing on it will be answered.
+    /// What the kernel said to a system call that concerns the ring as a whole: if it is broken,
+    /// nothing on it will be answered.
     fn note(&mut self, told: std::io::Result<()>) {
         if let Err(error) = told {
             tracing::error!(%error, "io_uring_enter failed; its I/O is given up");
@@ -384,8 +406,8 @@ impl KernelChannel {
         }
     }
 
-    /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`; for the request in `slot` if somebody has a
-    /// ticket for it, else for any.
+    /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`;
+    /// for the request in `slot` if somebody has a ticket for it, else for any.
     fn wait_some(&mut self, slot: Option<u16>, patience_ns: u64) {
         match self.work {
             None => self.wait_in_kernel(patience_ns),
@@ -422,7 +444,8 @@ impl KernelChannel {
         self.sweep(slice_ns, found);
     }
 
-    /// Requests that were given up have all the room: looks for answers to them, and waits for one for a while.
+    /// Requests that were given up have all the room: looks for answers to them, and waits for one
+    /// for a while.
     #[cold]
     fn wait_for_orphans(&mut self) {
         if let Way::Rings(rings) = &mut self.way {
@@ -435,7 +458,8 @@ impl KernelChannel {
         }
     }
 
-    /// Looks at deadlines when their time has come; at the clock after a look that found nothing, and now and then after others.
+    /// Looks at deadlines when their time has come; at the clock after a look that found nothing,
+    /// and now and then after others.
     fn sweep(&mut self, slice_ns: u64, found: bool) {
         self.looks = self.looks.wrapping_add(1);
         if found && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
@@ -466,13 +490,16 @@ fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandErr
             let mode = FallocateFlags::from_bits_retain(mode as u32);
             let range = rustix::fs::fallocate(file, mode, io.offset_bytes, io.bytes);
             let flushes = state.takes_flush(slot);
-            let durable = range.and_then(|()| if flushes { rustix::fs::fdatasync(file) } else { Ok(()) });
+            let durable =
+                range.and_then(|()| if flushes { rustix::fs::fdatasync(file) } else { Ok(()) });
             return durable.map(|()| 0).map_err(failed);
         }
         UringOp::Write { dsync: true } => flags |= ReadWriteFlags::DSYNC,
         UringOp::Read | UringOp::Write { dsync: false } => {}
     }
-    let Some(buf) = state.table.get_mut(slot).buf_mut() else { return Err(CommandError::os(libc::EFAULT)) };
+    let Some(buf) = state.table.get_mut(slot).buf_mut() else {
+        return Err(CommandError::os(libc::EFAULT));
+    };
     while done < buf.transfer_bytes() {
         let (offset, rest) = (io.offset_bytes + done as u64, buf.stretch_mut(done));
         let moved = match io.op {
@@ -611,7 +638,9 @@ impl BlockChannel for KernelChannel {
                 return Err(refuse("I/O is under way by another kind of polling".to_owned()));
             }
             if !there {
-                rings.add_polled(&self.shared, depth, policy).map_err(|error| refuse(error.to_string()))?;
+                rings
+                    .add_polled(&self.shared, depth, policy)
+                    .map_err(|error| refuse(error.to_string()))?;
             }
         }
         self.helm.set_policy(policy);

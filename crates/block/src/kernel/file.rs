@@ -41,15 +41,19 @@ pub(super) struct Disk {
 }
 
 impl KernelFile {
-    /// Opens `path`. What the kernel has mounted or otherwise holds is opened for reading only, and so is what the process may not write.
+    /// Opens `path`. What the kernel has mounted or otherwise holds is opened for reading only, and
+    /// so is what the process may not write.
     pub(super) fn open(
         uri: &str,
         path: &Path,
         options: &KernelUri,
         access: Access,
     ) -> Result<Self, OpenError> {
-        let failed =
-            |what: String, source: io::Error| OpenError::Kernel { uri: uri.to_owned(), what, source };
+        let failed = |what: String, source: io::Error| OpenError::Kernel {
+            uri: uri.to_owned(),
+            what,
+            source,
+        };
         let there = std::fs::metadata(path);
         let is_device = there.as_ref().is_ok_and(|meta| meta.file_type().is_block_device());
         if let Ok(meta) = &there
@@ -62,7 +66,8 @@ impl KernelFile {
         let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let created = match options.create_bytes {
             Some(bytes) if is_new => {
-                create(path, bytes).map_err(|error| failed("cannot create it".to_owned(), error))?;
+                create(path, bytes)
+                    .map_err(|error| failed("cannot create it".to_owned(), error))?;
                 Some(path.to_owned())
             }
             _ => None,
@@ -73,7 +78,8 @@ impl KernelFile {
         let reads_only = access == Access::Read && !is_new;
         let (file, mut read_only) = open_file(path, options.direct, is_device, reads_only)
             .map_err(|error| failed(why_not(&error, options.direct, is_new), error))?;
-        let meta = file.metadata().map_err(|error| failed("cannot ask for its size".to_owned(), error))?;
+        let meta =
+            file.metadata().map_err(|error| failed("cannot ask for its size".to_owned(), error))?;
         if let (Some(bytes), false, false) = (options.create_bytes, is_new, is_device)
             && bytes != meta.len()
         {
@@ -101,7 +107,8 @@ impl KernelFile {
         };
         let block_bytes = match options.lba_bytes {
             Some(lba_bytes) if lba_bytes < least_bytes => {
-                let what = format!("lba={lba_bytes}: it takes direct I/O in units of {least_bytes} bytes");
+                let what =
+                    format!("lba={lba_bytes}: it takes direct I/O in units of {least_bytes} bytes");
                 return Err(failed(what, io::ErrorKind::InvalidInput.into()));
             }
             // Its last bytes would be out of reach.
@@ -154,7 +161,8 @@ impl KernelFile {
         Err(disk.how_to_poll())
     }
 
-    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers reads of it by itself.
+    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers
+    /// reads of it by itself.
     pub(super) fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
         let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(offset_bytes));
         let end_bytes = offset_bytes.saturating_add(bytes).min(self.bytes);
@@ -204,8 +212,9 @@ fn open_file(
     reads_only: bool,
 ) -> io::Result<(File, Option<String>)> {
     let flags = if direct { libc::O_DIRECT } else { 0 };
-    let open =
-        |options: &OpenOptions| options.open(path).and_then(|file| Ok(File::from(shelter(file.into())?)));
+    let open = |options: &OpenOptions| {
+        options.open(path).and_then(|file| Ok(File::from(shelter(file.into())?)))
+    };
     let read = |why: &str| {
         let file = open(OpenOptions::new().read(true).custom_flags(flags))?;
         Ok((file, Some(why.to_owned())))
@@ -216,7 +225,8 @@ fn open_file(
     if let Some(why) = in_use(&Sysfs::default(), path) {
         return read(&why);
     }
-    // O_EXCL on a block device asks the kernel whether somebody else has it: a mount, swap, RAID, another program.
+    // O_EXCL on a block device asks the kernel whether somebody else has it: a mount, swap, RAID,
+    // another program.
     let exclusive = if is_device { libc::O_EXCL } else { 0 };
     let mut writing = OpenOptions::new();
     writing.read(true).write(true).custom_flags(flags | exclusive);
@@ -263,7 +273,8 @@ fn file_alignment(file: &File, direct: bool) -> u32 {
 impl Disk {
     /// The disk with this device number, or that its partition is of.
     fn of(device: u64) -> Option<Self> {
-        let link = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        let link =
+            format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
         let mut path = std::fs::canonicalize(link).ok()?;
         if !path.join("queue").is_dir() {
             path.pop();
@@ -284,7 +295,11 @@ impl Disk {
             _ if name.starts_with("nvme") => "nvme.poll_queues=N",
             "nullb" => "null_blk.poll_queues=N",
             _ if name.starts_with("vd") => "virtio_blk.poll_queues=N",
-            _ => return format!("{name} has no queues to poll, and its driver makes none (EOPNOTSUPP)"),
+            _ => {
+                return format!(
+                    "{name} has no queues to poll, and its driver makes none (EOPNOTSUPP)"
+                );
+            }
         };
         format!(
             "{name} has no queues to poll (EOPNOTSUPP): load its driver with {parameter}, e.g. on the kernel's command line"
@@ -294,7 +309,8 @@ impl Disk {
 
 impl fmt::Display for Disk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let read = |path: PathBuf| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+        let read =
+            |path: PathBuf| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
         let beside = self.queue.with_file_name("device");
         let kind = match self.name.trim_end_matches(|c: char| c.is_ascii_digit()) {
             "loop" => {

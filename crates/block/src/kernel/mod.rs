@@ -1,7 +1,9 @@
-//! The kernel's own block stack as a [`BlockDevice`]: for comparison, and for devices that must stay with it.
+//! The kernel's own block stack as a [`BlockDevice`]: for comparison, and for devices that must
+//! stay with it.
 //!
-//! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`. A policy maps to what the kernel offers: `interrupt` is its default,
-//! `poll` its IOPOLL, `hybrid-min` its HYBRID_IOPOLL; what it cannot do is an error that says why.
+//! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`. A policy maps to what
+//! the kernel offers: `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its
+//! HYBRID_IOPOLL; what it cannot do is an error that says why.
 
 mod channel;
 mod file;
@@ -48,7 +50,8 @@ impl KernelDevice {
             uri: uri.to_owned(),
             block_bytes: file.block_bytes,
             blocks: file.bytes / u64::from(file.block_bytes),
-            // The kernel splits by itself; this is the largest transfer that one call takes, rounded down.
+            // The kernel splits by itself; this is the largest transfer that one call takes,
+            // rounded down.
             max_transfer_bytes: 1 << 30,
             compare_write_blocks: 0,
             volatile_write_cache: file.has_volatile_cache(),
@@ -57,7 +60,8 @@ impl KernelDevice {
         let memory = Arc::new(KernelMemory::default());
         let heap = DmaHeap::new(Arc::clone(&memory) as Arc<dyn DmaMap>);
         let timeout_ns = options.controller.io_timeout_ns;
-        let shared = Shared { file, options: kernel, memory, heap, timeout_ns, polls: OnceLock::new() };
+        let shared =
+            Shared { file, options: kernel, memory, heap, timeout_ns, polls: OnceLock::new() };
         Ok(Self { shared: Arc::new(shared), info })
     }
 
@@ -71,7 +75,8 @@ impl KernelDevice {
         self.shared.file.read_only.as_deref()
     }
 
-    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers reads of it without asking the disk.
+    /// Whether a part of `bytes` from `offset_bytes` on was never written: the file system answers
+    /// reads of it without asking the disk.
     pub fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
         self.shared.file.has_holes(offset_bytes, bytes)
     }
@@ -104,7 +109,11 @@ impl Shared {
     }
 
     fn check_policy(&self, uri: &str, policy: Policy) -> Result<(), ChannelError> {
-        self.can_wait(policy).map_err(|why| ChannelError::Policy { uri: uri.to_owned(), policy, why })
+        self.can_wait(policy).map_err(|why| ChannelError::Policy {
+            uri: uri.to_owned(),
+            policy,
+            why,
+        })
     }
 }
 

@@ -75,14 +75,23 @@ impl State {
         self.orphans.len()
     }
 
-    /// `io` is the request in `slot` from now on; with its tag. `flushes`: it is durable when it has ended, by a flush of its own.
+    /// `io` is the request in `slot` from now on; with its tag. `flushes`: it is durable when it
+    /// has ended, by a flush of its own.
     pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
         let flight = &mut self.flights[usize::from(slot)];
         let sequence = flight.sequence.wrapping_add(1);
         let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(0));
         let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, vectors, ..io };
-        *flight =
-            Flight { sequence, io, done_bytes: 0, polled, under_way: true, retries: 0, flushes, age: 0 };
+        *flight = Flight {
+            sequence,
+            io,
+            done_bytes: 0,
+            polled,
+            under_way: true,
+            retries: 0,
+            flushes,
+            age: 0,
+        };
         io
     }
 
@@ -112,7 +121,8 @@ impl State {
     /// The kernel has answered `tag`.
     pub(super) fn ended(&mut self, tag: u64, result: i32) {
         let slot = tag as u16;
-        let known = self.flights.get(usize::from(slot)).is_some_and(|f| f.under_way && f.io.tag == tag);
+        let known =
+            self.flights.get(usize::from(slot)).is_some_and(|f| f.under_way && f.io.tag == tag);
         if !known {
             // One that was given up: its buffer is free now.
             self.orphans.retain(|(orphan, _)| *orphan != tag);
@@ -120,7 +130,8 @@ impl State {
         }
         let flight = &mut self.flights[usize::from(slot)];
         let has_data = matches!(flight.io.op, UringOp::Read | UringOp::Write { .. });
-        // Without resources for now; or it was the thread that began the I/O which has ended, and with it the memory it knew as ours.
+        // Without resources for now; or it was the thread that began the I/O which has ended, and
+        // with it the memory it knew as ours.
         let passing = matches!(-result, libc::EAGAIN | libc::EINTR)
             || has_data && matches!(-result, libc::EFAULT | libc::ECANCELED);
         let outcome = match result {
@@ -156,8 +167,8 @@ impl State {
         self.table.complete(slot, outcome);
     }
 
-    /// Another eighth of the time that a request may take has passed: those whose time is over are given up. Their buffers stay here until the
-    /// kernel has answered.
+    /// Another eighth of the time that a request may take has passed: those whose time is over are
+    /// given up. Their buffers stay here until the kernel has answered.
     pub(super) fn sweep(&mut self) {
         for slot in 0..self.flights.len() as u16 {
             let flight = &mut self.flights[usize::from(slot)];
@@ -284,7 +295,8 @@ mod tests {
         assert_eq!(done.result.unwrap_err().kind, CommandError::os(libc::EAGAIN));
     }
 
-    /// The deadline is over: the caller hears of it, and the buffer stays away from everybody until the kernel has answered.
+    /// The deadline is over: the caller hears of it, and the buffer stays away from everybody until
+    /// the kernel has answered.
     #[test]
     fn a_buffer_that_was_given_up_waits_for_its_answer() {
         let (heap, mut state, slot, io) = begun();

@@ -1,4 +1,5 @@
-//! Controllers that this process has open: a function can be driven once, and its namespaces share it.
+//! Controllers that this process has open: a function can be driven once, and its namespaces share
+//! it.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -7,8 +8,8 @@ use meantime_nvme::Controller;
 
 static OPEN: Mutex<Vec<(String, Weak<Controller>)>> = Mutex::new(Vec::new());
 
-/// The controller that is known as `name`, if it is open and was not given up; else what `enable` gives. (The options of whoever was first
-/// hold.) One at a time: enabling takes milliseconds.
+/// The controller that is known as `name`, if it is open and was not given up; else what `enable`
+/// gives. (The options of whoever was first hold.) One at a time: enabling takes milliseconds.
 pub(super) fn controller(
     name: &str,
     enable: impl FnOnce() -> Result<Arc<Controller>, OpenError>,
@@ -16,8 +17,10 @@ pub(super) fn controller(
     // An entry is pushed whole.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     open.retain(|(_, controller)| controller.strong_count() > 0);
-    let known =
-        open.iter().filter(|(known, _)| known == name).find_map(|(_, controller)| controller.upgrade());
+    let known = open
+        .iter()
+        .filter(|(known, _)| known == name)
+        .find_map(|(_, controller)| controller.upgrade());
     if let Some(controller) = known.filter(|controller| controller.gone().is_none()) {
         return Ok(controller);
     }

@@ -9,7 +9,8 @@ use meantime_hw::pci::{self, PciAddress, Sysfs, TakeOptions};
 use meantime_hw::vfio::{VfioOptions, VfioTransport};
 use meantime_nvme::Controller;
 
-/// One that the kernel's driver has is taken from it, if nothing uses it, and goes back when the last namespace is closed.
+/// One that the kernel's driver has is taken from it, if nothing uses it, and goes back when the
+/// last namespace is closed.
 pub(super) fn open(
     uri: &str,
     address: PciAddress,
@@ -18,7 +19,8 @@ pub(super) fn open(
 ) -> Result<NvmeDevice, OpenError> {
     let controller = shared::controller(&format!("vfio:{address}"), || {
         let sysfs = Sysfs::default();
-        let options_of_take = TakeOptions { unsafe_no_iommu: nvme.no_iommu, ..TakeOptions::default() };
+        let options_of_take =
+            TakeOptions { unsafe_no_iommu: nvme.no_iommu, ..TakeOptions::default() };
         let taken = pci::take(&sysfs, address, &options_of_take)
             .map_err(|source| OpenError::Pci { uri: uri.to_owned(), source })?;
         let wanted = VfioOptions {

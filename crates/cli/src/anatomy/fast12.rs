@@ -1,20 +1,24 @@
 //! FAST 2012's times: what an I/O costs the CPU, and what it leaves to others.
 //!
-//! A second program runs on the same CPU and reads the time stamp counter all the time, so that it knows when it ran. For each I/O:
+//! A second program runs on the same CPU and reads the time stamp counter all the time, so that it
+//! knows when it ran. For each I/O:
 //!
 //! - Td: the device is at work, from the doorbell to the CQE written; from its stamps;
 //! - Tu: the second program really ran, from before the submission to after the completion;
-//! - Ta = total − Td: the part of the path that does not overlap the device (Ta' before it, Ta'' after);
-//! - Tb = Td − Tu: what of the device's time nobody got: scheduling the other program and coming back – or polling;
+//! - Ta = total − Td: the part of the path that does not overlap the device (Ta' before it, Ta''
+//!   after);
+//! - Tb = Td − Tu: what of the device's time nobody got: scheduling the other program and coming
+//!   back – or polling;
 //! - Ta + Tb = total − Tu: what the I/O costs the CPU.
 //!
-//! Tb is below 0 where the other program runs on after the device is done, until the interrupt has reached the CPU: the
-//! paper's machine knew no such time.
+//! Tb is below 0 where the other program runs on after the device is done, until the interrupt has
+//! reached the CPU: the paper's machine knew no such time.
 
 use super::Bar;
 use crate::competitor::Sample;
 
-/// The times of one device, size and policy, in ns: means of the middle half of I/Os, so that they add up.
+/// The times of one device, size and policy, in ns: means of the middle half of I/Os, so that they
+/// add up.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fast12 {
     /// Before the device is at work.
@@ -34,7 +38,8 @@ pub(super) struct Fast12 {
 }
 
 impl Fast12 {
-    /// Of `bar`; `alone` is what the other program does with the CPU for itself. `None` if there was none.
+    /// Of `bar`; `alone` is what the other program does with the CPU for itself. `None` if there
+    /// was none.
     pub(super) fn new(bar: &Bar, alone: &Sample) -> Option<Self> {
         let tally = &bar.competing;
         if tally.ios() == 0 {
@@ -91,12 +96,16 @@ mod tests {
         competing.competed = Sample { at_ns: 9_000, ran_ns: 2_700, work: 270, ..Sample::default() };
         let policy = meantime::completion::Policy::Interrupt;
         let device = "mem:1M".to_owned();
-        let bar = Bar { device, stamped: true, bytes: 4096, policy, alone: Tally::default(), competing };
+        let bar =
+            Bar { device, stamped: true, bytes: 4096, policy, alone: Tally::default(), competing };
         let alone = Sample { at_ns: 1_000, ran_ns: 1_000, work: 100, ..Sample::default() };
         let times = Fast12::new(&bar, &alone).unwrap();
         assert_eq!((times.ta_ns(), times.ta_before_ns, times.td_ns), (4_900.0, 1_900.0, 4_100.0));
         assert_eq!((times.tb_ns, times.tu_ns, times.cost_ns()), (1_400.0, 2_700.0, 6_300.0));
         assert_eq!(times.total_ns(), times.cost_ns() + times.tu_ns);
-        assert!((29.9..30.1).contains(&times.share_percent) && (29.9..30.1).contains(&times.speed_percent));
+        assert!(
+            (29.9..30.1).contains(&times.share_percent)
+                && (29.9..30.1).contains(&times.speed_percent)
+        );
     }
 }

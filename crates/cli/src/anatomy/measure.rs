@@ -1,12 +1,15 @@
 //! Doing I/O one at a time, and taking every moment of it.
 //!
-//! The host's moments of a few thousand I/Os are kept in memory that was there before; then the device's stamps are fetched and the
-//! two are put together. Nothing but reading clocks is added to an I/O while it is under way.
+//! The host's moments of a few thousand I/Os are kept in memory that was there before; then the
+//! device's stamps are fetched and the two are put together. Nothing but reading clocks is added to
+//! an I/O while it is under way.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meantime::block::{BlockChannel, BlockDevice, Channel, Device, Request, StampSource, WaitTimes};
+use meantime::block::{
+    BlockChannel, BlockDevice, Channel, Device, Request, StampSource, WaitTimes,
+};
 use meantime::completion::Policy;
 use meantime::hw::{Clock, DmaBuf};
 
@@ -74,8 +77,9 @@ impl Meter {
         Ok(())
     }
 
-    /// Does I/O on `cell` for `duration`, and records it: as competing if there is a `competitor`, which must be running. One batch at the least,
-    /// even if this thread stood still for as long, so that no cell goes without.
+    /// Does I/O on `cell` for `duration`, and records it: as competing if there is a `competitor`,
+    /// which must be running. One batch at the least, even if this thread stood still for as long,
+    /// so that no cell goes without.
     pub(super) fn measure(
         &mut self,
         cell: &mut Cell,
@@ -117,7 +121,9 @@ impl Meter {
         while batch.len() < BATCH {
             let Some(io) = cell.pattern.next() else { break };
             let Some(mut buf) = cell.buf.take() else {
-                return Err(Failure::new(format_args!("{uri}: the device is gone and kept a buffer")));
+                return Err(Failure::new(format_args!(
+                    "{uri}: the device is gone and kept a buffer"
+                )));
             };
             buf.set_len(io.bytes);
             let request = match io.dir {
@@ -128,7 +134,8 @@ impl Meter {
             times.reset();
             let ran_ns = competitor.map_or(0, Competitor::ran_ns);
             let start_ns = clock.now_ns_in_order();
-            let ticket = cell.channel.submit(request).map_err(|rejected| named(uri, &rejected.error))?;
+            let ticket =
+                cell.channel.submit(request).map_err(|rejected| named(uri, &rejected.error))?;
             let rung_ns = clock.now_ns_in_order();
             let done = cell.channel.wait_probed(ticket, times);
             let end_ns = clock.now_ns_in_order();
@@ -173,7 +180,8 @@ fn record(
     let start = Instant::now();
     while stamps.written() < next {
         if start.elapsed() > STAMP_PATIENCE {
-            return Err("the device's time stamps are incomplete; this is a bug, please report it".to_owned());
+            return Err("the device's time stamps are incomplete; this is a bug, please report it"
+                .to_owned());
         }
         std::thread::yield_now();
     }
@@ -184,8 +192,9 @@ fn record(
         );
     }
     for (host, index) in batch.iter().zip(*first..).skip(cold) {
-        let stamp =
-            stamps.get(index).ok_or("a time stamp was overwritten; this is a bug, please report it")?;
+        let stamp = stamps
+            .get(index)
+            .ok_or("a time stamp was overwritten; this is a bug, please report it")?;
         tally.record(&TimeLine::new(host, Some(&stamp)));
     }
     *first = next;

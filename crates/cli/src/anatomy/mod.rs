@@ -94,7 +94,8 @@ pub(crate) struct Bar {
     pub competing: Tally,
 }
 
-/// Where a scale of bars ends: at the longest, unless that would leave most of the others too short to be seen.
+/// Where a scale of bars ends: at the longest, unless that would leave most of the others too short
+/// to be seen.
 pub(crate) fn scale_end_ns(totals_ns: &[f64]) -> f64 {
     const LONGEST_IN_MEDIANS: f64 = 5.0;
     let mut sorted = totals_ns.to_vec();
@@ -117,9 +118,15 @@ struct Request {
 pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     let request = request(args)?;
     let json = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
-    let svg = args.svg.as_deref().map(|path| FileTarget::prepare(path, "the SVG", "--svg")).transpose()?;
+    let svg = args
+        .svg
+        .as_deref()
+        .map(|path| FileTarget::prepare(path, "the SVG", "--svg"))
+        .transpose()?;
     if args.json.as_deref() == args.svg.as_deref() && args.svg.is_some() {
-        return Err(Failure::usage("--json and --svg name the same file; give them different ones"));
+        return Err(Failure::usage(
+            "--json and --svg name the same file; give them different ones",
+        ));
     }
     let inputs: Vec<_> = request.uris.iter().flat_map(|uri| clash::files_of(uri)).collect();
     let outputs = [("--json", &args.json), ("--svg", &args.svg)];
@@ -130,7 +137,8 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     clash::check(&inputs, &outputs)?;
     // From here on there are threads and devices to end properly.
     signal::catch();
-    let mut devices = Devices::open_devices(&request.uris, request.jobs.iter().any(Job::writes), true)?;
+    let mut devices =
+        Devices::open_devices(&request.uris, request.jobs.iter().any(Job::writes), true)?;
     let indices = devices.indices(&request.uris);
     let plans = plans(&request, &devices, &indices)?;
     check_commands(&plans, &devices)?;
@@ -171,7 +179,8 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
 /// What to do for each size, checked against the devices.
 fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<JobPlan>, Failure> {
     // One size after the other.
-    let jobs = request.jobs.iter().map(|job| (Job { stonewall: true, ..job.clone() }, indices.to_vec()));
+    let jobs =
+        request.jobs.iter().map(|job| (Job { stonewall: true, ..job.clone() }, indices.to_vec()));
     let groups = group::groups(jobs.collect())?;
     for group in &groups {
         checks::check(group, devices, false)?;
@@ -185,9 +194,11 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
     let origin = Origin::CommandLine;
     let mut base = Job::new("anatomy");
     let mut warnings = Vec::new();
-    for (key, value) in
-        [("rw", Some(&args.rw)), ("completion", Some(&args.completion)), ("runtime", args.runtime.as_ref())]
-    {
+    for (key, value) in [
+        ("rw", Some(&args.rw)),
+        ("completion", Some(&args.completion)),
+        ("runtime", args.runtime.as_ref()),
+    ] {
         if let Some(value) = value {
             warnings.extend(base.set(key, Some(value), &origin)?.map(|note| note.to_string()));
         }
@@ -215,8 +226,9 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
     let competitor = match args.competitor.as_str() {
         "none" => None,
         text => {
-            let kind =
-                text.parse().map_err(|what| Failure::usage(format_args!("--competitor: {what}, or none")))?;
+            let kind = text
+                .parse()
+                .map_err(|what| Failure::usage(format_args!("--competitor: {what}, or none")))?;
             Some(kind)
         }
     };
@@ -226,7 +238,9 @@ fn request(args: &AnatomyArgs) -> Result<Request, Failure> {
 
 /// A time line is that of one command.
 fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
-    for (plan, index) in plans.iter().flat_map(|plan| plan.devices.iter().map(move |index| (plan, *index))) {
+    for (plan, index) in
+        plans.iter().flat_map(|plan| plan.devices.iter().map(move |index| (plan, *index)))
+    {
         let info = devices.device(index).info();
         let (bytes, most) = (plan.job.bs_max_bytes(), u64::from(info.max_transfer_bytes));
         if bytes > most {
@@ -308,9 +322,12 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
     for device in &plans[0].devices {
         let (opened, uri) = (devices.device(*device), devices.uri(*device));
         let can = |policy: &Policy| opened.can_wait(*policy);
-        let refused: Vec<_> = plans[0].policies.iter().filter_map(|policy| can(policy).err()).collect();
+        let refused: Vec<_> =
+            plans[0].policies.iter().filter_map(|policy| can(policy).err()).collect();
         match refused.first() {
-            Some(error) if refused.len() == plans[0].policies.len() => return Err(named(uri, error)),
+            Some(error) if refused.len() == plans[0].policies.len() => {
+                return Err(named(uri, error));
+            }
             _ => refused.iter().for_each(|error| warn(format_args!("not measured: {error}"))),
         }
         for plan in plans {
@@ -341,7 +358,8 @@ fn cells(plans: &[JobPlan], devices: &Devices) -> Result<Vec<Cell>, Failure> {
     Ok(cells)
 }
 
-/// Each cell in turn, alone and then with the competing program, and that alone, over and over. What the last came to.
+/// Each cell in turn, alone and then with the competing program, and that alone, over and over.
+/// What the last came to.
 fn take_turns(
     runtime: Duration,
     cells: &mut [Cell],

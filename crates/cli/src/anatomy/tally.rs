@@ -55,10 +55,11 @@ impl Kept {
     }
 }
 
-/// What is typical: the mean of the middle half of I/Os, from the quarter of the quickest to that of the slowest.
+/// What is typical: the mean of the middle half of I/Os, from the quarter of the quickest to that
+/// of the slowest.
 ///
-/// Means of one and the same set of I/Os add up, as medians do not; and unlike means of all they say what an I/O is like when the scheduler has
-/// not taken the CPU away for a while.
+/// Means of one and the same set of I/Os add up, as medians do not; and unlike means of all they
+/// say what an I/O is like when the scheduler has not taken the CPU away for a while.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Typical {
     /// By [`PARTS`].
@@ -139,7 +140,10 @@ impl Tally {
             }
         }
         let short = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
-        self.kept.push(Kept { parts_ns: line.parts_ns.map(short), competitor_ns: short(line.competitor_ns) });
+        self.kept.push(Kept {
+            parts_ns: line.parts_ns.map(short),
+            competitor_ns: short(line.competitor_ns),
+        });
     }
 
     /// How many.
@@ -154,7 +158,8 @@ impl Tally {
         let quarter = kept.len() / 4;
         let middle = &kept[quarter..kept.len() - quarter];
         let n = middle.len().max(1) as f64;
-        let mean = |of: &dyn Fn(&Kept) -> u32| middle.iter().map(|io| f64::from(of(io))).sum::<f64>() / n;
+        let mean =
+            |of: &dyn Fn(&Kept) -> u32| middle.iter().map(|io| f64::from(of(io))).sum::<f64>() / n;
         Typical {
             parts_ns: std::array::from_fn(|at| mean(&|io| io.parts_ns[at])),
             competitor_ns: mean(&|io| io.competitor_ns),
@@ -164,7 +169,8 @@ impl Tally {
     /// The slowest 1 in 6,000; of fewer the slowest. `None` of none.
     pub(crate) fn worst(&self) -> Option<Worst> {
         let count = (self.ios() / SLOWEST_ONE_IN).clamp(1, SLOWEST_KEPT as u64) as usize;
-        let mut slowest: Vec<&(u64, [u64; 7])> = self.slowest.iter().map(|Reverse(io)| io).collect();
+        let mut slowest: Vec<&(u64, [u64; 7])> =
+            self.slowest.iter().map(|Reverse(io)| io).collect();
         slowest.sort_unstable_by_key(|(total_ns, _)| Reverse(*total_ns));
         slowest.truncate(count);
         let from_ns = slowest.last()?.0;
@@ -191,7 +197,8 @@ mod tests {
         TimeLine { parts_ns: [submit_ns, 0, 0, service_ns, 0, 0, 0], ..TimeLine::default() }
     }
 
-    /// 11,998 I/Os of 1 + 9 µs, one that the host delays by 80 µs, one that the device delays by 20.
+    /// 11,998 I/Os of 1 + 9 µs, one that the host delays by 80 µs, one that the device delays by
+    /// 20.
     #[test]
     fn the_worst_say_who_was_late() {
         let mut tally = Tally::default();
@@ -199,7 +206,10 @@ mod tests {
         tally.record(&line(81_000, 9_000));
         tally.record(&line(1_000, 29_000));
         let worst = tally.worst().unwrap();
-        assert_eq!((worst.ios, worst.from_ns, worst.mean_ns, worst.host_ns), (2, 30_000, 60_000.0, 41_000.0));
+        assert_eq!(
+            (worst.ios, worst.from_ns, worst.mean_ns, worst.host_ns),
+            (2, 30_000, 60_000.0, 41_000.0)
+        );
         assert!((79.9..80.1).contains(&worst.host_excess_percent), "{worst:?}");
         assert_eq!(Tally::default().worst(), None);
     }

@@ -6,7 +6,8 @@ use super::{Anatomy, Bar};
 use crate::competitor::{Kind, Sample};
 use crate::machine::Machine;
 
-/// A bar of 1,000 I/Os: submission 0.2 µs and more, service 2.9, wake 4.0; as the host sees them without stamps.
+/// A bar of 1,000 I/Os: submission 0.2 µs and more, service 2.9, wake 4.0; as the host sees them
+/// without stamps.
 pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
     let tally = || {
         let mut tally = Tally::default();
@@ -30,7 +31,14 @@ pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
         tally
     };
     let policy = policy.parse().unwrap();
-    Bar { device: device.to_owned(), stamped, bytes: 4096, policy, alone: tally(), competing: tally() }
+    Bar {
+        device: device.to_owned(),
+        stamped,
+        bytes: 4096,
+        policy,
+        alone: tally(),
+        competing: tally(),
+    }
 }
 
 /// Two bars of two devices, the name of one in need of escaping.
@@ -38,7 +46,10 @@ pub(super) fn anatomy(stamped: bool) -> Anatomy {
     Anatomy {
         rw: "randread",
         bars: vec![bar("mem:1M?a=1&b=<2>", "interrupt", stamped), bar("mem:2M", "poll", stamped)],
-        competitor: Some((Kind::Tsc, Sample { at_ns: 1_000, ran_ns: 990, work: 99, ..Sample::default() })),
+        competitor: Some((
+            Kind::Tsc,
+            Sample { at_ns: 1_000, ran_ns: 990, work: 99, ..Sample::default() },
+        )),
         cpu: 0,
         clock_read_ns: 20,
         machine: Machine::probe(),

@@ -49,7 +49,8 @@ fn colour(part: Part) -> u8 {
 
 /// Whether to use colours where the text goes: a terminal whose user does not refuse them.
 pub(super) fn wants_colour(to_stderr: bool) -> bool {
-    let terminal = if to_stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() };
+    let terminal =
+        if to_stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() };
     terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
@@ -100,8 +101,8 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
     text + "\n"
 }
 
-/// How many columns each part has: the bar is as long as the whole is, to half a column, and its borders are where they belong.
-/// What is beyond the scale is cut off.
+/// How many columns each part has: the bar is as long as the whole is, to half a column, and its
+/// borders are where they belong. What is beyond the scale is cut off.
 fn columns(typical: &Typical, column_ns: f64) -> [usize; 7] {
     let (mut end_ns, mut drawn) = (0.0, 0);
     typical.parts_ns.map(|ns| {
@@ -228,7 +229,8 @@ fn fast12(anatomy: &Anatomy) -> String {
         alone.share_percent()
     );
     if alone.share_percent() < OTHERS_BELOW_PERCENT {
-        notes += " So others use this CPU, too: take the shares and speeds for what they are worth.";
+        notes +=
+            " So others use this CPU, too: take the shares and speeds for what they are worth.";
     }
     text += &wrapped(&notes);
     text
@@ -237,7 +239,8 @@ fn fast12(anatomy: &Anatomy) -> String {
 fn footer(anatomy: &Anatomy) -> String {
     let ios: u64 = anatomy.bars.iter().map(|bar| bar.alone.ios()).sum();
     let sum = |of: fn(&Tally) -> u64| anatomy.bars.iter().map(|bar| of(&bar.alone)).sum::<u64>();
-    let (overlapped, contradicted) = (sum(|tally| tally.overlapped), sum(|tally| tally.contradicted));
+    let (overlapped, contradicted) =
+        (sum(|tally| tally.overlapped), sum(|tally| tally.contradicted));
     let percent = |count: u64| count as f64 * 100.0 / ios.max(1) as f64;
     let mut notes = format!(
         "A reading of the clock takes {} and is part of what it bounds. In {:.1} % of the I/Os the device had seen the \
@@ -281,7 +284,11 @@ fn heading(anatomy: &Anatomy, title: &str, first: &str, heads: &[&str]) -> Strin
     let columns = label_columns(anatomy);
     let mut text = format!("\n{title:columns$}");
     for (at, head) in heads.iter().enumerate() {
-        let head = if at == 0 && !first.is_empty() { format!("{first}: {head}") } else { (*head).to_owned() };
+        let head = if at == 0 && !first.is_empty() {
+            format!("{first}: {head}")
+        } else {
+            (*head).to_owned()
+        };
         let _ = write!(text, "{head:>11}");
     }
     text.push('\n');
@@ -291,7 +298,8 @@ fn heading(anatomy: &Anatomy, title: &str, first: &str, heads: &[&str]) -> Strin
 fn label_columns(anatomy: &Anatomy) -> usize {
     let device = |bar: &Bar| bar.device.chars().count() + 1;
     let way = |bar: &Bar| bar.way().chars().count() + 4;
-    let widest = anatomy.bars.iter().map(|bar| device(bar).min(30).max(way(bar))).max().unwrap_or(0);
+    let widest =
+        anatomy.bars.iter().map(|bar| device(bar).min(30).max(way(bar))).max().unwrap_or(0);
     widest.max(26)
 }
 
@@ -344,8 +352,10 @@ mod tests {
 
     #[test]
     fn a_bar_is_as_long_as_its_whole() {
-        let typical =
-            Typical { parts_ns: [240.0, 240.0, 0.0, 2_900.0, 0.0, 240.0, 40.0], competitor_ns: 0.0 };
+        let typical = Typical {
+            parts_ns: [240.0, 240.0, 0.0, 2_900.0, 0.0, 240.0, 40.0],
+            competitor_ns: 0.0,
+        };
         let columns = columns(&typical, 100.0);
         assert_eq!(columns.iter().sum::<usize>(), 37);
         assert_eq!(columns, [2, 3, 0, 29, 0, 2, 1]);
@@ -369,14 +379,18 @@ mod tests {
     #[test]
     fn what_a_device_does_not_tell_is_not_made_up() {
         let text = report(&anatomy(false), false);
-        assert!(text.contains("doorbell to CQE seen") && text.contains("takes no time stamps"), "{text}");
+        assert!(
+            text.contains("doorbell to CQE seen") && text.contains("takes no time stamps"),
+            "{text}"
+        );
         assert!(!text.contains("wake  ") && !text.contains("SQE seen"), "{text}");
         let times = text.lines().find(|line| line.contains('%') && line.contains('–'));
         assert_eq!(times.map(|line| line.matches('–').count()), Some(3), "{text}");
         let json = super::super::json::report(&anatomy(false));
         assert!(json["bars"][0]["alone"]["parts"]["wake"].is_null());
         assert!(
-            json["bars"][0]["fast12"]["td_ns"].is_null() && json["bars"][0]["fast12"]["tu_ns"].is_number()
+            json["bars"][0]["fast12"]["td_ns"].is_null()
+                && json["bars"][0]["fast12"]["tu_ns"].is_number()
         );
     }
 
@@ -394,7 +408,10 @@ mod tests {
         );
         assert_eq!(wrapped("a b\n c"), "a b c\n");
         let lines = wrapped(&"µs ".repeat(100));
-        assert!(lines.lines().count() == 3 && lines.lines().all(|line| line.chars().count() <= NOTE_COLUMNS));
+        assert!(
+            lines.lines().count() == 3
+                && lines.lines().all(|line| line.chars().count() <= NOTE_COLUMNS)
+        );
         assert_eq!([signed_us(-1_400.0), signed_us(-1.0)], ["−1.40", "0.00"]);
     }
 }

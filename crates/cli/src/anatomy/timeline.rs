@@ -13,9 +13,10 @@
 //! | seen     | host | the CQE was found |
 //! | end      | host | `wait` has returned, with the buffer |
 //!
-//! The host goes on for some time after the store to the doorbell, while the device is already at work: what it does then is not on
-//! the time line. So the submission ends at `rung` or at `fetched`, whichever is earlier. The other moments are
-//! brought into this order, so that every part is at least 0 and all parts add up to `end` − `start`, I/O by I/O.
+//! The host goes on for some time after the store to the doorbell, while the device is already at
+//! work: what it does then is not on the time line. So the submission ends at `rung` or at
+//! `fetched`, whichever is earlier. The other moments are brought into this order, so that every
+//! part is at least 0 and all parts add up to `end` − `start`, I/O by I/O.
 
 use meantime::block::DeviceStamp;
 
@@ -43,7 +44,8 @@ pub(crate) enum Part {
     Submit,
     /// doorbell → the device has seen it.
     Doorbell,
-    /// seen by the device → a unit of it is free: behind another command, or behind the device's own work.
+    /// seen by the device → a unit of it is free: behind another command, or behind the device's
+    /// own work.
     Queue,
     /// service: on the device; without stamps, everything from the doorbell to the CQE being found.
     Service,
@@ -56,8 +58,15 @@ pub(crate) enum Part {
 }
 
 /// All of them, in order.
-pub(super) const PARTS: [Part; 7] =
-    [Part::Submit, Part::Doorbell, Part::Queue, Part::Service, Part::Wake, Part::Notice, Part::Complete];
+pub(super) const PARTS: [Part; 7] = [
+    Part::Submit,
+    Part::Doorbell,
+    Part::Queue,
+    Part::Service,
+    Part::Wake,
+    Part::Notice,
+    Part::Complete,
+];
 
 impl Part {
     /// In tables.
@@ -87,7 +96,8 @@ impl Part {
         }
     }
 
-    /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the bus would see it.
+    /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the
+    /// bus would see it.
     pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::Doorbell | Self::Queue | Self::Service)
     }
@@ -122,7 +132,8 @@ impl TimeLine {
         let written_ns = stamp.written_ns.clamp(begun_ns, seen_ns);
         // Woken before the CQE was written: then it was awake in time.
         let woken_ns = host.woken_ns.unwrap_or(written_ns).clamp(written_ns, seen_ns);
-        let moments = [start_ns, doorbell_ns, fetched_ns, begun_ns, written_ns, woken_ns, seen_ns, end_ns];
+        let moments =
+            [start_ns, doorbell_ns, fetched_ns, begun_ns, written_ns, woken_ns, seen_ns, end_ns];
         line.parts_ns = std::array::from_fn(|at| moments[at + 1] - moments[at]);
         line.overlapped = stamp.seen_ns < rung_ns;
         line.contradicted = stamp.seen_ns < start_ns || stamp.written_ns > seen_ns;
@@ -151,7 +162,13 @@ mod tests {
 
     use super::*;
 
-    fn host(start_ns: u64, rung_ns: u64, woken_ns: Option<u64>, seen_ns: u64, end_ns: u64) -> HostTimes {
+    fn host(
+        start_ns: u64,
+        rung_ns: u64,
+        woken_ns: Option<u64>,
+        seen_ns: u64,
+        end_ns: u64,
+    ) -> HostTimes {
         HostTimes { start_ns, rung_ns, woken_ns, seen_ns: Some(seen_ns), end_ns, competitor_ns: 0 }
     }
 
@@ -161,7 +178,8 @@ mod tests {
 
     #[test]
     fn polled() {
-        let line = TimeLine::new(&host(1000, 1100, None, 4350, 4400), Some(&stamp(1200, 1250, 4150)));
+        let line =
+            TimeLine::new(&host(1000, 1100, None, 4350, 4400), Some(&stamp(1200, 1250, 4150)));
         assert_eq!(line.parts_ns, [100, 100, 50, 2900, 0, 200, 50]);
         assert_eq!((line.device_ns(), line.host_ns(), line.total_ns()), (3050, 350, 3400));
         assert!(!line.overlapped && !line.contradicted);
@@ -169,7 +187,10 @@ mod tests {
 
     #[test]
     fn interrupted() {
-        let line = TimeLine::new(&host(1000, 1100, Some(9000), 9100, 9200), Some(&stamp(1200, 1200, 4100)));
+        let line = TimeLine::new(
+            &host(1000, 1100, Some(9000), 9100, 9200),
+            Some(&stamp(1200, 1200, 4100)),
+        );
         assert_eq!(line.parts_ns, [100, 100, 0, 2900, 4900, 100, 100]);
     }
 
@@ -185,7 +206,8 @@ mod tests {
 
     #[test]
     fn what_overlaps_the_device_is_not_on_the_line() {
-        let line = TimeLine::new(&host(1000, 1400, None, 4350, 4400), Some(&stamp(1200, 1200, 4100)));
+        let line =
+            TimeLine::new(&host(1000, 1400, None, 4350, 4400), Some(&stamp(1200, 1200, 4100)));
         assert_eq!(line.parts_ns, [200, 0, 0, 2900, 0, 250, 50]);
         assert!(line.overlapped && !line.contradicted);
     }

@@ -40,7 +40,8 @@ fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
             nodes.flat_map(|node| numa::cpus_of(*node as usize).unwrap_or_default()).collect();
         return cpu::allowed().into_iter().filter(|cpu| cpus.contains(cpu)).collect();
     }
-    let taken: Vec<usize> = group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index)).collect();
+    let taken: Vec<usize> =
+        group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index)).collect();
     let allowed = cpu::allowed();
     let free: Vec<usize> = allowed.iter().copied().filter(|cpu| !taken.contains(cpu)).collect();
     if free.is_empty() { allowed } else { free }
@@ -70,7 +71,11 @@ pub(crate) fn start_threads(
             // Any of the device's channels can allocate for all of them.
             let Some(work) = works.iter().find(|work| work.slots == device) else { continue };
             let (depth, bytes) = (plan.job.iodepth as usize, plan.job.bs_max_bytes() as usize);
-            slots.push(work.channel.slots(depth, bytes).map_err(|error| named(devices.uri(*index), &error))?);
+            slots.push(
+                work.channel
+                    .slots(depth, bytes)
+                    .map_err(|error| named(devices.uri(*index), &error))?,
+            );
         }
         let mut floors = Vec::new();
         for index in plan.devices.iter().filter(|_| floor && thread == 0) {
@@ -104,19 +109,28 @@ fn cell_work(
     // Channels are made here, for threads that are yet to be started.
     let class = job.io_priority().map(QueueClass::of);
     let options = ChannelOptions { depth: job.iodepth as u16, policy, interrupt: None, class };
-    let channel =
-        devices.get(device).channel(&options).map_err(|error| named(devices.uri(device), &error))?;
+    let channel = devices
+        .get(device)
+        .channel(&options)
+        .map_err(|error| named(devices.uri(device), &error))?;
     let spec = plan.pattern(channel.info(), thread);
     let zones = group.zones.get(&device).filter(|_| job.zones.mode() == ZoneMode::Zbd);
     let work = if plan.verifies() {
         let seed = run_seed() ^ (index as u64) << 32 ^ thread as u64 ^ plan.seed;
         let rules = Rules::of(job);
-        Work::Verified(Box::new(Verified::new(course(plan, spec), rules, &spec, job.iodepth as usize, seed)))
+        Work::Verified(Box::new(Verified::new(
+            course(plan, spec),
+            rules,
+            &spec,
+            job.iodepth as usize,
+            seed,
+        )))
     } else {
         unverified(plan, spec, zones)
     };
     let warm_up = unverified(plan, PatternSpec { passes: None, seed: !spec.seed, ..spec }, zones);
-    let ios_max = group::ios_max(plan, devices, device, thread).map_or(usize::MAX, |ios| ios as usize);
+    let ios_max =
+        group::ios_max(plan, devices, device, thread).map_or(usize::MAX, |ios| ios as usize);
     let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
     let shape = Shape::of(job, !spec.seed, group.flows.member(index, &job.flow));
     let task = Task { work, warm_up, shape, log, number_ios: job.number_ios };
@@ -145,6 +159,7 @@ fn unverified(plan: &JobPlan, spec: PatternSpec, zones: Option<&SharedZones>) ->
 
 /// Tells this run's blocks from those an earlier one left on the same medium.
 fn run_seed() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let since =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64
 }

@@ -1,4 +1,5 @@
-//! The control socket of a run, and what was changed by it: a result that says `poll` and is not must say so.
+//! The control socket of a run, and what was changed by it: a result that says `poll` and is not
+//! must say so.
 
 use meantime::block::control::{self, Change, ControlServer};
 use serde_json::{Value, json};
@@ -17,7 +18,9 @@ impl Control {
         let served = control::own_path().and_then(|path| control::serve(&path));
         Self(
             served
-                .inspect_err(|error| warn(format_args!("`meantime top` cannot look at this run: {error}")))
+                .inspect_err(|error| {
+                    warn(format_args!("`meantime top` cannot look at this run: {error}"))
+                })
                 .ok(),
         )
     }

@@ -61,7 +61,10 @@ fn check_depth(plan: &JobPlan, device: &Target) -> Result<(), Failure> {
         let uri = &device.info().uri;
         return Err(wrong(
             &plan.job.name,
-            format_args!("iodepth={}: {uri} does one I/O at a time; use {instead}", plan.job.iodepth),
+            format_args!(
+                "iodepth={}: {uri} does one I/O at a time; use {instead}",
+                plan.job.iodepth
+            ),
         ));
     }
     Ok(())
@@ -73,9 +76,9 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
     }
     let why = match device {
         Target::File(_) => Some("the file system is mounted for reading only".to_owned()),
-        Target::Device(_) if mounted => {
-            Some("its file system is mounted in this run, and would be overwritten under way".to_owned())
-        }
+        Target::Device(_) if mounted => Some(
+            "its file system is mounted in this run, and would be overwritten under way".to_owned(),
+        ),
         Target::Device(device) => device.read_only().map(str::to_owned),
     };
     let no_trims = || {
@@ -121,16 +124,22 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
     if let Some((key, bytes, _)) = odd {
         return Err(wrong(
             &job.name,
-            format_args!("{key}={bytes} is not a multiple of the {block_bytes}-byte blocks of {uri}"),
+            format_args!(
+                "{key}={bytes} is not a multiple of the {block_bytes}-byte blocks of {uri}"
+            ),
         ));
     }
     if offset_bytes >= device_bytes {
         return Err(wrong(
             &job.name,
-            format_args!("offset={offset_bytes} is not within {uri}, which has {device_bytes} bytes"),
+            format_args!(
+                "offset={offset_bytes} is not within {uri}, which has {device_bytes} bytes"
+            ),
         ));
     }
-    if let Some(size_bytes) = whole_bytes.filter(|size_bytes| *size_bytes > device_bytes - offset_bytes) {
+    if let Some(size_bytes) =
+        whole_bytes.filter(|size_bytes| *size_bytes > device_bytes - offset_bytes)
+    {
         return Err(wrong(
             &job.name,
             format_args!(
@@ -171,7 +180,8 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
         ));
     }
     if let Distribution::ZonedAbs(zones) = &job.random.distribution {
-        let zones_bytes = zones.iter().map(|zones| zones.iter().map(|zone| zone.length).sum::<u64>()).max();
+        let zones_bytes =
+            zones.iter().map(|zones| zones.iter().map(|zone| zone.length).sum::<u64>()).max();
         if let Some(zones_bytes) =
             zones_bytes.filter(|zones_bytes| *zones_bytes > part_bytes && job.rw.is_random())
         {
@@ -194,12 +204,18 @@ fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
         let bytes = info.bytes();
         return Err(wrong(
             &job.name,
-            format_args!("zonesize={zone_bytes} is more than {uri} has, {bytes} bytes; give a smaller one"),
+            format_args!(
+                "zonesize={zone_bytes} is more than {uri} has, {bytes} bytes; give a smaller one"
+            ),
         ));
     }
     for thread in 0..job.numjobs as usize {
         let (offset_bytes, bytes) = plan.range(info, thread);
-        let first = if job.changes() { offset_bytes.div_ceil(zone_bytes) } else { offset_bytes / zone_bytes };
+        let first = if job.changes() {
+            offset_bytes.div_ceil(zone_bytes)
+        } else {
+            offset_bytes / zone_bytes
+        };
         if (offset_bytes + bytes) / zone_bytes <= first {
             return Err(wrong(
                 &job.name,
@@ -226,10 +242,14 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
         if job.iodepth > depth_max {
             return Err(wrong(
                 &job.name,
-                format_args!("iodepth={} is more than {uri} can take; at most {depth_max}", job.iodepth),
+                format_args!(
+                    "iodepth={} is more than {uri} can take; at most {depth_max}",
+                    job.iodepth
+                ),
             ));
         }
-        let waiting = plan.policies.iter().filter(|policy| policy.wants_interrupt()).count() * settings;
+        let waiting =
+            plan.policies.iter().filter(|policy| policy.wants_interrupt()).count() * settings;
         threads += numjobs;
         interrupts += numjobs * waiting;
         // Each thread has a polled queue pair per policy, and one with a vector for interrupts.
@@ -245,7 +265,11 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
                 "{threads} threads × {} policies{} need {queues} queue pairs (interrupt takes two) and {uri} has {queues_max}; \
                  use fewer threads or policies, {}or queues=",
                 first.policies.len(),
-                if settings > 1 { format!(" × {settings} settings (sched, pm_qos)") } else { String::new() },
+                if settings > 1 {
+                    format!(" × {settings} settings (sched, pm_qos)")
+                } else {
+                    String::new()
+                },
                 if group.plans.len() > 1 { "stonewall between jobs, " } else { "" }
             ),
         ));
@@ -280,17 +304,23 @@ fn check_cpus(job: &Job) -> Result<(), Failure> {
         }
     }
     if !job.numa.cpu_nodes.is_empty() {
-        let of_nodes = job.numa.cpu_nodes.iter().filter_map(|node| numa::cpus_of(*node as usize)).flatten();
+        let of_nodes =
+            job.numa.cpu_nodes.iter().filter_map(|node| numa::cpus_of(*node as usize)).flatten();
         if !of_nodes.into_iter().any(|cpu| allowed.contains(&cpu)) {
             let what = "this process may use none of the nodes' CPUs";
-            return Err(wrong(&job.name, format_args!("numa_cpu_nodes: {what}; it may use {allowed:?}")));
+            return Err(wrong(
+                &job.name,
+                format_args!("numa_cpu_nodes: {what}; it may use {allowed:?}"),
+            ));
         }
     }
     match job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
         None => Ok(()),
         Some(cpu) => Err(wrong(
             &job.name,
-            format_args!("cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"),
+            format_args!(
+                "cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"
+            ),
         )),
     }
 }
@@ -304,13 +334,19 @@ fn check_settings(group: &Group, devices: &Devices) -> Result<(), Failure> {
     }
     for setting in group.pm_qos() {
         if let PmQosSetting::Held(us) = setting {
-            hold_pm_qos(us).map_err(|what| wrong(&group.plans[0].job.name, format_args!("{what}")))?;
+            hold_pm_qos(us)
+                .map_err(|what| wrong(&group.plans[0].job.name, format_args!("{what}")))?;
         }
     }
     Ok(())
 }
 
-fn check_class(plan: &JobPlan, group: &Group, devices: &Devices, class: SchedClass) -> Result<(), Failure> {
+fn check_class(
+    plan: &JobPlan,
+    group: &Group,
+    devices: &Devices,
+    class: SchedClass,
+) -> Result<(), Failure> {
     let name = &plan.job.name;
     // On a thread of its own, which takes the class with it if it cannot be given back.
     let tried = std::thread::spawn(move || class.apply_to_this_thread().map(drop)).join();
@@ -320,8 +356,11 @@ fn check_class(plan: &JobPlan, group: &Group, devices: &Devices, class: SchedCla
         Err(_) => return Err(wrong(name, format_args!("sched={class}: cannot be tried"))),
     }
     let cpus = cells::thread_cpus(plan, group, devices);
-    let shared =
-        group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index)).find(|cpu| cpus.contains(cpu));
+    let shared = group
+        .devices()
+        .into_iter()
+        .filter_map(|index| devices.ssd_cpu(index))
+        .find(|cpu| cpus.contains(cpu));
     match shared {
         Some(cpu) if class.is_real_time() => Err(wrong(
             name,
@@ -375,7 +414,8 @@ pub(crate) fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
 /// Two spinning threads on one CPU would measure the scheduler.
 fn check_floor(group: &Group, devices: &Devices) -> Result<(), Failure> {
     let [plan] = &group.plans[..] else {
-        let what = "the floor is that of one job at a time; put stonewall into every job but the first";
+        let what =
+            "the floor is that of one job at a time; put stonewall into every job but the first";
         return Err(wrong(&group.plans[0].job.name, format_args!("--floor: {what}")));
     };
     let cpus = cells::thread_cpus(plan, group, devices);
@@ -393,8 +433,10 @@ fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), Fai
     let (mut buffers_bytes, mut largest) = (0u64, (0, &group.plans[0]));
     for plan in &group.plans {
         let job = &plan.job;
-        let per_device =
-            job.bs_max_bytes().saturating_mul(u64::from(job.iodepth)).saturating_mul(u64::from(job.numjobs));
+        let per_device = job
+            .bs_max_bytes()
+            .saturating_mul(u64::from(job.iodepth))
+            .saturating_mul(u64::from(job.numjobs));
         let bytes = per_device.saturating_mul(plan.devices.len() as u64);
         buffers_bytes = buffers_bytes.saturating_add(bytes);
         if bytes > largest.0 {
@@ -406,8 +448,11 @@ fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), Fai
     if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
         return Ok(());
     }
-    let floors =
-        if floor { format!(" and {} for the floor", figures::bytes(floors_bytes)) } else { String::new() };
+    let floors = if floor {
+        format!(" and {} for the floor", figures::bytes(floors_bytes))
+    } else {
+        String::new()
+    };
     Err(wrong(
         &largest.1.job.name,
         format_args!(
@@ -421,8 +466,11 @@ fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), Fai
 /// What one job checks another one must not overwrite.
 fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), Failure> {
     for (at, plan) in group.plans.iter().enumerate().filter(|(_, plan)| plan.verifies()) {
-        let others =
-            group.plans.iter().enumerate().filter(|(other, plan)| *other != at && plan.job.changes());
+        let others = group
+            .plans
+            .iter()
+            .enumerate()
+            .filter(|(other, plan)| *other != at && plan.job.changes());
         for (_, other) in others {
             for index in plan.devices.iter().filter(|index| other.devices.contains(index)) {
                 let ([from, to], [other_from, other_to]) = [plan, other]
@@ -455,7 +503,9 @@ pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), Failure> {
     let identity =
         |path: &PathBuf| std::fs::canonicalize(path).ok().or_else(|| new(path)).unwrap_or_default();
     for (at, (uri, path)) in files.iter().enumerate() {
-        if let Some((other, _)) = files[..at].iter().find(|(_, other)| identity(other) == identity(path)) {
+        if let Some((other, _)) =
+            files[..at].iter().find(|(_, other)| identity(other) == identity(path))
+        {
             let what = "a medium belongs to one SSD; use one URI for it, or a copy of the file";
             return Err(Failure::new(format_args!("{other} and {uri} are the same file: {what}")));
         }

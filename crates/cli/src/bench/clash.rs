@@ -33,7 +33,8 @@ fn identity(path: &Path) -> Option<Identity> {
 
 /// The files that a device is made of.
 pub(crate) fn files_of(uri: &str) -> Vec<PathBuf> {
-    let model = |name: &str| (name.ends_with(".toml") || name.contains('/')).then(|| PathBuf::from(name));
+    let model =
+        |name: &str| (name.ends_with(".toml") || name.contains('/')).then(|| PathBuf::from(name));
     match uri.parse() {
         Ok(Uri::File { path, soft }) => std::iter::once(path).chain(model(&soft.model)).collect(),
         Ok(Uri::Mem { soft, .. }) => model(&soft.model).into_iter().collect(),
@@ -42,7 +43,8 @@ pub(crate) fn files_of(uri: &str) -> Vec<PathBuf> {
     }
 }
 
-/// Fails if one of `outputs`, which are named by what asks for them, is one of `inputs` or another output.
+/// Fails if one of `outputs`, which are named by what asks for them, is one of `inputs` or another
+/// output.
 pub(crate) fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result<(), Failure> {
     let inputs: Vec<_> = inputs.iter().filter_map(|path| identity(path)).collect();
     let mut seen: Vec<(&str, Identity)> = Vec::new();
@@ -65,7 +67,11 @@ pub(crate) fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result
 }
 
 /// Of a run of `groups` on what is `wanted`.
-pub(crate) fn check_run(args: &BenchArgs, wanted: &[Wanted], groups: &[Group]) -> Result<(), Failure> {
+pub(crate) fn check_run(
+    args: &BenchArgs,
+    wanted: &[Wanted],
+    groups: &[Group],
+) -> Result<(), Failure> {
     let inputs: Vec<PathBuf> = args
         .job_file
         .iter()

@@ -51,7 +51,8 @@ impl Opened {
     }
 }
 
-/// Files that opening the devices created. They are removed again if nothing is run on them after all.
+/// Files that opening the devices created. They are removed again if nothing is run on them after
+/// all.
 #[derive(Default)]
 struct Created(Vec<(PathBuf, Identity)>);
 
@@ -63,13 +64,15 @@ fn identity(path: &Path) -> std::io::Result<Identity> {
     path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Whether there is nothing by that name, not even a link that leads nowhere. If that cannot be told there is something.
+/// Whether there is nothing by that name, not even a link that leads nowhere. If that cannot be
+/// told there is something.
 fn is_free(path: &Path) -> bool {
     identity(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 impl Created {
-    /// Opening a device that creates the file has succeeded where there was nothing before. The file is locked.
+    /// Opening a device that creates the file has succeeded where there was nothing before. The
+    /// file is locked.
     fn add(&mut self, path: PathBuf) {
         if let Ok(identity) = identity(&path) {
             self.0.push((path, identity));
@@ -89,8 +92,13 @@ impl Drop for Created {
 }
 
 impl Devices {
-    /// Opens each of `uris`, which are devices, once; with `stamps`, software SSDs take time stamps of every command.
-    pub(crate) fn open_devices(uris: &[String], writes: bool, stamps: bool) -> Result<Self, Failure> {
+    /// Opens each of `uris`, which are devices, once; with `stamps`, software SSDs take time stamps
+    /// of every command.
+    pub(crate) fn open_devices(
+        uris: &[String],
+        writes: bool,
+        stamps: bool,
+    ) -> Result<Self, Failure> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
         Self::open(&wanted, |_| writes, stamps)
     }
@@ -134,7 +142,13 @@ impl Devices {
                 };
                 let begins_empty = begins_empty && one.file.is_none();
                 let wanted = (*one).clone();
-                devices.opened.push(Opened { target, wanted, ssd_cpu, begins_empty, filled: Vec::new() });
+                devices.opened.push(Opened {
+                    target,
+                    wanted,
+                    ssd_cpu,
+                    begins_empty,
+                    filled: Vec::new(),
+                });
             }
         }
         Ok(devices)
@@ -162,7 +176,8 @@ impl Devices {
             return Err(Failure::new(format_args!("device {uri}: {what}")));
         }
         let options = OpenOptions { access, ssd_cpu, stamps, ..OpenOptions::default() };
-        // The library creates it exclusively, and locks it: what was not there before, and is ours after, is new.
+        // The library creates it exclusively, and locks it: what was not there before, and is ours
+        // after, is new.
         let creates = match &what {
             Uri::File { path, soft } if soft.create_bytes.is_some() => Some(path),
             Uri::Kernel { path, kernel } if kernel.create_bytes.is_some() => Some(path),
@@ -173,7 +188,8 @@ impl Devices {
         if let (true, Uri::File { path, .. } | Uri::Kernel { path, .. }) = (is_new, what) {
             self.created.add(path);
         }
-        // Blocks that were only allocated read as zeroes, which the file system does not ask the disk for.
+        // Blocks that were only allocated read as zeroes, which the file system does not ask the
+        // disk for.
         let begins_empty = match &device {
             Device::Nvme(_) => begins_empty,
             Device::Kernel(device) => device.was_created(),
@@ -182,17 +198,28 @@ impl Devices {
     }
 
     /// A device that is open, once more: the same controller, or the kernel's file.
-    fn open_again(&self, uri: &str, access: Access) -> Result<(Device, Option<usize>, bool), Failure> {
+    fn open_again(
+        &self,
+        uri: &str,
+        access: Access,
+    ) -> Result<(Device, Option<usize>, bool), Failure> {
         let Some(first) = self.opened.iter().find(|opened| opened.wanted.device == uri) else {
-            return Err(Failure::new(format_args!("{uri} is not open: this is a bug, please report it")));
+            return Err(Failure::new(format_args!(
+                "{uri} is not open: this is a bug, please report it"
+            )));
         };
         let device = match first.device() {
             Device::Nvme(device) => {
-                let again =
-                    NvmeDevice::new(Arc::clone(device.controller()), device.namespace().nsid, uri.to_owned());
+                let again = NvmeDevice::new(
+                    Arc::clone(device.controller()),
+                    device.namespace().nsid,
+                    uri.to_owned(),
+                );
                 let again = again.map_err(|error| named(uri, &error))?;
                 let again = again.with_read_only(device.read_only().map(str::to_owned));
-                Device::Nvme(again.with_stamps(device.stamps()).with_medium(device.info().medium.clone()))
+                Device::Nvme(
+                    again.with_stamps(device.stamps()).with_medium(device.info().medium.clone()),
+                )
             }
             Device::Kernel(_) => {
                 let options = OpenOptions { access, ..OpenOptions::default() };
@@ -210,7 +237,8 @@ impl Devices {
         how: HowRead,
         device: Device,
     ) -> Result<Target, Failure> {
-        let failed = |error: meantime::ext4::Error| Failure::new(format_args!("{}: {error}", wanted.uri));
+        let failed =
+            |error: meantime::ext4::Error| Failure::new(format_args!("{}: {error}", wanted.uri));
         let same = |mount: &&Mount| {
             mount.device == wanted.device
                 && mount.cache_bytes == how.cache_bytes
@@ -222,7 +250,8 @@ impl Devices {
                 let (cache_bytes, overlap) = (how.cache_bytes, how.overlap);
                 let options = MountOptions { cache_bytes, overlap, ..MountOptions::default() };
                 let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
-                let mount = Mount { device: wanted.device.clone(), cache_bytes, overlap, fs: fs.clone() };
+                let mount =
+                    Mount { device: wanted.device.clone(), cache_bytes, overlap, fs: fs.clone() };
                 self.mounts.push(mount);
                 fs
             }
@@ -233,11 +262,13 @@ impl Devices {
         }
         file.advise(0, 0, how.advice).map_err(failed)?;
         let name = Some(wanted.uri.clone());
-        let options = FileDeviceOptions { direct: how.direct, name, ..FileDeviceOptions::default() };
+        let options =
+            FileDeviceOptions { direct: how.direct, name, ..FileDeviceOptions::default() };
         FileDevice::new(file, options).map(Target::File).map_err(failed)
     }
 
-    /// From now on the files hold results; those of the kernel's once they are filled, since until then they cannot be read from.
+    /// From now on the files hold results; those of the kernel's once they are filled, since until
+    /// then they cannot be read from.
     pub(crate) fn keep_created(&mut self) {
         let kernels = |path: &Path| {
             let is = |opened: &Opened| matches!(opened.wanted.device.parse(), Ok(Uri::Kernel { path: its, .. }) if its == path);
@@ -295,8 +326,8 @@ impl Devices {
         indices.iter().map(|index| self.get(*index).info().bytes()).fold(0, u64::saturating_add)
     }
 
-    /// What of the range `offset_bytes`, `bytes` of a medium that began empty has yet to be filled; counts as filled
-    /// from now on.
+    /// What of the range `offset_bytes`, `bytes` of a medium that began empty has yet to be filled;
+    /// counts as filled from now on.
     pub(crate) fn take_unfilled(
         &mut self,
         index: usize,
@@ -315,6 +346,9 @@ impl Devices {
 
     /// What the DMA memory is made of.
     pub(crate) fn page_kind(&self) -> Option<&'static str> {
-        self.opened.first().and_then(|opened| opened.target.heap().page_kind()).map(|kind| kind.name())
+        self.opened
+            .first()
+            .and_then(|opened| opened.target.heap().page_kind())
+            .map(|kind| kind.name())
     }
 }

@@ -43,8 +43,9 @@ pub(super) fn name(method: Verify) -> &'static str {
 
 /// A digest as people write it.
 pub(super) fn hex(method: Verify, digest: &[u8; DIGEST_BYTES]) -> String {
-    let hex =
-        |bytes: &mut dyn Iterator<Item = &u8>| bytes.map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &mut dyn Iterator<Item = &u8>| {
+        bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
     match method {
         Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => String::new(),
         Verify::Crc32c => hex(&mut digest[..4].iter().rev()),

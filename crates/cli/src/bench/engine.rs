@@ -1,7 +1,7 @@
 //! The I/O loop: keeps so many I/Os in flight, and takes the times.
 //!
-//! It is generic over the channel and over what chooses the I/Os, so that nothing on the path is dispatched dynamically;
-//! and it allocates nothing: buffers and slots are there before.
+//! It is generic over the channel and over what chooses the I/Os, so that nothing on the path is
+//! dispatched dynamically; and it allocates nothing: buffers and slots are there before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,8 +16,8 @@ mod shaped;
 
 /// Chooses I/Os, and hears how they ended.
 pub(crate) trait Source {
-    /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no latency has the filling
-    /// of another one's buffer in it.
+    /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no
+    /// latency has the filling of another one's buffer in it.
     const SLOW_TO_PREPARE: bool;
     /// The next I/O; `None`: no more for now.
     fn next(&mut self) -> Option<Io>;
@@ -196,8 +196,14 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
-    /// Submits in batches, one doorbell each; what has completed is reaped as a whole before slots are filled again.
-    fn run_deep<S: Source, R: Record>(&mut self, source: &mut S, limit: Limit, record: &mut R) -> Ended {
+    /// Submits in batches, one doorbell each; what has completed is reaped as a whole before slots
+    /// are filled again.
+    fn run_deep<S: Source, R: Record>(
+        &mut self,
+        source: &mut S,
+        limit: Limit,
+        record: &mut R,
+    ) -> Ended {
         let mut ios = 0;
         let mut ended = None;
         loop {
@@ -222,7 +228,12 @@ impl<C: BlockChannel> Engine<'_, C> {
                 match self.take_back(source, slot, &io, done) {
                     Ok(true) => {
                         // An I/O of a batch may be done before the batch's clock reading.
-                        record.done(&io, rung_ns - start_ns, seen_ns.saturating_sub(rung_ns), seen_ns);
+                        record.done(
+                            &io,
+                            rung_ns - start_ns,
+                            seen_ns.saturating_sub(rung_ns),
+                            seen_ns,
+                        );
                         self.slots.free.push(slot);
                     }
                     Ok(false) => self.slots.free.push(slot),
@@ -350,5 +361,7 @@ impl<C: BlockChannel> Engine<'_, C> {
 
 #[cold]
 fn quarantined() -> Ended {
-    Ended::Lost("the device is gone, and a buffer that it may still write to was given up".to_owned())
+    Ended::Lost(
+        "the device is gone, and a buffer that it may still write to was given up".to_owned(),
+    )
 }

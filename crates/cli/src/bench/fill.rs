@@ -1,7 +1,7 @@
 //! Filling memory that is going to be read, as fio lays out a file before it reads it.
 //!
-//! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays in the cache: reads of
-//! them would be faster than any device's.
+//! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays
+//! in the cache: reads of them would be faster than any device's.
 
 use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, KernelDevice};
 use meantime::completion::Policy;
@@ -22,7 +22,11 @@ const BLOCK_BYTES: u64 = 256 << 10;
 const DEPTH: u16 = 8;
 
 /// Fills what `plan` reads or writes of media that began empty, unless it was filled before.
-pub(crate) fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -> Result<(), Failure> {
+pub(crate) fn fill(
+    plan: &JobPlan,
+    devices: &mut Devices,
+    progress: &Progress,
+) -> Result<(), Failure> {
     if plan.verifies() && !plan.job.writes() {
         // What it checks was written before.
         return Ok(());
@@ -53,7 +57,12 @@ pub(crate) fn fill(plan: &JobPlan, devices: &mut Devices, progress: &Progress) -
 }
 
 /// Reads of what was never written would not be the disk's figures.
-fn check_holes(plan: &JobPlan, device: &KernelDevice, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {
+fn check_holes(
+    plan: &JobPlan,
+    device: &KernelDevice,
+    offset_bytes: u64,
+    bytes: u64,
+) -> Result<(), Failure> {
     if !plan.job.reads() || !device.has_holes(offset_bytes, bytes) {
         return Ok(());
     }
@@ -70,10 +79,17 @@ fn check_holes(plan: &JobPlan, device: &KernelDevice, offset_bytes: u64, bytes: 
     Err(Failure::new(what))
 }
 
-fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) -> Result<(), Failure> {
+fn fill_range(
+    devices: &Devices,
+    index: usize,
+    offset_bytes: u64,
+    bytes: u64,
+) -> Result<(), Failure> {
     let (device, uri) = (devices.device(index), devices.uri(index));
-    let policy = if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
-    let options = ChannelOptions { depth: DEPTH, policy, interrupt: None, ..ChannelOptions::default() };
+    let policy =
+        if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
+    let options =
+        ChannelOptions { depth: DEPTH, policy, interrupt: None, ..ChannelOptions::default() };
     let mut channel = device.channel(&options).map_err(|error| named(uri, &error))?;
     let block_bytes = BLOCK_BYTES.min(bytes);
     let rest_bytes = bytes % block_bytes;
@@ -106,8 +122,11 @@ fn fill_range(devices: &Devices, index: usize, offset_bytes: u64, bytes: u64) ->
             stop: &signal::STOP,
             faults: &mut faults,
         };
-        let ended =
-            engine.run(&mut Plain(pattern), Limit { until_ns: u64::MAX, max_ios: u64::MAX }, &mut Unrecorded);
+        let ended = engine.run(
+            &mut Plain(pattern),
+            Limit { until_ns: u64::MAX, max_ios: u64::MAX },
+            &mut Unrecorded,
+        );
         if let (Ended::Lost(why), _) | (_, Some(why)) = (ended, faults.first) {
             return Err(Failure::new(format_args!("{uri}: filling it before the run: {why}")));
         }

@@ -33,7 +33,13 @@ impl Flows {
         }
         let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let flow = flows.entry((cell, keys.id)).or_default().clone();
-        Some(Member { flow, weight: u64::from(keys.weight), ios: 0, sleep: keys.sleep, counts: false })
+        Some(Member {
+            flow,
+            weight: u64::from(keys.weight),
+            ios: 0,
+            sleep: keys.sleep,
+            counts: false,
+        })
     }
 }
 
@@ -91,7 +97,8 @@ mod tests {
 
     fn members(weights: &[u32]) -> Vec<Member> {
         let flows = Flows::default();
-        let of = |weight: &u32| flows.member(0, &FlowKeys { weight: *weight, ..FlowKeys::default() });
+        let of =
+            |weight: &u32| flows.member(0, &FlowKeys { weight: *weight, ..FlowKeys::default() });
         weights.iter().filter_map(of).collect()
     }
 
@@ -136,7 +143,8 @@ mod tests {
     fn flows_are_apart() {
         let flows = Flows::default();
         let keys = |id| FlowKeys { weight: 1, id, ..FlowKeys::default() };
-        let [mut a, b, c] = [(0, 0), (0, 1), (1, 0)].map(|(cell, id)| flows.member(cell, &keys(id)).unwrap());
+        let [mut a, b, c] =
+            [(0, 0), (0, 1), (1, 0)].map(|(cell, id)| flows.member(cell, &keys(id)).unwrap());
         a.begin();
         assert_eq!([&b, &c].map(|other| other.flow.weights.load(Ordering::Relaxed)), [0, 0]);
         assert!(flows.member(0, &FlowKeys::default()).is_none());

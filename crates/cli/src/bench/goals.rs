@@ -10,7 +10,8 @@ const CPU_SLACK_PERCENT: f64 = 3.0;
 /// A percentile, up to so much of its time above it: the caller's own part of an I/O is in it.
 const TIME_SLACK: f64 = 1.03;
 
-/// In words, if the goal of `result` was missed; the latency goal is one against polling, which need not have been measured.
+/// In words, if the goal of `result` was missed; the latency goal is one against polling, which
+/// need not have been measured.
 pub(super) fn missed(result: &RunResult) -> Option<String> {
     let Ok(Policy::Adaptive(goal)) = result.completion.parse() else { return None };
     let within = |percentile: f64, goal_ns: u32| {
@@ -37,7 +38,8 @@ mod tests {
     use super::*;
 
     fn result(completion: &str, latency_ns: u64, cpu_percent: f64) -> RunResult {
-        let mut result = RunResult { completion: completion.into(), numjobs: 1, ..RunResult::default() };
+        let mut result =
+            RunResult { completion: completion.into(), numjobs: 1, ..RunResult::default() };
         (0..1_000).for_each(|_| result.read.lat.record(latency_ns));
         result.read.ios = 1_000;
         result.usr_cpu_percent = cpu_percent;
@@ -48,7 +50,9 @@ mod tests {
     fn only_goals_that_were_missed_are_told_of() {
         let missed = |completion, latency_ns, cpu| missed(&result(completion, latency_ns, cpu));
         assert!(missed("adaptive:p99=20us", 20_100, 90.0).is_none());
-        assert!(missed("adaptive:p99=20us", 30_000, 90.0).unwrap().contains("99 % were done within 30"));
+        assert!(
+            missed("adaptive:p99=20us", 30_000, 90.0).unwrap().contains("99 % were done within 30")
+        );
         assert!(missed("adaptive:p99.9=20us", 30_000, 90.0).unwrap().contains("99.9 %"));
         assert!(missed("adaptive:cpu=30", 30_000, 32.0).is_none());
         assert!(missed("adaptive:cpu=30", 30_000, 40.0).unwrap().contains("40.0 %"));

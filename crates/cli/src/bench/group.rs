@@ -1,7 +1,7 @@
 //! Jobs that run at the same time: those of a file up to the next `stonewall`.
 //!
-//! A group has its turns as one job would: in a turn of cell i all threads of all its jobs do I/O at once, each job on
-//! its i-th device and by its i-th policy.
+//! A group has its turns as one job would: in a turn of cell i all threads of all its jobs do I/O
+//! at once, each job on its i-th device and by its i-th policy.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -79,7 +79,12 @@ impl Group {
         for device in 0..first.devices.len() {
             for policy in 0..first.policies.len() {
                 for sched in 0..first.scheds.len() {
-                    cells.extend(limits.iter().map(|pm_qos| Cell { device, policy, sched, pm_qos: *pm_qos }));
+                    cells.extend(limits.iter().map(|pm_qos| Cell {
+                        device,
+                        policy,
+                        sched,
+                        pm_qos: *pm_qos,
+                    }));
                 }
             }
         }
@@ -92,14 +97,17 @@ impl Group {
         self.plans[0].scheds.len() * self.pm_qos().len()
     }
 
-    /// The limits on idling to compare. They are those of the machine, so that they hold for all jobs of the group.
+    /// The limits on idling to compare. They are those of the machine, so that they hold for all
+    /// jobs of the group.
     pub(crate) fn pm_qos(&self) -> Vec<PmQosSetting> {
-        let limits = self.plans.iter().map(|plan| &plan.job.pm_qos_us).find(|limits| !limits.is_empty());
+        let limits =
+            self.plans.iter().map(|plan| &plan.job.pm_qos_us).find(|limits| !limits.is_empty());
         match limits {
             None => vec![PmQosSetting::AsIs],
-            Some(limits) => {
-                limits.iter().map(|us| us.map_or(PmQosSetting::Unlimited, PmQosSetting::Held)).collect()
-            }
+            Some(limits) => limits
+                .iter()
+                .map(|us| us.map_or(PmQosSetting::Unlimited, PmQosSetting::Held))
+                .collect(),
         }
     }
 
@@ -123,7 +131,8 @@ impl Group {
 
 /// The groups of `jobs`, each of which has its devices' indices beside it.
 pub(crate) fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
-    let unrepeated = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let unrepeated =
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let mut groups: Vec<Group> = Vec::new();
     let mut group_id = 0;
     for (at, (job, devices)) in jobs.into_iter().enumerate() {
@@ -144,8 +153,17 @@ pub(crate) fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure
             scheds => scheds.iter().copied().map(Some).collect(),
         };
         let log_entries_max = 0;
-        let plan =
-            JobPlan { job, devices, policies, scheds, runtime, endless, group_id, seed, log_entries_max };
+        let plan = JobPlan {
+            job,
+            devices,
+            policies,
+            scheds,
+            runtime,
+            endless,
+            group_id,
+            seed,
+            log_entries_max,
+        };
         match groups.last_mut() {
             Some(group) if !begins => group.plans.push(plan),
             _ => groups.push(Group::of(plan)),
@@ -180,7 +198,9 @@ fn align<T: Clone>(
     what: &str,
     list: impl Fn(&mut JobPlan) -> &mut Vec<T>,
 ) -> Result<(), Failure> {
-    let Some(most) = group.plans.iter_mut().map(|plan| list(plan).len()).max() else { return Ok(()) };
+    let Some(most) = group.plans.iter_mut().map(|plan| list(plan).len()).max() else {
+        return Ok(());
+    };
     for at in 0..group.plans.len() {
         let values = list(&mut group.plans[at]);
         match &values[..] {
@@ -205,7 +225,9 @@ fn align<T: Clone>(
 fn check_shared(group: &Group) -> Result<(), Failure> {
     let one_of = |key: &str, differs: &dyn Fn(&Job, &Job) -> bool| {
         for (at, plan) in group.plans.iter().enumerate() {
-            if let Some(other) = group.plans[..at].iter().find(|other| differs(&plan.job, &other.job)) {
+            if let Some(other) =
+                group.plans[..at].iter().find(|other| differs(&plan.job, &other.job))
+            {
                 return Err(Failure::new(format_args!(
                     "job {}: {key} differs from that of job {}, which runs at the same time; give one, or use stonewall",
                     plan.job.name, other.job.name
@@ -242,9 +264,15 @@ fn share_log_memory(groups: &mut [Group]) {
 }
 
 /// How many I/Os thread `thread` of a job does on a device at most, if it ends by that.
-pub(crate) fn ios_max(plan: &JobPlan, devices: &Devices, index: usize, thread: usize) -> Option<u64> {
+pub(crate) fn ios_max(
+    plan: &JobPlan,
+    devices: &Devices,
+    index: usize,
+    thread: usize,
+) -> Option<u64> {
     let spec = plan.pattern(devices.get(index).info(), thread);
-    let by_amount = super::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
+    let by_amount =
+        super::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
     // Each place is trimmed, and then written.
     let each = 1 + u64::from(plan.job.trims() && plan.job.writes());
     [by_amount.map(|ios| ios * each), plan.job.number_ios].into_iter().flatten().min()
@@ -263,11 +291,13 @@ mod tests {
 
     #[test]
     fn a_stonewall_divides() {
-        let text = "[global]\ncompletion=poll\n[a]\nstonewall\n[b]\n[c]\nnew_group\n[d]\nstonewall\n[e]\n";
+        let text =
+            "[global]\ncompletion=poll\n[a]\nstonewall\n[b]\n[c]\nnew_group\n[d]\nstonewall\n[e]\n";
         let groups = grouped(text).unwrap();
         let names: Vec<String> = groups.iter().map(Group::name).collect();
         assert_eq!(names, ["a + b + c", "d + e"]);
-        let ids: Vec<u32> = groups.iter().flat_map(|group| &group.plans).map(|plan| plan.group_id).collect();
+        let ids: Vec<u32> =
+            groups.iter().flat_map(|group| &group.plans).map(|plan| plan.group_id).collect();
         assert_eq!(ids, [0, 0, 1, 2, 2]);
         let seeds: std::collections::HashSet<u64> =
             groups.iter().flat_map(|group| &group.plans).map(|plan| plan.seed).collect();
@@ -293,8 +323,7 @@ mod tests {
 
     #[test]
     fn settings_are_compared_within_a_policy() {
-        let text =
-            "[a]\ncompletion=interrupt,poll\nsched=other,rr:1\npm_qos=none,0\n[b]\ncompletion=poll\nhog=2\n";
+        let text = "[a]\ncompletion=interrupt,poll\nsched=other,rr:1\npm_qos=none,0\n[b]\ncompletion=poll\nhog=2\n";
         let groups = grouped(text).unwrap();
         let cells = groups[0].cells();
         assert_eq!((cells.len(), groups[0].settings()), (8, 4));
@@ -319,7 +348,8 @@ mod tests {
 
     #[test]
     fn what_ends_a_job() {
-        let plan = |keys: &str| grouped(&format!("[a]\n{keys}\n")).unwrap().remove(0).plans.remove(0);
+        let plan =
+            |keys: &str| grouped(&format!("[a]\n{keys}\n")).unwrap().remove(0).plans.remove(0);
         for (keys, runtime, endless) in [
             ("", Some(DEFAULT_RUNTIME), true),
             ("size=1m", None, false),

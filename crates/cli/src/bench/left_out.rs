@@ -1,5 +1,6 @@
-//! Devices that cannot be waited for by a policy: that cell of the comparison is left out, and the report says why. It is an error if nothing is left
-//! of the device, or if the policy was asked for and no device of the job has it.
+//! Devices that cannot be waited for by a policy: that cell of the comparison is left out, and the
+//! report says why. It is an error if nothing is left of the device, or if the policy was asked for
+//! and no device of the job has it.
 
 use meantime::completion::Policy;
 use serde_json::{Value, json};
@@ -19,7 +20,8 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// For people: the jobs' names are left to the programs, since the reason is the same for all of them.
+    /// For people: the jobs' names are left to the programs, since the reason is the same for all
+    /// of them.
     pub(crate) fn line(&self) -> String {
         format!("Not measured: {}", self.why)
     }

@@ -1,4 +1,5 @@
-//! The files of `write_lat_log` and its kind: `NAME_lat.N.log`, where N counts the threads of all results from 1.
+//! The files of `write_lat_log` and its kind: `NAME_lat.N.log`, where N counts the threads of all
+//! results from 1.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -108,8 +109,9 @@ impl LogFiles {
         for (number, rows) in (first..).zip(logs) {
             let Some(rows) = rows else { continue };
             dropped += rows.dropped;
-            let file =
-                |(kind, name): &(LogKind, &str)| (*kind, path(*kind, name, keys.per_job.then_some(number)));
+            let file = |(kind, name): &(LogKind, &str)| {
+                (*kind, path(*kind, name, keys.per_job.then_some(number)))
+            };
             self.parts.push(Part { rows, style, files: kinds.iter().map(file).collect() });
         }
         if dropped > 0 {
@@ -127,7 +129,8 @@ impl LogFiles {
         line += &names.join(", ");
         if keys.per_job {
             let last = self.threads;
-            let numbers = if first == last { first.to_string() } else { format!("{first} to {last}") };
+            let numbers =
+                if first == last { first.to_string() } else { format!("{first} to {last}") };
             let _ = write!(line, "; N={numbers}");
         }
         line + "\n"
@@ -143,7 +146,9 @@ impl LogFiles {
         }
         for (path, parts) in files {
             let write = |out: &mut dyn std::io::Write| {
-                parts.iter().try_for_each(|(kind, part)| write_log(out, &part.rows, *kind, part.style))
+                parts
+                    .iter()
+                    .try_for_each(|(kind, part)| write_log(out, &part.rows, *kind, part.style))
             };
             output::replace(path, write).map_err(|error| failed(path, &error, ""))?;
         }

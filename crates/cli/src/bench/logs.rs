@@ -8,7 +8,8 @@ use super::pattern::Io;
 use crate::job::LogKeys;
 use crate::report::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
 
-/// Before a turn there is memory, not only the promise of it, for so many more: more than a turn does.
+/// Before a turn there is memory, not only the promise of it, for so many more: more than a turn
+/// does.
 const AHEAD: usize = 2 << 20;
 
 /// Histograms have room for so many bins that are not empty, together.
@@ -228,9 +229,13 @@ impl Log {
     #[inline(never)]
     fn close_counts(&mut self) {
         let LogRows { hist_rows, hist_pairs, dropped, .. } = &mut self.rows;
-        for (direction, counts) in self.counts.iter_mut().enumerate().filter(|(_, counts)| counts.ios > 0) {
+        for (direction, counts) in
+            self.counts.iter_mut().enumerate().filter(|(_, counts)| counts.ios > 0)
+        {
             let pairs = counts.counts.iter().filter(|count| **count > 0).count();
-            if hist_rows.len() == hist_rows.capacity() || hist_pairs.len() + pairs > hist_pairs.capacity() {
+            if hist_rows.len() == hist_rows.capacity()
+                || hist_pairs.len() + pairs > hist_pairs.capacity()
+            {
                 *dropped += counts.ios;
             } else {
                 let found = counts.counts.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -283,8 +288,11 @@ mod tests {
             log.record(&Io { dir: Dir::Write, ..IO }, 10, 3000 + at, 1_901_000_000);
         }
         let rows = log.finish();
-        let got: Vec<_> =
-            rows.entries.iter().map(|entry| (entry.at_ms, entry.clat_ns, entry.direction)).collect();
+        let got: Vec<_> = rows
+            .entries
+            .iter()
+            .map(|entry| (entry.at_ms, entry.clat_ns, entry.direction))
+            .collect();
         assert_eq!(got, [(2, 1000, 0), (4, 3000, 1), (4, 3001, 1)]);
         assert_eq!(rows.dropped, 3);
     }

@@ -172,7 +172,12 @@ fn run_groups(
 }
 
 /// The table, what its columns are, what spoils its figures, and the machine.
-fn summary(measured: &Measured, warnings: &str, machine: &Machine, page_kind: Option<&str>) -> String {
+fn summary(
+    measured: &Measured,
+    warnings: &str,
+    machine: &Machine,
+    page_kind: Option<&str>,
+) -> String {
     let columns = output::columns();
     let mut text = comparison_table(&measured.results, columns);
     let mut caption =
@@ -180,8 +185,7 @@ fn summary(measured: &Measured, warnings: &str, machine: &Machine, page_kind: Op
          over wall time; \"vs first\" is the change of the mean against the device's first row"
             .to_owned();
     if measured.results.iter().any(|result| result.floor_ratio.is_some()) {
-        caption +=
-            "; floor ratio is the median, over all turns, of a turn's median latency to the floor around it";
+        caption += "; floor ratio is the median, over all turns, of a turn's median latency to the floor around it";
     }
     if measured.results.iter().any(|result| result.competitor_percent.is_some()) {
         caption += "; rival: the share of their lone speed that the competing programs on the same CPU kept";
@@ -200,7 +204,8 @@ fn summary(measured: &Measured, warnings: &str, machine: &Machine, page_kind: Op
     text += warnings;
     let _ = writeln!(text, "\n{}", machine.line());
     let _ = writeln!(text, "DMA memory in {}", page_kind.unwrap_or("pages of unknown kind"));
-    let rtts: Vec<String> = measured.rtts.iter().filter_map(|(name, rtts)| rtt_text(name, rtts)).collect();
+    let rtts: Vec<String> =
+        measured.rtts.iter().filter_map(|(name, rtts)| rtt_text(name, rtts)).collect();
     if !rtts.is_empty() {
         let _ = writeln!(text, "Cache-line round trip: {}", rtts.join("; "));
         let (repeated, disturbed) = moves(measured);

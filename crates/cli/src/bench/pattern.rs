@@ -1,4 +1,5 @@
-//! Where the I/Os of a job go: sequential or random, aligned to the block size, within the job's range.
+//! Where the I/Os of a job go: sequential or random, aligned to the block size, within the job's
+//! range.
 
 /// Direction of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,8 @@ pub(crate) struct Io {
     pub ioprio: u16,
 }
 
-/// What a pattern is made from. The range is a multiple of neither block size; its rest is not touched.
+/// What a pattern is made from. The range is a multiple of neither block size; its rest is not
+/// touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PatternSpec {
     /// First byte of the range.
@@ -102,10 +104,11 @@ impl Rng {
     }
 }
 
-/// All numbers below a limit in random order, each once, without a table: fio's random map in three words.
+/// All numbers below a limit in random order, each once, without a table: fio's random map in three
+/// words.
 ///
-/// A linear congruential generator of full period 2^k visits every number below 2^k once; an invertible mix makes its
-/// low bits random, too; numbers beyond the limit are skipped.
+/// A linear congruential generator of full period 2^k visits every number below 2^k once; an
+/// invertible mix makes its low bits random, too; numbers beyond the limit are skipped.
 #[derive(Debug, Clone)]
 pub(crate) struct Permutation {
     state: u64,
@@ -120,7 +123,13 @@ impl Permutation {
     pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
-        Self { state: rng.next() & mask, increment: rng.next() | 1, mask, half: (bits / 2).max(1), limit }
+        Self {
+            state: rng.next() & mask,
+            increment: rng.next() | 1,
+            mask,
+            half: (bits / 2).max(1),
+            limit,
+        }
     }
 
     /// The numbers are below this.
@@ -132,9 +141,11 @@ impl Permutation {
     #[inline(always)]
     pub(crate) fn next(&mut self) -> u64 {
         loop {
-            // Multiplier ≡ 1 mod 4 and an odd increment: full period for every power of two (Hull and Dobell 1962).
+            // Multiplier ≡ 1 mod 4 and an odd increment: full period for every power of two (Hull
+            // and Dobell 1962).
             self.state =
-                self.state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(self.increment) & self.mask;
+                self.state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(self.increment)
+                    & self.mask;
             // Each step is invertible on k bits.
             let mut x = self.state;
             x ^= x >> self.half;
@@ -197,7 +208,8 @@ impl Pattern {
         pattern
     }
 
-    /// Starts the next pass over the range, in another order if it is random. False if there is none left.
+    /// Starts the next pass over the range, in another order if it is random. False if there is
+    /// none left.
     #[cold]
     pub(crate) fn begin_pass(&mut self) -> bool {
         match &mut self.passes_left {
@@ -270,14 +282,16 @@ mod tests {
 
     #[test]
     fn sequential_goes_through_the_range_and_begins_again() {
-        let mut pattern = Pattern::new(PatternSpec { passes: Some(2), ..spec(3 * 4096 + 512, false) });
+        let mut pattern =
+            Pattern::new(PatternSpec { passes: Some(2), ..spec(3 * 4096 + 512, false) });
         let lbas: Vec<u64> = std::iter::from_fn(|| pattern.next()).map(|io| io.lba).collect();
         assert_eq!(lbas, [16, 24, 32, 16, 24, 32]);
     }
 
     #[test]
     fn a_pass_transfers_what_it_is_to() {
-        let mut pattern = Pattern::new(PatternSpec { pass_bytes: 5 * 4096, ..spec(3 * 4096, false) });
+        let mut pattern =
+            Pattern::new(PatternSpec { pass_bytes: 5 * 4096, ..spec(3 * 4096, false) });
         let lbas: Vec<u64> = std::iter::from_fn(|| pattern.next()).map(|io| io.lba).collect();
         assert_eq!(lbas, [16, 24, 32, 16, 24]);
     }
@@ -285,7 +299,8 @@ mod tests {
     #[test]
     fn equal_seeds_give_equal_patterns() {
         let take = |seed| {
-            let mut pattern = Pattern::new(PatternSpec { seed, read_percent: 30, ..spec(1 << 20, true) });
+            let mut pattern =
+                Pattern::new(PatternSpec { seed, read_percent: 30, ..spec(1 << 20, true) });
             (0..100).filter_map(move |_| pattern.next()).collect::<Vec<_>>()
         };
         assert_eq!(take(1), take(1));
@@ -294,8 +309,10 @@ mod tests {
 
     #[test]
     fn the_mix_is_as_asked() {
-        let mut pattern = Pattern::new(PatternSpec { passes: None, read_percent: 70, ..spec(1 << 20, true) });
-        let reads = (0..20_000).filter(|_| pattern.next().is_some_and(|io| io.dir == Dir::Read)).count();
+        let mut pattern =
+            Pattern::new(PatternSpec { passes: None, read_percent: 70, ..spec(1 << 20, true) });
+        let reads =
+            (0..20_000).filter(|_| pattern.next().is_some_and(|io| io.dir == Dir::Read)).count();
         assert!((13_700..14_300).contains(&reads), "{reads}");
     }
 

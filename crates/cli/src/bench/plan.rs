@@ -12,7 +12,9 @@ use super::pattern::PatternSpec;
 use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
-use crate::job::{self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin, Verify, ZoneMode};
+use crate::job::{
+    self, Ignored, Job, JobError, JobErrors, JobFile, Note, Origin, Verify, ZoneMode,
+};
 use crate::output;
 
 /// Run for so long if neither time nor size is given.
@@ -63,8 +65,10 @@ impl JobPlan {
         let align_bytes = u64::from(info.block_bytes);
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
         let rest_bytes = info.bytes().saturating_sub(offset_bytes);
-        let size_bytes =
-            self.job.range().map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
+        let size_bytes = self
+            .job
+            .range()
+            .map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
         (offset_bytes, size_bytes)
     }
 
@@ -74,11 +78,15 @@ impl JobPlan {
         let align_bytes = u64::from(info.block_bytes);
         let step_bytes = self.job.places.offset_increment.resolve_bytes(info.bytes(), align_bytes);
         if step_bytes > 0 {
-            let offset_bytes = offset_bytes.saturating_add(step_bytes.saturating_mul(thread as u64));
+            let offset_bytes =
+                offset_bytes.saturating_add(step_bytes.saturating_mul(thread as u64));
             let rest_bytes = info.bytes().saturating_sub(offset_bytes);
             let size_bytes = if self.job.range().is_some() { size_bytes } else { rest_bytes };
             // A thread must not verify blocks that another thread writes.
-            return (offset_bytes, if self.verifies() { size_bytes.min(step_bytes) } else { size_bytes });
+            return (
+                offset_bytes,
+                if self.verifies() { size_bytes.min(step_bytes) } else { size_bytes },
+            );
         }
         if !self.verifies() {
             return (offset_bytes, size_bytes);
@@ -104,7 +112,11 @@ impl JobPlan {
         let Some(size) = self.job.amount() else { return range_bytes };
         let bytes = size.resolve_bytes(range_bytes, align_bytes);
         // As in fio the last I/O is a whole one.
-        if self.job.has_varied_sizes() { bytes } else { bytes.next_multiple_of(self.job.bs_min_bytes()) }
+        if self.job.has_varied_sizes() {
+            bytes
+        } else {
+            bytes.next_multiple_of(self.job.bs_min_bytes())
+        }
     }
 
     /// The I/Os of thread `thread` on a device.
@@ -131,11 +143,12 @@ impl JobPlan {
     }
 }
 
-/// The jobs of the file or of the command line, with the command line's keys on top; and what to warn of, should they run.
+/// The jobs of the file or of the command line, with the command line's keys on top; and what to
+/// warn of, should they run.
 ///
 /// # Errors
-/// All that is wrong, in the file and on the command line, at once. A job whose section has errors is not looked at as a
-/// whole: what contradicts what would be a guess.
+/// All that is wrong, in the file and on the command line, at once. A job whose section has errors
+/// is not looked at as a whole: what contradicts what would be a guess.
 pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure> {
     let mut file = match &args.job_file {
         Some(path) => read_file(path)?,
@@ -218,7 +231,9 @@ fn check(job: &Job) -> Result<Vec<String>, JobErrors> {
     }
     if job.verify != Verify::None && job.numjobs > 1 {
         let numjobs = job.numjobs;
-        warnings.push(format!("job {name}: with verify, its {numjobs} threads share the range, a part each"));
+        warnings.push(format!(
+            "job {name}: with verify, its {numjobs} threads share the range, a part each"
+        ));
     }
     Ok(warnings)
 }
@@ -228,8 +243,7 @@ fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
     let uris: Vec<String> = match (&args.device[..], &job.filename) {
         ([], Some(uri)) => vec![uri.clone()],
         ([], None) => {
-            let what =
-                "give --device URI (e.g. --device mem:256M?model=optane), or filename= in the job file";
+            let what = "give --device URI (e.g. --device mem:256M?model=optane), or filename= in the job file";
             return Err(Failure::usage(format_args!("job {}: no device; {what}", job.name)));
         }
         (uris, _) => uris.to_vec(),

@@ -22,7 +22,8 @@ impl Priorities {
             Dir::Read | Dir::Write => &self.shares[io.dir as usize],
             Dir::Trim => return 0,
         };
-        let is_of = |share: &&PriorityShare| share.bytes.is_none_or(|bytes| bytes == io.bytes as u64);
+        let is_of =
+            |share: &&PriorityShare| share.bytes.is_none_or(|bytes| bytes == io.bytes as u64);
         if !shares.iter().any(|share| is_of(&share)) {
             return 0;
         }

@@ -1,4 +1,5 @@
-//! Progress on a terminal's stderr. It moves only between turns: drawing must not disturb what is measured.
+//! Progress on a terminal's stderr. It moves only between turns: drawing must not disturb what is
+//! measured.
 
 use std::io::IsTerminal as _;
 
@@ -52,8 +53,10 @@ impl Progress {
 
     /// Whose turn it is.
     pub(crate) fn cell(&self, uri: &str, policy: Policy) {
-        self.bar
-            .set_message(format!("{} ({} of {}) · {uri} · {policy}", self.job, self.jobs_begun, self.jobs));
+        self.bar.set_message(format!(
+            "{} ({} of {}) · {uri} · {policy}",
+            self.job, self.jobs_begun, self.jobs
+        ));
         self.bar.tick();
     }
 

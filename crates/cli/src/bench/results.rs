@@ -40,7 +40,8 @@ pub(crate) struct JobResult {
     pub threads: Vec<Totals>,
 }
 
-/// Adds `result` to the others; to one of them, if `group_reporting` says so. As in fio, what is added has the first job's name.
+/// Adds `result` to the others; to one of them, if `group_reporting` says so. As in fio, what is
+/// added has the first job's name.
 pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
     let reported_with = |other: &&mut JobResult| {
         let together = other.plan.job.group_reporting && result.plan.job.group_reporting;
@@ -74,7 +75,18 @@ impl JobResult {
     /// As it is reported.
     pub(crate) fn into_result(self) -> RunResult {
         let Self {
-            plan, uri, medium, alone, policy, settings, cell, beside, numjobs, state, threads, ..
+            plan,
+            uri,
+            medium,
+            alone,
+            policy,
+            settings,
+            cell,
+            beside,
+            numjobs,
+            state,
+            threads,
+            ..
         } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
@@ -111,8 +123,12 @@ impl JobResult {
             add("slept_percent", sleeps as f64 * 100.0 / waits as f64);
             add("overslept_percent", oversleeps as f64 * 100.0 / waits as f64);
         }
-        let counts =
-            [("fallbacks", fallbacks), ("strays", strays), ("retries", retries), ("requeued", requeued)];
+        let counts = [
+            ("fallbacks", fallbacks),
+            ("strays", strays),
+            ("retries", retries),
+            ("requeued", requeued),
+        ];
         for (name, count) in counts {
             if count > 0 {
                 add(name, count as f64);
@@ -157,7 +173,8 @@ impl JobResult {
             flushes: tally.flushes.map(|flushes| *flushes).unwrap_or_default(),
             series: tally.series.points(),
             target,
-            steady: steady::of(&plan.job, &state.speeds).and_then(|measured| measured.result(&plan.job)),
+            steady: steady::of(&plan.job, &state.speeds)
+                .and_then(|measured| measured.result(&plan.job)),
             read: tally.read,
             write: tally.write,
             trim: tally.trim,

@@ -103,8 +103,17 @@ pub(crate) fn run(
     let repeats_left = 2 * cells.len() as u64;
     let rival = start_rival(group, devices)?;
     let elapsed_ns = vec![0; cells.len()];
-    let mut run =
-        Run { group, devices, cells, jobs, rtts: Rtts::default(), floor, rival, repeats_left, elapsed_ns };
+    let mut run = Run {
+        group,
+        devices,
+        cells,
+        jobs,
+        rtts: Rtts::default(),
+        floor,
+        rival,
+        repeats_left,
+        elapsed_ns,
+    };
     run.probe(0)?;
     if group.plans.iter().any(JobPlan::verifies) {
         // One cell after the other, each whole: they write to the same blocks.
@@ -146,7 +155,8 @@ impl JobRun<'_> {
 
     /// A turn can be done again if that leaves nothing out.
     fn is_repeatable(&self, cell: usize) -> bool {
-        let by_time = self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.is_stateful();
+        let by_time =
+            self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.is_stateful();
         by_time && self.plan.job.latency_target.target.is_none() && self.states[cell].lost.is_none()
     }
 
@@ -207,16 +217,19 @@ impl Run<'_> {
                 continue;
             }
             self.rtts.disturbed += u64::from(moved);
-            let wall_ns = reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
+            let wall_ns =
+                reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
             self.elapsed_ns[at] += wall_ns.unwrap_or(0);
-            let floor_ns = before.floor_ns.zip(after.floor_ns).map(|(before, after)| (before + after) / 2.0);
+            let floor_ns =
+                before.floor_ns.zip(after.floor_ns).map(|(before, after)| (before + after) / 2.0);
             for (job, reports) in reports {
                 let JobRun { plan, states, .. } = &mut self.jobs[job];
                 let (state, keys) = (&mut states[at], &plan.job);
                 state.count(&reports, floor_ns);
                 state.competed += competed.unwrap_or_default();
                 state.finished = reports.iter().all(|report| report.finished);
-                state.ended |= steady::of(keys, &state.speeds).is_some_and(|steady| steady.attained);
+                state.ended |=
+                    steady::of(keys, &state.speeds).is_some_and(|steady| steady.attained);
                 if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
                     self.lose(job, cell.device, &why);
                 }
@@ -224,13 +237,17 @@ impl Run<'_> {
             break;
         }
         self.exit(at);
-        let shares =
-            || self.jobs.iter().flat_map(|job| job.states.iter().map(|state| job.turns.progress(state)));
+        let shares = || {
+            self.jobs
+                .iter()
+                .flat_map(|job| job.states.iter().map(|state| job.turns.progress(state)))
+        };
         progress.done(shares().sum::<f64>() / shares().count() as f64);
         Ok(true)
     }
 
-    /// The next turn of each job that has begun. If there is none, the time until the next one begins is passed over.
+    /// The next turn of each job that has begun. If there is none, the time until the next one
+    /// begins is passed over.
     fn due(&mut self, at: usize) -> Vec<(usize, Visit)> {
         let cell = self.cells[at];
         let next = |run: &JobRun<'_>| Some((nanos(run.plan.job.startdelay), run.next(at, cell)?));
@@ -240,11 +257,17 @@ impl Run<'_> {
         };
         self.elapsed_ns[at] = self.elapsed_ns[at].max(first_ns);
         let now_ns = self.elapsed_ns[at];
-        let later = all.iter().flatten().map(|(delay_ns, _)| *delay_ns).filter(|delay_ns| *delay_ns > now_ns);
+        let later = all
+            .iter()
+            .flatten()
+            .map(|(delay_ns, _)| *delay_ns)
+            .filter(|delay_ns| *delay_ns > now_ns);
         let room_ns = later.min().map_or(u64::MAX, |delay_ns| delay_ns - now_ns);
         let due = all.into_iter().enumerate().filter_map(|(job, next)| Some((job, next?)));
         due.filter(|(_, (delay_ns, _))| *delay_ns <= now_ns)
-            .map(|(job, (_, visit))| (job, Visit { limit_ns: visit.limit_ns.min(room_ns), ..visit }))
+            .map(|(job, (_, visit))| {
+                (job, Visit { limit_ns: visit.limit_ns.min(room_ns), ..visit })
+            })
             .collect()
     }
 
@@ -256,7 +279,8 @@ impl Run<'_> {
     /// Ends the jobs that are to end when another one has.
     fn exit(&mut self, at: usize) {
         for job in 0..self.jobs.len() {
-            let Some(exit) = self.jobs[job].plan.job.exitall.filter(|_| self.is_over(job, at)) else {
+            let Some(exit) = self.jobs[job].plan.job.exitall.filter(|_| self.is_over(job, at))
+            else {
                 continue;
             };
             let group_id = self.jobs[job].plan.group_id;
@@ -267,11 +291,20 @@ impl Run<'_> {
     }
 
     /// All threads of `visits` at once.
-    fn visit(&self, at: usize, visits: &[(usize, Visit)]) -> Result<Vec<(usize, Vec<VisitReport>)>, Failure> {
+    fn visit(
+        &self,
+        at: usize,
+        visits: &[(usize, Visit)],
+    ) -> Result<Vec<(usize, Vec<VisitReport>)>, Failure> {
         let ask = |(job, visit): &(usize, Visit)| {
             let (job, visit) = (*job, *visit);
             let threads = self.jobs[job].threads.iter();
-            (job, threads.map(|thread| thread.ask(move |worker| worker.visit(at, visit))).collect::<Vec<_>>())
+            (
+                job,
+                threads
+                    .map(|thread| thread.ask(move |worker| worker.visit(at, visit)))
+                    .collect::<Vec<_>>(),
+            )
         };
         let asked: Vec<_> = visits.iter().map(ask).collect();
         let answers = asked.into_iter().map(|(job, answers)| {
@@ -320,16 +353,20 @@ impl Run<'_> {
         for report in reports {
             if let Some(first) = report.faults.first.as_ref().filter(|_| !told.fault) {
                 told.fault = true;
-                progress.above(|| eprintln!("meantime: {name}: {first} (further errors are counted)"));
+                progress
+                    .above(|| eprintln!("meantime: {name}: {first} (further errors are counted)"));
             }
             if let Some(first) = report.findings.first.as_ref().filter(|_| !told.mismatch) {
                 told.mismatch = true;
-                progress.above(|| eprintln!("meantime: {name}: verify: {first} (further ones are counted)"));
+                progress.above(|| {
+                    eprintln!("meantime: {name}: verify: {first} (further ones are counted)")
+                });
             }
         }
     }
 
-    /// When all turns of `at` are over: checks what a pass that was not finished wrote, and flushes.
+    /// When all turns of `at` are over: checks what a pass that was not finished wrote, and
+    /// flushes.
     fn conclude(&mut self, at: usize) -> Result<(), Failure> {
         for job in 0..self.jobs.len() {
             let JobRun { plan, states, threads, .. } = &self.jobs[job];
@@ -337,14 +374,19 @@ impl Run<'_> {
                 continue;
             }
             let asked: Vec<_> = if plan.verifies() && !states[at].finished {
-                threads.iter().map(|thread| thread.ask(move |worker| worker.read_back(at))).collect()
+                threads
+                    .iter()
+                    .map(|thread| thread.ask(move |worker| worker.read_back(at)))
+                    .collect()
             } else {
                 Vec::new()
             };
             let mut reports = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
             if plan.job.syncing.end_fsync && plan.job.writes() {
-                let asked: Vec<_> =
-                    threads.iter().map(|thread| thread.ask(move |worker| worker.flush(at))).collect();
+                let asked: Vec<_> = threads
+                    .iter()
+                    .map(|thread| thread.ask(move |worker| worker.flush(at)))
+                    .collect();
                 for answer in &asked {
                     reports.push(received(answer)?);
                 }
@@ -364,7 +406,10 @@ impl Run<'_> {
         let bytes = self.group.plans[0].job.bs_max_bytes();
         // By a rough guess at one exchange: half a microsecond, and 8 GB/s.
         let count = (FLOOR_NS / (500 + bytes / 8)).max(200) as usize;
-        received(&self.jobs[0].threads[0].ask(move |worker| worker.floor_ns(device, bytes as usize, count)))
+        received(
+            &self.jobs[0].threads[0]
+                .ask(move |worker| worker.floor_ns(device, bytes as usize, count)),
+        )
     }
 
     /// Lets the software SSDs park, and probes the cache-line time; whether it has changed.
@@ -382,12 +427,14 @@ impl Run<'_> {
 
     fn finish(self) -> Result<GroupOutcome, Failure> {
         let exits = self.jobs.iter().enumerate().any(|(job, run)| {
-            run.plan.job.exitall == Some(Exit::All) && (0..self.cells.len()).any(|at| self.is_over(job, at))
+            run.plan.job.exitall == Some(Exit::All)
+                && (0..self.cells.len()).any(|at| self.is_over(job, at))
         });
         let several = self.jobs.len() > 1;
         let mut results: Vec<JobResult> = Vec::new();
         for (number, job) in self.jobs.into_iter().enumerate() {
-            let asked: Vec<_> = job.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
+            let asked: Vec<_> =
+                job.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
             let mut totals = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
             drop(job.threads);
             let mut by_cell: Vec<Vec<Totals>> = Vec::new();
@@ -395,7 +442,9 @@ impl Run<'_> {
                 by_cell.push(totals.iter_mut().filter_map(Vec::pop).collect());
             }
             by_cell.reverse();
-            for (at, ((cell, state), threads)) in self.cells.iter().zip(job.states).zip(by_cell).enumerate() {
+            for (at, ((cell, state), threads)) in
+                self.cells.iter().zip(job.states).zip(by_cell).enumerate()
+            {
                 let index = job.plan.devices[cell.device];
                 let result = JobResult {
                     plan: job.plan.clone(),
@@ -428,7 +477,8 @@ impl Run<'_> {
     }
 }
 
-/// Keeps idle CPUs from falling asleep deeper than `setting` says, until what this returns is dropped.
+/// Keeps idle CPUs from falling asleep deeper than `setting` says, until what this returns is
+/// dropped.
 fn hold(setting: PmQosSetting) -> Result<Option<PmQos>, Failure> {
     match setting {
         PmQosSetting::AsIs | PmQosSetting::Unlimited => Ok(None),

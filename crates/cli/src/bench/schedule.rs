@@ -38,8 +38,8 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Of `plan`; a thread transfers `thread_bytes` if the job ends by that. `longest` is the longest runtime among the jobs
-    /// that run at the same time: all have turns of one length.
+    /// Of `plan`; a thread transfers `thread_bytes` if the job ends by that. `longest` is the
+    /// longest runtime among the jobs that run at the same time: all have turns of one length.
     pub(crate) fn new(
         plan: &JobPlan,
         thread_bytes: Option<u64>,
@@ -51,7 +51,8 @@ impl Turns {
         let longest_ns = longest.map_or(runtime_ns.unwrap_or(0), nanos);
         let usual_ns = if floor { TURN_WITH_FLOOR_NS } else { TURN_NS };
         let least = if floor { PAIRS_MIN } else { 1 };
-        let total_bytes = thread_bytes.map(|bytes| bytes.saturating_mul(u64::from(plan.job.numjobs)));
+        let total_bytes =
+            thread_bytes.map(|bytes| bytes.saturating_mul(u64::from(plan.job.numjobs)));
         let (mut turn_ns, mut turn_ios, mut counted) = (usual_ns, u64::MAX, None);
         match (runtime_ns, thread_bytes) {
             // By time.
@@ -102,7 +103,8 @@ impl Turns {
         }
         let by_turns = self.rounds.map_or(0.0, |rounds| cell.turns as f64 / rounds.max(1) as f64);
         let by_time = self.runtime_ns.map_or(0.0, |ns| cell.wall_ns as f64 / ns.max(1) as f64);
-        let by_amount = self.total_bytes.map_or(0.0, |bytes| cell.bytes as f64 / bytes.max(1) as f64);
+        let by_amount =
+            self.total_bytes.map_or(0.0, |bytes| cell.bytes as f64 / bytes.max(1) as f64);
         if self.rounds.is_some() { by_turns } else { by_time.max(by_amount).min(1.0) }
     }
 }
@@ -158,7 +160,8 @@ impl CellState {
             bytes: reports.iter().map(|report| report.bytes).sum(),
         });
         self.means_ns.push(reports.first().map_or(0.0, |report| report.mean_ns));
-        let median_ns = reports.first().filter(|report| report.ios > 0).map(|report| report.median_ns as f64);
+        let median_ns =
+            reports.first().filter(|report| report.ios > 0).map(|report| report.median_ns as f64);
         if let (Some(floor_ns), Some(median_ns)) = (floor_ns.filter(|ns| *ns > 0.0), median_ns) {
             self.floors_ns.push(floor_ns);
             self.ratios.push(median_ns / floor_ns);
@@ -296,7 +299,9 @@ mod tests {
         let turns = Turns::new(&limited, Some(1 << 20), None, false, None);
         let cell = CellState { wall_ns: 1_900_000_000, ..CellState::default() };
         assert_eq!(turns.next(&cell, 0).map(|visit| visit.limit_ns), Some(100_000_000));
-        assert!(turns.next(&CellState { wall_ns: 2_000_000_000, ..CellState::default() }, 0).is_none());
+        assert!(
+            turns.next(&CellState { wall_ns: 2_000_000_000, ..CellState::default() }, 0).is_none()
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The search for the greatest depth that keeps a latency (`latency_target`), as fio goes about it: double until it
-//! fails, then bisect; look at the latencies of a window each time.
+//! The search for the greatest depth that keeps a latency (`latency_target`), as fio goes about it:
+//! double until it fails, then bisect; look at the latencies of a window each time.
 
 use crate::job::LatencyTarget;
 
@@ -18,7 +18,8 @@ pub(crate) enum Verdict {
     Hopeless(u64),
 }
 
-/// The search for the greatest depth that keeps a latency, as fio goes about it: double until it fails, then bisect.
+/// The search for the greatest depth that keeps a latency, as fio goes about it: double until it
+/// fails, then bisect.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
     target_ns: u64,
@@ -136,7 +137,8 @@ impl Search {
             }
         }
         // Nothing has failed yet: double.
-        let next = if self.high == self.depth_max { self.depth * 2 } else { (self.depth + self.high) / 2 };
+        let next =
+            if self.high == self.depth_max { self.depth * 2 } else { (self.depth + self.high) / 2 };
         self.depth = next.min(self.depth_max);
         self.next_window(now_ns);
         match (self.depth == before, self.goes_on, self.is_final) {
@@ -159,9 +161,11 @@ mod tests {
     /// A device that keeps 100 µs up to a depth of `good`.
     fn find(good: usize, depth_max: usize, percentile: &str) -> (Vec<usize>, Verdict) {
         let mut job = Job::new("a");
-        for (key, value) in
-            [("latency_target", "100"), ("latency_window", "1ms"), ("latency_percentile", percentile)]
-        {
+        for (key, value) in [
+            ("latency_target", "100"),
+            ("latency_window", "1ms"),
+            ("latency_percentile", percentile),
+        ] {
             job.set(key, Some(value), &Origin::CommandLine).unwrap();
         }
         let mut search = Search::new(&job.latency_target, depth_max).unwrap();

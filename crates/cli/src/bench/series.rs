@@ -82,7 +82,14 @@ pub(crate) struct Series {
 
 impl Default for Series {
     fn default() -> Self {
-        Self { width_ns: WIDTH_NS, first: 0, windows: Vec::new(), open: Window::EMPTY, zero_ns: 0, end_ns: 0 }
+        Self {
+            width_ns: WIDTH_NS,
+            first: 0,
+            windows: Vec::new(),
+            open: Window::EMPTY,
+            zero_ns: 0,
+            end_ns: 0,
+        }
     }
 }
 
@@ -136,7 +143,8 @@ impl Series {
         self.close();
         let at_ns = (i128::from(seen_ns) - self.zero_ns).max(0) as u64;
         self.extend_to(at_ns);
-        let end_ns = self.zero_ns + i128::from((self.first + self.windows.len() as u64) * self.width_ns);
+        let end_ns =
+            self.zero_ns + i128::from((self.first + self.windows.len() as u64) * self.width_ns);
         self.end_ns = end_ns.max(0) as u64;
     }
 
@@ -213,7 +221,9 @@ mod tests {
     #[test]
     fn steps_are_in_order_and_an_eighth_wide() {
         let mut last = 0;
-        for ns in (0..200).chain((8..34).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
+        for ns in (0..200)
+            .chain((8..34).flat_map(|bits| [(1u64 << bits) - 1, 1 << bits, (1 << bits) + 1]))
+        {
             let step = step_of(ns);
             assert!(step >= last && step < STEPS, "{ns}");
             assert!((middle_of(step) as f64 - ns as f64).abs() <= ns as f64 / 12.0 + 1.0, "{ns}");
@@ -237,7 +247,11 @@ mod tests {
         assert!((250..=WINDOWS_MAX).contains(&points.len()), "{}", points.len());
         assert_eq!(points.iter().map(|point| point.ios).sum::<u64>(), 100_000);
         assert!(points.is_sorted_by(|a, b| a.at_ms < b.at_ms));
-        assert!(points.iter().all(|point| point.max_ns == 1006 && (1000.0..1007.0).contains(&point.mean_ns)));
+        assert!(
+            points
+                .iter()
+                .all(|point| point.max_ns == 1006 && (1000.0..1007.0).contains(&point.mean_ns))
+        );
         assert!(points.last().unwrap().at_ms < 10_000);
     }
 

@@ -1,5 +1,5 @@
-//! When the I/Os of a job are submitted, and what comes between them: flushes, pauses, rates, batches, and the search
-//! for the depth that keeps a latency.
+//! When the I/Os of a job are submitted, and what comes between them: flushes, pauses, rates,
+//! batches, and the search for the depth that keeps a latency.
 
 use super::flow::Member;
 use super::pattern::{Dir, Io, Rng};
@@ -66,7 +66,8 @@ pub(crate) struct Reaping {
 }
 
 impl Shape {
-    /// The shape of `job`; `None`: as fast as may be, and nothing in between. What is drawn begins with `seed`.
+    /// The shape of `job`; `None`: as fast as may be, and nothing in between. What is drawn begins
+    /// with `seed`.
     pub(crate) fn of(job: &Job, seed: u64, flow: Option<Member>) -> Option<Self> {
         let priorities = Priorities::of(job, seed);
         let pace = &job.pace;
@@ -79,14 +80,17 @@ impl Shape {
             return None;
         }
         let depth = job.iodepth as usize;
-        let number = |figure: Option<u32>, default: usize| figure.map_or(default, |figure| figure as usize);
+        let number =
+            |figure: Option<u32>, default: usize| figure.map_or(default, |figure| figure as usize);
         let least = number(job.batch.complete_min, 1).min(depth);
-        let spacing = |direction: usize| match (pace.rate_iops[direction], pace.rate_bytes[direction]) {
-            (Some(iops), _) => Some(Spacing::PerIo(1_000_000_000 / iops)),
-            (_, Some(rate)) => Some(Spacing::PerByte(1e9 / rate as f64)),
-            _ => None,
-        };
-        // Each I/O that is filled for a check is submitted by itself, for the sake of the others' latencies.
+        let spacing =
+            |direction: usize| match (pace.rate_iops[direction], pace.rate_bytes[direction]) {
+                (Some(iops), _) => Some(Spacing::PerIo(1_000_000_000 / iops)),
+                (_, Some(rate)) => Some(Spacing::PerByte(1e9 / rate as f64)),
+                _ => None,
+            };
+        // Each I/O that is filled for a check is submitted by itself, for the sake of the others'
+        // latencies.
         let submit = if job.verify != Verify::None { 1 } else { number(job.batch.submit, depth) };
         Some(Self {
             fua: job.syncing.fua,
@@ -108,7 +112,8 @@ impl Shape {
             batch: Reaping {
                 submit: if submit == 0 { depth } else { submit.min(depth) },
                 least,
-                // Without any of the keys all that has completed is taken at once, as the plain loop does.
+                // Without any of the keys all that has completed is taken at once, as the plain
+                // loop does.
                 most: number(
                     job.batch.complete_max,
                     if job.batch.complete_min.is_some() { least } else { depth },
@@ -130,7 +135,8 @@ impl Shape {
         Self { target: None, flow: None, held: None, ..free }
     }
 
-    /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long from now on.
+    /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long
+    /// from now on.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
         if let Some(search) = &mut self.target {
@@ -282,7 +288,9 @@ mod tests {
 
     #[test]
     fn a_plain_job_has_no_shape() {
-        for keys in [&[][..], &[("iodepth", "32")], &[("rw", "randread"), ("rate", "0")], &[("fsync", "1")]] {
+        for keys in
+            [&[][..], &[("iodepth", "32")], &[("rw", "randread"), ("rate", "0")], &[("fsync", "1")]]
+        {
             assert!(Shape::of(&job(keys), 1, None).is_none(), "{keys:?}");
         }
     }
@@ -321,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_pause_comes_after_so_many() {
-        let mut shape = shape(&[("thinktime", "100"), ("thinktime_spin", "30"), ("thinktime_blocks", "2")]);
+        let mut shape =
+            shape(&[("thinktime", "100"), ("thinktime_spin", "30"), ("thinktime_blocks", "2")]);
         let pauses: Vec<_> = (0..5)
             .map(|_| {
                 shape.submits(&READ);
@@ -334,7 +343,10 @@ mod tests {
     #[test]
     fn batches_default_to_what_fio_says() {
         let of = |keys: &[(&str, &str)]| shape(&[&[("iodepth", "16")], keys].concat()).batch();
-        assert_eq!(of(&[("iodepth_batch", "4")]), Reaping { submit: 4, least: 1, most: 16, low: 16 });
+        assert_eq!(
+            of(&[("iodepth_batch", "4")]),
+            Reaping { submit: 4, least: 1, most: 16, low: 16 }
+        );
         assert_eq!(of(&[("iodepth_batch", "0")]).submit, 16);
         assert_eq!(
             of(&[("iodepth_batch_complete", "4")]),

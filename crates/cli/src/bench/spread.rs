@@ -25,7 +25,8 @@ pub(super) enum Spread {
 }
 
 impl Spread {
-    /// Of `distribution` over `places` places (at least one) that are `step_bytes` apart, for reads (0) or writes (1).
+    /// Of `distribution` over `places` places (at least one) that are `step_bytes` apart, for reads
+    /// (0) or writes (1).
     pub(super) fn new(
         distribution: &Distribution,
         places: u64,
@@ -54,12 +55,15 @@ impl Spread {
             Distribution::Normal { deviation_ppm, center_ppm } => Self::Normal(Normal {
                 places,
                 // From the middle, where the bell is anyway.
-                shift: center_ppm.map_or(0, |ppm| (part(places, ppm) + places - places / 2) % places),
+                shift: center_ppm
+                    .map_or(0, |ppm| (part(places, ppm) + places - places / 2) % places),
                 deviation: part(places, deviation_ppm.div_ceil(100)).min(places / 2),
             }),
-            Distribution::Zoned(zones) => Self::Zoned(Zones::new(&zones[direction], places, |percent| {
-                (u128::from(places) * u128::from(percent) / 100) as u64
-            })),
+            Distribution::Zoned(zones) => {
+                Self::Zoned(Zones::new(&zones[direction], places, |percent| {
+                    (u128::from(places) * u128::from(percent) / 100) as u64
+                }))
+            }
             Distribution::ZonedAbs(zones) => {
                 Self::Zoned(Zones::new(&zones[direction], places, |bytes| bytes / step_bytes))
             }
@@ -123,7 +127,8 @@ enum Law {
 }
 
 impl Law {
-    /// Gray et al., "Quickly generating billion-record synthetic databases", 1994: what fio uses as well.
+    /// Gray et al., "Quickly generating billion-record synthetic databases", 1994: what fio uses as
+    /// well.
     fn zipf(places: u64, theta: f64) -> Self {
         let zeta = zeta(places, theta);
         let second = 1.0 + 0.5f64.powf(theta);

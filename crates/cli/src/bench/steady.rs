@@ -59,7 +59,8 @@ pub(super) fn of(job: &Job, speeds: &[Speed]) -> Option<Measured> {
     measure(speeds, &job.steady?, job.steady_window, job.steady_ramp)
 }
 
-/// Judges the turns of a job, of which those within `ramp` do not count; `None` until they fill `window`.
+/// Judges the turns of a job, of which those within `ramp` do not count; `None` until they fill
+/// `window`.
 pub(super) fn measure(
     speeds: &[Speed],
     steady: &Steady,
@@ -103,7 +104,8 @@ pub(super) fn measure(
     })
 }
 
-/// The slope per second of the line through `values`, by least squares; each is at the middle of its turn.
+/// The slope per second of the line through `values`, by least squares; each is at the middle of
+/// its turn.
 fn slope(speeds: &[Speed], values: &[f64]) -> f64 {
     let mut end_s = 0.0;
     let times: Vec<f64> = speeds
@@ -127,7 +129,8 @@ mod tests {
     use super::*;
 
     fn speeds(iops: &[u64]) -> Vec<Speed> {
-        let speed = |ios: &u64| Speed { wall_ns: 500_000_000, ios: *ios / 2, bytes: *ios / 2 * 4096 };
+        let speed =
+            |ios: &u64| Speed { wall_ns: 500_000_000, ios: *ios / 2, bytes: *ios / 2 * 4096 };
         iops.iter().map(speed).collect()
     }
 
@@ -157,11 +160,13 @@ mod tests {
     #[test]
     fn a_slope_is_per_second() {
         let window = Duration::from_secs(2);
-        let found = measure(&speeds(&[1000, 1010, 1020, 1030]), &steady(true, 1), window, Duration::ZERO);
+        let found =
+            measure(&speeds(&[1000, 1010, 1020, 1030]), &steady(true, 1), window, Duration::ZERO);
         let found = found.unwrap();
         assert!((found.slope - 20.0).abs() < 1e-6 && !found.attained, "{found:?}");
         assert!((found.criterion - 2000.0 / 1015.0).abs() < 1e-6, "{found:?}");
-        let falling = measure(&speeds(&[1010, 1005, 1003, 1000]), &steady(true, 1), window, Duration::ZERO);
+        let falling =
+            measure(&speeds(&[1010, 1005, 1003, 1000]), &steady(true, 1), window, Duration::ZERO);
         assert!(falling.unwrap().attained);
     }
 }

@@ -9,7 +9,8 @@ use super::series::Series;
 
 /// Hears of every I/O. It is a type parameter of the loop: what is not recorded costs nothing.
 pub(crate) trait Record {
-    /// One I/O: from before its submission to the doorbell, and on until it was seen, at `seen_ns` by the clock.
+    /// One I/O: from before its submission to the doorbell, and on until it was seen, at `seen_ns`
+    /// by the clock.
     fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64);
     /// `ios` were submitted at once, and then so many were in flight.
     fn submitted(&mut self, depth: usize, ios: u64);
@@ -151,9 +152,11 @@ impl Tally {
     /// Adds what `other` counted.
     pub(crate) fn merge(&mut self, other: &Self) {
         // A histogram that nothing was recorded in need not be walked through.
-        for (ours, theirs) in
-            [(&mut self.read, &other.read), (&mut self.write, &other.write), (&mut self.trim, &other.trim)]
-        {
+        for (ours, theirs) in [
+            (&mut self.read, &other.read),
+            (&mut self.write, &other.write),
+            (&mut self.trim, &other.trim),
+        ] {
             if theirs.ios > 0 {
                 ours.merge(theirs);
             }
@@ -166,7 +169,9 @@ impl Tally {
             (&mut self.submits, &other.submits),
             (&mut self.completes, &other.completes),
         ];
-        for (ours, theirs) in counts.into_iter().flat_map(|(ours, theirs)| ours.iter_mut().zip(theirs)) {
+        for (ours, theirs) in
+            counts.into_iter().flat_map(|(ours, theirs)| ours.iter_mut().zip(theirs))
+        {
             *ours += theirs;
         }
         self.series.merge(&other.series);

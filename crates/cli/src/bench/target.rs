@@ -1,8 +1,8 @@
 //! What a job does I/O on: a device, or a file in the file system of one.
 
 use meantime::block::{
-    BlockChannel as _, BlockDevice, BlockInfo, Channel, ChannelCounters, ChannelError, ChannelOptions,
-    Device, KernelDevice, NvmeDevice,
+    BlockChannel as _, BlockDevice, BlockInfo, Channel, ChannelCounters, ChannelError,
+    ChannelOptions, Device, KernelDevice, NvmeDevice,
 };
 use meantime::completion::Policy;
 use meantime::ext4::{Advice, FileChannel, FileDevice, Overlap};

@@ -140,7 +140,13 @@ fn device() -> NvmeDevice {
 fn faulty(device: &NvmeDevice, depth: u16, wrong: Wrong) -> Faulty {
     let options = ChannelOptions { depth, ..ChannelOptions::default() };
     let inner = device.channel(&options).unwrap();
-    Faulty { inner, wrong, lbas: vec![u64::MAX; usize::from(depth)], sent: Vec::new(), sent_lbas: Vec::new() }
+    Faulty {
+        inner,
+        wrong,
+        lbas: vec![u64::MAX; usize::from(depth)],
+        sent: Vec::new(),
+        sent_lbas: Vec::new(),
+    }
 }
 
 fn spec(read_percent: u8, passes: Option<u64>) -> PatternSpec {
@@ -163,12 +169,14 @@ fn drive<S: Source>(channel: &mut Faulty, source: &mut S, limit: Limit) -> (Ende
     let (clock, stop) = (Clock::real(), AtomicBool::new(false));
     let (mut tally, mut faults) = (Tally::default(), Faults::default());
     tally.series.begin(clock.now_ns(), 0);
-    let mut engine = Engine { channel, slots: &mut slots, clock: &clock, stop: &stop, faults: &mut faults };
+    let mut engine =
+        Engine { channel, slots: &mut slots, clock: &clock, stop: &stop, faults: &mut faults };
     let ended = engine.run(source, limit, &mut tally);
     (ended, tally, faults)
 }
 
-/// One pass of writes (or a mix of them), and its reading back: (errors, what was found first, blocks checked).
+/// One pass of writes (or a mix of them), and its reading back: (errors, what was found first,
+/// blocks checked).
 fn verify(depth: u16, read_percent: u8, passes: u64, wrong: Wrong) -> (u64, String, u64) {
     let device = device();
     let mut channel = faulty(&device, depth, wrong);
@@ -178,8 +186,13 @@ fn verify(depth: u16, read_percent: u8, passes: u64, wrong: Wrong) -> (u64, Stri
         job.set(key, Some(value), &Origin::CommandLine).unwrap();
     }
     let rules = Rules::of(&job);
-    let mut verified =
-        Verified::new(Course::Plain(Box::new(Pattern::new(spec))), rules, &spec, usize::from(depth), 7);
+    let mut verified = Verified::new(
+        Course::Plain(Box::new(Pattern::new(spec))),
+        rules,
+        &spec,
+        usize::from(depth),
+        7,
+    );
     loop {
         let (ended, _, faults) = drive(&mut channel, &mut verified, NO_LIMIT);
         assert_eq!((ended, faults.errors), (Ended::Dry, 0));
@@ -233,12 +246,16 @@ fn everything_is_counted_once() {
         let mut channel = faulty(&device, depth, Wrong::Nothing);
         let mut plain = Plain(Pattern::new(spec(30, Some(3))));
         let (ended, tally, faults) = drive(&mut channel, &mut plain, NO_LIMIT);
-        assert_eq!((ended, tally.ios(), tally.bytes(), faults.errors), (Ended::Dry, 768, 3 << 20, 0));
+        assert_eq!(
+            (ended, tally.ios(), tally.bytes(), faults.errors),
+            (Ended::Dry, 768, 3 << 20, 0)
+        );
         assert_eq!(tally.depths.iter().sum::<u64>(), 768);
         assert_eq!(tally.read.lat.n() + tally.write.lat.n(), 768);
         assert!(tally.read.ios > 150 && tally.read.ios < 310);
         let mut endless = Plain(Pattern::new(spec(100, None)));
-        let (ended, tally, _) = drive(&mut channel, &mut endless, Limit { max_ios: 1000, ..NO_LIMIT });
+        let (ended, tally, _) =
+            drive(&mut channel, &mut endless, Limit { max_ios: 1000, ..NO_LIMIT });
         assert_eq!((ended, tally.ios()), (Ended::Limit, 1000));
         assert_eq!(channel.in_flight(), 0);
     }
@@ -252,7 +269,10 @@ fn a_failed_io_is_counted_and_the_job_goes_on() {
         let (ended, tally, faults) =
             drive(&mut channel, &mut Plain(Pattern::new(spec(100, Some(2)))), NO_LIMIT);
         assert_eq!((ended, tally.ios(), faults.errors), (Ended::Dry, 510, 2));
-        assert_eq!(faults.first.as_deref(), Some("read at LBA 8: the device did not answer in time"));
+        assert_eq!(
+            faults.first.as_deref(),
+            Some("read at LBA 8: the device did not answer in time")
+        );
     }
 }
 
@@ -262,7 +282,8 @@ fn a_device_that_is_gone_ends_the_job() {
     for depth in [1, 16] {
         let gone = CommandError::Gone { memory_released: true };
         let mut channel = faulty(&device, depth, Wrong::FailsReadAt(8, gone));
-        let (ended, tally, faults) = drive(&mut channel, &mut Plain(Pattern::new(spec(100, None))), NO_LIMIT);
+        let (ended, tally, faults) =
+            drive(&mut channel, &mut Plain(Pattern::new(spec(100, None))), NO_LIMIT);
         assert_eq!(ended, Ended::Lost("read at LBA 8: the device is gone".to_owned()));
         assert_eq!(faults.errors, 1);
         assert!(tally.ios() < 256 + 16);
@@ -346,13 +367,18 @@ fn a_flush_comes_alone_after_so_many_writes() {
 
 #[test]
 fn depths_and_batches_are_kept() {
-    let most = |sent: &[(Op, bool, usize)]| sent.iter().map(|(.., in_flight)| in_flight + 1).max().unwrap();
+    let most = |sent: &[(Op, bool, usize)]| {
+        sent.iter().map(|(.., in_flight)| in_flight + 1).max().unwrap()
+    };
     let (sent, tally) = shaped(16, &[("iodepth_batch", "4"), ("iodepth_low", "2")], NO_LIMIT);
     assert_eq!((tally.ios(), most(&sent)), (256, 16));
     assert_eq!(tally.submits.iter().sum::<u64>(), tally.submits[1], "never more than four at once");
     assert!(tally.submits[1] >= 64);
-    let (_, tally) =
-        shaped(16, &[("iodepth_batch_complete_min", "8"), ("iodepth_batch_complete_max", "8")], NO_LIMIT);
+    let (_, tally) = shaped(
+        16,
+        &[("iodepth_batch_complete_min", "8"), ("iodepth_batch_complete_max", "8")],
+        NO_LIMIT,
+    );
     assert_eq!((tally.ios(), tally.completes[2]), (256, 32), "{:?}", tally.completes);
     // A pause after each I/O leaves one in flight.
     let (sent, tally) = shaped(16, &[("thinktime", "1")], NO_LIMIT);

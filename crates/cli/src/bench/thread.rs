@@ -59,7 +59,8 @@ impl WorkerThread {
             let _ = answer.send(order(worker));
         });
         if let Some(orders) = &self.orders {
-            // A thread that has ended drops the order and with it the answer: `received` finds that.
+            // A thread that has ended drops the order and with it the answer: `received` finds
+            // that.
             let _ = orders.send(boxed);
         }
         answers
@@ -77,7 +78,7 @@ impl Drop for WorkerThread {
 
 /// Waits for the answer to an order.
 pub(super) fn received<R>(answers: &Receiver<R>) -> Result<R, Failure> {
-    answers
-        .recv()
-        .map_err(|_| Failure::new("a thread of the job ended unexpectedly: this is a bug, please report it"))
+    answers.recv().map_err(|_| {
+        Failure::new("a thread of the job ended unexpectedly: this is a bug, please report it")
+    })
 }

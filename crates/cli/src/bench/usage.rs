@@ -22,13 +22,15 @@ pub(crate) struct Usage {
 impl Usage {
     /// Of the calling thread, since it began.
     pub(crate) fn of_thread() -> Self {
-        // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to nothing else.
+        // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to
+        // nothing else.
         let usage = unsafe {
             let mut usage: libc::rusage = std::mem::zeroed();
             libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
             usage
         };
-        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+        let ns =
+            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
         Self {
             user_ns: ns(usage.ru_utime),
             system_ns: ns(usage.ru_stime),
@@ -44,7 +46,8 @@ impl Sub for Usage {
 
     fn sub(self, before: Self) -> Self {
         Self {
-            // The kernel splits the exact total by sampling, and may move a little from one to the other.
+            // The kernel splits the exact total by sampling, and may move a little from one to the
+            // other.
             user_ns: self.user_ns.saturating_sub(before.user_ns),
             system_ns: self.system_ns.saturating_sub(before.system_ns),
             switches: self.switches - before.switches,

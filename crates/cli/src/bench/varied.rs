@@ -1,8 +1,10 @@
-//! I/Os of differing sizes, or to places that are not all equally likely, or that leave something out: `bsrange`,
-//! `bssplit`, `random_distribution`, `norandommap`, `blockalign`, `rw=read:N`, `zonemode=strided`.
+//! I/Os of differing sizes, or to places that are not all equally likely, or that leave something
+//! out: `bsrange`, `bssplit`, `random_distribution`, `norandommap`, `blockalign`, `rw=read:N`,
+//! `zonemode=strided`.
 //!
-//! With one size, and without `norandommap`, each block is visited once before any is again, whatever the generator
-//! is called. With several sizes I/Os may overlap: each place is still drawn once as a beginning.
+//! With one size, and without `norandommap`, each block is visited once before any is again,
+//! whatever the generator is called. With several sizes I/Os may overlap: each place is still drawn
+//! once as a beginning.
 
 use meantime::hw::DmaBuf;
 
@@ -102,7 +104,11 @@ impl Sizer {
             Self::Multiples(min, count) => min * (1 + rng.below(*count)),
             Self::Shares(shares) => {
                 let drawn = rng.below(100) as u8;
-                shares.iter().find(|(sum, _)| drawn < *sum).or(shares.last()).map_or(0, |(_, bytes)| *bytes)
+                shares
+                    .iter()
+                    .find(|(sum, _)| drawn < *sum)
+                    .or(shares.last())
+                    .map_or(0, |(_, bytes)| *bytes)
             }
         }
     }
@@ -131,10 +137,9 @@ impl Lane {
         // A direction that the job does not have may not fit.
         let window_bytes = spec.window_bytes(min_bytes);
         let places = window_bytes.saturating_sub(min_bytes) / step_bytes + 1;
-        let spread = spec
-            .base
-            .random
-            .then(|| Spread::new(&spec.distribution, places, step_bytes, direction, spec.once, rng));
+        let spread = spec.base.random.then(|| {
+            Spread::new(&spec.distribution, places, step_bytes, direction, spec.once, rng)
+        });
         Self {
             sizer: Sizer::new(sizes),
             min_bytes,
@@ -161,7 +166,8 @@ impl Lane {
         drawn.unwrap_or(self.min_bytes)
     }
 
-    /// Where and how much, of a range of `range_bytes` of which `left_bytes` are yet to be transferred.
+    /// Where and how much, of a range of `range_bytes` of which `left_bytes` are yet to be
+    /// transferred.
     fn next(&mut self, range_bytes: u64, left_bytes: u64, rng: &mut Rng) -> (u64, u64) {
         let offset_bytes = match &mut self.spread {
             None => self.next_of_sequence(range_bytes),
@@ -180,11 +186,13 @@ impl Lane {
         (offset_bytes, bytes)
     }
 
-    /// Where the next I/O of a sequence begins. As in fio nothing is added to the first place, and backwards it goes on
-    /// at the end of the range.
+    /// Where the next I/O of a sequence begins. As in fio nothing is added to the first place, and
+    /// backwards it goes on at the end of the range.
     fn next_of_sequence(&self, range_bytes: u64) -> u64 {
         let skip_bytes = self.places.skip_bytes;
-        let fits = |bytes: &u64| range_bytes.checked_sub(*bytes).is_some_and(|room| room >= self.min_bytes);
+        let fits = |bytes: &u64| {
+            range_bytes.checked_sub(*bytes).is_some_and(|room| room >= self.min_bytes)
+        };
         if self.position_bytes == 0 || skip_bytes == 0 {
             return Some(self.position_bytes).filter(fits).unwrap_or(0);
         }
@@ -221,7 +229,8 @@ impl Varied {
         let range_bytes = zones.strided_range_bytes();
         let (start_bytes, done_bytes) = &mut self.zone;
         if *done_bytes >= zones.size_bytes {
-            let next_bytes = start_bytes.saturating_add(range_bytes).saturating_add(zones.skip_bytes);
+            let next_bytes =
+                start_bytes.saturating_add(range_bytes).saturating_add(zones.skip_bytes);
             *start_bytes = if next_bytes >= self.spec.base.range_bytes { 0 } else { next_bytes };
             *done_bytes = 0;
         }
@@ -382,7 +391,10 @@ mod tests {
         for run in places.chunks(4) {
             assert!(run.windows(2).all(|pair| pair[1] == pair[0] + 1), "{places:?}");
         }
-        assert!(places.chunks(4).map(|run| run[0]).collect::<std::collections::HashSet<_>>().len() == 10);
+        assert!(
+            places.chunks(4).map(|run| run[0]).collect::<std::collections::HashSet<_>>().len()
+                == 10
+        );
         // At the end of the range a run ends early.
         let places = first(&[("rw", "randread:4")], 400);
         assert!(places.iter().all(|place| *place < 16) && places.contains(&15));
@@ -392,8 +404,12 @@ mod tests {
 
     #[test]
     fn random_places_are_aligned() {
-        let mut varied =
-            varied(&[("rw", "randread"), ("bssplit", "512/50:4k/50"), ("ba", "4k")], 1 << 20, None, 1);
+        let mut varied = varied(
+            &[("rw", "randread"), ("bssplit", "512/50:4k/50"), ("ba", "4k")],
+            1 << 20,
+            None,
+            1,
+        );
         let lbas: Vec<u64> = (0..2000).map(|_| varied.next().unwrap().lba - 16).collect();
         assert!(lbas.iter().all(|lba| lba % 8 == 0));
         assert!(lbas.iter().collect::<std::collections::HashSet<_>>().len() > 200);

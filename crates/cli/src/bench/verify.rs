@@ -1,4 +1,5 @@
-//! `verify`: each block written carries its place, a number and checksums, and is read back and checked.
+//! `verify`: each block written carries its place, a number and checksums, and is read back and
+//! checked.
 
 use std::fmt;
 
@@ -15,8 +16,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"MTVERIF2");
 
 /// Length of the header at the beginning of each block.
 ///
-/// All numbers little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4), digest of the payload (32,
-/// filled with zeroes), CRC-32C of the 68 bytes before (4).
+/// All numbers little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4),
+/// digest of the payload (32, filled with zeroes), CRC-32C of the 68 bytes before (4).
 pub(super) const HEADER_BYTES: usize = CRC_AT + 4;
 
 const DIGEST_AT: usize = 36;
@@ -73,7 +74,8 @@ impl Rules {
         if let Some(payload) = &self.payload {
             payload.fill(block, stamp.offset_bytes, 0);
         }
-        for (part, at) in block.chunks_exact_mut(interval_bytes).zip((0..).step_by(interval_bytes)) {
+        for (part, at) in block.chunks_exact_mut(interval_bytes).zip((0..).step_by(interval_bytes))
+        {
             let stamp = Stamp { offset_bytes: stamp.offset_bytes + at, ..stamp };
             if self.payload.is_none() {
                 fill_payload(part, stamp);
@@ -96,7 +98,8 @@ impl Rules {
                 check(part, of_part).map_err(fail)?;
             }
             // A digest says it as well.
-            let is_compared = matches!(self.method, Verify::Pattern | Verify::PatternHdr | Verify::Meta);
+            let is_compared =
+                matches!(self.method, Verify::Pattern | Verify::PatternHdr | Verify::Meta);
             if let Some(payload) = self.payload.as_ref().filter(|_| is_compared) {
                 let begin = at as usize + header_bytes;
                 let differs = payload.differs(&part[header_bytes..], stamp.offset_bytes, begin);
@@ -192,7 +195,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(stamp, length, mismatch) = self;
         let number = stamp.number;
-        write!(f, "the block of {length} bytes at offset {} is not what was written: ", stamp.offset_bytes)?;
+        write!(
+            f,
+            "the block of {length} bytes at offset {} is not what was written: ",
+            stamp.offset_bytes
+        )?;
         match mismatch {
             Mismatch::Zeroes if stamp.is_foreign => {
                 write!(f, "found zeroes, and no header of a job that wrote with verify=")
@@ -201,7 +208,9 @@ impl fmt::Display for Report {
                 write!(f, "its byte {at} should be {want:#04x} of the pattern, and is {found:#04x}")
             }
             Mismatch::Zeroes => write!(f, "expected write {number}, found zeroes"),
-            Mismatch::Magic(found) => write!(f, "expected the magic {MAGIC:#018x}, found {found:#018x}"),
+            Mismatch::Magic(found) => {
+                write!(f, "expected the magic {MAGIC:#018x}, found {found:#018x}")
+            }
             Mismatch::Header(want, found) => {
                 write!(f, "its header's CRC-32C is {found:#010x} where its bytes give {want:#010x}")
             }
@@ -293,7 +302,8 @@ pub(crate) struct Verified {
     block_shift: u32,
     bs_bytes: u64,
     seed: u64,
-    /// By block of the range: the number of the write that completed last; 0 if none did, or nobody knows.
+    /// By block of the range: the number of the write that completed last; 0 if none did, or nobody
+    /// knows.
     numbers: Vec<u64>,
     next_number: u64,
     /// By slot: what is in flight.
@@ -304,7 +314,13 @@ pub(crate) struct Verified {
 impl Verified {
     /// Verifies `course` by `rules`. It was made from `spec`, and its blocks are all of the size of
     /// its writes.
-    pub(crate) fn new(course: Course, rules: Rules, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        course: Course,
+        rules: Rules,
+        spec: &PatternSpec,
+        depth: usize,
+        seed: u64,
+    ) -> Self {
         Self {
             course,
             offset_bytes: spec.offset_bytes,
@@ -367,7 +383,8 @@ impl Source for Verified {
                 let number = self.next_number;
                 self.next_number += 1;
                 self.rules.fill(buf, self.stamp(block, number));
-                // A read of this block under way may see the old or the new one, and of two writes either may win.
+                // A read of this block under way may see the old or the new one, and of two writes
+                // either may win.
                 let mut contended = false;
                 for mark in self.marks.iter_mut().flatten().filter(|mark| mark.block == block) {
                     contended |= mark.is_write;
@@ -376,7 +393,8 @@ impl Source for Verified {
                 Mark { block, is_write: true, number: if contended { 0 } else { number } }
             }
             Dir::Read | Dir::Trim => {
-                let contended = self.marks.iter().flatten().any(|mark| mark.is_write && mark.block == block);
+                let contended =
+                    self.marks.iter().flatten().any(|mark| mark.is_write && mark.block == block);
                 let known = self.numbers.get(block as usize).copied();
                 // Of what another job wrote the number is not known: any will do.
                 let known = if self.rules.checks { known.unwrap_or(FOREIGN) } else { 0 };
@@ -439,8 +457,13 @@ impl Source for ReadBack<'_> {
 mod tests {
     use super::*;
 
-    const STAMP: Stamp =
-        Stamp { offset_bytes: 1 << 20, number: 7, seed: 3, method: Verify::Crc32c, is_foreign: false };
+    const STAMP: Stamp = Stamp {
+        offset_bytes: 1 << 20,
+        number: 7,
+        seed: 3,
+        method: Verify::Crc32c,
+        is_foreign: false,
+    };
 
     fn block() -> Vec<u8> {
         block_of(STAMP)
@@ -490,7 +513,9 @@ mod tests {
 
     #[test]
     fn each_interval_has_a_header_and_the_pattern_goes_through() {
-        for (verify, header) in [("meta", HEADER_BYTES), ("pattern_hdr", HEADER_BYTES), ("pattern", 0)] {
+        for (verify, header) in
+            [("meta", HEADER_BYTES), ("pattern_hdr", HEADER_BYTES), ("pattern", 0)]
+        {
             let keys = [
                 ("rw", "write"),
                 ("verify", verify),
@@ -510,12 +535,19 @@ mod tests {
                 let mut torn = block.clone();
                 torn[at] ^= 0x80;
                 let (of, length, mismatch) = rules.check(&torn, stamp).unwrap_err();
-                assert_eq!((of.offset_bytes, length), (stamp.offset_bytes + at as u64 / 512 * 512, 512));
-                let is_pattern = matches!(mismatch, Mismatch::Pattern(place, ..) if place == at % 512);
+                assert_eq!(
+                    (of.offset_bytes, length),
+                    (stamp.offset_bytes + at as u64 / 512 * 512, 512)
+                );
+                let is_pattern =
+                    matches!(mismatch, Mismatch::Pattern(place, ..) if place == at % 512);
                 assert_eq!(is_pattern, at % 512 >= header, "{verify}, {at}: {mismatch:?}");
             }
             let text = Report(stamp, 512, Mismatch::Pattern(80, 1, 0x81)).to_string();
-            assert!(text.ends_with("its byte 80 should be 0x01 of the pattern, and is 0x81"), "{text}");
+            assert!(
+                text.ends_with("its byte 80 should be 0x01 of the pattern, and is 0x81"),
+                "{text}"
+            );
         }
     }
 
@@ -537,15 +569,18 @@ mod tests {
 
     #[test]
     fn each_mismatch_says_what_was_expected_and_found() {
-        let say =
-            |block: &[u8], stamp| Report(stamp, block.len(), check(block, stamp).unwrap_err()).to_string();
+        let say = |block: &[u8], stamp| {
+            Report(stamp, block.len(), check(block, stamp).unwrap_err()).to_string()
+        };
         assert!(
-            say(&[0; 512], STAMP)
-                .contains("at offset 1048576 is not what was written: expected write 7, found zeroes")
+            say(&[0; 512], STAMP).contains(
+                "at offset 1048576 is not what was written: expected write 7, found zeroes"
+            )
         );
         assert!(say(&[1; 512], STAMP).contains("found 0x0101010101010101"));
         assert!(
-            say(&block(), Stamp { offset_bytes: 0, ..STAMP }).contains("found the block of offset 1048576")
+            say(&block(), Stamp { offset_bytes: 0, ..STAMP })
+                .contains("found the block of offset 1048576")
         );
         assert!(say(&block(), Stamp { number: 8, ..STAMP }).contains("found the older write 7"));
         assert!(say(&block(), Stamp { number: 6, ..STAMP }).contains("found write 7"));

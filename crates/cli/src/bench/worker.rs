@@ -131,7 +131,9 @@ impl Visited {
         if visit.warm_up_ns > 0 && !self.finished {
             let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
             let shape = warm_up_shape.as_mut();
-            if let Ended::Lost(why) = run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded) {
+            if let Ended::Lost(why) =
+                run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded)
+            {
                 lost = Some(why);
             }
         }
@@ -139,7 +141,8 @@ impl Visited {
         let (mut spent_ns, mut finished) = (0, self.finished);
         while lost.is_none() && !finished {
             let usage = Usage::of_thread();
-            let (start_ns, errors_before, ios_before) = (clock.now_ns(), engine.faults.errors, slice.ios());
+            let (start_ns, errors_before, ios_before) =
+                (clock.now_ns(), engine.faults.errors, slice.ios());
             slice.series.begin(start_ns, at_ns);
             let limit = Limit {
                 until_ns: start_ns + (visit.limit_ns - spent_ns),
@@ -163,7 +166,8 @@ impl Visited {
             *slice_ns += wall_ns;
             *slice_usage += Usage::of_thread() - usage;
             if let Some(left) = &mut task.number_ios {
-                *left -= (slice.ios() - ios_before + engine.faults.errors - errors_before).min(*left);
+                *left -=
+                    (slice.ios() - ios_before + engine.faults.errors - errors_before).min(*left);
                 finished = *left == 0;
             }
             match (ended, &mut task.work) {
@@ -179,7 +183,10 @@ impl Visited {
                         break;
                     }
                 }
-                (Ended::Dry, Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_)) => {
+                (
+                    Ended::Dry,
+                    Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_),
+                ) => {
                     finished = true;
                 }
                 (Ended::Dry, Work::Verified(verified)) => {
@@ -230,8 +237,14 @@ impl Visited {
         self.report(lost)
     }
 
-    fn flush<C: BlockChannel>(&mut self, channel: &mut C, slots: &mut Slots, clock: &Clock) -> VisitReport {
-        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults: &mut self.faults };
+    fn flush<C: BlockChannel>(
+        &mut self,
+        channel: &mut C,
+        slots: &mut Slots,
+        clock: &Clock,
+    ) -> VisitReport {
+        let mut engine =
+            Engine { channel, slots, clock, stop: &signal::STOP, faults: &mut self.faults };
         let lost = match engine.flush_once() {
             Err(Ended::Lost(why)) => Some(why),
             _ => None,
@@ -255,15 +268,25 @@ fn run<C: BlockChannel, R: Record>(
 ) -> Ended {
     match (work, shape) {
         (Work::Plain(plain), None) => engine.run(plain.as_mut(), limit, record),
-        (Work::Plain(plain), Some(shape)) => engine.run_shaped(plain.as_mut(), shape, limit, record),
+        (Work::Plain(plain), Some(shape)) => {
+            engine.run_shaped(plain.as_mut(), shape, limit, record)
+        }
         (Work::Varied(varied), None) => engine.run(varied.as_mut(), limit, record),
-        (Work::Varied(varied), Some(shape)) => engine.run_shaped(varied.as_mut(), shape, limit, record),
+        (Work::Varied(varied), Some(shape)) => {
+            engine.run_shaped(varied.as_mut(), shape, limit, record)
+        }
         (Work::Zoned(zoned), None) => engine.run(zoned.as_mut(), limit, record),
-        (Work::Zoned(zoned), Some(shape)) => engine.run_shaped(zoned.as_mut(), shape, limit, record),
+        (Work::Zoned(zoned), Some(shape)) => {
+            engine.run_shaped(zoned.as_mut(), shape, limit, record)
+        }
         (Work::Trims(trims), None) => engine.run(trims.as_mut(), limit, record),
-        (Work::Trims(trims), Some(shape)) => engine.run_shaped(trims.as_mut(), shape, limit, record),
+        (Work::Trims(trims), Some(shape)) => {
+            engine.run_shaped(trims.as_mut(), shape, limit, record)
+        }
         (Work::Verified(verified), None) => engine.run(verified.as_mut(), limit, record),
-        (Work::Verified(verified), Some(shape)) => engine.run_shaped(verified.as_mut(), shape, limit, record),
+        (Work::Verified(verified), Some(shape)) => {
+            engine.run_shaped(verified.as_mut(), shape, limit, record)
+        }
     }
 }
 
@@ -341,7 +364,8 @@ impl Worker {
         Self { cells, slots, floors, clock: Clock::real() }
     }
 
-    /// Does I/O on `cell`, in its scheduling class, and keeps the figures apart until [`Worker::settle`].
+    /// Does I/O on `cell`, in its scheduling class, and keeps the figures apart until
+    /// [`Worker::settle`].
     pub(crate) fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, sched, visited, total_ns, .. } = &mut cells[cell];
@@ -349,8 +373,12 @@ impl Worker {
         let _class = sched.map(SchedClass::apply_to_this_thread).transpose()?;
         // The one place where the kind of channel is asked for: the loop inside knows it.
         Ok(match channel {
-            Way::Device(Channel::Nvme(channel)) => visited.visit(channel, slots, clock, visit, *total_ns),
-            Way::Device(Channel::Kernel(channel)) => visited.visit(channel, slots, clock, visit, *total_ns),
+            Way::Device(Channel::Nvme(channel)) => {
+                visited.visit(channel, slots, clock, visit, *total_ns)
+            }
+            Way::Device(Channel::Kernel(channel)) => {
+                visited.visit(channel, slots, clock, visit, *total_ns)
+            }
             Way::File(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
         })
     }
@@ -360,8 +388,12 @@ impl Worker {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         match channel {
-            Way::Device(Channel::Nvme(channel)) => visited.read_back(channel, &mut slots[*device], clock),
-            Way::Device(Channel::Kernel(channel)) => visited.read_back(channel, &mut slots[*device], clock),
+            Way::Device(Channel::Nvme(channel)) => {
+                visited.read_back(channel, &mut slots[*device], clock)
+            }
+            Way::Device(Channel::Kernel(channel)) => {
+                visited.read_back(channel, &mut slots[*device], clock)
+            }
             Way::File(channel) => visited.read_back(channel, &mut slots[*device], clock),
         }
     }
@@ -371,8 +403,12 @@ impl Worker {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
         match channel {
-            Way::Device(Channel::Nvme(channel)) => visited.flush(channel, &mut slots[*device], clock),
-            Way::Device(Channel::Kernel(channel)) => visited.flush(channel, &mut slots[*device], clock),
+            Way::Device(Channel::Nvme(channel)) => {
+                visited.flush(channel, &mut slots[*device], clock)
+            }
+            Way::Device(Channel::Kernel(channel)) => {
+                visited.flush(channel, &mut slots[*device], clock)
+            }
             Way::File(channel) => visited.flush(channel, &mut slots[*device], clock),
         }
     }

@@ -109,9 +109,9 @@ pub(super) fn share(groups: &mut [Group], devices: &Devices) -> Result<(), Failu
             let (keys, name) = (&plan.job.zones, &plan.job.name);
             for index in &plan.devices {
                 let info = devices.get(*index).info();
-                let (zones, other) = all
-                    .entry(*index)
-                    .or_insert_with(|| (Arc::new(Mutex::new(Zones::new(keys, info.bytes()))), name.clone()));
+                let (zones, other) = all.entry(*index).or_insert_with(|| {
+                    (Arc::new(Mutex::new(Zones::new(keys, info.bytes()))), name.clone())
+                });
                 if !locked(zones).are_of(keys) {
                     return Err(checks::wrong(
                         name,
@@ -183,7 +183,14 @@ impl Zoned {
             let places = (spec.range_bytes / sizes.min_bytes()).max(1);
             let spread = || {
                 let once = !job.random.norandommap;
-                Spread::new(&job.random.distribution, places, sizes.min_bytes(), direction, once, rng)
+                Spread::new(
+                    &job.random.distribution,
+                    places,
+                    sizes.min_bytes(),
+                    direction,
+                    once,
+                    rng,
+                )
             };
             Lane {
                 spread: spec.random.then(spread),
@@ -243,7 +250,10 @@ impl Zoned {
             None => lane.position_bytes,
         };
         let writable_bytes = self.keys.writable_bytes();
-        if lane.spread.is_none() && dir == Dir::Write && at_bytes % self.keys.size_bytes >= writable_bytes {
+        if lane.spread.is_none()
+            && dir == Dir::Write
+            && at_bytes % self.keys.size_bytes >= writable_bytes
+        {
             // What cannot be written of a zone is passed over.
             let next_bytes = at_bytes.next_multiple_of(self.keys.size_bytes);
             self.left_bytes = self.left_bytes.saturating_sub(next_bytes - at_bytes);
@@ -256,11 +266,14 @@ impl Zoned {
         if self.left_bytes < lane.min_bytes {
             return None;
         }
-        let bytes = (0..8).map(|_| lane.sizer.next(&mut self.rng)).find(|bytes| *bytes <= self.left_bytes);
+        let bytes =
+            (0..8).map(|_| lane.sizer.next(&mut self.rng)).find(|bytes| *bytes <= self.left_bytes);
         let bytes = bytes.unwrap_or(lane.min_bytes);
         let placed = match dir {
             Dir::Write => Some(self.write(at_bytes, bytes)),
-            Dir::Read if self.keys.reads_anywhere => Some((at_bytes, bytes.min(end_bytes - at_bytes))),
+            Dir::Read if self.keys.reads_anywhere => {
+                Some((at_bytes, bytes.min(end_bytes - at_bytes)))
+            }
             Dir::Read => self.read(at_bytes, bytes),
             Dir::Trim => self.trim(at_bytes),
         };
@@ -280,12 +293,14 @@ impl Zoned {
         let mut zones = locked(&self.zones);
         let (offset_bytes, range_bytes) = (self.spec.offset_bytes, self.spec.range_bytes);
         let pick = |count: usize| {
-            let share = u128::from(at_bytes - offset_bytes) * count as u128 / u128::from(range_bytes.max(1));
+            let share = u128::from(at_bytes - offset_bytes) * count as u128
+                / u128::from(range_bytes.max(1));
             (share as usize).min(count - 1)
         };
         let wanted = at_bytes / self.keys.size_bytes;
         let zone = zones.open(wanted, self.owner, self.keys.open_max_of_thread, &self.among, pick);
-        let threshold = u128::from(range_bytes) * u128::from(self.keys.reset_threshold_ppm) / 1_000_000;
+        let threshold =
+            u128::from(range_bytes) * u128::from(self.keys.reset_threshold_ppm) / 1_000_000;
         let mut resets = zones.is_full(zone, least_bytes);
         if self.keys.reset_frequency_ppm > 0 && u128::from(zones.filled_bytes) >= threshold {
             zones.writes += 1;
@@ -350,7 +365,8 @@ impl Zoned {
     fn nearest(&self, zone: u64, good: impl Fn(u64) -> bool) -> Option<u64> {
         let farthest = self.among.end.checked_sub(self.among.start)?;
         (1..=farthest).find_map(|distance| {
-            let after = Some(zone + distance).filter(|zone| self.among.contains(zone) && good(*zone));
+            let after =
+                Some(zone + distance).filter(|zone| self.among.contains(zone) && good(*zone));
             let before = || zone.checked_sub(distance).filter(|_| self.spec.random);
             after.or_else(|| before().filter(|zone| self.among.contains(zone) && good(*zone)))
         })
@@ -407,7 +423,12 @@ mod tests {
             self.ios_from(keys, 0, pass_bytes)
         }
 
-        fn ios_from(&self, keys: &[(&str, &str)], offset_bytes: u64, pass_bytes: u64) -> Vec<(Dir, u64)> {
+        fn ios_from(
+            &self,
+            keys: &[(&str, &str)],
+            offset_bytes: u64,
+            pass_bytes: u64,
+        ) -> Vec<(Dir, u64)> {
             let job = self.job(keys);
             let spec = PatternSpec {
                 offset_bytes,
@@ -439,7 +460,10 @@ mod tests {
             let (zone, at) = ((block / 4) as usize, block % 4);
             match dir {
                 Dir::Write => {
-                    assert!(at == filled[zone] || at == 0 && filled[zone] == capacity, "{block} in {ios:?}");
+                    assert!(
+                        at == filled[zone] || at == 0 && filled[zone] == capacity,
+                        "{block} in {ios:?}"
+                    );
                     filled[zone] = at + 1;
                 }
                 Dir::Read => assert!(at < filled[zone], "{block} in {ios:?}"),
@@ -494,7 +518,8 @@ mod tests {
     #[test]
     fn a_zone_may_be_written_in_part() {
         let device = Device::new(&[("zonecapacity", "128k")]);
-        let blocks: Vec<u64> = device.ios(&[("rw", "write")], 1 << 20).iter().map(|io| io.1).collect();
+        let blocks: Vec<u64> =
+            device.ios(&[("rw", "write")], 1 << 20).iter().map(|io| io.1).collect();
         // As fio 3.33 has it.
         assert_eq!(blocks, [0, 1, 4, 5, 8, 9, 12, 13]);
         let random = Device::new(&[("zonecapacity", "128k")]).ios(&[("rw", "randwrite")], 4 << 20);

@@ -89,7 +89,9 @@ fn bound_text(done: &[Bound], owner: Option<&User>) -> String {
         let node = node.display();
         text += &match former_driver {
             _ if *was_bound => format!("{address} was with vfio-pci before: {node}\n"),
-            Some(driver) => format!("{address} is with vfio-pci now, and no longer with {driver}: {node}\n"),
+            Some(driver) => {
+                format!("{address} is with vfio-pci now, and no longer with {driver}: {node}\n")
+            }
             None => format!("{address} is with vfio-pci now: {node}\n"),
         };
     }
@@ -97,7 +99,10 @@ fn bound_text(done: &[Bound], owner: Option<&User>) -> String {
         text += &format!("  meantime info --device vfio:{address}\n");
     }
     let list: Vec<String> = done.iter().map(|bound| bound.address.to_string()).collect();
-    text += &format!("It stays so until `sudo meantime unbind {}`, or the next boot.\n", list.join(" "));
+    text += &format!(
+        "It stays so until `sudo meantime unbind {}`, or the next boot.\n",
+        list.join(" ")
+    );
     match owner {
         Some(User { name, uid, .. }) if *uid != 0 => {
             text += &format!(
@@ -107,7 +112,9 @@ fn bound_text(done: &[Bound], owner: Option<&User>) -> String {
             );
         }
         Some(_) => {}
-        None => text += "Only root can use it; another user can after `meantime bind … --owner USER`.\n",
+        None => {
+            text += "Only root can use it; another user can after `meantime bind … --owner USER`.\n"
+        }
     }
     text
 }

@@ -23,7 +23,9 @@ impl User {
         // A number is good without a name.
         let number = || text.parse().ok().map(|uid| Self { name: text.to_owned(), uid, gid: uid });
         found.or_else(number).ok_or_else(|| {
-            Failure::usage(format_args!("--owner {text}: there is no such user; give a name or a number"))
+            Failure::usage(format_args!(
+                "--owner {text}: there is no such user; give a name or a number"
+            ))
         })
     }
 }
@@ -31,7 +33,8 @@ impl User {
 /// Directory services, which only the C library knows how to ask.
 fn ask_directories(text: &str) -> Option<String> {
     let mut getent = Command::new("getent");
-    let output = getent.args(["passwd", "--", text]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output =
+        getent.args(["passwd", "--", text]).stdin(Stdio::null()).stderr(Stdio::null()).output();
     String::from_utf8(output.ok()?.stdout).ok()
 }
 
@@ -54,7 +57,8 @@ mod tests {
 
     #[test]
     fn by_name_and_by_number() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nodd line\neve:x:1000:100:E:/home/eve:/bin/sh\n";
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\nodd line\neve:x:1000:100:E:/home/eve:/bin/sh\n";
         let eve = User { name: "eve".into(), uid: 1000, gid: 100 };
         assert_eq!(in_passwd(passwd, "eve"), Some(eve.clone()));
         assert_eq!(in_passwd(passwd, "1000"), Some(eve));

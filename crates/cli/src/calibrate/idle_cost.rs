@@ -1,4 +1,5 @@
-//! How much of an interrupt's cost is the idle state: what Shaohua Li asked when polling was proposed to Linux (2013).
+//! How much of an interrupt's cost is the idle state: what Shaohua Li asked when polling was
+//! proposed to Linux (2013).
 
 use meantime::completion::calibrate::Times;
 use serde_json::{Value, json};
@@ -50,12 +51,17 @@ pub(super) fn lines(costs: &[IdleCost]) -> Vec<String> {
     if costs.is_empty() {
         return Vec::new();
     }
-    let mut lines =
-        vec!["Of a wake-up by eventfd (an interrupt), leaving the idle state is, by the medians:".to_owned()];
+    let mut lines = vec![
+        "Of a wake-up by eventfd (an interrupt), leaving the idle state is, by the medians:"
+            .to_owned(),
+    ];
     for cost in costs {
         let [free, part] = [cost.free_ns, cost.cost_ns()].map(|ns| figures::time(ns as f64));
         let idle = label(cost.idle_us);
-        lines.push(format!("  after {idle:>6} idle: {part:>7} of {free:>7}, {:>3.0} %", cost.percent()));
+        lines.push(format!(
+            "  after {idle:>6} idle: {part:>7} of {free:>7}, {:>3.0} %",
+            cost.percent()
+        ));
     }
     lines
 }

@@ -36,7 +36,8 @@ pub(super) struct Row {
     pub idle_us: Option<u64>,
     /// The times.
     pub times: Times,
-    /// The same while no CPU may enter a C-state that takes time to leave; `None` if that is not possible, or makes no difference.
+    /// The same while no CPU may enter a C-state that takes time to leave; `None` if that is not
+    /// possible, or makes no difference.
     pub held: Option<Times>,
 }
 
@@ -65,7 +66,10 @@ impl Measuring<'_> {
             free.push(once(each).map_err(Failure::new)?);
             if self.limit.can_be_held() {
                 let _held = PmQos::hold(0).map_err(|error| {
-                    Failure::new(format_args!("cannot hold {} any more: {error}", pm_qos::CPU_DMA_LATENCY))
+                    Failure::new(format_args!(
+                        "cannot hold {} any more: {error}",
+                        pm_qos::CPU_DMA_LATENCY
+                    ))
                 })?;
                 held.push(once(each).map_err(Failure::new)?);
             }
@@ -83,7 +87,8 @@ impl Measuring<'_> {
     ) -> Result<(), Failure> {
         self.progress.set_message(name.clone());
         let (times, held) = self.both(count, once)?;
-        let idle_us = parameters.iter().find(|(key, _)| *key == "idle_us").and_then(|(_, us)| us.as_u64());
+        let idle_us =
+            parameters.iter().find(|(key, _)| *key == "idle_us").and_then(|(_, us)| us.as_u64());
         self.rows.push(Row { group, name, parameters, idle_us, times, held });
         self.progress.inc(1);
         Ok(())
@@ -140,7 +145,8 @@ impl Measuring<'_> {
             let Some(sleeper) = Sleeper::new(way).map_err(Failure::new)? else { continue };
             for sleep_us in COMPARED_US.into_iter().filter(|_| way != SleepWay::Nanosleep) {
                 let count = self.scaled(250_000 / (sleep_us + 60));
-                let once = |count| Ok(calibrate::oversleep_of(&sleeper, &clock, sleep_us * 1_000, count));
+                let once =
+                    |count| Ok(calibrate::oversleep_of(&sleeper, &clock, sleep_us * 1_000, count));
                 let name = format!("oversleep of {} {}", in_words(way), label(sleep_us));
                 self.add("oversleep_by_way", name, by_way(way, sleep_us), count, &once)?;
             }
@@ -172,7 +178,11 @@ fn in_words(way: SleepWay) -> String {
 }
 
 /// All of them. What takes two CPUs is left out without a `peer`.
-pub(super) fn measure(args: &CalibrateArgs, peer: Option<usize>, limit: &Limit) -> Result<Vec<Row>, Failure> {
+pub(super) fn measure(
+    args: &CalibrateArgs,
+    peer: Option<usize>,
+    limit: &Limit,
+) -> Result<Vec<Row>, Failure> {
     let ways = SleepWay::available().len();
     let steps = 2 + 2 * IDLES_US.len() + SLEEPS_US.len() + COMPARED_US.len() * (2 * ways - 1);
     let mut measuring =

@@ -21,7 +21,8 @@ use crate::output;
 use idle_cost::IdleCost;
 use measure::{Row, measure};
 
-/// Beyond this part of the time spent waiting for others, figures are not those of an idle machine. Being woken alone takes some 1 %.
+/// Beyond this part of the time spent waiting for others, figures are not those of an idle machine.
+/// Being woken alone takes some 1 %.
 const WAITED_MAX_PERCENT: f64 = 3.0;
 
 /// The groups of rows, in their order; in JSON each is a key.
@@ -45,7 +46,8 @@ struct Limit {
 
 impl Limit {
     fn probe() -> Self {
-        let refused = PmQos::hold(0).err().map(|error| format!("{}: {error}", pm_qos::CPU_DMA_LATENCY));
+        let refused =
+            PmQos::hold(0).err().map(|error| format!("{}: {error}", pm_qos::CPU_DMA_LATENCY));
         Self { refused, in_force_us: PmQos::in_force_us().ok().flatten() }
     }
 
@@ -72,13 +74,15 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
         warn("this process may use one CPU only: what takes two was left out");
     }
     let machine = Machine { cpus: allowed.len(), ..Machine::probe() };
-    let report = Report { rows, machine, idle: Idle::probe(first), limit, first, last, waited_percent };
+    let report =
+        Report { rows, machine, idle: Idle::probe(first), limit, first, last, waited_percent };
     let text = if args.json { output::json_text(&report.json()) } else { report.text() };
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long this thread could have run, and others did (proc_pid_schedstat: its second figure); `None` where the kernel does not count it.
+/// How long this thread could have run, and others did (proc_pid_schedstat: its second figure);
+/// `None` where the kernel does not count it.
 fn waited_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().nth(1)?.parse().ok()
@@ -119,7 +123,8 @@ impl Report {
             let mut cells = vec![row.name.clone()];
             cells.extend([0.5, 0.99, 1.0].map(|q| time(&row.times, q)));
             if held {
-                let of_held = |q| row.held.as_ref().map_or_else(|| "–".to_owned(), |times| time(times, q));
+                let of_held =
+                    |q| row.held.as_ref().map_or_else(|| "–".to_owned(), |times| time(times, q));
                 cells.extend([0.5, 0.99, 1.0].map(of_held));
             }
             cells.push(row.times.count().to_string());
@@ -127,7 +132,11 @@ impl Report {
         }
         for (at, column) in table.column_iter_mut().enumerate() {
             column.set_padding((if at == 0 { 0 } else { 3 }, 0));
-            column.set_cell_alignment(if at == 0 { CellAlignment::Left } else { CellAlignment::Right });
+            column.set_cell_alignment(if at == 0 {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            });
         }
         let mut lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
         lines.push(String::new());
@@ -176,7 +185,8 @@ impl Report {
             let held_rows = group(name, &|row| row.held.clone());
             // There is one of it.
             let single = name == "cacheline_rtt";
-            let shaped = |mut rows: Vec<Value>| if single { rows.pop().into() } else { Value::from(rows) };
+            let shaped =
+                |mut rows: Vec<Value>| if single { rows.pop().into() } else { Value::from(rows) };
             report.insert(name.to_owned(), shaped(free_rows));
             if name != "clock_read" {
                 held.insert(name.to_owned(), shaped(held_rows));

@@ -19,19 +19,22 @@ pub(crate) struct AnatomyArgs {
     /// Sizes of the I/Os to compare; k, m, g are powers of 1024
     #[arg(long, value_name = "BYTES[,BYTES…]", value_delimiter = ',', default_value = "4k")]
     pub bs: Vec<String>,
-    /// How long to measure each bar, in seconds or e.g. 500ms; with a second program as long again [default: 2]
+    /// How long to measure each bar, in seconds or e.g. 500ms; with a second program as long again
+    /// [default: 2]
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
     /// The second program on the same CPU: tsc, walk=BYTES or none
     #[arg(long, value_name = "KIND", default_value = "tsc", long_help = COMPETITOR)]
     pub competitor: String,
-    /// The CPU to do I/O on, and to run the second program on [default: the first that is no software SSD's]
+    /// The CPU to do I/O on, and to run the second program on [default: the first that is no
+    /// software SSD's]
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
     /// Write everything as JSON to FILE, or to standard output (-)
     #[arg(long, value_name = "FILE", long_help = JSON)]
     pub json: Option<JsonPath>,
-    /// Draw bars and distributions as an SVG picture to FILE, which is replaced as a whole at the end
+    /// Draw bars and distributions as an SVG picture to FILE, which is replaced as a whole at the
+    /// end
     #[arg(long, value_name = "FILE")]
     pub svg: Option<JsonPath>,
 }

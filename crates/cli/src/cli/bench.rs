@@ -56,7 +56,8 @@ pub(crate) struct JobArgs {
     /// Block size; k, m, g are powers of 1024; READ,WRITE for two sizes [default: 4k]
     #[arg(long, value_name = "BYTES")]
     bs: Option<String>,
-    /// Sizes from a range, all multiples of the first equally likely, e.g. 4k-16k; two for reads and writes
+    /// Sizes from a range, all multiples of the first equally likely, e.g. 4k-16k; two for reads
+    /// and writes
     #[arg(long, value_name = "RANGE")]
     bsrange: Option<String>,
     /// Sizes with their shares in percent, e.g. 4k/70:16k/30; a comma before those of writes
@@ -81,21 +82,22 @@ pub(crate) struct JobArgs {
     /// End after so many I/Os of each thread
     #[arg(long, value_name = "N")]
     number_ios: Option<String>,
-    /// How long to measure, in seconds or e.g. 500ms; beside --size, --io-size, --number-ios or --loops a limit, unless
-    /// with --time-based [default: 5 without any of them]
+    /// How long to measure, in seconds or e.g. 500ms; beside --size, --io-size, --number-ios or
+    /// --loops a limit, unless with --time-based [default: 5 without any of them]
     #[arg(long, value_name = "TIME")]
     runtime: Option<String>,
     /// Go on until --runtime, however often that means to begin again
     #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     time_based: Option<String>,
-    /// How long to run each device and policy before anything is recorded, in seconds or e.g. 500ms [default: 0]
+    /// How long to run each device and policy before anything is recorded, in seconds or e.g. 500ms
+    /// [default: 0]
     #[arg(long, value_name = "TIME")]
     ramp_time: Option<String>,
     /// Share of reads of rw and randrw, in percent [default: 50]
     #[arg(long, value_name = "PERCENT")]
     rwmixread: Option<String>,
-    /// How likely random places are: random, zipf:θ, pareto:h, normal:deviation, or in zones, share by length, as
-    /// zoned:60/10:40/90 [default: random]
+    /// How likely random places are: random, zipf:θ, pareto:h, normal:deviation, or in zones, share
+    /// by length, as zoned:60/10:40/90 [default: random]
     #[arg(long, value_name = "KIND")]
     random_distribution: Option<String>,
     /// Random places may come again before all have been
@@ -107,7 +109,8 @@ pub(crate) struct JobArgs {
     /// The same: a block device has no metadata that could be left out
     #[arg(long, value_name = "N")]
     fdatasync: Option<String>,
-    /// Whether each write is durable when it is done: none, sync or dsync (both force unit access) [default: none]
+    /// Whether each write is durable when it is done: none, sync or dsync (both force unit access)
+    /// [default: none]
     #[arg(long, value_name = "KIND")]
     sync: Option<String>,
     /// At most so many I/Os per second and thread, evenly spaced; READS,WRITES for two rates
@@ -125,7 +128,8 @@ pub(crate) struct JobArgs {
     /// How much of a pause is spent computing, in microseconds or e.g. 1ms [default: 0]
     #[arg(long, value_name = "TIME")]
     thinktime_spin: Option<String>,
-    /// Find the greatest depth up to --iodepth at which I/Os take no longer, in microseconds or e.g. 1ms
+    /// Find the greatest depth up to --iodepth at which I/Os take no longer, in microseconds or
+    /// e.g. 1ms
     #[arg(long, value_name = "TIME")]
     latency_target: Option<String>,
     /// How long each depth is tried, in microseconds or e.g. 100ms [default: 0, one I/O]
@@ -155,38 +159,41 @@ pub(crate) struct JobArgs {
     /// Log the offset of each I/O, too
     #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     log_offset: Option<String>,
-    /// Read back and check what was written: crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none [default: none]
+    /// Read back and check what was written: crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr
+    /// or none [default: none]
     #[arg(long, value_name = "METHOD")]
     verify: Option<String>,
     /// CPUs for the job's threads, e.g. 0-1,3 [default: all but the software SSDs']
     #[arg(long, value_name = "LIST")]
     cpus_allowed: Option<String>,
-    /// Have a second program want the same CPU: tsc (does nothing but read the clock), or walk=8m (walks a working set of
-    /// that size); shown is which share of its lone speed it keeps
+    /// Have a second program want the same CPU: tsc (does nothing but read the clock), or walk=8m
+    /// (walks a working set of that size); shown is which share of its lone speed it keeps
     #[arg(long, value_name = "KIND")]
     competitor: Option<String>,
-    /// Have so many programs that do nothing but use the CPU want the same one; shown is which share of it they keep
+    /// Have so many programs that do nothing but use the CPU want the same one; shown is which
+    /// share of it they keep
     #[arg(long, value_name = "N")]
     hog: Option<String>,
-    /// Scheduling classes of the job's threads to compare: other, rr:N, fifo:N (N from 1 to 99), slice:T (e.g. slice:1ms)
-    /// [default: as they are]
+    /// Scheduling classes of the job's threads to compare: other, rr:N, fifo:N (N from 1 to 99),
+    /// slice:T (e.g. slice:1ms) [default: as they are]
     #[arg(long, value_name = "LIST")]
     sched: Option<String>,
-    /// Hold /dev/cpu_dma_latency at so many microseconds, so that idle CPUs wake up in time; a list, in which none is no
-    /// limit, is compared [without a value: 0]
+    /// Hold /dev/cpu_dma_latency at so many microseconds, so that idle CPUs wake up in time; a
+    /// list, in which none is no limit, is compared [without a value: 0]
     #[arg(long, value_name = "LIST", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
     pm_qos: Option<String>,
     /// Read files past the page cache [default: 0, through it]; devices have none
     #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     direct: Option<String>,
-    /// Which steps of a file's read path are taken while the device works: preload, pool, lazy-insert, lazy-unmap; or all,
-    /// or none [default: all]
+    /// Which steps of a file's read path are taken while the device works: preload, pool,
+    /// lazy-insert, lazy-unmap; or all, or none [default: all]
     #[arg(long, value_name = "LIST")]
     overlap: Option<String>,
     /// Memory of a file system's page cache [default: 256m]
     #[arg(long, value_name = "BYTES")]
     cache: Option<String>,
-    /// What to say of a file's reads beforehand: 0 (nothing), 1 (by --rw), random, sequential [default: 1]
+    /// What to say of a file's reads beforehand: 0 (nothing), 1 (by --rw), random, sequential
+    /// [default: 1]
     #[arg(long, value_name = "KIND")]
     fadvise_hint: Option<String>,
     /// How many times to transfer the size [default: 1]

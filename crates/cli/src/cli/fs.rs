@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use meantime::completion::Policy;
 
 use super::fs_write::{
-    CHANGE_AFTER, LnArgs, MKFS_ABOUT, MKFS_AFTER, MkdirArgs, MkfsArgs, MvArgs, PUT_ABOUT, PUT_AFTER, PutArgs,
-    RmArgs, TruncateArgs,
+    CHANGE_AFTER, LnArgs, MKFS_ABOUT, MKFS_AFTER, MkdirArgs, MkfsArgs, MvArgs, PUT_ABOUT,
+    PUT_AFTER, PutArgs, RmArgs, TruncateArgs,
 };
 
 /// Options of `fs`.
@@ -84,8 +84,8 @@ pub(crate) struct MountArgs {
     /// Memory of the page cache, e.g. 64M; at least 1M
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     pub cache: usize,
-    /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`) [default: poll, or
-    /// interrupt if the device cannot be polled]
+    /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`)
+    /// [default: poll, or interrupt if the device cannot be polled]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
 }
@@ -93,13 +93,16 @@ pub(crate) struct MountArgs {
 /// A size with a unit.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let bytes = meantime::block::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
-    bytes.filter(|bytes| *bytes >= 1 << 20).ok_or_else(|| format!("{text:?} is no size from 1M on, e.g. 64M"))
+    bytes
+        .filter(|bytes| *bytes >= 1 << 20)
+        .ok_or_else(|| format!("{text:?} is no size from 1M on, e.g. 64M"))
 }
 
 /// Options of `stat`, `df`, `info` and `extents`.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// The device and the path in it, e.g. file:disk.img:/etc/passwd; without a path, the root directory
+    /// The device and the path in it, e.g. file:disk.img:/etc/passwd; without a path, the root
+    /// directory
     #[arg(value_name = "DEVICE:/PATH")]
     pub location: OsString,
     /// Print JSON instead of text
@@ -193,8 +196,8 @@ pub(crate) struct CheckArgs {
     /// The file system's block that has the superblock to use: a backup, e.g. 32768
     #[arg(long, value_name = "BLOCK")]
     pub superblock: Option<u64>,
-    /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`) [default: poll, or
-    /// interrupt if the device cannot be polled]
+    /// How reads wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`)
+    /// [default: poll, or interrupt if the device cannot be polled]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
 }

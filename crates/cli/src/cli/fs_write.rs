@@ -14,8 +14,8 @@ pub(crate) struct WriteArgs {
     /// Memory of the page cache, e.g. 64M; at least 1M
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = bytes)]
     pub cache: usize,
-    /// How reads and writes wait for the device: poll, interrupt, adaptive, … (see `meantime bench --help`) [default: poll, or
-    /// interrupt if the device cannot be polled]
+    /// How reads and writes wait for the device: poll, interrupt, adaptive, … (see
+    /// `meantime bench --help`) [default: poll, or interrupt if the device cannot be polled]
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
 }
@@ -152,8 +152,9 @@ pub(crate) struct MkfsArgs {
     /// Its UUID [default: a random one]
     #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid)]
     pub uuid: Option<[u8; 16]>,
-    /// Features to have besides, or with ^ not to have: metadata_csum_seed, orphan_file, 64bit, fast_commit
-    /// (room in the journal for short commits: not of files that get blocks and have more than four extents)
+    /// Features to have besides, or with ^ not to have: metadata_csum_seed, orphan_file, 64bit,
+    /// fast_commit (room in the journal for short commits: not of files that get blocks and have
+    /// more than four extents)
     #[arg(short = 'O', long, value_name = "FEATURE", value_delimiter = ',', value_parser = feature)]
     pub features: Vec<(Feature, bool)>,
     /// Zero all inode tables now, not when it is mounted
@@ -211,7 +212,8 @@ fn mode(text: &str) -> Result<u16, String> {
 fn uuid(text: &str) -> Result<[u8; 16], String> {
     let wrong = || format!("{text:?} is no UUID, e.g. 00112233-4455-6677-8899-aabbccddeeff");
     let dashes = [8, 13, 18, 23];
-    let in_place = text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == dashes.contains(&at));
+    let in_place =
+        text.bytes().enumerate().all(|(at, byte)| (byte == b'-') == dashes.contains(&at));
     if text.len() != 36 || !in_place {
         return Err(wrong());
     }
@@ -272,10 +274,15 @@ mod tests {
     fn what_is_written_is_understood() {
         let bytes = uuid("00112233-4455-6677-8899-aabbccddeeff").unwrap();
         assert_eq!(bytes, std::array::from_fn(|at| at as u8 * 17));
-        for wrong in ["", "00112233445566778899aabbccddeeff", "00112233-4455-6677-8899-aabbccddee-f"] {
+        for wrong in
+            ["", "00112233445566778899aabbccddeeff", "00112233-4455-6677-8899-aabbccddee-f"]
+        {
             assert!(uuid(wrong).is_err(), "{wrong}");
         }
-        assert_eq!((mode("4755"), mode("8").is_err(), mode("17777").is_err()), (Ok(0o4755), true, true));
+        assert_eq!(
+            (mode("4755"), mode("8").is_err(), mode("17777").is_err()),
+            (Ok(0o4755), true, true)
+        );
         assert_eq!(feature("^64bit"), Ok((Feature::Bit64, false)));
         assert!(feature("bigalloc").is_err());
     }

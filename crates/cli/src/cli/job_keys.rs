@@ -11,16 +11,18 @@ use crate::job;
 /// The option that carries keys which have none of their own.
 pub(super) const OPTION: &str = "job-key";
 
-/// The words of a command line as the definition has them. `--time_based` is `--time-based`; a key of fio's without an
-/// option of its own, as `--ioengine=libaio` or `--ioengine libaio`, becomes `--job-key=ioengine=libaio`. What is
-/// neither is left as it is.
+/// The words of a command line as the definition has them. `--time_based` is `--time-based`; a key
+/// of fio's without an option of its own, as `--ioengine=libaio` or `--ioengine libaio`, becomes
+/// `--job-key=ioengine=libaio`. What is neither is left as it is.
 pub(super) fn as_options(words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_none_or(|command| command != "bench") {
         return words;
     }
     // By name: whether a value may follow as a word of its own.
     let mut own: BTreeMap<String, bool> = BTreeMap::new();
-    for arg in Cli::command().find_subcommand("bench").into_iter().flat_map(|bench| bench.get_arguments()) {
+    for arg in
+        Cli::command().find_subcommand("bench").into_iter().flat_map(|bench| bench.get_arguments())
+    {
         let takes = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
         let takes = takes && !arg.is_require_equals_set();
         own.extend(arg.get_long().map(|long| (long.to_owned(), takes)));

@@ -26,7 +26,9 @@ pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
 pub(crate) use bench::BenchArgs;
 pub(crate) use compare_and_write::CompareAndWriteArgs;
 pub(crate) use copy::CopyArgs;
-pub(crate) use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs};
+pub(crate) use fs::{
+    CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs,
+};
 pub(crate) use fs_write::{
     Feature, LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
 };
@@ -69,7 +71,8 @@ pub(crate) enum Command {
     /// Copy all of a device's data: to another device, or from or to a pipe
     #[command(long_about = copy::ABOUT, after_long_help = copy::AFTER)]
     Copy(CopyArgs),
-    /// Write blocks if they hold what is expected, in one step: locks and counters on shared devices
+    /// Write blocks if they hold what is expected, in one step: locks and counters on shared
+    /// devices
     #[command(long_about = compare_and_write::ABOUT, after_long_help = compare_and_write::AFTER)]
     CompareAndWrite(CompareAndWriteArgs),
     /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
@@ -99,7 +102,8 @@ pub(crate) enum Command {
     /// Give an NVMe controller back to the kernel's driver
     #[command(long_about = pci::UNBIND_ABOUT, after_long_help = pci::UNBIND_AFTER)]
     Unbind(UnbindArgs),
-    /// Serve a software SSD to other people's drivers, over vfio-user; inject faults into a running one
+    /// Serve a software SSD to other people's drivers, over vfio-user; inject faults into a running
+    /// one
     #[command(long_about = ssd::ABOUT, after_long_help = ssd::AFTER)]
     Ssd(SsdArgs),
     /// The competing program of `anatomy`: not for the command line

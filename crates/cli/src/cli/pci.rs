@@ -16,7 +16,8 @@ pub(crate) struct DevicesArgs {
 /// Options of `bind`.
 #[derive(Debug, Args)]
 pub(crate) struct BindArgs {
-    /// The controller: 0000:01:00.0, 01:00.0, nvme0 or /dev/nvme0n1; several of one IOMMU group together
+    /// The controller: 0000:01:00.0, 01:00.0, nvme0 or /dev/nvme0n1; several of one IOMMU group
+    /// together
     #[arg(value_name = "ADDRESS", required = true)]
     pub devices: Vec<String>,
     /// The user who may use it from then on, without being root
@@ -25,7 +26,8 @@ pub(crate) struct BindArgs {
     /// Also if a process has it open; never if it is mounted, swapped on or held
     #[arg(long)]
     pub force: bool,
-    /// Also without an IOMMU: a wrong address in a command can then overwrite any memory of this machine
+    /// Also without an IOMMU: a wrong address in a command can then overwrite any memory of this
+    /// machine
     #[arg(long)]
     pub unsafe_no_iommu: bool,
 }

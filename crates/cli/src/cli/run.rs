@@ -21,7 +21,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "POLICY")]
     pub completion: Option<Policy>,
     /// The program, and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub program: Vec<OsString>,
 }
 

@@ -14,7 +14,8 @@ pub(crate) struct TopArgs {
     /// With --once: JSON instead of a table
     #[arg(long, requires = "once")]
     pub json: bool,
-    /// Have a queue wait by another policy, e.g. 3=hybrid-min or all=adaptive:cpu=30; can be repeated
+    /// Have a queue wait by another policy, e.g. 3=hybrid-min or all=adaptive:cpu=30; can be
+    /// repeated
     #[arg(long, value_name = "QUEUE=POLICY", long_help = SET)]
     pub set: Vec<String>,
     /// Time between two looks, in seconds [default: 1, with --once 0.5]

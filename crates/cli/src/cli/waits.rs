@@ -9,7 +9,8 @@ use super::{HtmlPath, JsonPath};
 /// Options of `waits`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WaitsArgs {
-    /// Ways to wait to compare [default: interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto]
+    /// Ways to wait to compare [default:
+    /// interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto]
     #[arg(long, value_name = "LIST", long_help = POLICIES)]
     pub policies: Option<String>,
     /// Device times, in µs or e.g. 500ns [default: 2,4.1,7.3,10,20,50,100]
@@ -24,7 +25,8 @@ pub(crate) struct WaitsArgs {
     /// How long to measure each way to wait in each cell, in seconds or e.g. 500ms [default: 1]
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
-    /// Three device times, three shapes, four ways to wait, a quarter of a second each: half a minute
+    /// Three device times, three shapes, four ways to wait, a quarter of a second each: half a
+    /// minute
     #[arg(long, long_help = QUICK)]
     pub quick: bool,
     /// A second, short pass with a program that competes for the CPU: tsc or walk=BYTES

@@ -7,10 +7,12 @@ use meantime::hw::Clock;
 use super::Kind;
 use super::shared::Counters;
 
-/// Between two readings of the clock pass 10 or 20 ns; a context switch to another program and back takes longer than this.
+/// Between two readings of the clock pass 10 or 20 ns; a context switch to another program and back
+/// takes longer than this.
 const TSC_GAP_NS: u64 = 500;
 
-/// Cache lines visited between two readings. Were each a miss in every cache and in the TLB, it would be well below the gap.
+/// Cache lines visited between two readings. Were each a miss in every cache and in the TLB, it
+/// would be well below the gap.
 const STEPS: u64 = 4;
 const WALK_GAP_NS: u64 = 3_000;
 
@@ -71,7 +73,8 @@ fn watch(counters: &Counters, clock: &Clock, gap_ns: u64, each: u64, mut step: i
     }
 }
 
-/// So many lines in one random cycle, so that every line is visited before any is again, and no prefetcher knows which is next.
+/// So many lines in one random cycle, so that every line is visited before any is again, and no
+/// prefetcher knows which is next.
 fn working_set(len: usize) -> Vec<Line> {
     let mut lines: Vec<Line> = (0..len).map(|at| Line { next: at as u64, visits: 0 }).collect();
     let mut state = 0x6d65_616e_7469_6d65_u64;
@@ -114,7 +117,8 @@ mod tests {
                 scope.spawn(|| run(kind, &counters, &clock));
                 // So long, and until it has had the CPU.
                 std::thread::sleep(std::time::Duration::from_millis(30));
-                let idle = || counters.work.load(Relaxed) == 0 || counters.ran_ns.load(Relaxed) == 0;
+                let idle =
+                    || counters.work.load(Relaxed) == 0 || counters.ran_ns.load(Relaxed) == 0;
                 while idle() && clock.now_ns() - start_ns < 20_000_000_000 {
                     std::thread::yield_now();
                 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Competitor, Kind, Sample, UNTIL_STOPPED};
 use crate::failure::Failure;
 
-/// Programs that compete for one CPU, with each other too. What they do is added up, so that their share of the CPU is at most all of it, however many
-/// they are.
+/// Programs that compete for one CPU, with each other too. What they do is added up, so that their
+/// share of the CPU is at most all of it, however many they are.
 #[derive(Debug)]
 pub(crate) struct Crowd(Vec<Competitor>);
 
@@ -26,7 +26,8 @@ impl Crowd {
         self.0.iter_mut().try_for_each(Competitor::check)
     }
 
-    /// What they do in `duration` when nobody else competes: the caller sleeps meanwhile. They must be paused, and are again.
+    /// What they do in `duration` when nobody else competes: the caller sleeps meanwhile. They must
+    /// be paused, and are again.
     pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();
         // Caches are warm again, the CPU's clock is up.

@@ -1,7 +1,8 @@
 //! A second program on the same CPU, which says what the first one leaves to it.
 //!
-//! It is a process of its own, as a program that competes with I/O is: switching to it changes the address space. It reads the time
-//! stamp counter all the time; where two readings are far apart, it did not run (FAST 2012 measured so).
+//! It is a process of its own, as a program that competes with I/O is: switching to it changes the
+//! address space. It reads the time stamp counter all the time; where two readings are far apart,
+//! it did not run (FAST 2012 measured so).
 
 mod body;
 mod crowd;
@@ -95,7 +96,9 @@ impl Competitor {
     /// Starts one on `cpu`; it is paused when this returns.
     pub(crate) fn start(cpu: usize, kind: Kind) -> Result<Self, Failure> {
         let failed = |what: &dyn fmt::Display| {
-            Failure::new(format_args!("cannot start the competing program {kind} on CPU {cpu}: {what}"))
+            Failure::new(format_args!(
+                "cannot start the competing program {kind} on CPU {cpu}: {what}"
+            ))
         };
         let shared = Shared::create().map_err(|error| failed(&error))?;
         let file = shared.file().try_clone_to_owned().map_err(|error| failed(&error))?;
@@ -141,10 +144,13 @@ impl Competitor {
         }
     }
 
-    /// An error if it has ended by itself, or was killed: its figures would be those of a dead program.
+    /// An error if it has ended by itself, or was killed: its figures would be those of a dead
+    /// program.
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
         match self.child.try_wait() {
-            Ok(Some(status)) => Err(Failure::new(format_args!("the competing program has ended: {status}"))),
+            Ok(Some(status)) => {
+                Err(Failure::new(format_args!("the competing program has ended: {status}")))
+            }
             _ => Ok(()),
         }
     }
@@ -155,7 +161,8 @@ impl Competitor {
         self.shared.ran_ns.load(Relaxed)
     }
 
-    /// What it does in `duration` when nobody competes: the caller sleeps meanwhile. It must be paused, and is again.
+    /// What it does in `duration` when nobody competes: the caller sleeps meanwhile. It must be
+    /// paused, and is again.
     pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();
         // Its caches are warm again, the CPU's clock is up.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// What is in it. Each counter is whole by itself; two read one after the other may be an instant apart.
+/// What is in it. Each counter is whole by itself; two read one after the other may be an instant
+/// apart.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(super) struct Counters {
@@ -36,7 +37,8 @@ pub(super) struct Shared {
     file: OwnedFd,
 }
 
-// SAFETY: the mapping is memory like any other and consists of atomics; it is unmapped by the last owner only.
+// SAFETY: the mapping is memory like any other and consists of atomics; it is unmapped by the last
+// owner only.
 unsafe impl Send for Shared {}
 // SAFETY: as above: atomics may be used by several threads.
 unsafe impl Sync for Shared {}
@@ -55,10 +57,11 @@ impl Shared {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the file is as long as the mapping, and nobody who has it
-        // makes it shorter.
-        let addr =
-            unsafe { mmap(std::ptr::null_mut(), size_of::<Counters>(), prot, MapFlags::SHARED, &file, 0) }?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; the file is as long as the
+        // mapping, and nobody who has it makes it shorter.
+        let addr = unsafe {
+            mmap(std::ptr::null_mut(), size_of::<Counters>(), prot, MapFlags::SHARED, &file, 0)
+        }?;
         let counters = NonNull::new(addr.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         Ok(Self { counters, file })
     }
@@ -74,8 +77,9 @@ impl std::ops::Deref for Shared {
 
     #[inline(always)]
     fn deref(&self) -> &Counters {
-        // SAFETY: the mapping lives as long as `self`, starts at a page, is as long as a `Counters`, and all bits of it are valid
-        // ones: zeroes at first, then what atomics of the same program stored.
+        // SAFETY: the mapping lives as long as `self`, starts at a page, is as long as a
+        // `Counters`, and all bits of it are valid ones: zeroes at first, then what atomics of the
+        // same program stored.
         unsafe { self.counters.as_ref() }
     }
 }

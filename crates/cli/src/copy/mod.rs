@@ -32,7 +32,9 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
         ));
     }
     if from == to {
-        return Err(Failure::usage(format_args!("{from} is both what is read and what is written")));
+        return Err(Failure::usage(format_args!(
+            "{from} is both what is read and what is written"
+        )));
     }
     signal::catch();
     let from_device = open(from, Access::Read)?;

@@ -33,11 +33,14 @@ impl Source {
                 match io::stdin().lock().read(chunk) {
                     Ok(0) => return Ok(None),
                     Ok(bytes) => return Ok(Some(&chunk[..bytes])),
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted && !signal::stopped() => {}
+                    Err(error)
+                        if error.kind() == io::ErrorKind::Interrupted && !signal::stopped() => {}
                     // What has come so far is in order; the caller sees the signal.
                     Err(_) if signal::stopped() => return Ok(Some(&[])),
                     Err(error) => {
-                        return Err(Failure::new(format_args!("cannot read standard input: {error}")));
+                        return Err(Failure::new(format_args!(
+                            "cannot read standard input: {error}"
+                        )));
                     }
                 }
             },

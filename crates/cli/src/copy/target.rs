@@ -65,7 +65,15 @@ impl Behind {
         let bytes = chunk_bytes(device.info().block_bytes);
         let spare = (0..=DEPTH).map(|_| channel.alloc(bytes)).collect::<Result<_, _>>();
         let spare = spare.map_err(|error| named(&uri, &error))?;
-        Ok(Self { channel, uri, writes: VecDeque::new(), spare, filling: None, filled_bytes: 0, next_lba: 0 })
+        Ok(Self {
+            channel,
+            uri,
+            writes: VecDeque::new(),
+            spare,
+            filling: None,
+            filled_bytes: 0,
+            next_lba: 0,
+        })
     }
 
     fn put(&mut self, mut data: &[u8]) -> Result<(), Failure> {
@@ -131,7 +139,10 @@ impl Behind {
             self.written(oldest)?;
         }
         let mut buf = self.spare.pop().ok_or_else(|| {
-            Failure::new(format_args!("{}: the device has kept every buffer: open it again", self.uri))
+            Failure::new(format_args!(
+                "{}: the device has kept every buffer: open it again",
+                self.uri
+            ))
         })?;
         buf.set_len(chunk_bytes(self.channel.info().block_bytes));
         Ok(buf)

@@ -1,4 +1,5 @@
-//! `meantime devices`: the NVMe controllers of this machine, and what became of those that a crash left.
+//! `meantime devices`: the NVMe controllers of this machine, and what became of those that a crash
+//! left.
 
 mod json;
 mod table;
@@ -53,7 +54,11 @@ fn repaired_text(repaired: &[Repaired]) -> String {
 
 /// Where a device that was given back is now.
 pub(crate) fn given_back(given: &GivenBack) -> String {
-    let disks = if given.disks.is_empty() { String::new() } else { format!(" ({})", given.disks.join(", ")) };
+    let disks = if given.disks.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", given.disks.join(", "))
+    };
     match &given.driver {
         Some(driver) if given.was_back => format!("it is with {driver}{disks}"),
         Some(driver) => format!("it is back with {driver}{disks}"),

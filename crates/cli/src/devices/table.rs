@@ -13,7 +13,8 @@ const USES_MAX: usize = 6;
 /// The table, and what to do with what is in it.
 pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> String {
     if functions.is_empty() {
-        let why = if has_pci { "" } else { " (/sys/bus/pci is not there: a container without /sys?)" };
+        let why =
+            if has_pci { "" } else { " (/sys/bus/pci is not there: a container without /sys?)" };
         return format!(
             "No NVMe controller on PCI here{why}.\nA software SSD needs none: `meantime info --device mem:1G`, \
              `meantime bench --rw randread --device mem:1G`\n"
@@ -56,7 +57,9 @@ fn model(function: &NvmeFunction) -> String {
         let mut words = format!("{} ×{}", speed(&link.speed), link.width);
         // A slower link than the device could have is worth knowing.
         match (&link.max_speed, link.max_width) {
-            (Some(max_speed), Some(max_width)) if (max_speed, max_width) != (&link.speed, link.width) => {
+            (Some(max_speed), Some(max_width))
+                if (max_speed, max_width) != (&link.speed, link.width) =>
+            {
                 words += &format!(" (of {} ×{max_width})", speed(max_speed));
             }
             _ => {}
@@ -80,7 +83,8 @@ fn size(function: &NvmeFunction) -> String {
 
 fn group(function: &NvmeFunction) -> String {
     let Some(group) = &function.group else { return "none".to_owned() };
-    let mut lines = vec![group.number.to_string() + if group.no_iommu { " (no IOMMU)" } else { "" }];
+    let mut lines =
+        vec![group.number.to_string() + if group.no_iommu { " (no IOMMU)" } else { "" }];
     lines.extend(group.others_in_words().into_iter().map(|other| format!("with {other}")));
     lines.join("\n")
 }
@@ -116,7 +120,11 @@ fn taker_in_words(taker: &Taker) -> String {
 fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let addresses = |which: &dyn Fn(&&NvmeFunction) -> bool| {
-        functions.iter().filter(which).map(|function| function.address.to_string()).collect::<Vec<_>>()
+        functions
+            .iter()
+            .filter(which)
+            .map(|function| function.address.to_string())
+            .collect::<Vec<_>>()
     };
     let astray = |function: &&NvmeFunction| {
         function.driver.is_none() || function.taker.as_ref().is_some_and(|taker| taker.unfinished)

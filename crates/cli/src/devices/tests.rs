@@ -17,9 +17,12 @@ fn link(root: &Path, path: &str, target: &str) {
     std::os::unix::fs::symlink(target, path).unwrap();
 }
 
-/// A machine with an SSD that the kernel has and that shares its group, one that is bound, and one without a driver.
+/// A machine with an SSD that the kernel has and that shares its group, one that is bound, and one
+/// without a driver.
 fn machine(root: &Path) -> Sysfs {
-    for (at, group) in [("0000:01:00.0", 7), ("0000:02:00.0", 8), ("0000:03:00.0", 9), ("0000:01:00.1", 7)] {
+    for (at, group) in
+        [("0000:01:00.0", 7), ("0000:02:00.0", 8), ("0000:03:00.0", 9), ("0000:01:00.1", 7)]
+    {
         let dir = format!("sys/bus/pci/devices/{at}");
         let class = if at.ends_with('1') { "0x020000\n" } else { "0x010802\n" };
         put(root, &format!("{dir}/class"), class);
@@ -36,7 +39,11 @@ fn machine(root: &Path) -> Sysfs {
             put(root, &format!("{dir}/{file}"), text);
         }
         put(root, &format!("sys/kernel/iommu_groups/{group}/devices/{at}"), "");
-        link(root, &format!("{dir}/iommu_group"), &format!("../../../../kernel/iommu_groups/{group}"));
+        link(
+            root,
+            &format!("{dir}/iommu_group"),
+            &format!("../../../../kernel/iommu_groups/{group}"),
+        );
     }
     let first = "sys/bus/pci/devices/0000:01:00.0";
     link(root, &format!("{first}/driver"), "../../drivers/nvme");

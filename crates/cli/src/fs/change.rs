@@ -31,7 +31,9 @@ pub(super) fn rm(args: &RmArgs) -> Result<ExitCode, Failure> {
             return fs.unlink(&above, &name).map_err(at);
         }
         if !args.recursive {
-            return Err(Failure::new(format_args!("{location}: is a directory: remove it with -r")));
+            return Err(Failure::new(format_args!(
+                "{location}: is a directory: remove it with -r"
+            )));
         }
         remove_all(fs, above, name, node, location.path())
     })
@@ -57,7 +59,13 @@ fn entries_of(fs: &FileSystem, node: &Node) -> Result<Vec<OsString>, Error> {
 }
 
 /// Removes directory `node` and all below it, from the innermost outwards.
-fn remove_all(fs: &FileSystem, above: Node, name: OsString, node: Node, path: &Path) -> Result<(), Failure> {
+fn remove_all(
+    fs: &FileSystem,
+    above: Node,
+    name: OsString,
+    node: Node,
+    path: &Path,
+) -> Result<(), Failure> {
     let at = |path: &Path, error: &Error| failed(names::harmless(path.as_os_str()), error);
     let enter = |above: Node, name: OsString, node: Node, path: PathBuf| {
         let left = entries_of(fs, &node).map_err(|error| at(&path, &error))?;
@@ -69,7 +77,8 @@ fn remove_all(fs: &FileSystem, above: Node, name: OsString, node: Node, path: &P
             return Ok(());
         }
         let Some(name) = directory.left.pop() else {
-            fs.rmdir(&directory.above, &directory.name).map_err(|error| at(&directory.path, &error))?;
+            fs.rmdir(&directory.above, &directory.name)
+                .map_err(|error| at(&directory.path, &error))?;
             open.pop();
             continue;
         };
@@ -130,7 +139,9 @@ pub(super) fn mkdir(args: &MkdirArgs) -> Result<ExitCode, Failure> {
                 Component::RootDir | Component::CurDir => continue,
                 Component::Normal(name) => path.push(name),
                 Component::ParentDir | Component::Prefix(_) => {
-                    return Err(at(Error::Invalid("`..` is no place to make directories on the way")));
+                    return Err(at(Error::Invalid(
+                        "`..` is no place to make directories on the way",
+                    )));
                 }
             }
             let failed = |error: Error| failed(names::harmless(path.as_os_str()), &error);

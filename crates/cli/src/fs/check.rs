@@ -71,7 +71,8 @@ fn check(device: &str, args: &CheckArgs, report: &mut Report) -> Result<ExitCode
     report.end(device, summary, Some(&fs.info()))
 }
 
-/// The file system on `device`, by a backup of the superblock if the primary one is damaged; or the damage that keeps it from being mounted.
+/// The file system on `device`, by a backup of the superblock if the primary one is damaged; or the
+/// damage that keeps it from being mounted.
 fn mount(
     device: &str,
     args: &CheckArgs,
@@ -80,7 +81,10 @@ fn mount(
     let attempt = |superblock| -> Result<_, Failure> {
         let opened = super::open(device, Access::Read)?;
         let policy = args.completion;
-        Ok(FileSystem::mount(opened, &MountOptions { superblock, policy, ..MountOptions::default() }))
+        Ok(FileSystem::mount(
+            opened,
+            &MountOptions { superblock, policy, ..MountOptions::default() },
+        ))
     };
     let mounted = match attempt(args.superblock)? {
         Err(MountError::Backup { corruption, block, .. }) if args.superblock.is_none() => {
@@ -108,9 +112,9 @@ impl Report {
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         // A constant template; without it the default look does as well.
-        if let Ok(style) =
-            ProgressStyle::with_template("{bar:25} {percent:>3} %  {pos} of {len} inodes  {elapsed}")
-        {
+        if let Ok(style) = ProgressStyle::with_template(
+            "{bar:25} {percent:>3} %  {pos} of {len} inodes  {elapsed}",
+        ) {
             bar.set_style(style.progress_chars("━╸ "));
         }
         Self { json, bar, findings: Vec::new(), count: 0, closed: false }
@@ -206,9 +210,11 @@ impl Report {
 /// `extent-checksum: inode 12 (/a/b), block 345: an extent node's checksum is wrong`.
 fn line(finding: &Finding) -> String {
     let Corruption { defect, ino, block } = finding.corruption;
-    let path = finding.path.as_ref().map(|path| format!(" ({})", names::harmless(path.as_os_str())));
+    let path =
+        finding.path.as_ref().map(|path| format!(" ({})", names::harmless(path.as_os_str())));
     let ino = ino.map(|ino| format!("inode {ino}{}", path.unwrap_or_default()));
-    let place: Vec<String> = ino.into_iter().chain(block.map(|block| format!("block {block}"))).collect();
+    let place: Vec<String> =
+        ino.into_iter().chain(block.map(|block| format!("block {block}"))).collect();
     let place = if place.is_empty() { String::new() } else { place.join(", ") + ": " };
     format!("{}: {place}{defect}\n", defect.kind())
 }
@@ -236,9 +242,11 @@ mod tests {
     fn a_defect_is_a_line() {
         let corruption = Corruption::new(Defect::ExtentChecksum).in_inode(12).in_block(345);
         let finding = Finding { corruption, path: Some("/a/\nb".into()) };
-        let want = "extent-checksum: inode 12 (/a/?b), block 345: an extent node's checksum is wrong\n";
+        let want =
+            "extent-checksum: inode 12 (/a/?b), block 345: an extent node's checksum is wrong\n";
         assert_eq!(line(&finding), want);
-        let finding = Finding { corruption: Corruption::new(Defect::SuperblockChecksum), path: None };
+        let finding =
+            Finding { corruption: Corruption::new(Defect::SuperblockChecksum), path: None };
         assert_eq!(line(&finding), "superblock-checksum: the superblock's checksum is wrong\n");
         assert_eq!(finding_json(&finding)["ino"], Value::Null);
     }

@@ -40,7 +40,8 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
         report.insert("extents".to_owned(), extents.collect());
         return end(output::json_text(&Value::Object(report)).as_bytes());
     }
-    let mut text = format!("{:>16} {:>16} {:>18}  {}\n", "offset", "bytes", "on the device", "kind");
+    let mut text =
+        format!("{:>16} {:>16} {:>18}  {}\n", "offset", "bytes", "on the device", "kind");
     for segment in &segments {
         let (kind, on_device) = kind(segment.kind);
         let on_device = on_device.map_or_else(|| "–".to_owned(), |at| at.to_string());

@@ -37,11 +37,13 @@ pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn list(fs: &FileSystem, path: &std::path::Path, args: &LsArgs) -> Result<Vec<Listed>, Error> {
-    // A link is followed to a directory, as by ls; with --long it is shown itself unless it ends in a slash.
+    // A link is followed to a directory, as by ls; with --long it is shown itself unless it ends in
+    // a slash.
     let follow = !args.long || path.as_os_str().as_bytes().ends_with(b"/");
     let node = fs.resolve(&fs.root()?, path, follow)?;
     let more = |node: &Node| -> Result<_, Error> {
-        let target = (node.file_type() == FileType::Symlink).then(|| fs.read_link(node)).transpose()?;
+        let target =
+            (node.file_type() == FileType::Symlink).then(|| fs.read_link(node)).transpose()?;
         Ok((node.metadata(), target.map(OsString::from)))
     };
     if node.file_type() != FileType::Directory {
@@ -58,8 +60,9 @@ fn list(fs: &FileSystem, path: &std::path::Path, args: &LsArgs) -> Result<Vec<Li
         if signal::stopped() {
             break;
         }
-        let child =
-            (args.long || entry.file_type.is_none()).then(|| fs.lookup(&node, &entry.name)).transpose()?;
+        let child = (args.long || entry.file_type.is_none())
+            .then(|| fs.lookup(&node, &entry.name))
+            .transpose()?;
         listed.push(Listed {
             ino: entry.ino,
             file_type: entry.file_type.or(child.as_ref().map(Node::file_type)),
@@ -85,7 +88,9 @@ fn long(listed: &[Listed]) -> Vec<u8> {
     for one in listed {
         let Some((meta, target)) = &one.more else { continue };
         let size = match meta.file_type {
-            FileType::Character | FileType::Block => format!("{}, {}", meta.device.0, meta.device.1),
+            FileType::Character | FileType::Block => {
+                format!("{}, {}", meta.device.0, meta.device.1)
+            }
             _ => meta.size.to_string(),
         };
         let mut name = names::shown(&one.name);
@@ -94,7 +99,8 @@ fn long(listed: &[Listed]) -> Vec<u8> {
             name.extend(names::shown(target));
         }
         let mode = names::mode(meta.file_type, meta.mode);
-        let (links, uid, gid) = (meta.links.to_string(), meta.uid.to_string(), meta.gid.to_string());
+        let (links, uid, gid) =
+            (meta.links.to_string(), meta.uid.to_string(), meta.gid.to_string());
         rows.push(([mode, links, uid, gid, size, names::minute(meta.modified)], name));
     }
     let width = |column: usize| rows.iter().map(|(row, _)| row[column].len()).max().unwrap_or(0);

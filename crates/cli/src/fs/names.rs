@@ -9,7 +9,11 @@ use serde_json::{Map, Value, json};
 
 /// A name for standard output: on a terminal without what would control it, elsewhere its bytes.
 pub(super) fn shown(name: &OsStr) -> Vec<u8> {
-    if std::io::stdout().is_terminal() { harmless(name).into_bytes() } else { name.as_bytes().to_vec() }
+    if std::io::stdout().is_terminal() {
+        harmless(name).into_bytes()
+    } else {
+        name.as_bytes().to_vec()
+    }
 }
 
 /// A name without control characters, also of the kind that UTF-8 has beyond ASCII.
@@ -96,7 +100,8 @@ fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
     // Eras of 400 years that begin on 1 March.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
@@ -118,7 +123,8 @@ pub(super) fn time(time: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{nanoseconds:09} UTC")
 }
 
-/// A time for JSON: seconds since 1970, with nanoseconds beside, since a real number could not hold both.
+/// A time for JSON: seconds since 1970, with nanoseconds beside, since a real number could not hold
+/// both.
 pub(super) fn time_json(time: Timestamp) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }

@@ -33,7 +33,9 @@ pub(super) fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
         }
         match stdout.write_all(&buf[..bytes]) {
             // Whoever closed the pipe has read enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Ok(ExitCode::SUCCESS);
+            }
             written => written.map_err(|error| not_written(&error))?,
         }
         offset += bytes as u64;
@@ -88,7 +90,8 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
         text.extend(b" -> ");
         text.extend(names::shown(target.as_os_str()));
     }
-    let mut line = |name: &str, value: String| text.extend(format!("\n{name:>7}: {value}").into_bytes());
+    let mut line =
+        |name: &str, value: String| text.extend(format!("\n{name:>7}: {value}").into_bytes());
     line("Type", type_name(meta.file_type).to_owned());
     match meta.file_type {
         FileType::Character | FileType::Block => {
@@ -98,10 +101,16 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     }
     line(
         "Blocks",
-        format!("{} of 512 bytes; the file system's have {} bytes", meta.blocks_512, meta.block_bytes),
+        format!(
+            "{} of 512 bytes; the file system's have {} bytes",
+            meta.blocks_512, meta.block_bytes
+        ),
     );
     line("Inode", format!("{}, generation {}, {} link(s)", meta.ino, meta.generation, meta.links));
-    line("Mode", format!("{:04o} ({})", meta.mode & 0o7777, names::mode(meta.file_type, meta.mode)));
+    line(
+        "Mode",
+        format!("{:04o} ({})", meta.mode & 0o7777, names::mode(meta.file_type, meta.mode)),
+    );
     line("Owner", format!("uid {}, gid {}, project {}", meta.uid, meta.gid, meta.project));
     line("Flags", format!("{:#x} ({})", meta.flags, names::flags(meta.flags)));
     line("Access", names::time(meta.accessed));

@@ -23,7 +23,8 @@ struct Level {
     names: std::vec::IntoIter<(OsString, Node)>,
 }
 
-/// What is shown of each name: where it is, with what lines before it, and whether it is its directory's last.
+/// What is shown of each name: where it is, with what lines before it, and whether it is its
+/// directory's last.
 struct Shown<'a> {
     path: &'a Path,
     name: &'a OsString,
@@ -60,7 +61,9 @@ pub(super) fn run(args: &TreeArgs) -> Result<ExitCode, Failure> {
                     }
                     if args.json { entries.push(entry(&shown)) } else { line(&mut out, &shown)? }
                 }
-                Err((path, error)) => failures.push(failed(names::harmless(path.as_os_str()), &error)),
+                Err((path, error)) => {
+                    failures.push(failed(names::harmless(path.as_os_str()), &error))
+                }
             }
             Ok(())
         })?;
@@ -81,7 +84,9 @@ pub(super) fn run(args: &TreeArgs) -> Result<ExitCode, Failure> {
     })();
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(Failure::new(format_args!("cannot write the results to standard output: {error}")));
+            return Err(Failure::new(format_args!(
+                "cannot write the results to standard output: {error}"
+            )));
         }
         _ => {}
     }
@@ -129,7 +134,8 @@ fn walk(
                 None
             }
         };
-        let open: Vec<bool> = levels.iter().map(|level| !level.names.as_slice().is_empty()).collect();
+        let open: Vec<bool> =
+            levels.iter().map(|level| !level.names.as_slice().is_empty()).collect();
         show(Ok(Shown { path: &path, name: &name, node: &node, target, open: &open }))?;
         let deeper = args.depth.is_none_or(|depth| levels.len() < depth as usize);
         if node.file_type() == FileType::Directory && deeper {

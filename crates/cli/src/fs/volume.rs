@@ -134,12 +134,15 @@ fn protection_text(found: &Result<Mmp, String>) -> String {
         Ok(mmp) => mmp,
         Err(error) => return error.clone(),
     };
-    let name = |bytes: &[u8]| names::harmless(std::ffi::OsStr::new(&*String::from_utf8_lossy(bytes)));
+    let name =
+        |bytes: &[u8]| names::harmless(std::ffi::OsStr::new(&*String::from_utf8_lossy(bytes)));
     let (node, device) = (name(&mmp.node), name(&mmp.device));
     let time = names::time(seen(mmp));
     match mmp.state {
         MmpState::Clean => "nobody has mounted it for writing (mmp)".to_owned(),
-        MmpState::Checking => format!("e2fsck is running on it, on host {node} ({device}), since {time}"),
+        MmpState::Checking => {
+            format!("e2fsck is running on it, on host {node} ({device}), since {time}")
+        }
         MmpState::InUse(_) => {
             format!("in use by host {node} ({device}), last seen {time}, unless that crashed")
         }
@@ -166,7 +169,9 @@ fn info_text(device: &str, info: &VolumeInfo, protection: Option<&Result<Mmp, St
         state = format!("{state}; {who}");
     }
     let journal = match &info.recovered {
-        None if info.features.iter().any(|name| name == "has_journal") => "nothing to replay".to_owned(),
+        None if info.features.iter().any(|name| name == "has_journal") => {
+            "nothing to replay".to_owned()
+        }
         None => "none".to_owned(),
         Some(found) => format!(
             "replayed into memory: {} transaction(s), {} fast commit(s), {} block(s); {} revoked",
@@ -179,7 +184,15 @@ fn info_text(device: &str, info: &VolumeInfo, protection: Option<&Result<Mmp, St
         ("UUID", uuid(&info.uuid)),
         ("Last mounted on", text(&info.last_mounted)),
         ("Features", info.features.join(" ")),
-        ("Size", format!("{} ({} blocks of {} bytes)", figures::bytes(bytes), info.blocks, info.block_bytes)),
+        (
+            "Size",
+            format!(
+                "{} ({} blocks of {} bytes)",
+                figures::bytes(bytes),
+                info.blocks,
+                info.block_bytes
+            ),
+        ),
         ("Groups", info.groups.to_string()),
         ("Inodes", format!("{} of {} bytes", info.inodes, info.inode_bytes)),
         ("State", state),

@@ -14,7 +14,8 @@ use crate::failure::Failure;
 use crate::location::Location;
 use crate::signal;
 
-/// Has `work` change the file system on the device of `location`; it is unmounted in any case, so that all that was done is durable.
+/// Has `work` change the file system on the device of `location`; it is unmounted in any case, so
+/// that all that was done is durable.
 pub(super) fn change(
     location: &OsStr,
     args: &WriteArgs,

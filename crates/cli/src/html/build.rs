@@ -1,4 +1,5 @@
-//! From what files say to the model: jobs by what they do, devices within them, a look for every way to wait.
+//! From what files say to the model: jobs by what they do, devices within them, a look for every
+//! way to wait.
 
 use serde_json::Value;
 
@@ -10,12 +11,14 @@ use crate::report::look::looks;
 /// Ways in the order in which they are shown.
 const KNOWN_WAYS: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
 
-/// One page of `files`: each a path, if it is one, and its JSON. The error has the path, unless there is only one.
+/// One page of `files`: each a path, if it is one, and its JSON. The error has the path, unless
+/// there is only one.
 pub(super) fn report(files: &[(Option<String>, Value)]) -> Result<Report, String> {
     let mut report = Report::default();
     let mut all: Vec<(Workload, String, Run)> = Vec::new();
     for (at, (path, json)) in files.iter().enumerate() {
-        let named = |error: String| path.as_ref().map_or(error.clone(), |path| format!("{path}: {error}"));
+        let named =
+            |error: String| path.as_ref().map_or(error.clone(), |path| format!("{path}: {error}"));
         let Parsed { mut source, runs, left_out } = read(json).map_err(named)?;
         source.path.clone_from(path);
         report.sources.push(source);
@@ -36,7 +39,8 @@ pub(super) fn report(files: &[(Option<String>, Value)]) -> Result<Report, String
 
 /// File names without what they all have in common.
 fn label_sources(sources: &mut [Source]) {
-    let paths: Vec<String> = sources.iter().map(|source| source.path.clone().unwrap_or_default()).collect();
+    let paths: Vec<String> =
+        sources.iter().map(|source| source.path.clone().unwrap_or_default()).collect();
     let stem = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
         name.strip_suffix(".json").unwrap_or(name).to_owned()
@@ -53,13 +57,18 @@ fn label_runs(all: &mut [(Workload, String, Run)], sources: &[Source]) {
     let mut ways: Vec<String> = Vec::new();
     for (_, _, run) in all.iter_mut() {
         let source = &sources[run.source];
-        run.label =
-            if sources.len() == 1 { run.way.clone() } else { format!("{} · {}", run.way, source.label) };
+        run.label = if sources.len() == 1 {
+            run.way.clone()
+        } else {
+            format!("{} · {}", run.way, source.label)
+        };
         if !ways.contains(&run.way) {
             ways.push(run.way.clone());
         }
     }
-    ways.sort_by_key(|way| KNOWN_WAYS.iter().position(|known| known == way).unwrap_or(KNOWN_WAYS.len()));
+    ways.sort_by_key(|way| {
+        KNOWN_WAYS.iter().position(|known| known == way).unwrap_or(KNOWN_WAYS.len())
+    });
     let looks = looks(&ways);
     for (_, _, run) in all.iter_mut() {
         let at = ways.iter().position(|way| *way == run.way).unwrap_or(0);
@@ -106,7 +115,8 @@ fn jobs(all: Vec<(Workload, String, Run)>, sources: &[Source]) -> Vec<Job> {
 fn add(job: &mut Job, device: String, mut run: Run, sources: &[Source], one_machine: bool) {
     let source = &sources[run.source];
     let is_ours = |block: &Block| {
-        block.device == device && block.machine.is_none_or(|machine| sources[machine].is_machine_of(source))
+        block.device == device
+            && block.machine.is_none_or(|machine| sources[machine].is_machine_of(source))
     };
     let at = job.blocks.iter().position(is_ours).unwrap_or_else(|| {
         let machine = (!one_machine).then_some(run.source);
@@ -120,7 +130,11 @@ fn add(job: &mut Job, device: String, mut run: Run, sources: &[Source], one_mach
         block.medium.clone_from(medium);
     }
     // The same once more in one file: threads that fio reports apart, or a job of the same name.
-    let again = block.runs.iter().filter(|other| other.way == run.way && other.source == run.source).count();
+    let again = block
+        .runs
+        .iter()
+        .filter(|other| other.way == run.way && other.source == run.source)
+        .count();
     if again > 0 {
         run.label = format!("{} #{}", run.label, again + 1);
     }

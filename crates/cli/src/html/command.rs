@@ -56,8 +56,9 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 }
 
 fn read(path: &Path) -> Result<Value, Failure> {
-    let refused =
-        |error: &dyn std::fmt::Display| Failure::new(format_args!("cannot read {}: {error}", path.display()));
+    let refused = |error: &dyn std::fmt::Display| {
+        Failure::new(format_args!("cannot read {}: {error}", path.display()))
+    };
     let meta = std::fs::metadata(path).map_err(|error| refused(&error))?;
     if meta.is_dir() {
         return Err(refused(&"it is a directory; name the JSON files in it"));
@@ -69,9 +70,11 @@ fn read(path: &Path) -> Result<Value, Failure> {
     parse(&bytes).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }
 
-/// The JSON in `bytes`. fio mixes its warnings with it, and its text may follow (`--output-format=json,normal`).
+/// The JSON in `bytes`. fio mixes its warnings with it, and its text may follow
+/// (`--output-format=json,normal`).
 fn parse(bytes: &[u8]) -> Result<Value, String> {
-    const WANTED: &str = "expected the JSON of `meantime bench --json` or of `fio --output-format=json`";
+    const WANTED: &str =
+        "expected the JSON of `meantime bench --json` or of `fio --output-format=json`";
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(format!("the file is empty: {WANTED}"));
     }
@@ -87,7 +90,10 @@ fn parse(bytes: &[u8]) -> Result<Value, String> {
         let line = text.lines().next().unwrap_or("");
         let begins: String = line.chars().take(40).collect();
         if error.is_eof() {
-            format!("the JSON ends in its middle (line {}): was the run or a copy cut off?", error.line())
+            format!(
+                "the JSON ends in its middle (line {}): was the run or a copy cut off?",
+                error.line()
+            )
         } else {
             format!("this is no JSON ({error}): {WANTED}, found a text that begins with {begins:?}")
         }

@@ -20,8 +20,9 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     let mut warn = |what: String, so: &str| warnings.push(Warning { what, so: so.to_owned() });
     let sources = &report.sources;
     let told = |name: &str| {
-        let of =
-            |source: &Source| source.fact(name).map(|value| format!("{}: {}", source.label, or_none(value)));
+        let of = |source: &Source| {
+            source.fact(name).map(|value| format!("{}: {}", source.label, or_none(value)))
+        };
         sources.iter().filter_map(of).collect::<Vec<_>>().join("; ")
     };
     let differs = |name: &str| {
@@ -73,12 +74,15 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     }
     if sources.iter().any(|source| source.fact("interrupted") == Some("yes")) {
         let of = |source: &&Source| source.fact("interrupted") == Some("yes");
-        let labels: Vec<&str> = sources.iter().filter(of).map(|source| source.label.as_str()).collect();
-        let which = labels.iter().filter(|label| !label.is_empty()).copied().collect::<Vec<_>>().join(", ");
+        let labels: Vec<&str> =
+            sources.iter().filter(of).map(|source| source.label.as_str()).collect();
+        let which =
+            labels.iter().filter(|label| !label.is_empty()).copied().collect::<Vec<_>>().join(", ");
         let which = if which.is_empty() { String::new() } else { format!(" ({which})") };
         warn(format!("Ended early{which}."), "The results are those measured until then.");
     }
-    let other_devices = |job: &Job| job.blocks.iter().any(|block| block.is_other_device_than(&job.blocks[0]));
+    let other_devices =
+        |job: &Job| job.blocks.iter().any(|block| block.is_other_device_than(&job.blocks[0]));
     if report.jobs.iter().any(other_devices) {
         warn(
             "Different kinds of devices.".to_owned(),
@@ -107,7 +111,10 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
         .map(|run| run.errors)
         .sum();
     if failed > 0 {
-        warn(format!("{failed} errors."), "The tables say where; latencies may be those of failed I/Os.");
+        warn(
+            format!("{failed} errors."),
+            "The tables say where; latencies may be those of failed I/Os.",
+        );
     }
     warnings
 }
@@ -120,9 +127,12 @@ fn starved(report: &Report) -> Vec<String> {
     let mut all = Vec::new();
     for job in report.jobs.iter().filter(|job| job.workload.is_single_threaded()) {
         for block in &job.blocks {
-            let polls = block.runs.iter().filter(|run| run.way == "poll" && run.competitor_percent.is_none());
-            for run in
-                polls.filter(|run| run.latency.n > 0 && !run.is_paced && run.runtime_ms >= MEASURABLE_MS)
+            let polls = block
+                .runs
+                .iter()
+                .filter(|run| run.way == "poll" && run.competitor_percent.is_none());
+            for run in polls
+                .filter(|run| run.latency.n > 0 && !run.is_paced && run.runtime_ms >= MEASURABLE_MS)
             {
                 if let Some(percent) = run.cpu_percent.filter(|percent| *percent < ENOUGH_PERCENT) {
                     let device = device_name(&block.device);

@@ -29,25 +29,28 @@ pub(super) fn figures(out: &mut Markup, report: &Report, job: &Job) {
     } else {
         ""
     };
-    let figure =
-        |out: &mut Markup, title: &str, how: &str, legend: bool, draw: &dyn Fn(&mut Markup, &Panel<'_>)| {
-            out.with("figure", &[("class", &if wide { "wide" } else { "single" })], |out| {
-                out.element("h3", &[], title);
-                out.with("div", &[("class", &"panels")], |out| {
-                    for panel in &panels {
-                        out.with("div", &[("class", &"panel")], |out| {
-                            if wide {
-                                out.element("h4", &[], &panel.name);
-                            }
-                            self::legend(out, panel, !legend);
-                            draw(out, panel);
-                        });
-                    }
-                });
-                out.element("figcaption", &[], how);
+    let figure = |out: &mut Markup,
+                  title: &str,
+                  how: &str,
+                  legend: bool,
+                  draw: &dyn Fn(&mut Markup, &Panel<'_>)| {
+        out.with("figure", &[("class", &if wide { "wide" } else { "single" })], |out| {
+            out.element("h3", &[], title);
+            out.with("div", &[("class", &"panels")], |out| {
+                for panel in &panels {
+                    out.with("div", &[("class", &"panel")], |out| {
+                        if wide {
+                            out.element("h4", &[], &panel.name);
+                        }
+                        self::legend(out, panel, !legend);
+                        draw(out, panel);
+                    });
+                }
             });
-            out.newline();
-        };
+            out.element("figcaption", &[], how);
+        });
+        out.newline();
+    };
     out.with("div", &[("class", &"figures")], |out| {
         let has_shape = all().any(|run| !run.latency.curve().is_empty());
         if has_shape {
@@ -95,7 +98,8 @@ pub(super) fn figures(out: &mut Markup, report: &Report, job: &Job) {
 fn panels<'a>(report: &Report, job: &'a Job) -> Vec<Panel<'a>> {
     let mut panels = Vec::new();
     for block in &job.blocks {
-        let machine = block.machine.map_or(String::new(), |at| format!(" – {}", report.sources[at].label));
+        let machine =
+            block.machine.map_or(String::new(), |at| format!(" – {}", report.sources[at].label));
         let parts = block.runs.chunks(CURVES_PER_PANEL);
         let many = parts.len();
         for (at, runs) in parts.enumerate() {

@@ -16,21 +16,30 @@ pub(super) struct Finding {
 
 /// All of them, in the page's order.
 pub(super) fn findings(report: &Report) -> Vec<Finding> {
-    let blocks = report.jobs.iter().flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
+    let blocks =
+        report.jobs.iter().flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
     blocks.map(|(job, block)| finding(report, job, block)).collect()
 }
 
 fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
-    let twice = report.jobs.iter().filter(|other| other.workload.words() == job.workload.words()).count() > 1;
-    let name = if twice { format!("{} ({})", job.workload.words(), job.name) } else { job.workload.words() };
-    let machine = block.machine.map_or(String::new(), |at| format!(", {}", report.sources[at].label));
+    let twice =
+        report.jobs.iter().filter(|other| other.workload.words() == job.workload.words()).count()
+            > 1;
+    let name = if twice {
+        format!("{} ({})", job.workload.words(), job.name)
+    } else {
+        job.workload.words()
+    };
+    let machine =
+        block.machine.map_or(String::new(), |at| format!(", {}", report.sources[at].label));
     let about = format!("{name} on {}{machine}", device_name(&block.device));
     let done: Vec<&Run> = block.runs.iter().filter(|run| run.latency.n > 0).collect();
     let Some(first) = done.first() else {
         return Finding { about, found: "no I/O was done.".to_owned() };
     };
     // Runs of one file took turns: those are compared first, then the other files with it.
-    let (ours, others): (Vec<&Run>, Vec<&Run>) = done.iter().partition(|run| run.source == first.source);
+    let (ours, others): (Vec<&Run>, Vec<&Run>) =
+        done.iter().partition(|run| run.source == first.source);
     let mut found = within(&ours);
     if report.sources.len() > 1 {
         found = format!("in {}: {found}", report.sources[first.source].label);
@@ -48,8 +57,9 @@ fn finding(report: &Report, job: &Job, block: &Block) -> Finding {
 /// A way in another file, and what changed if the first has it, too.
 fn against(run: &Run, first: &[&Run]) -> String {
     let same = first.iter().find(|other| other.way == run.way);
-    let changed = same
-        .map_or(String::new(), |other| format!(" ({})", change(run.latency.mean_ns, other.latency.mean_ns)));
+    let changed = same.map_or(String::new(), |other| {
+        format!(" ({})", change(run.latency.mean_ns, other.latency.mean_ns))
+    });
     format!("{} {}{changed}", run.way, mean(run))
 }
 
@@ -70,7 +80,9 @@ fn within(done: &[&Run]) -> String {
     let by_mean = |a: &&&Run, b: &&&Run| a.latency.mean_ns.total_cmp(&b.latency.mean_ns);
     let Some(&quickest) = done.iter().min_by(by_mean) else { return String::new() };
     if done.len() == 1 {
-        let cpu = quickest.cpu_percent.map_or(String::new(), |percent| format!(", {percent:.0} % of a CPU"));
+        let cpu = quickest
+            .cpu_percent
+            .map_or(String::new(), |percent| format!(", {percent:.0} % of a CPU"));
         return format!("{} {}, {} IOPS{cpu}.", quickest.way, mean(quickest), iops(quickest.iops));
     }
     // Interrupts are what everybody has; else what was named first.
@@ -101,7 +113,10 @@ fn within(done: &[&Run]) -> String {
     let thriftiest = done.iter().max_by(|a, b| per_cpu(a).total_cmp(&per_cpu(b)));
     if let Some(thriftiest) = thriftiest.filter(|run| per_cpu(run) > 0.0) {
         let figure = iops(per_cpu(thriftiest));
-        found += &format!("; most I/Os for the CPU it used: {}, {figure} IOPS per CPU-%", thriftiest.way);
+        found += &format!(
+            "; most I/Os for the CPU it used: {}, {figure} IOPS per CPU-%",
+            thriftiest.way
+        );
     }
     found + "."
 }

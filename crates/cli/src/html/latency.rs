@@ -1,4 +1,5 @@
-//! A distribution of latencies as a report file tells it: the whole histogram, or a list of percentiles.
+//! A distribution of latencies as a report file tells it: the whole histogram, or a list of
+//! percentiles.
 
 use crate::report::stats::is_known;
 
@@ -40,8 +41,13 @@ pub(crate) enum Shape {
 
 impl Latency {
     /// The histogram of `bins`, whatever their order.
-    pub(crate) fn histogram(bins: &[(u64, u64)], steps: Steps, (min_ns, max_ns): (f64, f64)) -> Shape {
-        let mut bins: Vec<(u64, u64)> = bins.iter().copied().filter(|(_, count)| *count > 0).collect();
+    pub(crate) fn histogram(
+        bins: &[(u64, u64)],
+        steps: Steps,
+        (min_ns, max_ns): (f64, f64),
+    ) -> Shape {
+        let mut bins: Vec<(u64, u64)> =
+            bins.iter().copied().filter(|(_, count)| *count > 0).collect();
         bins.sort_unstable();
         let highest = |ns: u64| match steps {
             Steps::Lowest => ns.saturating_add(step_ns(ns) - 1) as f64,
@@ -50,14 +56,18 @@ impl Latency {
         let last = bins.len().saturating_sub(1);
         let known = bins.iter().enumerate().map(|(at, (ns, count))| {
             // The last step ends at the maximum, also when the histogram ended before.
-            let ns = if at == last { max_ns.max(*ns as f64) } else { highest(*ns).clamp(min_ns, max_ns) };
+            let ns = if at == last {
+                max_ns.max(*ns as f64)
+            } else {
+                highest(*ns).clamp(min_ns, max_ns)
+            };
             (ns, *count)
         });
         if bins.is_empty() { Shape::Unknown } else { Shape::Histogram(known.collect()) }
     }
 
-    /// The latency that `percentile` percent of the I/Os did not exceed; `None` where it is not known. (Divided as for the
-    /// text, so that both round to the same I/O.)
+    /// The latency that `percentile` percent of the I/Os did not exceed; `None` where it is not
+    /// known. (Divided as for the text, so that both round to the same I/O.)
     pub(crate) fn percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.quantile_ns(percentile / 100.0)
     }
@@ -95,11 +105,14 @@ impl Latency {
         }
     }
 
-    /// The latency that the slowest one in `of` reached; `None` with fewer I/Os than that, or where it is not known.
+    /// The latency that the slowest one in `of` reached; `None` with fewer I/Os than that, or where
+    /// it is not known.
     pub(crate) fn slowest_1_in(&self, of: u64) -> Option<f64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
         match self.shape {
-            Shape::Histogram(_) => self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64),
+            Shape::Histogram(_) => {
+                self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64)
+            }
             _ => self.quantile_ns(1.0 - 1.0 / of as f64),
         }
     }
@@ -109,7 +122,8 @@ impl Latency {
         matches!(self.shape, Shape::Percentiles(_))
     }
 
-    /// (latency in ns, share of I/Os at least as slow): ascending, descending, from (minimum, 1) to (maximum, 1/n).
+    /// (latency in ns, share of I/Os at least as slow): ascending, descending, from (minimum, 1) to
+    /// (maximum, 1/n).
     pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
         if self.n == 0 {
             return Vec::new();
@@ -131,7 +145,8 @@ impl Latency {
             }
         }
         curve.push((self.max_ns, 1.0 / n));
-        // Files of others may say that a percentile is beyond the maximum; a curve does not turn back.
+        // Files of others may say that a percentile is beyond the maximum; a curve does not turn
+        // back.
         let (mut ns_so_far, mut share_so_far) = (0.0f64, 1.0f64);
         for (ns, share) in &mut curve {
             ns_so_far = ns_so_far.max(*ns);
@@ -160,7 +175,11 @@ impl Latency {
                 all.sort_by(f64::total_cmp);
                 let weight = self.n as f64 / n as f64;
                 let both = all.into_iter().map(|ns| {
-                    (ns, 1.0 - (weight * share_at(&ours, ns) + (1.0 - weight) * share_at(&theirs, ns)))
+                    (
+                        ns,
+                        1.0 - (weight * share_at(&ours, ns)
+                            + (1.0 - weight) * share_at(&theirs, ns)),
+                    )
                 });
                 Shape::Percentiles(both.filter(|(_, at)| *at > 0.0 && *at <= LAST_KNOWN).collect())
             }
@@ -218,7 +237,11 @@ mod tests {
             shape: Latency::histogram(&bins, Steps::Lowest, ends),
         };
         for at in PERCENTILES {
-            assert_eq!(latency.quantile_ns(at / 100.0), Some(stats.percentile_ns(at) as f64), "{at}");
+            assert_eq!(
+                latency.quantile_ns(at / 100.0),
+                Some(stats.percentile_ns(at) as f64),
+                "{at}"
+            );
         }
         assert_eq!(latency.slowest_1_in(6000), stats.slowest_1_in(6000).map(|ns| ns as f64));
         assert_eq!(latency.slowest_1_in(50_001), None);

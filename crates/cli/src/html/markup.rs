@@ -1,5 +1,5 @@
-//! A writer of HTML and SVG that cannot forget to escape: text and attribute values pass through one function, and tags
-//! close themselves.
+//! A writer of HTML and SVG that cannot forget to escape: text and attribute values pass through
+//! one function, and tags close themselves.
 
 use std::fmt::{Display, Write as _};
 
@@ -75,7 +75,8 @@ fn escape(text: &str, out: &mut String) {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Not allowed in HTML, whether escaped or not; nor are the marks that turn the reading direction welcome.
+            // Not allowed in HTML, whether escaped or not; nor are the marks that turn the reading
+            // direction welcome.
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
             c => out.push(c),
@@ -90,7 +91,11 @@ mod tests {
     #[test]
     fn everything_is_escaped() {
         let mut out = Markup::default();
-        out.element("p", &[("title", &"\"'><script>")], "a & b <script>alert(1)</script>\0\u{202e}");
+        out.element(
+            "p",
+            &[("title", &"\"'><script>")],
+            "a & b <script>alert(1)</script>\0\u{202e}",
+        );
         out.empty("path", &[("d", &"M0 0")]);
         assert_eq!(
             out.as_str(),

@@ -1,7 +1,7 @@
 //! The HTML report: one self-contained page from the JSON of one run or several, ours or fio's.
 //!
-//! [`read`] takes a file's JSON apart, [`build`] sorts what is in it into the [`model`], and [`page`] writes it down. Both
-//! `meantime bench --html` and `meantime report` come this way.
+//! [`read`] takes a file's JSON apart, [`build`] sorts what is in it into the [`model`], and
+//! [`page`] writes it down. Both `meantime bench --html` and `meantime report` come this way.
 
 mod build;
 mod command;

@@ -44,9 +44,11 @@ impl Source {
 
     /// Whether both may well have run on one machine: what they tell of it is the same.
     pub(crate) fn is_machine_of(&self, other: &Self) -> bool {
-        ["cpu", "cpus", "virtual_machine"].iter().all(|name| match (self.fact(name), other.fact(name)) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => true,
+        ["cpu", "cpus", "virtual_machine"].iter().all(|name| {
+            match (self.fact(name), other.fact(name)) {
+                (Some(ours), Some(theirs)) => ours == theirs,
+                _ => true,
+            }
         })
     }
 }
@@ -134,7 +136,8 @@ impl DeviceKind {
     }
 }
 
-/// How a result is drawn: colour, dashes and marker by its way to wait, weight and marks along the line by its file.
+/// How a result is drawn: colour, dashes and marker by its way to wait, weight and marks along the
+/// line by its file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Style {
     /// Index of the way.
@@ -248,7 +251,8 @@ mod tests {
     fn machines() {
         let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let one = Source { facts: vec![fact("cpu", "a"), fact("cpus", "2")], ..Source::default() };
-        let other = Source { facts: vec![fact("cpu", "b"), fact("cpus", "2")], ..Source::default() };
+        let other =
+            Source { facts: vec![fact("cpu", "b"), fact("cpus", "2")], ..Source::default() };
         assert!(one.is_machine_of(&one) && one.is_machine_of(&Source::default()));
         assert!(!one.is_machine_of(&other));
     }

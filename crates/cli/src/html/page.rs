@@ -12,7 +12,10 @@ pub(crate) fn head(out: &mut Markup, title: &str, styles: &[&'static str]) {
     out.with("head", &[], |out| {
         out.empty("meta", &[("charset", &"utf-8")]);
         out.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &POLICY)]);
-        out.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
+        out.empty(
+            "meta",
+            &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")],
+        );
         out.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
         let generator = concat!("meantime ", env!("MEANTIME_VERSION"));
         out.empty("meta", &[("name", &"generator"), ("content", &generator)]);
@@ -40,7 +43,8 @@ pub(crate) fn page(report: &Report) -> String {
                     out.with("section", &[("class", &"job")], |out| {
                         out.with("h2", &[], |out| {
                             out.text(&job.name);
-                            let what = format!("{}, {}", job.workload.words(), job.workload.setting());
+                            let what =
+                                format!("{}, {}", job.workload.words(), job.workload.setting());
                             out.element("span", &[("class", &"aside")], &what);
                         });
                         tables::table(out, report, job);
@@ -100,7 +104,8 @@ fn header(out: &mut Markup, report: &Report, title: &str) {
 }
 
 fn tool(source: &Source) -> String {
-    let revision = source.fact("revision").map_or(String::new(), |revision| format!(" ({revision})"));
+    let revision =
+        source.fact("revision").map_or(String::new(), |revision| format!(" ({revision})"));
     format!("{}{revision}", source.tool.replacen('-', " ", 1))
 }
 
@@ -197,8 +202,9 @@ fn machine(out: &mut Markup, report: &Report) {
                 names.push(name);
             }
         }
-        let words =
-            |name: &str| FACTS.iter().find(|(known, _)| *known == name).map(|(_, words)| (*words).to_owned());
+        let words = |name: &str| {
+            FACTS.iter().find(|(known, _)| *known == name).map(|(_, words)| (*words).to_owned())
+        };
         out.with(
             "div",
             &[
@@ -222,7 +228,8 @@ fn machine(out: &mut Markup, report: &Report) {
                         if values.iter().all(Option::is_none) {
                             return;
                         }
-                        let differs = values.iter().any(|value| value.is_some() && *value != values[0]);
+                        let differs =
+                            values.iter().any(|value| value.is_some() && *value != values[0]);
                         let class: &dyn std::fmt::Display = if differs { &"differs" } else { &"" };
                         let attrs: [Attr<'_>; 1] = [("class", class)];
                         out.with("tr", if differs { &attrs } else { &[] }, |out| {
@@ -298,21 +305,27 @@ fn method(out: &mut Markup, report: &Report) {
 }
 
 fn commands(out: &mut Markup, report: &Report) {
-    let known: Vec<&Source> = report.sources.iter().filter(|source| source.command.is_some()).collect();
-    let files: Vec<&str> = report.sources.iter().filter_map(|source| source.path.as_deref()).collect();
+    let known: Vec<&Source> =
+        report.sources.iter().filter(|source| source.command.is_some()).collect();
+    let files: Vec<&str> =
+        report.sources.iter().filter_map(|source| source.path.as_deref()).collect();
     if known.is_empty() && files.is_empty() {
         return;
     }
     out.with("section", &[], |out| {
         out.element("h2", &[], "How to make it again");
         for source in known {
-            let label =
-                if report.sources.len() > 1 { format!("# {}\n", source.label) } else { String::new() };
+            let label = if report.sources.len() > 1 {
+                format!("# {}\n", source.label)
+            } else {
+                String::new()
+            };
             let text = format!("{label}{}", source.command.as_deref().unwrap_or(""));
             out.with("pre", &[("tabindex", &"0")], |out| out.element("code", &[], &text));
         }
         if !files.is_empty() {
-            let words: Vec<String> = files.iter().map(|path| super::read::shell_word(path)).collect();
+            let words: Vec<String> =
+                files.iter().map(|path| super::read::shell_word(path)).collect();
             let text = format!("meantime report {}", words.join(" "));
             out.with("pre", &[("tabindex", &"0")], |out| out.element("code", &[], &text));
         }

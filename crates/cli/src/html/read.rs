@@ -1,5 +1,5 @@
-//! From a report file's JSON to results: ours and fio's. Whatever a file says that it cannot mean is an error with the
-//! place in it, what was expected and what was found.
+//! From a report file's JSON to results: ours and fio's. Whatever a file says that it cannot mean
+//! is an error with the place in it, what was expected and what was found.
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,8 @@ pub(super) struct Parsed {
     pub left_out: Vec<LeftOut>,
 }
 
-const WANTED: &str = "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
+const WANTED: &str =
+    "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
 
 /// Reads a report's JSON.
 pub(super) fn read(report: &Value) -> Result<Parsed, String> {
@@ -28,7 +29,10 @@ pub(super) fn read(report: &Value) -> Result<Parsed, String> {
         return Err(format!("no \"jobs\" in it: expected {WANTED}, found {}", found(report)));
     };
     let Some(tool) = top.get("fio version").and_then(Value::as_str) else {
-        return Err(format!("no \"fio version\" in it: expected {WANTED}, found {}", found(report)));
+        return Err(format!(
+            "no \"fio version\" in it: expected {WANTED}, found {}",
+            found(report)
+        ));
     };
     let jobs = array(jobs, "jobs")?;
     if jobs.is_empty() {
@@ -41,12 +45,20 @@ pub(super) fn read(report: &Value) -> Result<Parsed, String> {
         tool: tool.to_owned(),
         time: time(top),
         command: facts.get("command").and_then(command),
-        facts: facts.iter().filter_map(|(name, value)| Some((name.clone(), fact(value)?))).collect(),
+        facts: facts
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), fact(value)?)))
+            .collect(),
         ..Source::default()
     };
     let mut runs = Vec::with_capacity(jobs.len());
     for (at, job) in jobs.iter().enumerate() {
-        runs.push(run(object(job, &format!("jobs[{at}]"))?, global, &source, &format!("jobs[{at}]"))?);
+        runs.push(run(
+            object(job, &format!("jobs[{at}]"))?,
+            global,
+            &source,
+            &format!("jobs[{at}]"),
+        )?);
     }
     let left_out = facts.get("left_out").map_or(Ok(Vec::new()), left_out)?;
     Ok(Parsed { source, runs, left_out })
@@ -82,8 +94,9 @@ fn run(
     let mut runtime_ms = 0.0f64;
     for name in ["read", "write"] {
         let place = format!("{place}.{name}");
-        let stats =
-            job.get(name).ok_or_else(|| format!("{place} is missing: expected an object with \"lat_ns\""))?;
+        let stats = job
+            .get(name)
+            .ok_or_else(|| format!("{place} is missing: expected an object with \"lat_ns\""))?;
         let stats = object(stats, &place)?;
         let (latency, caveat) = latency(stats, steps, &place)?;
         run.iops += number(stats, "iops").unwrap_or(0.0);
@@ -94,7 +107,8 @@ fn run(
             run.directions.push((name, latency, number(stats, "iops").unwrap_or(0.0)));
         }
     }
-    run.latency = run.directions.iter().fold(Latency::default(), |sum, (_, latency, _)| sum.merged(latency));
+    run.latency =
+        run.directions.iter().fold(Latency::default(), |sum, (_, latency, _)| sum.merged(latency));
     if run.directions.len() < 2 {
         run.directions.clear();
     }
@@ -103,7 +117,8 @@ fn run(
     let device = if source.is_fio() {
         fios_way(&mut run, options, global);
         // fio reports a group's CPU time over the sum of its threads' times.
-        let threads = (number(job, "job_runtime").unwrap_or(0.0) / runtime_ms.max(1.0)).round().max(1.0);
+        let threads =
+            (number(job, "job_runtime").unwrap_or(0.0) / runtime_ms.max(1.0)).round().max(1.0);
         run.cpu_percent = cpu_percent(job).map(|percent| percent * threads);
         let file = text(options, "filename").or_else(|| text(global, "filename"));
         file.map_or_else(|| "kernel: (a file of fio's)".to_owned(), |file| format!("kernel:{file}"))
@@ -113,13 +128,19 @@ fn run(
         let settings = Settings { sched: of("sched"), pm_qos: of("pm_qos"), hogs };
         run.way = text(options, "completion").unwrap_or("unknown").to_owned() + &settings.words();
         run.cpu_percent = cpu_percent(job);
-        text(options, "device").or_else(|| text(options, "filename")).unwrap_or("unknown").to_owned()
+        text(options, "device")
+            .or_else(|| text(options, "filename"))
+            .unwrap_or("unknown")
+            .to_owned()
     };
-    run.series = job.get("series").map_or(Ok(Vec::new()), |list| series(list, &format!("{place}.series")))?;
+    run.series = job
+        .get("series")
+        .map_or(Ok(Vec::new()), |list| series(list, &format!("{place}.series")))?;
     Ok((Workload::new(options, global), device, run))
 }
 
-/// The latency from submission on; where only mean and extremes of it are told, the distribution is that of clat.
+/// The latency from submission on; where only mean and extremes of it are told, the distribution is
+/// that of clat.
 fn latency(
     stats: &Map<String, Value>,
     steps: Steps,
@@ -140,10 +161,13 @@ fn latency(
         latency.max_ns = latency.max_ns.max(latency.min_ns);
         let shape = match (part.get("bins"), part.get("percentile")) {
             (Some(bins), _) => {
-                let bins = bins_of(object(bins, &format!("{place}.bins"))?, &format!("{place}.bins"))?;
+                let bins =
+                    bins_of(object(bins, &format!("{place}.bins"))?, &format!("{place}.bins"))?;
                 Latency::histogram(&bins, steps, (latency.min_ns, latency.max_ns))
             }
-            (None, Some(list)) => percentiles(object(list, &format!("{place}.percentile"))?, &place)?,
+            (None, Some(list)) => {
+                percentiles(object(list, &format!("{place}.percentile"))?, &place)?
+            }
             (None, None) => Shape::Unknown,
         };
         Ok((latency, shape))
@@ -210,7 +234,10 @@ fn fios_way(run: &mut Run, options: &Map<String, Value>, global: &Map<String, Va
 fn bins_of(bins: &Map<String, Value>, place: &str) -> Result<Vec<(u64, u64)>, String> {
     let pair = |(ns, count): (&String, &Value)| match (ns.parse(), count.as_u64()) {
         (Ok(ns), Some(count)) => Ok((ns, count)),
-        _ => Err(format!("{place} has {ns:?}: {}; expected a latency in ns and a count", found(count))),
+        _ => Err(format!(
+            "{place} has {ns:?}: {}; expected a latency in ns and a count",
+            found(count)
+        )),
     };
     bins.iter().map(pair).collect()
 }
@@ -219,7 +246,9 @@ fn percentiles(list: &Map<String, Value>, place: &str) -> Result<Shape, String> 
     let mut known = Vec::with_capacity(list.len());
     for (at, ns) in list {
         match (at.parse::<f64>(), ns.as_f64()) {
-            (Ok(at), Some(ns)) if (0.0..=100.0).contains(&at) && ns >= 0.0 => known.push((ns, at / 100.0)),
+            (Ok(at), Some(ns)) if (0.0..=100.0).contains(&at) && ns >= 0.0 => {
+                known.push((ns, at / 100.0))
+            }
             _ => {
                 let found = found(ns);
                 return Err(format!(
@@ -256,7 +285,12 @@ fn left_out(list: &Value) -> Result<Vec<LeftOut>, String> {
     for (at, one) in array(list, "meantime.left_out")?.iter().enumerate() {
         let one = object(one, &format!("meantime.left_out[{at}]"))?;
         let text = |key| text(one, key).unwrap_or("unknown").to_owned();
-        all.push(LeftOut { source: 0, device: text("device"), way: text("completion"), why: text("why") });
+        all.push(LeftOut {
+            source: 0,
+            device: text("device"),
+            way: text("completion"),
+            why: text("why"),
+        });
     }
     Ok(all)
 }
@@ -275,7 +309,8 @@ fn command(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Array(words) => {
-            let words: Option<Vec<String>> = words.iter().map(|word| word.as_str().map(shell_word)).collect();
+            let words: Option<Vec<String>> =
+                words.iter().map(|word| word.as_str().map(shell_word)).collect();
             words.map(|words| words.join(" "))
         }
         _ => None,
@@ -324,9 +359,12 @@ fn positive(map: &Map<String, Value>, key: &str) -> Option<f64> {
 
 /// A figure that must be there.
 fn figure(map: &Map<String, Value>, key: &str, place: &str) -> Result<f64, String> {
-    let value = map.get(key).ok_or_else(|| format!("{place}.{key} is missing: expected a number"))?;
+    let value =
+        map.get(key).ok_or_else(|| format!("{place}.{key} is missing: expected a number"))?;
     let figure = value.as_f64().filter(|figure| figure.is_finite() && *figure >= 0.0);
-    figure.ok_or_else(|| format!("{place}.{key}: expected a number from 0 on, found {}", found(value)))
+    figure.ok_or_else(|| {
+        format!("{place}.{key}: expected a number from 0 on, found {}", found(value))
+    })
 }
 
 fn object<'a>(value: &'a Value, place: &str) -> Result<&'a Map<String, Value>, String> {
@@ -358,7 +396,11 @@ fn found(value: &Value) -> String {
                 .take(5)
                 .map(|key| format!("{:?}", key.chars().take(30).collect::<String>()))
                 .collect();
-            format!("an object with {}{}", keys.join(", "), if map.len() > keys.len() { ", …" } else { "" })
+            format!(
+                "an object with {}{}",
+                keys.join(", "),
+                if map.len() > keys.len() { ", …" } else { "" }
+            )
         }
     }
 }

@@ -192,9 +192,14 @@ fn device_row(out: &mut Markup, report: &Report, block: &Block, columns: usize, 
         out.with("th", &[("scope", &"rowgroup"), ("colspan", &columns)], |out| {
             out.with("span", &[("class", &"pinned")], |out| {
                 out.element("b", &[], &device_name(&block.device));
-                let uri = if device_name(&block.device) == block.device { "" } else { block.device.as_str() };
-                let machine =
-                    block.machine.map(|at| format!("on the machine of {}", report.sources[at].label));
+                let uri = if device_name(&block.device) == block.device {
+                    ""
+                } else {
+                    block.device.as_str()
+                };
+                let machine = block
+                    .machine
+                    .map(|at| format!("on the machine of {}", report.sources[at].label));
                 let parts = [uri, block.medium.as_str(), machine.as_deref().unwrap_or("")];
                 for part in parts.into_iter().filter(|part| !part.is_empty()) {
                     out.element("span", &[("class", &"aside")], part);
@@ -225,7 +230,8 @@ fn body(out: &mut Markup, block: &Block, columns: &[Column<'_>], versus: bool) {
                 let is_best = figure.is_some() && figure == best[at];
                 let text = figure.map_or_else(none, column.shown);
                 if column.bar && figure.is_some() && most[at] > 0.0 {
-                    let percent = format!("--bar-length: {:.1}%", figure.unwrap_or(0.0) / most[at] * 100.0);
+                    let percent =
+                        format!("--bar-length: {:.1}%", figure.unwrap_or(0.0) / most[at] * 100.0);
                     let class = if is_best { "bar best" } else { "bar" };
                     out.element("td", &[("class", &class), ("style", &percent)], &text);
                 } else {
@@ -271,8 +277,11 @@ fn direction_row(out: &mut Markup, name: &str, latency: &Latency, rate: f64, wid
 
 /// The best figure, if there is more than one and they differ.
 fn best(column: &Column<'_>, runs: &[Run]) -> Option<f64> {
-    let figures: Vec<f64> =
-        runs.iter().filter(|run| run.latency.n > 0).filter_map(|run| (column.figure)(run)).collect();
+    let figures: Vec<f64> = runs
+        .iter()
+        .filter(|run| run.latency.n > 0)
+        .filter_map(|run| (column.figure)(run))
+        .collect();
     let least = figures.iter().copied().reduce(f64::min)?;
     let most = figures.iter().copied().reduce(f64::max)?;
     if figures.len() < 2 || least == most {
@@ -341,7 +350,8 @@ fn beside<'a>(report: &'a Report, job: &Job) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for other in report.jobs.iter().flat_map(runs) {
         let ours = job.blocks.iter().flat_map(|block| &block.runs);
-        if !names.contains(&other.job.as_str()) && ours.into_iter().any(|run| run.ran_beside(other)) {
+        if !names.contains(&other.job.as_str()) && ours.into_iter().any(|run| run.ran_beside(other))
+        {
             names.push(&other.job);
         }
     }

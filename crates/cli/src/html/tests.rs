@@ -20,7 +20,8 @@ fn result(job: &str, device: &str, completion: &str, ns: u64, n: u64) -> RunResu
         ..RunResult::default()
     };
     for at in 0..n {
-        let clat_ns = ns.saturating_add(at % 97).saturating_mul(if at % 500 == 499 { 20 } else { 1 });
+        let clat_ns =
+            ns.saturating_add(at % 97).saturating_mul(if at % 500 == 499 { 20 } else { 1 });
         result.read.slat.record(50);
         result.read.clat.record(clat_ns);
         result.read.lat.record(clat_ns.saturating_add(50));
@@ -37,7 +38,8 @@ fn json_of(results: &[RunResult]) -> Value {
 }
 
 fn report_of(files: &[(&str, Value)]) -> Report {
-    let files: Vec<_> = files.iter().map(|(path, json)| (Some((*path).to_owned()), json.clone())).collect();
+    let files: Vec<_> =
+        files.iter().map(|(path, json)| (Some((*path).to_owned()), json.clone())).collect();
     build::report(&files).unwrap()
 }
 
@@ -52,10 +54,12 @@ fn page_of(report: &Report) -> String {
             page.find(word).map(|at| &page[at.saturating_sub(80)..at + 20])
         );
     }
-    for tag in
-        ["div", "table", "tr", "td", "th", "svg", "g", "figure", "section", "ul", "li", "p", "span", "text"]
-    {
-        let opened = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+    for tag in [
+        "div", "table", "tr", "td", "th", "svg", "g", "figure", "section", "ul", "li", "p", "span",
+        "text",
+    ] {
+        let opened =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
         assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "<{tag}>");
     }
     page
@@ -64,20 +68,33 @@ fn page_of(report: &Report) -> String {
 #[test]
 fn a_run_has_tables_plots_and_findings() {
     let ways = [("interrupt", 21_500), ("poll", 7_600), ("hybrid", 9_000)];
-    let results: Vec<RunResult> =
-        ways.iter().map(|(way, ns)| result("rr4k", "mem:1G?model=optane", way, *ns, 12_000)).collect();
+    let results: Vec<RunResult> = ways
+        .iter()
+        .map(|(way, ns)| result("rr4k", "mem:1G?model=optane", way, *ns, 12_000))
+        .collect();
     let report = build::report(&[(None, json_of(&results))]).unwrap();
     let found = headline::findings(&report);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].about, "4 KiB random reads on optane");
     assert!(found[0].found.starts_with("poll 7."), "{}", found[0].found);
-    assert!(found[0].found.contains("interrupt 22.") && found[0].found.contains("(−6"), "{}", found[0].found);
+    assert!(
+        found[0].found.contains("interrupt 22.") && found[0].found.contains("(−6"),
+        "{}",
+        found[0].found
+    );
     assert!(found[0].found.contains("at the same CPU"), "{}", found[0].found);
     assert!(differences::warnings(&report).is_empty());
     let page = page_of(&report);
-    for words in
-        ["p99.99", "1 in 6,000", "IOPS", "CPU-%", "99.9", "1 in 100", "vs first", "Content-Security-Policy"]
-    {
+    for words in [
+        "p99.99",
+        "1 in 6,000",
+        "IOPS",
+        "CPU-%",
+        "99.9",
+        "1 in 100",
+        "vs first",
+        "Content-Security-Policy",
+    ] {
         assert!(page.contains(words), "{words}");
     }
     // Three figures, each with one panel (no series here), a curve for each way in two of them.
@@ -94,8 +111,10 @@ fn a_run_has_tables_plots_and_findings() {
 #[test]
 fn names_are_text() {
     let evil = "<img src=x onerror=alert(1)>\"'&";
-    let mut json =
-        json_of(&[result(evil, evil, evil, 5_000, 100), result(evil, "mem:1M", "poll", 5_000, 100)]);
+    let mut json = json_of(&[
+        result(evil, evil, evil, 5_000, 100),
+        result(evil, "mem:1M", "poll", 5_000, 100),
+    ]);
     json["meantime"][evil] = json!(evil);
     json["meantime"]["command"] = json!(["meantime", "bench", evil]);
     json["meantime"]["left_out"] = json!([{"device": evil, "completion": evil, "why": evil}]);
@@ -119,7 +138,10 @@ fn next_to_nothing() {
         vec![result("one", "mem:1M", "poll", 5_000, 1)],
         vec![result("none", "mem:1M", "poll", 0, 0)],
         vec![RunResult::default()],
-        vec![result("none", "mem:1M", "poll", 0, 0), result("none", "mem:1M", "interrupt", 5_000, 20_000)],
+        vec![
+            result("none", "mem:1M", "poll", 0, 0),
+            result("none", "mem:1M", "interrupt", 5_000, 20_000),
+        ],
         vec![result("zero", "mem:1M", "poll", 0, 3)],
         vec![result("huge", "mem:1M", "poll", u64::MAX / 32, 3)],
     ] {
@@ -144,14 +166,17 @@ fn next_to_nothing() {
 #[test]
 fn many_results_keep_apart() {
     let results: Vec<RunResult> = (0..60)
-        .map(|at| result("rr", "mem:1G?model=null", &format!("hybrid={at}us"), 1_000 * (at + 1), 200))
+        .map(|at| {
+            result("rr", "mem:1G?model=null", &format!("hybrid={at}us"), 1_000 * (at + 1), 200)
+        })
         .collect();
     let report = build::report(&[(None, json_of(&results))]).unwrap();
     let page = page_of(&report);
     assert!(page.contains("(1 of 8)") && page.contains("(8 of 8)"));
     assert!(page.len() < 3_000_000, "{}", page.len());
     // The same way once more is another row.
-    let twice = [result("rr", "mem:1M", "poll", 1_000, 10), result("rr", "mem:1M", "poll", 1_000, 10)];
+    let twice =
+        [result("rr", "mem:1M", "poll", 1_000, 10), result("rr", "mem:1M", "poll", 1_000, 10)];
     let report = build::report(&[(None, json_of(&twice))]).unwrap();
     assert_eq!(report.jobs[0].blocks[0].runs[1].label, "poll #2");
 }
@@ -166,7 +191,11 @@ fn devices_of_another_kind_are_marked() {
     let page = page_of(&report);
     assert_eq!(page.matches("† another device").count(), 1);
     assert!(page.contains("not a like-for-like comparison"));
-    assert!(differences::warnings(&report).iter().any(|warning| warning.what.contains("kinds of devices")));
+    assert!(
+        differences::warnings(&report)
+            .iter()
+            .any(|warning| warning.what.contains("kinds of devices"))
+    );
 }
 
 #[test]
@@ -177,10 +206,13 @@ fn what_is_at_the_bottom_of_a_device_decides() {
         result("rr", "kernel:x", "poll", 9_000, 100),
     ];
     let mut json = json_of(&results);
-    let marks =
-        |json: &Value| page_of(&report_of(&[("a.json", json.clone())])).matches("† another device").count();
+    let marks = |json: &Value| {
+        page_of(&report_of(&[("a.json", json.clone())])).matches("† another device").count()
+    };
     assert_eq!(marks(&json), 1, "by its scheme");
-    for (at, medium) in ["software SSD", "software SSD on <tmpfs>", "virtio disk vda"].iter().enumerate() {
+    for (at, medium) in
+        ["software SSD", "software SSD on <tmpfs>", "virtio disk vda"].iter().enumerate()
+    {
         json["jobs"][at]["medium"] = json!(medium);
     }
     assert_eq!(marks(&json), 2, "by what the file tells");
@@ -192,8 +224,9 @@ fn jobs_that_ran_at_the_same_time_are_told() {
     other.options[0].1 = "randwrite".to_owned();
     other.group_id = 1;
     let mut json = json_of(&[result("reader", "mem:1M", "poll", 8_000, 100), other]);
-    let told =
-        |json: &Value| page_of(&report_of(&[("a.json", json.clone())])).contains("same time as writer");
+    let told = |json: &Value| {
+        page_of(&report_of(&[("a.json", json.clone())])).contains("same time as writer")
+    };
     assert!(!told(&json));
     json["jobs"][1]["groupid"] = json!(0);
     assert!(told(&json));
@@ -207,7 +240,8 @@ fn files_are_compared_unless_their_machines_differ() {
     let report = report_of(&[("x/before.json", before.clone()), ("y/after.json", after.clone())]);
     assert_eq!((report.jobs.len(), report.jobs[0].blocks.len()), (1, 1));
     assert_eq!(report.jobs[0].name, "rr4k / renamed");
-    let labels: Vec<&str> = report.jobs[0].blocks[0].runs.iter().map(|run| run.label.as_str()).collect();
+    let labels: Vec<&str> =
+        report.jobs[0].blocks[0].runs.iter().map(|run| run.label.as_str()).collect();
     assert_eq!(labels, ["poll · before", "poll · after"]);
     let found = &headline::findings(&report)[0].found;
     assert!(found.contains("In after: poll 7.") && found.contains("(−12 %)"), "{found}");
@@ -220,15 +254,19 @@ fn files_are_compared_unless_their_machines_differ() {
     let report = report_of(&[("a/r.json", before), ("b/r.json", after)]);
     assert_eq!(report.jobs[0].blocks.len(), 2, "another machine's results are kept apart");
     assert!(
-        differences::warnings(&report)[0].what.starts_with("Different machines (a/r.json: A; b/r.json: B)")
+        differences::warnings(&report)[0]
+            .what
+            .starts_with("Different machines (a/r.json: A; b/r.json: B)")
     );
     assert!(page_of(&report).contains("on the machine of b/r.json"));
 }
 
 #[test]
 fn jobs_of_one_file_that_only_seem_alike_stay_apart() {
-    let json =
-        json_of(&[result("low", "mem:1M", "poll", 8_000, 10), result("high", "mem:1M", "poll", 8_000, 10)]);
+    let json = json_of(&[
+        result("low", "mem:1M", "poll", 8_000, 10),
+        result("high", "mem:1M", "poll", 8_000, 10),
+    ]);
     assert_eq!(report_of(&[("a.json", json)]).jobs.len(), 2);
 }
 
@@ -281,7 +319,9 @@ fn mixed_jobs_show_both_directions() {
     assert_eq!(run.slowest_ns, want.slowest_1_in(6000).map(|ns| ns as f64));
     let page = page_of(&report);
     assert!(
-        page.contains("reads of these") && page.contains("writes of these") && page.contains("(50 % reads)")
+        page.contains("reads of these")
+            && page.contains("writes of these")
+            && page.contains("(50 % reads)")
     );
 }
 
@@ -293,7 +333,9 @@ fn a_polling_thread_that_lost_its_cpu_is_told() {
     let mut json = json_of(&[disturbed]);
     let warned = |json: &Value| {
         let report = report_of(&[("a.json", json.clone())]);
-        differences::warnings(&report).iter().any(|warning| warning.what.contains("did not get its CPU"))
+        differences::warnings(&report)
+            .iter()
+            .any(|warning| warning.what.contains("did not get its CPU"))
     };
     assert!(warned(&json));
     json["jobs"][0]["competitor_percent"] = json!(50.0);
@@ -317,12 +359,18 @@ fn damage_is_told_with_its_place() {
         }
     };
     refused(&|json| *json = json!([1, 2]), &["expected an object", "a list of 2"]);
-    refused(&|json| *json = json!({}), &["jobs", "fio --output-format=json", "an object without keys"]);
+    refused(
+        &|json| *json = json!({}),
+        &["jobs", "fio --output-format=json", "an object without keys"],
+    );
     refused(&|json| *json = json!({"cacheline_rtt_ns": 4}), &["meantime calibrate"]);
     refused(&|json| *json = json!({"fio version": "fio-3.33", "client_stats": []}), &["--client"]);
     refused(&|json| json["jobs"] = json!({}), &["jobs: expected a list"]);
     refused(&|json| json["jobs"] = json!([]), &["nothing to report"]);
-    refused(&|json| json["jobs"][0] = json!("x"), &["jobs[0]: expected an object, found the text \"x\""]);
+    refused(
+        &|json| json["jobs"][0] = json!("x"),
+        &["jobs[0]: expected an object, found the text \"x\""],
+    );
     refused(&|json| json["jobs"][0]["read"] = Value::Null, &["jobs[0].read", "null"]);
     refused(
         &|json| json["jobs"][0]["read"]["lat_ns"]["mean"] = json!(-1),
@@ -333,7 +381,10 @@ fn damage_is_told_with_its_place() {
         &["jobs[0].read.lat_ns.bins", "\"x\""],
     );
     refused(&|json| json["jobs"][0]["read"]["clat_ns"] = json!({}), &["clat_ns.N is missing"]);
-    refused(&|json| json["jobs"][0]["series"] = json!([{}]), &["jobs[0].series[0].at_ms is missing"]);
+    refused(
+        &|json| json["jobs"][0]["series"] = json!([{}]),
+        &["jobs[0].series[0].at_ms is missing"],
+    );
     refused(&|json| json["meantime"]["left_out"] = json!(1), &["meantime.left_out"]);
     refused(
         &|json| {

@@ -10,10 +10,15 @@ pub(super) fn text(report: &Report) -> String {
     let mut rows = Vec::new();
     for job in &report.jobs {
         let twice = report.jobs.iter().filter(|other| other.name == job.name).count() > 1;
-        let name = if twice { format!("{} ({})", job.name, job.workload.words()) } else { job.name.clone() };
+        let name = if twice {
+            format!("{} ({})", job.name, job.workload.words())
+        } else {
+            job.name.clone()
+        };
         for block in &job.blocks {
-            let machine =
-                block.machine.map_or(String::new(), |at| format!(" ({})", report.sources[at].label));
+            let machine = block
+                .machine
+                .map_or(String::new(), |at| format!(" ({})", report.sources[at].label));
             for run in &block.runs {
                 let done = run.latency.n > 0;
                 rows.push(Row {
@@ -24,7 +29,8 @@ pub(super) fn text(report: &Report) -> String {
                     // The label has them.
                     settings: Settings::default(),
                     mean_ns: run.mean_ns(),
-                    percentiles_ns: [50.0, 99.0, 99.9].map(|at| run.latency.known_percentile_ns(at)),
+                    percentiles_ns: [50.0, 99.0, 99.9]
+                        .map(|at| run.latency.known_percentile_ns(at)),
                     slowest_ns: run.slowest_ns.or_else(|| run.latency.slowest_1_in(SLOWEST_ONE_IN)),
                     max_ns: done.then_some(run.latency.max_ns),
                     iops: run.iops,
@@ -51,6 +57,8 @@ pub(super) fn text(report: &Report) -> String {
 pub(super) fn warnings(report: &Report) -> String {
     let columns = output::columns();
     let all = super::differences::warnings(report).into_iter();
-    all.map(|warning| format!("\n{}\n", wrapped(&format!("{} {}", warning.what, warning.so), columns)))
-        .collect()
+    all.map(|warning| {
+        format!("\n{}\n", wrapped(&format!("{} {}", warning.what, warning.so), columns))
+    })
+    .collect()
 }

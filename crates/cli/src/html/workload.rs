@@ -4,7 +4,8 @@ use serde_json::{Map, Value};
 
 use crate::figures;
 
-/// A job's keys that decide what is measured. Equal ones can be compared, whatever the jobs are called.
+/// A job's keys that decide what is measured. Equal ones can be compared, whatever the jobs are
+/// called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Workload {
     rw: String,
@@ -18,7 +19,8 @@ impl Workload {
     /// From `job options`, and `global options` beneath them.
     pub(crate) fn new(options: &Map<String, Value>, global: &Map<String, Value>) -> Self {
         let get = |names: &[&str]| {
-            let found = names.iter().find_map(|name| options.get(*name).or_else(|| global.get(*name)));
+            let found =
+                names.iter().find_map(|name| options.get(*name).or_else(|| global.get(*name)));
             found.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
         };
         let rw = get(&["rw", "readwrite"]).unwrap_or_else(|| "read".to_owned());
@@ -65,7 +67,8 @@ impl Workload {
 
     /// `queue depth 1, 4 threads`.
     pub(crate) fn setting(&self) -> String {
-        let threads = if self.threads == "1" { String::new() } else { format!(", {} threads", self.threads) };
+        let threads =
+            if self.threads == "1" { String::new() } else { format!(", {} threads", self.threads) };
         format!("queue depth {}{threads}", self.depth)
     }
 }
@@ -85,7 +88,10 @@ fn size_words(text: &str) -> String {
                 _ => return size.to_owned(),
             };
             let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
-            bytes.map_or_else(|| size.to_owned(), |bytes| figures::bytes(bytes).replace(" bytes", " B"))
+            bytes.map_or_else(
+                || size.to_owned(),
+                |bytes| figures::bytes(bytes).replace(" bytes", " B"),
+            )
         })
         .collect();
     sizes.join(" / ")
@@ -106,9 +112,13 @@ mod tests {
         let one = workload(json!({"rw": "randread", "bs": "4k"}));
         assert_eq!(one.words(), "4 KiB random reads");
         assert_eq!(one.setting(), "queue depth 1");
-        assert_eq!(one, workload(json!({"bs": "4096", "rw": "randread", "iodepth": "1", "runtime": "3"})));
-        let other =
-            workload(json!({"readwrite": "readwrite", "bs": "4k,8k", "numjobs": "2", "rwmixread": "70"}));
+        assert_eq!(
+            one,
+            workload(json!({"bs": "4096", "rw": "randread", "iodepth": "1", "runtime": "3"}))
+        );
+        let other = workload(
+            json!({"readwrite": "readwrite", "bs": "4k,8k", "numjobs": "2", "rwmixread": "70"}),
+        );
         assert_eq!(other.words(), "4 KiB / 8 KiB sequential reads and writes (70 % reads)");
         assert_eq!(other.setting(), "queue depth 1, 2 threads");
         assert_eq!(

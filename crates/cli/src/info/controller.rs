@@ -39,8 +39,11 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
     let (cap, version) = (info.cap, info.version);
     let version = format!("{}.{}.{}", version.major(), version.minor(), version.tertiary());
     let largest = cap.max_queue_entries();
-    let used =
-        if u32::from(queue_entries) < largest { format!(", {queue_entries} used") } else { String::new() };
+    let used = if u32::from(queue_entries) < largest {
+        format!(", {queue_entries} used")
+    } else {
+        String::new()
+    };
     let (least_page, most_page) = (u64::from(cap.min_page_size()), u64::from(cap.max_page_size()));
     let nvm = cap.css() & CAP_CSS_NVM != 0;
     let transfer = u64::from(info.max_transfer_bytes);
@@ -48,10 +51,20 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
         Fact::new("model", &info.model, "model", json!(info.model)),
         Fact::new("serial number", &info.serial, "serial", json!(info.serial)),
         Fact::new("firmware", &info.firmware, "firmware", json!(info.firmware)),
-        Fact::new("PCI vendor", format!("{:#06x}", info.vendor_id), "vendor_id", json!(info.vendor_id)),
+        Fact::new(
+            "PCI vendor",
+            format!("{:#06x}", info.vendor_id),
+            "vendor_id",
+            json!(info.vendor_id),
+        ),
         Fact::new("NVMe version", &version, "version", json!(version)),
         Fact::new("CAP", format!("{:#018x}", cap.0), "cap", json!(format!("{:#018x}", cap.0))),
-        Fact::new("  queue entries", format!("up to {largest}{used}"), "max_queue_entries", json!(largest)),
+        Fact::new(
+            "  queue entries",
+            format!("up to {largest}{used}"),
+            "max_queue_entries",
+            json!(largest),
+        ),
         Fact::new(
             "  contiguous queues",
             if cap.cqr() { "required" } else { "not required" },
@@ -76,8 +89,18 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
             "page_bytes",
             json!([least_page, most_page]),
         ),
-        Fact::new("  NVM command set", if nvm { "yes" } else { "no" }, "nvm_command_set", json!(nvm)),
-        Fact::new("most data a command", figures::bytes(transfer), "max_transfer_bytes", json!(transfer)),
+        Fact::new(
+            "  NVM command set",
+            if nvm { "yes" } else { "no" },
+            "nvm_command_set",
+            json!(nvm),
+        ),
+        Fact::new(
+            "most data a command",
+            figures::bytes(transfer),
+            "max_transfer_bytes",
+            json!(transfer),
+        ),
         Fact::new(
             "namespaces",
             format!("up to {}", info.namespace_count),
@@ -92,8 +115,23 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
         ),
         Fact::new("I/O queue pairs", info.io_queues, "io_queues", json!(info.io_queues)),
         Fact::new("interrupt vectors", info.vectors, "vectors", json!(info.vectors)),
-        Fact::new("optional I/O commands", names_of(u64::from(info.oncs), ONCS), "oncs", json!(info.oncs)),
-        Fact::new("optional admin commands", names_of(u64::from(info.oacs), OACS), "oacs", json!(info.oacs)),
-        Fact::new("event requests", info.event_requests, "event_requests", json!(info.event_requests)),
+        Fact::new(
+            "optional I/O commands",
+            names_of(u64::from(info.oncs), ONCS),
+            "oncs",
+            json!(info.oncs),
+        ),
+        Fact::new(
+            "optional admin commands",
+            names_of(u64::from(info.oacs), OACS),
+            "oacs",
+            json!(info.oacs),
+        ),
+        Fact::new(
+            "event requests",
+            info.event_requests,
+            "event_requests",
+            json!(info.event_requests),
+        ),
     ]
 }

@@ -3,8 +3,8 @@
 use meantime::block::NvmeDevice;
 use meantime::nvme::{Controller, Error};
 use meantime_spec::features::{
-    Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig, NumberOfQueues,
-    PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
+    Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig,
+    NumberOfQueues, PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
 };
 use serde_json::{Value, json};
 
@@ -23,12 +23,24 @@ type InWords = fn(u32) -> String;
 const FEATURES: &[(u8, &str, InWords)] = &[
     (fid::ARBITRATION, "Arbitration", |dw0| {
         let value = Arbitration(dw0);
-        let burst =
-            if value.ab() == 7 { "no limit".to_owned() } else { format!("{} commands", 1u32 << value.ab()) };
-        format!("burst {burst}, weights low {} medium {} high {}", value.lpw(), value.mpw(), value.hpw())
+        let burst = if value.ab() == 7 {
+            "no limit".to_owned()
+        } else {
+            format!("{} commands", 1u32 << value.ab())
+        };
+        format!(
+            "burst {burst}, weights low {} medium {} high {}",
+            value.lpw(),
+            value.mpw(),
+            value.hpw()
+        )
     }),
     (fid::POWER_MANAGEMENT, "Power Management", |dw0| {
-        format!("power state {}, workload hint {}", PowerManagement(dw0).ps(), PowerManagement(dw0).wh())
+        format!(
+            "power state {}, workload hint {}",
+            PowerManagement(dw0).ps(),
+            PowerManagement(dw0).wh()
+        )
     }),
     (fid::TEMPERATURE_THRESHOLD, "Temperature Threshold", |dw0| {
         super::smart::celsius(TemperatureThreshold(dw0).tmpth())
@@ -59,10 +71,15 @@ const FEATURES: &[(u8, &str, InWords)] = &[
     }),
     (fid::INTERRUPT_VECTOR_CONFIG, "Interrupt Vector Configuration", |dw0| {
         let value = InterruptVectorConfig(dw0);
-        format!("vector {}: coalescing {}", value.iv(), if value.cd() { "disabled" } else { "allowed" })
+        format!(
+            "vector {}: coalescing {}",
+            value.iv(),
+            if value.cd() { "disabled" } else { "allowed" }
+        )
     }),
     (fid::WRITE_ATOMICITY, "Write Atomicity Normal", |dw0| {
-        if WriteAtomicity(dw0).dn() { "only over power failures" } else { "as identified" }.to_owned()
+        if WriteAtomicity(dw0).dn() { "only over power failures" } else { "as identified" }
+            .to_owned()
     }),
     (fid::ASYNC_EVENT_CONFIG, "Asynchronous Event Configuration", |dw0| {
         let value = AsyncEventConfig(dw0);
@@ -109,7 +126,9 @@ impl Feature {
     /// For programs.
     pub(super) fn json(&self) -> Value {
         match &self.value {
-            Ok(value) => json!({ "fid": self.fid, "name": self.name, "value": value, "words": self.words }),
+            Ok(value) => {
+                json!({ "fid": self.fid, "name": self.name, "value": value, "words": self.words })
+            }
             Err(error) => json!({ "fid": self.fid, "name": self.name, "error": error }),
         }
     }
@@ -120,7 +139,10 @@ pub(super) fn table(features: &[Feature]) -> String {
     let mut table = bare_table();
     table.set_header(["FID", "feature", "value", "in words"]);
     for feature in features {
-        let value = feature.value.as_ref().map_or_else(|_| "–".to_owned(), |value| format!("{value:#010x}"));
+        let value = feature
+            .value
+            .as_ref()
+            .map_or_else(|_| "–".to_owned(), |value| format!("{value:#010x}"));
         table.add_row([
             format!("{:02x}h", feature.fid),
             feature.name.to_owned(),

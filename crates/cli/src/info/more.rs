@@ -17,8 +17,10 @@ pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     let states = &controller.info().power_states;
     let in_words: Vec<String> = states.iter().map(power_words).collect();
     let as_json: Vec<Value> = states.iter().map(power_json).collect();
-    let mut rows = vec![Fact::new("power states", in_words.join("\n"), "power_states", json!(as_json))];
-    let classes = if controller.has_queue_classes() { "weighted round robin" } else { "round robin" };
+    let mut rows =
+        vec![Fact::new("power states", in_words.join("\n"), "power_states", json!(as_json))];
+    let classes =
+        if controller.has_queue_classes() { "weighted round robin" } else { "round robin" };
     rows.push(Fact::new("arbitration", classes, "arbitration", json!(classes)));
     let sgls = controller.info().sgls & 3 != 0;
     rows.push(Fact::new(
@@ -60,7 +62,9 @@ fn firmware(device: &NvmeDevice) -> Fact {
     let (words, value) = match device.controller().firmware_slots() {
         Ok(log) => {
             let slots: Vec<(u8, String)> = (1..=7)
-                .filter_map(|slot| log.revision(slot).map(|revision| (slot, revision.trim_end().to_owned())))
+                .filter_map(|slot| {
+                    log.revision(slot).map(|revision| (slot, revision.trim_end().to_owned()))
+                })
                 .filter(|(_, revision)| !revision.is_empty())
                 .collect();
             // AFI 2:0: the slot that runs.
@@ -82,7 +86,10 @@ fn commands(device: &NvmeDevice) -> Fact {
     let (words, value) = match device.controller().commands_supported() {
         Ok(Some(log)) => {
             let (admin, io) = supported(&log);
-            (format!("{};\n{}", in_lines(&admin), in_lines(&io)), json!({ "admin": admin, "io": io }))
+            (
+                format!("{};\n{}", in_lines(&admin), in_lines(&io)),
+                json!({ "admin": admin, "io": io }),
+            )
         }
         Ok(None) => ("not told".to_owned(), Value::Null),
         Err(error) => (error.to_string(), json!({ "error": error.to_string() })),
@@ -98,8 +105,11 @@ fn supported(log: &CommandsSupportedLog) -> (Vec<String>, Vec<String>) {
     let admin = (0..=u8::MAX).filter(|&opcode| log.admin_effects(opcode).csupp());
     let io = (0..=u8::MAX).filter(|&opcode| log.io_effects(opcode).csupp());
     (
-        admin.map(|opcode| name(AdminOpcode::try_from(opcode).ok().map(AdminOpcode::name), opcode)).collect(),
-        io.map(|opcode| name(IoOpcode::try_from(opcode).ok().map(IoOpcode::name), opcode)).collect(),
+        admin
+            .map(|opcode| name(AdminOpcode::try_from(opcode).ok().map(AdminOpcode::name), opcode))
+            .collect(),
+        io.map(|opcode| name(IoOpcode::try_from(opcode).ok().map(IoOpcode::name), opcode))
+            .collect(),
     )
 }
 
@@ -110,7 +120,12 @@ fn errors(device: &NvmeDevice) -> Fact {
             let words: Vec<String> = entries
                 .iter()
                 .map(|entry| {
-                    format!("#{} queue {}: {}", entry.error_count.get(), entry.sqid.get(), entry.status())
+                    format!(
+                        "#{} queue {}: {}",
+                        entry.error_count.get(),
+                        entry.sqid.get(),
+                        entry.status()
+                    )
                 })
                 .collect();
             (words.join("\n"), json!(words))

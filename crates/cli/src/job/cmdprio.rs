@@ -68,7 +68,11 @@ fn share(text: &str) -> Result<PriorityShare, Why> {
             let hint = if parts.len() == 5 { number(4, 1023)? as u16 } else { 0 };
             Some(bits(number(2, 3)? as u8, number(3, 7)? as u8, hint))
         }
-        _ => return Err("expected size/percent or size/percent/class/level, such as 64k/25/1/0".to_owned()),
+        _ => {
+            return Err(
+                "expected size/percent or size/percent/class/level, such as 64k/25/1/0".to_owned()
+            );
+        }
     };
     let bytes = value::size(parts[0])?.bytes;
     let percent = parts[1].strip_suffix('%').unwrap_or(parts[1]);
@@ -93,10 +97,12 @@ impl Job {
             [0, 1].map(|direction| {
                 let class = if keys.class[direction] == 0 { 1 } else { keys.class[direction] };
                 let usual = bits(class, keys.level[direction], keys.hint[direction]);
-                let all = PriorityShare { bytes: None, percent: keys.percent[direction], bits: None };
+                let all =
+                    PriorityShare { bytes: None, percent: keys.percent[direction], bits: None };
                 let shares = std::iter::once(&all).chain(&keys.split[direction]);
                 let some = shares.filter(|share| share.percent > 0 && asks[direction]);
-                some.map(|share| PriorityShare { bits: share.bits.or(Some(usual)), ..*share }).collect()
+                some.map(|share| PriorityShare { bits: share.bits.or(Some(usual)), ..*share })
+                    .collect()
             })
         })
     }
@@ -125,13 +131,22 @@ mod tests {
     fn shares_are_fios() {
         let of = |keys: &[(&str, &str)]| job(keys).own_priorities();
         let any = |percent, bits| PriorityShare { bytes: None, percent, bits: Some(bits) };
-        let sized = |bytes, percent, bits| PriorityShare { bytes: Some(bytes), percent, bits: Some(bits) };
+        let sized =
+            |bytes, percent, bits| PriorityShare { bytes: Some(bytes), percent, bits: Some(bits) };
         // Real time unless another class is said.
         assert_eq!(of(&[("cmdprio_percentage", "20")]), Some([vec![any(20, 1 << 13)], vec![]]));
-        let keys =
-            [("rw", "randrw"), ("cmdprio_percentage", "20,5"), ("cmdprio_class", "2,3"), ("cmdprio", "4")];
+        let keys = [
+            ("rw", "randrw"),
+            ("cmdprio_percentage", "20,5"),
+            ("cmdprio_class", "2,3"),
+            ("cmdprio", "4"),
+        ];
         assert_eq!(of(&keys), Some([vec![any(20, 2 << 13 | 4)], vec![any(5, 3 << 13 | 4)]]));
-        let keys = [("rw", "randrw"), ("cmdprio_bssplit", "64k/100:1024k/0,1024k/0"), ("cmdprio_class", "1")];
+        let keys = [
+            ("rw", "randrw"),
+            ("cmdprio_bssplit", "64k/100:1024k/0,1024k/0"),
+            ("cmdprio_class", "1"),
+        ];
         assert_eq!(of(&keys), Some([vec![sized(65_536, 100, 1 << 13)], vec![]]));
         let keys = [("cmdprio_bssplit", "64k/25/1/1:64k/75/3/2:1m/10/2/0/3")];
         let want = [

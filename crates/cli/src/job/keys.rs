@@ -4,7 +4,9 @@ use std::fmt;
 
 use super::error::{JobError, Origin, Problem, shown};
 use super::nearest::nearest_key;
-use super::table::{Accepts, BLOCK_ENGINES, FAMILIES, IGNORED, OBEYED, OTHER_ENGINES, Obeyed, REFUSED};
+use super::table::{
+    Accepts, BLOCK_ENGINES, FAMILIES, IGNORED, OBEYED, OTHER_ENGINES, Obeyed, REFUSED,
+};
 use super::{Job, SetKey};
 
 /// What to say of a key although it was accepted.
@@ -54,8 +56,8 @@ impl Ignored {
 impl Job {
     /// Sets `key` to `value` (`None`: the key stood alone). The single place that knows the keys.
     ///
-    /// `Ok(Some(_))` is to be shown: the key has no effect, or its value is worth a remark. On the command line
-    /// `time-based` is `time_based`.
+    /// `Ok(Some(_))` is to be shown: the key has no effect, or its value is worth a remark. On the
+    /// command line `time-based` is `time_based`.
     pub(crate) fn set(
         &mut self,
         key: &str,
@@ -66,7 +68,9 @@ impl Job {
             Origin::CommandLine => key.replace('-', "_"),
             Origin::File { .. } => key.to_owned(),
         };
-        let found = OBEYED.iter().find(|known| known.usual == key || known.synonyms.contains(&key.as_str()));
+        let found = OBEYED
+            .iter()
+            .find(|known| known.usual == key || known.synonyms.contains(&key.as_str()));
         let Some(Obeyed { usual, expected, alone, .. }) = found else {
             return ignored(&key, value, origin).map(|ignored| Some(Note::Ignored(ignored)));
         };
@@ -83,7 +87,9 @@ impl Job {
         let text = text.ok_or_else(|| JobError::new(origin, no_value))?;
         let note = self.store(usual, text).map_err(fail)?;
         self.remember(usual, text, origin);
-        Ok(note.map(|note| Note::Remark(format!("{origin}: {}={}: {note}", origin.key(&key), shown(text)))))
+        Ok(note.map(|note| {
+            Note::Remark(format!("{origin}: {}={}: {note}", origin.key(&key), shown(text)))
+        }))
     }
 
     /// Notes that `key` was set, and forgets what it replaces.
@@ -92,13 +98,15 @@ impl Job {
             return;
         }
         self.set_keys.retain(|set| set.key != key);
-        let family = FAMILIES.iter().find(|family| family.contains(&key)).copied().unwrap_or_default();
+        let family =
+            FAMILIES.iter().find(|family| family.contains(&key)).copied().unwrap_or_default();
         // hipri=0 asks for nothing, so that it replaces nothing.
         let family = if key == "hipri" && !self.hipri { &[] } else { family };
         let farther = |set: &SetKey| {
             set.inherited || *origin == Origin::CommandLine && set.origin != Origin::CommandLine
         };
-        // The two mix keys are one setting, as direct and buffered are: the latter replaces the former.
+        // The two mix keys are one setting, as direct and buffered are: the latter replaces the
+        // former.
         let mix = key.starts_with("rwmix") || matches!(key, "direct" | "buffered");
         let replaced: Vec<&'static str> = self
             .set_keys
@@ -117,7 +125,12 @@ impl Job {
             // Keys of a family may share a field. It was accepted before.
             let _ = self.store(key, text);
         }
-        self.set_keys.push(SetKey { key, value: text.to_owned(), origin: origin.clone(), inherited: false });
+        self.set_keys.push(SetKey {
+            key,
+            value: text.to_owned(),
+            origin: origin.clone(),
+            inherited: false,
+        });
     }
 
     /// The job as the beginning of a section: what is set so far is from `[global]`.
@@ -135,18 +148,21 @@ fn ignored(key: &str, value: Option<&str>, origin: &Origin) -> Result<Ignored, J
     if let Some((_, why)) = REFUSED.iter().find(|(names, _)| names.contains(&key)) {
         return fail(Problem::Unsupported { key: written, why });
     }
-    let found = IGNORED
-        .iter()
-        .find_map(|(names, accepts, why)| Some((*names.iter().find(|name| **name == key)?, *accepts, *why)));
+    let found = IGNORED.iter().find_map(|(names, accepts, why)| {
+        Some((*names.iter().find(|name| **name == key)?, *accepts, *why))
+    });
     let Some((key, accepts, why)) = found else {
         let nearest = nearest_key(key, names()).map(|near| origin.key(near));
         return fail(Problem::UnknownKey { key: written, nearest });
     };
     let text = value.map(str::trim).unwrap_or_default();
-    let refuse = |why: String| fail(Problem::Value { key: written.clone(), value: shown(text), why });
+    let refuse =
+        |why: String| fail(Problem::Value { key: written.clone(), value: shown(text), why });
     match accepts {
         Accepts::Any => Ok(Ignored { key, why }),
-        _ if text.is_empty() => fail(Problem::NoValue { key: written, expected: "1 or 0, or as fio has it" }),
+        _ if text.is_empty() => {
+            fail(Problem::NoValue { key: written, expected: "1 or 0, or as fio has it" })
+        }
         Accepts::Only(values) if !values.contains(&text) => {
             refuse(format!("not supported; only {key}={} is", values.join(" or ")))
         }
@@ -166,13 +182,16 @@ fn engine_refusal(engine: &str) -> Option<String> {
     let known = OTHER_ENGINES.iter().find(|(names, _)| names.contains(&engine));
     Some(match known {
         Some((_, does)) => format!("fio's engine {engine} is not supported: it {does}"),
-        None => "no engine of fio's that reads and writes a device or file; leave it out".to_owned(),
+        None => {
+            "no engine of fio's that reads and writes a device or file; leave it out".to_owned()
+        }
     })
 }
 
 /// All names of keys that are obeyed or accepted.
 fn names() -> impl Iterator<Item = &'static str> {
-    let obeyed = OBEYED.iter().flat_map(|known| std::iter::once(&known.usual).chain(known.synonyms));
+    let obeyed =
+        OBEYED.iter().flat_map(|known| std::iter::once(&known.usual).chain(known.synonyms));
     obeyed.chain(IGNORED.iter().flat_map(|(names, ..)| names.iter())).copied()
 }
 
@@ -187,7 +206,9 @@ pub(crate) fn known_key(key: &str) -> Option<&'static str> {
 pub(crate) fn may_stand_alone(key: &str) -> bool {
     match OBEYED.iter().find(|known| known.usual == key || known.synonyms.contains(&key)) {
         Some(known) => known.alone.is_some(),
-        None => IGNORED.iter().any(|(names, accepts, _)| names.contains(&key) && *accepts == Accepts::Any),
+        None => IGNORED
+            .iter()
+            .any(|(names, accepts, _)| names.contains(&key) && *accepts == Accepts::Any),
     }
 }
 
@@ -225,10 +246,11 @@ mod tests {
 
     #[test]
     fn near_keys() {
-        let near = |key: &str| match ignored(key, Some("1"), &Origin::CommandLine).unwrap_err().problem {
-            Problem::UnknownKey { nearest, .. } => nearest,
-            problem => panic!("{problem}"),
-        };
+        let near =
+            |key: &str| match ignored(key, Some("1"), &Origin::CommandLine).unwrap_err().problem {
+                Problem::UnknownKey { nearest, .. } => nearest,
+                problem => panic!("{problem}"),
+            };
         assert_eq!(near("io_depth").as_deref(), Some("--iodepth"));
         assert_eq!(near("SIZE").as_deref(), Some("--size"));
         assert_eq!(near("block_size").as_deref(), Some("--blocksize"));

@@ -14,7 +14,9 @@ fn block(text: &str) -> Result<value::Size, Why> {
     let bytes = size.bytes;
     match bytes {
         0 => Err("a block must not be empty".to_owned()),
-        _ if bytes % SECTOR_BYTES != 0 => Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}")),
+        _ if bytes % SECTOR_BYTES != 0 => {
+            Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}"))
+        }
         _ if bytes > BS_MAX_BYTES => Err(format!("{bytes} bytes is more than {BS_MAX_BYTES} (1g)")),
         _ => Ok(size),
     }
@@ -138,7 +140,8 @@ pub(super) fn millionths(text: &str) -> Result<u64, Why> {
     if decimals.len() > 6 {
         return Err("more than six decimals".to_owned());
     }
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| "too large".to_owned())? };
+    let whole: u64 =
+        if whole.is_empty() { 0 } else { whole.parse().map_err(|_| "too large".to_owned())? };
     let decimals: u64 = format!("{decimals:0<6}").parse().unwrap_or(0);
     whole
         .checked_mul(1_000_000)
@@ -184,10 +187,11 @@ pub(super) fn distribution(text: &str) -> Result<Distribution, Why> {
             }
         }
         "zoned" => {
-            let zones = zones(rest.unwrap_or_default(), |length| match optional_percent(length)? {
-                Some(0) => Err("a zone must not be empty".to_owned()),
-                percent => Ok(percent.map(u64::from)),
-            })?;
+            let zones =
+                zones(rest.unwrap_or_default(), |length| match optional_percent(length)? {
+                    Some(0) => Err("a zone must not be empty".to_owned()),
+                    percent => Ok(percent.map(u64::from)),
+                })?;
             if zones.iter().any(|zones| zones.iter().map(|zone| zone.length).sum::<u64>() > 100) {
                 return Err("the zones are longer than 100 % together".to_owned());
             }
@@ -196,7 +200,8 @@ pub(super) fn distribution(text: &str) -> Result<Distribution, Why> {
         "zoned_abs" => Ok(Distribution::ZonedAbs(zones(rest.unwrap_or_default(), |length| {
             block_length(length).map(Some)
         })?)),
-        _ => Err("expected random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…".to_owned()),
+        _ => Err("expected random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…"
+            .to_owned()),
     }
 }
 
@@ -210,8 +215,12 @@ fn block_length(text: &str) -> Result<u64, Why> {
     }
 }
 
-/// Zones of reads and of writes. `length` gives `None` for one that is left out: those share what is left of 100 %.
-fn zones(text: &str, length: impl Fn(&str) -> Result<Option<u64>, Why>) -> Result<[Vec<Zone>; 2], Why> {
+/// Zones of reads and of writes. `length` gives `None` for one that is left out: those share what
+/// is left of 100 %.
+fn zones(
+    text: &str,
+    length: impl Fn(&str) -> Result<Option<u64>, Why>,
+) -> Result<[Vec<Zone>; 2], Why> {
     let both = of_both(text, |part| {
         let mut zones: Vec<(Option<u8>, Option<u64>)> = Vec::new();
         for zone in part.split(':') {
@@ -227,7 +236,9 @@ fn zones(text: &str, length: impl Fn(&str) -> Result<Option<u64>, Why>) -> Resul
         let shares = filled(zones.iter().map(|(access, _)| *access), "the accesses")?;
         let lengths = lengths(zones.iter().map(|(_, length)| *length).collect())?;
         let zones = lengths.into_iter().zip(shares);
-        Ok(zones.map(|(length, access_percent)| Zone { access_percent, length }).collect::<Vec<_>>())
+        Ok(zones
+            .map(|(length, access_percent)| Zone { access_percent, length })
+            .collect::<Vec<_>>())
     })?;
     for zones in &both {
         if zones.iter().try_fold(0u64, |sum, zone| sum.checked_add(zone.length)).is_none() {
@@ -237,7 +248,8 @@ fn zones(text: &str, length: impl Fn(&str) -> Result<Option<u64>, Why>) -> Resul
     Ok(both)
 }
 
-/// Lengths with the blanks filled evenly from what is left of 100 %; the last of them has the rest of the division.
+/// Lengths with the blanks filled evenly from what is left of 100 %; the last of them has the rest
+/// of the division.
 fn lengths(given: Vec<Option<u64>>) -> Result<Vec<u64>, Why> {
     let blanks = given.iter().filter(|length| length.is_none()).count() as u64;
     let sum = given.iter().flatten().fold(0u64, |sum, length| sum.saturating_add(*length));

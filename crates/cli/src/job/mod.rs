@@ -1,8 +1,9 @@
 //! fio job files: what a `[job]` section says, as typed values.
 //!
-//! [`parse()`] reads a whole file and finds all that is wrong with it, [`Job::set`] is the single place that looks keys
-//! up (the command line's `--bs 4k` goes through it too), and [`Job::validate`] finds keys that contradict each other once everything
-//! is set. Nothing here does I/O and nothing here panics, whatever the text.
+//! [`parse()`] reads a whole file and finds all that is wrong with it, [`Job::set`] is the single
+//! place that looks keys up (the command line's `--bs 4k` goes through it too), and
+//! [`Job::validate`] finds keys that contradict each other once everything is set. Nothing here
+//! does I/O and nothing here panics, whatever the text.
 
 mod cmdprio;
 pub(crate) mod error;
@@ -36,8 +37,9 @@ pub(crate) use keys::{Ignored, Note, known_key, may_stand_alone};
 pub(crate) use parse::{JobFile, parse};
 pub(crate) use payload::Payload;
 pub(crate) use settings::{
-    Batch, Distribution, Exit, FileKeys, FlowKeys, Generator, Hint, LatencyTarget, LogKeys, LogName,
-    NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, ZONES_MAX, Zone,
+    Batch, Distribution, Exit, FileKeys, FlowKeys, Generator, Hint, LatencyTarget, LogKeys,
+    LogName, NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, ZONES_MAX,
+    Zone,
 };
 pub(crate) use zones::{ZoneKeys, ZoneMode};
 
@@ -149,7 +151,8 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// In bytes, on a device of `device_bytes`; a percentage is rounded down to a multiple of `align_bytes`.
+    /// In bytes, on a device of `device_bytes`; a percentage is rounded down to a multiple of
+    /// `align_bytes`.
     pub(crate) fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
         match self {
             Extent::Bytes(bytes) => bytes,
@@ -189,7 +192,8 @@ pub(crate) struct Job {
     pub iodepth: u32,
     /// Clones of this job, each with a thread and queue pair of its own; 1 unless set.
     pub numjobs: u32,
-    /// How much of the device to use, and to transfer in one loop; the rest of the device unless set.
+    /// How much of the device to use, and to transfer in one loop; the rest of the device unless
+    /// set.
     pub size: Option<Extent>,
     /// Where on the device to begin; 0 unless set.
     pub offset: Extent,
@@ -227,7 +231,8 @@ pub(crate) struct Job {
     pub hogs: u32,
     /// Our own key: scheduling classes of the job's threads to compare; empty: as they are.
     pub scheds: Vec<SchedClass>,
-    /// Our own key: limits on how deep idle CPUs fall asleep, in µs, to compare (`None`: no limit); empty: as it is.
+    /// Our own key: limits on how deep idle CPUs fall asleep, in µs, to compare (`None`: no limit);
+    /// empty: as it is.
     pub pm_qos_us: Vec<Option<u32>>,
     /// The device's URI. The whole value: `:` separates nothing here.
     pub filename: Option<String>,
@@ -285,7 +290,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is one of best effort.
+    /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is
+    /// one of best effort.
     pub(crate) fn io_priority(&self) -> Option<IoPriority> {
         if self.prio.is_none() && self.prioclass.is_none() {
             return None;
@@ -359,8 +365,9 @@ impl Job {
         }
     }
 
-    /// The keys that were set, from `[global]`, the section or the command line, under their usual names and with
-    /// their values as written: what fio lists as `job options`. Keys without effect here are left out.
+    /// The keys that were set, from `[global]`, the section or the command line, under their usual
+    /// names and with their values as written: what fio lists as `job options`. Keys without effect
+    /// here are left out.
     pub(crate) fn fio_options(&self) -> Vec<(String, String)> {
         self.set_keys.iter().map(|set| (set.key.to_owned(), set.value.clone())).collect()
     }
@@ -395,12 +402,14 @@ impl Job {
 
     /// Whether the job issues reads.
     pub(crate) fn reads(&self) -> bool {
-        matches!(self.rw, Rw::Read | Rw::RandRead) || (self.rw.is_mixed() && self.rwmixread_percent > 0)
+        matches!(self.rw, Rw::Read | Rw::RandRead)
+            || (self.rw.is_mixed() && self.rwmixread_percent > 0)
     }
 
     /// Whether the job issues writes.
     pub(crate) fn writes(&self) -> bool {
-        let always = matches!(self.rw, Rw::Write | Rw::RandWrite | Rw::TrimWrite | Rw::RandTrimWrite);
+        let always =
+            matches!(self.rw, Rw::Write | Rw::RandWrite | Rw::TrimWrite | Rw::RandTrimWrite);
         always || (self.rw.is_mixed() && self.rwmixread_percent < 100)
     }
 

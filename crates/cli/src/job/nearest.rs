@@ -1,12 +1,16 @@
 //! What may have been meant by a key that nobody knows.
 
 /// The one of `known` that is nearest to `key`, if it is near enough to be meant.
-pub(super) fn nearest_key(key: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+pub(super) fn nearest_key(
+    key: &str,
+    known: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
     if key.chars().nth(32).is_some() {
         return None;
     }
     let key = key.to_ascii_lowercase().replace('-', "_");
-    let near = known.map(|known| (edit_distance(&key, known), known)).min_by_key(|(far, _)| *far)?;
+    let near =
+        known.map(|known| (edit_distance(&key, known), known)).min_by_key(|(far, _)| *far)?;
     let enough = (key.chars().count() / 3).clamp(1, 3);
     Some(near.1).filter(|known| near.0 <= enough && near.0 < known.len())
 }

@@ -40,9 +40,10 @@ struct Parser<'a> {
 
 /// Reads a job file from its text; `source` names it in messages.
 ///
-/// `[global]` gives defaults to the sections that follow it; a later `[global]` adds to and overrides an earlier one. A
-/// comment is a line that begins with `;` or `#`, or what follows a blank and one of them (as fio has it).
-/// Contradictions between keys are left to [`Job::validate`], since the command line may still change them.
+/// `[global]` gives defaults to the sections that follow it; a later `[global]` adds to and
+/// overrides an earlier one. A comment is a line that begins with `;` or `#`, or what follows a
+/// blank and one of them (as fio has it). Contradictions between keys are left to
+/// [`Job::validate`], since the command line may still change them.
 pub(crate) fn parse(text: &str, source: &str) -> JobFile {
     parse_in(text, source, &|name| std::env::var(name).ok())
 }
@@ -137,7 +138,8 @@ impl Parser<'_> {
             }
         }
         if !self.seen_here.insert(key.to_owned()) {
-            let again = format!("{origin}: {} again in this section; the last one counts", shown(key));
+            let again =
+                format!("{origin}: {} again in this section; the last one counts", shown(key));
             file.warnings.push(again);
         }
         Ok(())
@@ -158,7 +160,8 @@ fn without_comment(line: &str) -> &str {
 
 fn section_name(line: &str, origin: &Origin) -> Result<String, JobError> {
     let bad = || JobError::new(origin, Problem::Section(shown(line)));
-    let name = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or_else(bad)?.trim();
+    let name =
+        line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or_else(bad)?.trim();
     if name == "global" {
         return Ok(name.to_owned());
     }

@@ -53,9 +53,9 @@ impl Payload {
         let digits = signed.unwrap_or(text);
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         let (digits, rest) = digits.split_at(end);
-        let number: i64 = digits
-            .parse()
-            .map_err(|_| "expected numbers such as 0xaa55 or 12, \"text\" and %o (the offset)".to_owned())?;
+        let number: i64 = digits.parse().map_err(|_| {
+            "expected numbers such as 0xaa55 or 12, \"text\" and %o (the offset)".to_owned()
+        })?;
         let number = if signed.is_some() { -number } else { number };
         if i32::try_from(number).is_err() && u32::try_from(number).is_err() {
             return Err("a number of more than 32 bits is written as 0x…".to_owned());
@@ -98,11 +98,18 @@ impl Payload {
 
     /// Where `part`, which is what a block at `offset_bytes` has from `at` on, is first something
     /// else: the place in it, what it should be, and what it is.
-    pub(crate) fn differs(&self, part: &[u8], offset_bytes: u64, at: usize) -> Option<(usize, u8, u8)> {
+    pub(crate) fn differs(
+        &self,
+        part: &[u8],
+        offset_bytes: u64,
+        at: usize,
+    ) -> Option<(usize, u8, u8)> {
         let round = self.round(offset_bytes);
         let bytes = round.iter().cycle().skip(at % round.len());
         let mut pairs = part.iter().zip(bytes).enumerate();
-        pairs.find(|(_, (found, want))| found != want).map(|(at, (found, want))| (at, *want, *found))
+        pairs
+            .find(|(_, (found, want))| found != want)
+            .map(|(at, (found, want))| (at, *want, *found))
     }
 }
 
@@ -120,7 +127,10 @@ mod tests {
             ("\"abcd\"", "616263646162636461626364"),
             ("0x123", "012301230123012301230123"),
             ("%o", "001000000000000000100000"),
-            ("0xff%o\"abcd\"-12", "ff001000000000000061626364f4ffffffff001000000000000061626364f4ff"),
+            (
+                "0xff%o\"abcd\"-12",
+                "ff001000000000000061626364f4ffffffff001000000000000061626364f4ff",
+            ),
         ] {
             let payload = Payload::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
             let mut block = vec![0; hex.len() / 2];

@@ -106,7 +106,8 @@ pub(crate) enum Distribution {
     ZonedAbs([Vec<Zone>; 2]),
 }
 
-/// `random_generator`. All are the same generator here; without `norandommap` all visit each block once.
+/// `random_generator`. All are the same generator here; without `norandommap` all visit each block
+/// once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Generator {
     /// With `norandommap` each place is drawn for itself.
@@ -248,7 +249,12 @@ pub(crate) struct LatencyTarget {
 
 impl Default for LatencyTarget {
     fn default() -> Self {
-        LatencyTarget { target: None, window: Duration::ZERO, percentile_ppm: 100_000_000, run: false }
+        LatencyTarget {
+            target: None,
+            window: Duration::ZERO,
+            percentile_ppm: 100_000_000,
+            run: false,
+        }
     }
 }
 
@@ -404,6 +410,11 @@ pub(crate) struct FileKeys {
 
 impl Default for FileKeys {
     fn default() -> Self {
-        FileKeys { direct: None, overlap: Overlap::ALL, cache_bytes: 256 << 20, hint: Hint::default() }
+        FileKeys {
+            direct: None,
+            overlap: Overlap::ALL,
+            cache_bytes: 256 << 20,
+            hint: Hint::default(),
+        }
     }
 }

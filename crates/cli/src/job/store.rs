@@ -1,6 +1,8 @@
 //! The values into their fields.
 
-use super::{Exit, Extent, HOGS_MAX, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value};
+use super::{
+    Exit, Extent, HOGS_MAX, IODEPTH_MAX, Job, NUMJOBS_MAX, Pace, SECTOR_BYTES, lists, value,
+};
 use super::{Generator, LogName, Payload, ZoneMode, cmdprio};
 
 /// fio's int.
@@ -8,7 +10,11 @@ const INT_MAX: u64 = u32::MAX as u64;
 
 impl Job {
     /// The value into its field; `Some`: a remark on it.
-    pub(super) fn store(&mut self, key: &str, text: &str) -> Result<Option<&'static str>, value::Why> {
+    pub(super) fn store(
+        &mut self,
+        key: &str,
+        text: &str,
+    ) -> Result<Option<&'static str>, value::Why> {
         let mut note = None;
         let depth = |min| value::int(text, min, u64::from(IODEPTH_MAX)).map(|depth| depth as u32);
         match key {
@@ -116,7 +122,8 @@ impl Job {
             "rate_iops" => self.pace.rate_iops = lists::rates(text, INT_MAX)?,
             "rate" => self.pace.rate_bytes = lists::rates(text, 1 << 50)?,
             "latency_target" => {
-                self.latency_target.target = Some(value::time_us(text)?).filter(|time| !time.is_zero());
+                self.latency_target.target =
+                    Some(value::time_us(text)?).filter(|time| !time.is_zero());
             }
             "latency_window" => self.latency_target.window = value::time_us(text)?,
             "latency_percentile" => {
@@ -168,7 +175,9 @@ impl Job {
             "zone_reset_frequency" => self.zones.reset_frequency_ppm = part(text)?,
             "flow" => {
                 if text.starts_with('-') {
-                    return Err("a weight has no sign: fio's new meaning is a share of the flow".to_owned());
+                    return Err(
+                        "a weight has no sign: fio's new meaning is a share of the flow".to_owned()
+                    );
                 }
                 self.flow.weight = value::int(text, 0, INT_MAX)? as u32;
             }
@@ -179,9 +188,13 @@ impl Job {
             "cmdprio_percentage" => {
                 self.cmdprio.percent = cmdprio::numbers(text, 100)?.map(|percent| percent as u8);
             }
-            "cmdprio_class" => self.cmdprio.class = cmdprio::numbers(text, 3)?.map(|class| class as u8),
+            "cmdprio_class" => {
+                self.cmdprio.class = cmdprio::numbers(text, 3)?.map(|class| class as u8)
+            }
             "cmdprio" => self.cmdprio.level = cmdprio::numbers(text, 7)?.map(|level| level as u8),
-            "cmdprio_hint" => self.cmdprio.hint = cmdprio::numbers(text, 1023)?.map(|hint| hint as u16),
+            "cmdprio_hint" => {
+                self.cmdprio.hint = cmdprio::numbers(text, 1023)?.map(|hint| hint as u16)
+            }
             "cmdprio_bssplit" => self.cmdprio.split = cmdprio::split(text)?,
             "cpus_allowed" => self.cpus_allowed = value::cpus(text)?,
             "competitor" => self.competitor = value::competitor(text)?,
@@ -214,7 +227,10 @@ impl Job {
     pub(super) fn reset(&mut self, key: &str) {
         let plain = Job::new("");
         match key {
-            "bs" => (self.bs_read_bytes, self.bs_write_bytes) = (plain.bs_read_bytes, plain.bs_write_bytes),
+            "bs" => {
+                (self.bs_read_bytes, self.bs_write_bytes) =
+                    (plain.bs_read_bytes, plain.bs_write_bytes)
+            }
             "rate" => self.pace.rate_bytes = Pace::default().rate_bytes,
             "rate_iops" => self.pace.rate_iops = Pace::default().rate_iops,
             "hipri" => self.hipri = plain.hipri,

@@ -18,7 +18,11 @@ pub(super) struct Obeyed {
     pub alone: Option<&'static str>,
 }
 
-const fn key(usual: &'static str, synonyms: &'static [&'static str], expected: &'static str) -> Obeyed {
+const fn key(
+    usual: &'static str,
+    synonyms: &'static [&'static str],
+    expected: &'static str,
+) -> Obeyed {
     Obeyed { usual, synonyms, expected, alone: None }
 }
 
@@ -67,7 +71,11 @@ pub(super) const OBEYED: &[Obeyed] = &[
     key("fdatasync", &[], "a number of writes, or 0"),
     flag("end_fsync", &[]),
     key("sync", &[], "none, sync or dsync"),
-    key("random_distribution", &[], "random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…"),
+    key(
+        "random_distribution",
+        &[],
+        "random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…",
+    ),
     flag("norandommap", &[]),
     key("random_generator", &[], "tausworthe, tausworthe64 or lfsr"),
     flag("randrepeat", &[]),
@@ -146,7 +154,8 @@ pub(super) const OBEYED: &[Obeyed] = &[
     },
 ];
 
-/// Keys that say the same thing in different words: what is said nearer to the job replaces what was said farther away.
+/// Keys that say the same thing in different words: what is said nearer to the job replaces what
+/// was said farther away.
 pub(super) const FAMILIES: &[&[&str]] = &[
     &["bs", "bsrange", "bssplit"],
     &["rate", "rate_iops"],
@@ -169,8 +178,8 @@ pub(super) enum Accepts {
 }
 use Accepts::{Any, AnyValue, Engine, Only};
 
-/// Keys that ask for what we do anyway, or for something that has no counterpart here and changes no figure: names, the
-/// values, and why they have no effect.
+/// Keys that ask for what we do anyway, or for something that has no counterpart here and changes
+/// no figure: names, the values, and why they have no effect.
 pub(super) const IGNORED: &[(&[&str], Accepts, &str)] = &[
     (&["description"], AnyValue, "a remark"),
     (&["ioengine"], Engine, "the device's URI says how I/O is done"),
@@ -287,7 +296,11 @@ pub(super) const IGNORED: &[(&[&str], Accepts, &str)] = &[
         "errors are counted, and the job goes on",
     ),
     (&["verify_fatal", "verify_dump"], Any, "mismatches are counted, and the first is shown"),
-    (&["verify_write_sequence"], Any, "a job knows which write came last, and in what order it checks"),
+    (
+        &["verify_write_sequence"],
+        Any,
+        "a job knows which write came last, and in what order it checks",
+    ),
     (
         &[
             "verify_backlog",
@@ -302,12 +315,19 @@ pub(super) const IGNORED: &[(&[&str], Accepts, &str)] = &[
     ),
 ];
 
-/// Keys of fio that would change what is measured: names, and why they are refused or what to say instead.
+/// Keys of fio that would change what is measured: names, and why they are refused or what to say
+/// instead.
 pub(super) const REFUSED: &[(&[&str], &str)] = &[
-    (&["hipri_percentage"], "say hipri or completion=poll; every I/O of a job is waited for in one way"),
+    (
+        &["hipri_percentage"],
+        "say hipri or completion=poll; every I/O of a job is waited for in one way",
+    ),
     (&["sqthread_poll", "sqthread_poll_cpu"], "say completion=poll"),
     (&["bs_unaligned", "blocksize_unaligned"], "a device takes whole blocks only; leave it out"),
-    (&["bs_is_seq_rand", "percentage_random", "percentage_sequential"], "say two jobs, one of them random"),
+    (
+        &["bs_is_seq_rand", "percentage_random", "percentage_sequential"],
+        "say two jobs, one of them random",
+    ),
     (&["fsync_on_close"], "a device is not closed within a run; say end_fsync=1"),
     (&["sync_file_range"], "a device has no file ranges; say fsync="),
     (&["thinktime_blocks_type"], "I/Os are counted as they complete; leave it out"),
@@ -347,7 +367,10 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
     (&["write_hint", "uncached", "nowait", "force_async"], "I/Os carry no flags; leave it out"),
     (&["verify_offset"], "a header is at the beginning of its block or interval; leave it out"),
     (&["verify_only"], "say rw=read or randread with verify= in a job of its own"),
-    (&["verify_state_load", "verify_state_save"], "a job that only reads checks all it reads; leave it out"),
+    (
+        &["verify_state_load", "verify_state_save"],
+        "a job that only reads checks all it reads; leave it out",
+    ),
     (
         &["trim_percentage", "trim_verify_zero", "trim_backlog", "trim_backlog_batch"],
         "blocks that were verified are not deallocated",

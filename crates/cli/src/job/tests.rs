@@ -30,7 +30,10 @@ fn invalid(lines: &str) -> String {
 fn defaults_are_fios() {
     let job = one("");
     assert_eq!(job, Job::new("a"));
-    assert_eq!((job.rw, job.bs_read_bytes, job.iodepth, job.numjobs, job.loops), (Rw::Read, 4096, 1, 1, 1));
+    assert_eq!(
+        (job.rw, job.bs_read_bytes, job.iodepth, job.numjobs, job.loops),
+        (Rw::Read, 4096, 1, 1, 1)
+    );
     assert!(job.fio_options().is_empty());
     assert_eq!(job.validate().unwrap(), Vec::<String>::new());
 }
@@ -70,14 +73,21 @@ fn every_key() {
     assert_eq!(one("rwmixread=70\nrwmixwrite=10").rwmixread_percent, 90);
     assert_eq!(one("verify=crc32c").verify, Verify::Crc32c);
     assert_eq!(one("verify=none").verify, Verify::None);
-    let methods = ["crc64", "md5", "sha256", "meta"].map(|name| one(&format!("verify={name}")).verify);
+    let methods =
+        ["crc64", "md5", "sha256", "meta"].map(|name| one(&format!("verify={name}")).verify);
     assert_eq!(methods, [Verify::Crc64, Verify::Md5, Verify::Sha256, Verify::Meta]);
     assert_eq!(one("cpus_allowed=0-1,3").cpus_allowed, [0, 1, 3]);
     assert_eq!(one("cpus_allowed = 3, 1-2 ,2").cpus_allowed, [1, 2, 3]);
-    assert_eq!(one("filename=mem:1G?model=optane").filename.as_deref(), Some("mem:1G?model=optane"));
+    assert_eq!(
+        one("filename=mem:1G?model=optane").filename.as_deref(),
+        Some("mem:1G?model=optane")
+    );
     assert_eq!(one("filename=file:a#b;c").filename.as_deref(), Some("file:a#b;c"));
     assert_eq!(one("loops=3").loops, 3);
-    assert_eq!(one("completion=interrupt,hybrid=2us").completion.as_deref(), Some("interrupt,hybrid=2us"));
+    assert_eq!(
+        one("completion=interrupt,hybrid=2us").completion.as_deref(),
+        Some("interrupt,hybrid=2us")
+    );
 }
 
 #[test]
@@ -96,7 +106,10 @@ fn times() {
         assert_eq!(one(&format!("runtime={text}")).runtime, Some(want), "{text}");
     }
     assert_eq!(one("runtime=0").runtime, None, "fio: no limit");
-    assert_eq!(error("runtime=1.5"), "t.fio:2: runtime=1.5: not a whole number; use a smaller unit");
+    assert_eq!(
+        error("runtime=1.5"),
+        "t.fio:2: runtime=1.5: not a whole number; use a smaller unit"
+    );
     assert!(error("runtime=1w").contains("unknown unit \"w\""));
     assert!(error("runtime=99999999d").contains("longer than ten years"));
     assert!(error("runtime=-1").contains("must not be negative"));
@@ -173,7 +186,9 @@ fn bad_values() {
     assert!(error("cpus_allowed=+1").contains("is not a CPU number"));
     assert!(error("cpus_allowed=0-4294967295").contains("is not a CPU number"));
     assert!(error("completion=poll,,interrupt").contains("a policy in the list is empty"));
-    assert!(error("filename=a\u{1b}b").contains("filename=a\\u{1b}b: contains a control character"));
+    assert!(
+        error("filename=a\u{1b}b").contains("filename=a\\u{1b}b: contains a control character")
+    );
     assert_eq!(
         error("bs"),
         "t.fio:2: bs needs a value: a size such as 4k, or read and write sizes such as 4k,8k"
@@ -205,14 +220,15 @@ fn unknown_and_harmless_keys() {
     assert!(file.jobs[0].fio_options().is_empty());
     assert!(error("kb_base=1000").contains("only kb_base=1024 is"));
     assert!(error("ioengine").contains("needs a value"));
-    assert!(error("ioengine=cpuio").contains("fio's engine cpuio is not supported: it does no I/O"));
+    assert!(
+        error("ioengine=cpuio").contains("fio's engine cpuio is not supported: it does no I/O")
+    );
     assert!(error("ioengine=warp").contains("no engine of fio's"));
 }
 
 #[test]
 fn all_errors_are_said_at_once() {
-    let text =
-        "iodepth=1\n[global]\nbs=4x\niodpeth=4\n[a\nbs=1\n[b]\n=4k\ncpumask=1\nnumjobs=2\nhostname=h\n";
+    let text = "iodepth=1\n[global]\nbs=4x\niodpeth=4\n[a\nbs=1\n[b]\n=4k\ncpumask=1\nnumjobs=2\nhostname=h\n";
     let file = super::parse(text, "t.fio");
     let said: Vec<String> = file.errors.iter().map(JobError::to_string).collect();
     let lines = [1, 3, 4, 5, 8, 9, 11];
@@ -233,8 +249,11 @@ fn sections() {
     let text = "\u{feff}# comment\r\n; another\n\n[global]\nrw = randread ; all\nbs=4k\n[a]\n iodepth = 2\n[b c]\nbs=512\n\
                 [global]\nbs=8k\nruntime=1 # s\n[a]\n[a]\nrw=write\n";
     let file = parse(text, "t.fio").unwrap();
-    let got: Vec<_> =
-        file.jobs.iter().map(|job| (job.name.as_str(), job.rw, job.bs_read_bytes, job.iodepth)).collect();
+    let got: Vec<_> = file
+        .jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.rw, job.bs_read_bytes, job.iodepth))
+        .collect();
     let want = [
         ("a", Rw::RandRead, 4096, 2),
         ("b c", Rw::RandRead, 512, 1),
@@ -244,7 +263,8 @@ fn sections() {
     assert_eq!(got, want);
     assert_eq!(file.jobs[0].runtime, None, "a later [global] is for what follows it");
     let options = file.jobs[3].fio_options();
-    let want = [("bs", "8k"), ("runtime", "1"), ("rw", "write")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let want = [("bs", "8k"), ("runtime", "1"), ("rw", "write")]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(options, want);
     assert!(file.warnings.is_empty());
 

@@ -31,7 +31,10 @@ fn ranges_of_sizes() {
     let sizes = one("bsrange=1k-4k,2k-8k").sizes;
     assert_eq!(sizes, [Some(Sizes::Range(1024, 4096)), Some(Sizes::Range(2048, 8192))]);
     assert_eq!(one("blocksize_range=4k-16k").sizes_of(1), Sizes::Range(4096, 16_384));
-    assert_eq!((one("bsrange=4k-16k").bs_max_bytes(), one("bsrange=4k-16k").bs_min_bytes()), (16_384, 4096));
+    assert_eq!(
+        (one("bsrange=4k-16k").bs_max_bytes(), one("bsrange=4k-16k").bs_min_bytes()),
+        (16_384, 4096)
+    );
     assert!(error("bsrange=4k").contains("expected a range"));
     assert!(error("bsrange=8k-4k").contains("backwards"));
     assert!(error("bsrange=4k-6k").contains("not a multiple of 4096"));
@@ -43,7 +46,10 @@ fn ranges_of_sizes() {
 #[test]
 fn shares_of_sizes() {
     let split = |text: &str| one(&format!("bssplit={text}")).sizes_of(0);
-    assert_eq!(split("4k/10:64k/50:32k/40"), Sizes::Split(vec![(4096, 10), (65_536, 50), (32_768, 40)]));
+    assert_eq!(
+        split("4k/10:64k/50:32k/40"),
+        Sizes::Split(vec![(4096, 10), (65_536, 50), (32_768, 40)])
+    );
     assert_eq!(split("4k/50:1k/:32k/"), Sizes::Split(vec![(4096, 50), (1024, 25), (32_768, 25)]));
     assert_eq!(split("1k:2k:4k"), Sizes::Split(vec![(1024, 34), (2048, 33), (4096, 33)]));
     let both = one("bssplit=2k/50:4k/50,4k/90:8k/10");
@@ -87,9 +93,15 @@ fn distributions() {
     let of = |text: &str| one(&format!("random_distribution={text}")).random.distribution;
     assert_eq!(of("random"), Distribution::Uniform);
     assert_eq!(of("zipf"), Distribution::Zipf { theta_ppm: 1_100_000, center_ppm: None });
-    assert_eq!(of("zipf:1.2:0.25"), Distribution::Zipf { theta_ppm: 1_200_000, center_ppm: Some(250_000) });
+    assert_eq!(
+        of("zipf:1.2:0.25"),
+        Distribution::Zipf { theta_ppm: 1_200_000, center_ppm: Some(250_000) }
+    );
     assert_eq!(of("pareto:0.2"), Distribution::Pareto { h_ppm: 200_000, center_ppm: None });
-    assert_eq!(of("normal:20"), Distribution::Normal { deviation_ppm: 20_000_000, center_ppm: None });
+    assert_eq!(
+        of("normal:20"),
+        Distribution::Normal { deviation_ppm: 20_000_000, center_ppm: None }
+    );
     let Distribution::Zoned([read, write]) = of("zoned:60/10:30/20:8/30:2/40") else { panic!() };
     assert_eq!((read.len(), read[0], &read), (4, Zone { access_percent: 60, length: 10 }, &write));
     // fio's own example, and two that share what is left.
@@ -100,7 +112,9 @@ fn distributions() {
     assert_eq!(lengths("zoned:50/5:30/15:20/"), [5, 15, 80]);
     assert_eq!(lengths("zoned:50/:30/15:20/"), [42, 15, 43]);
     assert_eq!(lengths("zoned:50/:30/15:20"), [42, 15, 43]);
-    let Distribution::ZonedAbs([read, write]) = of("zoned_abs:60/1m:40/2m,100/4m") else { panic!() };
+    let Distribution::ZonedAbs([read, write]) = of("zoned_abs:60/1m:40/2m,100/4m") else {
+        panic!()
+    };
     assert_eq!((read[1].length, write[0].length), (2 << 20, 4 << 20));
     for (text, why) in [
         ("zipf:1.0", "not 1.0"),
@@ -120,14 +134,19 @@ fn distributions() {
         ("poisson", "expected random"),
     ] {
         let error = error(&format!("random_distribution={text}"));
-        assert!(error.starts_with("t.fio:2: random_distribution=") && error.contains(why), "{error}");
+        assert!(
+            error.starts_with("t.fio:2: random_distribution=") && error.contains(why),
+            "{error}"
+        );
     }
     let job = one("rw=randread\nnorandommap\nrandom_generator=lfsr\nrandrepeat=0\nrandseed=7");
     assert!(job.random.norandommap && !job.random.randrepeat);
     assert_eq!((job.random.generator, job.random.randseed), (Generator::Lfsr, Some(7)));
     assert!(error("random_generator=mersenne").contains("tausworthe"));
     assert!(warnings("random_distribution=zipf:1.2")[0].contains("which is not random"));
-    assert!(invalid("rw=randwrite\nverify=crc32c\nrandom_distribution=zipf:1.2").starts_with("t.fio:4"));
+    assert!(
+        invalid("rw=randwrite\nverify=crc32c\nrandom_distribution=zipf:1.2").starts_with("t.fio:4")
+    );
     assert!(invalid("rw=randwrite\nverify=crc32c\nnorandommap").contains("writes each block once"));
     assert!(invalid("rw=write\nverify=crc32c\nbssplit=4k/50:8k/50").contains("blocks of one size"));
 }
@@ -144,14 +163,19 @@ fn pace() {
     assert_eq!(one("rate=500k,").pace.rate_bytes, [Some(500 << 10), None]);
     assert_eq!(one("rate=,500k").pace.rate_bytes, [None, Some(500 << 10)]);
     assert_eq!(one("rate=0").pace.rate_bytes, [None, None]);
-    assert!(invalid("rate=1m\nrate_iops=100").starts_with("t.fio:3: job a: rate and rate_iops contradict"));
+    assert!(
+        invalid("rate=1m\nrate_iops=100")
+            .starts_with("t.fio:3: job a: rate and rate_iops contradict")
+    );
     assert!(invalid("thinktime=10\nthinktime_spin=20").contains("is longer"));
     assert!(warnings("thinktime_blocks=4")[0].contains("without thinktime="));
 }
 
 #[test]
 fn latency_targets() {
-    let job = one("iodepth=32\nlatency_target=50\nlatency_window=5s\nlatency_percentile=99.9\nlatency_run=1");
+    let job = one(
+        "iodepth=32\nlatency_target=50\nlatency_window=5s\nlatency_percentile=99.9\nlatency_run=1",
+    );
     let want = LatencyTarget {
         target: Some(Duration::from_micros(50)),
         window: Duration::from_secs(5),
@@ -160,14 +184,17 @@ fn latency_targets() {
     };
     assert_eq!(job.latency_target, want);
     assert!(
-        invalid("latency_target=50").starts_with("t.fio:2: job a: latency_target finds the deepest queue")
+        invalid("latency_target=50")
+            .starts_with("t.fio:2: job a: latency_target finds the deepest queue")
     );
     assert!(
         invalid("iodepth=4\nrate_iops=9\nlatency_target=50")
             .starts_with("t.fio:4: job a: rate_iops and latency_target")
     );
     assert!(invalid("iodepth=4\nthinktime=9\nlatency_target=50").contains("pauses"));
-    assert!(invalid("iodepth=4\nrw=write\nverify=crc32c\nlatency_target=50").contains("search ends"));
+    assert!(
+        invalid("iodepth=4\nrw=write\nverify=crc32c\nlatency_target=50").contains("search ends")
+    );
     assert!(error("latency_percentile=0").contains("above 0"));
     assert!(error("latency_percentile=100.1").contains("up to 100"));
     assert!(warnings("latency_window=1s")[0].contains("without latency_target="));
@@ -178,7 +205,8 @@ fn batches() {
     let job = one(
         "iodepth=16\niodepth_batch_submit=4\niodepth_batch_complete=2\niodepth_batch_complete_max=8\niodepth_low=4",
     );
-    let want = Batch { submit: Some(4), complete_min: Some(2), complete_max: Some(8), low: Some(4) };
+    let want =
+        Batch { submit: Some(4), complete_min: Some(2), complete_max: Some(8), low: Some(4) };
     assert_eq!(job.batch, want);
     assert!(job.validate().unwrap().is_empty());
     assert!(
@@ -195,7 +223,10 @@ fn one_matter_is_said_once() {
     for (lines, words) in [
         ("bs=4k\nbsrange=4k-8k", "bs and bsrange contradict"),
         ("bs=4k\nbssplit=4k/100", "bs and bssplit contradict"),
-        ("bsrange=4k-8k\nbssplit=4k/100\nbs=4k", "contradict each other: both say how large blocks are"),
+        (
+            "bsrange=4k-8k\nbssplit=4k/100\nbs=4k",
+            "contradict each other: both say how large blocks are",
+        ),
         ("hipri\ncompletion=interrupt", "hipri means completion=poll, and completion=interrupt"),
     ] {
         let error = invalid(lines);
@@ -203,8 +234,11 @@ fn one_matter_is_said_once() {
     }
     assert!(one("hipri=1\ncompletion=poll").validate().is_ok());
     // What a section says replaces what [global] says, and so does the command line.
-    let file = parse("[global]\nbs=8k,16k\nhipri\n[a]\nbssplit=4k/100\ncompletion=interrupt\n[b]\n", "t.fio")
-        .unwrap();
+    let file = parse(
+        "[global]\nbs=8k,16k\nhipri\n[a]\nbssplit=4k/100\ncompletion=interrupt\n[b]\n",
+        "t.fio",
+    )
+    .unwrap();
     let (mut a, b) = (file.jobs[0].clone(), &file.jobs[1]);
     assert!(a.validate().is_ok() && !a.hipri && b.hipri);
     assert_eq!((a.bs_read_bytes, b.bs_read_bytes), (4096, 8192));
@@ -213,7 +247,9 @@ fn one_matter_is_said_once() {
     assert!(a.validate().is_ok());
     assert_eq!(a.sizes_of(0), Sizes::Range(512, 1024));
     a.set("bs", Some("512"), &Origin::CommandLine).unwrap();
-    assert!(a.validate().unwrap_err().to_string().starts_with("command line: job a: bs and bsrange"));
+    assert!(
+        a.validate().unwrap_err().to_string().starts_with("command line: job a: bs and bsrange")
+    );
 }
 
 #[test]
@@ -295,13 +331,24 @@ fn how_files_are_read() {
     assert_eq!((one("direct=1").direct, one("buffered=1").direct), (Some(true), Some(false)));
     assert_eq!(one("direct=1\nbuffered=1").direct, Some(false));
     assert_eq!(one("cache=8m").cache_bytes, 8 << 20);
-    assert_eq!((one("overlap=all").overlap, one("overlap=none").overlap), (Overlap::ALL, Overlap::NONE));
+    assert_eq!(
+        (one("overlap=all").overlap, one("overlap=none").overlap),
+        (Overlap::ALL, Overlap::NONE)
+    );
     let two = Overlap { pool: true, lazy_insert: true, ..Overlap::NONE };
     assert_eq!(one("overlap=pool, lazy-insert").overlap, two);
-    assert_eq!((one("fadvise_hint=0").hint, one("fadvise_hint=random").hint), (Hint::None, Hint::Random));
-    for wrong in
-        ["overlap=pool,pool", "overlap=", "overlap=pools", "cache=512k", "fadvise_hint=2", "direct=2"]
-    {
+    assert_eq!(
+        (one("fadvise_hint=0").hint, one("fadvise_hint=random").hint),
+        (Hint::None, Hint::Random)
+    );
+    for wrong in [
+        "overlap=pool,pool",
+        "overlap=",
+        "overlap=pools",
+        "cache=512k",
+        "fadvise_hint=2",
+        "direct=2",
+    ] {
         error(wrong);
     }
 }
@@ -331,8 +378,14 @@ fn what_else_says_where_ios_go() {
     }
     assert!(one("verify=md5\nrw=write:8k").validate().is_ok());
     let job = one("filesize=8m\nsize=1m");
-    assert_eq!((job.range(), job.amount()), (Some(Extent::Bytes(8 << 20)), Some(Extent::Bytes(1 << 20))));
-    assert_eq!((one("size=1m").range(), one("size=1m").amount()), (Some(Extent::Bytes(1 << 20)), None));
+    assert_eq!(
+        (job.range(), job.amount()),
+        (Some(Extent::Bytes(8 << 20)), Some(Extent::Bytes(1 << 20)))
+    );
+    assert_eq!(
+        (one("size=1m").range(), one("size=1m").amount()),
+        (Some(Extent::Bytes(1 << 20)), None)
+    );
 }
 
 #[test]
@@ -348,16 +401,30 @@ fn what_else_says_when_jobs_begin_and_end() {
     let steady = |text: &str| one(&format!("ss={text}")).steady.unwrap();
     let ten = Steady { bandwidth: false, slope: false, limit_ppm: 10_000_000, percent: true };
     assert_eq!(steady("iops:10%"), ten);
-    assert_eq!(steady("bw_slope:0.5%"), Steady { bandwidth: true, slope: true, limit_ppm: 500_000, ..ten });
+    assert_eq!(
+        steady("bw_slope:0.5%"),
+        Steady { bandwidth: true, slope: true, limit_ppm: 500_000, ..ten }
+    );
     assert_eq!(
         steady("bw:1m"),
         Steady { bandwidth: true, limit_ppm: (1 << 20) * 1_000_000, percent: false, ..ten }
     );
-    assert_eq!(steady("iops_slope:2.5"), Steady { slope: true, limit_ppm: 2_500_000, percent: false, ..ten });
+    assert_eq!(
+        steady("iops_slope:2.5"),
+        Steady { slope: true, limit_ppm: 2_500_000, percent: false, ..ten }
+    );
     for text in ["iops", "iops:", "iops:x", "lat:10%", "iops:0%"] {
-        assert!(error(&format!("steadystate={text}")).starts_with("t.fio:2: steadystate="), "{text}");
+        assert!(
+            error(&format!("steadystate={text}")).starts_with("t.fio:2: steadystate="),
+            "{text}"
+        );
     }
     assert!(invalid("ss=iops:10%\nruntime=1\ntime_based").contains("steadystate_duration="));
     assert!(invalid("ss=iops:10%\nss_dur=1").contains("runtime="));
-    assert!(one("ss=iops:10%\nss_dur=1\nss_ramp=1\nruntime=9\ntime_based").validate().unwrap().is_empty());
+    assert!(
+        one("ss=iops:10%\nss_dur=1\nss_ramp=1\nruntime=9\ntime_based")
+            .validate()
+            .unwrap()
+            .is_empty()
+    );
 }

@@ -41,17 +41,18 @@ const NEEDS: &[(&str, &str)] = &[
 
 impl Job {
     /// Whether it goes on until its runtime ends. If a job does not say, how much it is to do ends
-    /// it and a runtime beside that is an upper limit, as in fio; without, the runtime is how long to
-    /// go on: nobody who names a device counts its blocks.
+    /// it and a runtime beside that is an upper limit, as in fio; without, the runtime is how long
+    /// to go on: nobody who names a device counts its blocks.
     pub(crate) fn is_time_based(&self) -> bool {
         let sizes = [self.size, self.filesize, self.io_size];
-        let says_how_much = sizes.iter().any(Option::is_some) || self.number_ios.is_some() || self.loops > 1;
+        let says_how_much =
+            sizes.iter().any(Option::is_some) || self.number_ios.is_some() || self.loops > 1;
         let says_how_much = says_how_much || self.fill_device && self.writes();
         self.time_based.unwrap_or(!says_how_much)
     }
 
-    /// Looks for keys that contradict each other, once the file and the command line have been read. Returns
-    /// warnings: keys that will have no effect in this combination.
+    /// Looks for keys that contradict each other, once the file and the command line have been
+    /// read. Returns warnings: keys that will have no effect in this combination.
     pub(crate) fn validate(&self) -> Result<Vec<String>, JobErrors> {
         let mut wrong = self.contradictions();
         self.check_verify(&mut wrong);
@@ -76,7 +77,9 @@ impl Job {
             return;
         }
         let interval_bytes = self.verify_keys.interval_bytes;
-        if let Some(bytes) = interval_bytes.filter(|bytes| !self.bs_max_bytes().is_multiple_of(*bytes)) {
+        if let Some(bytes) =
+            interval_bytes.filter(|bytes| !self.bs_max_bytes().is_multiple_of(*bytes))
+        {
             let block_bytes = self.bs_max_bytes();
             let what = format!(
                 "verify_interval={bytes} does not divide bs={block_bytes} evenly; make it a part of a block"
@@ -85,16 +88,25 @@ impl Job {
         }
         let is_pattern = matches!(self.verify, Verify::Pattern | Verify::PatternHdr);
         if is_pattern && self.verify_keys.payload.is_none() {
-            fail("verify", "verify=pattern needs verify_pattern=; it says what blocks hold".to_owned());
+            fail(
+                "verify",
+                "verify=pattern needs verify_pattern=; it says what blocks hold".to_owned(),
+            );
         }
-        if self.verify == Verify::Pattern && interval_bytes.is_some() && self.is_own("verify_interval") {
+        if self.verify == Verify::Pattern
+            && interval_bytes.is_some()
+            && self.is_own("verify_interval")
+        {
             let what = "verify=pattern has no headers to repeat; leave verify_interval out";
             fail("verify_interval", what.to_owned());
         }
         if self.trims() {
             fail(
                 "verify",
-                format!("verify with rw={} has nothing to say of trims; leave it out", self.rw.as_str()),
+                format!(
+                    "verify with rw={} has nothing to say of trims; leave it out",
+                    self.rw.as_str()
+                ),
             );
         }
         if self.has_varied_sizes() {
@@ -117,14 +129,21 @@ impl Job {
         if self.places.run > 1 {
             fail(
                 "rw",
-                "verify writes each block once before it checks; leave the number after rw out".to_owned(),
+                "verify writes each block once before it checks; leave the number after rw out"
+                    .to_owned(),
             );
         }
         if self.align_bytes(1).is_some() {
-            fail("blockalign", "verify writes each block once before it checks; leave it out".to_owned());
+            fail(
+                "blockalign",
+                "verify writes each block once before it checks; leave it out".to_owned(),
+            );
         }
         if !self.places.skip_bytes.unsigned_abs().is_multiple_of(self.bs_write_bytes) {
-            fail("rw", "verify checks whole blocks: what rw adds must be a multiple of bs".to_owned());
+            fail(
+                "rw",
+                "verify checks whole blocks: what rw adds must be a multiple of bs".to_owned(),
+            );
         }
         if self.reads() && self.bs_read_bytes != self.bs_write_bytes {
             let what = format!(
@@ -141,11 +160,16 @@ impl Job {
         let block_bytes = self.bs_max_bytes();
         if let Some(Extent::Bytes(size_bytes)) = self.range() {
             if size_bytes < block_bytes {
-                fail("size", format!("size={size_bytes} is smaller than one block of {block_bytes} bytes"));
+                fail(
+                    "size",
+                    format!("size={size_bytes} is smaller than one block of {block_bytes} bytes"),
+                );
             }
             if size_bytes >= block_bytes && size_bytes % block_bytes != 0 {
                 let left_bytes = size_bytes % block_bytes;
-                let what = format!("size is not a multiple of bs; the last {left_bytes} bytes are left out");
+                let what = format!(
+                    "size is not a multiple of bs; the last {left_bytes} bytes are left out"
+                );
                 warnings.push(self.warning("size", &what));
             }
             if let Extent::Bytes(offset_bytes) = self.offset
@@ -157,7 +181,10 @@ impl Job {
         if let (Extent::Percent(offset), Some(Extent::Percent(size))) = (self.offset, self.range())
             && u16::from(offset) + u16::from(size) > 100
         {
-            fail("offset", format!("offset={offset}% and size={size}% reach past the end of the device"));
+            fail(
+                "offset",
+                format!("offset={offset}% and size={size}% reach past the end of the device"),
+            );
         }
     }
 
@@ -198,7 +225,10 @@ impl Job {
         for (one, other, why) in ONE_OF.iter().copied() {
             if self.says(one) && self.says(other) {
                 let later = if self.is_own(other) { other } else { one };
-                wrong.push((later, format!("{one} and {other} contradict each other: {why}; leave one out")));
+                wrong.push((
+                    later,
+                    format!("{one} and {other} contradict each other: {why}; leave one out"),
+                ));
             }
         }
         let syncing = [
@@ -219,17 +249,18 @@ impl Job {
             }
         }
         if self.time_based == Some(true) && self.runtime.is_none() {
-            wrong.push(("time_based", "time_based needs runtime=; it says how long to go on".to_owned()));
+            wrong.push((
+                "time_based",
+                "time_based needs runtime=; it says how long to go on".to_owned(),
+            ));
         }
         if self.steady.is_some() {
             if self.steady_window.is_zero() {
-                let what =
-                    "steadystate needs steadystate_duration=; it says how long the speed must be steady";
+                let what = "steadystate needs steadystate_duration=; it says how long the speed must be steady";
                 wrong.push(("steadystate", what.to_owned()));
             }
             if !(self.is_time_based() && self.runtime.is_some()) {
-                let what =
-                    "steadystate ends a job that goes on until then; say runtime= and time_based as well";
+                let what = "steadystate ends a job that goes on until then; say runtime= and time_based as well";
                 wrong.push(("steadystate", what.to_owned()));
             }
         }
@@ -239,7 +270,10 @@ impl Job {
             wrong.push(("latency_target", what.to_owned()));
         }
         if self.pace.thinktime_spin > self.pace.thinktime && self.says("thinktime") {
-            wrong.push(("thinktime_spin", "thinktime_spin is a part of thinktime, and is longer".to_owned()));
+            wrong.push((
+                "thinktime_spin",
+                "thinktime_spin is a part of thinktime, and is longer".to_owned(),
+            ));
         }
         if let (Some(least), Some(most)) = (self.batch.complete_min, self.batch.complete_max)
             && most < least
@@ -250,10 +284,13 @@ impl Job {
             wrong.push(("iodepth_batch_complete_max", what));
         }
         if let Some(low) = self.batch.low.filter(|low| *low > self.iodepth) {
-            let what = format!("iodepth_low={low} is more than iodepth={}; make it smaller", self.iodepth);
+            let what =
+                format!("iodepth_low={low} is more than iodepth={}; make it smaller", self.iodepth);
             wrong.push(("iodepth_low", what));
         }
-        if self.hipri && self.completion.as_deref().is_some_and(|policies| policies.trim() != "poll") {
+        if self.hipri
+            && self.completion.as_deref().is_some_and(|policies| policies.trim() != "poll")
+        {
             let policies = shown(self.completion.as_deref().unwrap_or_default());
             let key = if self.is_own("completion") { "completion" } else { "hipri" };
             wrong.push((
@@ -262,7 +299,8 @@ impl Job {
             ));
         }
         if self.logs.hist.is_some() && self.logs.hist_ms == 0 {
-            let what = "write_hist_log needs log_hist_msec=; it says how much time a histogram covers";
+            let what =
+                "write_hist_log needs log_hist_msec=; it says how much time a histogram covers";
             wrong.push(("write_hist_log", what.to_owned()));
         }
         wrong
@@ -281,7 +319,9 @@ impl Job {
                 idle(key, format!("with rw={rw}; only rw and randrw mix"));
             }
         }
-        for key in ["random_distribution", "norandommap", "random_generator", "blockalign", "rw_sequencer"] {
+        for key in
+            ["random_distribution", "norandommap", "random_generator", "blockalign", "rw_sequencer"]
+        {
             if !self.rw.is_random() {
                 idle(key, format!("with rw={rw}, which is not random"));
             }
@@ -324,7 +364,8 @@ impl Job {
         for key in of_cmdprio.into_iter().filter(|_| self.own_priorities().is_none()) {
             idle(
                 key,
-                "without a share of the job's I/Os in cmdprio_percentage= or cmdprio_bssplit=".to_owned(),
+                "without a share of the job's I/Os in cmdprio_percentage= or cmdprio_bssplit="
+                    .to_owned(),
             );
         }
         for key in ["log_avg_msec", "log_offset", "log_max_value", "log_prio"] {

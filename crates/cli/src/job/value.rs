@@ -1,8 +1,9 @@
 //! fio's value types: int with suffix, time, bool, percent, CPU list.
 //!
-//! Sizes follow fio 3.x with its default `kb_base=1024`: `k` and `kb` are 1024 bytes, while `kib` is **1000** (fio keeps
-//! old scripts' meaning, opposite to SI and IEC). For `ki` fio's manual says 1000 and its parser takes 1024;
-//! we do what fio does. Both are worth a warning, so sizes come with an optional note.
+//! Sizes follow fio 3.x with its default `kb_base=1024`: `k` and `kb` are 1024 bytes, while `kib`
+//! is **1000** (fio keeps old scripts' meaning, opposite to SI and IEC). For `ki` fio's manual says
+//! 1000 and its parser takes 1024; we do what fio does. Both are worth a warning, so sizes come
+//! with an optional note.
 
 use std::time::Duration;
 
@@ -23,8 +24,7 @@ pub(super) struct Size {
     pub note: Option<&'static str>,
 }
 
-const NOTE_KIB: &str =
-    "as in fio (kb_base=1024), the suffixes kib, mib, gib … are powers of 1000; write k, m, g for 1024";
+const NOTE_KIB: &str = "as in fio (kb_base=1024), the suffixes kib, mib, gib … are powers of 1000; write k, m, g for 1024";
 const NOTE_KI: &str =
     "ki, mi, gi … are taken as powers of 1024, as fio does (its manual says 1000); write k, m, g";
 
@@ -35,9 +35,12 @@ fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
     let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
     let (digits, suffix) = digits.split_at(end);
     if digits.is_empty() {
-        return Err(if text.starts_with('-') { "must not be negative" } else { "not a number" }.to_owned());
+        return Err(
+            if text.starts_with('-') { "must not be negative" } else { "not a number" }.to_owned()
+        );
     }
-    let number = u64::from_str_radix(digits, radix).map_err(|_| "too large for 64 bits".to_owned())?;
+    let number =
+        u64::from_str_radix(digits, radix).map_err(|_| "too large for 64 bits".to_owned())?;
     if suffix.starts_with('.') {
         return Err("not a whole number; use a smaller unit".to_owned());
     }
@@ -124,7 +127,8 @@ pub(super) fn size(text: &str) -> Result<Size, Why> {
         }
     };
     let factor = base.checked_pow(power);
-    let bytes = factor.and_then(|factor| number.checked_mul(factor)).ok_or("too large for 64 bits")?;
+    let bytes =
+        factor.and_then(|factor| number.checked_mul(factor)).ok_or("too large for 64 bits")?;
     Ok(Size { bytes, note })
 }
 
@@ -210,7 +214,8 @@ pub(super) fn rw(text: &str) -> Result<Rw, Why> {
     })
 }
 
-/// `rw` with its modifier: what is added to each place of a sequence in bytes, or how many I/Os follow a random place.
+/// `rw` with its modifier: what is added to each place of a sequence in bytes, or how many I/Os
+/// follow a random place.
 pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
     let Some((kind, modifier)) = text.split_once(':') else { return Ok((rw(text)?, 0, 1)) };
     let (kind, modifier) = (rw(kind.trim())?, modifier.trim());
@@ -228,7 +233,8 @@ pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
 
 /// `steadystate`: `iops:10%`, `bw_slope:1m`.
 pub(super) fn steady(text: &str) -> Result<Steady, Why> {
-    let expected = || "expected iops, iops_slope, bw or bw_slope with a limit, such as iops:10%".to_owned();
+    let expected =
+        || "expected iops, iops_slope, bw or bw_slope with a limit, such as iops:10%".to_owned();
     let (what, limit) = text.split_once(':').ok_or_else(expected)?;
     let (bandwidth, slope) = match what.trim() {
         "iops" => (false, false),
@@ -261,11 +267,15 @@ pub(super) fn verify(text: &str) -> Result<Verify, Why> {
         "sha256" => Ok(Verify::Sha256),
         "pattern" => Ok(Verify::Pattern),
         "pattern_hdr" => Ok(Verify::PatternHdr),
-        "crc7" | "crc16" | "crc32" | "xxhash" | "sha512" | "sha1" | "sha3-224" | "sha3-256" | "sha3-384"
-        | "sha3-512" | "null" => {
-            Err("fio's method is not supported; say crc32c, crc64, md5, sha256, meta or pattern".to_owned())
+        "crc7" | "crc16" | "crc32" | "xxhash" | "sha512" | "sha1" | "sha3-224" | "sha3-256"
+        | "sha3-384" | "sha3-512" | "null" => {
+            Err("fio's method is not supported; say crc32c, crc64, md5, sha256, meta or pattern"
+                .to_owned())
         }
-        _ => Err("expected crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none".to_owned()),
+        _ => {
+            Err("expected crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none"
+                .to_owned())
+        }
     }
 }
 
@@ -281,13 +291,20 @@ pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'stat
     for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
         let size = size(part)?;
         note = note.or(size.note);
-        let hint =
-            if size.note.is_some() { " (a suffix such as kib means 1000; write k for 1024)" } else { "" };
+        let hint = if size.note.is_some() {
+            " (a suffix such as kib means 1000; write k for 1024)"
+        } else {
+            ""
+        };
         if size.bytes == 0 {
             return Err("a block must not be empty".to_owned());
         }
         if size.bytes % super::SECTOR_BYTES != 0 {
-            return Err(format!("{} bytes is not a multiple of {}{hint}", size.bytes, super::SECTOR_BYTES));
+            return Err(format!(
+                "{} bytes is not a multiple of {}{hint}",
+                size.bytes,
+                super::SECTOR_BYTES
+            ));
         }
         if size.bytes > super::BS_MAX_BYTES {
             return Err(format!("{} bytes is more than {} (1g)", size.bytes, super::BS_MAX_BYTES));
@@ -303,7 +320,9 @@ pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'stat
 pub(super) fn competitor(text: &str) -> Result<Option<Kind>, Why> {
     match text {
         "none" => Ok(None),
-        _ if text.starts_with(|c: char| c.is_ascii_digit()) => format!("walk={text}").parse().map(Some),
+        _ if text.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("walk={text}").parse().map(Some)
+        }
         _ => text.parse().map(Some),
     }
 }
@@ -320,15 +339,18 @@ pub(super) fn pm_qos_us(text: &str) -> Result<Vec<Option<u32>>, Why> {
         part => {
             let limit = time_us(part)?.as_micros();
             let limit = u32::try_from(limit).ok().filter(|us| *us <= PM_QOS_MAX_US);
-            limit
-                .map(Some)
-                .ok_or_else(|| "longer than the kernel's longest limit, 2,000 s; say none".to_owned())
+            limit.map(Some).ok_or_else(|| {
+                "longer than the kernel's longest limit, 2,000 s; say none".to_owned()
+            })
         }
     })
 }
 
 /// A list of things to compare.
-fn each_once<T: PartialEq>(text: &str, one: impl Fn(&str) -> Result<T, Why>) -> Result<Vec<T>, Why> {
+fn each_once<T: PartialEq>(
+    text: &str,
+    one: impl Fn(&str) -> Result<T, Why>,
+) -> Result<Vec<T>, Why> {
     let mut all = Vec::new();
     for part in text.split(',').map(str::trim) {
         let value = one(part)?;
@@ -355,7 +377,8 @@ pub(super) fn nodes(text: &str) -> Result<Vec<u32>, Why> {
 
 /// `numa_mem_policy`.
 pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
-    let (mode, list) = text.split_once(':').map_or((text, None), |(mode, list)| (mode, Some(list.trim())));
+    let (mode, list) =
+        text.split_once(':').map_or((text, None), |(mode, list)| (mode, Some(list.trim())));
     let of = |list: Option<&str>| match list {
         Some(list) => numbers(list, "node"),
         None => Err(format!("{} needs nodes, such as {0}:0", super::error::shown(mode))),
@@ -385,7 +408,11 @@ fn numbers(text: &str, what: &str) -> Result<Vec<u32>, Why> {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let number = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-            digits.parse::<u32>().ok().filter(|cpu| plain && *cpu <= CPU_MAX).ok_or_else(|| bad(part))
+            digits
+                .parse::<u32>()
+                .ok()
+                .filter(|cpu| plain && *cpu <= CPU_MAX)
+                .ok_or_else(|| bad(part))
         };
         let (from, to) = (number(from.trim())?, number(to.trim())?);
         if from > to {

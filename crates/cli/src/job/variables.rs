@@ -1,11 +1,13 @@
-//! fio's variables: `${NAME}` of the environment, and `$pagesize`, `$mb_memory` and `$ncpus` of the machine.
+//! fio's variables: `${NAME}` of the environment, and `$pagesize`, `$mb_memory` and `$ncpus` of the
+//! machine.
 
 use std::thread;
 
 /// A variable of the environment.
 pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// `text` with its variables replaced. A value in which one of the machine's stands may calculate: `4*$mb_memory`.
+/// `text` with its variables replaced. A value in which one of the machine's stands may calculate:
+/// `4*$mb_memory`.
 pub(super) fn replaced(text: &str, environment: Environment<'_>) -> Result<String, String> {
     let text = from_environment(text, environment)?;
     let mut plain = text.clone();
@@ -41,9 +43,13 @@ fn from_environment(text: &str, environment: Environment<'_>) -> Result<String, 
             rest = after;
             continue;
         };
-        // fio takes a variable that is not set for an empty one, and then says that the key's value is missing.
+        // fio takes a variable that is not set for an empty one, and then says that the key's value
+        // is missing.
         let value = environment(name).ok_or_else(|| {
-            format!("the environment has no variable {}; set it for this command", super::error::shown(name))
+            format!(
+                "the environment has no variable {}; set it for this command",
+                super::error::shown(name)
+            )
         })?;
         out += &value;
         rest = left;
@@ -85,7 +91,10 @@ fn calculated(text: &str) -> Option<Result<u64, String>> {
             '/' => times = false,
             '+' | '-' => {
                 let part = product.take().unwrap_or(0);
-                sum = sum.and_then(|sum| if plus { sum.checked_add(part) } else { sum.checked_sub(part) });
+                sum =
+                    sum.and_then(
+                        |sum| if plus { sum.checked_add(part) } else { sum.checked_sub(part) },
+                    );
                 plus = c == '+';
             }
             _ => return None,
@@ -114,8 +123,14 @@ mod tests {
         let replaced = |text: &str| replaced(text, &|_| None);
         let page = rustix::param::page_size();
         assert_eq!(replaced("bs=$pagesize"), Ok(format!("bs={page}")));
-        assert_eq!(replaced("size = 3*$pagesize + 2*$pagesize/2-1"), Ok(format!("size ={}", 4 * page - 1)));
-        assert_eq!(replaced("name=x$ncpus").unwrap(), format!("name=x{}", replaced("$ncpus").unwrap()));
+        assert_eq!(
+            replaced("size = 3*$pagesize + 2*$pagesize/2-1"),
+            Ok(format!("size ={}", 4 * page - 1))
+        );
+        assert_eq!(
+            replaced("name=x$ncpus").unwrap(),
+            format!("name=x{}", replaced("$ncpus").unwrap())
+        );
         assert!(memory_mib() > 16);
         assert!(replaced("size=$pagesize/0").is_err() && replaced("size=1-$pagesize").is_err());
         assert!(replaced("size=9999999999999999*$pagesize").is_err());

@@ -70,7 +70,10 @@ impl Job {
         };
         settle(&mut self.offset);
         settle(&mut self.places.offset_increment);
-        [&mut self.size, &mut self.io_size, &mut self.filesize].into_iter().flatten().for_each(settle);
+        [&mut self.size, &mut self.io_size, &mut self.filesize]
+            .into_iter()
+            .flatten()
+            .for_each(settle);
     }
 
     /// What `zonemode` and its kind contradict.
@@ -132,7 +135,10 @@ impl Job {
                     );
                 }
                 if self.align_bytes(0).or(self.align_bytes(1)).is_some() {
-                    fail("blockalign", "with zonemode=zbd zones are filled without gaps; leave it out");
+                    fail(
+                        "blockalign",
+                        "with zonemode=zbd zones are filled without gaps; leave it out",
+                    );
                 }
             }
             _ => {}

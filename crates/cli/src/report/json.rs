@@ -1,11 +1,13 @@
 //! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
 //!
-//! Additions: `job options` carries `device` and `completion`; each job has `errors`, `verify_errors`, `medium` (what is at the
-//! bottom of the device), `series` (latency over time: at most 500 windows, each with `at_ms` when it began), `cell` and `beside`
-//! (which device and policy of a job that ran at the same time as others it was, and which those were),
-//! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`, `floor_ratio` and
-//! `floor_ratio_spread` when measured, `extra` when there is any; and `meantime` stands beside `jobs`.
-//! `bins` (the whole histogram: latency in ns, count) are those of fio's json+, in `lat_ns` too.
+//! Additions: `job options` carries `device` and `completion`; each job has `errors`,
+//! `verify_errors`, `medium` (what is at the bottom of the device), `series` (latency over time: at
+//! most 500 windows, each with `at_ms` when it began), `cell` and `beside` (which device and policy
+//! of a job that ran at the same time as others it was, and which those were),
+//! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`,
+//! `floor_ratio` and `floor_ratio_spread` when measured, `extra` when there is any; and `meantime`
+//! stands beside `jobs`. `bins` (the whole histogram: latency in ns, count) are those of fio's
+//! json+, in `lat_ns` too.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,8 +23,8 @@ const BATCH_LEVELS: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 const EIO: u32 = 5;
 const EILSEQ: u32 = 84;
 
-/// The whole report. `global_options` are those of `[global]`, if the caller tells them apart; `machine` becomes
-/// the `meantime` object; `at` is when the run ended (shown in UTC).
+/// The whole report. `global_options` are those of `[global]`, if the caller tells them apart;
+/// `machine` becomes the `meantime` object; `at` is when the run ended (shown in UTC).
 pub(crate) fn report_json(
     results: &[RunResult],
     global_options: &[(String, String)],
@@ -122,8 +124,11 @@ fn job(result: &RunResult) -> Value {
         object.insert("floor_ratio_spread".to_owned(), json!([finite(least), finite(most)]));
     }
     if !result.extra.is_empty() {
-        let extra: Map<_, _> =
-            result.extra.iter().map(|(key, figure)| (key.clone(), json!(finite(*figure)))).collect();
+        let extra: Map<_, _> = result
+            .extra
+            .iter()
+            .map(|(key, figure)| (key.clone(), json!(finite(*figure))))
+            .collect();
         object.insert("extra".to_owned(), Value::Object(extra));
     }
     Value::Object(object)
@@ -131,7 +136,8 @@ fn job(result: &RunResult) -> Value {
 
 /// As fio has it; each figure of the data is of a turn.
 fn steadystate(steady: &SteadyResult) -> Value {
-    let whole = |figures: &[f64]| figures.iter().map(|figure| json!(*figure as u64)).collect::<Vec<_>>();
+    let whole =
+        |figures: &[f64]| figures.iter().map(|figure| json!(*figure as u64)).collect::<Vec<_>>();
     let mean = |figures: &[f64]| (figures.iter().sum::<f64>() / figures.len().max(1) as f64) as u64;
     json!({
         "ss": steady.limit,
@@ -165,7 +171,8 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
         "slat_ns": latency_object(&stats.slat, Detail::Moments),
         "clat_ns": latency_object(&stats.clat, Detail::PercentilesAndBins),
         "lat_ns": latency_object(&stats.lat, Detail::Bins),
-        // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own short runs.
+        // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own
+        // short runs.
         "bw_min": 0,
         "bw_max": 0,
         "bw_agg": 0.0,
@@ -182,7 +189,8 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
     Value::Object(object)
 }
 
-/// How much of a latency is told, beyond minimum, maximum, mean and deviation. (Bins as in fio's json+: how many of each latency.)
+/// How much of a latency is told, beyond minimum, maximum, mean and deviation. (Bins as in fio's
+/// json+: how many of each latency.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Moments,
@@ -205,7 +213,8 @@ fn latency_object(stats: &LatencyStats, detail: Detail) -> Value {
         object.insert("percentile".to_owned(), Value::Object(percentiles));
     }
     if matches!(detail, Detail::Bins | Detail::PercentilesAndBins) && stats.n() > 0 {
-        let bins: Map<_, _> = stats.steps().map(|(ns, count)| (ns.to_string(), json!(count))).collect();
+        let bins: Map<_, _> =
+            stats.steps().map(|(ns, count)| (ns.to_string(), json!(count))).collect();
         object.insert("bins".to_owned(), Value::Object(bins));
     }
     Value::Object(object)
@@ -229,7 +238,9 @@ fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
         let end_ns = if buckets == NAMES.len() { u64::MAX } else { unit_ns * 1000 };
         let mut counts = [0u64; NAMES.len()];
         for (ns, count) in stats.steps().filter(|(ns, _)| (from_ns..end_ns).contains(ns)) {
-            counts[BOUNDS.iter().position(|bound| ns / unit_ns < *bound).unwrap_or(BOUNDS.len())] += count;
+            counts
+                [BOUNDS.iter().position(|bound| ns / unit_ns < *bound).unwrap_or(BOUNDS.len())] +=
+                count;
         }
         let percents = counts.map(|count| match count {
             0 => 0.0,
@@ -276,7 +287,8 @@ fn ctime_utc(since_epoch: Duration) -> String {
     // Civil date from days: eras of 400 years that begin on 1 March.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;

@@ -177,7 +177,8 @@ pub(crate) fn write_log(
         writeln!(out, "{}", style.priority(ioprio))?;
     }
     for window in &rows.windows {
-        let latency = |[sum_ns, max_ns]: [u64; 2]| if style.max_value { max_ns } else { sum_ns / window.ios };
+        let latency =
+            |[sum_ns, max_ns]: [u64; 2]| if style.max_value { max_ns } else { sum_ns / window.ios };
         let value = match kind {
             LogKind::Slat => latency(window.slat_ns),
             LogKind::Clat => latency(window.clat_ns),
@@ -186,7 +187,13 @@ pub(crate) fn write_log(
             LogKind::Iops | LogKind::Hist => window.ios * 1000 / style.avg_ms.max(1),
         };
         let offset = if style.offset { "0, " } else { "" };
-        writeln!(out, "{}, {value}, {}, 0, {offset}{}", window.at_ms, window.direction, style.priority(0))?;
+        writeln!(
+            out,
+            "{}, {value}, {}, 0, {offset}{}",
+            window.at_ms,
+            window.direction,
+            style.priority(0)
+        )?;
     }
     Ok(())
 }
@@ -273,9 +280,16 @@ mod tests {
 
     #[test]
     fn bins_are_fios() {
-        for (ns, bin) in
-            [(0, 0), (127, 127), (128, 128), (129, 128), (130, 129), (255, 191), (256, 192), (4096, 448)]
-        {
+        for (ns, bin) in [
+            (0, 0),
+            (127, 127),
+            (128, 128),
+            (129, 128),
+            (130, 129),
+            (255, 191),
+            (256, 192),
+            (4096, 448),
+        ] {
             assert_eq!(hist_bin(ns), bin, "{ns}");
         }
         assert_eq!(hist_bin(u64::MAX), HIST_BINS - 1);
@@ -285,11 +299,17 @@ mod tests {
             ..LogRows::default()
         };
         for (coarseness, columns) in [(0, 1856), (3, 232), (6, 29)] {
-            let text = text(&rows, LogKind::Hist, LogStyle { hist_coarseness: coarseness, ..STYLE });
+            let text =
+                text(&rows, LogKind::Hist, LogStyle { hist_coarseness: coarseness, ..STYLE });
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!((lines.len(), lines[0].split(", ").count()), (2, 3 + columns));
-            assert!(lines[1].starts_with("20, 1, 512, ") && lines[1].ends_with(", 9"), "{}", lines[1]);
-            let sum: u64 = lines[0].split(", ").skip(3).map(|count| count.parse::<u64>().unwrap()).sum();
+            assert!(
+                lines[1].starts_with("20, 1, 512, ") && lines[1].ends_with(", 9"),
+                "{}",
+                lines[1]
+            );
+            let sum: u64 =
+                lines[0].split(", ").skip(3).map(|count| count.parse::<u64>().unwrap()).sum();
             assert_eq!(sum, 5);
         }
     }

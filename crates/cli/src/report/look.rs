@@ -27,8 +27,9 @@ pub(crate) const PALETTE: [[&str; COLOURS]; 2] = [
     ["#58b0ff", "#ff8f57", "#35cba0", "#ee8fe4", "#e0c245", "#cfd5dc", "#4fd2ee", "#d99c84"],
 ];
 
-/// The look of each of `names`, which are all that a page shows: a way with something more (`hybrid=2us`,
-/// `poll, sched rr:1`) has the way's colour, as long as there are looks of that colour.
+/// The look of each of `names`, which are all that a page shows: a way with something more
+/// (`hybrid=2us`, `poll, sched rr:1`) has the way's colour, as long as there are looks of that
+/// colour.
 pub(crate) fn looks(names: &[String]) -> Vec<usize> {
     let known = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map(|(_, look)| *look);
     let mut used: Vec<usize> = KNOWN.iter().map(|(_, look)| *look).collect();
@@ -37,7 +38,8 @@ pub(crate) fn looks(names: &[String]) -> Vec<usize> {
             return look;
         }
         let base = name.split([':', '=', ',', ' ']).next().and_then(known);
-        let related = base.into_iter().flat_map(|base| (1..5).map(move |nth| (base + COLOURS * nth) % LOOKS));
+        let related =
+            base.into_iter().flat_map(|base| (1..5).map(move |nth| (base + COLOURS * nth) % LOOKS));
         let free = related.chain(OTHERS).chain(0..LOOKS).find(|look| !used.contains(look));
         let look = free.unwrap_or(OTHERS[used.len() % OTHERS.len()]);
         used.push(look);
@@ -83,8 +85,11 @@ mod tests {
     fn the_page_has_the_same_colours() {
         let css = include_str!("../html/style.css");
         for colours in PALETTE {
-            let line: Vec<String> =
-                colours.iter().enumerate().map(|(at, colour)| format!("--c{at}: {colour};")).collect();
+            let line: Vec<String> = colours
+                .iter()
+                .enumerate()
+                .map(|(at, colour)| format!("--c{at}: {colour};"))
+                .collect();
             assert!(css.contains(&line.join(" ")), "{line:?}");
         }
     }

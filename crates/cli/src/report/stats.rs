@@ -3,8 +3,10 @@
 use hdrhistogram::Histogram;
 
 /// fio's default percentile list.
-pub(crate) const PERCENTILES: [f64; 17] =
-    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+pub(crate) const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
 /// Whether so many I/Os have such a percentile: at least one of them is beyond it.
 pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
     // Half an I/O less, since 100 - 99.9 is not quite 0.1.
@@ -13,12 +15,14 @@ pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
 
 /// Le Moal's "slowest 1 in 6,000".
 pub(crate) const SLOWEST_ONE_IN: u64 = 6000;
-/// The longest latency a histogram tells from longer ones. (Minimum, maximum and mean are exact beyond it.)
+/// The longest latency a histogram tells from longer ones. (Minimum, maximum and mean are exact
+/// beyond it.)
 pub(crate) const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// fio's depth buckets: up to 1, 2, 4, 8, 16, 32, and more.
 pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 
-/// Latencies in ns: an HDR histogram with three significant digits, and exact minimum, maximum, mean and deviation.
+/// Latencies in ns: an HDR histogram with three significant digits, and exact minimum, maximum,
+/// mean and deviation.
 ///
 /// Recording never fails, panics or allocates: a new one takes its 220 KB at once.
 #[derive(Debug, Clone)]
@@ -57,7 +61,8 @@ impl LatencyStats {
         self.n += 1;
         self.min_ns = self.min_ns.min(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
-        // Neither can overflow: 2^64 I/Os of 2^32 s would be needed for the first, 2^32 of them for the second.
+        // Neither can overflow: 2^64 I/Os of 2^32 s would be needed for the first, 2^32 of them for
+        // the second.
         self.sum_ns = self.sum_ns.wrapping_add(u128::from(latency_ns));
         let square = u128::from(latency_ns) * u128::from(latency_ns);
         self.sum_of_squares = self.sum_of_squares.wrapping_add(square);
@@ -78,7 +83,8 @@ impl LatencyStats {
     /// Forgets everything, as after the ramp time.
     pub(crate) fn reset(&mut self) {
         self.histogram.reset();
-        (self.n, self.min_ns, self.max_ns, self.sum_ns, self.sum_of_squares) = (0, u64::MAX, 0, 0, 0);
+        (self.n, self.min_ns, self.max_ns, self.sum_ns, self.sum_of_squares) =
+            (0, u64::MAX, 0, 0, 0);
     }
 
     /// How many were recorded.
@@ -101,18 +107,21 @@ impl LatencyStats {
         if self.n == 0 { 0.0 } else { self.sum_ns as f64 / self.n as f64 }
     }
 
-    /// The standard deviation of the sample (divided by n − 1, as fio has it); 0 with fewer than two.
+    /// The standard deviation of the sample (divided by n − 1, as fio has it); 0 with fewer than
+    /// two.
     pub(crate) fn stddev_ns(&self) -> f64 {
         if self.n < 2 {
             return 0.0;
         }
         let n = self.n as f64;
         let mean_ns = self.mean_ns();
-        let variance = (self.sum_of_squares as f64 / n - mean_ns * mean_ns).max(0.0) * n / (n - 1.0);
+        let variance =
+            (self.sum_of_squares as f64 / n - mean_ns * mean_ns).max(0.0) * n / (n - 1.0);
         variance.sqrt()
     }
 
-    /// The latency that `percentile` percent of the I/Os did not exceed; 0 when nothing was recorded.
+    /// The latency that `percentile` percent of the I/Os did not exceed; 0 when nothing was
+    /// recorded.
     pub(crate) fn percentile_ns(&self, percentile: f64) -> u64 {
         self.quantile_ns(percentile / 100.0)
     }
@@ -122,7 +131,10 @@ impl LatencyStats {
         if self.n == 0 {
             return Vec::new();
         }
-        PERCENTILES.iter().map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
+        PERCENTILES
+            .iter()
+            .map(|percentile| (*percentile, self.percentile_ns(*percentile)))
+            .collect()
     }
 
     /// The same, if so many were recorded that one of them was slower: of 650 nobody knows a p99.9.
@@ -130,7 +142,8 @@ impl LatencyStats {
         is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
     }
 
-    /// The latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer than `of` recorded.
+    /// The latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer than
+    /// `of` recorded.
     pub(crate) fn slowest_1_in(&self, of: u64) -> Option<u64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
         // Half a rank below, so that rounding cannot reach the next.
@@ -150,7 +163,8 @@ impl LatencyStats {
             return 0;
         }
         let ns = self.histogram.value_at_quantile(quantile);
-        // A saturated value is at least as long as the histogram's end, and never more than the maximum.
+        // A saturated value is at least as long as the histogram's end, and never more than the
+        // maximum.
         ns.clamp(self.min_ns.min(LATENCY_MAX_NS), self.max_ns)
     }
 }
@@ -299,7 +313,8 @@ pub(crate) struct RunResult {
     pub iodepth: u32,
     /// Threads whose figures are added up here (0 counts as 1).
     pub numjobs: u32,
-    /// I/Os by the depth at their submission, in the steps of [`DEPTH_LEVELS`]; `None` when it was not counted.
+    /// I/Os by the depth at their submission, in the steps of [`DEPTH_LEVELS`]; `None` when it was
+    /// not counted.
     pub iodepth_levels: Option<[u64; 7]>,
     /// Submissions by how many I/Os they were of, and completions.
     pub batch_levels: [[u64; 7]; 2],
@@ -370,7 +385,8 @@ impl RunResult {
         (cpu_percent > 0.0).then(|| self.iops() / cpu_percent)
     }
 
-    /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked for.
+    /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked
+    /// for.
     pub(crate) fn iodepth_percents(&self) -> [f64; 7] {
         let mut percents = [0.0; 7];
         let total: u64 = self.iodepth_levels.iter().flatten().sum();
@@ -386,12 +402,14 @@ impl RunResult {
     }
 }
 
-/// The index in [`DEPTH_LEVELS`] of a depth, as fio sorts them: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
+/// The index in [`DEPTH_LEVELS`] of a depth, as fio sorts them: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64
+/// and more.
 pub(crate) fn depth_level(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
 }
 
-/// The index among fio's steps of how many I/Os were submitted or taken back at once: 0, up to 4, 8, 16, 32, 64, more.
+/// The index among fio's steps of how many I/Os were submitted or taken back at once: 0, up to 4,
+/// 8, 16, 32, 64, more.
 pub(crate) fn batch_level(ios: u64) -> usize {
     match ios {
         0 => 0,

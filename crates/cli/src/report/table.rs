@@ -6,7 +6,8 @@ use super::stats::{RunResult, SLOWEST_ONE_IN, Settings};
 use super::text::iops;
 use crate::output::wrapped;
 
-/// A line below the header only. (comfy-table breaks those above and below at columns; ours are drawn through.)
+/// A line below the header only. (comfy-table breaks those above and below at columns; ours are
+/// drawn through.)
 const PRESET: &str = "     ═             ";
 
 /// Figures that are left out of a narrow table, the first one first.
@@ -70,7 +71,8 @@ impl From<&RunResult> for Row {
             completion: result.completion.clone(),
             settings: result.settings.clone(),
             mean_ns: done(latency.mean_ns()),
-            percentiles_ns: [50.0, 99.0, 99.9].map(|at| Some(latency.known_percentile_ns(at)? as f64)),
+            percentiles_ns: [50.0, 99.0, 99.9]
+                .map(|at| Some(latency.known_percentile_ns(at)? as f64)),
             slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN).map(|ns| ns as f64),
             max_ns: done(latency.max_ns() as f64),
             iops: result.iops(),
@@ -84,14 +86,14 @@ impl From<&RunResult> for Row {
     }
 }
 
-/// The table with a caption, ending in a newline; empty without results. Latencies are of reads and writes together,
-/// from submission to having seen the completion, in µs.
+/// The table with a caption, ending in a newline; empty without results. Latencies are of reads and
+/// writes together, from submission to having seen the completion, in µs.
 pub(crate) fn comparison_table(results: &[RunResult], width: usize) -> String {
     table_of(&results.iter().map(Row::from).collect::<Vec<_>>(), width)
 }
 
-/// The same from figures. It keeps within `width` columns: names give way first, and where that is not enough
-/// each device gets a line of its own above its rows.
+/// The same from figures. It keeps within `width` columns: names give way first, and where that is
+/// not enough each device gets a line of its own above its rows.
 pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     if results.is_empty() {
         return String::new();
@@ -128,7 +130,8 @@ pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     }
     // Names give way, the longest column first, numbers do not.
     while columns(&table) > width {
-        let longest = |at: usize| lines.iter().map(|line| line.texts[at].chars().count()).max().unwrap_or(0);
+        let longest =
+            |at: usize| lines.iter().map(|line| line.texts[at].chars().count()).max().unwrap_or(0);
         let at = (0..3).filter(|at| longest(*at) > NAME_MIN_COLUMNS).max_by_key(|at| longest(*at));
         let Some(at) = at else {
             table = by_device(header, full, width);
@@ -212,7 +215,9 @@ fn lines(results: &[Row], shown: Shown, notes: &mut Vec<String>) -> Vec<Line> {
             change(result.mean_ns.unwrap_or(0.0), first_mean_ns.unwrap_or(0.0))
         });
         if shown.rival {
-            figures.push(result.competitor_percent.map_or_else(none, |percent| format!("{percent:.0}")));
+            figures.push(
+                result.competitor_percent.map_or_else(none, |percent| format!("{percent:.0}")),
+            );
         }
         if shown.floor {
             figures.push(result.floor_ns.map_or_else(none, |ns| format!("{ns:.0}")));
@@ -270,7 +275,9 @@ fn render(header: &[&str], rows: &[Vec<&str>], texts: usize, gap_columns: u16) -
     };
     table.set_header(header.iter().enumerate().map(aligned));
     for row in rows {
-        table.add_row(comfy_table::Row::from(row.iter().enumerate().map(aligned).collect::<Vec<_>>()));
+        table.add_row(comfy_table::Row::from(
+            row.iter().enumerate().map(aligned).collect::<Vec<_>>(),
+        ));
     }
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if at == 0 { 0 } else { gap_columns }, 0));
@@ -284,7 +291,8 @@ fn framed(lines: &[String]) -> String {
     format!("{rule}\n{}\n{rule}", lines.join("\n"))
 }
 
-/// The table for a narrow place: job and device on lines of their own, and without the figures that are too many.
+/// The table for a narrow place: job and device on lines of their own, and without the figures that
+/// are too many.
 fn by_device(mut header: Vec<&str>, mut lines: Vec<Line>, width: usize) -> String {
     header.drain(..2);
     let mut first_to_go = LEFT_OUT_FIRST.iter();
@@ -307,7 +315,8 @@ fn by_device(mut header: Vec<&str>, mut lines: Vec<Line>, width: usize) -> Strin
                 if line.first_of_job && shown.len() > head.len() {
                     shown.push(String::new());
                 }
-                let place = if job.is_empty() { device.clone() } else { format!("{job} on {device}") };
+                let place =
+                    if job.is_empty() { device.clone() } else { format!("{job} on {device}") };
                 shown.push(shortened(&place, width));
             }
             shown.push(row.clone());

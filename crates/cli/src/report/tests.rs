@@ -49,7 +49,10 @@ fn demo() -> Vec<RunResult> {
 #[test]
 fn statistics() {
     let mut stats = LatencyStats::new();
-    assert_eq!((stats.n(), stats.min_ns(), stats.max_ns(), stats.percentile_ns(50.0)), (0, 0, 0, 0));
+    assert_eq!(
+        (stats.n(), stats.min_ns(), stats.max_ns(), stats.percentile_ns(50.0)),
+        (0, 0, 0, 0)
+    );
     assert_eq!((stats.mean_ns(), stats.stddev_ns(), stats.slowest_1_in(1)), (0.0, 0.0, None));
     assert!(stats.percentiles_ns().is_empty());
     for ns in [2, 4, 4, 4, 5, 5, 7, 9] {
@@ -119,16 +122,23 @@ fn keys(value: &Value) -> Vec<&str> {
 
 fn report(results: &[RunResult]) -> Value {
     let machine = Map::from_iter([("cpu".to_owned(), json!("x"))]);
-    report_json(results, &[], machine, SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_257_870_840))
+    report_json(
+        results,
+        &[],
+        machine,
+        SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_257_870_840),
+    )
 }
 
 #[test]
 fn json_has_fios_keys_in_fios_order() {
     let mut one = result("a", "mem:1G", "poll", 4_400, 50.0);
-    (one.floor_ns, one.floor_ratio, one.floor_ratio_spread) = (Some(710.0), Some(1.25), Some((1.2, 1.3)));
+    (one.floor_ns, one.floor_ratio, one.floor_ratio_spread) =
+        (Some(710.0), Some(1.25), Some((1.2, 1.3)));
     one.extra.push(("oversleep_ns".to_owned(), f64::NAN));
     let report = report(&[one, RunResult::default()]);
-    let top = ["fio version", "timestamp", "timestamp_ms", "time", "global options", "jobs", "meantime"];
+    let top =
+        ["fio version", "timestamp", "timestamp_ms", "time", "global options", "jobs", "meantime"];
     assert_eq!(keys(&report), top);
     assert_eq!(report["timestamp_ms"], 1_795_257_870_840u64);
     assert_eq!(report["time"], "Sat Nov 21 10:44:30 2026");
@@ -156,7 +166,10 @@ fn json_has_fios_keys_in_fios_order() {
                      bw_max bw_agg bw_mean bw_dev bw_samples iops_min iops_max iops_mean iops_stddev iops_samples";
     assert_eq!(keys(&job["read"])[..23].join(" "), direction);
     assert_eq!(keys(&job["trim"]).join(" "), direction);
-    assert_eq!(keys(&job["read"]["clat_ns"]), ["min", "max", "mean", "stddev", "N", "percentile", "bins"]);
+    assert_eq!(
+        keys(&job["read"]["clat_ns"]),
+        ["min", "max", "mean", "stddev", "N", "percentile", "bins"]
+    );
     assert_eq!(keys(&job["read"]["lat_ns"]), ["min", "max", "mean", "stddev", "N", "bins"]);
     assert_eq!(keys(&job["iodepth_submit"]), ["0", "4", "8", "16", "32", "64", ">=64"]);
     assert_eq!(keys(&job["read"]["slat_ns"]), ["min", "max", "mean", "stddev", "N"]);
@@ -174,10 +187,14 @@ fn json_has_fios_keys_in_fios_order() {
 fn json_has_the_figures() {
     let mut failed = result("b", "mem:1G", "poll", 4_400, 50.0);
     failed.verify_errors = 1;
-    let report = report(&[result("a", "mem:1G", "interrupt", 4_400, 50.0), failed, RunResult::default()]);
+    let report =
+        report(&[result("a", "mem:1G", "interrupt", 4_400, 50.0), failed, RunResult::default()]);
     let job = &report["jobs"][0];
     assert_eq!(keys(&job["job options"]), ["rw", "bs", "completion", "device"]);
-    assert_eq!(job["job options"]["completion"], "interrupt", "the policy of this run, not the list");
+    assert_eq!(
+        job["job options"]["completion"], "interrupt",
+        "the policy of this run, not the list"
+    );
     assert_eq!(job["job options"]["device"], "mem:1G");
     let read = &job["read"];
     assert_eq!((&read["total_ios"], &read["io_bytes"]), (&json!(12_000), &json!(12_000 * 4096)));
@@ -185,7 +202,10 @@ fn json_has_the_figures() {
     assert_eq!(job["slowest_1_in_6000_ns"], 13_300);
     let ns_per_io = job["read"]["lat_ns"]["mean"].as_f64().unwrap();
     assert!((read["iops"].as_f64().unwrap() * ns_per_io / 1e9 - 1.0).abs() < 1e-9);
-    assert_eq!((&job["usr_cpu"], &job["sys_cpu"], &job["ctx"]), (&json!(37.5), &json!(12.5), &json!(7)));
+    assert_eq!(
+        (&job["usr_cpu"], &job["sys_cpu"], &job["ctx"]),
+        (&json!(37.5), &json!(12.5), &json!(7))
+    );
     let bins = read["lat_ns"]["bins"].as_object().unwrap();
     assert_eq!(bins.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), 12_000);
     assert_eq!(bins.values().next_back(), Some(&json!(120)), "the slow ones: one in a hundred");
@@ -193,7 +213,11 @@ fn json_has_the_figures() {
     assert_eq!(job["latency_us"]["20"], 1.0);
     assert_eq!(job["iodepth_level"]["1"], 100.0);
     assert_eq!(job["write"]["iops"], 0.0);
-    assert!(job.get("floor_ns").is_none() && job.get("floor_ratio").is_none() && job.get("extra").is_none());
+    assert!(
+        job.get("floor_ns").is_none()
+            && job.get("floor_ratio").is_none()
+            && job.get("extra").is_none()
+    );
     assert_eq!((&report["jobs"][0]["error"], &report["jobs"][1]["error"]), (&json!(0), &json!(84)));
     assert!(report["jobs"][2].get("slowest_1_in_6000_ns").is_none());
     assert_eq!(report["meantime"]["cpu"], "x");
@@ -202,7 +226,8 @@ fn json_has_the_figures() {
 #[test]
 fn text_looks_like_fios() {
     let mut one = result("rr4k", "mem:1G?model=fast12", "poll", 4_400, 99.0);
-    (one.floor_ns, one.floor_ratio, one.floor_ratio_spread) = (Some(712.4), Some(1.25), Some((1.2, 1.31)));
+    (one.floor_ns, one.floor_ratio, one.floor_ratio_spread) =
+        (Some(712.4), Some(1.25), Some((1.2, 1.31)));
     let want = "\
 rr4k: (groupid=0, jobs=1): err= 0: mem:1G?model=fast12, poll
   read: IOPS=218k, BW=850MiB/s (892MB/s)(46.9MiB/55msec)

@@ -28,7 +28,8 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         result.completion,
         result.settings.words()
     )?;
-    for (name, stats) in [("read", &result.read), ("write", &result.write), ("trim", &result.trim)] {
+    for (name, stats) in [("read", &result.read), ("write", &result.write), ("trim", &result.trim)]
+    {
         if stats.ios > 0 {
             write_direction(out, name, stats, result.runtime_ns)?;
         }
@@ -73,12 +74,21 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         writeln!(out, "  {name:<13}: {figure:.digits$}")?;
     }
     if failed > 0 {
-        writeln!(out, "  errors       : {} failed, {} verify", result.errors, result.verify_errors)?;
+        writeln!(
+            out,
+            "  errors       : {} failed, {} verify",
+            result.errors, result.verify_errors
+        )?;
     }
     Ok(())
 }
 
-fn write_direction(out: &mut String, name: &str, stats: &DirStats, runtime_ns: u64) -> std::fmt::Result {
+fn write_direction(
+    out: &mut String,
+    name: &str,
+    stats: &DirStats,
+    runtime_ns: u64,
+) -> std::fmt::Result {
     let bytes_per_second = per_second(stats.bytes, runtime_ns);
     writeln!(
         out,

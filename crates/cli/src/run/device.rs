@@ -1,4 +1,5 @@
-//! The device's URI as programs are told it: wherever they are, and each of their processes for itself.
+//! The device's URI as programs are told it: wherever they are, and each of their processes for
+//! itself.
 
 use std::ffi::OsStr;
 
@@ -27,8 +28,8 @@ pub(super) fn for_programs(uri: &str) -> Result<String, Failure> {
     let mut pairs = Vec::new();
     for pair in query.into_iter().flat_map(|query| query.split('&')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let is_file =
-            key == "faults" || (key == "model" && (value.contains('/') || value.ends_with(".toml")));
+        let is_file = key == "faults"
+            || (key == "model" && (value.contains('/') || value.ends_with(".toml")));
         pairs.push(if is_file { format!("{key}={}", text(value)?) } else { pair.to_owned() });
     }
     if let Uri::File { soft, .. } = &parsed {
@@ -50,7 +51,9 @@ pub(super) fn for_programs(uri: &str) -> Result<String, Failure> {
 fn text(name: &str) -> Result<String, Failure> {
     let path = absolute(OsStr::new(name))?;
     let path = path.into_os_string().into_string();
-    path.map_err(|path| Failure::new(format_args!("{}: a device's path has to be UTF-8", path.display())))
+    path.map_err(|path| {
+        Failure::new(format_args!("{}: a device's path has to be UTF-8", path.display()))
+    })
 }
 
 #[cfg(test)]

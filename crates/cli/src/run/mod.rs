@@ -24,7 +24,8 @@ const LIBRARY_VARIABLE: &str = "MEANTIME_PRELOAD";
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mount_point = MountPoint::new(args.at.as_bytes()).map_err(Failure::usage)?;
     let device = device::for_programs(&args.device)?;
-    let settings = Settings { device, mount_point, cache_bytes: args.cache, policy: args.completion };
+    let settings =
+        Settings { device, mount_point, cache_bytes: args.cache, policy: args.completion };
     let library = library()?;
     let Some((name, rest)) = args.program.split_first() else {
         return Err(Failure::usage("no program given"));
@@ -33,7 +34,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if let Some(reason) = program::not_reached(&path) {
         warn(format_args!("{}: {reason}; it sees no files of {}", path.display(), args.device));
     }
-    // Whatever is wrong with device or file system is said here; in the program it could only be an errno.
+    // Whatever is wrong with device or file system is said here; in the program it could only be an
+    // errno.
     drop(settings.mount().map_err(|error| {
         let text = error.to_string();
         if text.contains(&settings.device) || text.contains(&args.device) {
@@ -47,10 +49,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     command.env("LD_PRELOAD", preloaded(&library));
     // Only comes back if it fails.
     let error = command.exec();
-    Err(Failure::new(format_args!("{}: {error}", path.display())).with_code(program::CANNOT_EXECUTE))
+    Err(Failure::new(format_args!("{}: {error}", path.display()))
+        .with_code(program::CANNOT_EXECUTE))
 }
 
-/// What LD_PRELOAD is to say: our library first, since others may want to see what we have left of a call.
+/// What LD_PRELOAD is to say: our library first, since others may want to see what we have left of
+/// a call.
 fn preloaded(library: &Path) -> OsString {
     let mut all = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -60,7 +64,8 @@ fn preloaded(library: &Path) -> OsString {
     all
 }
 
-/// Where the library is: where the variable says, else beside this command, or where it was installed with it.
+/// Where the library is: where the variable says, else beside this command, or where it was
+/// installed with it.
 fn library() -> Result<PathBuf, Failure> {
     let found = match std::env::var_os(LIBRARY_VARIABLE) {
         Some(path) => {
@@ -74,8 +79,9 @@ fn library() -> Result<PathBuf, Failure> {
             path
         }
         None => {
-            let command = std::env::current_exe()
-                .map_err(|error| Failure::new(format_args!("finding this command's own file: {error}")))?;
+            let command = std::env::current_exe().map_err(|error| {
+                Failure::new(format_args!("finding this command's own file: {error}"))
+            })?;
             let beside = command.parent().unwrap_or(Path::new("/"));
             let places = ["", "deps", "../lib/meantime"];
             let places = places.map(|place| beside.join(place).join(LIBRARY));
@@ -87,8 +93,9 @@ fn library() -> Result<PathBuf, Failure> {
             })?
         }
     };
-    let path =
-        found.canonicalize().map_err(|error| Failure::new(format_args!("{}: {error}", found.display())))?;
+    let path = found
+        .canonicalize()
+        .map_err(|error| Failure::new(format_args!("{}: {error}", found.display())))?;
     if path.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_whitespace() || *byte == b':') {
         let place = path.display();
         return Err(Failure::new(format_args!(
@@ -100,5 +107,6 @@ fn library() -> Result<PathBuf, Failure> {
 
 /// `name` as an absolute path, by the working directory of this command.
 fn absolute(name: &OsStr) -> Result<PathBuf, Failure> {
-    std::path::absolute(name).map_err(|error| Failure::new(format_args!("{}: {error}", name.display())))
+    std::path::absolute(name)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", name.display())))
 }

@@ -19,8 +19,11 @@ pub(super) const CANNOT_EXECUTE: u8 = 126;
 /// The program's file: what `name` says if there is a slash in it, else by PATH.
 pub(super) fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Failure> {
     if mount_point.strip(name.as_bytes()).is_some() {
-        let text = "programs on the file system cannot be executed; copy it out with `meantime fs get`";
-        return Err(Failure::new(format_args!("{}: {text}", name.display())).with_code(CANNOT_EXECUTE));
+        let text =
+            "programs on the file system cannot be executed; copy it out with `meantime fs get`";
+        return Err(
+            Failure::new(format_args!("{}: {text}", name.display())).with_code(CANNOT_EXECUTE)
+        );
     }
     let executable = |path: &Path| {
         path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
@@ -33,11 +36,14 @@ pub(super) fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Fa
                 let text = format!("{}: no program that can be executed", path.display());
                 Err(Failure::new(text).with_code(CANNOT_EXECUTE))
             }
-            Err(error) => Err(Failure::new(format_args!("{}: {error}", path.display())).with_code(NOT_FOUND)),
+            Err(error) => {
+                Err(Failure::new(format_args!("{}: {error}", path.display())).with_code(NOT_FOUND))
+            }
         };
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| executable(path));
+    let found =
+        std::env::split_paths(&path).map(|dir| dir.join(name)).find(|path| executable(path));
     found.ok_or_else(|| {
         Failure::new(format_args!("{}: there is no such program in PATH", name.display()))
             .with_code(NOT_FOUND)

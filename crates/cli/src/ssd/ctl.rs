@@ -1,4 +1,5 @@
-//! `meantime ssd ctl`: says something to a software SSD that another process runs. The protocol is that of `meantime_ssd::control`.
+//! `meantime ssd ctl`: says something to a software SSD that another process runs. The protocol is
+//! that of `meantime_ssd::control`.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -38,7 +39,8 @@ fn ask(socket: &Path, line: &str) -> Result<String, Failure> {
         };
         Failure::new(format_args!("{}: {what}: {error}{hint}", socket.display()))
     };
-    let mut stream = UnixStream::connect(socket).map_err(|error| failed("cannot connect", error))?;
+    let mut stream =
+        UnixStream::connect(socket).map_err(|error| failed("cannot connect", error))?;
     stream
         .set_read_timeout(Some(TIMEOUT))
         .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
@@ -64,7 +66,8 @@ fn ask(socket: &Path, line: &str) -> Result<String, Failure> {
                 (None, Some(why)) => return Err(Failure::new(why)),
                 (None, None) => {
                     let text: String = line.chars().take(80).collect();
-                    let why = format!("{}: does not answer as an SSD would: {text:?}", socket.display());
+                    let why =
+                        format!("{}: does not answer as an SSD would: {text:?}", socket.display());
                     return Err(Failure::new(why));
                 }
             },

@@ -118,7 +118,9 @@ fn latest(refusals: &[Refusal], new: u64) -> Vec<String> {
 fn words(refusal: &Refusal) -> String {
     let Refusal { qid, cid, status, reason, .. } = refusal;
     match (cid, status) {
-        (Some(cid), Some(status)) => format!("queue {qid}, command {cid:#06x} refused: {reason} ({status})"),
+        (Some(cid), Some(status)) => {
+            format!("queue {qid}, command {cid:#06x} refused: {reason} ({status})")
+        }
         (Some(cid), None) => format!("queue {qid}, command {cid:#06x}: {reason}"),
         (None, _) => format!("queue {qid}: {reason}"),
     }
@@ -130,7 +132,8 @@ mod tests {
 
     #[test]
     fn the_latest_are_shown_and_the_others_counted() {
-        let refusal = |qid| Refusal { qid, cid: None, status: None, reason: "why", tolerated: false };
+        let refusal =
+            |qid| Refusal { qid, cid: None, status: None, reason: "why", tolerated: false };
         let refusals: Vec<_> = (0..100).map(refusal).collect();
         assert_eq!(latest(&refusals, 2), ["queue 98: why", "queue 99: why"]);
         let many = latest(&refusals, 1_000);

@@ -48,7 +48,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         uid: owner.as_ref().map(|owner| owner.uid),
         gid: owner.as_ref().map(|owner| owner.gid),
     };
-    // Before the medium, which may create a file: nothing is left behind if somebody serves there already.
+    // Before the medium, which may create a file: nothing is left behind if somebody serves there
+    // already.
     let socket = Socket::bind(path, &options).map_err(Failure::new)?;
     sigbus::catch()?;
     signal::catch();
@@ -67,7 +68,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     let _control = control.transpose().map_err(Failure::new)?;
     let (tell, events) = sync_channel(EVENTS_MAX);
     let server = Server::start(socket, ssd.function_port(), move |event| {
-        // A driver that does wrong faster than it can be told is not told of: the server does not wait for the log.
+        // A driver that does wrong faster than it can be told is not told of: the server does not
+        // wait for the log.
         let _ = tell.try_send(event);
     })
     .map_err(|error| Failure::new(format_args!("cannot serve {}: {error}", path.display())))?;
@@ -99,7 +101,9 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     let flushed = shut_down(&ssd);
     report(args, ssd.counters())?;
     if !flushed {
-        return Err(Failure::new(format_args!("{uri}: the medium failed to write back what was cached")));
+        return Err(Failure::new(format_args!(
+            "{uri}: the medium failed to write back what was cached"
+        )));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -125,13 +129,15 @@ fn check(uri: &str) -> Result<Access, Failure> {
 fn announce(args: &SsdArgs, uri: &str, path: &Path) -> Result<(), Failure> {
     let (socket, pid) = (path.display(), std::process::id());
     if args.json {
-        let ready = json!({ "ready": true, "device": uri, "socket": socket.to_string(), "pid": pid });
+        let ready =
+            json!({ "ready": true, "device": uri, "socket": socket.to_string(), "pid": pid });
         return print(&format!("{ready}\n"));
     }
     print(&format!("{uri} is served at {socket} (process {pid})\n"))
 }
 
-/// Shuts the controller down as a host does that is about to switch it off (NVMe Base 1.4 §7.6.2). Whether everything reached the medium.
+/// Shuts the controller down as a host does that is about to switch it off (NVMe Base 1.4 §7.6.2).
+/// Whether everything reached the medium.
 fn shut_down(ssd: &Ssd) -> bool {
     let port = ssd.port();
     port.write32(CC, Cc(0).with_shn(shn::NORMAL).0);

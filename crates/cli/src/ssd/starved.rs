@@ -1,4 +1,5 @@
-//! Whether the SSD's thread gets to run. If it does not, every latency shows it, and whoever measures cannot know why.
+//! Whether the SSD's thread gets to run. If it does not, every latency shows it, and whoever
+//! measures cannot know why.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// So much of it not having run is too much, in percent.
 const TOO_MUCH_PERCENT: u64 = 20;
 
-/// A thread that itself runs less than that of the time, in percent, is not kept from anything by the hypervisor.
+/// A thread that itself runs less than that of the time, in percent, is not kept from anything by
+/// the hypervisor.
 const BUSY_PERCENT: u64 = 10;
 
 /// What the kernel has counted by a moment.
@@ -40,11 +42,10 @@ pub(super) struct Watch {
 impl Watch {
     /// Of this process's SSD; `None` if the kernel does not say how its threads fare.
     pub(super) fn new() -> Option<Self> {
-        let task = read_dir("/proc/self/task")
-            .ok()?
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|task| read_to_string(task.join("comm")).is_ok_and(|name| name.trim_end() == THREAD))?;
+        let task =
+            read_dir("/proc/self/task").ok()?.flatten().map(|entry| entry.path()).find(|task| {
+                read_to_string(task.join("comm")).is_ok_and(|name| name.trim_end() == THREAD)
+            })?;
         let cpu = bound_to(&read_to_string(task.join("status")).ok()?);
         let mut watch = Self { begun: Instant::now(), task, cpu, last: Sample::default() };
         watch.last = watch.sample()?;
@@ -145,16 +146,23 @@ mod tests {
         // What the hypervisor takes from others is not its trouble.
         assert_eq!(said(SECOND / 20, 0, SECOND / 2), None);
         let text = said(SECOND / 2, 0, SECOND / 4).unwrap();
-        assert!(text.contains("hypervisor") && text.contains("25 %") && text.contains("cpu="), "{text}");
+        assert!(
+            text.contains("hypervisor") && text.contains("25 %") && text.contains("cpu="),
+            "{text}"
+        );
     }
 
     #[test]
     fn proc_is_read_as_it_is() {
         assert_eq!(bound_to("Name:\tx\nCpus_allowed_list:\t7\n"), Some(7));
         assert_eq!(bound_to("Cpus_allowed_list:\t0-3\n"), None);
-        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 3 4 5 6 7 8 9 10\ncpu10 1 2 3 4 5 6 7 80 9 10\n";
+        let stat =
+            "cpu  9 9 9 9 9 9 9 9 9 9\ncpu1 1 2 3 4 5 6 7 8 9 10\ncpu10 1 2 3 4 5 6 7 80 9 10\n";
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
-        assert_eq!((stolen_in(stat, 1), stolen_in(stat, 10)), (Some(8 * tick_ns), Some(80 * tick_ns)));
+        assert_eq!(
+            (stolen_in(stat, 1), stolen_in(stat, 10)),
+            (Some(8 * tick_ns), Some(80 * tick_ns))
+        );
         assert_eq!(stolen_in(stat, 2), None);
     }
 }

@@ -17,7 +17,10 @@ const TYPED_MAX: usize = 64;
 pub(super) const POLICIES: [(&str, &str); 13] = [
     ("poll", "look until the completion is there"),
     ("interrupt", "sleep until the device's interrupt"),
-    ("adaptive", "work, sleep, spin by what each is expected to cost; a mean at most 3 % over poll"),
+    (
+        "adaptive",
+        "work, sleep, spin by what each is expected to cost; a mean at most 3 % over poll",
+    ),
     ("adaptive:cpu=30", "the best latency for 30 % of a CPU"),
     ("adaptive:p99=25us", "the least CPU that keeps 99 % of I/Os within 25 µs"),
     ("auto", "interrupt, adaptive or poll, whichever suits at the time"),
@@ -86,7 +89,14 @@ pub(super) struct App {
 impl App {
     /// Nothing is known yet.
     pub(super) fn new(process: Process) -> Self {
-        Self { process, rows: None, chosen: None, history: BTreeMap::new(), popup: None, message: None }
+        Self {
+            process,
+            rows: None,
+            chosen: None,
+            history: BTreeMap::new(),
+            popup: None,
+            message: None,
+        }
     }
 
     /// Takes in what was seen.
@@ -160,7 +170,9 @@ impl App {
             KeyCode::Tab => POLICIES[popup.at].0.clone_into(&mut popup.typed),
             KeyCode::Backspace => drop(popup.typed.pop()),
             KeyCode::Char('u') if control => popup.typed.clear(),
-            KeyCode::Char(c) if !control && popup.typed.len() < TYPED_MAX && c.is_ascii_graphic() => {
+            KeyCode::Char(c)
+                if !control && popup.typed.len() < TYPED_MAX && c.is_ascii_graphic() =>
+            {
                 popup.typed.push(c);
             }
             KeyCode::Enter => {
@@ -232,7 +244,10 @@ pub(super) mod tests {
         assert_eq!(app.popup.as_ref().map(|popup| (popup.queue, popup.at)), Some((4, 0)));
         press(&mut app, KeyCode::Down);
         press(&mut app, KeyCode::Down);
-        assert_eq!(press(&mut app, KeyCode::Enter), Action::Set { queue: 4, policy: "adaptive".into() });
+        assert_eq!(
+            press(&mut app, KeyCode::Enter),
+            Action::Set { queue: 4, policy: "adaptive".into() }
+        );
         app.answered(4, "adaptive", Err("refused: it cannot".into()));
         assert_eq!(app.message, Some(Message::Refused("queue 4: refused: it cannot".into())));
         press(&mut app, KeyCode::Char('p'));
@@ -246,7 +261,10 @@ pub(super) mod tests {
         press(&mut app, KeyCode::Char('p'));
         "hybrid=7usq".chars().for_each(|c| drop(press(&mut app, KeyCode::Char(c))));
         press(&mut app, KeyCode::Backspace);
-        assert_eq!(press(&mut app, KeyCode::Enter), Action::Set { queue: 4, policy: "hybrid=7us".into() });
+        assert_eq!(
+            press(&mut app, KeyCode::Enter),
+            Action::Set { queue: 4, policy: "hybrid=7us".into() }
+        );
         press(&mut app, KeyCode::Char('p'));
         (0..100).for_each(|_| drop(press(&mut app, KeyCode::Char('x'))));
         assert_eq!(app.popup.as_ref().map(|popup| popup.typed.len()), Some(TYPED_MAX));

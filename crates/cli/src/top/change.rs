@@ -14,10 +14,13 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Reads `3=poll` or `all=adaptive:cpu=30`. Whether there is such a policy is for the process to say, which may be another version.
+    /// Reads `3=poll` or `all=adaptive:cpu=30`. Whether there is such a policy is for the process
+    /// to say, which may be another version.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = || {
-            Failure::usage(format_args!("--set {text}: use QUEUE=POLICY or all=POLICY, e.g. 3=hybrid-min"))
+            Failure::usage(format_args!(
+                "--set {text}: use QUEUE=POLICY or all=POLICY, e.g. 3=hybrid-min"
+            ))
         };
         let (queue, policy) =
             text.split_once('=').filter(|(_, policy)| !policy.is_empty()).ok_or_else(wrong)?;
@@ -65,7 +68,10 @@ mod tests {
         assert_eq!(Change::parse("3=adaptive:cpu=30").unwrap(), change(Some(3), "adaptive:cpu=30"));
         assert_eq!(Change::parse("all=hybrid=2us").unwrap(), change(None, "hybrid=2us"));
         for wrong in ["", "3", "3=", "=poll", "-1=poll", "x=poll", "3:poll"] {
-            assert!(format!("{:?}", Change::parse(wrong).unwrap_err()).contains("QUEUE=POLICY"), "{wrong}");
+            assert!(
+                format!("{:?}", Change::parse(wrong).unwrap_err()).contains("QUEUE=POLICY"),
+                "{wrong}"
+            );
         }
     }
 }

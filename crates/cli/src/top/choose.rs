@@ -33,7 +33,8 @@ impl List {
 
     /// Obeys a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Option<Chosen> {
-        let control_c = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
+        let control_c =
+            key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
         match key.code {
             _ if key.kind == KeyEventKind::Release => {}
             KeyCode::Char('q') | KeyCode::Esc => return Some(Chosen::Quit),
@@ -43,7 +44,9 @@ impl List {
                 self.at = (self.at + 1).min(self.processes.len().saturating_sub(1))
             }
             KeyCode::Enter => {
-                return Some(self.processes.get(self.at).cloned().map_or(Chosen::Quit, Chosen::One));
+                return Some(
+                    self.processes.get(self.at).cloned().map_or(Chosen::Quit, Chosen::One),
+                );
             }
             _ => {}
         }
@@ -92,7 +95,10 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(40, 6)).unwrap();
         terminal.draw(|frame| draw(frame, &list)).unwrap();
         let text = terminal.backend().to_string();
-        assert!(text.contains("       7  meantime bench 7") && text.contains("       8  "), "{text}");
+        assert!(
+            text.contains("       7  meantime bench 7") && text.contains("       8  "),
+            "{text}"
+        );
         let press = |list: &mut List, code| list.key(KeyEvent::new(code, KeyModifiers::NONE));
         assert_eq!(press(&mut list, KeyCode::Down), None);
         assert_eq!(press(&mut list, KeyCode::Down), None);

@@ -28,13 +28,15 @@ enum News {
     Answered { queue: u64, policy: String, outcome: Result<(), String> },
 }
 
-/// Gives the terminal back, however this ends. (On a panic the hook of `try_init` does, before the message.)
+/// Gives the terminal back, however this ends. (On a panic the hook of `try_init` does, before the
+/// message.)
 struct Screen(DefaultTerminal);
 
 impl Screen {
     fn open() -> Result<Self, Failure> {
-        let terminal = ratatui::try_init()
-            .map_err(|error| Failure::new(format_args!("cannot use the terminal ({error}); use --once")))?;
+        let terminal = ratatui::try_init().map_err(|error| {
+            Failure::new(format_args!("cannot use the terminal ({error}); use --once"))
+        })?;
         Ok(Self(terminal))
     }
 }
@@ -104,7 +106,11 @@ fn draw(screen: &mut Screen, act: impl FnOnce(&mut ratatui::Frame)) -> Result<()
 }
 
 /// Why it ended, if not by a key or a signal.
-fn watch(screen: &mut Screen, process: Process, interval: Duration) -> Result<Option<String>, Failure> {
+fn watch(
+    screen: &mut Screen,
+    process: Process,
+    interval: Duration,
+) -> Result<Option<String>, Failure> {
     let (sender, news) = channel();
     start_looking(&process, interval, sender.clone())?;
     let mut app = App::new(process);
@@ -118,7 +124,9 @@ fn watch(screen: &mut Screen, process: Process, interval: Duration) -> Result<Op
         match action {
             Action::None => {}
             Action::Quit => return Ok(None),
-            Action::Set { queue, policy } => start_change(&app.process, queue, policy, sender.clone()),
+            Action::Set { queue, policy } => {
+                start_change(&app.process, queue, policy, sender.clone())
+            }
         }
         if let Some(why) = take_in(&mut app, &mut before, &news) {
             return Ok(Some(why));
@@ -158,7 +166,11 @@ fn is_end(error: &std::io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-fn start_looking(process: &Process, interval: Duration, sender: Sender<News>) -> Result<(), Failure> {
+fn start_looking(
+    process: &Process,
+    interval: Duration,
+    sender: Sender<News>,
+) -> Result<(), Failure> {
     let mut client = process.connect()?;
     let look = move || {
         // The second look soon, so that there is something to see.

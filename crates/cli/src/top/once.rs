@@ -18,9 +18,12 @@ pub(super) fn text(process: &Process, rows: &[Row]) -> String {
         aligned(Cell::new(format!("{above}\n{below}")), column.align)
     }));
     for row in rows {
-        table.add_row(COLUMNS.iter().map(|column| aligned(Cell::new((column.text)(row)), column.align)));
+        table.add_row(
+            COLUMNS.iter().map(|column| aligned(Cell::new((column.text)(row)), column.align)),
+        );
     }
-    let mut text = format!("process {}: {}\n", process.served.pid, shortened(&process.command, 100));
+    let mut text =
+        format!("process {}: {}\n", process.served.pid, shortened(&process.command, 100));
     if rows.is_empty() {
         text += "It has no queues at present.\n";
         return text;

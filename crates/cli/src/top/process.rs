@@ -32,7 +32,8 @@ impl Process {
     }
 }
 
-/// The words of `/proc/PID/cmdline` as one line: whatever the arguments hold, nothing in it moves the cursor.
+/// The words of `/proc/PID/cmdline` as one line: whatever the arguments hold, nothing in it moves
+/// the cursor.
 fn command_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let (program, arguments) = text.split_once('\0').unwrap_or((&text, ""));
@@ -60,7 +61,8 @@ pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
         },
         None => {
             let own = std::process::id();
-            let found = control::served().map_err(failed)?.into_iter().filter(|served| served.pid != own);
+            let found =
+                control::served().map_err(failed)?.into_iter().filter(|served| served.pid != own);
             let found: Vec<Process> = found.map(Process::of).collect();
             if found.is_empty() {
                 return Err(Failure::new(format_args!(
@@ -90,7 +92,9 @@ pub(super) fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
         last => {
             let all = processes.iter().chain(&last);
             let list: Vec<String> = all
-                .map(|process| format!("{} ({})", process.served.pid, shortened(&process.command, 60)))
+                .map(|process| {
+                    format!("{} ({})", process.served.pid, shortened(&process.command, 60))
+                })
                 .collect();
             Err(Failure::usage(format_args!(
                 "several processes can be looked at, name one: {}",

@@ -33,13 +33,19 @@ pub(super) struct Column {
     pub head: [&'static str; 2],
     /// How it is aligned.
     pub align: Align,
-    /// How little it says of the rest, so that it is left out first where there is no room; 0 never is.
+    /// How little it says of the rest, so that it is left out first where there is no room; 0 never
+    /// is.
     pub spare: u8,
     /// What stands in it.
     pub text: fn(&Row) -> String,
 }
 
-const fn column(head: [&'static str; 2], align: Align, spare: u8, text: fn(&Row) -> String) -> Column {
+const fn column(
+    head: [&'static str; 2],
+    align: Align,
+    spare: u8,
+    text: fn(&Row) -> String,
+) -> Column {
     Column { head, align, spare, text }
 }
 
@@ -54,10 +60,14 @@ pub(super) const COLUMNS: [Column; 13] = [
     }),
     column(["mean", "µs"], Align::Right, 0, |row| micros(row.rates.mean_ns)),
     column(["expected", "µs"], Align::Right, 2, expected),
-    column(["CPU", "%"], Align::Right, 1, |row| one_digit(row.rates.cpu_percent.filter(|_| !row.is_idle()))),
+    column(["CPU", "%"], Align::Right, 1, |row| {
+        one_digit(row.rates.cpu_percent.filter(|_| !row.is_idle()))
+    }),
     column(["CPU per", "I/O µs"], Align::Right, 5, |row| micros(row.rates.cpu_per_io_ns)),
     column(["sleeps", "% of I/Os"], Align::Right, 6, |row| one_digit(row.rates.sleep_percent)),
-    column(["overslept", "% of sleeps"], Align::Right, 4, |row| one_digit(row.rates.oversleep_percent)),
+    column(["overslept", "% of sleeps"], Align::Right, 4, |row| {
+        one_digit(row.rates.oversleep_percent)
+    }),
     column(["fallbacks", "per s"], Align::Right, 8, |row| {
         if row.is_idle() { none() } else { iops(row.rates.fallbacks_per_s) }
     }),
@@ -73,7 +83,8 @@ impl Row {
         self.rates.iops <= 0.0
     }
 
-    /// How far the actual mean is from what was expected, in percent of that. `None` if either is unknown.
+    /// How far the actual mean is from what was expected, in percent of that. `None` if either is
+    /// unknown.
     pub(super) fn miss_percent(&self) -> Option<f64> {
         let expected_ns = self.expected_ns().filter(|ns| *ns > 0.0)?;
         Some(100.0 * (self.rates.mean_ns? - expected_ns) / expected_ns)
@@ -151,7 +162,11 @@ fn one_digit(percent: Option<f64>) -> String {
 
 /// `987`, `12.3k`, `1.23M`.
 pub(super) fn iops(figure: f64) -> String {
-    if figure > 0.0 && figure < 9.995 { format!("{figure:.1}") } else { crate::report::iops(figure) }
+    if figure > 0.0 && figure < 9.995 {
+        format!("{figure:.1}")
+    } else {
+        crate::report::iops(figure)
+    }
 }
 
 #[cfg(test)]
@@ -209,10 +224,23 @@ pub(super) mod tests {
 
     #[test]
     fn a_queue_in_words() {
-        let texts = |at: usize| COLUMNS.iter().map(|column| (column.text)(&known()[at])).collect::<Vec<_>>();
+        let texts = |at: usize| {
+            COLUMNS.iter().map(|column| (column.text)(&known()[at])).collect::<Vec<_>>()
+        };
         assert_eq!(
             texts(0)[3..],
-            ["adaptive:cpu=30", "95.2k", "10.5", "10.0 +5%", "41.3", "4.33", "99.9", "0.2", "0", "1"]
+            [
+                "adaptive:cpu=30",
+                "95.2k",
+                "10.5",
+                "10.0 +5%",
+                "41.3",
+                "4.33",
+                "99.9",
+                "0.2",
+                "0",
+                "1"
+            ]
         );
         assert_eq!(texts(1)[3..], ["poll", "96.0k", "10.1", "–", "100.0", "–", "–", "–", "0", "4"]);
         assert_eq!(texts(2)[3..], ["hybrid-min", "idle", "–", "–", "–", "–", "–", "–", "–", "–"]);

@@ -47,7 +47,8 @@ pub(super) fn draw(frame: &mut Frame, app: &App) {
     match &app.rows {
         None => frame.render_widget(Paragraph::new("looking …").dim(), rows),
         Some(list) if list.is_empty() => {
-            frame.render_widget(Paragraph::new("The process has no queues at present.").dim(), rows);
+            frame
+                .render_widget(Paragraph::new("The process has no queues at present.").dim(), rows);
         }
         Some(list) => draw_rows(frame, rows, list, app.chosen_at()),
     }
@@ -94,8 +95,9 @@ fn fitting(rows: &[Row], room: usize) -> Vec<(&'static Column, usize)> {
             return columns;
         }
         // Names give way first.
-        let name =
-            columns.iter_mut().find(|(column, width)| column.head[1] == "device" && *width > DEVICE_MIN);
+        let name = columns
+            .iter_mut()
+            .find(|(column, width)| column.head[1] == "device" && *width > DEVICE_MIN);
         if let Some((_, width)) = name {
             *width = width.saturating_sub(over).max(DEVICE_MIN);
             continue;
@@ -138,7 +140,9 @@ fn draw_rows(frame: &mut Frame, area: Rect, rows: &[Row], chosen: Option<usize>)
 fn style_of(column: &Column, row: &Row) -> Style {
     let stands_out = match column.head[0] {
         "expected" => row.miss_percent().is_some_and(|percent| percent.abs() > MISS_PERCENT),
-        "overslept" => row.rates.oversleep_percent.is_some_and(|percent| percent > OVERSLEEP_PERCENT),
+        "overslept" => {
+            row.rates.oversleep_percent.is_some_and(|percent| percent > OVERSLEEP_PERCENT)
+        }
         "fallbacks" => row.rates.fallbacks_per_s > 0.0,
         _ => false,
     };
@@ -157,7 +161,12 @@ fn draw_detail(frame: &mut Frame, area: Rect, row: &Row) {
     }
     let second = format!(
         "so far: {} I/Os, {} waits, {} sleeps, {} overslept, {} fallbacks, {} blocked",
-        figures.ended, figures.waits, figures.sleeps, figures.oversleeps, figures.fallbacks, figures.blocks
+        figures.ended,
+        figures.waits,
+        figures.sleeps,
+        figures.oversleeps,
+        figures.fallbacks,
+        figures.blocks
     );
     frame.render_widget(Paragraph::new(vec![Line::from(first), Line::from(second).dim()]), area);
 }
@@ -171,8 +180,10 @@ fn draw_chart(frame: &mut Frame, area: Rect, app: &App, row: &Row) {
     let values: Vec<u64> = history.iter().rev().take(usize::from(area.width)).copied().collect();
     let most = values.iter().copied().max().unwrap_or(0);
     let title = format!(" IOPS of queue {}, at most {} ", row.state.id, iops(most as f64));
-    let block =
-        Block::new().borders(ratatui::widgets::Borders::TOP).title(title).border_style(Style::new().dim());
+    let block = Block::new()
+        .borders(ratatui::widgets::Borders::TOP)
+        .title(title)
+        .border_style(Style::new().dim());
     let line = Sparkline::default()
         .block(block)
         .data(&values)
@@ -189,7 +200,10 @@ fn draw_foot(frame: &mut Frame, area: Rect, app: &App) {
         Some(Message::Said(text)) => (text.clone(), Style::new().fg(Color::Green)),
         Some(Message::Refused(text)) => (text.clone(), Style::new().fg(Color::Red)),
     };
-    frame.render_widget(Paragraph::new(shortened(&text, usize::from(area.width))).style(style), area);
+    frame.render_widget(
+        Paragraph::new(shortened(&text, usize::from(area.width))).style(style),
+        area,
+    );
 }
 
 fn draw_popup(frame: &mut Frame, area: Rect, popup: &Popup) {
@@ -199,15 +213,19 @@ fn draw_popup(frame: &mut Frame, area: Rect, popup: &Popup) {
     let height = (POLICIES.len() as u16 + 4).min(area.height);
     let place = Rect { x: (area.width - width) / 2, y: (area.height - height) / 2, width, height };
     let title = format!(" how queue {} is to wait ", popup.queue);
-    let block = Block::bordered().title(title).title_bottom(" ↑↓ choose   Tab edit   Enter set   Esc leave ");
+    let block = Block::bordered()
+        .title(title)
+        .title_bottom(" ↑↓ choose   Tab edit   Enter set   Esc leave ");
     let inner = block.inner(place);
     frame.render_widget(Clear, place);
     frame.render_widget(block, place);
     let [list, _, typed] =
-        Layout::vertical([Constraint::Min(1), Constraint::Length(1), Constraint::Length(1)]).areas(inner);
+        Layout::vertical([Constraint::Min(1), Constraint::Length(1), Constraint::Length(1)])
+            .areas(inner);
     let first = (popup.at + 1).saturating_sub(usize::from(list.height));
     let lines = POLICIES.iter().enumerate().skip(first).map(|(at, (name, about))| {
-        let line = Line::from(vec![Span::raw(format!(" {name:names$}  ")), Span::raw(*about).dim()]);
+        let line =
+            Line::from(vec![Span::raw(format!(" {name:names$}  ")), Span::raw(*about).dim()]);
         if at == popup.at && popup.typed.is_empty() { line.reversed() } else { line }
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), list);

@@ -61,7 +61,8 @@ pub(super) struct Competing {
 impl Figures {
     /// Of a result of the bench.
     pub(super) fn of(result: JobResult) -> Self {
-        let counters: Vec<ChannelCounters> = result.threads.iter().map(|totals| totals.counters).collect();
+        let counters: Vec<ChannelCounters> =
+            result.threads.iter().map(|totals| totals.counters).collect();
         let means_ns = result.state.means_ns.clone();
         let result = result.into_result();
         let latency = result.latency();
@@ -100,7 +101,8 @@ impl Figures {
 
     /// Oversleeps in percent of the I/Os; `None` if it never slept.
     pub(super) fn overslept_ios_percent(&self) -> Option<f64> {
-        (self.sleeps > 0 && self.ended > 0).then(|| self.oversleeps as f64 * 100.0 / self.ended as f64)
+        (self.sleeps > 0 && self.ended > 0)
+            .then(|| self.oversleeps as f64 * 100.0 / self.ended as f64)
     }
 }
 
@@ -116,7 +118,8 @@ impl Competing {
     }
 }
 
-/// Mean latency and CPU of a way to wait that cannot be had, but can be reckoned from the distributions of device time and wake cost.
+/// Mean latency and CPU of a way to wait that cannot be had, but can be reckoned from the
+/// distributions of device time and wake cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Reference {
     /// Mean latency.
@@ -130,7 +133,8 @@ pub(super) struct Reference {
 /// What ways to wait are held against.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct References {
-    /// Knows both distributions, device time and wake cost, but not this I/O's time: the best that can be reached.
+    /// Knows both distributions, device time and wake cost, but not this I/O's time: the best that
+    /// can be reached.
     pub informed: Reference,
     /// Knows this I/O's time, too: a bound that cannot be reached.
     pub oracle: Reference,
@@ -145,7 +149,8 @@ pub(super) struct Baseline {
     pub cpu_percent: f64,
     /// The mean latency of each turn; of two in a round, their mean.
     pub means_ns: Vec<f64>,
-    /// By how much the means of two runs of it differ, as a part of the mean; `None` if it ran once.
+    /// By how much the means of two runs of it differ, as a part of the mean; `None` if it ran
+    /// once.
     pub mean_spread: Option<f64>,
     /// By how many percent of a CPU they differ.
     pub cpu_spread_percent: Option<f64>,
@@ -224,15 +229,19 @@ impl CellResult {
         Some(way.mean_ns / poll.mean_ns)
     }
 
-    /// The same turn by turn: the median. What hits single turns only, whosever, does not show in it.
+    /// The same turn by turn: the median. What hits single turns only, whosever, does not show in
+    /// it.
     pub(super) fn mean_over_poll_by_turns(&self, way: &Figures) -> Option<f64> {
         let turns = way.means_ns.iter().zip(&self.poll.as_ref()?.means_ns);
-        let ratios: Vec<f64> =
-            turns.filter(|(way, poll)| **way > 0.0 && **poll > 0.0).map(|(way, poll)| way / poll).collect();
+        let ratios: Vec<f64> = turns
+            .filter(|(way, poll)| **way > 0.0 && **poll > 0.0)
+            .map(|(way, poll)| way / poll)
+            .collect();
         median(&ratios)
     }
 
-    /// The CPU of `way` over that of the informed policy with the same goal, or with that of `adaptive`.
+    /// The CPU of `way` over that of the informed policy with the same goal, or with that of
+    /// `adaptive`.
     pub(super) fn cpu_over_informed(&self, way: &Figures) -> Option<f64> {
         let informed = way.informed.unwrap_or(self.references?.informed).cpu_percent;
         (informed > 0.0 && way.ios > 0).then(|| way.cpu_percent / informed)
@@ -243,10 +252,14 @@ impl CellResult {
         self.references.filter(|_| way.ios > 0).map(|of| way.cpu_percent - of.oracle.cpu_percent)
     }
 
-    /// Whether `one` is as good as `other` in mean latency and in CPU, and better in one of them: more than two runs of `poll` differ.
+    /// Whether `one` is as good as `other` in mean latency and in CPU, and better in one of them:
+    /// more than two runs of `poll` differ.
     pub(super) fn dominates(&self, one: &Figures, other: &Figures) -> bool {
-        let Some(poll) = self.poll.as_ref().filter(|_| one.ios > 0 && other.ios > 0) else { return false };
-        let (slack, cpu_slack_percent) = (1.0 + poll.mean_tolerance(), poll.cpu_tolerance_percent());
+        let Some(poll) = self.poll.as_ref().filter(|_| one.ios > 0 && other.ios > 0) else {
+            return false;
+        };
+        let (slack, cpu_slack_percent) =
+            (1.0 + poll.mean_tolerance(), poll.cpu_tolerance_percent());
         let quicker = one.mean_ns * slack < other.mean_ns;
         let slower = other.mean_ns * slack < one.mean_ns;
         let cheaper = one.cpu_percent + cpu_slack_percent < other.cpu_percent;
@@ -296,19 +309,24 @@ mod tests {
     #[test]
     fn turns_are_held_against_those_of_their_round() {
         let turns = |way: Figures, means_ns: &[f64]| Figures { means_ns: means_ns.to_vec(), ..way };
-        let (poll, again) = (turns(way("poll", 10.0, 98.0), &[10.0, 30.0, 10.0]), way("poll", 10.0, 98.0));
+        let (poll, again) =
+            (turns(way("poll", 10.0, 98.0), &[10.0, 30.0, 10.0]), way("poll", 10.0, 98.0));
         let again = turns(again, &[10.0, 10.0, 20.0]);
         let mut cell = cell(&[], (10.0, 98.0), (10.0, 98.0));
         cell.poll = Some(Baseline::of(&poll, Some(&again)));
         // Against 10, 20 and 15: 1.1, 1.2 and 2; a turn without I/O does not count.
-        assert_eq!(cell.mean_over_poll_by_turns(&turns(again.clone(), &[11.0, 24.0, 30.0])), Some(1.2));
+        assert_eq!(
+            cell.mean_over_poll_by_turns(&turns(again.clone(), &[11.0, 24.0, 30.0])),
+            Some(1.2)
+        );
         assert_eq!(cell.mean_over_poll_by_turns(&turns(again.clone(), &[11.0, 0.0])), Some(1.1));
         assert_eq!(cell.mean_over_poll_by_turns(&turns(again, &[])), None);
     }
 
     #[test]
     fn shares_of_sleeps_and_of_ios() {
-        let figures = Figures { sleeps: 200, oversleeps: 50, ended: 1_000, ..way("hybrid", 10.0, 50.0) };
+        let figures =
+            Figures { sleeps: 200, oversleeps: 50, ended: 1_000, ..way("hybrid", 10.0, 50.0) };
         assert_eq!(figures.overslept_sleeps_percent(), Some(25.0));
         assert_eq!(figures.overslept_ios_percent(), Some(5.0));
         let awake = way("poll", 10.0, 98.0);
@@ -319,7 +337,10 @@ mod tests {
     fn references_are_what_ratios_are_to() {
         let mut cell = cell(&[], (10.0, 98.0), (10.0, 98.0));
         let one = way("adaptive", 10.2, 50.0);
-        assert_eq!((cell.cpu_over_informed(&one), cell.cpu_above_oracle_percent(&one)), (None, None));
+        assert_eq!(
+            (cell.cpu_over_informed(&one), cell.cpu_above_oracle_percent(&one)),
+            (None, None)
+        );
         cell.references = Some(References {
             informed: Reference { mean_ns: 10_300.0, cpu_percent: 40.0, reachable: true },
             oracle: Reference { mean_ns: 10_000.0, cpu_percent: 20.0, reachable: true },

@@ -129,15 +129,19 @@ impl GridCell {
             }
             Shape::Bimodal => {
                 let extra_ns = base * 9;
-                format!("channels = 4\n{one_point}slow = {{ probability = 0.1, extra_ns = {extra_ns} }}\n")
+                format!(
+                    "channels = 4\n{one_point}slow = {{ probability = 0.1, extra_ns = {extra_ns} }}\n"
+                )
             }
-            // Stripes as long as the pieces by which the medium is filled, so that filling it keeps all channels busy.
+            // Stripes as long as the pieces by which the medium is filled, so that filling it keeps
+            // all channels busy.
             Shape::Programs => format!(
                 "channels = 4\nselect = \"stripe\"\nstripe_bytes = 262144\n{one_point}\
                  nand = {{ program_bytes = 4096, program_ns = 600000, programs_per_erase = 1000000, erase_ns = 0, buffered_programs = 64 }}\n"
             ),
             Shape::Sizes => {
-                let points = format!("[[512, {}], [4096, {base}], [131072, {}]]", base * 9 / 10, base * 8);
+                let points =
+                    format!("[[512, {}], [4096, {base}], [131072, {}]]", base * 9 / 10, base * 8);
                 format!("channels = 4\nread = {points}\nwrite = {points}\n")
             }
             Shape::Mix7030 => format!(
@@ -153,7 +157,8 @@ impl GridCell {
         format!("mem:{}?model={model}", self.shape.medium())
     }
 
-    /// Its job: by each of `policies`, for `runtime` each; with a competing program, if there is to be one.
+    /// Its job: by each of `policies`, for `runtime` each; with a competing program, if there is to
+    /// be one.
     pub(super) fn job(
         &self,
         policies: &[Policy],
@@ -163,7 +168,8 @@ impl GridCell {
         let list: Vec<String> = policies.iter().map(Policy::to_string).collect();
         let (list, runtime) = (list.join(","), format!("{}us", runtime.as_micros()));
         let mut job = Job::new(&self.name());
-        let common = [("runtime", runtime.as_str()), ("time_based", "1"), ("completion", list.as_str())];
+        let common =
+            [("runtime", runtime.as_str()), ("time_based", "1"), ("completion", list.as_str())];
         let competitor = competitor.map(|kind| ("competitor", kind));
         for (key, value) in common.iter().chain(self.shape.keys()).chain(&competitor) {
             job.set(key, Some(value), &Origin::CommandLine)?;
@@ -185,8 +191,12 @@ impl ModelFile {
             file.write_all(cell.model_text().as_bytes())?;
             Ok(file)
         };
-        let failed =
-            |error| Failure::new(format_args!("cannot keep the model of {} in memory: {error}", cell.name()));
+        let failed = |error| {
+            Failure::new(format_args!(
+                "cannot keep the model of {} in memory: {error}",
+                cell.name()
+            ))
+        };
         create().map(Self).map_err(failed)
     }
 
@@ -202,9 +212,9 @@ pub(super) fn cells(
     shapes: &[Shape],
     filter: Option<&str>,
 ) -> Result<Vec<GridCell>, Failure> {
-    let all = times_ns
-        .iter()
-        .flat_map(|device_ns| shapes.iter().map(|shape| GridCell { device_ns: *device_ns, shape: *shape }));
+    let all = times_ns.iter().flat_map(|device_ns| {
+        shapes.iter().map(|shape| GridCell { device_ns: *device_ns, shape: *shape })
+    });
     let words: Option<Vec<&str>> = filter.map(|filter| filter.split(',').map(str::trim).collect());
     let wanted = |cell: &GridCell| match &words {
         None => true,

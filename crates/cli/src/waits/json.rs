@@ -143,12 +143,16 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_null() {
-        let cells = [cell(&[way("poll", 10.0, 98.0), way("pas", 11.0, 40.0)], (10.0, 98.0), (10.2, 97.0))];
+        let cells =
+            [cell(&[way("poll", 10.0, 98.0), way("pas", 11.0, 40.0)], (10.0, 98.0), (10.2, 97.0))];
         let setting = Setting { runtime_ms: 500, ..Setting::default() };
         let json = json(&cells, &summaries(&cells), &setting);
         assert_eq!(json["simulated"], Value::Null);
         let cell = &json["cells"][0];
-        assert_eq!((&cell["name"], &cell["device_time_ns"]), (&json!("10us-lognormal"), &json!(10_000)));
+        assert_eq!(
+            (&cell["name"], &cell["device_time_ns"]),
+            (&json!("10us-lognormal"), &json!(10_000))
+        );
         assert_eq!(cell["references"], Value::Null);
         assert_eq!(cell["poll"]["mean_ns"], 10_100.0);
         let pas = &cell["ways"][1];
@@ -170,7 +174,9 @@ mod tests {
         ] {
             assert!(!pas[key].is_null(), "{key}: {pas}");
         }
-        for key in ["cpu_over_informed", "competing", "overslept_sleeps_percent", "mean_above_oracle_ns"] {
+        for key in
+            ["cpu_over_informed", "competing", "overslept_sleeps_percent", "mean_above_oracle_ns"]
+        {
             assert!(pas.get(key).is_some_and(Value::is_null), "{key}: {pas}");
         }
         assert_eq!(json["summary"][1]["completion"], "pas");

@@ -12,7 +12,8 @@ pub(super) const IOS: usize = 30_000;
 const BETWEEN_NS: u64 = 500;
 
 /// Sizes in bytes with their shares in percent: those of the cell's job.
-const SIZES: [(u32, u64); 5] = [(512, 20), (4 << 10, 40), (16 << 10, 20), (64 << 10, 10), (128 << 10, 10)];
+const SIZES: [(u32, u64); 5] =
+    [(512, 20), (4 << 10, 40), (16 << 10, 20), (64 << 10, 10), (128 << 10, 10)];
 
 const CHANNELS: usize = 4;
 const PROGRAM_NS: u64 = 600_000;
@@ -103,7 +104,8 @@ mod tests {
     #[test]
     fn means_by_hand() {
         let writes = |trace: &Trace| {
-            trace.ios.iter().filter(|io| io.kind == Kind::Write).count() as f64 / trace.ios.len() as f64
+            trace.ios.iter().filter(|io| io.kind == Kind::Write).count() as f64
+                / trace.ios.len() as f64
         };
         // 0.9 × 10 + 0.1 × 100 µs.
         assert!((of(Shape::Bimodal).mean_ns() / 19_000.0 - 1.0).abs() < 0.03);
@@ -112,9 +114,13 @@ mod tests {
         assert!((of(Shape::Mix7030).mean_ns() / 13_000.0 - 1.0).abs() < 0.02);
         assert!((writes(&of(Shape::Mix7030)) - 0.3).abs() < 0.01);
         // 9, 10, 10 + 70 × 12/124, 10 + 70 × 60/124 and 80 µs.
-        let mean_ns = 0.2 * 9_000.0 + 0.4 * 10_000.0 + 0.2 * 16_774.2 + 0.1 * 43_871.0 + 0.1 * 80_000.0;
+        let mean_ns =
+            0.2 * 9_000.0 + 0.4 * 10_000.0 + 0.2 * 16_774.2 + 0.1 * 43_871.0 + 0.1 * 80_000.0;
         assert!((of(Shape::Sizes).mean_ns() / mean_ns - 1.0).abs() < 0.02);
-        assert_eq!([512, 4096, 131_072].map(|bytes| time_of_size_ns(10_000, bytes)), [9_000, 10_000, 80_000]);
+        assert_eq!(
+            [512, 4096, 131_072].map(|bytes| time_of_size_ns(10_000, bytes)),
+            [9_000, 10_000, 80_000]
+        );
     }
 
     #[test]
@@ -126,7 +132,8 @@ mod tests {
         assert_eq!(programs.io(Kind::Read, 10_000, 1).device_ns, 599_000);
         assert_eq!(programs.io(Kind::Read, 10_000, 1).device_ns, 10_000);
         let trace = of(Shape::Programs);
-        let stalled = trace.ios.iter().filter(|io| io.device_ns > 20_000).count() as f64 / IOS as f64;
+        let stalled =
+            trace.ios.iter().filter(|io| io.device_ns > 20_000).count() as f64 / IOS as f64;
         assert!((0.01..0.025).contains(&stalled), "{stalled}");
     }
 }

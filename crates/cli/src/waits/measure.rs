@@ -1,4 +1,5 @@
-//! A cell measured: the bench's own machinery, with a job of a cell's shape on a device of its model.
+//! A cell measured: the bench's own machinery, with a job of a cell's shape on a device of its
+//! model.
 
 use std::time::Duration;
 
@@ -50,7 +51,11 @@ impl Spec {
 }
 
 /// Measures `cell`.
-pub(super) fn measure(cell: &GridCell, spec: &Spec, progress: &mut Progress) -> Result<CellResult, Failure> {
+pub(super) fn measure(
+    cell: &GridCell,
+    spec: &Spec,
+    progress: &mut Progress,
+) -> Result<CellResult, Failure> {
     let model = ModelFile::create(cell)?;
     let uri = cell.uri(&model.path());
     let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true, false)?;

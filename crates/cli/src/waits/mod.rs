@@ -285,7 +285,8 @@ mod tests {
         let quick = plan(&args(&["--quick", "--competitor"])).unwrap();
         assert_eq!((quick.cells.len(), quick.spec.policies.len()), (9, 4));
         assert_eq!((quick.spec.competitor.as_deref(), quick.spec.passes()), (Some("tsc"), 2));
-        let own = ["--quick", "--times", "20", "--runtime", "2", "--policies", "pas,adaptive:cpu=30"];
+        let own =
+            ["--quick", "--times", "20", "--runtime", "2", "--policies", "pas,adaptive:cpu=30"];
         let own = plan(&args(&own)).unwrap();
         assert_eq!((own.cells.len(), own.spec.runtime), (3, Duration::from_secs(2)));
         assert_eq!(own.spec.policies[0], Policy::Poll);

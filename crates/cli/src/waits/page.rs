@@ -1,4 +1,5 @@
-//! The results as one HTML page: a summary, an overview, and a section a device time with the plane of each shape.
+//! The results as one HTML page: a summary, an overview, and a section a device time with the plane
+//! of each shape.
 
 use serde_json::{Map, Value};
 
@@ -62,9 +63,13 @@ fn header(out: &mut Markup, cells: &[CellResult], setting: &Setting) {
             None => cpu,
         }));
         parts.extend(fact("kernel").map(|kernel| format!("Linux {kernel}")));
-        parts.extend(fact("virtual_machine").filter(|is| is == "true").map(|_| "virtual machine".to_owned()));
+        parts.extend(
+            fact("virtual_machine").filter(|is| is == "true").map(|_| "virtual machine".to_owned()),
+        );
         parts.push(format!("meantime {}", env!("MEANTIME_VERSION")));
-        parts.extend(fact("interrupted").filter(|is| is == "true").map(|_| "ended early".to_owned()));
+        parts.extend(
+            fact("interrupted").filter(|is| is == "true").map(|_| "ended early".to_owned()),
+        );
         out.element("p", &[("class", &"source")], &parts.join(" · "));
     });
     out.newline();
@@ -89,7 +94,10 @@ fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary], names
         let informed = summaries.iter().any(|of| of.cpu_over_informed.is_some());
         let rival = summaries.iter().any(|of| of.share_percent.is_some());
         let mut heads = vec![
-            ("at most × 1.03", "cells in which the mean latency is at most 1.03 times that of poll"),
+            (
+                "at most × 1.03",
+                "cells in which the mean latency is at most 1.03 times that of poll",
+            ),
             ("mean × poll, median", "the mean latency over that of poll: the median of the cells"),
             ("worst", "its greatest value"),
             ("in", "the cell where that is"),
@@ -127,9 +135,13 @@ fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary], names
                         row.push(over.map_or_else(none, |over| ratio(over.median)));
                         row.push(over.map_or_else(none, |over| ratio(over.worst)));
                     }
-                    row.push(of.overslept_percent.map_or_else(none, |percent| format!("{percent:.1}")));
+                    row.push(
+                        of.overslept_percent.map_or_else(none, |percent| format!("{percent:.1}")),
+                    );
                     if rival {
-                        row.push(of.share_percent.map_or_else(none, |percent| format!("{percent:.0}")));
+                        row.push(
+                            of.share_percent.map_or_else(none, |percent| format!("{percent:.0}")),
+                        );
                     }
                     row.push(of.dominating_cells.to_string());
                     row.push(of.dominated.len().to_string());
@@ -138,7 +150,11 @@ fn findings(out: &mut Markup, cells: &[CellResult], summaries: &[Summary], names
             });
         });
         out.with("details", &[], |out| {
-            out.element("summary", &[], "In words: which ways are as quick as poll, and who dominates whom");
+            out.element(
+                "summary",
+                &[],
+                "In words: which ways are as quick as poll, and who dominates whom",
+            );
             out.with("ul", &[], |out| {
                 for of in summaries {
                     out.element("li", &[], &table::verdict(of));
@@ -170,7 +186,11 @@ fn overview(out: &mut Markup, cells: &[CellResult], names: &[String]) {
             out.with("tbody", &[], |out| {
                 for cell in cells {
                     out.with("tr", &[], |out| {
-                        out.element("th", &[("scope", &"row"), ("class", &"way")], &cell.cell.name());
+                        out.element(
+                            "th",
+                            &[("scope", &"row"), ("class", &"way")],
+                            &cell.cell.name(),
+                        );
                         for name in names {
                             let way = cell.ways.iter().find(|way| way.completion == *name);
                             let over = way.and_then(|way| Some((way, cell.mean_over_poll(way)?)));
@@ -235,15 +255,21 @@ fn cell_table(out: &mut Markup, cell: &CellResult, names: &[String]) {
             out.text(&format!(": {}", cell.cell.shape.words()));
         });
         let columns = table::columns(&[cell]);
-        let headings: Vec<String> = columns.iter().map(|of| of.heading.replace('\n', " ")).collect();
-        let heads: Vec<(&str, &str)> =
-            headings.iter().zip(&columns).map(|(heading, of)| (heading.as_str(), of.explained)).collect();
+        let headings: Vec<String> =
+            columns.iter().map(|of| of.heading.replace('\n', " ")).collect();
+        let heads: Vec<(&str, &str)> = headings
+            .iter()
+            .zip(&columns)
+            .map(|(heading, of)| (heading.as_str(), of.explained))
+            .collect();
         scroll(out, &cell.cell.name(), |out| {
             head(out, &heads);
             out.with("tbody", &[], |out| {
                 for way in &cell.ways {
-                    let row: Vec<String> =
-                        columns.iter().map(|of| (of.figure)(cell, way).unwrap_or_else(none)).collect();
+                    let row: Vec<String> = columns
+                        .iter()
+                        .map(|of| (of.figure)(cell, way).unwrap_or_else(none))
+                        .collect();
                     way_row(out, names, &way.completion, &row);
                 }
             });
@@ -354,7 +380,11 @@ mod tests {
 
     #[test]
     fn the_page_nests_and_names_everything() {
-        let ways = [way("poll", 10.0, 98.0), way("hybrid", 40.0, 41.0), way("adaptive:cpu=30", 10.2, 30.0)];
+        let ways = [
+            way("poll", 10.0, 98.0),
+            way("hybrid", 40.0, 41.0),
+            way("adaptive:cpu=30", 10.2, 30.0),
+        ];
         let mut first = cell(&ways, (10.0, 98.0), (10.2, 97.0));
         let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0, reachable: true };
         first.references = Some(References { informed: reference, oracle: reference });

@@ -90,7 +90,13 @@ pub(super) fn plane(out: &mut Markup, cell: &CellResult, names: &[String], range
         for (way, style, at) in &points {
             // Without a free place the legend has to do.
             if let Some((anchor, place, area)) = free_place(&way.completion, *at, &taken) {
-                text(out, &format!("label halo {}", colour(*style)), anchor, place, &way.completion);
+                text(
+                    out,
+                    &format!("label halo {}", colour(*style)),
+                    anchor,
+                    place,
+                    &way.completion,
+                );
                 taken.push(area);
             }
         }
@@ -118,14 +124,17 @@ fn ticks((low, high): (f64, f64)) -> Vec<Tick> {
         span if span < 6.0 => STEPS[2],
         _ => STEPS[3],
     };
-    let mut within: Vec<f64> = steps.iter().copied().filter(|at| (low..=high).contains(at)).collect();
+    let mut within: Vec<f64> =
+        steps.iter().copied().filter(|at| (low..=high).contains(at)).collect();
     within.sort_by(f64::total_cmp);
     within.into_iter().map(|at| Tick { at, label: format!("× {at}") }).collect()
 }
 
 /// A way in a line.
 fn in_figures(cell: &CellResult, way: &Figures) -> String {
-    let over = cell.mean_over_poll(way).map_or_else(String::new, |over| format!(", × {} poll", ratio(over)));
+    let over = cell
+        .mean_over_poll(way)
+        .map_or_else(String::new, |over| format!(", × {} poll", ratio(over)));
     let mean = crate::figures::time(way.mean_ns);
     format!("{}: mean {mean}{over}, CPU {:.1} %", way.completion, way.cpu_percent)
 }

@@ -44,13 +44,15 @@ impl FromStr for Whose {
     }
 }
 
-/// The machine with these wake costs, and with what sleeping is charged here: live figures are what the kernel charges, too.
+/// The machine with these wake costs, and with what sleeping is charged here: live figures are what
+/// the kernel charges, too.
 pub(super) fn this_machine(costs: &WakeCosts) -> Machine {
     let [sleep_cpu_ns, interrupt_cpu_ns] = costs.cpu_ns;
     Machine { sleep_cpu_ns, interrupt_cpu_ns, ..Machine::this_vm(costs.timer(), &costs.interrupt) }
 }
 
-/// `cell` by each of `policies`, with the times of `trace`, or with made-up ones of the cell's model.
+/// `cell` by each of `policies`, with the times of `trace`, or with made-up ones of the cell's
+/// model.
 pub(super) fn cell(
     cell: &GridCell,
     policies: &[Policy],
@@ -69,14 +71,21 @@ pub(super) fn cell(
     }
     let poll = ways.iter().find(|way| way.completion == Policy::Poll.to_string());
     let poll = poll.map(|poll| Baseline::of(poll, None));
-    let mut result =
-        CellResult { cell: *cell, ways, poll, references: None, moved_turns: (0, 0), cacheline_rtt_ns: None };
+    let mut result = CellResult {
+        cell: *cell,
+        ways,
+        poll,
+        references: None,
+        moved_turns: (0, 0),
+        cacheline_rtt_ns: None,
+    };
     hold_against_references(&mut result, &trace, machine);
     result
 }
 
-/// Adds to `result` what can be reached on `machine` with the times of `trace`: with the goal of `adaptive`, and with that of each way that has
-/// one of its own. Not for shapes with several in flight.
+/// Adds to `result` what can be reached on `machine` with the times of `trace`: with the goal of
+/// `adaptive`, and with that of each way that has one of its own. Not for shapes with several in
+/// flight.
 pub(super) fn hold_against_references(result: &mut CellResult, trace: &Trace, machine: &Machine) {
     if result.cell.shape.depth() > 1 || trace.ios.is_empty() {
         return;
@@ -141,10 +150,16 @@ mod tests {
         let first = run();
         assert_eq!(first, run());
         let poll = &first.ways[1];
-        assert!((20_000.0..21_500.0).contains(&poll.mean_ns) && poll.cpu_percent > 99.0, "{poll:?}");
+        assert!(
+            (20_000.0..21_500.0).contains(&poll.mean_ns) && poll.cpu_percent > 99.0,
+            "{poll:?}"
+        );
         assert!((1.0..1.2).contains(&first.mean_over_poll(&first.ways[0]).unwrap()));
         let references = first.references.unwrap();
-        assert!(references.oracle.cpu_percent <= references.informed.cpu_percent + 0.5, "{references:?}");
+        assert!(
+            references.oracle.cpu_percent <= references.informed.cpu_percent + 0.5,
+            "{references:?}"
+        );
         assert!(references.informed.cpu_percent < 90.0, "{references:?}");
         // Ended after the first.
         let mut left = 1;
@@ -159,7 +174,8 @@ mod tests {
     #[test]
     fn a_goal_of_its_own_is_held_against_the_informed_with_that_goal() {
         let grid = GridCell { device_ns: 20_000, shape: Shape::Lognormal };
-        let goals = ["adaptive:latency=50", "adaptive:p99=1us", "adaptive"].map(|name| name.parse().unwrap());
+        let goals = ["adaptive:latency=50", "adaptive:p99=1us", "adaptive"]
+            .map(|name| name.parse().unwrap());
         let trace = made::trace(&grid, 2_000, 7);
         let result = cell(&grid, &goals, &Machine::bare_metal(), Some(trace), &mut |_| true);
         let references = result.references.unwrap();

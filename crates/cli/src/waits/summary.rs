@@ -51,7 +51,8 @@ pub(super) struct Ratio {
 
 impl Ratio {
     fn of(ratios: &[(f64, String)]) -> Option<Self> {
-        let (worst, worst_cell) = ratios.iter().max_by(|one, other| one.0.total_cmp(&other.0))?.clone();
+        let (worst, worst_cell) =
+            ratios.iter().max_by(|one, other| one.0.total_cmp(&other.0))?.clone();
         let values: Vec<f64> = ratios.iter().map(|(ratio, _)| *ratio).collect();
         Some(Self { median: median(&values)?, worst, worst_cell })
     }
@@ -71,7 +72,9 @@ pub(super) fn summaries(cells: &[CellResult]) -> Vec<Summary> {
 fn summary(name: &str, cells: &[CellResult]) -> Summary {
     let found: Vec<(&CellResult, &Figures)> = cells
         .iter()
-        .filter_map(|cell| Some((cell, cell.ways.iter().find(|way| way.completion == name && way.ios > 0)?)))
+        .filter_map(|cell| {
+            Some((cell, cell.ways.iter().find(|way| way.completion == name && way.ios > 0)?))
+        })
         .collect();
     let ratios = |of: fn(&CellResult, &Figures) -> Option<f64>| -> Vec<(f64, String)> {
         found.iter().filter_map(|(cell, way)| Some((of(cell, way)?, cell.cell.name()))).collect()
@@ -81,7 +84,8 @@ fn summary(name: &str, cells: &[CellResult]) -> Summary {
     };
     let over_poll = ratios(CellResult::mean_over_poll);
     let by_turns = ratios(CellResult::mean_over_poll_by_turns);
-    let quick = |ratios: &[(f64, String)]| ratios.iter().filter(|(ratio, _)| *ratio <= AS_QUICK).count();
+    let quick =
+        |ratios: &[(f64, String)]| ratios.iter().filter(|(ratio, _)| *ratio <= AS_QUICK).count();
     let mut summary = Summary {
         completion: name.to_owned(),
         cells: found.len(),

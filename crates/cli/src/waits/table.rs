@@ -26,7 +26,11 @@ pub(super) struct Column {
 
 /// The columns of a cell's table.
 const COLUMNS: [Column; 17] = [
-    Column { heading: "mean\nµs", explained: "mean latency", figure: |_, way| done(way, us(way.mean_ns)) },
+    Column {
+        heading: "mean\nµs",
+        explained: "mean latency",
+        figure: |_, way| done(way, us(way.mean_ns)),
+    },
     Column {
         heading: "×\npoll",
         explained: "the mean over that of poll",
@@ -81,7 +85,9 @@ const COLUMNS: [Column; 17] = [
     Column {
         heading: "CPU over\noracle %",
         explained: "CPU above the oracle's, in percent of a CPU",
-        figure: |cell, way| cell.cpu_above_oracle_percent(way).map(|percent| format!("{percent:+.1}")),
+        figure: |cell, way| {
+            cell.cpu_above_oracle_percent(way).map(|percent| format!("{percent:+.1}"))
+        },
     },
     Column {
         heading: "overslept\n% sleeps",
@@ -168,7 +174,9 @@ pub(super) fn below(cell: &CellResult) -> String {
     }
     let (repeated, disturbed) = cell.moved_turns;
     if repeated + disturbed > 0 {
-        parts.push(format!("the CPUs moved: {repeated} turns repeated, {disturbed} counted all the same"));
+        parts.push(format!(
+            "the CPUs moved: {repeated} turns repeated, {disturbed} counted all the same"
+        ));
     }
     if let Some(poll) = cell.poll.as_ref().filter(|poll| poll.is_crowded()) {
         parts.push(format!(
@@ -184,7 +192,8 @@ pub(super) fn summary_table(summaries: &[Summary], cells: usize) -> String {
     let with = |known: fn(&Summary) -> bool| summaries.iter().any(known);
     let (informed, rival) =
         (with(|of| of.cpu_over_informed.is_some()), with(|of| of.share_percent.is_some()));
-    let mut header = vec!["completion", "cells", "≤ 1.03\n× poll", "× poll\nmedian", "× poll\nworst", "in"];
+    let mut header =
+        vec!["completion", "cells", "≤ 1.03\n× poll", "× poll\nmedian", "× poll\nworst", "in"];
     header.push("CPU %\nmedian");
     if informed {
         header.extend(["× informed\nmedian", "× informed\nworst"]);
@@ -195,7 +204,8 @@ pub(super) fn summary_table(summaries: &[Summary], cells: usize) -> String {
     }
     header.extend(["dominates\nin cells", "dominated\nin cells"]);
     let rows = summaries.iter().map(|of| {
-        let mut row = vec![of.completion.clone(), of.cells.to_string(), of.as_quick_cells.to_string()];
+        let mut row =
+            vec![of.completion.clone(), of.cells.to_string(), of.as_quick_cells.to_string()];
         let over = of.mean_over_poll.as_ref();
         row.push(over.map_or_else(none, |over| ratio(over.median)));
         row.push(over.map_or_else(none, |over| ratio(over.worst)));
@@ -251,7 +261,8 @@ pub(super) fn verdict(of: &Summary) -> String {
                     None => by.push((other, 1)),
                 }
             }
-            let list: Vec<String> = by.iter().map(|(other, cells)| format!("{other} in {cells}")).collect();
+            let list: Vec<String> =
+                by.iter().map(|(other, cells)| format!("{other} in {cells}")).collect();
             let _ = write!(line, "; dominated by {}", list.join(", "));
         }
     }
@@ -285,7 +296,11 @@ pub(super) fn ratio(ratio: f64) -> String {
 }
 
 fn percent(percent: f64) -> String {
-    if percent >= 9.95 || percent == 0.0 { format!("{percent:.0}") } else { format!("{percent:.2}") }
+    if percent >= 9.95 || percent == 0.0 {
+        format!("{percent:.0}")
+    } else {
+        format!("{percent:.2}")
+    }
 }
 
 fn percent_of(part: f64) -> String {
@@ -333,7 +348,8 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0, reachable: true };
         cell.references = Some(References { informed: reference, oracle: reference });
-        cell.ways[1].competing = Some(Competing { share_percent: 61.0, mean_ns: 12_000.0, p99_9_ns: 50_000 });
+        cell.ways[1].competing =
+            Some(Competing { share_percent: 61.0, mean_ns: 12_000.0, p99_9_ns: 50_000 });
         cell.ways[1].means_ns = vec![11_000.0];
         let text = cell_table(&cell);
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");

@@ -22,7 +22,8 @@ pub(super) fn way(completion: &str, mean_us: f64, cpu_percent: f64) -> Figures {
 
 /// A cell with these ways, and `poll` twice: mean in µs and CPU in percent.
 pub(super) fn cell(ways: &[Figures], poll: (f64, f64), again: (f64, f64)) -> CellResult {
-    let [poll, again] = [poll, again].map(|(mean_us, cpu_percent)| way("poll", mean_us, cpu_percent));
+    let [poll, again] =
+        [poll, again].map(|(mean_us, cpu_percent)| way("poll", mean_us, cpu_percent));
     CellResult {
         cell: GridCell { device_ns: 10_000, shape: Shape::Lognormal },
         ways: ways.to_vec(),

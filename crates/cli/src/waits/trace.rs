@@ -1,4 +1,5 @@
-//! Device times, I/O by I/O, as the device stamped them; and what waking up costs here. The simulator can replay them.
+//! Device times, I/O by I/O, as the device stamped them; and what waking up costs here. The
+//! simulator can replay them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,9 @@ pub(super) fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, 
             cpu::bind(&cpus).map_err(Failure::new)?;
             poll(plan, &devices)
         });
-        thread.join().unwrap_or_else(|_| Err(Failure::new("recording device times failed: please report it")))
+        thread.join().unwrap_or_else(|_| {
+            Err(Failure::new("recording device times failed: please report it"))
+        })
     })
 }
 
@@ -93,8 +96,12 @@ fn run<S: Source>(
         recorder: &mut Recorder,
     ) -> Result<(), String> {
         let (clock, mut faults) = (Clock::real(), Faults::default());
-        let limit = Limit { until_ns: clock.now_ns() + TIME_MAX.as_nanos() as u64, max_ios: IOS_MAX as u64 };
-        let mut engine = Engine { channel, slots, clock: &clock, stop: &signal::STOP, faults: &mut faults };
+        let limit = Limit {
+            until_ns: clock.now_ns() + TIME_MAX.as_nanos() as u64,
+            max_ios: IOS_MAX as u64,
+        };
+        let mut engine =
+            Engine { channel, slots, clock: &clock, stop: &signal::STOP, faults: &mut faults };
         let ended = engine.run(source, limit, recorder);
         match (ended, faults.first) {
             (Ended::Lost(why), _) | (_, Some(why)) => Err(why),
@@ -130,7 +137,8 @@ impl Record for Recorder {
     fn flushed(&mut self, _: u64) {}
 }
 
-/// What the host has seen, and what the device has stamped: both in the order of completion on one queue. `None`: a stamp is missing.
+/// What the host has seen, and what the device has stamped: both in the order of completion on one
+/// queue. `None`: a stamp is missing.
 fn with_stamps(seen: &[Seen], stamps: &dyn StampSource, first_stamp: u64) -> Option<Trace> {
     let start = Instant::now();
     while stamps.written() < first_stamp + seen.len() as u64 {
@@ -181,10 +189,12 @@ const USUAL_SLEEP_NS: u64 = 10_000;
 /// How long a core is idle before it is woken by an eventfd.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// So many batches of each, of which the calmest counts: what other programs do for a while is no cost of waking up.
+/// So many batches of each, of which the calmest counts: what other programs do for a while is no
+/// cost of waking up.
 const BATCHES: usize = 5;
 
-/// What `once`, which is [`SLEEPS`] sleeps, comes to, and what the thread is charged for one of them, in ns of CPU.
+/// What `once`, which is [`SLEEPS`] sleeps, comes to, and what the thread is charged for one of
+/// them, in ns of CPU.
 fn charged<T>(once: impl FnOnce() -> T) -> (T, u64) {
     let before = Usage::of_thread();
     let done = once();
@@ -194,7 +204,9 @@ fn charged<T>(once: impl FnOnce() -> T) -> (T, u64) {
 
 /// The batch with the least mean.
 fn calmest(batches: Vec<(Times, u64)>) -> (Times, u64) {
-    let least = batches.into_iter().min_by(|(one, _), (other, _)| one.mean_ns().total_cmp(&other.mean_ns()));
+    let least = batches
+        .into_iter()
+        .min_by(|(one, _), (other, _)| one.mean_ns().total_cmp(&other.mean_ns()));
     least.unwrap_or_else(|| (Times::merged([]), 0))
 }
 
@@ -229,7 +241,9 @@ impl WakeCosts {
             }
             Ok(Self { sleeps, interrupt, cpu_ns })
         });
-        thread.join().unwrap_or_else(|_| Err(Failure::new("measuring wake costs failed: please report it")))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(Failure::new("measuring wake costs failed: please report it")))
     }
 
     /// How late a sleep of the usual length ends.
@@ -270,7 +284,8 @@ impl TraceDir {
             Failure::new(format_args!("--traces: cannot make {}: {error}", path.display()))
         })?;
         let dir = Self(path.to_owned());
-        output::can_replace(&dir.0.join("wake.csv")).map_err(|error| dir.refused("wake.csv", &error))?;
+        output::can_replace(&dir.0.join("wake.csv"))
+            .map_err(|error| dir.refused("wake.csv", &error))?;
         Ok(dir)
     }
 
@@ -297,7 +312,9 @@ impl TraceDir {
 
     fn refused(&self, name: &str, error: &std::io::Error) -> Failure {
         let dir = self.0.display();
-        Failure::new(format_args!("--traces: cannot write {name} in {dir}: {error}; give another directory"))
+        Failure::new(format_args!(
+            "--traces: cannot write {name} in {dir}: {error}; give another directory"
+        ))
     }
 }
 
@@ -330,8 +347,10 @@ mod tests {
 
     #[test]
     fn device_times_are_in_the_order_of_submission() {
-        let seen = |rung_ns| Seen { io: Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 }, rung_ns };
-        let trace = in_order(vec![(seen(100), 160), (seen(150), 200), (seen(100), 250), (seen(300), 400)]);
+        let seen =
+            |rung_ns| Seen { io: Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 }, rung_ns };
+        let trace =
+            in_order(vec![(seen(100), 160), (seen(150), 200), (seen(100), 250), (seen(300), 400)]);
         assert_eq!(trace.ios.iter().map(|io| io.device_ns).collect::<Vec<_>>(), [60, 150, 50, 100]);
         assert!(trace.to_string().starts_with("write 4096 60\n"));
     }
@@ -371,7 +390,9 @@ mod tests {
 
     #[test]
     fn device_times_are_those_of_the_model() {
-        for (shape, least_ns) in [(Shape::Constant, 10_000), (Shape::Sizes, 9_000), (Shape::Mix7030, 4_000)] {
+        for (shape, least_ns) in
+            [(Shape::Constant, 10_000), (Shape::Sizes, 9_000), (Shape::Mix7030, 4_000)]
+        {
             let cell = GridCell { device_ns: 10_000, shape };
             let trace = record(&cell, &mut Progress::hidden()).unwrap();
             assert!(trace.ios.len() > 10, "{}", trace.ios.len());

@@ -16,7 +16,8 @@ fn tool(name: &str) -> Option<PathBuf> {
 
 /// Whether images can be made; says so if not.
 pub(crate) fn can_make_images() -> bool {
-    let there = ["mkfs.ext4", "debugfs", "e2fsck", "tune2fs"].iter().all(|name| tool(name).is_some());
+    let there =
+        ["mkfs.ext4", "debugfs", "e2fsck", "tune2fs"].iter().all(|name| tool(name).is_some());
     if !there {
         println!("skipped: no e2fsprogs here");
     }
@@ -25,8 +26,11 @@ pub(crate) fn can_make_images() -> bool {
 
 /// Runs a tool; its exit code and output.
 pub(crate) fn run_tool(name: &str, args: &[&str]) -> (Option<i32>, String) {
-    let output =
-        Command::new(tool(name).unwrap()).args(args).env("DEBUGFS_PAGER", "__none__").output().unwrap();
+    let output = Command::new(tool(name).unwrap())
+        .args(args)
+        .env("DEBUGFS_PAGER", "__none__")
+        .output()
+        .unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -47,14 +51,18 @@ pub(crate) fn debugfs(image: &Path, write: bool, command: &str) -> String {
         args.insert(0, "-w");
     }
     // (Its name and version go to stderr.)
-    let output =
-        Command::new(tool("debugfs").unwrap()).args(args).env("DEBUGFS_PAGER", "__none__").output().unwrap();
+    let output = Command::new(tool("debugfs").unwrap())
+        .args(args)
+        .env("DEBUGFS_PAGER", "__none__")
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// The number that follows `key` in `text`.
 pub(crate) fn number_after(text: &str, key: &str) -> u64 {
-    let rest = text.split_once(key).unwrap_or_else(|| panic!("no {key:?} in {text}")).1.trim_start();
+    let rest =
+        text.split_once(key).unwrap_or_else(|| panic!("no {key:?} in {text}")).1.trim_start();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("{key:?}: {rest}"))
 }

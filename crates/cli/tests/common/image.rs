@@ -27,7 +27,8 @@ pub(crate) fn has(tool: &str) -> bool {
 
 pub(crate) fn tool(dir: &Path, program: &str, args: &[&str]) -> Output {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    let output = Command::new(program).current_dir(dir).args(args).env("PATH", path).output().unwrap();
+    let output =
+        Command::new(program).current_dir(dir).args(args).env("PATH", path).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {args:?}: {errors}");
     output
@@ -60,7 +61,8 @@ impl Image {
             std::fs::write(src.join("a.txt"), "hello\n").unwrap();
             std::fs::create_dir(src.join("dir")).unwrap();
             std::fs::write(src.join("dir/b.bin"), noise(300_000)).unwrap();
-            let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, src.join(name)).unwrap();
+            let link =
+                |to: &str, name: &str| std::os::unix::fs::symlink(to, src.join(name)).unwrap();
             link("../a.txt", "dir/link");
             link("/etc/passwd", "outside");
             link("loop", "loop");
@@ -73,7 +75,8 @@ impl Image {
 
     /// `meantime run` with `program`.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, program: &[S]) -> Ran {
-        let mut command = common::meantime(self.path(), &["run", "--device", "file:d.img", "--at", AT, "--"]);
+        let mut command =
+            common::meantime(self.path(), &["run", "--device", "file:d.img", "--at", AT, "--"]);
         command.env("MEANTIME_PRELOAD", library()).args(program).output().unwrap().into()
     }
 
@@ -91,13 +94,17 @@ impl Image {
         self.succeed(&["sh", "-c", script])
     }
 
-    /// A Python script, with `SRC` for the directory that the image was made of and `AT` for the mount point.
+    /// A Python script, with `SRC` for the directory that the image was made of and `AT` for the
+    /// mount point.
     #[track_caller]
     pub(crate) fn python(&self, script: &str) {
         if !has("python3") {
             return;
         }
-        let head = format!("import os,sys\nAT={AT:?}\nSRC={:?}\n", self.path().join("src").to_str().unwrap());
+        let head = format!(
+            "import os,sys\nAT={AT:?}\nSRC={:?}\n",
+            self.path().join("src").to_str().unwrap()
+        );
         let file = self.path().join("script.py");
         std::fs::write(&file, head + script).unwrap();
         self.succeed(&["python3", file.to_str().unwrap()]);

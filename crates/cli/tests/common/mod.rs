@@ -12,7 +12,12 @@ use serde_json::Value;
 /// The command, in `dir`, with its output caught.
 pub(crate) fn meantime(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meantime"));
-    command.current_dir(dir).args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .current_dir(dir)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -62,7 +67,8 @@ pub(crate) fn await_handler(child: &mut Child) {
     }
 }
 
-/// Runs it until SIGINT, some time after it has begun. What it had measured until then has to be `enough`: where it has not got far, once more for longer.
+/// Runs it until SIGINT, some time after it has begun. What it had measured until then has to be
+/// `enough`: where it has not got far, once more for longer.
 pub(crate) fn interrupted(dir: &Path, args: &[&str], enough: impl Fn(&Ran) -> bool) -> Ran {
     let mut last = None;
     for seconds in [2, 6, 30] {

@@ -1,11 +1,13 @@
-//! Holding a goal: the price of lateness is raised and lowered until what is measured is what was asked for.
+//! Holding a goal: the price of lateness is raised and lowered until what is measured is what was
+//! asked for.
 
 use super::super::policy::Goal;
 use meantime_hw::clock::thread_cpu_ns;
 
 /// Prices are powers of two. At the highest, 1 in 1,000 sleeps too long.
 const HIGHEST_PRICE_LOG2: f32 = 10.0;
-/// A budget of latency is not used up where a hundredth of the latency would buy less than two of the CPU.
+/// A budget of latency is not used up where a hundredth of the latency would buy less than two of
+/// the CPU.
 const WORTH: f32 = 2.0;
 /// Where the CPU is what counts, lateness is nearly free.
 const CPU_PRICE_LOG2: f32 = -6.0;
@@ -19,13 +21,15 @@ const STEP_IOS: u32 = 16;
 const STEP_LOG2: std::ops::RangeInclusive<f32> = -0.5..=1.0;
 /// How strongly a step answers to what is off.
 const GAIN: f32 = 0.3;
-/// The latency goal is aimed at from below: part of what a sleep costs is not in its lateness (caches that have gone cold).
+/// The latency goal is aimed at from below: part of what a sleep costs is not in its lateness
+/// (caches that have gone cold).
 const LATENCY_AIM: f32 = 0.85;
 /// CPU time is read at most so often: it is a system call.
 const CPU_STEP_NS: u64 = 3_000_000;
 /// A percentile is aimed at with so much of what may be beyond it.
 const TAIL_AIM: f32 = 0.85;
-/// How the margin of a percentile answers to an I/O beyond it, in parts of a twentieth of the percentile's time.
+/// How the margin of a percentile answers to an I/O beyond it, in parts of a twentieth of the
+/// percentile's time.
 const MARGIN_GAIN: f32 = 0.5;
 
 /// One goal on one channel, and how it is held.
@@ -98,12 +102,14 @@ impl Control {
         self.price_log2.max(CPU_PRICE_LOG2).exp2()
     }
 
-    /// What plans go by, to see whether they are still up to date: the price, and the stretch with it.
+    /// What plans go by, to see whether they are still up to date: the price, and the stretch with
+    /// it.
     pub(super) fn raw_price(&self) -> f32 {
         self.price_log2.exp2()
     }
 
-    /// How much longer than planned to sleep, as a share of the device time: only if not even free lateness brings the CPU down enough.
+    /// How much longer than planned to sleep, as a share of the device time: only if not even free
+    /// lateness brings the CPU down enough.
     pub(super) fn stretch(&self) -> f32 {
         (CPU_PRICE_LOG2 - self.price_log2).max(0.0).exp2() - 1.0
     }
@@ -130,8 +136,8 @@ impl Control {
         }
     }
 
-    /// Whether the goal can be held, as far as is known. A percentile that the device itself exceeds cannot, nor can a share of the CPU that not even
-    /// the longest sleeps get down to.
+    /// Whether the goal can be held, as far as is known. A percentile that the device itself
+    /// exceeds cannot, nor can a share of the CPU that not even the longest sleeps get down to.
     pub(super) fn is_held(&self) -> bool {
         match self.bound() {
             // What is beyond of late swings about what it is in the long run.
@@ -217,7 +223,12 @@ mod tests {
 
     fn feed(control: &mut Control, count: u32, total_ns: f32, late_ns: f32) {
         for n in 0..count {
-            control.record(&Ended { total_ns, late_ns, cpu_ns: 2_500.0, now_ns: u64::from(n) * 10_000 });
+            control.record(&Ended {
+                total_ns,
+                late_ns,
+                cpu_ns: 2_500.0,
+                now_ns: u64::from(n) * 10_000,
+            });
         }
     }
 
@@ -243,7 +254,8 @@ mod tests {
         assert!((control.price() / price - 1.0).abs() < 0.01);
     }
 
-    /// One in a hundred beyond the time keeps a margin that aims at less than that; none beyond it shrinks it.
+    /// One in a hundred beyond the time keeps a margin that aims at less than that; none beyond it
+    /// shrinks it.
     #[test]
     fn a_percentile_moves_its_margin() {
         let mut control = Control::new(Goal::P99(20_000), 2_000.0);

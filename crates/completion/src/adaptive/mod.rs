@@ -1,5 +1,5 @@
-//! Our own way to wait: for each I/O, sleeps that are worth while by the distributions of device time and wake cost seen here, at a price of
-//! lateness that holds the goal.
+//! Our own way to wait: for each I/O, sleeps that are worth while by the distributions of device
+//! time and wake cost seen here, at a price of lateness that holds the goal.
 
 mod control;
 mod planner;
@@ -39,17 +39,20 @@ const REPRICED: f32 = 1.5;
 const SPIN_SAMPLE: u32 = 16;
 /// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
 const EXPLORE_AFTER: u32 = 32;
-/// And one in so many in any case, what is slept through being unseen otherwise; fewer if that took more than this part of the CPU.
+/// And one in so many in any case, what is slept through being unseen otherwise; fewer if that took
+/// more than this part of the CPU.
 const EXPLORE_EVERY: u32 = 48;
 const EXPLORE_SHARE: f32 = 0.03;
-/// How little what is known of a range of times is trusted: if it is narrow, anything in it is about as likely.
+/// How little what is known of a range of times is trusted: if it is narrow, anything in it is
+/// about as likely.
 const DOUBT: f32 = 0.03;
 const DOUBT_NARROW: f32 = 0.5;
 /// A range is narrow if it is no wider than that part of its upper end.
 const NARROW: f32 = 0.7;
 /// What happens to fewer than so many of its class is a surprise.
 const SURPRISING: f32 = 0.02;
-/// So many surprises at a time mean that the device has changed; each I/O that is none takes an eighth of one away.
+/// So many surprises at a time mean that the device has changed; each I/O that is none takes an
+/// eighth of one away.
 const SURPRISES: f32 = 4.0;
 
 /// What is known of one class of I/O.
@@ -118,12 +121,14 @@ impl Model {
         self.soonest_ns = self.support.quantile_ns(0.02) as u64;
         let (low_ns, high_ns) =
             (self.support.quantile_ns(SURPRISING), self.support.quantile_ns(1.0 - SURPRISING));
-        self.usual_ns = if high_ns > 0.0 { low_ns / 1.15..1.1 * high_ns } else { 0.0..f32::INFINITY };
+        self.usual_ns =
+            if high_ns > 0.0 { low_ns / 1.15..1.1 * high_ns } else { 0.0..f32::INFINITY };
         self.since_plan = 0;
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
 
-    /// An I/O took `ns`; or, if not `exact`, that at most, and more than `more_ns`. How much of `ns` nobody looked, as far as can be known.
+    /// An I/O took `ns`; or, if not `exact`, that at most, and more than `more_ns`. How much of
+    /// `ns` nobody looked, as far as can be known.
     fn observe(&mut self, ns: u64, exact: bool, overslept: bool, more_ns: u64) -> f32 {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
@@ -137,8 +142,8 @@ impl Model {
         } else {
             let (more, random) = (more_ns as f32, self.random());
             if more_ns > self.soonest_ns {
-                // It was looked for in vain when some usually have ended: it took what such ones take, or, so that this does not confirm itself, anything
-                // in between.
+                // It was looked for in vain when some usually have ended: it took what such ones
+                // take, or, so that this does not confirm itself, anything in between.
                 let known = self.support.draw_between_ns(more, at, random);
                 let doubt = if at - more < NARROW * at { DOUBT_NARROW } else { DOUBT };
                 let drawn = match known {
@@ -196,7 +201,8 @@ impl Model {
         self.exploring > 0
     }
 
-    /// The sleeps of `usual`, but that the first ends well before the I/O is likely to: half as long each time that it was not.
+    /// The sleeps of `usual`, but that the first ends well before the I/O is likely to: half as
+    /// long each time that it was not.
     fn early(&self, wake: &Groups, usual: &Plan) -> Plan {
         let soonest_ns = 0.97 * self.soonest_ns as f32 - wake[GROUPS - 1];
         let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
@@ -302,8 +308,8 @@ impl Adaptive {
         at
     }
 
-    /// Whether the time of an I/O of `class` need not be taken, and it can be polled for: no sleep pays, and one in a few is enough to see that
-    /// change.
+    /// Whether the time of an I/O of `class` need not be taken, and it can be polled for: no sleep
+    /// pays, and one in a few is enough to see that change.
     #[inline]
     pub fn skips(&mut self, goal: Goal, class: Class) -> bool {
         let at = self.index[class.index()];
@@ -346,7 +352,8 @@ impl Adaptive {
             return Plan::of(&[Stage { from_ns: 0, until_ns }]);
         }
         if entry.made
-            && (entry.price == price || price / entry.price < REPRICED && entry.price / price < REPRICED)
+            && (entry.price == price
+                || price / entry.price < REPRICED && entry.price / price < REPRICED)
         {
             return entry.planned.plan;
         }
@@ -363,7 +370,8 @@ impl Adaptive {
         // Several in flight: each of them may be late by one sleep.
         let in_flight = (1u32 << class.depth()) as f32;
         let price = control.raw_price();
-        let mut planned = planner::plan(&model.support, &groups, cpu_ns, control.price() * in_flight);
+        let mut planned =
+            planner::plan(&model.support, &groups, cpu_ns, control.price() * in_flight);
         let stretch_ns = control.stretch() * model.support.mean_ns();
         if stretch_ns > 0.0 {
             let until_ns = planned.plan.stages().first().map_or(1, |stage| stage.until_ns);
@@ -382,9 +390,11 @@ impl Adaptive {
             _ => PATIENCE_NS + 2 * longest_ns as u64,
         };
         planned.plan = planned.plan.with_patience_ns(patience_ns);
-        let explored_ns = model.support.mean_ns() - model.soonest_ns as f32 + 2.0 * groups[GROUPS / 2];
-        model.explore_every =
-            EXPLORE_EVERY.max((explored_ns / (EXPLORE_SHARE * planned.cpu_ns.max(1.0))) as u32).min(1_024);
+        let explored_ns =
+            model.support.mean_ns() - model.soonest_ns as f32 + 2.0 * groups[GROUPS / 2];
+        model.explore_every = EXPLORE_EVERY
+            .max((explored_ns / (EXPLORE_SHARE * planned.cpu_ns.max(1.0))) as u32)
+            .min(1_024);
         if !planned.plan.is_spin() {
             model.replan_after = model.replan_after.min(REPLAN_IOS);
         }
@@ -400,9 +410,17 @@ impl Adaptive {
         }
     }
 
-    /// Takes in an I/O of `class` that was found complete `device_ns` after its submission: in a wait like `waited`, or by chance.
+    /// Takes in an I/O of `class` that was found complete `device_ns` after its submission: in a
+    /// wait like `waited`, or by chance.
     #[inline]
-    pub fn record(&mut self, goal: Goal, class: Class, device_ns: u64, waited: Option<&Waited>, now_ns: u64) {
+    pub fn record(
+        &mut self,
+        goal: Goal,
+        class: Class,
+        device_ns: u64,
+        waited: Option<&Waited>,
+        now_ns: u64,
+    ) {
         let control = self.control(goal);
         let at = self.model(class);
         let model = &mut self.models[at];
@@ -429,7 +447,9 @@ impl Adaptive {
     /// Whether the time of an I/O of `class`, for which is polled, need not be taken.
     #[inline]
     pub fn samples(&mut self, class: Class) -> bool {
-        let Some(model) = self.models.get_mut(usize::from(self.index[class.index()])) else { return false };
+        let Some(model) = self.models.get_mut(usize::from(self.index[class.index()])) else {
+            return false;
+        };
         model.skipped += 1;
         model.seen > SPIN_SAMPLE * FIRST_IOS && !model.skipped.is_multiple_of(SPIN_SAMPLE)
     }
@@ -470,7 +490,8 @@ impl Adaptive {
         outlook
     }
 
-    /// The time that I/O of `class` is not expected to end before, since submission in ns; 0 if nothing is known.
+    /// The time that I/O of `class` is not expected to end before, since submission in ns; 0 if
+    /// nothing is known.
     pub fn soonest_ns(&self, class: Class) -> u64 {
         let model = self.models.get(usize::from(self.index[class.index()]));
         model.map_or(0, |model| model.soonest_ns)
@@ -492,7 +513,8 @@ impl Adaptive {
     }
 }
 
-/// The sleeps of `plan`, none of them beyond `limit_ns`. What has missed that is polled for, so that the rest of the tail is no worse than polling's.
+/// The sleeps of `plan`, none of them beyond `limit_ns`. What has missed that is polled for, so
+/// that the rest of the tail is no worse than polling's.
 fn within(limit_ns: f32, plan: &Plan) -> Plan {
     let limit_ns = limit_ns as u32;
     let mut within = Plan::SPIN;

@@ -1,11 +1,15 @@
-//! The decision: when to sleep during an I/O, given how long such I/Os take and how late sleepers run, if a ns of lateness is worth `price` ns of CPU.
+//! The decision: when to sleep during an I/O, given how long such I/Os take and how late sleepers
+//! run, if a ns of lateness is worth `price` ns of CPU.
 //!
-//! The cost of an I/O is the CPU it burns waiting, plus `price` times how long it was complete and nobody looked. Let the I/O not be complete at some
-//! moment `m`. Sleeping on until `s` (and running again at `s + W`) instead of spinning saves CPU as long as the I/O is not complete, and makes it late
-//! once it is. Moving `s` by `ds` saves `P(T > s + W) ds` of CPU and costs `price * P(T <= s + W) ds` of lateness, both given `T > m`: the best `s`
-//! is where `P(T <= s + W | T > m) = 1 / (1 + price)`, a quantile of device time less wake cost, if it is spun for after that. Whether a sleep is worth
-//! its own CPU, and whether a shorter one with another after it is better, is found by comparing the costs, from the last moment backwards, so that an
-//! I/O that has missed its usual time is slept for again (docs/waiting.md derives it all).
+//! The cost of an I/O is the CPU it burns waiting, plus `price` times how long it was complete and
+//! nobody looked. Let the I/O not be complete at some moment `m`. Sleeping on until `s` (and
+//! running again at `s + W`) instead of spinning saves CPU as long as the I/O is not complete, and
+//! makes it late once it is. Moving `s` by `ds` saves `P(T > s + W) ds` of CPU and costs
+//! `price * P(T <= s + W) ds` of lateness, both given `T > m`: the best `s` is where
+//! `P(T <= s + W | T > m) = 1 / (1 + price)`, a quantile of device time less wake cost, if it is
+//! spun for after that. Whether a sleep is worth its own CPU, and whether a shorter one with
+//! another after it is better, is found by comparing the costs, from the last moment backwards, so
+//! that an I/O that has missed its usual time is slept for again (docs/waiting.md derives it all).
 
 use super::super::plan::{MAX_STAGES, Plan, Stage};
 use super::times::{MAX_POINTS, Support};
@@ -25,7 +29,8 @@ pub struct Planned {
     pub cpu_ns: f32,
 }
 
-/// What sleeping until `s` costs from a moment on, not yet divided by the likelihood of getting there.
+/// What sleeping until `s` costs from a moment on, not yet divided by the likelihood of getting
+/// there.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     cpu: f32,
@@ -38,7 +43,8 @@ impl Cost {
     }
 }
 
-/// The best plan. `support` is of the device time since submission, `wake` of lateness, `sleep_cpu_ns` what a sleep costs.
+/// The best plan. `support` is of the device time since submission, `wake` of lateness,
+/// `sleep_cpu_ns` what a sleep costs.
 pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> Planned {
     let n = support.count;
     if n == 0 {
@@ -55,7 +61,8 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
     // Moment m: the first m points are over, and the I/O is not complete; moment 0 is submission.
     let elapsed = |m: usize| if m == 0 { 0.0 } else { ns[m - 1] };
 
-    // For each moment the time to sleep until by the quantile, which is the best if spinning follows. Rising with the moment.
+    // For each moment the time to sleep until by the quantile, which is the best if spinning
+    // follows. Rising with the moment.
     let mut quantile = [0.0f32; MAX_POINTS];
     let share = 1.0 / (1.0 + price);
     let (mut at, mut passed, mut sum) = (f32::NEG_INFINITY, [0usize; GROUPS], 0.0f32);
@@ -81,15 +88,17 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
         quantile[m] = at;
     }
 
-    // Backwards: what it costs from each moment on, by the best of spinning to the next point and sleeping. If more sleeps follow, shorter ones are better
-    // than the quantile's; they are looked for downwards from the best of the moment after.
+    // Backwards: what it costs from each moment on, by the best of spinning to the next point and
+    // sleeping. If more sleeps follow, shorter ones are better than the quantile's; they are looked
+    // for downwards from the best of the moment after.
     let mut best = [Cost::default(); MAX_POINTS + 1];
     let mut until = [f32::NEG_INFINITY; MAX_POINTS];
     let typical_wake = wake[GROUPS / 2];
     let mut candidate = n - 1;
     for m in (0..n).rev() {
         let left = below[n] - below[m];
-        let spun = Cost { cpu: left * (ns[m] - elapsed(m)) + best[m + 1].cpu, late: best[m + 1].late };
+        let spun =
+            Cost { cpu: left * (ns[m] - elapsed(m)) + best[m + 1].cpu, late: best[m + 1].late };
         best[m] = spun;
         // What sleeping until `until_ns` costs.
         let slept = |until_ns: f32, best: &[Cost; MAX_POINTS + 1], until: &[f32; MAX_POINTS]| {
@@ -105,8 +114,9 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
                 if k < n {
                     let cpu = (below[n] - below[k]) * (ns[k] - runs) + best[k + 1].cpu;
                     let spun = Cost { cpu, late: best[k + 1].late };
-                    let again =
-                        k > m && until[k] - runs > SHORTEST_SLEEP_NS && best[k].at(price) < spun.at(price);
+                    let again = k > m
+                        && until[k] - runs > SHORTEST_SLEEP_NS
+                        && best[k].at(price) < spun.at(price);
                     let after = if again { best[k] } else { spun };
                     then.cpu = after.cpu;
                     then.late += after.late;
@@ -152,7 +162,8 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
         let from = match (m, at_once) {
             (_, Some(from)) => from,
             (0, _) => 0.0,
-            // A point stands for its neighbourhood: half way to the next one, or a little later than it.
+            // A point stands for its neighbourhood: half way to the next one, or a little later
+            // than it.
             _ => ns[m - 1] + (0.5 * (ns[m] - ns[m - 1])).min(0.015 * ns[m - 1]),
         };
         if until[m] - from >= SHORTEST_SLEEP_NS {
@@ -175,7 +186,8 @@ mod tests {
 
     const WAKE_2_US: Groups = [2_000.0; GROUPS];
     /// 1 or 3 µs, equally likely.
-    const WAKE_1_OR_3_US: Groups = [1_000.0, 1_000.0, 1_000.0, 1_000.0, 3_000.0, 3_000.0, 3_000.0, 3_000.0];
+    const WAKE_1_OR_3_US: Groups =
+        [1_000.0, 1_000.0, 1_000.0, 1_000.0, 3_000.0, 3_000.0, 3_000.0, 3_000.0];
 
     fn constant(ns: f32) -> Support {
         Support::of(&[(ns, 1.0)])
@@ -193,8 +205,9 @@ mod tests {
         assert_eq!((planned.cpu_ns, planned.late_ns), (500.0, 0.0));
     }
 
-    /// By hand: s = 7 µs runs at 8 or 10: spins 1 µs on average, never late. s = 9 runs at 10 or 12: late by 1 µs on average. So 7 if lateness is
-    /// dear, 9 if it is cheap; and the quantile that decides is 1/2, at a price of 1.
+    /// By hand: s = 7 µs runs at 8 or 10: spins 1 µs on average, never late. s = 9 runs at 10 or
+    /// 12: late by 1 µs on average. So 7 if lateness is dear, 9 if it is cheap; and the quantile
+    /// that decides is 1/2, at a price of 1.
     #[test]
     fn the_price_decides_which_wake_up_is_met() {
         let at = |price| plan(&constant(10_000.0), &WAKE_1_OR_3_US, 0.0, price);
@@ -218,17 +231,21 @@ mod tests {
         assert!(plan(&constant(2_000.0), &[13_000.0; GROUPS], 1_000.0, 8.0).plan.is_spin());
     }
 
-    /// By hand: 9 in 10 end at 10 µs, the others at 100; waking takes 13. Nothing can be slept before 10; past it, 77 µs can (until 87 µs), at a
-    /// CPU cost of 2 µs for 1 in 10: 10 + 0.2 µs.
+    /// By hand: 9 in 10 end at 10 µs, the others at 100; waking takes 13. Nothing can be slept
+    /// before 10; past it, 77 µs can (until 87 µs), at a CPU cost of 2 µs for 1 in 10: 10 + 0.2 µs.
     #[test]
     fn what_missed_its_usual_time_is_slept_for() {
         let support = Support::of(&[(10_000.0, 0.9), (100_000.0, 0.1)]);
         let planned = plan(&support, &[13_000.0; GROUPS], 2_000.0, 10.0);
         assert_eq!(planned.plan.stages(), [stage(10_150, 87_000)]);
-        assert!((planned.cpu_ns - 10_200.0).abs() < 1.0 && planned.late_ns.abs() < 1.0, "{planned:?}");
+        assert!(
+            (planned.cpu_ns - 10_200.0).abs() < 1.0 && planned.late_ns.abs() < 1.0,
+            "{planned:?}"
+        );
     }
 
-    /// By hand: equally likely at 20 and 40 µs, waking takes 2, a price of 3: the quantile 1/4 is the first point, 18; after it, 38.
+    /// By hand: equally likely at 20 and 40 µs, waking takes 2, a price of 3: the quantile 1/4 is
+    /// the first point, 18; after it, 38.
     #[test]
     fn two_modes_are_met_both() {
         let support = Support::of(&[(20_000.0, 0.5), (40_000.0, 0.5)]);
@@ -250,8 +267,9 @@ mod tests {
             (state >> 8) as f32 / (1 << 24) as f32
         };
         for round in 0..200 {
-            let mut points: Vec<(f32, f32)> =
-                (0..1 + round % 12).map(|_| (1_000.0 + 80_000.0 * random(), 0.01 + random())).collect();
+            let mut points: Vec<(f32, f32)> = (0..1 + round % 12)
+                .map(|_| (1_000.0 + 80_000.0 * random(), 0.01 + random()))
+                .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             let sum: f32 = points.iter().map(|point| point.1).sum();
             points.iter_mut().for_each(|point| point.1 /= sum);

@@ -1,4 +1,5 @@
-//! The distribution of device times of one class of I/O, learned from exact and from censored observations.
+//! The distribution of device times of one class of I/O, learned from exact and from censored
+//! observations.
 
 /// Bins to a doubling: each is about 1 to 1.5 % wide, and keeps the mean of what fell into it.
 const BINS_PER_OCTAVE: usize = 64;
@@ -8,7 +9,8 @@ const FIRST_OCTAVE: u32 = 8;
 const OCTAVES: usize = 16;
 const BINS: usize = OCTAVES * BINS_PER_OCTAVE + 1;
 
-/// An observation weighs this much less with each that comes after it: 1,024 of them are remembered.
+/// An observation weighs this much less with each that comes after it: 1,024 of them are
+/// remembered.
 const GROWTH: f32 = 1.0 + 1.0 / 1_024.0;
 /// Weights are made smaller when the newest is this large.
 const LARGEST_WEIGHT: f32 = 65_536.0;
@@ -109,8 +111,9 @@ impl Times {
         *self = Self::default();
     }
 
-    /// The distribution: the estimate of Kaplan and Meier, from above, since the censored observations are upper limits. An I/O that took at most
-    /// so long counts as the others did that took at most so long; it never makes the device slower than it is.
+    /// The distribution: the estimate of Kaplan and Meier, from above, since the censored
+    /// observations are upper limits. An I/O that took at most so long counts as the others did
+    /// that took at most so long; it never makes the device slower than it is.
     ///
     /// Mass below everything that was seen exactly is put on the smallest exact time.
     pub(super) fn support(&mut self) -> Support {
@@ -184,7 +187,8 @@ impl Support {
         self.count += 1;
     }
 
-    /// Makes room: of neighbours that are close to each other every two are put together; if there are none, of all.
+    /// Makes room: of neighbours that are close to each other every two are put together; if there
+    /// are none, of all.
     #[cold]
     fn thin_out(&mut self) {
         for limit in [CLOSE, 2.0 * CLOSE, f32::INFINITY] {
@@ -302,9 +306,10 @@ mod tests {
         assert!((support.ns[0] - 10_037.0).abs() < 1.0 && (support.mass[0] - 1.0).abs() < 1e-5);
     }
 
-    /// By hand: 10, 20, 30 µs seen exactly, and one that took at most 25. From above: 30 is one of four, 1/4. The one that took at most 25 is no
-    /// more to be seen below that; of the two left 20 is one, and gets half of what is left, 3/8; 10 the other half. So the upper limit counts as half
-    /// a 20 and half a 10.
+    /// By hand: 10, 20, 30 µs seen exactly, and one that took at most 25. From above: 30 is one of
+    /// four, 1/4. The one that took at most 25 is no more to be seen below that; of the two left 20
+    /// is one, and gets half of what is left, 3/8; 10 the other half. So the upper limit counts as
+    /// half a 20 and half a 10.
     #[test]
     fn an_upper_limit_counts_as_those_below_it() {
         let mut times = Times::default();
@@ -326,7 +331,8 @@ mod tests {
         let mut times = Times::default();
         (0..20).for_each(|_| times.exactly(10_000));
         let before = times.support().mean_ns();
-        (0..2_000).for_each(|n| if n % 32 == 0 { times.exactly(10_000) } else { times.at_most(25_000) });
+        (0..2_000)
+            .for_each(|n| if n % 32 == 0 { times.exactly(10_000) } else { times.at_most(25_000) });
         let after = times.support().mean_ns();
         assert!((after - before).abs() < 1.0, "{before} {after}");
     }

@@ -1,5 +1,5 @@
-//! What a sleep costs here: how late it ends, as a distribution, and what CPU it takes. Measured once a process, and kept current from the sleeps
-//! that are made.
+//! What a sleep costs here: how late it ends, as a distribution, and what CPU it takes. Measured
+//! once a process, and kept current from the sleeps that are made.
 
 use std::sync::OnceLock;
 
@@ -11,15 +11,18 @@ use meantime_hw::clock::{Clock, thread_cpu_ns};
 const KEPT: usize = 64;
 /// In how many equally likely values a distribution is summed up.
 pub const GROUPS: usize = 8;
-/// Lengths of sleep that are told apart: idle states are deeper the longer a sleep is expected to be.
+/// Lengths of sleep that are told apart: idle states are deeper the longer a sleep is expected to
+/// be.
 const LENGTHS: usize = 4;
 /// A sleep of up to so many ns is of the first length; each further one is four times longer.
 const FIRST_LENGTH_NS: u64 = 8_000;
-/// A wake-up later than so many times the median is taken for being preempted, which a spinning thread is as well.
+/// A wake-up later than so many times the median is taken for being preempted, which a spinning
+/// thread is as well.
 const OUTLIER: u32 = 4;
 /// After so long without a sleep one is made, to see what it costs now.
 const STALE_NS: u64 = 100_000_000;
-/// And after so many I/Os whose time was taken, so that few of them are late for it, however seldom they come.
+/// And after so many I/Os whose time was taken, so that few of them are late for it, however seldom
+/// they come.
 const STALE_IOS: u32 = 128;
 /// The start's measurements are made in so many batches, of which the calmest counts.
 const BATCHES: usize = 3;
@@ -74,7 +77,8 @@ impl SleepCosts {
             (0..count).map(|n| times.quantile_ns(n as f64 / count as f64) as u32).collect()
         });
         cpu_ns.sort_unstable();
-        // Another thread's signal ends a sleep about as late as a timer does; the difference is learned when it matters.
+        // Another thread's signal ends a sleep about as late as a timer does; the difference is
+        // learned when it matters.
         let interrupt_late_ns = Lateness::of(&late_ns[1]).median();
         Self { late_ns, cpu_ns: cpu_ns[cpu_ns.len() / 2], interrupt_late_ns }
     }
@@ -92,7 +96,8 @@ struct Lateness {
 
 impl Lateness {
     fn of(samples: &[u32]) -> Self {
-        let mut lateness = Self { recent: [0; KEPT], count: 0, next: 0, groups: [0.0; GROUPS], changed: 0 };
+        let mut lateness =
+            Self { recent: [0; KEPT], count: 0, next: 0, groups: [0.0; GROUPS], changed: 0 };
         samples.iter().for_each(|late| lateness.push(*late));
         lateness.sum_up();
         lateness
@@ -183,10 +188,12 @@ impl WakeCost {
             let cpu_ns = (wake.cpu_ns as f32).min(3.0 * self.cpu_ns.max(1_000.0));
             self.cpu_ns += (cpu_ns - self.cpu_ns) / 8.0;
         }
-        self.lengths[length_of(wake.slept_ns)].push(u32::try_from(wake.late_ns).unwrap_or(u32::MAX));
+        self.lengths[length_of(wake.slept_ns)]
+            .push(u32::try_from(wake.late_ns).unwrap_or(u32::MAX));
     }
 
-    /// Whether it is long since a sleep was made, in time and in I/Os that asked this. Then it is not for as long again.
+    /// Whether it is long since a sleep was made, in time and in I/Os that asked this. Then it is
+    /// not for as long again.
     #[inline]
     pub fn is_due(&mut self, now_ns: u64) -> bool {
         self.asked = self.asked.saturating_add(1);
@@ -243,7 +250,8 @@ mod tests {
         }
         assert_eq!(wake.groups(20_000), &[5_000.0; GROUPS]);
         assert_eq!(wake.groups(2_000), &[1_000.0; GROUPS]);
-        // Long after the last sleep it is time for another, once; but not before enough I/Os have come.
+        // Long after the last sleep it is time for another, once; but not before enough I/Os have
+        // come.
         assert!((0..STALE_IOS).all(|_| !wake.is_due(2 * STALE_NS)));
         assert!(!wake.is_due(STALE_NS) && wake.is_due(2 * STALE_NS) && !wake.is_due(4 * STALE_NS));
     }

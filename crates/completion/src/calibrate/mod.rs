@@ -1,4 +1,5 @@
-//! What this machine's ways of waiting cost, measured here and now: no figure is built in (DESIGN §7).
+//! What this machine's ways of waiting cost, measured here and now: no figure is built in (DESIGN
+//! §7).
 
 mod sleeps;
 mod wakes;
@@ -48,7 +49,8 @@ impl Times {
     }
 }
 
-/// The time in ns that a cache line takes from the calling thread to one on `other_cpu` and back: the median of batches.
+/// The time in ns that a cache line takes from the calling thread to one on `other_cpu` and back:
+/// the median of batches.
 ///
 /// # Errors
 /// If no thread can be started there.

@@ -26,9 +26,10 @@ pub fn oversleep_of(sleeper: &Sleeper, clock: &Clock, sleep_ns: u64, count: usiz
     Times::new((0..count).map(once).collect())
 }
 
-/// The CPU time in ns that a sleep of `sleep_ns` by `sleeper` costs its thread, by the kernel's own account
-/// (`CLOCK_THREAD_CPUTIME_ID`): means of 16 sleeps, so many that there are `count` sleeps at least. What the kernel does for it in interrupts, and what
-/// a cold cache costs later, nobody is charged for: a competitor sees more of it than this.
+/// The CPU time in ns that a sleep of `sleep_ns` by `sleeper` costs its thread, by the kernel's own
+/// account (`CLOCK_THREAD_CPUTIME_ID`): means of 16 sleeps, so many that there are `count` sleeps
+/// at least. What the kernel does for it in interrupts, and what a cold cache costs later, nobody
+/// is charged for: a competitor sees more of it than this.
 pub fn sleep_cpu_ns(sleeper: &Sleeper, sleep_ns: u64, count: usize) -> Times {
     let batch = |_| {
         let before_ns = thread_cpu_ns();
@@ -53,7 +54,8 @@ mod tests {
         assert_eq!(oversleep(&clock, 1_000, 20).count(), 20);
     }
 
-    /// Spinning for a time costs that time, to within what the machine takes away; asleep, a thread is charged for less than all of it.
+    /// Spinning for a time costs that time, to within what the machine takes away; asleep, a thread
+    /// is charged for less than all of it.
     #[test]
     fn the_cpu_clock_stands_while_the_thread_sleeps() {
         let sleeper = Sleeper::new(SleepWay::Nanosleep).unwrap().unwrap();

@@ -39,12 +39,17 @@ impl Bell for Futex {
     }
 }
 
-/// The time in ns from an eventfd being signalled on `other_cpu` to the calling thread, which sleeps on it, running.
-/// Between two signals the caller's core is idle for `idle`, and may fall into a deeper idle state.
+/// The time in ns from an eventfd being signalled on `other_cpu` to the calling thread, which
+/// sleeps on it, running. Between two signals the caller's core is idle for `idle`, and may fall
+/// into a deeper idle state.
 ///
 /// # Errors
 /// If no thread or eventfd can be had.
-pub fn eventfd_wake(other_cpu: Option<usize>, idle: Duration, count: usize) -> Result<Times, HwError> {
+pub fn eventfd_wake(
+    other_cpu: Option<usize>,
+    idle: Duration,
+    count: usize,
+) -> Result<Times, HwError> {
     wake(EventFd::new()?, other_cpu, idle, count)
 }
 
@@ -52,11 +57,20 @@ pub fn eventfd_wake(other_cpu: Option<usize>, idle: Duration, count: usize) -> R
 ///
 /// # Errors
 /// If no thread can be had.
-pub fn futex_wake(other_cpu: Option<usize>, idle: Duration, count: usize) -> Result<Times, HwError> {
+pub fn futex_wake(
+    other_cpu: Option<usize>,
+    idle: Duration,
+    count: usize,
+) -> Result<Times, HwError> {
     wake(Futex::default(), other_cpu, idle, count)
 }
 
-fn wake(bell: impl Bell, other_cpu: Option<usize>, idle: Duration, count: usize) -> Result<Times, HwError> {
+fn wake(
+    bell: impl Bell,
+    other_cpu: Option<usize>,
+    idle: Duration,
+    count: usize,
+) -> Result<Times, HwError> {
     let (bell, signalled_ns) = (Arc::new(bell), Arc::new(AtomicU64::new(0)));
     let (their_bell, their_ns) = (Arc::clone(&bell), Arc::clone(&signalled_ns));
     let total = u32::try_from(count + count / 10 + 1).unwrap_or(u32::MAX);

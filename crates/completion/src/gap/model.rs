@@ -1,6 +1,6 @@
-//! Loom models of the waits: no lost wake-up when the waiter blocks for an interrupt, and none when it falls back from
-//! spinning (ARCHITECTURE.md §5). The device, the completion
-//! queue's line and the eventfd are loom's.
+//! Loom models of the waits: no lost wake-up when the waiter blocks for an interrupt, and none when
+//! it falls back from spinning (ARCHITECTURE.md §5). The device, the completion queue's line and
+//! the eventfd are loom's.
 //!
 //! Run by `make loom`.
 
@@ -53,7 +53,10 @@ impl Source for Queue {
             return 0;
         }
         self.taken += 1;
-        assert!(self.device.low.load(Ordering::Relaxed) >= self.taken, "the lower half was not there");
+        assert!(
+            self.device.low.load(Ordering::Relaxed) >= self.taken,
+            "the lower half was not there"
+        );
         assert!(self.device.data.load(Ordering::Relaxed) >= self.taken, "the data was not there");
         1
     }
@@ -140,7 +143,8 @@ fn falling_back_from_spinning_loses_no_interrupt() {
     run(&[Way::Planned { plan, since_ns: 0 }], true);
 }
 
-/// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take that for its own.
+/// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take that
+/// for its own.
 #[test]
 fn a_stale_signal_is_only_a_spurious_turn() {
     run(&[Way::Poll, Way::Interrupt], true);
@@ -151,8 +155,8 @@ fn growing_sleeps_end() {
     run(&[Way::Poll], false);
 }
 
-/// The models can fail: a device that signals before it writes the entry loses the wake-up. In a process of its own, since loom
-/// ends a deadlocked model by aborting.
+/// The models can fail: a device that signals before it writes the entry loses the wake-up. In a
+/// process of its own, since loom ends a deadlocked model by aborting.
 #[test]
 fn a_device_that_signals_first_is_caught() {
     let broken = std::process::Command::new(std::env::current_exe().unwrap())
@@ -160,8 +164,8 @@ fn a_device_that_signals_first_is_caught() {
         .env("LOOM_BROKEN_DEVICE", "1")
         .output()
         .unwrap();
-    let said =
-        String::from_utf8_lossy(&broken.stderr).into_owned() + &String::from_utf8_lossy(&broken.stdout);
+    let said = String::from_utf8_lossy(&broken.stderr).into_owned()
+        + &String::from_utf8_lossy(&broken.stdout);
     assert!(
         !broken.status.success() && said.contains("deadlock"),
         "the broken device was not caught: {said}"

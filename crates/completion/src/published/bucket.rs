@@ -16,8 +16,8 @@ const WINDOW_NS: u64 = 100_000_000;
 
 /// The bucket of an I/O: 2 × size class, + 1 for a write.
 ///
-/// Linux rounds a size that is no power of two down, [`Class`] rounds it up; for powers of two they agree. What is neither read
-/// nor write counts as a write of the smallest size.
+/// Linux rounds a size that is no power of two down, [`Class`] rounds it up; for powers of two they
+/// agree. What is neither read nor write counts as a write of the smallest size.
 #[inline]
 pub(super) fn bucket_of(class: Class) -> usize {
     match class.kind() {
@@ -27,18 +27,21 @@ pub(super) fn bucket_of(class: Class) -> usize {
     }
 }
 
-/// The statistics window of a queue. Linux starts a timer with the first I/O after the last window; here the first I/O that is found
-/// complete after its end closes it, and is of the next one.
+/// The statistics window of a queue. Linux starts a timer with the first I/O after the last window;
+/// here the first I/O that is found complete after its end closes it, and is of the next one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Window {
     start_ns: Option<u64>,
 }
 
 impl Window {
-    /// Whether a window of `length_ns` ended before `sample` was found complete. If so, `sample` begins the next one.
+    /// Whether a window of `length_ns` ended before `sample` was found complete. If so, `sample`
+    /// begins the next one.
     #[inline]
     pub(super) fn ended_before(&mut self, sample: &Sample, length_ns: u64) -> bool {
-        let ended = self.start_ns.is_some_and(|start_ns| sample.now_ns.saturating_sub(start_ns) >= length_ns);
+        let ended = self
+            .start_ns
+            .is_some_and(|start_ns| sample.now_ns.saturating_sub(start_ns) >= length_ns);
         if ended || self.start_ns.is_none() {
             self.start_ns = Some(sample.now_ns.saturating_sub(sample.device_ns));
         }
@@ -46,9 +49,11 @@ impl Window {
     }
 }
 
-/// The mean device time of the I/Os of the same direction and size, each refreshed every 100 ms in which there was one.
+/// The mean device time of the I/Os of the same direction and size, each refreshed every 100 ms in
+/// which there was one.
 ///
-/// Before a bucket's first window has closed there is no sleep for it. Time the sleeper overslept counts as device time.
+/// Before a bucket's first window has closed there is no sleep for it. Time the sleeper overslept
+/// counts as device time.
 #[derive(Debug, Clone, Default)]
 pub struct HybridBucket {
     window: Window,
@@ -101,8 +106,8 @@ mod tests {
         Class::new(kind, bytes, 1)
     }
 
-    /// Linux: direction + 2 × (log2 of the bytes − 9), the last two for everything larger. 4 KiB: 2 × (12 − 9) = 6, 64 KiB:
-    /// 2 × (16 − 9) = 14.
+    /// Linux: direction + 2 × (log2 of the bytes − 9), the last two for everything larger. 4 KiB: 2
+    /// × (12 − 9) = 6, 64 KiB: 2 × (16 − 9) = 14.
     #[test]
     fn buckets_are_those_of_linux() {
         let cases = [
@@ -123,9 +128,9 @@ mod tests {
         assert_eq!(bucket_of(Class::new(Kind::Read, 4096, 32)), 6, "the depth is nothing to it");
     }
 
-    /// By hand. 4 KiB reads of 10, 11 and 12 µs: mean 11 µs, sleep 5.5. A 64 KiB write of 40,001 ns: sleep 20,000.5, rounded up.
-    /// The first I/O was submitted at 0, so that the window ends at 100 ms: what is complete 1 ns before is in it, what is complete
-    /// then (1 ms) is not.
+    /// By hand. 4 KiB reads of 10, 11 and 12 µs: mean 11 µs, sleep 5.5. A 64 KiB write of 40,001
+    /// ns: sleep 20,000.5, rounded up. The first I/O was submitted at 0, so that the window ends at
+    /// 100 ms: what is complete 1 ns before is in it, what is complete then (1 ms) is not.
     #[test]
     fn half_the_mean_of_the_bucket() {
         let (small, large) = (class(Kind::Read, 4096), class(Kind::Write, 65_536));
@@ -139,7 +144,8 @@ mod tests {
         assert_eq!(rule.choose(small), Choice::Sleep(5_500));
         assert_eq!(rule.choose(large), Choice::Sleep(20_001));
         assert_eq!(rule.choose(class(Kind::Write, 4096)), Choice::Sleep(0), "none of these so far");
-        // The second began with the submission of the one of 1 ms, at 99 ms: no write in it, whose mean stays.
+        // The second began with the submission of the one of 1 ms, at 99 ms: no write in it, whose
+        // mean stays.
         rule.record(&sample(large, 60_000, 199 * MS));
         assert_eq!((rule.mean_ns(small), rule.mean_ns(large)), (MS, 40_001));
     }

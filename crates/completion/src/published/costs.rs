@@ -30,7 +30,8 @@ pub struct WakeCosts {
 static OF_THIS_MACHINE: OnceLock<WakeCosts> = OnceLock::new();
 
 impl WakeCosts {
-    /// Those of this machine: measured when they are first asked for in this process, which takes some ms.
+    /// Those of this machine: measured when they are first asked for in this process, which takes
+    /// some ms.
     pub fn of_this_machine() -> Self {
         *OF_THIS_MACHINE.get_or_init(|| {
             Self::measure().unwrap_or_else(|error| {
@@ -52,8 +53,9 @@ impl WakeCosts {
 
     /// Measures them, on threads of its own: the caller stays where it may run.
     ///
-    /// The context switch: two threads on one CPU wake each other in turn, so that each hop is a system call to wake, one to block,
-    /// and the switch. The interrupt: a sleep ends late by the timer's interrupt and one switch; that, less the switch. Medians both.
+    /// The context switch: two threads on one CPU wake each other in turn, so that each hop is a
+    /// system call to wake, one to block, and the switch. The interrupt: a sleep ends late by the
+    /// timer's interrupt and one switch; that, less the switch. Medians both.
     ///
     /// # Errors
     /// If a thread cannot be started, or bound to a CPU.
@@ -65,7 +67,10 @@ impl WakeCosts {
                 cpu.map(|cpu| cpu::bind(&[cpu])).transpose()?;
                 let context_switch_ns = context_switch_ns()?;
                 let late_ns = calibrate::oversleep(&Clock::real(), SLEEP_NS, SLEEPS).median_ns();
-                Ok(Self { context_switch_ns, interrupt_ns: late_ns.saturating_sub(context_switch_ns) })
+                Ok(Self {
+                    context_switch_ns,
+                    interrupt_ns: late_ns.saturating_sub(context_switch_ns),
+                })
             })?;
             measuring.join().unwrap_or_else(|panic| resume_unwind(panic))
         })
@@ -78,7 +83,8 @@ impl WakeCosts {
     }
 }
 
-/// The median time in ns of a switch between two threads, on the one CPU that the calling thread is bound to.
+/// The median time in ns of a switch between two threads, on the one CPU that the calling thread is
+/// bound to.
 fn context_switch_ns() -> Result<u64, HwError> {
     // Whose turn it is: the caller's if it is even. `END` is odd.
     const END: u64 = u64::MAX;
@@ -130,7 +136,8 @@ fn spawn<'scope, T: Send + 'scope>(
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, HwError> {
     let started = meantime_process::thread::spawn_scoped(scope, "meantime-calib", body);
-    started.map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
+    started
+        .map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ const CLASSIC_FOR: u32 = 1_000;
 /// How many I/Os the interrupt lasts.
 const INTERRUPT_FOR: u32 = 10_000;
 
-/// θ, the mean depth above which an overloaded queue goes to the interrupt, as the authors set it for Optane. For NAND they set 1.
+/// θ, the mean depth above which an overloaded queue goes to the interrupt, as the authors set it
+/// for Optane. For NAND they set 1.
 pub const OPTANE_THETA: u32 = 3;
 
 /// How a queue's I/Os are waited for at present.
@@ -31,15 +32,18 @@ pub enum DpasMode {
 
 /// Switches between [`Pas`], classic polling and the interrupt.
 ///
-/// From PAS, each 100 I/Os: to overloaded, if a sleep has hit the floor; else to classic polling, if the mean depth is 1. From
-/// classic polling to PAS after 1,000 I/Os. From overloaded, each 100 I/Os: to PAS at a mean depth of 1, to the interrupt above θ.
-/// From the interrupt to overloaded after 10,000 I/Os.
+/// From PAS, each 100 I/Os: to overloaded, if a sleep has hit the floor; else to classic polling,
+/// if the mean depth is 1. From classic polling to PAS after 1,000 I/Os. From overloaded, each 100
+/// I/Os: to PAS at a mean depth of 1, to the interrupt above θ. From the interrupt to overloaded
+/// after 10,000 I/Os.
 ///
 /// Where what is published leaves room:
-/// - A mean depth is cut to tenths, as in the authors' implementation: 1 means less than 1.1. The depth of an I/O is how many were
-///   in flight on its channel when it was found complete, itself included.
+/// - A mean depth is cut to tenths, as in the authors' implementation: 1 means less than 1.1. The
+///   depth of an I/O is how many were in flight on its channel when it was found complete, itself
+///   included.
 /// - An I/O counts for the mode in which it ends.
-/// - θ is set by hand there; here it is the one for Optane, [`OPTANE_THETA`], unless told otherwise: this is for fast devices.
+/// - θ is set by hand there; here it is the one for Optane, [`OPTANE_THETA`], unless told
+///   otherwise: this is for fast devices.
 /// - It begins with PAS.
 #[derive(Debug, Clone)]
 pub struct Dpas {
@@ -79,7 +83,9 @@ impl Dpas {
             DpasMode::Classic => (self.ios >= CLASSIC_FOR).then_some(DpasMode::Pas),
             DpasMode::Overloaded if self.ios < JUDGED_OVER => None,
             DpasMode::Overloaded if depth_tenths() <= 10 => Some(DpasMode::Pas),
-            DpasMode::Overloaded if depth_tenths() > u64::from(self.theta) * 10 => Some(DpasMode::Interrupt),
+            DpasMode::Overloaded if depth_tenths() > u64::from(self.theta) * 10 => {
+                Some(DpasMode::Interrupt)
+            }
             DpasMode::Overloaded => Some(DpasMode::Overloaded),
             DpasMode::Interrupt => (self.ios >= INTERRUPT_FOR).then_some(DpasMode::Overloaded),
         }
@@ -140,13 +146,17 @@ mod tests {
         rule
     }
 
-    /// By hand: 100 × 1 = 100, mean 1. 91 × 1 + 9 × 2 = 109, 1.09 → 1.0: classic. 90 × 1 + 10 × 2 = 110, 1.1: PAS.
+    /// By hand: 100 × 1 = 100, mean 1. 91 × 1 + 9 × 2 = 109, 1.09 → 1.0: classic. 90 × 1 + 10 × 2 =
+    /// 110, 1.1: PAS.
     #[test]
     fn pas_at_depth_1_becomes_classic_polling_for_1000_ios() {
         let mut rule = at_depth(&[(99, 1)]);
         assert_eq!(rule.mode(), DpasMode::Pas);
         ios(&mut rule, 1, false, 1);
-        assert_eq!((rule.mode(), rule.choose(Class::default())), (DpasMode::Classic, Choice::Sleep(0)));
+        assert_eq!(
+            (rule.mode(), rule.choose(Class::default())),
+            (DpasMode::Classic, Choice::Sleep(0))
+        );
         ios(&mut rule, 999, false, 1);
         assert_eq!(rule.mode(), DpasMode::Classic);
         ios(&mut rule, 1, false, 1);
@@ -157,8 +167,9 @@ mod tests {
         assert_eq!(at_depth(&[(100, 4), (100, 1)]).mode(), DpasMode::Classic);
     }
 
-    /// By hand: a first result of "overslept" makes 100 × 0.9 = 90 of the sleep, which hits the floor; so after 100 I/Os it is
-    /// overloaded, whatever the depth. That lasts for 100, then the depth decides: 1 is PAS; 3.0 is neither; 3.1 is the interrupt.
+    /// By hand: a first result of "overslept" makes 100 × 0.9 = 90 of the sleep, which hits the
+    /// floor; so after 100 I/Os it is overloaded, whatever the depth. That lasts for 100, then the
+    /// depth decides: 1 is PAS; 3.0 is neither; 3.1 is the interrupt.
     #[test]
     fn a_floor_hit_is_overloaded_and_the_depth_decides() {
         for (depths, then) in [
@@ -173,7 +184,10 @@ mod tests {
             ios(&mut rule, 1, true, 1);
             ios(&mut rule, 99, false, 1);
             assert_eq!(rule.mode(), DpasMode::Overloaded);
-            assert!(matches!(rule.choose(Class::default()), Choice::Sleep(1..)), "slept for as by PAS");
+            assert!(
+                matches!(rule.choose(Class::default()), Choice::Sleep(1..)),
+                "slept for as by PAS"
+            );
             depths.into_iter().for_each(|(count, depth)| ios(&mut rule, count, false, depth));
             assert_eq!(rule.mode(), then, "{depths:?}");
         }
@@ -194,7 +208,10 @@ mod tests {
     fn the_interrupt_lasts_for_10000_ios() {
         let mut rule = Dpas::default();
         ios(&mut rule, 200, true, 8);
-        assert_eq!((rule.mode(), rule.choose(Class::default())), (DpasMode::Interrupt, Choice::Interrupt));
+        assert_eq!(
+            (rule.mode(), rule.choose(Class::default())),
+            (DpasMode::Interrupt, Choice::Interrupt)
+        );
         ios(&mut rule, 9_999, false, 1);
         assert_eq!(rule.mode(), DpasMode::Interrupt);
         ios(&mut rule, 1, false, 1);

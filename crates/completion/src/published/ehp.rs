@@ -10,13 +10,16 @@ const WINDOW_NS: u64 = 10_000_000;
 /// How many times the cost of sleeping a device's minimum has to be for the interrupt to be taken.
 const BENEFIT_RATIO: u64 = 10;
 
-/// Sleeps for the shortest time of the bucket less what a sleep costs, two context switches and an interrupt; takes the interrupt
-/// where that cost is no more than a tenth of the minimum, and polls where it is all of it.
+/// Sleeps for the shortest time of the bucket less what a sleep costs, two context switches and an
+/// interrupt; takes the interrupt where that cost is no more than a tenth of the minimum, and polls
+/// where it is all of it.
 ///
 /// Where what is published leaves room:
-/// - The minimum is that of the last closed window of 10 ms in which the bucket had an I/O. Before that it is polled.
+/// - The minimum is that of the last closed window of 10 ms in which the bucket had an I/O. Before
+///   that it is polled.
 /// - The ratio is 10, from the implementation that the authors of DPAS measured against.
-/// - An I/O that ended by interrupt is stamped here by its waiter, in a kernel by the handler: one context switch is taken off.
+/// - An I/O that ended by interrupt is stamped here by its waiter, in a kernel by the handler: one
+///   context switch is taken off.
 #[derive(Debug, Clone)]
 pub struct Ehp {
     costs: WakeCosts,
@@ -78,7 +81,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// By hand: 2 × 1,500 + 1,000 = 4,000 ns a sleep, so that the interrupt is taken from 40,000 ns on.
+    /// By hand: 2 × 1,500 + 1,000 = 4,000 ns a sleep, so that the interrupt is taken from 40,000 ns
+    /// on.
     const COSTS: WakeCosts = WakeCosts { context_switch_ns: 1_500, interrupt_ns: 1_000 };
 
     fn class(kind: Kind, bytes: u32) -> Class {
@@ -93,7 +97,8 @@ mod tests {
         rule.choose(class)
     }
 
-    /// By hand: 10,000 − 4,000 = 6,000; at 4,000 there is nothing left; at 10 × 4,000 it is the interrupt, 1 ns before that not.
+    /// By hand: 10,000 − 4,000 = 6,000; at 4,000 there is nothing left; at 10 × 4,000 it is the
+    /// interrupt, 1 ns before that not.
     #[test]
     fn the_minimum_less_the_cost_or_the_interrupt() {
         let cases = [
@@ -111,8 +116,9 @@ mod tests {
         }
     }
 
-    /// By hand: 12, 9 and 30 µs from 0 on, so that the window ends at 10 ms; reads go by 9 − 4 = 5 µs then. The next window has only
-    /// a write in it, so that reads keep theirs; in the third they are slower, 20 − 4 = 16: a minimum can rise.
+    /// By hand: 12, 9 and 30 µs from 0 on, so that the window ends at 10 ms; reads go by 9 − 4 = 5
+    /// µs then. The next window has only a write in it, so that reads keep theirs; in the third
+    /// they are slower, 20 − 4 = 16: a minimum can rise.
     #[test]
     fn a_minimum_for_each_bucket_and_window() {
         let (read, write) = (class(Kind::Read, 4096), class(Kind::Write, 4096));
@@ -132,7 +138,8 @@ mod tests {
         assert_eq!(rule.min_ns(class(Kind::Read, 512)), None);
     }
 
-    /// By hand: 41,499 ns to the waiter are 39,999 to the handler. So a device that got faster leaves the interrupt again.
+    /// By hand: 41,499 ns to the waiter are 39,999 to the handler. So a device that got faster
+    /// leaves the interrupt again.
     #[test]
     fn what_the_interrupt_takes_is_no_device_time() {
         let class = class(Kind::Read, 4096);

@@ -5,8 +5,8 @@ const WINDOW_NS: u64 = 100_000_000;
 
 /// The mean device time of all I/Os, whatever their size, refreshed every 100 ms.
 ///
-/// Before the first window has closed there is no mean and no sleep, as in Linux. Time the sleeper overslept counts as
-/// device time: that too is as it was.
+/// Before the first window has closed there is no mean and no sleep, as in Linux. Time the sleeper
+/// overslept counts as device time: that too is as it was.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HalfMean {
     mean_ns: u64,
@@ -42,8 +42,9 @@ impl HalfMean {
     }
 }
 
-/// Half the shortest run time ever seen, as io_uring's `HYBRID_IOPOLL` (Linux 6.13) keeps it for a ring: a run time is what an I/O took
-/// less what was to be slept of it, so that each sleep makes the next one shorter, and it never rises.
+/// Half the shortest run time ever seen, as io_uring's `HYBRID_IOPOLL` (Linux 6.13) keeps it for a
+/// ring: a run time is what an I/O took less what was to be slept of it, so that each sleep makes
+/// the next one shorter, and it never rises.
 #[derive(Debug, Clone, Copy)]
 pub struct HalfMin {
     min_ns: u64,
@@ -73,7 +74,8 @@ impl HalfMin {
 mod tests {
     use super::*;
 
-    /// By hand: 10 µs not slept through; so 5 µs are, which leaves 5 of the next 10; so 2.5; a slower I/O changes nothing.
+    /// By hand: 10 µs not slept through; so 5 µs are, which leaves 5 of the next 10; so 2.5; a
+    /// slower I/O changes nothing.
     #[test]
     fn half_the_shortest_run_time_only_falls() {
         let mut min = HalfMin::default();
@@ -86,7 +88,8 @@ mod tests {
         assert_eq!(min.sleep_ns(), 2_500);
     }
 
-    /// By hand: I/Os of 10 µs at 0, 50 and 100 ms close a window with mean 10 µs; then 20 µs ones at 150, 200 and 250 ms.
+    /// By hand: I/Os of 10 µs at 0, 50 and 100 ms close a window with mean 10 µs; then 20 µs ones
+    /// at 150, 200 and 250 ms.
     #[test]
     fn a_window_closes_after_100_ms() {
         let mut mean = HalfMean::default();

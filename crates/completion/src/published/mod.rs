@@ -1,4 +1,5 @@
-//! Published rules for how long to sleep before polling: to be measured against, not to be recommended.
+//! Published rules for how long to sleep before polling: to be measured against, not to be
+//! recommended.
 
 mod bucket;
 mod costs;
@@ -45,8 +46,8 @@ pub struct Sample {
 
 /// A rule.
 pub trait Rule {
-    /// How an I/O of `class` is waited for. Asked at its submission, if there is an interrupt to be chosen, and again when it is waited
-    /// for: asked twice, it says the same.
+    /// How an I/O of `class` is waited for. Asked at its submission, if there is an interrupt to be
+    /// chosen, and again when it is waited for: asked twice, it says the same.
     fn choose(&mut self, class: Class) -> Choice;
     /// Takes in an I/O that has ended.
     fn record(&mut self, sample: &Sample);

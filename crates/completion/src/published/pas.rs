@@ -1,4 +1,5 @@
-//! Per-I/O adaptive sleep: "DPAS: A Prompt, Accurate and Safe I/O Completion Method for SSDs", FAST 2026.
+//! Per-I/O adaptive sleep: "DPAS: A Prompt, Accurate and Safe I/O Completion Method for SSDs", FAST
+//! 2026.
 
 use super::bucket::{BUCKETS, bucket_of};
 use super::{Choice, Rule, Sample};
@@ -24,14 +25,16 @@ const HEAT: f64 = 0.05;
 /// By how much `up` shrinks after two different ones.
 const COOL: f64 = 0.1;
 
-/// A sleep for each bucket, multiplied by a factor after each I/O, by whether this and the last one were overslept.
+/// A sleep for each bucket, multiplied by a factor after each I/O, by whether this and the last one
+/// were overslept.
 ///
 /// Where what is published leaves room:
 /// - Its state is per CPU and bucket; here per channel, which is one thread's, and bucket.
-/// - A sleep gives one result, whatever number of I/Os it ends with: overslept, if anything was found at the first look after it. An I/O
-///   that was not slept for gives none.
-/// - Times and factors are real numbers, not fixed-point ones; a sleep is at most 1 s. A factor that falls to 0 is 1 again, as in
-///   the authors' implementation, and before the first result the history is "overslept, underslept", as there.
+/// - A sleep gives one result, whatever number of I/Os it ends with: overslept, if anything was
+///   found at the first look after it. An I/O that was not slept for gives none.
+/// - Times and factors are real numbers, not fixed-point ones; a sleep is at most 1 s. A factor
+///   that falls to 0 is 1 again, as in the authors' implementation, and before the first result the
+///   history is "overslept, underslept", as there.
 #[derive(Debug, Clone)]
 pub struct Pas {
     buckets: [Sleep; BUCKETS],
@@ -53,13 +56,15 @@ struct Sleep {
 
 impl Default for Pas {
     fn default() -> Self {
-        let first = Sleep { ns: FLOOR_NS, factor: 1.0, up: UP, down: DOWN, was_over: false, over: None };
+        let first =
+            Sleep { ns: FLOOR_NS, factor: 1.0, up: UP, down: DOWN, was_over: false, over: None };
         Self { buckets: [first; BUCKETS], asked: None, floor_hits: 0 }
     }
 }
 
 impl Pas {
-    /// How long I/Os of `class` are slept for at present, in ns, before the last result is taken in.
+    /// How long I/Os of `class` are slept for at present, in ns, before the last result is taken
+    /// in.
     pub fn sleep_ns(&self, class: Class) -> u64 {
         self.buckets[bucket_of(class)].ns as u64
     }
@@ -112,7 +117,8 @@ impl Rule for Pas {
     fn record(&mut self, sample: &Sample) {
         // Another policy's sleep tells nothing of this one.
         let asked = self.asked.map(|index| &mut self.buckets[index]);
-        let Some(sleep) = asked.filter(|sleep| sample.slept_ns > 0 && sample.slept_ns == sleep.ns as u64)
+        let Some(sleep) =
+            asked.filter(|sleep| sample.slept_ns > 0 && sample.slept_ns == sleep.ns as u64)
         else {
             return;
         };
@@ -133,8 +139,15 @@ pub(super) mod tests {
 
     /// Sends an I/O of 4 KiB that is slept for as `rule` says; what was slept.
     pub(crate) fn io(rule: &mut impl Rule, overslept: bool, in_flight: u16) -> u64 {
-        let Choice::Sleep(slept_ns) = rule.choose(class(Kind::Read)) else { panic!("an interrupt") };
-        rule.record(&Sample { slept_ns, overslept, in_flight, ..sample(class(Kind::Read), 10_000, 1) });
+        let Choice::Sleep(slept_ns) = rule.choose(class(Kind::Read)) else {
+            panic!("an interrupt")
+        };
+        rule.record(&Sample {
+            slept_ns,
+            overslept,
+            in_flight,
+            ..sample(class(Kind::Read), 10_000, 1)
+        });
         slept_ns
     }
 
@@ -171,8 +184,9 @@ pub(super) mod tests {
         }
     }
 
-    /// By hand: results that differ each time leave 0.1 × 0.9^21 = 0.01094… of down; once more × 0.9 makes 0.00985 < 0.01, where
-    /// it stays; up at a tenth. Then 48 equal ones: 0.01 × 1.05^47 = 0.0991, × 1.05 = 0.104 > 0.1.
+    /// By hand: results that differ each time leave 0.1 × 0.9^21 = 0.01094… of down; once more ×
+    /// 0.9 makes 0.00985 < 0.01, where it stays; up at a tenth. Then 48 equal ones: 0.01 × 1.05^47
+    /// = 0.0991, × 1.05 = 0.104 > 0.1.
     #[test]
     fn the_steps_have_bounds() {
         let mut sleep = Sleep { ns: 10_000.0, ..Pas::default().buckets[0] };
@@ -191,8 +205,8 @@ pub(super) mod tests {
         assert!(close(sleep.down, 0.1) && close(sleep.up, 0.01), "{sleep:?}");
     }
 
-    /// By hand: over after under makes 0.9 × 111 = 99.9 < 100, a hit; of 112 100.8, none. Over after over with 0.6 − 0.1 = 0.5 makes 100
-    /// of 200: just none.
+    /// By hand: over after under makes 0.9 × 111 = 99.9 < 100, a hit; of 112 100.8, none. Over
+    /// after over with 0.6 − 0.1 = 0.5 makes 100 of 200: just none.
     #[test]
     fn the_floor_is_hit_from_above() {
         for (ns, hit, left_ns) in [(111.0, true, 100.0), (112.0, false, 100.8)] {
@@ -200,11 +214,13 @@ pub(super) mod tests {
             assert_eq!(sleep.adjust(true), hit, "{ns}");
             assert!(close(sleep.ns, left_ns), "{ns}: {sleep:?}");
         }
-        let mut sleep = Sleep { ns: 200.0, factor: 0.6, was_over: true, ..Pas::default().buckets[0] };
+        let mut sleep =
+            Sleep { ns: 200.0, factor: 0.6, was_over: true, ..Pas::default().buckets[0] };
         assert_eq!((sleep.adjust(true), sleep.ns), (false, 100.0));
     }
 
-    /// A factor that falls with every oversleep is 1 again at 0 or less; a sleep that is never too long ends at 1 s.
+    /// A factor that falls with every oversleep is 1 again at 0 or less; a sleep that is never too
+    /// long ends at 1 s.
     #[test]
     fn neither_factor_nor_sleep_leaves_its_range() {
         let mut sleep = Pas::default().buckets[0];
@@ -220,8 +236,8 @@ pub(super) mod tests {
         assert!(sleep.ns < 1e9);
     }
 
-    /// By hand: 100; underslept, 100 × 1.01 = 101; underslept, 101 × 1.02 = 103.02; overslept, 103.02 × 0.9 = 92.7, the floor: a hit.
-    /// A write has its own.
+    /// By hand: 100; underslept, 100 × 1.01 = 101; underslept, 101 × 1.02 = 103.02; overslept,
+    /// 103.02 × 0.9 = 92.7, the floor: a hit. A write has its own.
     #[test]
     fn from_one_io_to_the_next() {
         let mut rule = Pas::default();
@@ -244,7 +260,11 @@ pub(super) mod tests {
         assert_eq!(rule.choose(read), Choice::Sleep(100));
         // Two ended in the wait for one of them; the second says nothing more.
         rule.record(&Sample { slept_ns: 100, ..sample(read, 10_000, 1) });
-        rule.record(&Sample { slept_ns: 100, overslept: true, ..sample(class(Kind::Write), 10_000, 1) });
+        rule.record(&Sample {
+            slept_ns: 100,
+            overslept: true,
+            ..sample(class(Kind::Write), 10_000, 1)
+        });
         assert_eq!(rule.choose(class(Kind::Write)), Choice::Sleep(100));
         assert_eq!(rule.choose(read), Choice::Sleep(101));
         assert_eq!(rule.take_floor_hits(), 0);

@@ -5,14 +5,16 @@ use crate::WakeCosts;
 use crate::adaptive::SleepCosts;
 use crate::calibrate::Times;
 
-/// A machine, as far as waiting goes. All costs are times during which the thread runs, unless they say otherwise.
+/// A machine, as far as waiting goes. All costs are times during which the thread runs, unless they
+/// say otherwise.
 #[derive(Debug, Clone)]
 pub struct Machine {
     /// How much later than its timer goes off a sleeper runs, in ns.
     pub timer_wake: Distribution,
     /// How much later than the completion a thread runs that was blocked for the interrupt, in ns.
     pub interrupt_wake: Distribution,
-    /// The CPU that one sleep takes, before and after it, in ns. (Part of the time until the sleeper runs, not on top of it.)
+    /// The CPU that one sleep takes, before and after it, in ns. (Part of the time until the
+    /// sleeper runs, not on top of it.)
     pub sleep_cpu_ns: u64,
     /// The CPU that blocking for an interrupt takes, in ns.
     pub interrupt_cpu_ns: u64,
@@ -22,7 +24,8 @@ pub struct Machine {
     pub look_ns: u64,
     /// One reading of the clock, in ns.
     pub clock_ns: u64,
-    /// A system call that does not block, in ns: reading an eventfd that has a signal, or the thread's CPU time.
+    /// A system call that does not block, in ns: reading an eventfd that has a signal, or the
+    /// thread's CPU time.
     pub syscall_ns: u64,
     /// Making one command and putting it into the queue, in ns.
     pub submit_ns: u64,
@@ -57,21 +60,26 @@ impl Machine {
         }
     }
 
-    /// A virtual machine, whose every sleep goes through the hypervisor: 13 µs ± 0.7, now and then 10 µs more.
+    /// A virtual machine, whose every sleep goes through the hypervisor: 13 µs ± 0.7, now and then
+    /// 10 µs more.
     pub fn vm() -> Self {
         let usual = Distribution::lognormal(13_000, 0.7 / 13.0);
-        let timer_wake = Distribution::mixed(&[(0.97, usual.clone()), (0.03, usual.plus_ns(10_000))]);
-        Self { interrupt_wake: timer_wake.clone(), timer_wake, ..Self::bare_metal() }.with_vm_costs()
+        let timer_wake =
+            Distribution::mixed(&[(0.97, usual.clone()), (0.03, usual.plus_ns(10_000))]);
+        Self { interrupt_wake: timer_wake.clone(), timer_wake, ..Self::bare_metal() }
+            .with_vm_costs()
     }
 
-    /// A machine whose wake-ups were measured ([`calibrate`](crate::calibrate)); the rest as in [`Machine::vm`].
+    /// A machine whose wake-ups were measured ([`calibrate`](crate::calibrate)); the rest as in
+    /// [`Machine::vm`].
     pub fn this_vm(timer: &Times, interrupt: &Times) -> Self {
         let of = |times: &Times| {
             let last = times.count().saturating_sub(1).max(1) as f64;
             let samples = (0..times.count()).map(|i| times.quantile_ns(i as f64 / last)).collect();
             Distribution::of_samples(samples)
         };
-        Self { timer_wake: of(timer), interrupt_wake: of(interrupt), ..Self::bare_metal() }.with_vm_costs()
+        Self { timer_wake: of(timer), interrupt_wake: of(interrupt), ..Self::bare_metal() }
+            .with_vm_costs()
     }
 
     fn with_vm_costs(self) -> Self {
@@ -88,8 +96,13 @@ impl Machine {
     pub(super) fn sleep_costs(&self, seed: u64) -> SleepCosts {
         const SLEEPS: usize = 24;
         let mut random = Random::new(seed ^ 0xca11);
-        let late_ns: Vec<u32> = (0..SLEEPS).map(|_| self.timer_wake.draw_ns(&mut random) as u32).collect();
-        SleepCosts::of(&late_ns, self.sleep_cpu_ns as u32, self.interrupt_wake.quantile_ns(0.5) as u32)
+        let late_ns: Vec<u32> =
+            (0..SLEEPS).map(|_| self.timer_wake.draw_ns(&mut random) as u32).collect();
+        SleepCosts::of(
+            &late_ns,
+            self.sleep_cpu_ns as u32,
+            self.interrupt_wake.quantile_ns(0.5) as u32,
+        )
     }
 
     /// The same for the published rules.
@@ -99,7 +112,8 @@ impl Machine {
         WakeCosts { context_switch_ns: self.context_switch_ns, interrupt_ns }
     }
 
-    /// What a polled I/O takes by itself beside the device time and the last look: submission, doorbell, reaping, in ns.
+    /// What a polled I/O takes by itself beside the device time and the last look: submission,
+    /// doorbell, reaping, in ns.
     pub fn host_path_ns(&self) -> u64 {
         self.submit_ns + self.doorbell_ns + self.reap_ns
     }

@@ -22,7 +22,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(super) fn new(series: Vec<Seen>, elapsed_ns: u64, cpu_ns: u64, counters: GapCounters) -> Self {
+    pub(super) fn new(
+        series: Vec<Seen>,
+        elapsed_ns: u64,
+        cpu_ns: u64,
+        counters: GapCounters,
+    ) -> Self {
         let mut sorted_ns: Vec<u64> = series.iter().map(|seen| seen.latency_ns).collect();
         sorted_ns.sort_unstable();
         Self { series, sorted_ns, elapsed_ns, cpu_ns, counters }
@@ -71,7 +76,8 @@ impl Outcome {
 
     /// The share of I/Os that took longer than `ns`.
     pub fn share_above(&self, ns: u64) -> f64 {
-        let above = self.sorted_ns.len() - self.sorted_ns.partition_point(|latency_ns| *latency_ns <= ns);
+        let above =
+            self.sorted_ns.len() - self.sorted_ns.partition_point(|latency_ns| *latency_ns <= ns);
         ratio(above as f64, self.ios() as f64)
     }
 

@@ -47,7 +47,8 @@ impl Lane {
     }
 }
 
-/// When a wait might do something else than look, so that the looks until then need not be made one by one.
+/// When a wait might do something else than look, so that the looks until then need not be made one
+/// by one.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     /// Times at which a planned sleep begins, if the clock is read then.
@@ -197,14 +198,16 @@ impl<'m> Queue<'m> {
 
     /// Looks, up to so often, as long as there is nothing to see; how often.
     pub(super) fn look_in_vain(&self, most: u32) -> u32 {
-        let looks = (self.next_ns().saturating_sub(self.time_ns() + 1) / self.look_ns()).min(u64::from(most));
+        let looks = (self.next_ns().saturating_sub(self.time_ns() + 1) / self.look_ns())
+            .min(u64::from(most));
         let looks = if self.one_by_one { 0 } else { looks };
         self.run(looks * self.look_ns());
         looks as u32
     }
 
-    /// Leaves out whole rounds of looks with one reading of the clock, in which nothing would be seen and after which nothing would be done.
-    /// The place within the round stays, so that all that follows happens at the times at which it would have.
+    /// Leaves out whole rounds of looks with one reading of the clock, in which nothing would be
+    /// seen and after which nothing would be done. The place within the round stays, so that all
+    /// that follows happens at the times at which it would have.
     #[inline(never)]
     fn skip(&self, next_ns: u64, round_ns: u64) {
         let mut quiet = self.quiet.get();
@@ -212,7 +215,9 @@ impl<'m> Queue<'m> {
             self.quiet.set(quiet);
             return;
         }
-        let (Some(read_ns), Some(spins_until_ns)) = (quiet.read_ns, quiet.spins_until_ns) else { return };
+        let (Some(read_ns), Some(spins_until_ns)) = (quiet.read_ns, quiet.spins_until_ns) else {
+            return;
+        };
         let ahead = quiet.alarms_ns.into_iter().filter(|alarm_ns| *alarm_ns > read_ns);
         let until_ns = ahead.fold(next_ns.min(spins_until_ns).min(quiet.patience_ns), u64::min);
         let rounds = until_ns.saturating_sub(self.time_ns() + 1) / round_ns.max(1);
@@ -244,7 +249,8 @@ impl Source for Queue<'_> {
         for index in self.watched.looks() {
             while self.lanes[index].next_ns <= self.time_ns() {
                 let lane = &mut self.lanes[index];
-                let first = lane.in_flight.iter().enumerate().min_by_key(|(_, io)| **io).map(|(at, _)| at);
+                let first =
+                    lane.in_flight.iter().enumerate().min_by_key(|(_, io)| **io).map(|(at, _)| at);
                 let Some(first) = first else { break };
                 let (at_ns, slot) = lane.in_flight.remove(first);
                 lane.refresh();

@@ -7,16 +7,23 @@ use super::trace::{Io, Trace};
 use crate::{Class, Flight, Gap, GapCounters, Learning, Policy, Sample, Source, Way};
 use meantime_hw::usage::{Pretence, Usage};
 
-/// How often a wait by ticket for an I/O of `poll` looks before it does anything else, as a channel does.
+/// How often a wait by ticket for an I/O of `poll` looks before it does anything else, as a channel
+/// does.
 const FIRST_LOOKS: u32 = 128;
 
 /// Of how many requests under way the likely end is compared, by a channel too.
 const COMPARED: usize = 16;
 
-/// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least 1). One at a time, each is submitted and waited
-/// for; else as many as there is room for are submitted with one doorbell, and then some of them waited for, as `meantime bench`
-/// does it.
-pub fn simulate(trace: &Trace, machine: &Machine, policy: Policy, depth: usize, seed: u64) -> Outcome {
+/// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least
+/// 1). One at a time, each is submitted and waited for; else as many as there is room for are
+/// submitted with one doorbell, and then some of them waited for, as `meantime bench` does it.
+pub fn simulate(
+    trace: &Trace,
+    machine: &Machine,
+    policy: Policy,
+    depth: usize,
+    seed: u64,
+) -> Outcome {
     let mut channel = Channel::new(machine, policy, depth.max(1), seed);
     channel.run(trace)
 }
@@ -49,7 +56,8 @@ struct Channel<'m> {
 
 impl<'m> Channel<'m> {
     fn new(machine: &'m Machine, policy: Policy, depth: usize, seed: u64) -> Self {
-        let flight = Flight { class: Class::default(), submitted_ns: 0, interrupted: false, waited: false };
+        let flight =
+            Flight { class: Class::default(), submitted_ns: 0, interrupted: false, waited: false };
         let mut learning = Learning::new(Some(machine.sleep_costs(seed)));
         learning.assume(machine.wake_costs());
         learning.allow_interrupts();
@@ -148,7 +156,8 @@ impl<'m> Channel<'m> {
         }
     }
 
-    /// After its command was sent, where that costs nothing: the time of an I/O whose policy goes to the polled queue and learns.
+    /// After its command was sent, where that costs nothing: the time of an I/O whose policy goes
+    /// to the polled queue and learns.
     fn start_timed(&mut self, slot: usize) {
         let Slot { flight, policy, .. } = self.slots[slot];
         if policy == self.policy || self.learning.skips(self.policy, flight.class) {
@@ -158,7 +167,8 @@ impl<'m> Channel<'m> {
         self.take_time(slot);
     }
 
-    /// Of the requests under way the one that is likely to end first, if the policy can tell; else the first.
+    /// Of the requests under way the one that is likely to end first, if the policy can tell; else
+    /// the first.
     fn next_to_end(&self) -> Option<usize> {
         let mut under_way = (0..self.slots.len()).filter(|slot| self.slots[*slot].under_way);
         let first = under_way.clone().next()?;
@@ -284,7 +294,11 @@ mod tests {
     /// Wake-ups always 2 µs late.
     fn machine() -> Machine {
         let wake = Distribution::constant(2_000);
-        Machine { timer_wake: wake.clone(), interrupt_wake: wake.plus_ns(500), ..Machine::bare_metal() }
+        Machine {
+            timer_wake: wake.clone(),
+            interrupt_wake: wake.plus_ns(500),
+            ..Machine::bare_metal()
+        }
     }
 
     fn policies() -> Vec<Policy> {
@@ -306,7 +320,8 @@ mod tests {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    /// Submission 120 ns, doorbell 80 ns, then 10 µs, seen by the next look of 3 ns, and 80 ns to reap: and the CPU runs all the time.
+    /// Submission 120 ns, doorbell 80 ns, then 10 µs, seen by the next look of 3 ns, and 80 ns to
+    /// reap: and the CPU runs all the time.
     #[test]
     fn polling_by_hand() {
         let outcome = simulate(&Trace::of_reads([10_000; 100]), &machine(), Policy::Poll, 1, 1);
@@ -314,14 +329,17 @@ mod tests {
         let within = 120 + 80 + 10_000 + 80..=120 + 80 + 10_000 + 13 + 80;
         assert!(outcome.series().iter().all(|seen| within.contains(&seen.latency_ns)));
         assert_eq!(outcome.cpu_percent(), 100.0);
-        assert_eq!(outcome.elapsed_ns(), outcome.series().iter().map(|seen| seen.latency_ns).sum::<u64>());
+        assert_eq!(
+            outcome.elapsed_ns(),
+            outcome.series().iter().map(|seen| seen.latency_ns).sum::<u64>()
+        );
         // Seen by the first 128 looks, without a clock: 99 looks of 3 ns are 297.
         let fast = simulate(&Trace::of_reads([297]), &machine(), Policy::Poll, 1, 1);
         assert_eq!(fast.max_ns(), 120 + 80 + 297 + 80);
     }
 
-    /// 3 µs asleep and 2 µs until it runs: an I/O of 10 µs is spun for from there on, one of 4 µs is found 1 µs late. The time is taken before
-    /// the doorbell and after the end, 10 ns each.
+    /// 3 µs asleep and 2 µs until it runs: an I/O of 10 µs is spun for from there on, one of 4 µs
+    /// is found 1 µs late. The time is taken before the doorbell and after the end, 10 ns each.
     #[test]
     fn a_fixed_sleep_by_hand() {
         let policy = Policy::HybridFixed(3_000);
@@ -374,10 +392,13 @@ mod tests {
     /// Looks that are left out change nothing.
     #[test]
     fn leaving_looks_out_is_exact() {
-        for shape in [Shape::GRID[0], Shape::GRID[1], Shape::BehindPrograms { fraction: 0.1, factor: 200.0 }]
+        for shape in
+            [Shape::GRID[0], Shape::GRID[1], Shape::BehindPrograms { fraction: 0.1, factor: 200.0 }]
         {
             let trace = shape.trace(9_000, 300, 3);
-            for (policy, depth) in policies().into_iter().flat_map(|policy| [(policy, 1), (policy, 4)]) {
+            for (policy, depth) in
+                policies().into_iter().flat_map(|policy| [(policy, 1), (policy, 4)])
+            {
                 let run = |one_by_one| {
                     let machine = Machine::bare_metal();
                     let mut channel = Channel::new(&machine, policy, depth, 7);
@@ -395,7 +416,10 @@ mod tests {
         use crate::{Plan, Stage};
         let plans = [
             Plan::of(&[Stage { from_ns: 4_000, until_ns: 6_000 }]),
-            Plan::of(&[Stage { from_ns: 0, until_ns: 500 }, Stage { from_ns: 20_000, until_ns: 50_000 }]),
+            Plan::of(&[
+                Stage { from_ns: 0, until_ns: 500 },
+                Stage { from_ns: 20_000, until_ns: 50_000 },
+            ]),
             Plan::of(&[
                 Stage { from_ns: 1_000, until_ns: 1_100 },
                 Stage { from_ns: 1_200, until_ns: 1_250_000 },
@@ -403,7 +427,8 @@ mod tests {
         ];
         let machine = Machine::bare_metal();
         for (plan, device_ns) in plans.iter().flat_map(|plan| {
-            [700, 5_000, 21_000, 90_000, 1_030_000, 1_260_000, 5_000_000].map(|device_ns| (plan, device_ns))
+            [700, 5_000, 21_000, 90_000, 1_030_000, 1_260_000, 5_000_000]
+                .map(|device_ns| (plan, device_ns))
         }) {
             let run = |one_by_one| {
                 let mut queue = Queue::new(&machine, 3);
@@ -427,7 +452,8 @@ mod tests {
         }
     }
 
-    /// Four at a time are four times as many in the same time, as long as the device's time is the longer.
+    /// Four at a time are four times as many in the same time, as long as the device's time is the
+    /// longer.
     #[test]
     fn depth_overlaps() {
         let trace = Shape::Constant.trace(50_000, 4_000, 1);

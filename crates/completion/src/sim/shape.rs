@@ -21,16 +21,19 @@ pub enum Shape {
         /// How many times slower.
         factor: f64,
     },
-    /// The base time ± 3 %; for `fraction` of the I/Os a program or erase is in the way, for up to `factor` times the base time more.
+    /// The base time ± 3 %; for `fraction` of the I/Os a program or erase is in the way, for up to
+    /// `factor` times the base time more.
     BehindPrograms {
         /// The share of I/Os that are held up.
         fraction: f64,
         /// The longest stall, in base times.
         factor: f64,
     },
-    /// 512 B to 128 KiB, each power of two as often: the base time ± 3 % up to 4 KiB, and 0.4 ns (2.5 GB/s) for each byte beyond.
+    /// 512 B to 128 KiB, each power of two as often: the base time ± 3 % up to 4 KiB, and 0.4 ns
+    /// (2.5 GB/s) for each byte beyond.
     MixedSizes,
-    /// 70 % reads at the base time ± 10 %, 30 % writes, which end in the device's cache, at 0.6 of it ± 15 %.
+    /// 70 % reads at the base time ± 10 %, 30 % writes, which end in the device's cache, at 0.6 of
+    /// it ± 15 %.
     ReadWrite,
     /// The base time ± 3 %, for the second third of the I/Os six times that.
     RegimeChange,
@@ -51,7 +54,8 @@ impl Shape {
     /// `count` I/Os with a base time of `base_ns`.
     pub fn trace(self, base_ns: u64, count: usize, seed: u64) -> Trace {
         let mut random = Random::new(seed);
-        let ios = (0..count).map(|index| self.io(base_ns as f64, index, count, &mut random)).collect();
+        let ios =
+            (0..count).map(|index| self.io(base_ns as f64, index, count, &mut random)).collect();
         Trace { ios }
     }
 
@@ -121,7 +125,10 @@ impl FromStr for Shape {
     fn from_str(text: &str) -> Result<Self, ParseShapeError> {
         let error = || ParseShapeError(text.to_owned());
         let number = |text: &str, most: f64| {
-            text.parse::<f64>().ok().filter(|number| (0.0..=most).contains(number)).ok_or_else(error)
+            text.parse::<f64>()
+                .ok()
+                .filter(|number| (0.0..=most).contains(number))
+                .ok_or_else(error)
         };
         let pair = |text: &str| {
             let (fraction, factor) = text.split_once('x').ok_or_else(error)?;
@@ -130,7 +137,9 @@ impl FromStr for Shape {
         match text.split_once('=').unwrap_or((text, "")) {
             ("constant", "") => Ok(Self::Constant),
             ("lognormal", sigma) => Ok(Self::Lognormal(number(sigma, 5.0)?)),
-            ("bimodal", values) => pair(values).map(|(fraction, factor)| Self::Bimodal { fraction, factor }),
+            ("bimodal", values) => {
+                pair(values).map(|(fraction, factor)| Self::Bimodal { fraction, factor })
+            }
             ("programs", values) => {
                 pair(values).map(|(fraction, factor)| Self::BehindPrograms { fraction, factor })
             }

@@ -16,10 +16,11 @@ pub struct Io {
     pub device_ns: u64,
 }
 
-/// I/Os in the order of their submission, with the times that a device took for them at the depth they are replayed at.
+/// I/Os in the order of their submission, with the times that a device took for them at the depth
+/// they are replayed at.
 ///
-/// As text, one I/O a line: `read 4096 10250` (kind, bytes, device time in ns; kinds are `read`, `write`, `other`); `#` begins
-/// a comment.
+/// As text, one I/O a line: `read 4096 10250` (kind, bytes, device time in ns; kinds are `read`,
+/// `write`, `other`); `#` begins a comment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
     /// The I/Os.
@@ -84,7 +85,10 @@ impl FromStr for Trace {
             match parse_io(content) {
                 Some(io) => ios.push(io),
                 None => {
-                    return Err(ParseTraceError { line: index + 1, text: line.chars().take(80).collect() });
+                    return Err(ParseTraceError {
+                        line: index + 1,
+                        text: line.chars().take(80).collect(),
+                    });
                 }
             }
         }
@@ -120,8 +124,14 @@ mod tests {
 
     #[test]
     fn nonsense_names_its_line() {
-        for line in ["read", "read 4096", "read 4096 1 2", "trim 4096 1", "read -1 1", "read 1 3600000000001"]
-        {
+        for line in [
+            "read",
+            "read 4096",
+            "read 4096 1 2",
+            "trim 4096 1",
+            "read -1 1",
+            "read 1 3600000000001",
+        ] {
             let error = format!("read 1 1\n{line}\n").parse::<Trace>().unwrap_err().to_string();
             assert!(error.starts_with("line 2") && error.contains("read 4096 10250"), "{error}");
         }

@@ -1,8 +1,11 @@
-//! Steering while running: every channel of a process shows what it does, and takes a change of its policy from outside.
+//! Steering while running: every channel of a process shows what it does, and takes a change of its
+//! policy from outside.
 //!
-//! A channel has the [`Helm`], on its own thread; anybody else in the process has its [`Steer`], from [`channels`]. Between them are only
-//! atomics: the channel never waits for whoever looks. It publishes at places off the fast path where it has read a clock anyway, at most
-//! once in [`PUBLISH_INTERVAL_NS`]; so an idle channel shows what was last published, and takes a request when it is next used.
+//! A channel has the [`Helm`], on its own thread; anybody else in the process has its [`Steer`],
+//! from [`channels`]. Between them are only atomics: the channel never waits for whoever looks. It
+//! publishes at places off the fast path where it has read a clock anyway, at most once in
+//! [`PUBLISH_INTERVAL_NS`]; so an idle channel shows what was last published, and takes a request
+//! when it is next used.
 //!
 //! ```
 //! use meantime::block::{BlockDevice, ChannelOptions, OpenOptions};
@@ -70,13 +73,17 @@ pub enum AskError {
         id: u64,
     },
     /// The channel did not look.
-    #[error("queue {id} did no I/O for so long that the request was withdrawn; ask again while it is in use")]
+    #[error(
+        "queue {id} did no I/O for so long that the request was withdrawn; ask again while it is in use"
+    )]
     Idle {
         /// The channel.
         id: u64,
     },
     /// The channel has taken the request, and nothing is known of what it came to.
-    #[error("queue {id} took the request and has not answered yet; look whether its policy has changed")]
+    #[error(
+        "queue {id} took the request and has not answered yet; look whether its policy has changed"
+    )]
     Unanswered {
         /// The channel.
         id: u64,
@@ -117,7 +124,8 @@ impl Steer {
         QueueState { id: self.id, device: self.device.clone(), thread, policy, figures }
     }
 
-    /// Asks the channel to wait by `policy` from now on; returns at once, with what its answer will be found in.
+    /// Asks the channel to wait by `policy` from now on; returns at once, with what its answer will
+    /// be found in.
     ///
     /// # Errors
     /// [`AskError::Busy`], [`AskError::Closed`], [`AskError::TooLong`].
@@ -179,14 +187,19 @@ impl Asked {
     /// Withdraws the request. What it came to if it is too late for that.
     ///
     /// # Errors
-    /// [`AskError::Idle`] if it was withdrawn; else as [`Asked::answer`], or [`AskError::Unanswered`].
+    /// [`AskError::Idle`] if it was withdrawn; else as [`Asked::answer`], or
+    /// [`AskError::Unanswered`].
     pub fn withdraw(mut self) -> Result<(), AskError> {
         let id = self.steer.id;
         if let Some(answer) = self.answer() {
             return answer;
         }
         self.over = true;
-        Err(if self.steer.request.leave() { AskError::Idle { id } } else { AskError::Unanswered { id } })
+        Err(if self.steer.request.leave() {
+            AskError::Idle { id }
+        } else {
+            AskError::Unanswered { id }
+        })
     }
 }
 
@@ -198,7 +211,8 @@ impl Drop for Asked {
     }
 }
 
-/// The channel's side, on the channel's thread. Dropping it closes the [`Steer`] and takes it off the list.
+/// The channel's side, on the channel's thread. Dropping it closes the [`Steer`] and takes it off
+/// the list.
 #[derive(Debug)]
 pub struct Helm {
     steer: Arc<Steer>,
@@ -226,7 +240,8 @@ impl Helm {
         Self { steer, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
     }
 
-    /// The channel waits by `policy` from now on: published the next time. Allocates, so that publishing does not.
+    /// The channel waits by `policy` from now on: published the next time. Allocates, so that
+    /// publishing does not.
     pub fn set_policy(&mut self, policy: Policy) {
         if policy != self.policy {
             self.policy = policy;
@@ -245,8 +260,9 @@ impl Helm {
         now_ns >= self.due_ns
     }
 
-    /// Shows `figures` as those of `now_ns`; which thread this is, is found here. Nothing is locked, no system call made after a thread's first, and nothing allocated unless the policy is
-    /// another one than that of [`Helm::set_policy`].
+    /// Shows `figures` as those of `now_ns`; which thread this is, is found here. Nothing is
+    /// locked, no system call made after a thread's first, and nothing allocated unless the policy
+    /// is another one than that of [`Helm::set_policy`].
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
         self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
@@ -255,7 +271,8 @@ impl Helm {
         self.steer.words.write(&state::to_words(&self.policy_words, &figures));
     }
 
-    /// The policy that somebody outside asks for, if anybody does; [`Helm::answer`] is to follow. One load if nobody does.
+    /// The policy that somebody outside asks for, if anybody does; [`Helm::answer`] is to follow.
+    /// One load if nobody does.
     #[inline]
     pub fn take_request(&mut self) -> Option<Policy> {
         let text = self.steer.request.take()?;
@@ -298,7 +315,8 @@ fn this_thread() -> u64 {
 
 /// CPU time that a thread of this process has used, in ns; 0 if it is gone.
 fn cpu_ns_of(thread_id: u64) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat")).unwrap_or_default();
+    let text = std::fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat"))
+        .unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 

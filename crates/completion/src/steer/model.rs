@@ -1,5 +1,5 @@
-//! Loom models of what a channel shares with those who look from outside: a state is read whole, and every request has one answer,
-//! its own.
+//! Loom models of what a channel shares with those who look from outside: a state is read whole,
+//! and every request has one answer, its own.
 //!
 //! Run by `make loom`.
 
@@ -27,7 +27,8 @@ fn what_is_read_is_whole() {
     });
 }
 
-/// The asker looks once and goes, whatever the channel is at; the next asker hears of its own request only.
+/// The asker looks once and goes, whatever the channel is at; the next asker hears of its own
+/// request only.
 #[test]
 fn an_answer_is_that_of_the_request() {
     loom::model(|| {

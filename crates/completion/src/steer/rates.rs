@@ -28,11 +28,13 @@ impl Snapshot {
     /// What `thread_id` published last.
     fn last_of(&self, thread_id: u64) -> Option<&QueueFigures> {
         let figures = self.queues.iter().map(|queue| &queue.figures);
-        figures.filter(|figures| figures.thread_id == thread_id).max_by_key(|figures| figures.published_ns)
+        figures
+            .filter(|figures| figures.thread_id == thread_id)
+            .max_by_key(|figures| figures.published_ns)
     }
 
-    /// Where an interval begins or ends for a thread that last published at `published_ns`: there, so that figures and time are of one
-    /// moment; or now, if it has done nothing since.
+    /// Where an interval begins or ends for a thread that last published at `published_ns`: there,
+    /// so that figures and time are of one moment; or now, if it has done nothing since.
     fn edge_ns(&self, published_ns: u64) -> u64 {
         if self.now_ns.saturating_sub(published_ns) > STALE_NS { self.now_ns } else { published_ns }
     }
@@ -47,9 +49,11 @@ pub struct QueueRates {
     pub iops: f64,
     /// Mean time of the I/Os whose time is known, in ns.
     pub mean_ns: Option<f64>,
-    /// CPU time of the channel's thread, in percent of the time that passed, whichever of its channels it was for.
+    /// CPU time of the channel's thread, in percent of the time that passed, whichever of its
+    /// channels it was for.
     pub cpu_percent: Option<f64>,
-    /// CPU time per command of the channel's thread, in ns: over all its channels, since its CPU time is not told apart.
+    /// CPU time per command of the channel's thread, in ns: over all its channels, since its CPU
+    /// time is not told apart.
     pub cpu_per_io_ns: Option<f64>,
     /// Sleeps per command, in percent.
     pub sleep_percent: Option<f64>,
@@ -59,10 +63,14 @@ pub struct QueueRates {
     pub fallbacks_per_s: f64,
 }
 
-/// The rates of the channels that `after` has, in its order. One that `before` has not is counted from its beginning.
+/// The rates of the channels that `after` has, in its order. One that `before` has not is counted
+/// from its beginning.
 pub fn rates(before: &Snapshot, after: &Snapshot) -> Vec<QueueRates> {
     let ended = |queue: &QueueState| {
-        queue.figures.ended.saturating_sub(before.figures(queue.id).map_or(0, |figures| figures.ended))
+        queue
+            .figures
+            .ended
+            .saturating_sub(before.figures(queue.id).map_or(0, |figures| figures.ended))
     };
     let of_queue = |queue: &QueueState| {
         let (id, now) = (queue.id, &queue.figures);
@@ -73,9 +81,12 @@ pub fn rates(before: &Snapshot, after: &Snapshot) -> Vec<QueueRates> {
         let first = before.last_of(now.thread_id);
         let begin_ns = first.map_or(before.now_ns, |first| before.edge_ns(first.published_ns));
         let wall_ns = after.edge_ns(last.published_ns).saturating_sub(begin_ns) as f64;
-        let per_second = |count: u64| if wall_ns > 0.0 { count as f64 * 1e9 / wall_ns } else { 0.0 };
-        let cpu_ns = first.map(|first| last.thread_cpu_ns.saturating_sub(first.thread_cpu_ns) as f64);
-        let of_thread = after.queues.iter().filter(|other| other.figures.thread_id == now.thread_id);
+        let per_second =
+            |count: u64| if wall_ns > 0.0 { count as f64 * 1e9 / wall_ns } else { 0.0 };
+        let cpu_ns =
+            first.map(|first| last.thread_cpu_ns.saturating_sub(first.thread_cpu_ns) as f64);
+        let of_thread =
+            after.queues.iter().filter(|other| other.figures.thread_id == now.thread_id);
         let thread_ended: u64 = of_thread.map(ended).sum();
         let since = |of: fn(&QueueFigures) -> u64| of(now).saturating_sub(of(&then));
         let sleeps = since(|figures| figures.sleeps);
@@ -91,7 +102,10 @@ pub fn rates(before: &Snapshot, after: &Snapshot) -> Vec<QueueRates> {
                 .filter(|_| ended(queue) > 0)
                 .and_then(|cpu_ns| ratio(cpu_ns, thread_ended as f64)),
             sleep_percent: ratio(100.0 * sleeps as f64, ended(queue) as f64),
-            oversleep_percent: ratio(100.0 * since(|figures| figures.oversleeps) as f64, sleeps as f64),
+            oversleep_percent: ratio(
+                100.0 * since(|figures| figures.oversleeps) as f64,
+                sleeps as f64,
+            ),
             fallbacks_per_s: per_second(since(|figures| figures.fallbacks)),
         }
     };
@@ -107,7 +121,13 @@ mod tests {
     use super::*;
 
     fn queue(id: u64, figures: QueueFigures) -> QueueState {
-        QueueState { id, device: "mem:1M".into(), thread: "t".into(), policy: "poll".into(), figures }
+        QueueState {
+            id,
+            device: "mem:1M".into(),
+            thread: "t".into(),
+            policy: "poll".into(),
+            figures,
+        }
     }
 
     fn figures(thread_id: u64, published_ms: u64, ended: u64, cpu_ms: u64) -> QueueFigures {
@@ -124,7 +144,8 @@ mod tests {
         Snapshot { now_ns: now_ms * 1_000_000, queues }
     }
 
-    /// By hand: 500 I/Os, 100 sleeps, 5 of them too long, 20 timed at 10 µs each, within half a second, of which 100 ms CPU.
+    /// By hand: 500 I/Os, 100 sleeps, 5 of them too long, 20 timed at 10 µs each, within half a
+    /// second, of which 100 ms CPU.
     #[test]
     fn rates_are_those_of_the_interval() {
         let first = QueueFigures {
@@ -157,12 +178,14 @@ mod tests {
         assert_eq!(rates(&before, &after), [expected]);
     }
 
-    /// By hand: one thread, two channels by turns; the first was used up to 1.1 s, the second from there on. 400 + 600 I/Os in the 0.5 s of which
-    /// the thread ran 0.25 s.
+    /// By hand: one thread, two channels by turns; the first was used up to 1.1 s, the second from
+    /// there on. 400 + 600 I/Os in the 0.5 s of which the thread ran 0.25 s.
     #[test]
     fn a_threads_cpu_is_shared_by_its_channels() {
-        let before =
-            snapshot(1_000, vec![queue(1, figures(7, 990, 100, 50)), queue(2, figures(7, 500, 0, 20))]);
+        let before = snapshot(
+            1_000,
+            vec![queue(1, figures(7, 990, 100, 50)), queue(2, figures(7, 500, 0, 20))],
+        );
         let after = snapshot(
             1_500,
             vec![queue(1, figures(7, 1_100, 500, 90)), queue(2, figures(7, 1_490, 600, 300))],

@@ -1,4 +1,5 @@
-//! A change asked for from outside, and its answer: one at a time, with neither side waiting for the other in here.
+//! A change asked for from outside, and its answer: one at a time, with neither side waiting for
+//! the other in here.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -23,8 +24,8 @@ const ANSWERED: u32 = 5;
 /// The most bytes of a request.
 pub(super) const REQUEST_BYTES_MAX: usize = 64;
 
-/// Where a request is, and its texts. Each text belongs to one side at a time, as `phase` says: every step that hands one over is a
-/// Release, and the other side's load of that phase an Acquire.
+/// Where a request is, and its texts. Each text belongs to one side at a time, as `phase` says:
+/// every step that hands one over is a Release, and the other side's load of that phase an Acquire.
 #[derive(Debug)]
 pub(super) struct RequestCell {
     phase: AtomicU32,
@@ -76,7 +77,8 @@ impl RequestCell {
         }
     }
 
-    /// Asker, whose request it is: is no longer interested. True if the channel has not taken it, and never will.
+    /// Asker, whose request it is: is no longer interested. True if the channel has not taken it,
+    /// and never will.
     pub(super) fn leave(&self) -> bool {
         let withdrawn = self.step(ASKED, FREE);
         if !withdrawn && !self.step(ANSWERED, FREE) && !self.step(TAKEN, ABANDONED) {

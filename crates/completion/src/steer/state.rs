@@ -7,7 +7,8 @@ const POLICY_WORDS: usize = super::request::REQUEST_BYTES_MAX / 8;
 
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a channel has counted when it published, since it was made. Rates come from two of these ([`super::rates`]).
+        /// What a channel has counted when it published, since it was made. Rates come from two of
+        /// these ([`super::rates`]).
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct QueueFigures {
             $($(#[$doc])* pub $name: u64,)*
@@ -52,7 +53,8 @@ figures! {
     fallbacks,
     /// Times the thread blocked for an interrupt.
     blocks,
-    /// The device time that the policy expects, in ns: half of the I/Os are quicker, or the mean if it goes by that. 0: it has none.
+    /// The device time that the policy expects, in ns: half of the I/Os are quicker, or the mean if
+    /// it goes by that. 0: it has none.
     expected_ns,
     /// The device time that few I/Os fall short of, in ns. 0: the policy has none.
     expected_low_ns,
@@ -60,7 +62,8 @@ figures! {
     thread_cpu_ns,
     /// The thread that published.
     thread_id,
-    /// When, in ns of the device's clock; for a real device the time of [`Clock::real`](meantime_hw::Clock::real).
+    /// When, in ns of the device's clock; for a real device the time of
+    /// [`Clock::real`](meantime_hw::Clock::real).
     published_ns,
 }
 

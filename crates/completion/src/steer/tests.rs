@@ -31,7 +31,10 @@ fn what_is_published_is_seen_with_its_thread() {
         (helm, state)
     });
     let (helm, state) = published.unwrap().join().unwrap();
-    assert_eq!((state.figures.ended, state.figures.sleeps, state.figures.published_ns), (7, 3, 1_000));
+    assert_eq!(
+        (state.figures.ended, state.figures.sleeps, state.figures.published_ns),
+        (7, 3, 1_000)
+    );
     assert_eq!((state.policy.as_str(), state.thread.as_str()), ("hybrid=2us", "publisher"));
     assert!(state.figures.thread_id > 0);
     assert!(!helm.is_due(PUBLISH_INTERVAL_NS + 999) && helm.is_due(PUBLISH_INTERVAL_NS + 1_000));
@@ -85,7 +88,10 @@ fn a_state_is_never_torn() {
                     let QueueState { policy, figures, .. } = steer.state();
                     let number = figures.ended;
                     assert_eq!((figures.waits, figures.expected_low_ns), (number, number));
-                    assert!(number == 0 || policy == format!("hybrid={number}ns"), "{policy}: {number}");
+                    assert!(
+                        number == 0 || policy == format!("hybrid={number}ns"),
+                        "{policy}: {number}"
+                    );
                 }
             });
         }

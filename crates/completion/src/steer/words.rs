@@ -1,18 +1,22 @@
-//! Words that one thread writes and any thread reads whole, and text in them. No lock, no `unsafe`: every word is an atomic.
+//! Words that one thread writes and any thread reads whole, and text in them. No lock, no `unsafe`:
+//! every word is an atomic.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// How often a reader looks again before it lets the writer run: a write takes some ten nanoseconds, unless the writer was descheduled.
+/// How often a reader looks again before it lets the writer run: a write takes some ten
+/// nanoseconds, unless the writer was descheduled.
 const LOOKS_PER_YIELD: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// `N` words that are read as one: a sequence lock. The writer never waits; a reader begins again if it met a write.
+/// `N` words that are read as one: a sequence lock. The writer never waits; a reader begins again
+/// if it met a write.
 ///
-/// The order is that of Boehm, "Can seqlocks get along with programming language memory models?" (MSPC 2012), with the data in relaxed
-/// atomics: *odd* is stored before the data (Release fence between), *even* after it (Release). A reader that loads any word of a write
-/// sees, after its Acquire fence, at least that write's odd number, and begins again.
+/// The order is that of Boehm, "Can seqlocks get along with programming language memory models?"
+/// (MSPC 2012), with the data in relaxed atomics: *odd* is stored before the data (Release fence
+/// between), *even* after it (Release). A reader that loads any word of a write sees, after its
+/// Acquire fence, at least that write's odd number, and begins again.
 #[derive(Debug)]
 pub(super) struct SeqWords<const N: usize> {
     /// Even: the words are whole. Odd: they are being written.
@@ -26,7 +30,8 @@ impl<const N: usize> SeqWords<N> {
         Self { sequence: AtomicU64::new(0), words: first.map(AtomicU64::new) }
     }
 
-    /// Replaces all words. To be called by one thread at a time: whoever calls it owns the writer's side.
+    /// Replaces all words. To be called by one thread at a time: whoever calls it owns the writer's
+    /// side.
     pub(super) fn write(&self, words: &[u64; N]) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
@@ -64,7 +69,8 @@ impl<const N: usize> SeqWords<N> {
     }
 }
 
-/// A short text in `N` words. Not synchronised by itself: whoever reads knows by other means that it was written.
+/// A short text in `N` words. Not synchronised by itself: whoever reads knows by other means that
+/// it was written.
 #[derive(Debug)]
 pub(super) struct TextWords<const N: usize>([AtomicU64; N]);
 

@@ -34,7 +34,13 @@ impl<S: Source> Checker<'_, S> {
     }
 
     /// Blocks from `start` on are in use by `ino`, or by the file system itself.
-    pub(super) fn claim(&mut self, start: u64, blocks: u64, ino: Option<u32>, path: Option<&Path>) -> Step {
+    pub(super) fn claim(
+        &mut self,
+        start: u64,
+        blocks: u64,
+        ino: Option<u32>,
+        path: Option<&Path>,
+    ) -> Step {
         let superblock = self.volume.superblock();
         // In a cluster there may be blocks of several.
         let may_share = superblock.cluster_blocks() > 1
@@ -66,14 +72,15 @@ impl<S: Source> Checker<'_, S> {
             return;
         }
         let (first, last) = (self.cluster(start), self.cluster(start + blocks - 1));
-        // (A block of a file may be there twice, where blocks can be shared; a cluster has several.)
+        // (A block of a file may be there twice, where blocks can be shared; a cluster has
+        // several.)
         let goes_on = self.volume.superblock().cluster_blocks() > 1 && counted.last == Some(first);
         counted.clusters += last - first + 1 - u64::from(goes_on);
         counted.last = Some(last);
     }
 
-    /// Claims the blocks of `inode`, and compares them with what it says of their number and of its size; not those of the list of bad blocks,
-    /// which is counted by nobody.
+    /// Claims the blocks of `inode`, and compares them with what it says of their number and of its
+    /// size; not those of the list of bad blocks, which is counted by nobody.
     pub(super) fn blocks_of(&mut self, inode: &Inode, path: Option<&Path>, is_list: bool) -> Step {
         let mut counted = Blocks::default();
         let mut whole = true;
@@ -93,7 +100,9 @@ impl<S: Source> Checker<'_, S> {
         let values = self.value_clusters(inode)?;
         self.account(inode, values.map_or(0, |(inodes, _)| inodes));
         // Of a tree that cannot be read to its end nobody knows; nor how a replay would make one.
-        let (Some((_, values)), true) = (values, whole && !is_list && !self.is_unsettled(inode.ino())) else {
+        let (Some((_, values)), true) =
+            (values, whole && !is_list && !self.is_unsettled(inode.ino()))
+        else {
             return Ok(());
         };
         let superblock = self.volume.superblock();
@@ -130,12 +139,14 @@ impl<S: Source> Checker<'_, S> {
             DIRECT as u64 + pointers + pointers.pow(2) + pointers.pow(3)
         };
         // Data that was written is before the end of the file.
-        let beyond = counted.last_written.is_some_and(|last| size < last.saturating_mul(block_bytes));
+        let beyond =
+            counted.last_written.is_some_and(|last| size < last.saturating_mul(block_bytes));
         let too_large = inode.file_type() == FileType::Regular && size.div_ceil(block_bytes) > most;
         beyond && !inode.has(flags::VERITY) || too_large
     }
 
-    /// How many attributes of `inode` have values in inodes of their own, and the clusters that are charged for those; nothing if that cannot be known.
+    /// How many attributes of `inode` have values in inodes of their own, and the clusters that are
+    /// charged for those; nothing if that cannot be known.
     fn value_clusters(&mut self, inode: &Inode) -> Step<Option<(u64, u64)>> {
         let volume = self.volume;
         let block = match inode.attribute_block() {
@@ -155,7 +166,8 @@ impl<S: Source> Checker<'_, S> {
         };
         all.extend(others);
         let superblock = volume.superblock();
-        let cluster_bytes = u64::from(superblock.cluster_blocks()) * u64::from(superblock.block_bytes());
+        let cluster_bytes =
+            u64::from(superblock.cluster_blocks()) * u64::from(superblock.block_bytes());
         let (mut inodes, mut clusters) = (0, 0);
         for attribute in all {
             let Value::Inode { ino, bytes } = attribute.value else { continue };
@@ -170,10 +182,16 @@ impl<S: Source> Checker<'_, S> {
     }
 
     /// An extent tree; whether all of it could be read.
-    fn extents_of(&mut self, inode: &Inode, path: Option<&Path>, counted: &mut Blocks) -> Step<bool> {
+    fn extents_of(
+        &mut self,
+        inode: &Inode,
+        path: Option<&Path>,
+        counted: &mut Blocks,
+    ) -> Step<bool> {
         let (ino, volume) = (inode.ino(), self.volume);
         let mut whole = true;
-        // Nodes yet to be read. Each is claimed first: a tree that leads in a circle ends at a block that is shared.
+        // Nodes yet to be read. Each is claimed first: a tree that leads in a circle ends at a
+        // block that is shared.
         let mut left: Vec<(u64, Place)> = Vec::new();
         let mut node_block = None;
         let mut bytes: std::sync::Arc<[u8]> = inode.block_area().as_slice().into();
@@ -188,7 +206,8 @@ impl<S: Source> Checker<'_, S> {
                         self.claim(extent.physical, blocks, Some(ino), path)?;
                         if !extent.unwritten {
                             counted.written += blocks;
-                            counted.last_written = Some(u64::from(extent.logical) + blocks.saturating_sub(1));
+                            counted.last_written =
+                                Some(u64::from(extent.logical) + blocks.saturating_sub(1));
                         }
                     }
                 }
@@ -201,7 +220,9 @@ impl<S: Source> Checker<'_, S> {
             loop {
                 let Some((block, its)) = left.pop() else { return Ok(whole) };
                 self.tick()?;
-                if self.used.contains(self.cluster(block)) && volume.superblock().cluster_blocks() == 1 {
+                if self.used.contains(self.cluster(block))
+                    && volume.superblock().cluster_blocks() == 1
+                {
                     whole = false;
                     self.claim(block, 1, Some(ino), path)?;
                     continue;
@@ -214,8 +235,11 @@ impl<S: Source> Checker<'_, S> {
                     continue;
                 };
                 let guarded = volume.superblock().has_checksums();
-                if guarded && extents::checksum_is_right(inode.checksum_seed(), &read) == Some(false) {
-                    let wrong = Corruption::new(Defect::ExtentChecksum).in_inode(ino).in_block(block);
+                if guarded
+                    && extents::checksum_is_right(inode.checksum_seed(), &read) == Some(false)
+                {
+                    let wrong =
+                        Corruption::new(Defect::ExtentChecksum).in_inode(ino).in_block(block);
                     self.found(wrong, path)?;
                     whole = false;
                     continue;
@@ -262,7 +286,8 @@ impl<S: Source> Checker<'_, S> {
             self.claim(block, 1, Some(ino), path)?;
             if levels == 0 {
                 counted.written += 1;
-                counted.last_written = Some(counted.last_written.map_or(logical, |last| last.max(logical)));
+                counted.last_written =
+                    Some(counted.last_written.map_or(logical, |last| last.max(logical)));
                 continue;
             }
             if was_used {
@@ -275,7 +300,8 @@ impl<S: Source> Checker<'_, S> {
                 continue;
             };
             let span = per_block.saturating_pow(levels - 1);
-            let below = pointers(&bytes).into_iter().enumerate().rev().filter(|(_, block)| *block != 0);
+            let below =
+                pointers(&bytes).into_iter().enumerate().rev().filter(|(_, block)| *block != 0);
             left.extend(below.map(|(at, block)| {
                 (block, levels - 1, logical.saturating_add(span.saturating_mul(at as u64)))
             }));
@@ -293,9 +319,9 @@ impl<S: Source> Checker<'_, S> {
         self.claim(block, 1, Some(inode.ino()), path)?;
         // (What else is wrong with it is found when the attributes are read.)
         let says = match self.volume.block(block) {
-            Ok(bytes) => {
-                bytes.get(4..8).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-            }
+            Ok(bytes) => bytes
+                .get(4..8)
+                .map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])),
             Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
             Err(_) => 0,
         };
@@ -306,7 +332,9 @@ impl<S: Source> Checker<'_, S> {
     /// Whether attribute blocks say how many inodes have them.
     pub(super) fn attribute_references(&mut self) -> Step {
         let mut wrong: Vec<u64> = Vec::new();
-        wrong.extend(self.shared.iter().filter(|(_, (says, found))| says != found).map(|(block, _)| *block));
+        wrong.extend(
+            self.shared.iter().filter(|(_, (says, found))| says != found).map(|(block, _)| *block),
+        );
         wrong.sort_unstable();
         for block in wrong {
             self.found(Corruption::new(Defect::AttributeReferences).in_block(block), None)?;

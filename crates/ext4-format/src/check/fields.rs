@@ -1,4 +1,5 @@
-//! Fields that agree with nothing else: features of the superblock, flags, sizes and times of inodes (e2fsprogs: `e2fsck/super.c`, `pass1.c`).
+//! Fields that agree with nothing else: features of the superblock, flags, sizes and times of
+//! inodes (e2fsprogs: `e2fsck/super.c`, `pass1.c`).
 
 use std::path::Path;
 
@@ -39,7 +40,8 @@ impl<S: Source> Checker<'_, S> {
         }
         if has.has_ro_compat(features::ro_compat::QUOTA) {
             let usual = [3, 4];
-            let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum].map(|ino| ino.get());
+            let quotas =
+                [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum].map(|ino| ino.get());
             let can_be = |ino: &u32| {
                 *ino == 0 || usual.contains(ino) || (superblock.first_ino()..=inodes).contains(ino)
             };
@@ -49,23 +51,31 @@ impl<S: Source> Checker<'_, S> {
         }
         let room = superblock.inode_bytes() - 128;
         let extra = [raw.min_extra_isize, raw.want_extra_isize].map(|bytes| u32::from(bytes.get()));
-        let can_be = |bytes: &u32| *bytes == 0 || *bytes >= 4 && *bytes <= room && bytes.is_multiple_of(4);
-        if room > 0 && has.has_ro_compat(features::ro_compat::EXTRA_ISIZE) && !extra.iter().all(can_be) {
+        let can_be =
+            |bytes: &u32| *bytes == 0 || *bytes >= 4 && *bytes <= room && bytes.is_multiple_of(4);
+        if room > 0
+            && has.has_ro_compat(features::ro_compat::EXTRA_ISIZE)
+            && !extra.iter().all(can_be)
+        {
             wrong.push("extra inode size");
         }
         for field in wrong {
             self.found(
-                Corruption::new(Defect::SuperblockField(field)).in_block(superblock.primary_block()),
+                Corruption::new(Defect::SuperblockField(field))
+                    .in_block(superblock.primary_block()),
                 None,
             )?;
         }
         Ok(())
     }
 
-    /// What `inode`, which is in use, says that cannot be. (Of its blocks more is said when they are looked at.)
+    /// What `inode`, which is in use, says that cannot be. (Of its blocks more is said when they
+    /// are looked at.)
     pub(super) fn fields_of(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
         let ino = inode.ino();
-        let Some((_, table, from)) = self.sound(self.volume.inode_in_table(ino), Some(ino), path)? else {
+        let Some((_, table, from)) =
+            self.sound(self.volume.inode_in_table(ino), Some(ino), path)?
+        else {
             return Ok(());
         };
         let u16_at = |at: usize| {
@@ -76,8 +86,10 @@ impl<S: Source> Checker<'_, S> {
         let has_extents = features.has_incompat(features::incompat::EXTENTS);
         let file_type = inode.file_type();
         let mut wrong = Vec::new();
-        let attributes = inode.attribute_block() != 0 && !features.has_compat(features::compat::EXT_ATTR);
-        let high = u16_at(at::FILE_ACL_HIGH) != 0 && !features.has_incompat(features::incompat::BIT64);
+        let attributes =
+            inode.attribute_block() != 0 && !features.has_compat(features::compat::EXT_ATTR);
+        let high =
+            u16_at(at::FILE_ACL_HIGH) != 0 && !features.has_incompat(features::incompat::BIT64);
         if attributes || high {
             wrong.push(Defect::InodeField("attribute block"));
         }
@@ -96,7 +108,8 @@ impl<S: Source> Checker<'_, S> {
             wrong.push(Defect::InodeField("deletion time"));
         }
         let content = flags::EXTENTS | flags::INLINE_DATA | flags::INDEX;
-        let is_special = !matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+        let is_special =
+            !matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
         let no_extents = inode.has(flags::EXTENTS) && (!has_extents || inode.is_fast_symlink());
         let has_inline = features.has_incompat(features::incompat::INLINE_DATA);
         let index = inode.has(flags::INDEX) && file_type != FileType::Directory;

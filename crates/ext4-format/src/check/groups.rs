@@ -24,9 +24,13 @@ impl<S: Source> Checker<'_, S> {
         for number in 0..superblock.groups() {
             self.tick()?;
             let start = superblock.group_start(number);
-            // With blocks of 1 KiB and clusters the superblock is not in the first block of group 0, but in its cluster.
-            let start =
-                if number == 0 { start.max(1024 / u64::from(superblock.block_bytes())) } else { start };
+            // With blocks of 1 KiB and clusters the superblock is not in the first block of group
+            // 0, but in its cluster.
+            let start = if number == 0 {
+                start.max(1024 / u64::from(superblock.block_bytes()))
+            } else {
+                start
+            };
             let mut blocks = u64::from(superblock.descriptor_blocks_in(number));
             if superblock.has_superblock(number) {
                 blocks += 1;
@@ -54,9 +58,10 @@ impl<S: Source> Checker<'_, S> {
                 }
                 Ok(())
             }
-            block => {
-                self.found(Corruption::new(Defect::SuperblockField("s_mmp_block")).in_block(block), None)
-            }
+            block => self.found(
+                Corruption::new(Defect::SuperblockField("s_mmp_block")).in_block(block),
+                None,
+            ),
         }
     }
 
@@ -72,7 +77,8 @@ impl<S: Source> Checker<'_, S> {
         let byte = |field: usize| bytes.get(at + field).copied().unwrap_or(0);
         let unused = byte(UNUSED_AT) | byte(UNUSED_AT + 1);
         if byte(FLAGS_AT) & (INODE_UNINIT | BLOCK_UNINIT) != 0 || unused != 0 {
-            let wrong = Corruption::new(Defect::GroupField("flags or unused inodes (without a checksum)"));
+            let wrong =
+                Corruption::new(Defect::GroupField("flags or unused inodes (without a checksum)"));
             return self.found(wrong.in_block(u64::from(number)), None);
         }
         Ok(())
@@ -96,7 +102,8 @@ impl<S: Source> Checker<'_, S> {
                 self.count(number, "directories in use")?;
             }
         }
-        // While it is mounted, and after a crash, nobody goes by the totals: the groups' are added up.
+        // While it is mounted, and after a crash, nobody goes by the totals: the groups' are added
+        // up.
         let is_clean = self.raw.state.get() & STATE_VALID != 0
             && self.raw.feature_incompat.get() & features::incompat::RECOVER == 0;
         let high = u64::from(self.raw.free_blocks_count_hi.get()) << 32;
@@ -124,7 +131,9 @@ impl<S: Source> Checker<'_, S> {
         let first = u64::from(number) * u64::from(per_group);
         let clusters = self.cluster(superblock.blocks().saturating_sub(1)) + 1;
         let here = clusters.saturating_sub(first).min(u64::from(per_group)) as u32;
-        let Some(bitmap) = self.sound(volume.block_bitmap(number), None, None)? else { return Ok(()) };
+        let Some(bitmap) = self.sound(volume.block_bitmap(number), None, None)? else {
+            return Ok(());
+        };
         let mut past_end = here..per_group;
         if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
             let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.block_bitmap);
@@ -168,7 +177,9 @@ impl<S: Source> Checker<'_, S> {
         let volume = self.volume;
         let superblock = volume.superblock();
         let per_group = superblock.inodes_per_group();
-        let Some(bitmap) = self.sound(volume.inode_bitmap(number), None, None)? else { return Ok(()) };
+        let Some(bitmap) = self.sound(volume.inode_bitmap(number), None, None)? else {
+            return Ok(());
+        };
         let mut past_end = per_group..superblock.block_bytes().saturating_mul(8);
         if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
             let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.inode_bitmap);
@@ -179,7 +190,8 @@ impl<S: Source> Checker<'_, S> {
             let ino = u64::from(number) * u64::from(per_group) + u64::from(at) + 1;
             let marked = bitmap.as_ref().is_some_and(|bitmap| bit(bitmap, at));
             free += u32::from(!marked);
-            let unsettled = u32::try_from(ino).is_ok_and(|ino| volume.replayed().before().contains_key(&ino));
+            let unsettled =
+                u32::try_from(ino).is_ok_and(|ino| volume.replayed().before().contains_key(&ino));
             if self.seen.contains(ino) && !unsettled {
                 last_used = Some(at);
                 if !marked {

@@ -1,4 +1,5 @@
-//! Inodes that no name leads to: the file system's own, those that are being deleted, and lost ones.
+//! Inodes that no name leads to: the file system's own, those that are being deleted, and lost
+//! ones.
 
 use std::collections::HashSet;
 
@@ -20,14 +21,18 @@ impl<S: Source> Checker<'_, S> {
     pub(super) fn own_inodes(&mut self) -> Step {
         let superblock = self.volume.superblock();
         let first = superblock.first_ino();
-        let own = self.quota_files().into_iter().chain([self.orphan_file(), superblock.journal_ino()]);
-        let own: HashSet<u32> = own.filter(|ino| *ino >= first && *ino <= superblock.inodes()).collect();
+        let own =
+            self.quota_files().into_iter().chain([self.orphan_file(), superblock.journal_ino()]);
+        let own: HashSet<u32> =
+            own.filter(|ino| *ino >= first && *ino <= superblock.inodes()).collect();
         let mut own: Vec<u32> = (1..first).chain(own).filter(|ino| *ino != ROOT_INO).collect();
         own.sort_unstable();
         for ino in own {
             self.tick()?;
             self.seen.insert(u64::from(ino));
-            let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), None)? else { continue };
+            let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), None)? else {
+                continue;
+            };
             // (The list of bad blocks has no type, and no link.)
             let is_list = ino == BAD_INO && inode.block_area().iter().any(|byte| *byte != 0);
             if ino == RESIZE_INO {
@@ -43,9 +48,11 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Lists inodes that were deleted or truncated while somebody had them open: by `i_dtime`, and in the orphan file.
+    /// Lists inodes that were deleted or truncated while somebody had them open: by `i_dtime`, and
+    /// in the orphan file.
     pub(super) fn list_orphans(&mut self) -> Step {
-        let (first, inodes) = (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
+        let (first, inodes) =
+            (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
         let mut ino = self.raw.last_orphan.get();
         while ino != 0 {
             self.tick()?;
@@ -69,19 +76,23 @@ impl<S: Source> Checker<'_, S> {
 
     /// Those that the orphan file lists.
     fn orphan_file_entries(&mut self) -> Step {
-        let (first, inodes) = (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
+        let (first, inodes) =
+            (self.volume.superblock().first_ino(), self.volume.superblock().inodes());
         if self.orphan_file() == 0 {
             return Ok(());
         }
         let file = self.orphan_file();
-        let Some(inode) = self.sound(self.volume.inode(file), Some(file), None)? else { return Ok(()) };
+        let Some(inode) = self.sound(self.volume.inode(file), Some(file), None)? else {
+            return Ok(());
+        };
         let Some(blocks) = self.blocks_within(&inode) else {
             return self.found(Corruption::new(Defect::InodeField("size")).in_inode(file), None);
         };
         let mut logical = 0;
         while logical < blocks {
             self.tick()?;
-            let Some(run) = self.sound(self.volume.run_at(&inode, logical), Some(file), None)? else {
+            let Some(run) = self.sound(self.volume.run_at(&inode, logical), Some(file), None)?
+            else {
                 return Ok(());
             };
             if run.state != RunState::Written {
@@ -96,17 +107,21 @@ impl<S: Source> Checker<'_, S> {
                 .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
                 .collect();
             // Inode numbers, and a tail of magic number and checksum.
-            let Some((entries, [magic, says])) = words.split_last_chunk::<2>() else { return Ok(()) };
+            let Some((entries, [magic, says])) = words.split_last_chunk::<2>() else {
+                return Ok(());
+            };
             let guarded = self.volume.superblock().has_checksums();
             let sum = checksum::crc32c(inode.checksum_seed(), &physical.to_le_bytes());
-            let right = checksum::crc32c(sum, bytes.get(..entries.len() * 4).unwrap_or_default()) == *says;
+            let right =
+                checksum::crc32c(sum, bytes.get(..entries.len() * 4).unwrap_or_default()) == *says;
             if *magic != ORPHAN_MAGIC || guarded && !right {
                 let wrong = Corruption::new(Defect::OrphanList).in_inode(file).in_block(physical);
                 self.found(wrong, None)?;
             } else {
                 for ino in entries.iter().copied().filter(|ino| *ino != 0) {
                     if ino < first || ino > inodes {
-                        let wrong = Corruption::new(Defect::OrphanList).in_inode(file).in_block(physical);
+                        let wrong =
+                            Corruption::new(Defect::OrphanList).in_inode(file).in_block(physical);
                         self.found(wrong, None)?;
                         continue;
                     }
@@ -151,14 +166,17 @@ impl<S: Source> Checker<'_, S> {
                 if !marked && at >= written {
                     continue;
                 }
-                if self.seen.contains(u64::from(ino)) || ino < self.volume.superblock().first_ino() {
+                if self.seen.contains(u64::from(ino)) || ino < self.volume.superblock().first_ino()
+                {
                     continue;
                 }
                 self.tick()?;
                 let name = unnamed(ino);
                 let inode = match self.volume.inode(ino) {
                     // Of one that is free nobody reads more than its checksum.
-                    Err(Error::Corrupt(wrong)) if !marked && wrong.defect != Defect::InodeChecksum => {
+                    Err(Error::Corrupt(wrong))
+                        if !marked && wrong.defect != Defect::InodeChecksum =>
+                    {
                         continue;
                     }
                     Ok(inode) if inode.is_free() => {

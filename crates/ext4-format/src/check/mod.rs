@@ -1,8 +1,10 @@
-//! Looking for damage: whether all that the superblock leads to is sound, and agrees with what the bitmaps and counts say.
+//! Looking for damage: whether all that the superblock leads to is sound, and agrees with what the
+//! bitmaps and counts say.
 //!
-//! It reads the structures in the order in which they lead to one another, so that a defect comes with the path of its file: group descriptors;
-//! the file system's own inodes; directories from the root on, with everything they name; what nobody names; and then the bitmaps and the
-//! counts, which must say what was found. (e2fsck's passes find the same in the order of the disk.)
+//! It reads the structures in the order in which they lead to one another, so that a defect comes
+//! with the path of its file: group descriptors; the file system's own inodes; directories from the
+//! root on, with everything they name; what nobody names; and then the bitmaps and the counts,
+//! which must say what was found. (e2fsck's passes find the same in the order of the disk.)
 //!
 //! Who made the disk may have meant harm. So memory and time are bounded by the size of the file
 //! system, whatever the sizes and pointers in it say: blocks may be mapped many times over, but no
@@ -119,11 +121,13 @@ pub struct Checker<'a, S: Source> {
     directories: HashMap<u32, u32>,
     /// Inodes that are being deleted or truncated.
     orphans: HashSet<u32>,
-    /// What bitmaps and counts do not know of: clusters that fast commits gave, or that their inodes had before.
+    /// What bitmaps and counts do not know of: clusters that fast commits gave, or that their
+    /// inodes had before.
     unsettled: Bits,
     /// What each user, group and project has; nothing if nobody keeps account of that.
     usage: Option<Box<[Usage; 3]>>,
-    /// Attribute blocks, which several inodes may share: what the block says of that, and how many do.
+    /// Attribute blocks, which several inodes may share: what the block says of that, and how many
+    /// do.
     shared: HashMap<u64, (u32, u32)>,
 }
 
@@ -143,7 +147,8 @@ impl<'a, S: Source> Checker<'a, S> {
             let block = volume.block(superblock.primary_block())?;
             let at = (SUPERBLOCK_OFFSET % u64::from(superblock.block_bytes())) as usize;
             let newest = block.get(at..at + SUPERBLOCK_BYTES);
-            *raw = newest.and_then(|bytes| RawSuperblock::read_from_bytes(bytes).ok()).unwrap_or(*raw);
+            *raw =
+                newest.and_then(|bytes| RawSuperblock::read_from_bytes(bytes).ok()).unwrap_or(*raw);
         }
         let keeps_account = superblock.features().has_ro_compat(features::ro_compat::QUOTA)
             && volume.replayed().before().is_empty();

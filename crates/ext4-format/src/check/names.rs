@@ -19,14 +19,16 @@ impl<S: Source> Checker<'_, S> {
         let path = Path::new("/");
         let Some(root) = self.sound(root, Some(ROOT_INO), Some(path))? else { return Ok(()) };
         if root.file_type() != FileType::Directory || root.is_free() {
-            return self.found(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO), Some(path));
+            return self
+                .found(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO), Some(path));
         }
         self.seen.insert(u64::from(ROOT_INO));
         self.visit(&root, Some(path))?;
         self.below(root, path.to_owned(), Some(ROOT_INO))
     }
 
-    /// Directory `top`, whose inode was visited, and everything below it; `parent` is that of `top`, if it is known.
+    /// Directory `top`, whose inode was visited, and everything below it; `parent` is that of
+    /// `top`, if it is known.
     pub(super) fn below(&mut self, top: Inode, path: PathBuf, parent: Option<u32>) -> Step {
         // Of each its number, the path of where it is, its name there, and its parent.
         let mut left = vec![(top.ino(), Rc::<Path>::from(path), OsString::new(), parent)];
@@ -37,7 +39,8 @@ impl<S: Source> Checker<'_, S> {
                 PATH_BYTES_MAX.. => unnamed(ino).into(),
                 _ => above.join(name).into(),
             };
-            let Some(directory) = self.sound(self.volume.inode(ino), Some(ino), Some(&path))? else {
+            let Some(directory) = self.sound(self.volume.inode(ino), Some(ino), Some(&path))?
+            else {
                 continue;
             };
             let blocks = self.blocks_within(&directory).unwrap_or(u64::MAX);
@@ -52,7 +55,9 @@ impl<S: Source> Checker<'_, S> {
                 let entries = self.volume.entries(&directory, cookie);
                 let Some(entries) = self.sound(entries, Some(ino), Some(&path))? else { break };
                 // (Growing: so it ends.)
-                let Some(next) = entries.last().map(|last| last.cookie).filter(|next| *next > cookie) else {
+                let Some(next) =
+                    entries.last().map(|last| last.cookie).filter(|next| *next > cookie)
+                else {
                     break;
                 };
                 cookie = next;
@@ -68,14 +73,20 @@ impl<S: Source> Checker<'_, S> {
                         let links = self.links.of(entry.ino);
                         links.found = links.found.saturating_add(1);
                         if expected.is_some_and(|expected| expected != entry.ino) {
-                            self.found(Corruption::new(Defect::DirectoryParent).in_inode(ino), Some(&path))?;
+                            self.found(
+                                Corruption::new(Defect::DirectoryParent).in_inode(ino),
+                                Some(&path),
+                            )?;
                         }
                         continue;
                     }
                     let below = path.join(OsStr::from_bytes(&entry.name));
                     let Some(file_type) = self.named(entry.ino, ino, &below)? else { continue };
                     if entry.file_type.is_some_and(|says| says != file_type.0) {
-                        self.found(Corruption::new(Defect::DirectoryEntry).in_inode(ino), Some(&path))?;
+                        self.found(
+                            Corruption::new(Defect::DirectoryEntry).in_inode(ino),
+                            Some(&path),
+                        )?;
                     }
                     match file_type {
                         (FileType::Directory, true) => {
@@ -105,10 +116,12 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// A name leads to `ino`. What it is, and whether that was not known before; nothing if it cannot be had, or is not in use.
+    /// A name leads to `ino`. What it is, and whether that was not known before; nothing if it
+    /// cannot be had, or is not in use.
     fn named(&mut self, ino: u32, directory: u32, path: &Path) -> Step<Option<(FileType, bool)>> {
         let superblock = self.volume.superblock();
-        if ino == 0 || ino > superblock.inodes() || ino < superblock.first_ino() && ino != ROOT_INO {
+        if ino == 0 || ino > superblock.inodes() || ino < superblock.first_ino() && ino != ROOT_INO
+        {
             let wrong = Corruption::new(Defect::InodeNumber).in_inode(directory);
             return self.found(wrong, path.parent()).map(|()| None);
         }
@@ -126,7 +139,9 @@ impl<S: Source> Checker<'_, S> {
             return Ok(None);
         };
         if inode.is_free() {
-            return self.found(Corruption::new(Defect::InodeFree).in_inode(ino), Some(path)).map(|()| None);
+            return self
+                .found(Corruption::new(Defect::InodeFree).in_inode(ino), Some(path))
+                .map(|()| None);
         }
         if is_new {
             self.visit(&inode, Some(path))?;
@@ -176,7 +191,8 @@ impl<S: Source> Checker<'_, S> {
 
     /// Whether each inode has as many names as it says.
     pub(super) fn link_counts(&mut self) -> Step {
-        let many = self.volume.superblock().features().names().iter().any(|name| name == "dir_nlink");
+        let many =
+            self.volume.superblock().features().names().iter().any(|name| name == "dir_nlink");
         let differ: Vec<u32> = self
             .links
             .iter()

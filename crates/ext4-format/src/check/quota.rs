@@ -1,4 +1,5 @@
-//! Quota files: what they say of who uses how much (kernel: `fs/quota/quota_tree.c`, `quota_v2.c`; e2fsprogs: `lib/support/mkquota.c`).
+//! Quota files: what they say of who uses how much (kernel: `fs/quota/quota_tree.c`, `quota_v2.c`;
+//! e2fsprogs: `lib/support/mkquota.c`).
 
 use std::collections::HashMap;
 
@@ -20,7 +21,8 @@ const BLOCK_BYTES: usize = 1024;
 const ROOT: u32 = 1;
 /// Levels of blocks of pointers: one for each byte of an identifier.
 const DEPTH: u32 = 4;
-/// At the beginning of a block of entries (`struct qt_disk_dqdbheader`), and one of those (`struct v2r1_disk_dqblk`), in bytes.
+/// At the beginning of a block of entries (`struct qt_disk_dqdbheader`), and one of those
+/// (`struct v2r1_disk_dqblk`), in bytes.
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 72;
 const INODES_AT: usize = 24;
@@ -31,7 +33,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |eight| u64::from_le_bytes(*eight))
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk())
+        .map_or(0, |eight| u64::from_le_bytes(*eight))
 }
 
 impl<S: Source> Checker<'_, S> {
@@ -42,7 +47,8 @@ impl<S: Source> Checker<'_, S> {
         let is_own = ino < superblock.first_ino() && ino != ROOT_INO
             || ino == self.orphan_file()
             || self.quota_files().contains(&ino);
-        let Some(usage) = self.usage.as_mut().filter(|_| !is_own && !inode.has(flags::EA_INODE)) else {
+        let Some(usage) = self.usage.as_mut().filter(|_| !is_own && !inode.has(flags::EA_INODE))
+        else {
             return;
         };
         let metadata = inode.metadata();
@@ -82,9 +88,12 @@ impl<S: Source> Checker<'_, S> {
         let mut left = vec![(ROOT, 0)];
         while let Some((number, depth)) = left.pop() {
             self.tick()?;
-            let Some(block) = self.quota_block(&inode, number)? else { return self.found(broken, None) };
+            let Some(block) = self.quota_block(&inode, number)? else {
+                return self.found(broken, None);
+            };
             if depth < DEPTH {
-                let below = block.chunks_exact(4).map(|four| u32_at(four, 0)).filter(|number| *number != 0);
+                let below =
+                    block.chunks_exact(4).map(|four| u32_at(four, 0)).filter(|number| *number != 0);
                 for number in below {
                     if !self.quota_holds(&inode, number) {
                         return self.found(broken, None);

@@ -1,6 +1,7 @@
 //! Names that a directory has twice.
 //!
-//! A directory may have more names than there is memory for: only hashes are kept, and so many of them at a time.
+//! A directory may have more names than there is memory for: only hashes are kept, and so many of
+//! them at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -42,8 +43,8 @@ impl NameHashes {
         }
     }
 
-    /// Makes room: two of a hash are as good as more, and in the first part others can wait for their turn. (The other parts are as large as that
-    /// one: hashes are spread evenly.)
+    /// Makes room: two of a hash are as good as more, and in the first part others can wait for
+    /// their turn. (The other parts are as large as that one: hashes are spread evenly.)
     fn shrink(&mut self) {
         self.hashes.sort_unstable();
         let (mut last, mut times) = (0, 0);
@@ -75,7 +76,8 @@ impl NameHashes {
         repeated.take(TOLD_MAX).collect()
     }
 
-    /// Goes on to the hashes that had to wait, if there are any: the names have to be added once more.
+    /// Goes on to the hashes that had to wait, if there are any: the names have to be added once
+    /// more.
     fn next_part(&mut self) -> bool {
         self.hashes.clear();
         self.part += 1;
@@ -90,7 +92,12 @@ impl NameHashes {
 
 impl<S: Source> Checker<'_, S> {
     /// Tells of the names that `directory` has twice; `names` are those that were read from it.
-    pub(super) fn repeated_names(&mut self, directory: &Inode, path: &Path, mut names: NameHashes) -> Step {
+    pub(super) fn repeated_names(
+        &mut self,
+        directory: &Inode,
+        path: &Path,
+        mut names: NameHashes,
+    ) -> Step {
         let mut told = 0;
         loop {
             let repeated = names.repeated();
@@ -127,7 +134,8 @@ impl<S: Source> Checker<'_, S> {
                 Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
                 entries => entries.unwrap_or_default(),
             };
-            let Some(next) = entries.last().map(|last| last.cookie).filter(|next| *next > cookie) else {
+            let Some(next) = entries.last().map(|last| last.cookie).filter(|next| *next > cookie)
+            else {
                 return Ok(());
             };
             cookie = next;
@@ -160,7 +168,8 @@ mod tests {
                 break;
             }
         }
-        let mut wanted = ["7", "500", "999"].map(|name| hashes.state.hash_one(name.as_bytes())).to_vec();
+        let mut wanted =
+            ["7", "500", "999"].map(|name| hashes.state.hash_one(name.as_bytes())).to_vec();
         wanted.sort_unstable();
         found.sort_unstable();
         assert_eq!(found, wanted);

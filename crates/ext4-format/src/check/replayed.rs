@@ -1,7 +1,9 @@
-//! What fast commits changed, which bitmaps and counts do not know of: a replay in memory leaves those as they were.
+//! What fast commits changed, which bitmaps and counts do not know of: a replay in memory leaves
+//! those as they were.
 //!
-//! Whoever replays onto the disk gives the blocks of trees, marks and counts everything anew. Here all of that is compared as it was before: with the
-//! inodes that fast commits changed, as those were.
+//! Whoever replays onto the disk gives the blocks of trees, marks and counts everything anew. Here
+//! all of that is compared as it was before: with the inodes that fast commits changed, as those
+//! were.
 
 use std::path::Path;
 
@@ -32,8 +34,9 @@ impl<S: Source> Checker<'_, S> {
             let written = per_group.saturating_sub(group.unused_inodes);
             // What the table holds behind those that were ever used is anything.
             let was_used = !group.inode_uninit && (ino - 1) % per_group < written;
-            let Some(inode) =
-                Inode::parse(superblock, *ino, bytes).ok().filter(|inode| was_used && !inode.is_free())
+            let Some(inode) = Inode::parse(superblock, *ino, bytes)
+                .ok()
+                .filter(|inode| was_used && !inode.is_free())
             else {
                 continue;
             };

@@ -1,4 +1,5 @@
-//! Sets and counts over large ranges of numbers, of which memory is used for those parts only that something is in.
+//! Sets and counts over large ranges of numbers, of which memory is used for those parts only that
+//! something is in.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,10 @@ impl LinksOf {
     /// All inodes that anything is known of, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Links)> + '_ {
         self.0.iter().flat_map(|(chunk, links)| {
-            links.iter().enumerate().map(move |(at, links)| (chunk * CHUNK_COUNTS + at as u32, *links))
+            links
+                .iter()
+                .enumerate()
+                .map(move |(at, links)| (chunk * CHUNK_COUNTS + at as u32, *links))
         })
     }
 }
@@ -76,7 +80,8 @@ mod tests {
         let mut links = LinksOf::default();
         links.of(5000).found += 2;
         links.of(u32::MAX).found += 1;
-        let found: Vec<_> = links.iter().filter(|(_, links)| links.found > 0).map(|(ino, _)| ino).collect();
+        let found: Vec<_> =
+            links.iter().filter(|(_, links)| links.found > 0).map(|(ino, _)| ino).collect();
         assert_eq!(found, [5000, u32::MAX]);
     }
 }

@@ -1,4 +1,5 @@
-//! Bitmaps of blocks and inodes that are being changed: bit `n` is bit `n % 8` of byte `n / 8`, set if the block or inode is in use.
+//! Bitmaps of blocks and inodes that are being changed: bit `n` is bit `n % 8` of byte `n / 8`, set
+//! if the block or inode is in use.
 
 use std::ops::Range;
 
@@ -13,7 +14,9 @@ fn word(bits: &[u8], index: u32) -> u64 {
         Some(bytes) => bytes.first_chunk().map_or(!0, |bytes| u64::from_le_bytes(*bytes)),
         None => {
             let rest = bits.get(at..).unwrap_or(&[]);
-            (0..8).rev().fold(0, |word, at| word << 8 | u64::from(rest.get(at).copied().unwrap_or(0xFF)))
+            (0..8)
+                .rev()
+                .fold(0, |word, at| word << 8 | u64::from(rest.get(at).copied().unwrap_or(0xFF)))
         }
     }
 }
@@ -94,7 +97,8 @@ pub fn clear(bits: &mut [u8], range: Range<u32>) {
     change(bits, range, false);
 }
 
-/// The checksum of a bitmap of `count` bits (`ext4_block_bitmap_csum_set`, `ext4_inode_bitmap_csum_set`): it goes into the descriptor.
+/// The checksum of a bitmap of `count` bits (`ext4_block_bitmap_csum_set`,
+/// `ext4_inode_bitmap_csum_set`): it goes into the descriptor.
 pub fn checksum(seed: u32, bits: &[u8], count: u32) -> u32 {
     crc32c(seed, bits.get(..count as usize / 8).unwrap_or(bits))
 }
@@ -102,8 +106,8 @@ pub fn checksum(seed: u32, bits: &[u8], count: u32) -> u32 {
 /// So many bytes of a bitmap may differ for its checksum to be patched.
 const PATCHED_BYTES: usize = 64;
 
-/// What is to be xored to the [checksum] of a bitmap of `count` bits if those of `range` are turned; `None`: they are so many that it is not worth
-/// it.
+/// What is to be xored to the [checksum] of a bitmap of `count` bits if those of `range` are
+/// turned; `None`: they are so many that it is not worth it.
 pub fn checksum_patch(patch: &Patch, count: u32, range: Range<u32>) -> Option<u32> {
     let (first, end) = (range.start as usize / 8, range.end.div_ceil(8) as usize);
     let covered = count as usize / 8;
@@ -128,7 +132,9 @@ mod tests {
         let mut bits: Vec<u8> = (0..512u32).map(|at| (at * 7) as u8).collect();
         clear(&mut bits, 1000..2000);
         let before = checksum(7, &bits, 4096);
-        for (range, is) in [(1000..1001, true), (1003..1300, true), (1000..2000, false), (1999..2000, true)] {
+        for (range, is) in
+            [(1000..1001, true), (1003..1300, true), (1000..2000, false), (1999..2000, true)]
+        {
             let mut changed = bits.clone();
             set(&mut changed, range.clone());
             let patched = checksum_patch(&patch, 4096, range);

@@ -61,8 +61,9 @@ pub(super) fn put(
     entry: Option<NewEntry<'_>>,
     shape: DirectoryShape,
 ) {
-    let (ino, number, name) =
-        entry.map_or((0, 0, &[][..]), |entry| (entry.ino, type_number(entry.file_type, shape), entry.name));
+    let (ino, number, name) = entry.map_or((0, 0, &[][..]), |entry| {
+        (entry.ino, type_number(entry.file_type, shape), entry.name)
+    });
     block[at..at + 4].copy_from_slice(&ino.to_le_bytes());
     put_length(block, at, bytes, shape);
     // Names have at most 255 bytes.
@@ -87,7 +88,11 @@ fn area(block: &[u8], shape: DirectoryShape) -> Result<&[u8], Defect> {
 ///
 /// # Errors
 /// [`Defect::DirectoryEntry`] if they do not fit.
-pub fn fill(block: &mut [u8], shape: DirectoryShape, entries: &[NewEntry<'_>]) -> Result<(), Defect> {
+pub fn fill(
+    block: &mut [u8],
+    shape: DirectoryShape,
+    entries: &[NewEntry<'_>],
+) -> Result<(), Defect> {
     let end = area(block, shape)?.len();
     let needed: usize = entries.iter().map(|entry| entry_bytes(entry.name.len())).sum();
     if needed > end {
@@ -108,7 +113,8 @@ pub fn fill(block: &mut [u8], shape: DirectoryShape, entries: &[NewEntry<'_>]) -
     Ok(())
 }
 
-/// Where there is room for a name of `name_bytes`: an entry's place, how many bytes of it are used, and its length.
+/// Where there is room for a name of `name_bytes`: an entry's place, how many bytes of it are used,
+/// and its length.
 fn room(
     block: &[u8],
     shape: DirectoryShape,
@@ -137,7 +143,11 @@ pub fn has_room(block: &[u8], shape: DirectoryShape, name_bytes: usize) -> Resul
 ///
 /// # Errors
 /// As [`has_room`].
-pub fn insert(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>) -> Result<bool, Defect> {
+pub fn insert(
+    block: &mut [u8],
+    shape: DirectoryShape,
+    entry: NewEntry<'_>,
+) -> Result<bool, Defect> {
     let Some((at, used, bytes)) = room(block, shape, entry.name.len())? else { return Ok(false) };
     if used > 0 {
         put_length(block, at, used, shape);
@@ -176,7 +186,11 @@ pub fn remove(block: &mut [u8], shape: DirectoryShape, name: &[u8]) -> Result<Op
 ///
 /// # Errors
 /// A defect before it was found.
-pub fn replace(block: &mut [u8], shape: DirectoryShape, entry: NewEntry<'_>) -> Result<Option<u32>, Defect> {
+pub fn replace(
+    block: &mut [u8],
+    shape: DirectoryShape,
+    entry: NewEntry<'_>,
+) -> Result<Option<u32>, Defect> {
     // Not only in the area of names: `..` of an indexed directory covers its whole block.
     for found in Dirents::new(block, shape) {
         let found = found?;
@@ -216,7 +230,9 @@ mod tests {
 
     #[test]
     fn names_come_and_go() {
-        for (block_bytes, checksums) in [(1024, true), (1024, false), (65_536, true), (65_536, false)] {
+        for (block_bytes, checksums) in
+            [(1024, true), (1024, false), (65_536, true), (65_536, false)]
+        {
             let shape = DirectoryShape { block_bytes, checksums, ..SHAPE };
             let mut block = vec![0xAA; block_bytes];
             fill(&mut block, shape, &[]).unwrap();
@@ -230,7 +246,8 @@ mod tests {
             assert_eq!(leaf_checksum_is_right(&block, 5), checksums);
             assert_eq!(names(&block, shape).len(), count);
             assert_eq!(remove(&mut block, shape, b"other"), Ok(None));
-            // The first one leaves a hole, the others are taken in by the one before: all the room is there again.
+            // The first one leaves a hole, the others are taken in by the one before: all the room
+            // is there again.
             for at in 0..count {
                 assert_eq!(remove(&mut block, shape, format!("n{at:06}").as_bytes()), Ok(Some(7)));
                 assert_eq!(names(&block, shape).len(), count - at - 1);
@@ -257,7 +274,10 @@ mod tests {
         assert_eq!((b.ino, b.file_type, b.name), (9, Some(FileType::Socket), &b"b"[..]));
         assert_eq!(remove(&mut block, SHAPE, b"b"), Ok(Some(9)));
         assert_eq!(insert(&mut block, SHAPE, file(6, b"e")), Ok(true));
-        assert_eq!(names(&block, SHAPE), [(3, b"a".to_vec()), (6, b"e".to_vec()), (5, b"c".to_vec())]);
+        assert_eq!(
+            names(&block, SHAPE),
+            [(3, b"a".to_vec()), (6, b"e".to_vec()), (5, b"c".to_vec())]
+        );
         let untyped = DirectoryShape { file_types: false, ..SHAPE };
         assert_eq!(insert(&mut block, untyped, file(6, b"f")), Ok(true));
         assert_eq!(Dirents::new(&block, SHAPE).nth(3).unwrap().unwrap().file_type, None);

@@ -14,8 +14,8 @@ use crate::Defect;
 
 type Entry = [u8; ENTRY_BYTES];
 
-/// The bytes of a node: those of a block, or `i_block` of an inode. Slots are those of a node that was checked; one that is not there is a
-/// mistake of the caller.
+/// The bytes of a node: those of a block, or `i_block` of an inode. Slots are those of a node that
+/// was checked; one that is not there is a mistake of the caller.
 #[derive(Debug)]
 pub struct NodeEdit<B>(B);
 
@@ -24,7 +24,8 @@ pub const fn max_blocks(unwritten: bool) -> u32 {
     MAX_WRITTEN_BLOCKS as u32 - if unwritten { 1 } else { 0 }
 }
 
-/// Both as one, if `second` goes on where `first` ends, in the file and on the disk, and one extent can be as long.
+/// Both as one, if `second` goes on where `first` ends, in the file and on the disk, and one extent
+/// can be as long.
 pub fn joined(first: &MappedExtent, second: &MappedExtent) -> Option<MappedExtent> {
     let blocks = first.blocks.checked_add(second.blocks)?;
     let follows = first.end() == u64::from(second.logical)
@@ -40,10 +41,12 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
     /// # Errors
     /// [`Defect::ExtentHeader`] if it was not.
     pub fn of(bytes: B) -> Result<Self, Defect> {
-        let (header, rest) = RawHeader::ref_from_prefix(&bytes).map_err(|_| Defect::ExtentHeader)?;
+        let (header, rest) =
+            RawHeader::ref_from_prefix(&bytes).map_err(|_| Defect::ExtentHeader)?;
         let (entries, max) = (header.entries.get(), usize::from(header.max.get()));
-        let sound =
-            header.magic.get() == MAGIC && usize::from(entries) <= max && max * ENTRY_BYTES <= rest.len();
+        let sound = header.magic.get() == MAGIC
+            && usize::from(entries) <= max
+            && max * ENTRY_BYTES <= rest.len();
         if sound { Ok(Self(bytes)) } else { Err(Defect::ExtentHeader) }
     }
 
@@ -88,8 +91,9 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
 
     /// The first entry that begins behind `logical`.
     pub fn slot_behind(&self, logical: u64) -> usize {
-        self.entries()
-            .partition_point(|[a, b, c, d, ..]| u64::from(u32::from_le_bytes([*a, *b, *c, *d])) <= logical)
+        self.entries().partition_point(|[a, b, c, d, ..]| {
+            u64::from(u32::from_le_bytes([*a, *b, *c, *d])) <= logical
+        })
     }
 
     /// Extent `at` of a leaf.
@@ -109,9 +113,11 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
 }
 
 impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
-    /// A new node without entries in all of `bytes`: a block, with room for a checksum, or `i_block`.
+    /// A new node without entries in all of `bytes`: a block, with room for a checksum, or
+    /// `i_block`.
     pub fn format(mut bytes: B, depth: u16) -> Self {
-        // Where it fits anyway, e2fsprogs and the kernel count on a place for the checksum: no size of blocks is a multiple of 12.
+        // Where it fits anyway, e2fsprogs and the kernel count on a place for the checksum: no size
+        // of blocks is a multiple of 12.
         let max = (bytes.len() - ENTRY_BYTES) / ENTRY_BYTES;
         bytes.fill(0);
         let header = RawHeader {
@@ -157,7 +163,8 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.set_extent(at, extent);
     }
 
-    /// Puts an entry for the node in `child`, which begins with block `first` of the file, before entry `at` of an index that is not full.
+    /// Puts an entry for the node in `child`, which begins with block `first` of the file, before
+    /// entry `at` of an index that is not full.
     pub fn insert_child(&mut self, at: usize, first: u32, child: u64) {
         self.open(at);
         self.set(at, RawIndex::new(first, child).as_bytes());
@@ -178,7 +185,8 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.header_mut().entries = U16::new((len - removed) as u16);
     }
 
-    /// Puts `extent` into a leaf before entry `at`, or makes it a part of those beside it; `false`: it is full.
+    /// Puts `extent` into a leaf before entry `at`, or makes it a part of those beside it; `false`:
+    /// it is full.
     pub fn put(&mut self, at: usize, extent: &MappedExtent) -> bool {
         let left = at.checked_sub(1).map(|left| self.extent(left));
         let left = left.and_then(|left| joined(&left, extent));

@@ -70,8 +70,11 @@ impl<'b> GroupEdit<'b> {
                     if counts { U16::new(checksum as u16) } else { raw.block_bitmap_csum_lo };
             },
             |raw| {
-                raw.block_bitmap_csum_hi =
-                    if counts { U16::new((checksum >> 16) as u16) } else { raw.block_bitmap_csum_hi };
+                raw.block_bitmap_csum_hi = if counts {
+                    U16::new((checksum >> 16) as u16)
+                } else {
+                    raw.block_bitmap_csum_hi
+                };
             },
         );
     }
@@ -86,8 +89,11 @@ impl<'b> GroupEdit<'b> {
                     if counts { U16::new(checksum as u16) } else { raw.inode_bitmap_csum_lo };
             },
             |raw| {
-                raw.inode_bitmap_csum_hi =
-                    if counts { U16::new((checksum >> 16) as u16) } else { raw.inode_bitmap_csum_hi };
+                raw.inode_bitmap_csum_hi = if counts {
+                    U16::new((checksum >> 16) as u16)
+                } else {
+                    raw.inode_bitmap_csum_hi
+                };
             },
         );
     }
@@ -126,7 +132,10 @@ mod tests {
         let group = Group::parse(&superblock, 5, &bytes).unwrap();
         assert_eq!((group.free_clusters, group.free_inodes), (0x1_0002, 0x3_0004));
         assert_eq!((group.directories, group.unused_inodes), (0x5_0006, 0x7_0008));
-        assert_eq!((group.block_bitmap_checksum, group.inode_bitmap_checksum), (0x9ABC_DEF0, 0x1234_5678));
+        assert_eq!(
+            (group.block_bitmap_checksum, group.inode_bitmap_checksum),
+            (0x9ABC_DEF0, 0x1234_5678)
+        );
         assert_eq!(group.as_tuple(), (100, 101, 102));
     }
 

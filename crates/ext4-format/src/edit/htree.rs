@@ -36,7 +36,8 @@ impl NodeKind {
 /// Where names of a hash, and of those above it, are: a block of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The lowest bit: names of this hash are in the block before, too. The first entry's does not count.
+    /// The lowest bit: names of this hash are in the block before, too. The first entry's does not
+    /// count.
     pub hash: u32,
     /// A block of the directory.
     pub block: u32,
@@ -44,7 +45,9 @@ pub struct IndexEntry {
 
 /// The entries of `node`.
 pub fn entries(node: &IndexNode) -> Vec<IndexEntry> {
-    (0..node.count()).map(|index| IndexEntry { hash: node.hash(index), block: node.child(index) }).collect()
+    (0..node.count())
+        .map(|index| IndexEntry { hash: node.hash(index), block: node.child(index) })
+        .collect()
 }
 
 /// Writes `entries` to a node, and its checksum if there are any; `seed` is the directory's.
@@ -90,10 +93,12 @@ fn seal(block: &mut [u8], kind: NodeKind, shape: DirectoryShape, seed: u32, coun
 /// # Errors
 /// [`Defect::HashTree`]: its counts cannot be.
 pub fn seal_root(block: &mut [u8], shape: DirectoryShape, seed: u32) -> Result<(), Defect> {
-    let field = |at| block.get(at..at + 2).map(|bytes| usize::from(bytes[0]) | usize::from(bytes[1]) << 8);
+    let field =
+        |at| block.get(at..at + 2).map(|bytes| usize::from(bytes[0]) | usize::from(bytes[1]) << 8);
     let limit = NodeKind::Root.limit(shape);
     let count = field(ROOT_START + 2).filter(|count| (1..=limit).contains(count));
-    let count = count.filter(|_| field(ROOT_START) == Some(limit) && block.len() == shape.block_bytes);
+    let count =
+        count.filter(|_| field(ROOT_START) == Some(limit) && block.len() == shape.block_bytes);
     seal(block, NodeKind::Root, shape, seed, count.ok_or(Defect::HashTree)?);
     Ok(())
 }
@@ -142,7 +147,16 @@ pub fn write_root(
     dirent::put(block, 0, 12, Some(root.dot), shape);
     dirent::put(block, 12, shape.block_bytes - 12, Some(root.dot_dot), shape);
     // `struct dx_root_info`: four bytes of zero, version, its own length, levels, flags.
-    block[ROOT_START - 8..ROOT_START].copy_from_slice(&[0, 0, 0, 0, root.hash_version, 8, root.levels, 0]);
+    block[ROOT_START - 8..ROOT_START].copy_from_slice(&[
+        0,
+        0,
+        0,
+        0,
+        root.hash_version,
+        8,
+        root.levels,
+        0,
+    ]);
     write_entries(block, NodeKind::Root, shape, seed, entries)
 }
 
@@ -168,11 +182,13 @@ pub struct LeafSplit {
     pub low: Vec<u8>,
     /// What the new one beside it has.
     pub high: Vec<u8>,
-    /// From which hash on names are in the new one; the lowest bit: and some of that hash in the old one.
+    /// From which hash on names are in the new one; the lowest bit: and some of that hash in the
+    /// old one.
     pub hash: u32,
 }
 
-/// Splits the names of a leaf by their hashes so that both halves have about as many bytes; there must be two names at least.
+/// Splits the names of a leaf by their hashes so that both halves have about as many bytes; there
+/// must be two names at least.
 ///
 /// # Errors
 /// [`Defect::DirectoryEntry`]; fewer than two names.
@@ -183,7 +199,8 @@ pub fn split_leaf(
     hash: impl Fn(&[u8]) -> u32,
 ) -> Result<LeafSplit, Defect> {
     let mut names = Vec::new();
-    for entry in Dirents::new(block.get(..names_bytes(shape)).ok_or(Defect::DirectoryEntry)?, shape) {
+    for entry in Dirents::new(block.get(..names_bytes(shape)).ok_or(Defect::DirectoryEntry)?, shape)
+    {
         let entry = entry?;
         if entry.ino != 0 {
             let kept = NewEntry { ino: entry.ino, file_type: entry.file_type, name: entry.name };
@@ -194,7 +211,8 @@ pub fn split_leaf(
         return Err(Defect::DirectoryEntry);
     }
     names.sort_by_key(|(hash, _)| *hash);
-    // Where the halves' bytes differ least: neither has more than half of a block and half of a name, so that another name fits into either.
+    // Where the halves' bytes differ least: neither has more than half of a block and half of a
+    // name, so that another name fits into either.
     let bytes = |(_, entry): &(u32, NewEntry<'_>)| entry_bytes(entry.name.len());
     let all_bytes: usize = names.iter().map(bytes).sum();
     let (mut split, mut low_bytes, mut least) = (1, 0, usize::MAX);
@@ -245,20 +263,28 @@ mod tests {
         for block_bytes in [1024, 4096, 65_536] {
             let shape = DirectoryShape { block_bytes, ..SHAPE };
             let most = NodeKind::Inner.limit(shape);
-            let all: Vec<_> = (0..most as u32).map(|at| IndexEntry { hash: at * 4, block: at + 1 }).collect();
+            let all: Vec<_> =
+                (0..most as u32).map(|at| IndexEntry { hash: at * 4, block: at + 1 }).collect();
             let mut block = vec![0xAA; block_bytes];
             write_inner(&mut block, shape, 9, &all).unwrap();
             assert!(index_checksum_is_right(&block, false, 9));
             let node = IndexNode::parse(block.clone().into(), shape).unwrap();
             assert_eq!(entries(&node), all);
-            let content =
-                RootContent { dot: entry(11, b"."), dot_dot: entry(2, b".."), hash_version: 2, levels: 1 };
+            let content = RootContent {
+                dot: entry(11, b"."),
+                dot_dot: entry(2, b".."),
+                hash_version: 2,
+                levels: 1,
+            };
             assert_eq!(write_root(&mut block, shape, 9, content, &all), Err(Defect::HashTree));
             assert_eq!(write_root(&mut block, shape, 9, content, &[]), Err(Defect::HashTree));
             write_root(&mut block, shape, 9, content, &all[..3]).unwrap();
             assert!(index_checksum_is_right(&block, true, 9));
             let root = IndexRoot::parse(block.clone().into(), shape).unwrap();
-            assert_eq!((root.hash_version, root.levels, entries(&root.node)), (2, 1, all[..3].to_vec()));
+            assert_eq!(
+                (root.hash_version, root.levels, entries(&root.node)),
+                (2, 1, all[..3].to_vec())
+            );
             assert_eq!(dirent::replace(&mut block, shape, entry(77, b"..")), Ok(Some(2)));
             assert!(!index_checksum_is_right(&block, true, 9));
             seal_root(&mut block, shape, 9).unwrap();

@@ -19,7 +19,8 @@ pub struct InodeEdit {
     bytes: Box<[u8]>,
 }
 
-/// The two words of a time (`ext4_encode_extra_time`): seconds, and two more bits of them with the nanoseconds.
+/// The two words of a time (`ext4_encode_extra_time`): seconds, and two more bits of them with the
+/// nanoseconds.
 fn words(time: Timestamp) -> (u32, u32) {
     let epoch = ((time.seconds - i64::from(time.seconds as i32)) >> 32) as u32 & 3;
     (time.seconds as u32, epoch | time.nanoseconds << 2)
@@ -72,7 +73,9 @@ impl InodeEdit {
     }
 
     fn extra(&mut self) -> Option<&mut RawInodeExtra> {
-        RawInodeExtra::mut_from_prefix(&mut self.bytes[GOOD_OLD_BYTES..]).ok().map(|(extra, _)| extra)
+        RawInodeExtra::mut_from_prefix(&mut self.bytes[GOOD_OLD_BYTES..])
+            .ok()
+            .map(|(extra, _)| extra)
     }
 
     /// `i_extra_isize`, in bytes.
@@ -139,7 +142,8 @@ impl InodeEdit {
         u64::from(raw.size_lo.get()) | u64::from(raw.size_high.get()) << 32
     }
 
-    /// Sets the size of the content, in bytes. Who makes a file of 2 GiB or more sees to it that the superblock has `large_file`.
+    /// Sets the size of the content, in bytes. Who makes a file of 2 GiB or more sees to it that
+    /// the superblock has `large_file`.
     pub fn set_size(&mut self, bytes: u64) {
         let raw = self.raw();
         (raw.size_lo, raw.size_high) = (U32::new(bytes as u32), U32::new((bytes >> 32) as u32));
@@ -175,7 +179,8 @@ impl InodeEdit {
         super::super::checksum::inode_seed(superblock.seed(), self.ino, self.generation())
     }
 
-    /// `i_blocks` in blocks of the file system: those of its content, of its trees and of its attributes.
+    /// `i_blocks` in blocks of the file system: those of its content, of its trees and of its
+    /// attributes.
     pub fn blocks(&self, superblock: &Superblock) -> u64 {
         let raw = self.raw_ref();
         let mut blocks = u64::from(raw.blocks_lo.get());
@@ -199,7 +204,8 @@ impl InodeEdit {
         raw.flags = U32::new(others | if huge { flags::HUGE_FILE } else { 0 });
     }
 
-    /// `i_block`: the root of the extent tree or block map, a short link's target, a device's numbers.
+    /// `i_block`: the root of the extent tree or block map, a short link's target, a device's
+    /// numbers.
     pub fn block_area(&self) -> &[u8; BLOCK_AREA_BYTES] {
         &self.raw_ref().block
     }
@@ -209,8 +215,8 @@ impl InodeEdit {
         &mut self.raw().block
     }
 
-    /// Sets the numbers of a device, in the form that is old if they are small (`new_encode_dev`, `old_encode_dev`); `false`: there is no room
-    /// for such.
+    /// Sets the numbers of a device, in the form that is old if they are small (`new_encode_dev`,
+    /// `old_encode_dev`); `false`: there is no room for such.
     pub fn set_device(&mut self, (major, minor): (u32, u32)) -> bool {
         if major >= 1 << 12 || minor >= 1 << 20 {
             return false;
@@ -235,7 +241,8 @@ impl InodeEdit {
     /// Sets the block of its extended attributes; 0: none.
     pub fn set_attribute_block(&mut self, block: u64) {
         let raw = self.raw();
-        (raw.file_acl_lo, raw.file_acl_high) = (U32::new(block as u32), U16::new((block >> 32) as u16));
+        (raw.file_acl_lo, raw.file_acl_high) =
+            (U32::new(block as u32), U16::new((block >> 32) as u16));
     }
 
     /// `i_dtime`: when it was deleted, in seconds since 1970, or the next orphan.

@@ -1,4 +1,5 @@
-//! How structures are changed, in bytes that were checked when they were read: pure functions, which leave a structure with its right checksum.
+//! How structures are changed, in bytes that were checked when they were read: pure functions,
+//! which leave a structure with its right checksum.
 
 pub mod bitmap;
 pub mod dirent;

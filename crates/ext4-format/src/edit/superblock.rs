@@ -10,7 +10,8 @@ use super::super::superblock::{
 };
 use crate::{Corruption, Defect, Timestamp};
 
-/// In the log of errors, the first one (time, inode, block, function, line) and the last one (time, inode, line, block, function).
+/// In the log of errors, the first one (time, inode, block, function, line) and the last one (time,
+/// inode, line, block, function).
 const ERROR_FIRST: usize = 0;
 const ERROR_LAST: usize = 52;
 const ERROR_NAME_BYTES: usize = 32;
@@ -28,7 +29,8 @@ pub fn superblock_place(superblock: &Superblock) -> (u64, usize) {
 }
 
 impl SuperblockEdit {
-    /// The superblock in `block`, the content of the block that [is its place](superblock_place); it is checked.
+    /// The superblock in `block`, the content of the block that [is its place](superblock_place);
+    /// it is checked.
     ///
     /// # Errors
     /// [`Defect::SuperblockMagic`], [`Defect::SuperblockChecksum`].
@@ -75,8 +77,9 @@ impl SuperblockEdit {
         raw
     }
 
-    /// An error was seen at `now`, in inode `ino` and block `block` (0: in none), by the part of the program that `by` names; `code`: what it was, as Linux
-    /// numbers that (`EXT4_ERR_*`). The first error is kept, and the last one; whoever checks the file system takes them away.
+    /// An error was seen at `now`, in inode `ino` and block `block` (0: in none), by the part of
+    /// the program that `by` names; `code`: what it was, as Linux numbers that (`EXT4_ERR_*`). The
+    /// first error is kept, and the last one; whoever checks the file system takes them away.
     pub fn note_error(&mut self, now: Timestamp, code: u8, by: &str, ino: u32, block: u64) {
         let seconds = (now.seconds as u32).to_le_bytes();
         let hi = (now.seconds >> 32) as u8;
@@ -84,7 +87,8 @@ impl SuperblockEdit {
         raw.state = U16::new(raw.state.get() | STATE_ERROR);
         raw.error_count = U32::new(raw.error_count.get().saturating_add(1));
         let name = &by.as_bytes()[..by.len().min(ERROR_NAME_BYTES - 1)];
-        let is_first = raw.error_log[ERROR_FIRST..ERROR_FIRST + 4] == [0; 4] && raw.first_error_time_hi == 0;
+        let is_first =
+            raw.error_log[ERROR_FIRST..ERROR_FIRST + 4] == [0; 4] && raw.first_error_time_hi == 0;
         let log = &mut raw.error_log;
         let mut put = |at: usize, bytes: &[u8]| log[at..at + bytes.len()].copy_from_slice(bytes);
         if is_first {
@@ -107,7 +111,8 @@ impl SuperblockEdit {
         (raw.last_error_time_hi, raw.error_codes[1]) = (hi, code);
     }
 
-    /// `s_last_orphan`: the first inode of the list of those that are being deleted or truncated; 0: none.
+    /// `s_last_orphan`: the first inode of the list of those that are being deleted or truncated;
+    /// 0: none.
     pub fn last_orphan(&self) -> u32 {
         self.raw.last_orphan.get()
     }
@@ -191,12 +196,14 @@ impl SuperblockEdit {
 
     /// Sets when it was mounted last.
     pub fn set_mounted(&mut self, time: Timestamp) {
-        (self.raw.mtime, self.raw.mtime_hi) = (U32::new(time.seconds as u32), (time.seconds >> 32) as u8);
+        (self.raw.mtime, self.raw.mtime_hi) =
+            (U32::new(time.seconds as u32), (time.seconds >> 32) as u8);
     }
 
     /// Sets when something was written to it last.
     pub fn set_written(&mut self, time: Timestamp) {
-        (self.raw.wtime, self.raw.wtime_hi) = (U32::new(time.seconds as u32), (time.seconds >> 32) as u8);
+        (self.raw.wtime, self.raw.wtime_hi) =
+            (U32::new(time.seconds as u32), (time.seconds >> 32) as u8);
     }
 
     /// Counts a mount (`s_mnt_count`).
@@ -206,7 +213,8 @@ impl SuperblockEdit {
 
     /// Adds to how much was ever written to it, in bytes (kept in KiB).
     pub fn add_written_bytes(&mut self, bytes: u64) {
-        self.raw.kbytes_written = U64::new(self.raw.kbytes_written.get().saturating_add(bytes >> 10));
+        self.raw.kbytes_written =
+            U64::new(self.raw.kbytes_written.get().saturating_add(bytes >> 10));
     }
 }
 
@@ -233,7 +241,8 @@ mod tests {
         let again = SuperblockEdit::of(&superblock, &block).unwrap();
         assert!(again.is_valid() && again.has_errors() && again.needs_recovery());
         assert!(
-            again.has_ro_compat(ro_compat::LARGE_FILE) && !again.has_ro_compat(ro_compat::ORPHAN_PRESENT)
+            again.has_ro_compat(ro_compat::LARGE_FILE)
+                && !again.has_ro_compat(ro_compat::ORPHAN_PRESENT)
         );
         assert_eq!((again.last_orphan(), again.free_blocks()), (77, 123));
         assert_eq!((again.raw().wtime.get(), again.raw().wtime_hi), (1, 2));

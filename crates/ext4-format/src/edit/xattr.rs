@@ -1,11 +1,13 @@
-//! Lists of extended attributes that are being changed (kernel: `fs/ext4/xattr.c`; e2fsprogs: `lib/ext2fs/ext_attr.c`).
+//! Lists of extended attributes that are being changed (kernel: `fs/ext4/xattr.c`; e2fsprogs:
+//! `lib/ext2fs/ext_attr.c`).
 
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
 use super::super::superblock::Superblock;
 use super::super::xattr::{
-    BLOCK_HEADER_BYTES, BlockHeader, ENTRY_BYTES, MAGIC, RawEntry, Value, block_checksum, in_block, in_inode,
+    BLOCK_HEADER_BYTES, BlockHeader, ENTRY_BYTES, MAGIC, RawEntry, Value, block_checksum, in_block,
+    in_inode,
 };
 use crate::error::Defect;
 
@@ -71,7 +73,8 @@ pub enum Found<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttributeList(Vec<Attribute>);
 
-/// The hash of name and `value` (`ext4_xattr_hash_entry`), with bytes as unsigned, as kernels since 6.2 have it everywhere.
+/// The hash of name and `value` (`ext4_xattr_hash_entry`), with bytes as unsigned, as kernels since
+/// 6.2 have it everywhere.
 fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     let hash = name.iter().fold(0_u32, |hash, byte| hash.rotate_left(5) ^ u32::from(*byte));
     value.chunks(ALIGNMENT).fold(hash, |hash, chunk| {
@@ -125,7 +128,9 @@ impl AttributeList {
 
     /// The value of attribute `name`.
     pub fn find(&self, index: u8, name: &[u8]) -> Option<Found<'_>> {
-        self.0.iter().find(|attribute| attribute.is(index, name)).map(|attribute| match &attribute.value {
+        self.0.iter().find(|attribute| attribute.is(index, name)).map(|attribute| match &attribute
+            .value
+        {
             Stored::Here(value) => Found::Here(value),
             Stored::Inode { .. } => Found::Elsewhere,
         })
@@ -134,7 +139,8 @@ impl AttributeList {
     /// Gives attribute `name` a value: a new one comes last.
     pub fn put(&mut self, index: u8, name: &[u8], value: &[u8]) {
         let found = self.0.iter_mut().find(|attribute| attribute.is(index, name));
-        let new = Attribute { index, name: name.into(), value: Stored::Here(value.into()), hash: 0 };
+        let new =
+            Attribute { index, name: name.into(), value: Stored::Here(value.into()), hash: 0 };
         match found {
             Some(attribute) => *attribute = new,
             None => self.0.push(new),
@@ -148,7 +154,8 @@ impl AttributeList {
         self.0.len() < before
     }
 
-    /// Writes entries from `names_at` of `area` on, and values from its end backwards; what is between is zeroed.
+    /// Writes entries from `names_at` of `area` on, and values from its end backwards; what is
+    /// between is zeroed.
     fn write(&self, area: &mut [u8], names_at: usize) -> Result<(), Full> {
         let names_bytes: usize = self.0.iter().map(Attribute::entry_bytes).sum();
         let values_bytes: usize = self.0.iter().map(Attribute::value_bytes).sum();
@@ -178,7 +185,8 @@ impl AttributeList {
                 hash: U32::new(attribute.hash),
             };
             area[at..at + ENTRY_BYTES].copy_from_slice(entry.as_bytes());
-            area[at + ENTRY_BYTES..at + ENTRY_BYTES + attribute.name.len()].copy_from_slice(&attribute.name);
+            area[at + ENTRY_BYTES..at + ENTRY_BYTES + attribute.name.len()]
+                .copy_from_slice(&attribute.name);
             at += attribute.entry_bytes();
         }
         Ok(())
@@ -272,9 +280,13 @@ mod tests {
 
     #[test]
     fn hashes_are_those_of_the_kernel() {
-        // Made with the kernel's rule by hand: each letter after a rotation by 5, each word of the value after one by 16.
+        // Made with the kernel's rule by hand: each letter after a rotation by 5, each word of the
+        // value after one by 16.
         assert_eq!(entry_hash(b"ab", b""), u32::from(b'a') << 5 ^ u32::from(b'b'));
-        assert_eq!(entry_hash(b"a", b"\x01\0\0\x80\x02"), (0x61_u32 << 16 ^ 0x8000_0001).rotate_left(16) ^ 2);
+        assert_eq!(
+            entry_hash(b"a", b"\x01\0\0\x80\x02"),
+            (0x61_u32 << 16 ^ 0x8000_0001).rotate_left(16) ^ 2
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Blocks of the journal (kernel documentation: `filesystems/ext4/journal.rst`; `linux/jbd2.h`, e2fsprogs: `kernel-jbd.h`). All of it is big-endian.
+//! Blocks of the journal (kernel documentation: `filesystems/ext4/journal.rst`; `linux/jbd2.h`,
+//! e2fsprogs: `kernel-jbd.h`). All of it is big-endian.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -171,7 +172,8 @@ pub(super) enum Refused {
 }
 
 impl Superblock {
-    /// Reads the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes; `believe`: whatever its checksum is.
+    /// Reads the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes;
+    /// `believe`: whatever its checksum is.
     pub(super) fn parse(
         block: &[u8],
         block_bytes: usize,
@@ -205,7 +207,10 @@ impl Superblock {
             return Err(unsupported(format!("a journal with unknown features {bits:#x}")));
         }
         if is_v2 && raw.nr_users.get() > 1 {
-            return Err(unsupported(format!("a journal that {} file systems share", raw.nr_users.get())));
+            return Err(unsupported(format!(
+                "a journal that {} file systems share",
+                raw.nr_users.get()
+            )));
         }
         let has = |bit| incompat & bit != 0;
         let checksums = match (has(INCOMPAT_CSUM_V2), has(INCOMPAT_CSUM_V3)) {
@@ -218,7 +223,9 @@ impl Superblock {
             if raw.checksum_type != CHECKSUM_CRC32C || compat & COMPAT_CHECKSUM != 0 {
                 return Err(bad);
             }
-            if !believe && with_zeroes(!0, &block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET) != raw.checksum.get()
+            if !believe
+                && with_zeroes(!0, &block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET)
+                    != raw.checksum.get()
             {
                 return Err(Refused::Defect(Defect::JournalChecksum));
             }
@@ -227,8 +234,11 @@ impl Superblock {
         let fast_commits = has(INCOMPAT_FAST_COMMIT);
         let mut last = blocks;
         if fast_commits {
-            let count = if raw.num_fc_blks.get() == 0 { FAST_COMMIT_BLOCKS } else { raw.num_fc_blks.get() };
-            if let Some(log_blocks) = blocks.checked_sub(count).filter(|left| *left >= LOG_BLOCKS_MIN) {
+            let count =
+                if raw.num_fc_blks.get() == 0 { FAST_COMMIT_BLOCKS } else { raw.num_fc_blks.get() };
+            if let Some(log_blocks) =
+                blocks.checked_sub(count).filter(|left| *left >= LOG_BLOCKS_MIN)
+            {
                 last = log_blocks;
             }
         }
@@ -266,8 +276,9 @@ impl Superblock {
             || crc32c(crc32c(self.seed, content), &[0; TAIL_BYTES]) == u32::from_be_bytes(*tail)
     }
 
-    /// Whether a commit block has the checksum it should have, if any (`jbd2_commit_block_csum_verify`). Of one that was torn, whose first sector alone is
-    /// new, the rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
+    /// Whether a commit block has the checksum it should have, if any
+    /// (`jbd2_commit_block_csum_verify`). Of one that was torn, whose first sector alone is new,
+    /// the rest counts as zeroes (`jbd2_commit_block_csum_verify_partial`).
     pub(super) fn commit_is_right(&self, block: &[u8]) -> bool {
         if self.checksums == Checksums::None {
             return true;
@@ -283,7 +294,8 @@ impl Superblock {
         with_zeroes(self.seed, block, 16) == stored || torn()
     }
 
-    /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence` (`jbd2_block_tag_csum_verify`).
+    /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence`
+    /// (`jbd2_block_tag_csum_verify`).
     pub(super) fn copy_is_right(&self, tag: &BlockTag, sequence: u32, block: &[u8]) -> bool {
         let sum = || crc32c(crc32c(self.seed, &sequence.to_be_bytes()), block);
         match self.checksums {
@@ -307,7 +319,9 @@ impl Superblock {
     /// What descriptor block `block` says that follows it.
     pub(super) fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
         let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
-        let tags = block.get(size_of::<Header>()..block.len().saturating_sub(tail_bytes)).unwrap_or_default();
+        let tags = block
+            .get(size_of::<Header>()..block.len().saturating_sub(tail_bytes))
+            .unwrap_or_default();
         Tags {
             rest: tags,
             bytes: self.tag_bytes(),
@@ -317,7 +331,10 @@ impl Superblock {
     }
 
     /// The blocks that revoke block `block` names; `None` if it says that it has more than fit.
-    pub(super) fn revoked<'a>(&self, block: &'a [u8]) -> Option<impl Iterator<Item = u64> + use<'a>> {
+    pub(super) fn revoked<'a>(
+        &self,
+        block: &'a [u8],
+    ) -> Option<impl Iterator<Item = u64> + use<'a>> {
         let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
         let end = u32::from_be_bytes(block.get(12..16)?.try_into().ok()?) as usize;
         let records = if end <= block.len().checked_sub(tail_bytes)? {
@@ -374,7 +391,8 @@ impl Iterator for Tags<'_> {
         };
         let high = if self.is_64bit { u64::from(high) << 32 } else { 0 };
         let uuid_bytes = if flags & TAG_SAME_UUID == 0 { 16 } else { 0 };
-        self.rest = if flags & TAG_LAST == 0 { after.get(uuid_bytes..).unwrap_or_default() } else { &[] };
+        self.rest =
+            if flags & TAG_LAST == 0 { after.get(uuid_bytes..).unwrap_or_default() } else { &[] };
         Some(BlockTag { block: high | u64::from(low.get()), flags, checksum })
     }
 }
@@ -384,7 +402,8 @@ pub(super) fn commit_seconds(block: &[u8]) -> u64 {
     RawCommit::ref_from_prefix(block).map_or(0, |(raw, _)| raw.commit_sec.get())
 }
 
-/// Whether a commit block's CRC-32 of its whole transaction is `sum`, or there is none: an older kernel wrote it.
+/// Whether a commit block's CRC-32 of its whole transaction is `sum`, or there is none: an older
+/// kernel wrote it.
 pub(super) fn whole_checksum_is_right(block: &[u8], sum: u32) -> bool {
     let Ok((raw, _)) = RawCommit::ref_from_prefix(block) else { return false };
     let found = (raw.chksum_type, raw.chksum_size, raw.chksum[0].get());

@@ -1,7 +1,8 @@
 //! Recovery: a journal that was not emptied is replayed, into memory.
 //!
-//! What comes out is what `e2fsck` would have written: the blocks of all committed transactions, the newest copy of each, without those that were revoked
-//! later. A transaction that was not committed is as if it had never been.
+//! What comes out is what `e2fsck` would have written: the blocks of all committed transactions,
+//! the newest copy of each, without those that were revoked later. A transaction that was not
+//! committed is as if it had never been.
 
 pub mod fast_commit;
 mod layout;
@@ -34,19 +35,23 @@ const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
 /// What a journal held that had not reached its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Blocks with newer contents, by their numbers in the file system. Never more than the journal has.
+    /// Blocks with newer contents, by their numbers in the file system. Never more than the journal
+    /// has.
     pub overlay: BTreeMap<u64, Arc<[u8]>>,
     /// Committed transactions.
     pub transactions: u32,
     /// Revoked blocks.
     pub revoked: usize,
-    /// What was committed after the last of them, to be carried out when the overlay counts ([`apply`](Self::apply)).
+    /// What was committed after the last of them, to be carried out when the overlay counts
+    /// ([`apply`](Self::apply)).
     pub fast_commits: FastCommits,
-    /// A transaction that was committed, but whose commit block has a wrong checksum: neither it nor those after it were replayed, as `e2fsck` does.
+    /// A transaction that was committed, but whose commit block has a wrong checksum: neither it
+    /// nor those after it were replayed, as `e2fsck` does.
     pub lost: Option<u32>,
     /// The errno that the file system failed with before, 0 for none (`s_errno`).
     pub errno: i32,
-    /// The transaction that would have come next, of which there may be something in the log; `None`: the log was empty, or not asked.
+    /// The transaction that would have come next, of which there may be something in the log;
+    /// `None`: the log was empty, or not asked.
     pub end: Option<u32>,
 }
 
@@ -132,18 +137,22 @@ impl<S: Source> Log for InodeLog<'_, S> {
     }
 }
 
-/// Reads what is in the journal of `volume`, if its superblock says that it is needed (the feature `needs_recovery`; what is in the log otherwise is old).
+/// Reads what is in the journal of `volume`, if its superblock says that it is needed (the feature
+/// `needs_recovery`; what is in the log otherwise is old).
 ///
 /// # Errors
-/// A journal that cannot be what it says, a copy or descriptor in it with a wrong checksum (unless they are ignored), the device; [`Error::Unsupported`]: one
-/// with unknown features or on another device.
+/// A journal that cannot be what it says, a copy or descriptor in it with a wrong checksum (unless
+/// they are ignored), the device; [`Error::Unsupported`]: one with unknown features or on another
+/// device.
 pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
-    // Backups of the superblock do not say it, so that the log itself is asked (e2fsck -b does the same).
+    // Backups of the superblock do not say it, so that the log itself is asked (e2fsck -b does the
+    // same).
     let asks_log = volume.is_from_backup() && volume.superblock().journal_ino() != 0;
     if !volume.superblock().needs_recovery() && !asks_log {
         return Ok(Recovery::default());
     }
-    let unsupported = |what: &str| Error::Unsupported(Unsupported { what: what.to_owned(), advice: ADVICE });
+    let unsupported =
+        |what: &str| Error::Unsupported(Unsupported { what: what.to_owned(), advice: ADVICE });
     let ino = volume.superblock().journal_ino();
     if ino == 0 {
         return Err(unsupported("a journal on another device that needs recovery"));
@@ -175,7 +184,12 @@ pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
     let replayed = replay(&log, &superblock, volume.superblock().blocks())?;
     // Those are what follows the last transaction: not if one that was lost does.
     let fast_commits = if superblock.fast_commits && replayed.lost.is_none() {
-        fast_commit::read(&log, &superblock, replayed.end, volume.superblock().inode_bytes() as usize)?
+        fast_commit::read(
+            &log,
+            &superblock,
+            replayed.end,
+            volume.superblock().inode_bytes() as usize,
+        )?
     } else {
         FastCommits::default()
     };

@@ -1,5 +1,5 @@
-//! Three passes over the log, as `e2fsck` and the kernel make them (`do_one_pass` of either's `recovery.c`): where it ends, what was revoked, and what
-//! belongs where.
+//! Three passes over the log, as `e2fsck` and the kernel make them (`do_one_pass` of either's
+//! `recovery.c`): where it ends, what was revoked, and what belongs where.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(super) trait Log {
     /// Block `index`.
     fn block(&self, index: u32) -> Result<Arc<[u8]>, Error>;
 
-    /// What to do about the wrong checksum of block `index`, without which it cannot be gone on rightly: an error, or nothing if that was asked for.
+    /// What to do about the wrong checksum of block `index`, without which it cannot be gone on
+    /// rightly: an error, or nothing if that was asked for.
     fn wrong_checksum(&self, index: u32) -> Result<(), Error>;
 
     /// Block `index` cannot be what it says.
@@ -33,7 +34,8 @@ pub(super) struct Replayed {
     pub transactions: u32,
     /// How many blocks were revoked.
     pub revoked: usize,
-    /// A transaction that was committed, but not as its commit block says: neither it nor those after it were replayed.
+    /// A transaction that was committed, but not as its commit block says: neither it nor those
+    /// after it were replayed.
     pub lost: Option<u32>,
     /// The transaction that would have come next.
     pub end: u32,
@@ -53,7 +55,8 @@ struct Control {
     block: Arc<[u8]>,
 }
 
-/// A place in the log. It ends when the log has been gone round: a log that leads back into itself is none.
+/// A place in the log. It ends when the log has been gone round: a log that leads back into itself
+/// is none.
 struct Cursor<'a> {
     superblock: &'a Superblock,
     at: u32,
@@ -84,7 +87,11 @@ impl<'a> Cursor<'a> {
         let block = log.block(index)?;
         let Ok((header, _)) = Header::ref_from_prefix(&block) else { return Ok(None) };
         let is_next = header.magic.get() == MAGIC && header.sequence.get() == sequence;
-        Ok(is_next.then(|| Control { index, kind: header.blocktype.get(), block: Arc::clone(&block) }))
+        Ok(is_next.then(|| Control {
+            index,
+            kind: header.blocktype.get(),
+            block: Arc::clone(&block),
+        }))
     }
 }
 
@@ -102,7 +109,8 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End, Error> {
     let mut sequence = superblock.sequence;
     let mut ended: Option<u32> = None;
     let mut last_seconds = 0;
-    // A block with a wrong checksum may be what is left of an older round of the log; its commit block's time will tell.
+    // A block with a wrong checksum may be what is left of an older round of the log; its commit
+    // block's time will tell.
     let mut suspect = None;
     let mut whole = !0;
     while let Some(Control { index, kind, block }) = cursor.next_of(log, sequence)? {
@@ -136,11 +144,15 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End, Error> {
                     }
                     log.wrong_checksum(index)?;
                 }
-                if let (Some(ended), true) = (ended, superblock.whole_checksums || superblock.async_commit) {
-                    // There was a commit after the one whose blocks are not there: that was no interrupted commit.
+                if let (Some(ended), true) =
+                    (ended, superblock.whole_checksums || superblock.async_commit)
+                {
+                    // There was a commit after the one whose blocks are not there: that was no
+                    // interrupted commit.
                     return Ok(End { sequence: ended, lost: Some(ended) });
                 }
-                let whole_is_right = !superblock.whole_checksums || whole_checksum_is_right(&block, whole);
+                let whole_is_right =
+                    !superblock.whole_checksums || whole_checksum_is_right(&block, whole);
                 if !whole_is_right || !superblock.commit_is_right(&block) {
                     if is_stale {
                         break;
@@ -161,7 +173,11 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End, Error> {
 }
 
 /// The second: for each block that was revoked, the last transaction that did so.
-fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<HashMap<u64, u32>, Error> {
+fn revocations(
+    log: &impl Log,
+    superblock: &Superblock,
+    end: u32,
+) -> Result<HashMap<u64, u32>, Error> {
     let mut revoked: HashMap<u64, u32> = HashMap::new();
     let mut cursor = Cursor::new(superblock);
     let mut sequence = superblock.sequence;
@@ -191,14 +207,21 @@ fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<Hash
 }
 
 /// All passes; copies are of a file system of `fs_blocks` blocks.
-pub(super) fn replay(log: &impl Log, superblock: &Superblock, fs_blocks: u64) -> Result<Replayed, Error> {
+pub(super) fn replay(
+    log: &impl Log,
+    superblock: &Superblock,
+    fs_blocks: u64,
+) -> Result<Replayed, Error> {
     let end = scan(log, superblock)?;
     let revoked = revocations(log, superblock, end.sequence)?;
     let mut overlay = BTreeMap::new();
     let mut cursor = Cursor::new(superblock);
     let mut sequence = superblock.sequence;
     while is_later(end.sequence, sequence) {
-        let Some(Control { index: descriptor, kind, block }) = cursor.next_of(log, sequence)? else { break };
+        let Some(Control { index: descriptor, kind, block }) = cursor.next_of(log, sequence)?
+        else {
+            break;
+        };
         match kind {
             DESCRIPTOR => {
                 for tag in superblock.tags(&block) {

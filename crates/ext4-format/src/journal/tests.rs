@@ -1,5 +1,6 @@
-//! Journals made up in memory, replayed by the real thing and by a model that keeps to the definition: of each block the last copy, unless it was revoked
-//! in the same transaction or a later one.
+//! Journals made up in memory, replayed by the real thing and by a model that keeps to the
+//! definition: of each block the last copy, unless it was revoked in the same transaction or a
+//! later one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +70,9 @@ impl Kind {
             Checksums::V2 => 0x8,
             Checksums::V3 => 0x10,
         };
-        0x1 | if self.is_64bit { 0x2 } else { 0 } | if self.async_commit { 0x4 } else { 0 } | checksums
+        0x1 | if self.is_64bit { 0x2 } else { 0 }
+            | if self.async_commit { 0x4 } else { 0 }
+            | checksums
     }
 }
 
@@ -80,7 +83,12 @@ fn kinds() -> Vec<Kind> {
             for checksums in [Checksums::None, Checksums::V2, Checksums::V3] {
                 kinds.push(Kind { checksums, whole_checksums: false, is_64bit, async_commit });
             }
-            kinds.push(Kind { checksums: Checksums::None, whole_checksums: true, is_64bit, async_commit });
+            kinds.push(Kind {
+                checksums: Checksums::None,
+                whole_checksums: true,
+                is_64bit,
+                async_commit,
+            });
         }
     }
     kinds
@@ -96,7 +104,8 @@ struct Writer {
     sequence: u32,
     whole: u32,
     seconds: u64,
-    /// Copies (transaction, block, content) and revocations (transaction, block), in order; transactions count from 0.
+    /// Copies (transaction, block, content) and revocations (transaction, block), in order;
+    /// transactions count from 0.
     copies: Vec<(u32, u64, Vec<u8>)>,
     revoked: Vec<(u32, u64)>,
     committed: u32,
@@ -109,7 +118,8 @@ struct Writer {
 impl Writer {
     fn new(kind: Kind, log_blocks: usize, start: usize, sequence: u32) -> Self {
         let mut superblock = vec![0; BLOCK_BYTES];
-        let mut put = |at: usize, value: u32| superblock[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        let mut put =
+            |at: usize, value: u32| superblock[at..at + 4].copy_from_slice(&value.to_be_bytes());
         put(0, MAGIC);
         put(4, 4);
         put(0xc, BLOCK_BYTES as u32);
@@ -244,7 +254,9 @@ impl Writer {
     /// What should come of the first `transactions`.
     fn model(&self, transactions: u32) -> BTreeMap<u64, Arc<[u8]>> {
         let mut overlay = BTreeMap::new();
-        for (transaction, number, content) in self.copies.iter().filter(|copy| copy.0 < transactions) {
+        for (transaction, number, content) in
+            self.copies.iter().filter(|copy| copy.0 < transactions)
+        {
             let is_revoked = |(revoker, revoked): &(u32, u64)| {
                 revoked == number && revoker >= transaction && *revoker < transactions
             };
@@ -257,7 +269,8 @@ impl Writer {
 
     fn log(&self, lenient: bool) -> (MemoryLog, Superblock) {
         let superblock =
-            Superblock::parse(&self.blocks[0], BLOCK_BYTES, self.blocks.len() as u32, false).unwrap();
+            Superblock::parse(&self.blocks[0], BLOCK_BYTES, self.blocks.len() as u32, false)
+                .unwrap();
         (MemoryLog { blocks: self.blocks.clone(), lenient, ignored: AtomicU32::new(0) }, superblock)
     }
 }
@@ -277,7 +290,8 @@ fn written(kind: Kind, seed: u64, transactions: u32) -> Writer {
     let log_blocks = 400;
     let start = 1 + random.below(log_blocks - 1) as usize;
     // Often close to where the numbers go round.
-    let sequence = if random.chance(50) { u32::MAX - random.below(4) as u32 } else { random.0 as u32 };
+    let sequence =
+        if random.chance(50) { u32::MAX - random.below(4) as u32 } else { random.0 as u32 };
     let mut writer = Writer::new(kind, log_blocks as usize, start, sequence);
     let fill = |writer: &mut Writer, random: &mut Random| {
         for _ in 0..random.below(3) {
@@ -391,7 +405,12 @@ fn a_copy_with_a_wrong_checksum_is_refused_or_left_out() {
 
 #[test]
 fn a_block_beyond_the_file_system_is_refused() {
-    let kind = Kind { checksums: Checksums::V3, whole_checksums: false, is_64bit: true, async_commit: false };
+    let kind = Kind {
+        checksums: Checksums::V3,
+        whole_checksums: false,
+        is_64bit: true,
+        async_commit: false,
+    };
     let mut writer = Writer::new(kind, 100, 1, 7);
     let mut random = Random(3);
     let copies = [(FS_BLOCKS, content(&mut random))];
@@ -416,7 +435,11 @@ fn no_bytes_make_it_panic_or_go_on_for_ever() {
             let (mut log, superblock) = writer.log(random.chance(50));
             for _ in 0..1 + random.below(4) {
                 let block = random.below(log.blocks.len() as u64) as usize;
-                let at = if random.chance(70) { random.below(64) } else { random.below(BLOCK_BYTES as u64) };
+                let at = if random.chance(70) {
+                    random.below(64)
+                } else {
+                    random.below(BLOCK_BYTES as u64)
+                };
                 log.blocks[block][at as usize] = random.below(256) as u8;
             }
             if let Ok(replayed) = replay(&log, &superblock, FS_BLOCKS) {
@@ -426,8 +449,11 @@ fn no_bytes_make_it_panic_or_go_on_for_ever() {
         }
         // A log of descriptors that lead round and round.
         let (mut log, superblock) = writer.log(true);
-        let descriptor =
-            [&MAGIC.to_be_bytes()[..], &DESCRIPTOR.to_be_bytes(), &superblock.sequence.to_be_bytes()];
+        let descriptor = [
+            &MAGIC.to_be_bytes()[..],
+            &DESCRIPTOR.to_be_bytes(),
+            &superblock.sequence.to_be_bytes(),
+        ];
         for block in &mut log.blocks[1..] {
             block[..12].copy_from_slice(&descriptor.concat());
             block[12..].fill(0);
@@ -438,7 +464,12 @@ fn no_bytes_make_it_panic_or_go_on_for_ever() {
 
 #[test]
 fn superblocks_that_cannot_be() {
-    let kind = Kind { checksums: Checksums::V3, whole_checksums: false, is_64bit: true, async_commit: false };
+    let kind = Kind {
+        checksums: Checksums::V3,
+        whole_checksums: false,
+        is_64bit: true,
+        async_commit: false,
+    };
     let good = Writer::new(kind, 100, 1, 7).blocks.swap_remove(0);
     let parse = |block: &[u8]| Superblock::parse(block, BLOCK_BYTES, 100, true);
     assert_eq!(parse(&good).unwrap().last, 100);
@@ -456,7 +487,11 @@ fn superblocks_that_cannot_be() {
     for (at, value) in spoil {
         let mut block = good.clone();
         block[at..at + 4].copy_from_slice(&value.to_be_bytes());
-        assert_eq!(parse(&block), Err(Refused::Defect(Defect::JournalSuperblock)), "{at:#x} {value:#x}");
+        assert_eq!(
+            parse(&block),
+            Err(Refused::Defect(Defect::JournalSuperblock)),
+            "{at:#x} {value:#x}"
+        );
     }
     let mut block = good.clone();
     block[0x2b] |= 0x40;
@@ -474,7 +509,12 @@ fn superblocks_that_cannot_be() {
 
 #[test]
 fn fast_commits_are_counted_if_they_are_whole() {
-    let kind = Kind { checksums: Checksums::V3, whole_checksums: false, is_64bit: true, async_commit: false };
+    let kind = Kind {
+        checksums: Checksums::V3,
+        whole_checksums: false,
+        is_64bit: true,
+        async_commit: false,
+    };
     let mut writer = Writer::new(kind, 2000, 1, 7);
     let superblock = &mut writer.blocks[0];
     superblock[0x2b] |= 0x20;
@@ -482,8 +522,9 @@ fn fast_commits_are_counted_if_they_are_whole() {
     superblock[0xfc..0x100].fill(0);
     let sum = crc32c(!0, superblock);
     superblock[0xfc..0x100].copy_from_slice(&sum.to_be_bytes());
-    let piece =
-        |tag: u16, value: &[u8]| [&tag.to_le_bytes(), &(value.len() as u16).to_le_bytes(), value].concat();
+    let piece = |tag: u16, value: &[u8]| {
+        [&tag.to_le_bytes(), &(value.len() as u16).to_le_bytes(), value].concat()
+    };
     let whole = |expected: u32| {
         let mut block = piece(9, &[[0; 4], expected.to_le_bytes()].concat());
         block.extend(piece(2, &[0; 12]));

@@ -1,15 +1,16 @@
-//! Blocks of the journal, to be written: the other side of `layout`. Always with the checksums of CSUM_V3, or without any; what older kernels wrote
-//! besides is converted while the log is empty.
+//! Blocks of the journal, to be written: the other side of `layout`. Always with the checksums of
+//! CSUM_V3, or without any; what older kernels wrote besides is converted while the log is empty.
 
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::super::checksum::crc32c;
 use super::layout::{
-    CHECKSUM_CRC32C, CHECKSUM_OFFSET, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header, INCOMPAT_64BIT,
-    INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE, MAGIC,
-    REVOKE, RawCommit, RawSuperblock, Refused, SUPERBLOCK_BYTES, SUPERBLOCK_V2, Superblock, TAG_ESCAPED,
-    TAG_LAST, TAG_SAME_UUID, TAIL_BYTES, Tag, Tag3, with_zeroes,
+    CHECKSUM_CRC32C, CHECKSUM_OFFSET, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header,
+    INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
+    INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE, MAGIC, REVOKE, RawCommit, RawSuperblock, Refused,
+    SUPERBLOCK_BYTES, SUPERBLOCK_V2, Superblock, TAG_ESCAPED, TAG_LAST, TAG_SAME_UUID, TAIL_BYTES,
+    Tag, Tag3, with_zeroes,
 };
 use crate::error::{Defect, Error, Unsupported};
 use crate::{Corruption, Timestamp};
@@ -41,7 +42,8 @@ impl JournalFormat {
     /// # Errors
     /// It cannot be, or has what is not known.
     pub fn parse(block: &[u8], journal_blocks: u32) -> Result<Self, Error> {
-        let superblock = Superblock::parse(block, block.len(), journal_blocks, false).map_err(Error::from)?;
+        let superblock =
+            Superblock::parse(block, block.len(), journal_blocks, false).map_err(Error::from)?;
         let raw = raw(block)?;
         if raw.header.blocktype.get() != SUPERBLOCK_V2 {
             return Err(Refused::Unsupported(Unsupported {
@@ -54,11 +56,18 @@ impl JournalFormat {
         Ok(Self { block: block.into(), superblock, uuid })
     }
 
-    /// Sets the features that this implementation writes by; `fast_commits`: there may be such, for which the log gives some blocks up. The log has to be empty: what is in it was written by the old ones.
+    /// Sets the features that this implementation writes by; `fast_commits`: there may be such, for
+    /// which the log gives some blocks up. The log has to be empty: what is in it was written by
+    /// the old ones.
     ///
     /// # Errors
     /// The log is not empty.
-    pub fn convert(&mut self, checksums: bool, is_64bit: bool, fast_commits: bool) -> Result<(), Error> {
+    pub fn convert(
+        &mut self,
+        checksums: bool,
+        is_64bit: bool,
+        fast_commits: bool,
+    ) -> Result<(), Error> {
         if self.superblock.start != 0 {
             return Err(Error::Invalid("a journal that is not empty cannot be converted"));
         }
@@ -66,7 +75,8 @@ impl JournalFormat {
         raw.feature_compat = U32::new(raw.feature_compat.get() & !COMPAT_CHECKSUM);
         let mut incompat = raw.feature_incompat.get();
         incompat &= !(INCOMPAT_64BIT | INCOMPAT_ASYNC_COMMIT | INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3);
-        // Left from a mount with fast commits, it would have e2fsck take the log's end for another one.
+        // Left from a mount with fast commits, it would have e2fsck take the log's end for another
+        // one.
         incompat &= !INCOMPAT_FAST_COMMIT;
         incompat |= INCOMPAT_REVOKE;
         incompat |= if fast_commits { INCOMPAT_FAST_COMMIT } else { 0 };
@@ -77,7 +87,8 @@ impl JournalFormat {
         self.seal()
     }
 
-    /// The log begins with transaction `sequence` in its block `start`; 0: it is empty, and `sequence` comes before the next one.
+    /// The log begins with transaction `sequence` in its block `start`; 0: it is empty, and
+    /// `sequence` comes before the next one.
     ///
     /// # Errors
     /// There is no such block.
@@ -87,8 +98,8 @@ impl JournalFormat {
         self.seal()
     }
 
-    /// Whether fast commits count from now on that follow the log. Without, the log has their blocks as well, for whoever reads it: nothing in it may go
-    /// over its end meanwhile.
+    /// Whether fast commits count from now on that follow the log. Without, the log has their
+    /// blocks as well, for whoever reads it: nothing in it may go over its end meanwhile.
     ///
     /// # Errors
     /// None that can be.
@@ -177,7 +188,8 @@ impl JournalFormat {
 
     /// How many copies one descriptor can name.
     pub fn tags_most(&self) -> usize {
-        (self.block_bytes() - size_of::<Header>() - self.tail_bytes() - UUID_BYTES) / self.tag_bytes()
+        (self.block_bytes() - size_of::<Header>() - self.tail_bytes() - UUID_BYTES)
+            / self.tag_bytes()
     }
 
     /// How many blocks one revoke block can name.
@@ -212,7 +224,8 @@ impl JournalFormat {
         Copied { block, escaped, checksum }
     }
 
-    /// Makes `to` the descriptor of `copies`, at most [`tags_most`](Self::tags_most), which follow it.
+    /// Makes `to` the descriptor of `copies`, at most [`tags_most`](Self::tags_most), which follow
+    /// it.
     pub fn descriptor(&self, to: &mut [u8], sequence: u32, copies: &[Copied]) {
         to.fill(0);
         let header = Self::header(DESCRIPTOR, sequence);
@@ -225,7 +238,11 @@ impl JournalFormat {
             let flags = escaped | same | last;
             let (low, high) = (copy.block as u32, (copy.block >> 32) as u32);
             if self.superblock.checksums == Checksums::None {
-                let tag = Tag { blocknr: U32::new(low), checksum: 0.into(), flags: (flags as u16).into() };
+                let tag = Tag {
+                    blocknr: U32::new(low),
+                    checksum: 0.into(),
+                    flags: (flags as u16).into(),
+                };
                 to[at..at + 8].copy_from_slice(tag.as_bytes());
                 if self.superblock.is_64bit {
                     to[at + 8..at + 12].copy_from_slice(&high.to_be_bytes());
@@ -350,7 +367,8 @@ mod tests {
             log.0[0].copy_from_slice(format.block());
             let high = if is_64bit { 1 << 33 } else { 0 };
             let mut expected = BTreeMap::new();
-            // Three blocks each: a descriptor, one that has to be escaped, another; then revocations; round the end.
+            // Three blocks each: a descriptor, one that has to be escaped, another; then
+            // revocations; round the end.
             let places = [61, 62, 63, 1, 2, 3];
             let contents: Vec<Vec<u8>> = (0..4u8)
                 .map(|n| {

@@ -74,7 +74,8 @@ impl Layout {
         self.superblock.block_bytes() as usize
     }
 
-    /// The superblock for `group`, with its checksum. Copies do not claim that it was unmounted cleanly, as mke2fs has it.
+    /// The superblock for `group`, with its checksum. Copies do not claim that it was unmounted
+    /// cleanly, as mke2fs has it.
     fn raw_superblock(&self, group: u32) -> RawSuperblock {
         let mut raw = (*self.superblock.raw).clone();
         raw.block_group_nr = U16::new(group as u16);
@@ -116,7 +117,10 @@ impl Layout {
         }
         let mut bitmap = vec![0; self.block_bytes()];
         for used in self.space.used_in(blocks.clone()) {
-            set_bits(&mut bitmap, (used.start - blocks.start) as usize..(used.end - blocks.start) as usize);
+            set_bits(
+                &mut bitmap,
+                (used.start - blocks.start) as usize..(used.end - blocks.start) as usize,
+            );
         }
         let bits = 8 * bitmap.len();
         set_bits(&mut bitmap, (blocks.end - blocks.start) as usize..bits);
@@ -158,7 +162,8 @@ impl Layout {
                 0
             }
         };
-        let inode_sum = if group == 0 { self.bitmap_checksum(&self.inode_bitmap(), inodes) } else { 0 };
+        let inode_sum =
+            if group == 0 { self.bitmap_checksum(&self.inode_bitmap(), inodes) } else { 0 };
         let low32 = |value: u64| U32::new(value as u32);
         let high32 = |value: u64| U32::new((value >> 32) as u32);
         let low16 = |value: u32| U16::new(value as u16);
@@ -206,7 +211,8 @@ impl Layout {
     /// The first block of the journal: it is empty.
     fn journal_superblock(&self) -> Vec<u8> {
         let mut block = vec![0; self.block_bytes()];
-        let mut put = |at: usize, value: u32| block[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        let mut put =
+            |at: usize, value: u32| block[at..at + 4].copy_from_slice(&value.to_be_bytes());
         // Magic number and kind (a superblock of version 2).
         put(0x00, 0xC03B_3998);
         put(0x04, 4);
@@ -222,14 +228,18 @@ impl Layout {
         block
     }
 
-    /// Says what has to be written, but for the [primary superblock](Self::primary): that comes last, when all else is durable. Until then there is
-    /// no file system.
+    /// Says what has to be written, but for the [primary superblock](Self::primary): that comes
+    /// last, when all else is durable. Until then there is no file system.
     ///
-    /// Some blocks are zeroed first and written then: pieces that overlap have to be written in this order.
+    /// Some blocks are zeroed first and written then: pieces that overlap have to be written in
+    /// this order.
     ///
     /// # Errors
     /// What `put` fails with. It is given a block's number, and what is to be from there on.
-    pub fn write<E>(&self, mut put: impl FnMut(u64, Content<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn write<E>(
+        &self,
+        mut put: impl FnMut(u64, Content<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let superblock = &self.superblock;
         let block_bytes = superblock.block_bytes();
         let (blocks, primary) = (superblock.blocks(), superblock.primary_block());
@@ -285,12 +295,17 @@ impl Layout {
         Ok(())
     }
 
-    /// The blocks that are kept for more descriptors: those behind the descriptors lead to those behind each copy.
-    fn write_kept<E>(&self, put: &mut impl FnMut(u64, Content<'_>) -> Result<(), E>) -> Result<(), E> {
+    /// The blocks that are kept for more descriptors: those behind the descriptors lead to those
+    /// behind each copy.
+    fn write_kept<E>(
+        &self,
+        put: &mut impl FnMut(u64, Content<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let superblock = &self.superblock;
         let per_block = superblock.block_bytes() as usize / 4;
         let descriptor_blocks = superblock.descriptor_blocks();
-        let first = u64::from(superblock.raw.first_data_block.get()) + 1 + u64::from(descriptor_blocks);
+        let first =
+            u64::from(superblock.raw.first_data_block.get()) + 1 + u64::from(descriptor_blocks);
         let mut root = vec![0; self.block_bytes()];
         let mut leaf = vec![0; self.block_bytes()];
         for kept in 0..u32::from(superblock.raw.reserved_gdt_blocks.get()) {

@@ -51,7 +51,12 @@ impl Layout {
     }
 
     /// An inode whose content is in `extents`; `leaf`: they are listed in that block.
-    fn with_extents(&self, mut inode: InodeEdit, extents: &[Range<u64>], leaf: Option<u64>) -> InodeEdit {
+    fn with_extents(
+        &self,
+        mut inode: InodeEdit,
+        extents: &[Range<u64>],
+        leaf: Option<u64>,
+    ) -> InodeEdit {
         inode.set_flags(flags::EXTENTS);
         inode.set_size(count(extents) << self.superblock.block_bits());
         inode.set_blocks(&self.superblock, count(extents) + u64::from(leaf.is_some()));
@@ -92,7 +97,11 @@ impl Layout {
             self.with_extents(self.new_inode(ROOT_INO, DIRECTORY | 0o755, 3), &[root], None),
             self.resize_inode(),
             self.journal_inode(),
-            self.with_extents(self.new_inode(LOST_FOUND_INO, DIRECTORY | 0o700, 2), &self.lost_found, None),
+            self.with_extents(
+                self.new_inode(LOST_FOUND_INO, DIRECTORY | 0o700, 2),
+                &self.lost_found,
+                None,
+            ),
         ];
         if self.options.orphan_file {
             let inode = self.new_inode(ORPHAN_FILE_INO, REGULAR | 0o600, 1);
@@ -136,7 +145,8 @@ impl Layout {
 
     /// The blocks of the directories.
     pub(super) fn directories(&self) -> Vec<(u64, Vec<u8>)> {
-        let root: [(u32, &[u8]); 3] = [(ROOT_INO, b"."), (ROOT_INO, b".."), (LOST_FOUND_INO, b"lost+found")];
+        let root: [(u32, &[u8]); 3] =
+            [(ROOT_INO, b"."), (ROOT_INO, b".."), (LOST_FOUND_INO, b"lost+found")];
         let mut blocks = vec![(self.root, self.directory_block(ROOT_INO, &root))];
         let dots: [(u32, &[u8]); 2] = [(LOST_FOUND_INO, b"."), (ROOT_INO, b"..")];
         for block in self.lost_found.iter().cloned().flatten() {
@@ -151,7 +161,8 @@ impl Layout {
         let mut bytes = vec![0; self.superblock.block_bytes() as usize];
         let end = bytes.len() - ORPHAN_TAIL_BYTES;
         put_u32(&mut bytes, end, ORPHAN_MAGIC);
-        let sum = crc32c(crc32c(self.seed_of(ORPHAN_FILE_INO), &block.to_le_bytes()), &bytes[..end]);
+        let sum =
+            crc32c(crc32c(self.seed_of(ORPHAN_FILE_INO), &block.to_le_bytes()), &bytes[..end]);
         put_u32(&mut bytes, end + 4, sum);
         bytes
     }

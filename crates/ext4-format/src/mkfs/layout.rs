@@ -13,7 +13,8 @@ use super::{MakeOptions, MakeRefusal};
 
 /// Groups whose bitmaps and tables are side by side, as a power of two.
 const FLEX_BITS: u8 = 4;
-/// The most blocks of a group, and the inodes of one with their table's last block (`EXT2_MAX_BLOCKS_PER_GROUP`): counts have 16 bits.
+/// The most blocks of a group, and the inodes of one with their table's last block
+/// (`EXT2_MAX_BLOCKS_PER_GROUP`): counts have 16 bits.
 const PER_GROUP_MAX: u32 = (1 << 16) - 8;
 /// Blocks of data that a last group has to have room for.
 const LAST_GROUP_DATA_BLOCKS: u64 = 50;
@@ -66,7 +67,8 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, MakeRefusal> {
     Err(MakeRefusal(why.into()))
 }
 
-/// Size of the journal for a file system of so many blocks, in blocks (`ext2fs_default_journal_size`).
+/// Size of the journal for a file system of so many blocks, in blocks
+/// (`ext2fs_default_journal_size`).
 fn usual_journal_blocks(blocks: u64) -> u64 {
     match blocks {
         0..0x8000 => 1024,
@@ -80,7 +82,8 @@ fn usual_journal_blocks(blocks: u64) -> u64 {
     }
 }
 
-/// Size of the orphan file for a file system of so many blocks, in blocks (`ext2fs_default_orphan_file_blocks`).
+/// Size of the orphan file for a file system of so many blocks, in blocks
+/// (`ext2fs_default_orphan_file_blocks`).
 fn usual_orphan_file_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
 }
@@ -91,18 +94,25 @@ pub(super) fn backups(superblock: &Superblock) -> impl Iterator<Item = u32> {
 }
 
 impl Layout {
-    /// A file system of `bytes` bytes at most, on a device with logical blocks of `device_block_bytes` bytes.
+    /// A file system of `bytes` bytes at most, on a device with logical blocks of
+    /// `device_block_bytes` bytes.
     ///
     /// # Errors
     /// There can be none.
-    pub fn new(options: &MakeOptions, bytes: u64, device_block_bytes: u32) -> Result<Self, MakeRefusal> {
+    pub fn new(
+        options: &MakeOptions,
+        bytes: u64,
+        device_block_bytes: u32,
+    ) -> Result<Self, MakeRefusal> {
         let usual = if bytes < SMALL_BYTES { 1024 } else { 4096 };
         let block_bytes = options.block_bytes.unwrap_or_else(|| device_block_bytes.max(usual));
         if !block_bytes.is_power_of_two() || !(1024..=65_536).contains(&block_bytes) {
             return refuse("a block has 1, 2, 4, 8, 16, 32 or 64 KiB");
         }
         if block_bytes < device_block_bytes {
-            return refuse(format!("blocks of {block_bytes} bytes: the device's have {device_block_bytes}"));
+            return refuse(format!(
+                "blocks of {block_bytes} bytes: the device's have {device_block_bytes}"
+            ));
         }
         let inode_bytes = options.inode_bytes;
         if !inode_bytes.is_power_of_two() || inode_bytes < 128 || inode_bytes > block_bytes {
@@ -116,7 +126,9 @@ impl Layout {
         }
         let blocks = bytes / u64::from(block_bytes);
         if blocks > u64::from(u32::MAX) {
-            return refuse(format!("more than 2^32 - 1 blocks of {block_bytes} bytes: use larger ones"));
+            return refuse(format!(
+                "more than 2^32 - 1 blocks of {block_bytes} bytes: use larger ones"
+            ));
         }
         let superblock = Self::superblock(options, block_bytes, blocks)?;
         Self::place(options.clone(), superblock)
@@ -147,7 +159,8 @@ impl Layout {
                 return refuse("too small for a file system");
             }
             let groups = (blocks - first).div_ceil(per_group);
-            let inodes = (blocks * u64::from(block_bytes) / ratio).max(u64::from(ORPHAN_FILE_INO) + 1);
+            let inodes =
+                (blocks * u64::from(block_bytes) / ratio).max(u64::from(ORPHAN_FILE_INO) + 1);
             let unit = u64::from(inodes_per_block.max(8));
             let most = u64::from((8 * block_bytes).min(PER_GROUP_MAX)) / unit * unit;
             let mut in_group = inodes.div_ceil(groups).next_multiple_of(unit);
@@ -157,11 +170,13 @@ impl Layout {
             if in_group > most || in_group * groups > u64::from(u32::MAX) {
                 return refuse("too many inodes: have more bytes for each");
             }
-            let table_blocks = (in_group * u64::from(options.inode_bytes)).div_ceil(u64::from(block_bytes));
+            let table_blocks =
+                (in_group * u64::from(options.inode_bytes)).div_ceil(u64::from(block_bytes));
             let descriptor_blocks = groups.div_ceil(per_block);
             let grown = blocks.saturating_mul(GROWTH).min(u64::from(u32::MAX));
             let grown_blocks = (grown - first).div_ceil(per_group).div_ceil(per_block);
-            let kept = (grown_blocks - descriptor_blocks.min(grown_blocks)).min(u64::from(block_bytes / 4));
+            let kept = (grown_blocks - descriptor_blocks.min(grown_blocks))
+                .min(u64::from(block_bytes / 4));
 
             let mut raw = RawSuperblock::new_zeroed();
             fill(&mut raw, options, block_bytes, blocks, groups);
@@ -171,8 +186,9 @@ impl Layout {
             raw.inodes_count = U32::new((in_group * groups) as u32);
             raw.reserved_gdt_blocks = U16::new(kept as u16);
             raw.checksum = U32::new(crc32c(!0, &raw.as_bytes()[..SUPERBLOCK_BYTES - 4]));
-            let superblock = Superblock::parse(&raw, false)
-                .map_err(|refusal| MakeRefusal(format!("no file system can be like that: {refusal:?}")))?;
+            let superblock = Superblock::parse(&raw, false).map_err(|refusal| {
+                MakeRefusal(format!("no file system can be like that: {refusal:?}"))
+            })?;
 
             let last_blocks = blocks - superblock.group_start(groups as u32 - 1);
             let backup = superblock.has_superblock(groups as u32 - 1);
@@ -192,7 +208,8 @@ impl Layout {
 
     /// Puts everything somewhere.
     fn place(options: MakeOptions, superblock: Superblock) -> Result<Self, MakeRefusal> {
-        let full = || MakeRefusal("there is no room for inodes and journal: have fewer inodes".to_owned());
+        let full =
+            || MakeRefusal("there is no room for inodes and journal: have fewer inodes".to_owned());
         let (blocks, groups) = (superblock.blocks(), superblock.groups());
         let mut space = Space::default();
         let kept = u64::from(superblock.raw.reserved_gdt_blocks.get());
@@ -228,7 +245,8 @@ impl Layout {
         // So that e2fsck has room for what it finds without taking blocks.
         let lost_found_blocks = (16_384 / block_bytes).clamp(2, 12);
         let lost_found =
-            take_many(&mut space, std::slice::from_ref(&everywhere), lost_found_blocks).ok_or_else(full)?;
+            take_many(&mut space, std::slice::from_ref(&everywhere), lost_found_blocks)
+                .ok_or_else(full)?;
 
         let wanted = options.journal_bytes.map(|bytes| bytes / block_bytes);
         let mut journal_blocks = wanted.unwrap_or_else(|| usual_journal_blocks(blocks));
@@ -244,7 +262,9 @@ impl Layout {
             ));
         }
         if journal_blocks > JOURNAL_BLOCKS_MAX || journal_blocks > blocks / 2 {
-            return refuse("the journal would be larger than half the file system; too small for one");
+            return refuse(
+                "the journal would be larger than half the file system; too small for one",
+            );
         }
         // In the middle, so that the way there is never long.
         let middle = superblock.group_start(groups / 2 / flex * flex);
@@ -252,7 +272,12 @@ impl Layout {
         let journal = journal.ok_or_else(full)?;
         let leaf_within = journal[0].start..blocks;
         let journal_leaf = if journal.len() > super::content::INODE_EXTENTS_MAX {
-            Some(space.take(leaf_within, 1).or_else(|| space.take(first..blocks, 1)).ok_or_else(full)?)
+            Some(
+                space
+                    .take(leaf_within, 1)
+                    .or_else(|| space.take(first..blocks, 1))
+                    .ok_or_else(full)?,
+            )
         } else {
             None
         };
@@ -316,7 +341,8 @@ impl Layout {
         let free = blocks - first - self.space.count_in(first..blocks);
         let kept = u64::from(self.superblock.raw.reserved_gdt_blocks.get());
         let copies = 1 + backups(&self.superblock).count() as u64;
-        let of_groups = u64::from(self.superblock.groups()) * (2 + self.superblock.inode_table_blocks());
+        let of_groups =
+            u64::from(self.superblock.groups()) * (2 + self.superblock.inode_table_blocks());
         let overhead = first
             + copies * (1 + u64::from(self.superblock.descriptor_blocks()) + kept)
             + of_groups
@@ -346,7 +372,13 @@ fn take_many(space: &mut Space, places: &[Range<u64>], blocks: u64) -> Option<Ve
 }
 
 /// The fields of a superblock that do not depend on what is where.
-fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks: u64, groups: u64) {
+fn fill(
+    raw: &mut RawSuperblock,
+    options: &MakeOptions,
+    block_bytes: u32,
+    blocks: u64,
+    groups: u64,
+) {
     let bit = |set: bool, bits: u32| if set { bits } else { 0 };
     raw.blocks_count_lo = U32::new(blocks as u32);
     raw.blocks_count_hi = U32::new((blocks >> 32) as u32);
@@ -397,7 +429,8 @@ fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks
     raw.volume_name[..options.label.len()].copy_from_slice(&options.label);
     raw.journal_inum = U32::new(super::inodes::JOURNAL_INO);
     let (words, _) = options.hash_seed.as_chunks::<4>();
-    raw.hash_seed = [words[0], words[1], words[2], words[3]].map(|word| U32::new(u32::from_le_bytes(word)));
+    raw.hash_seed =
+        [words[0], words[1], words[2], words[3]].map(|word| U32::new(u32::from_le_bytes(word)));
     // Half MD4, of signed characters, as on the machines that most file systems were made on.
     raw.def_hash_version = 1;
     raw.flags = U32::new(1);

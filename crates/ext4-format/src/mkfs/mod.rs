@@ -1,6 +1,8 @@
-//! A new, empty file system: what is where, and what it contains (e2fsprogs: `misc/mke2fs.c`, `lib/ext2fs/initialize.c`, `alloc_tables.c`).
+//! A new, empty file system: what is where, and what it contains (e2fsprogs: `misc/mke2fs.c`,
+//! `lib/ext2fs/initialize.c`, `alloc_tables.c`).
 //!
-//! It has the features that Debian 12 gives to new file systems. [`Layout`] knows no device: it says what has to be written, and whoever has one writes.
+//! It has the features that Debian 12 gives to new file systems. [`Layout`] knows no device: it
+//! says what has to be written, and whoever has one writes.
 
 mod content;
 mod inodes;
@@ -16,13 +18,16 @@ use crate::Timestamp;
 /// What a new file system is to be. [`MakeOptions::new`] has what is usual.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MakeOptions {
-    /// Size of a block, in bytes: a power of two from 1 to 64 KiB. `None`: 4 KiB, or 1 KiB below 512 MiB.
+    /// Size of a block, in bytes: a power of two from 1 to 64 KiB. `None`: 4 KiB, or 1 KiB below
+    /// 512 MiB.
     pub block_bytes: Option<u32>,
     /// Size of an inode, in bytes: a power of two from 128 to a block.
     pub inode_bytes: u32,
-    /// How many bytes of the device there are for each inode. `None`: 16 KiB, less for small file systems, more for those of 4 TiB.
+    /// How many bytes of the device there are for each inode. `None`: 16 KiB, less for small file
+    /// systems, more for those of 4 TiB.
     pub bytes_per_inode: Option<u64>,
-    /// Size of the journal, in bytes. `None`: as the size of the file system suggests, 1 GiB at most.
+    /// Size of the journal, in bytes. `None`: as the size of the file system suggests, 1 GiB at
+    /// most.
     pub journal_bytes: Option<u64>,
     /// Share of the blocks that only root gets, in percent: 50 at most.
     pub reserved_percent: u32,
@@ -42,7 +47,8 @@ pub struct MakeOptions {
     pub orphan_file: bool,
     /// Feature `fast_commit`: a part of the journal is set aside for them.
     pub fast_commit: bool,
-    /// Whether all inode tables are zeroed; if not, whoever mounts it does so in time, as with mke2fs.
+    /// Whether all inode tables are zeroed; if not, whoever mounts it does so in time, as with
+    /// mke2fs.
     pub zero_inode_tables: bool,
 }
 

@@ -17,7 +17,9 @@ impl Space {
             return;
         }
         let Range { mut start, mut end } = blocks;
-        if let Some((before, _)) = self.used.range(..start).next_back().filter(|(_, end)| **end == start) {
+        if let Some((before, _)) =
+            self.used.range(..start).next_back().filter(|(_, end)| **end == start)
+        {
             start = *before;
         }
         if let Some(after) = self.used.remove(&end) {

@@ -42,7 +42,9 @@ fn check(options: &MakeOptions, bytes: u64) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = text
         .lines()
-        .filter(|line| !line.starts_with("Pass ") && !line.trim().is_empty() && !line.contains(" files ("))
+        .filter(|line| {
+            !line.starts_with("Pass ") && !line.trim().is_empty() && !line.contains(" files (")
+        })
         .count();
     assert!(output.status.success() && said == 0, "{bytes} {options:?}: {text}");
 }
@@ -90,11 +92,15 @@ fn what_cannot_be_is_refused() {
     assert!(refusal(&|options| options.block_bytes = Some(3000), 1 << 30).contains("a block has"));
     assert!(refusal(&|options| options.inode_bytes = 8192, 1 << 30).contains("an inode has"));
     assert!(refusal(&|options| options.bytes_per_inode = Some(100), 1 << 30).contains("1024"));
-    assert!(refusal(&|options| options.journal_bytes = Some(100), 1 << 30).contains("a journal has"));
+    assert!(
+        refusal(&|options| options.journal_bytes = Some(100), 1 << 30).contains("a journal has")
+    );
     assert!(refusal(&|options| options.journal_bytes = Some(1 << 30), 1 << 30).contains("half"));
     assert!(refusal(&|options| options.label = vec![b'x'; 17], 1 << 30).contains("label"));
     assert!(refusal(&|_| {}, 1 << 45).contains("2^32"));
     let layout = Layout::new(&options(), 1 << 30, 4096).unwrap();
     assert_eq!(layout.superblock_of().block_bytes(), 4096);
-    assert!(Layout::new(&MakeOptions { block_bytes: Some(1024), ..options() }, 1 << 30, 4096).is_err());
+    assert!(
+        Layout::new(&MakeOptions { block_bytes: Some(1024), ..options() }, 1 << 30, 4096).is_err()
+    );
 }

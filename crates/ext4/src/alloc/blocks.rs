@@ -19,8 +19,11 @@ impl Allocator {
     /// Takes between one and [`Want::blocks`] blocks that lie one after another.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: no block is free, or none that the caller may have, or those that are wait for a
-    /// [commit](Self::would_commit_help). What [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps say, if they are damaged.
+    /// [`Error::NoSpace`]: no block is free, or none that the caller may have, or those that are
+    ///                     wait for a
+    /// [commit](Self::would_commit_help). What
+    /// [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps say, if they are
+    /// damaged.
     pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
         if want.metadata {
             handle.fast_ineligible();
@@ -60,7 +63,12 @@ impl Allocator {
     }
 
     /// Up to `blocks` free blocks: a group, and which of its bits.
-    fn find(&self, handle: &Handle<'_>, want: &Want<'_>, blocks: u32) -> Result<(u32, Range<u32>), Error> {
+    fn find(
+        &self,
+        handle: &Handle<'_>,
+        want: &Want<'_>,
+        blocks: u32,
+    ) -> Result<(u32, Range<u32>), Error> {
         let superblock = self.superblock();
         let goal = want.goal.filter(|goal| superblock.holds(*goal, 1));
         let exact = goal.is_some();
@@ -74,7 +82,8 @@ impl Allocator {
         Err(Error::NoSpace)
     }
 
-    /// Where the first block of an inode would be good: in its group, after what was taken there last.
+    /// Where the first block of an inode would be good: in its group, after what was taken there
+    /// last.
     fn near_inode(&self, want: &Want<'_>) -> u64 {
         let superblock = self.superblock();
         let group = want.ino.saturating_sub(1) / superblock.inodes_per_group();
@@ -96,11 +105,12 @@ impl Allocator {
         self.mark_blocks(handle, number, &group, bits, true)
     }
 
-    /// Takes `blocks`, all of which have to be free: they are known to belong to what is being changed. That nobody is to get them yet does not count.
+    /// Takes `blocks`, all of which have to be free: they are known to belong to what is being
+    /// changed. That nobody is to get them yet does not count.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, the file system's own, or in use; [`Error::NoSpace`] if they are promised to
-    /// others; as for [`blocks`](Self::blocks).
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, the file system's own, or
+    /// in use; [`Error::NoSpace`] if they are promised to others; as for [`blocks`](Self::blocks).
     pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         handle.fast_ineligible();
         self.by_groups(blocks, |number, bits, blocks| {
@@ -121,12 +131,13 @@ impl Allocator {
         })
     }
 
-    /// Frees `blocks`, all of which are in use. Nobody gets them before the change has committed. Whoever frees blocks of metadata
-    /// [says so](Handle::forget) besides.
+    /// Frees `blocks`, all of which are in use. Nobody gets them before the change has committed.
+    /// Whoever frees blocks of metadata [says so](Handle::forget) besides.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`], [`Defect::BlockUnmarked`] if they cannot be freed: beyond the end, the file system's own,
-    /// free already; as for [`blocks`](Self::blocks).
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`], [`Defect::BlockUnmarked`] if they cannot
+    /// be freed: beyond the end, the file system's own, free already; as for
+    /// [`blocks`](Self::blocks).
     pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         self.by_groups(blocks, |number, bits, blocks| {
             let group = handle.volume().group(number)?;
@@ -141,10 +152,12 @@ impl Allocator {
         })
     }
 
-    /// Changes `blocks`, if they are such as a file may have, one group after another: its number, which of its bits, and which blocks those are.
+    /// Changes `blocks`, if they are such as a file may have, one group after another: its number,
+    /// which of its bits, and which blocks those are.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, or the file system's own; what `change` says.
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, or the file system's own;
+    /// what `change` says.
     fn by_groups(
         &self,
         blocks: Range<u64>,

@@ -23,8 +23,8 @@ pub(super) struct GroupChange {
 
 /// What one handle did to blocks and inodes.
 ///
-/// The blocks that it took are promised to it until it is complete, so that nobody is promised them meanwhile; if it never is, they are where
-/// they were.
+/// The blocks that it took are promised to it until it is complete, so that nobody is promised them
+/// meanwhile; if it never is, they are where they were.
 #[derive(Debug, Default)]
 pub struct SpaceChanges {
     groups: Vec<(u32, GroupChange)>,
@@ -51,7 +51,8 @@ impl SpaceChanges {
         self.taken.push(Taken { from, blocks: AtomicU64::new(blocks) });
     }
 
-    /// The change is complete: how many promised blocks are promised no more, since they are in use.
+    /// The change is complete: how many promised blocks are promised no more, since they are in
+    /// use.
     pub(super) fn settle(&self) -> u64 {
         self.taken.iter().map(|taken| taken.blocks.swap(0, Ordering::Relaxed)).sum()
     }

@@ -42,7 +42,8 @@ impl Known {
 }
 
 impl Allocator {
-    /// A bitmap of `count` bits in block `block`, which `checksum` in the descriptor of `group` is for.
+    /// A bitmap of `count` bits in block `block`, which `checksum` in the descriptor of `group` is
+    /// for.
     fn bitmap(
         &self,
         handle: &Handle<'_>,
@@ -61,7 +62,8 @@ impl Allocator {
         Ok(bits)
     }
 
-    /// The block bitmap of group `number` as it is with what `handle` changed: if it was never written, as it would have been.
+    /// The block bitmap of group `number` as it is with what `handle` changed: if it was never
+    /// written, as it would have been.
     pub(super) fn block_bits(
         &self,
         handle: &Handle<'_>,
@@ -86,7 +88,11 @@ impl Allocator {
     }
 
     /// The same of a group that has free blocks; `None`: it has none.
-    pub(super) fn free_bits(&self, handle: &Handle<'_>, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+    pub(super) fn free_bits(
+        &self,
+        handle: &Handle<'_>,
+        number: u32,
+    ) -> Result<Option<Arc<[u8]>>, Error> {
         if self.hints()[number as usize].free_blocks == 0 {
             return Ok(None);
         }
@@ -111,7 +117,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Marks blocks (bits of its bitmap) of group `number` as in use, all of which are free, or as free, all of which are in use.
+    /// Marks blocks (bits of its bitmap) of group `number` as in use, all of which are free, or as
+    /// free, all of which are in use.
     pub(super) fn mark_blocks(
         &self,
         handle: &mut Handle<'_>,
@@ -125,7 +132,10 @@ impl Allocator {
         let free = if used {
             group.free_clusters.checked_sub(count)
         } else {
-            group.free_clusters.checked_add(count).filter(|free| *free <= blocks_in(superblock, number))
+            group
+                .free_clusters
+                .checked_add(count)
+                .filter(|free| *free <= blocks_in(superblock, number))
         };
         let free = free.ok_or_else(|| wrong_count(number, "free blocks"))?;
         let bits = if group.block_uninit {
@@ -156,15 +166,21 @@ impl Allocator {
         Ok(())
     }
 
-    /// The checksum of a bitmap of `count` bits, which was `before` until those of `turned` were turned; nothing in particular where bitmaps have
-    /// none.
-    fn bitmap_checksum(&self, bits: &[u8], count: u32, before: Option<u32>, turned: Range<u32>) -> u32 {
+    /// The checksum of a bitmap of `count` bits, which was `before` until those of `turned` were
+    /// turned; nothing in particular where bitmaps have none.
+    fn bitmap_checksum(
+        &self,
+        bits: &[u8],
+        count: u32,
+        before: Option<u32>,
+        turned: Range<u32>,
+    ) -> u32 {
         let superblock = self.superblock();
         if !superblock.has_checksums() {
             return 0;
         }
-        let patched =
-            before.and_then(|before| Some(before ^ bitmap::checksum_patch(&self.patch, count, turned)?));
+        let patched = before
+            .and_then(|before| Some(before ^ bitmap::checksum_patch(&self.patch, count, turned)?));
         patched.unwrap_or_else(|| bitmap::checksum(superblock.seed(), bits, count))
     }
 
@@ -179,11 +195,18 @@ impl Allocator {
             None
         } else {
             let count = self.superblock().inodes_per_group();
-            Some(self.bitmap(handle, group.inode_bitmap, count, group.inode_bitmap_checksum, group)?)
+            Some(self.bitmap(
+                handle,
+                group.inode_bitmap,
+                count,
+                group.inode_bitmap_checksum,
+                group,
+            )?)
         };
         if !self.hints()[number as usize].inodes_agree {
             let per_group = self.superblock().inodes_per_group();
-            let free = bits.as_ref().map_or(per_group, |bits| bitmap::count_free(bits, 0..per_group));
+            let free =
+                bits.as_ref().map_or(per_group, |bits| bitmap::count_free(bits, 0..per_group));
             if free != group.free_inodes {
                 return Err(wrong_count(number, "free inodes"));
             }
@@ -205,10 +228,14 @@ impl Allocator {
         let superblock = self.superblock();
         let per_group = superblock.inodes_per_group();
         let step = |count: u32, up: bool, most: u32| {
-            if up { count.checked_add(1).filter(|count| *count <= most) } else { count.checked_sub(1) }
+            if up {
+                count.checked_add(1).filter(|count| *count <= most)
+            } else {
+                count.checked_sub(1)
+            }
         };
-        let free =
-            step(group.free_inodes, !used, per_group).ok_or_else(|| wrong_count(number, "free inodes"))?;
+        let free = step(group.free_inodes, !used, per_group)
+            .ok_or_else(|| wrong_count(number, "free inodes"))?;
         let directories = if directory {
             step(group.directories, used, per_group)
                 .ok_or_else(|| wrong_count(number, "directories in use"))?

@@ -7,12 +7,20 @@ use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
 impl Allocator {
-    /// Takes an inode for a new file or `directory` in directory `parent`. Its slot in the table holds anything: a [new
-    /// inode](meantime_ext4_format::edit::InodeEdit::new) is to be written over all of it.
+    /// Takes an inode for a new file or `directory` in directory `parent`. Its slot in the table
+    /// holds anything: a [new inode](meantime_ext4_format::edit::InodeEdit::new) is to be written
+    /// over all of it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: no inode is free. What [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps say, if they are damaged.
-    pub fn inode(&self, handle: &mut Handle<'_>, parent: u32, directory: bool) -> Result<u32, Error> {
+    /// [`Error::NoSpace`]: no inode is free. What
+    ///                     [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps
+    ///                     say, if they are damaged.
+    pub fn inode(
+        &self,
+        handle: &mut Handle<'_>,
+        parent: u32,
+        directory: bool,
+    ) -> Result<u32, Error> {
         let per_group = self.superblock().inodes_per_group();
         for number in self.groups_for_inode(parent, directory) {
             if let Some(index) = self.take_inode_in(handle, number, directory)? {
@@ -54,7 +62,8 @@ impl Allocator {
     /// Where inode `ino`, which is nobody's own, is: its group, and which of it.
     fn inode_index(&self, ino: u32) -> Result<(u32, u32), Error> {
         let superblock = self.superblock();
-        if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino) {
+        if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino)
+        {
             return Err(Corruption::new(Defect::InodeNumber).in_inode(ino).into());
         }
         let per_group = superblock.inodes_per_group();
@@ -72,11 +81,18 @@ impl Allocator {
         Ok(bits.is_some_and(|bits| bitmap::first_free(&bits, index..index + 1) > index))
     }
 
-    /// Takes inode `ino` for a file or `directory`, as [`inode`](Self::inode) does with one of its own choice; it has to be free.
+    /// Takes inode `ino` for a file or `directory`, as [`inode`](Self::inode) does with one of its
+    /// own choice; it has to be free.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`] for the file system's own; [`Defect::InodeUnmarked`] if it is taken; as for [`inode`](Self::inode).
-    pub fn take_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
+    /// [`Defect::InodeNumber`] for the file system's own; [`Defect::InodeUnmarked`] if it is taken;
+    /// as for [`inode`](Self::inode).
+    pub fn take_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        ino: u32,
+        directory: bool,
+    ) -> Result<(), Error> {
         if self.is_inode_taken(handle, ino)? {
             return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
         }
@@ -86,8 +102,9 @@ impl Allocator {
         self.mark_inode(handle, number, &group, index, true, directory)
     }
 
-    /// Inode `index` of a group is about to be used: what lies before it in the table and was never used is cleared, since it will count as
-    /// inodes from now on, and nobody knows what is there. (mke2fs writes only the part of a table that is in use.)
+    /// Inode `index` of a group is about to be used: what lies before it in the table and was never
+    /// used is cleared, since it will count as inodes from now on, and nobody knows what is there.
+    /// (mke2fs writes only the part of a table that is in use.)
     fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<(), Error> {
         let superblock = self.superblock();
         let per_block = superblock.block_bytes() / superblock.inode_bytes();
@@ -110,9 +127,14 @@ impl Allocator {
     /// Frees inode `ino`, a `directory` or not.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`] if it cannot be freed: the file system's own, free already; as for
-    /// [`inode`](Self::inode).
-    pub fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<(), Error> {
+    /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`] if it cannot be freed: the file system's
+    /// own, free already; as for [`inode`](Self::inode).
+    pub fn free_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        ino: u32,
+        directory: bool,
+    ) -> Result<(), Error> {
         handle.fast_ineligible();
         if !self.is_inode_taken(handle, ino)? {
             return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());

@@ -1,7 +1,8 @@
 //! Free blocks and inodes: who gets which.
 //!
-//! What is free is said by the bitmaps and descriptors, which are read and changed through a [`Handle`], so that a change that fails has taken
-//! nothing. What is kept in memory are totals and hints: totals follow changes that are complete ([`Allocator::completed`]), hints may be wrong.
+//! What is free is said by the bitmaps and descriptors, which are read and changed through a
+//! [`Handle`], so that a change that fails has taken nothing. What is kept in memory are totals and
+//! hints: totals follow changes that are complete ([`Allocator::completed`]), hints may be wrong.
 
 mod blocks;
 mod changes;
@@ -45,7 +46,8 @@ pub struct Want<'r> {
     pub reservation: Option<&'r mut Reservation>,
     /// For metadata (nodes of trees, directories, attributes).
     pub metadata: bool,
-    /// For a node of a file's tree, without which what was promised could not be kept: what is kept in reserve for them may be used.
+    /// For a node of a file's tree, without which what was promised could not be kept: what is kept
+    /// in reserve for them may be used.
     pub node: bool,
 }
 
@@ -152,13 +154,14 @@ impl Allocator {
         self.hints()[number as usize].longest = blocks;
     }
 
-    /// Says whether whoever uses the file system counts as root, who gets the blocks that are kept for root. (No, unless it is said.)
+    /// Says whether whoever uses the file system counts as root, who gets the blocks that are kept
+    /// for root. (No, unless it is said.)
     pub fn set_privileged(&self, privileged: bool) {
         self.pool.set_privileged(privileged);
     }
 
-    /// Promises `blocks` blocks to data that are to get theirs later. Metadata that go with them are taken of a reserve of their own, which the
-    /// file system keeps for that.
+    /// Promises `blocks` blocks to data that are to get theirs later. Metadata that go with them
+    /// are taken of a reserve of their own, which the file system keeps for that.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -178,7 +181,8 @@ impl Allocator {
         }
     }
 
-    /// A handle is complete, and this is what it changed: from now on the totals have it, too. Each handle once, before the next one begins.
+    /// A handle is complete, and this is what it changed: from now on the totals have it, too. Each
+    /// handle once, before the next one begins.
     pub fn completed(&self, changes: &Changes) {
         let groups = changes.space.groups();
         if groups.is_empty() {
@@ -200,7 +204,9 @@ impl Allocator {
         }
         drop(hints);
         let mut known = self.known();
-        for bitmap in groups.iter().flat_map(|(_, change)| [change.block_bitmap, change.inode_bitmap]) {
+        for bitmap in
+            groups.iter().flat_map(|(_, change)| [change.block_bitmap, change.inode_bitmap])
+        {
             if let Some(bits) = changes.blocks.get(&bitmap) {
                 known.learn(bitmap, bits);
             }
@@ -209,7 +215,8 @@ impl Allocator {
         self.pool.add(blocks, inodes, directories, changes.space.settle());
     }
 
-    /// After [`Error::NoSpace`]: whether blocks that were freed become free with the next commit, so that it is worth trying once more then.
+    /// After [`Error::NoSpace`]: whether blocks that were freed become free with the next commit,
+    /// so that it is worth trying once more then.
     pub fn would_commit_help(&self) -> bool {
         self.starved.load(Ordering::Relaxed)
     }

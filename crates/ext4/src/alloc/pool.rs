@@ -6,14 +6,16 @@ use std::sync::{Arc, PoisonError};
 use crate::Error;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Who wants blocks: how much has to be left for others (kernel: `fs/ext4/balloc.c`, `ext4_has_free_clusters`).
+/// Who wants blocks: how much has to be left for others (kernel: `fs/ext4/balloc.c`,
+/// `ext4_has_free_clusters`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     /// Anybody: root's blocks and the last reserve stay.
     Anybody,
     /// Root: the last reserve stays.
     Root,
-    /// Metadata without which what was promised could not be kept: nothing has to stay but what is promised.
+    /// Metadata without which what was promised could not be kept: nothing has to stay but what is
+    /// promised.
     Need,
 }
 
@@ -24,7 +26,8 @@ pub(super) struct Totals {
     pub(super) free: u64,
     pub(super) free_inodes: u64,
     pub(super) directories: u64,
-    /// Free blocks that are promised: to data that have none yet, and to the change that is under way.
+    /// Free blocks that are promised: to data that have none yet, and to the change that is under
+    /// way.
     pub(super) promised: u64,
 }
 
@@ -42,7 +45,12 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(totals: Totals, root: u64, last: u64) -> Self {
-        Self { totals: Mutex::new(Rank::AllocTotals, totals), root, last, privileged: AtomicBool::new(false) }
+        Self {
+            totals: Mutex::new(Rank::AllocTotals, totals),
+            root,
+            last,
+            privileged: AtomicBool::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Totals> {
@@ -109,7 +117,10 @@ impl Pool {
                 return Err(Error::NoSpace);
             }
         }
-        Ok(Reservation(Arc::new(Reserved { pool: Arc::clone(self), blocks: AtomicU64::new(blocks) })))
+        Ok(Reservation(Arc::new(Reserved {
+            pool: Arc::clone(self),
+            blocks: AtomicU64::new(blocks),
+        })))
     }
 }
 
@@ -138,7 +149,8 @@ impl Drop for Reserved {
     }
 }
 
-/// A promise of blocks to data that have none yet (delayed allocation). What was not used is given back when it is dropped.
+/// A promise of blocks to data that have none yet (delayed allocation). What was not used is given
+/// back when it is dropped.
 ///
 /// A handle that takes blocks of it and then fails has taken nothing.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Where blocks are looked for.
 //!
-//! First exactly where they are wanted, so that what a file has goes on; then, from there on, for a run that has room for all of them; then for
-//! any. What is kept for other files comes last, what waits for a commit never.
+//! First exactly where they are wanted, so that what a file has goes on; then, from there on, for a
+//! run that has room for all of them; then for any. What is kept for other files comes last, what
+//! waits for a commit never.
 
 use std::ops::Range;
 
@@ -11,9 +12,11 @@ use crate::Error;
 use crate::journal::Handle;
 use meantime_ext4_format::edit::bitmap;
 
-/// So many groups' bitmaps are looked at for a run that is long enough, before the longest so far has to do.
+/// So many groups' bitmaps are looked at for a run that is long enough, before the longest so far
+/// has to do.
 const GROUPS: u32 = 16;
-/// From so many blocks on, and up to so many, runs begin at a multiple of their size if there is room for it.
+/// From so many blocks on, and up to so many, runs begin at a multiple of their size if there is
+/// room for it.
 const ALIGNED: Range<u32> = 16..513;
 
 /// A search for blocks.
@@ -39,7 +42,11 @@ struct Looked {
 
 impl Search<'_, '_> {
     /// Finds between one and all blocks from `goal` on: the group, and which of its bits.
-    pub(super) fn run(&mut self, goal: u64, exact: bool) -> Result<Option<(u32, Range<u32>)>, Error> {
+    pub(super) fn run(
+        &mut self,
+        goal: u64,
+        exact: bool,
+    ) -> Result<Option<(u32, Range<u32>)>, Error> {
         let superblock = self.allocator.superblock();
         let first = superblock.group_of(goal);
         let from = (goal - superblock.group_start(first)) as u32;
@@ -55,7 +62,8 @@ impl Search<'_, '_> {
 
     fn order(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
         let groups = self.allocator.superblock().groups();
-        (0..groups).map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
+        (0..groups)
+            .map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
     }
 
     /// The first blocks in `run` of group `number` that are nobody's to have now.
@@ -64,7 +72,8 @@ impl Search<'_, '_> {
         let blocks = start + u64::from(run.start)..start + u64::from(run.end);
         let held = self.handle.first_held_in(blocks.clone());
         self.held |= held.is_some();
-        let kept = if self.polite { self.allocator.windows().first_in(&blocks, self.ino) } else { None };
+        let kept =
+            if self.polite { self.allocator.windows().first_in(&blocks, self.ino) } else { None };
         let first = match (held, kept) {
             (Some(held), Some(kept)) => {
                 if held.start <= kept.start {
@@ -81,7 +90,8 @@ impl Search<'_, '_> {
     /// From bit `from` of group `number` on, if that is free.
     fn at(&mut self, number: u32, from: u32) -> Result<Option<Range<u32>>, Error> {
         let Some(bits) = self.allocator.free_bits(self.handle, number)? else { return Ok(None) };
-        let most = from.saturating_add(self.blocks).min(blocks_in(self.allocator.superblock(), number));
+        let most =
+            from.saturating_add(self.blocks).min(blocks_in(self.allocator.superblock(), number));
         let mut run = from..bitmap::first_used(&bits, from..most);
         if run.is_empty() {
             return Ok(None);
@@ -124,8 +134,8 @@ impl Search<'_, '_> {
         let mut start = run.start;
         if ALIGNED.contains(&self.blocks) {
             let first = self.allocator.superblock().group_start(number);
-            let aligned =
-                (first + u64::from(start)).next_multiple_of(u64::from(self.blocks.next_power_of_two()));
+            let aligned = (first + u64::from(start))
+                .next_multiple_of(u64::from(self.blocks.next_power_of_two()));
             let aligned = (aligned - first) as u32;
             if aligned + self.blocks <= run.end {
                 start = aligned;
@@ -181,7 +191,8 @@ impl Search<'_, '_> {
             if looked.found.is_none() {
                 looked = self.look(&bits, number, 0..end);
             }
-            if let Some(found) = looked.found.or(Some(looked.longest)).filter(|run| !run.is_empty()) {
+            if let Some(found) = looked.found.or(Some(looked.longest)).filter(|run| !run.is_empty())
+            {
                 return Ok(Some((number, found)));
             }
         }

@@ -1,4 +1,5 @@
-//! Which groups new inodes go to: files beside their directory, directories where there is room (Orlov's allocator; kernel: `fs/ext4/ialloc.c`).
+//! Which groups new inodes go to: files beside their directory, directories where there is room
+//! (Orlov's allocator; kernel: `fs/ext4/ialloc.c`).
 
 use super::{Allocator, Hint};
 use meantime_ext4_format::ROOT_INO;
@@ -23,16 +24,22 @@ impl Sums {
 
 impl Allocator {
     /// All groups, in the order in which they are tried for an inode in directory `parent`.
-    pub(super) fn groups_for_inode(&self, parent: u32, directory: bool) -> impl Iterator<Item = u32> + use<> {
+    pub(super) fn groups_for_inode(
+        &self,
+        parent: u32,
+        directory: bool,
+    ) -> impl Iterator<Item = u32> + use<> {
         let superblock = self.superblock();
         let groups = superblock.groups();
         let first = (parent.saturating_sub(1) / superblock.inodes_per_group()).min(groups - 1);
-        let first = if directory { self.group_for_directory(parent, first) } else { self.beside(first) };
-        (0..groups).map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
+        let first =
+            if directory { self.group_for_directory(parent, first) } else { self.beside(first) };
+        (0..groups)
+            .map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
     }
 
-    /// The group for a file whose directory is in group `parent`: that, if it has both inodes and blocks; one that keeps its metadata with it;
-    /// one of a few others, further and further away.
+    /// The group for a file whose directory is in group `parent`: that, if it has both inodes and
+    /// blocks; one that keeps its metadata with it; one of a few others, further and further away.
     fn beside(&self, parent: u32) -> u32 {
         let hints = self.hints();
         let groups = hints.len() as u32;
@@ -43,12 +50,14 @@ impl Allocator {
         let flex = self.superblock().flex_groups();
         let first = parent - parent % flex;
         let near = std::iter::once(parent).chain(first..first.saturating_add(flex).min(groups));
-        let far = (0..u32::BITS).map(|power| ((u64::from(parent) + (1 << power)) % u64::from(groups)) as u32);
+        let far = (0..u32::BITS)
+            .map(|power| ((u64::from(parent) + (1 << power)) % u64::from(groups)) as u32);
         near.chain(far).find(good).unwrap_or(parent)
     }
 
-    /// The group for a directory whose parent is in group `parent_group`. Those in the root directory are spread over all that have more room than
-    /// others; the rest stay with their parents, unless there are many directories and little room.
+    /// The group for a directory whose parent is in group `parent_group`. Those in the root
+    /// directory are spread over all that have more room than others; the rest stay with their
+    /// parents, unless there are many directories and little room.
     fn group_for_directory(&self, parent: u32, parent_group: u32) -> u32 {
         let superblock = self.superblock();
         let hints = self.hints();

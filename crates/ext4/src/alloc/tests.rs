@@ -20,7 +20,8 @@ fn what_is_freed_is_nobodys_before_the_commit() {
     allocator.set_privileged(true);
     let before = allocator.usage();
     assert_eq!(before, image.volume().usage().unwrap());
-    let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want(100))).unwrap();
+    let taken =
+        image.change_with(&allocator, |handle| allocator.blocks(handle, want(100))).unwrap();
     assert_eq!(taken.end - taken.start, 100);
     assert_eq!(allocator.usage().free_blocks, before.free_blocks - 100);
     image.change_with(&allocator, |handle| allocator.free_blocks(handle, taken.clone())).unwrap();
@@ -42,7 +43,8 @@ fn a_change_that_fails_takes_nothing() {
     let before = allocator.usage();
     let mut reservation = allocator.reserve(50).unwrap();
     let failed: Result<(), Error> = image.change_with(&allocator, |handle| {
-        let taken = allocator.blocks(handle, Want { reservation: Some(&mut reservation), ..want(30) })?;
+        let taken =
+            allocator.blocks(handle, Want { reservation: Some(&mut reservation), ..want(30) })?;
         assert_eq!((taken.end - taken.start, reservation.blocks()), (30, 20));
         allocator.inode(handle, 2, true)?;
         Err(Error::NotFound)
@@ -81,8 +83,11 @@ fn inodes_of_every_group_are_taken_and_freed() {
     assert_eq!(taken.len() as u64, before.free_inodes);
     assert_eq!(image.volume().usage().unwrap().free_inodes, 0);
     for (ino, directory) in &taken {
-        image.change_with(&allocator, |handle| allocator.free_inode(handle, *ino, *directory)).unwrap();
-        let again = image.change_with(&allocator, |handle| allocator.free_inode(handle, *ino, *directory));
+        image
+            .change_with(&allocator, |handle| allocator.free_inode(handle, *ino, *directory))
+            .unwrap();
+        let again =
+            image.change_with(&allocator, |handle| allocator.free_inode(handle, *ino, *directory));
         assert!(matches!(again, Err(Error::Corrupt(_))));
     }
     image.fsck();
@@ -98,7 +103,8 @@ fn files_that_grow_by_turns_stay_in_few_pieces() {
     for _ in 0..600 {
         for (at, end) in ends.iter_mut().enumerate() {
             let want = Want { ino: 20 + at as u32, goal: *end, ..want(1) };
-            let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want)).unwrap();
+            let taken =
+                image.change_with(&allocator, |handle| allocator.blocks(handle, want)).unwrap();
             pieces[at] += i32::from(*end != Some(taken.start));
             *end = Some(taken.end);
         }
@@ -113,7 +119,8 @@ fn many_blocks_are_one_run_where_there_is_one() {
     // The first group has only holes.
     let mut holes = Vec::new();
     for at in 0..2000 {
-        let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want(3))).unwrap();
+        let taken =
+            image.change_with(&allocator, |handle| allocator.blocks(handle, want(3))).unwrap();
         if at % 2 == 0 {
             holes.push(taken);
         }

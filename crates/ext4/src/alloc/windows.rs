@@ -1,5 +1,6 @@
-//! Blocks that are kept, as long as others are to be had, for the file that ends before them: so files that grow at the same time do not end up
-//! interleaved. Only hints: nothing of it is on the disk, and nobody is refused a block for it.
+//! Blocks that are kept, as long as others are to be had, for the file that ends before them: so
+//! files that grow at the same time do not end up interleaved. Only hints: nothing of it is on the
+//! disk, and nobody is refused a block for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -30,7 +31,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The first window of another file than `ino` that touches `blocks`, as far as it is inside them.
+    /// The first window of another file than `ino` that touches `blocks`, as far as it is inside
+    /// them.
     pub(super) fn first_in(&self, blocks: &Range<u64>, ino: u32) -> Option<Range<u64>> {
         if self.by_start.is_empty() {
             return None;
@@ -38,13 +40,15 @@ impl Windows {
         let before = self.by_start.range(..blocks.start).next_back();
         let inside = self.by_start.range(blocks.start..blocks.end);
         let mut touching = before.into_iter().chain(inside);
-        let (start, (end, _)) = touching.find(|(_, (end, owner))| *end > blocks.start && *owner != ino)?;
+        let (start, (end, _)) =
+            touching.find(|(_, (end, owner))| *end > blocks.start && *owner != ino)?;
         Some((*start).max(blocks.start)..(*end).min(blocks.end))
     }
 
     /// File `ino` goes on at the end of `taken`: what follows, before `end`, is kept for it.
     pub(super) fn advance(&mut self, ino: u32, taken: &Range<u64>, end: u64) {
-        let size = self.of.get(&ino).map_or(FIRST, |window| window.size.saturating_mul(2).min(MOST));
+        let size =
+            self.of.get(&ino).map_or(FIRST, |window| window.size.saturating_mul(2).min(MOST));
         self.remove(ino);
         let wanted = taken.end..taken.end.saturating_add(u64::from(size)).min(end);
         let others = self.first_in(&wanted, ino).map_or(wanted.end, |other| other.start);
@@ -55,7 +59,8 @@ impl Windows {
         }
         self.of.insert(ino, window);
         if self.of.len() > WINDOWS
-            && let Some(oldest) = self.of.iter().min_by_key(|(_, window)| window.used).map(|(ino, _)| *ino)
+            && let Some(oldest) =
+                self.of.iter().min_by_key(|(_, window)| window.used).map(|(ino, _)| *ino)
         {
             self.remove(oldest);
         }

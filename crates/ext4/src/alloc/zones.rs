@@ -7,12 +7,14 @@ use meantime_ext4_format::edit::bitmap;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::{Source, Superblock, Volume};
 
-/// Superblocks, descriptors, bitmaps and inode tables of all groups, and the block of multiple mount protection.
+/// Superblocks, descriptors, bitmaps and inode tables of all groups, and the block of multiple
+/// mount protection.
 #[derive(Debug)]
 pub(super) struct Zones(Vec<Range<u64>>);
 
-/// Blocks that the superblock and the descriptors take at the beginning of group `number`, with the room to grow that is kept behind them
-/// (e2fsprogs: `lib/ext2fs/alloc_tables.c`, `ext2fs_super_and_bgd_loc2`).
+/// Blocks that the superblock and the descriptors take at the beginning of group `number`, with the
+/// room to grow that is kept behind them (e2fsprogs: `lib/ext2fs/alloc_tables.c`,
+/// `ext2fs_super_and_bgd_loc2`).
 fn head_blocks(superblock: &Superblock, number: u32) -> u64 {
     let descriptors = u64::from(superblock.descriptor_blocks_in(number));
     if !superblock.has_superblock(number) {

@@ -1,9 +1,11 @@
 //! The page cache of a mount: pages of 4 KiB in DMA memory, by file and index.
 //!
-//! A hit takes no lock and writes to nothing that another core uses: [`PageCache::read`]. A miss is claimed ([`PageCache::claim`]) by
-//! exactly one reader, who brings a page ([`PageCache::take_pages`]) that the device reads into, and then
-//! [publishes](PageCache::publish) or [abandons](PageCache::abandon) it. Others who want the page meanwhile [wait](PageCache::wait) as long
-//! as they please, or read it past the cache. What is [invalidated](PageCache::invalidate) while it is being read stays out.
+//! A hit takes no lock and writes to nothing that another core uses: [`PageCache::read`]. A miss is
+//! claimed ([`PageCache::claim`]) by exactly one reader, who brings a page
+//! ([`PageCache::take_pages`]) that the device reads into, and then [publishes](PageCache::publish)
+//! or [abandons](PageCache::abandon) it. Others who want the page meanwhile [wait](PageCache::wait)
+//! as long as they please, or read it past the cache. What is [invalidated](PageCache::invalidate)
+//! while it is being read stays out.
 //!
 //! ```text
 //!            claim            publish             evict, invalidate
@@ -13,9 +15,10 @@
 //!    └───────────────────┴────────────────────────┘ abandon
 //! ```
 //!
-//! A page's memory has one owner at any time: the pool in here, a reader (as a [`DmaBuf`]), or the page's slot. A page that is ready can be
-//! written to, and is dirty then; it can be copied out for the device, and is under writeback meanwhile ([`write`]). Such a page is
-//! neither evicted nor invalidated.
+//! A page's memory has one owner at any time: the pool in here, a reader (as a [`DmaBuf`]), or the
+//! page's slot. A page that is ready can be written to, and is dirty then; it can be copied out for
+//! the device, and is under writeback meanwhile ([`write`]). Such a page is neither evicted nor
+//! invalidated.
 
 mod parking;
 mod queues;
@@ -65,7 +68,8 @@ pub struct PageCache {
     dropped: AtomicU64,
 }
 
-/// What looking after the queues takes. Its lists are empty between two times, and keep their memory.
+/// What looking after the queues takes. Its lists are empty between two times, and keep their
+/// memory.
 struct Upkeep {
     queues: Queues,
     arrived: Vec<At>,
@@ -93,8 +97,9 @@ pub enum LookUp {
     Absent,
 }
 
-/// The duty to read a page: to be given to [`PageCache::publish`] or [`PageCache::abandon`]. (If it is lost instead, which is logged, the page
-/// cannot be cached any more until it is invalidated, and its readers read past the cache.)
+/// The duty to read a page: to be given to [`PageCache::publish`] or [`PageCache::abandon`]. (If it
+/// is lost instead, which is logged, the page cannot be cached any more until it is invalidated,
+/// and its readers read past the cache.)
 #[must_use = "others wait for the page"]
 #[derive(Debug)]
 pub struct Claim(At);
@@ -112,7 +117,10 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        tracing::error!(slot = self.0.slot, "a page was claimed, and neither published nor abandoned");
+        tracing::error!(
+            slot = self.0.slot,
+            "a page was claimed, and neither published nor abandoned"
+        );
     }
 }
 
@@ -157,7 +165,8 @@ impl Place for PageCell {
 }
 
 impl PageCache {
-    /// A cache of at most `bytes` of `heap` (at least [`LEAST_BYTES`]). The memory is had as it is needed; 2 MiB are there at once.
+    /// A cache of at most `bytes` of `heap` (at least [`LEAST_BYTES`]). The memory is had as it is
+    /// needed; 2 MiB are there at once.
     ///
     /// # Errors
     /// Without memory.
@@ -215,7 +224,8 @@ impl PageCache {
         }
     }
 
-    /// Copies from a page that was found; false if it is not there any more: what `to` holds then is of no use.
+    /// Copies from a page that was found; false if it is not there any more: what `to` holds then
+    /// is of no use.
     ///
     /// # Panics
     /// Beyond the end of the page.
@@ -224,8 +234,8 @@ impl PageCache {
         self.table.place(hit.0).copy_out(offset_bytes, to) && self.table.still(hit.0)
     }
 
-    /// Looks page `index` of `file` up, and copies from it if it is there. A page that leaves in the middle is [`LookUp::Absent`]; `to`
-    /// may have been written to then.
+    /// Looks page `index` of `file` up, and copies from it if it is there. A page that leaves in
+    /// the middle is [`LookUp::Absent`]; `to` may have been written to then.
     ///
     /// # Panics
     /// Beyond the end of the page.
@@ -237,8 +247,9 @@ impl PageCache {
         }
     }
 
-    /// Counts a use of a page, for it to stay. The reads of one pass over a page should count as one, or a scan by small reads looks like a
-    /// page in use. Writes nothing once it was used three times.
+    /// Counts a use of a page, for it to stay. The reads of one pass over a page should count as
+    /// one, or a scan by small reads looks like a page in use. Writes nothing once it was used
+    /// three times.
     #[inline]
     pub fn visit(&self, hit: Hit) {
         self.table.visit(hit.0);
@@ -250,7 +261,8 @@ impl PageCache {
         self.claim_in(&mut slots, file, index)
     }
 
-    /// Claims up to `most` pages of `file` from `first` on, into `claims`: as many as are absent, up to the first that is not. How many.
+    /// Claims up to `most` pages of `file` from `first` on, into `claims`: as many as are absent,
+    /// up to the first that is not. How many.
     pub fn claim_run(&self, file: u64, first: u64, most: usize, claims: &mut Vec<Claim>) -> usize {
         let mut slots = lock(&self.slots);
         for count in 0..most {
@@ -278,10 +290,12 @@ impl PageCache {
         }
     }
 
-    /// The claimed page was read into `page`, and is in the cache from now on: everybody finds it, and who waits is woken.
+    /// The claimed page was read into `page`, and is in the cache from now on: everybody finds it,
+    /// and who waits is woken.
     ///
     /// # Errors
-    /// The page, if it does not go into the cache: it was invalidated meanwhile, or is no page of this cache's heap. Its reader may use it.
+    /// The page, if it does not go into the cache: it was invalidated meanwhile, or is no page of
+    /// this cache's heap. Its reader may use it.
     pub fn publish(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
         let at = claim.redeem();
         self.published(at, self.table.publish(at, page))
@@ -322,8 +336,9 @@ impl PageCache {
         lock(&self.slots).push(at.slot);
     }
 
-    /// Waits until `filling`'s reader is done, well or not, for `timeout_ns` at most: looks for about a microsecond, then sleeps. False: it
-    /// is still being read. It may end early: look again in any case.
+    /// Waits until `filling`'s reader is done, well or not, for `timeout_ns` at most: looks for
+    /// about a microsecond, then sleeps. False: it is still being read. It may end early: look
+    /// again in any case.
     pub fn wait(&self, filling: Filling, timeout_ns: u64) -> bool {
         self.table.wait(filling.0, timeout_ns)
     }
@@ -338,8 +353,8 @@ impl PageCache {
         self.table.unregister(filling.0, waker);
     }
 
-    /// Forgets the pages of `file` in `indices`, as after a truncation. Those that are being read do not come into the cache; who waits for
-    /// them is woken.
+    /// Forgets the pages of `file` in `indices`, as after a truncation. Those that are being read
+    /// do not come into the cache; who waits for them is woken.
     pub fn invalidate(&self, file: u64, indices: Range<u64>) {
         if indices.end.saturating_sub(indices.start) <= u64::from(self.table.slots()) {
             indices.for_each(|index| self.forget(file, index));
@@ -361,8 +376,9 @@ impl PageCache {
         }
     }
 
-    /// Takes up to `count` free pages, with anything in them, into `pages`: from those that are free, from the heap, or from what is
-    /// evicted for them. How many; fewer if all are in use, or there is no memory.
+    /// Takes up to `count` free pages, with anything in them, into `pages`: from those that are
+    /// free, from the heap, or from what is evicted for them. How many; fewer if all are in use, or
+    /// there is no memory.
     pub fn take_pages(&self, count: usize, pages: &mut Vec<DmaBuf>) -> usize {
         let mut taken = 0;
         while taken < count {
@@ -406,10 +422,11 @@ impl PageCache {
         let _ = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// For the gap: puts what was published in its queue, and evicts until `spare` pages are free, or could be had from the heap; at most
-    /// `budget` pages are evicted. How many were.
+    /// For the gap: puts what was published in its queue, and evicts until `spare` pages are free,
+    /// or could be had from the heap; at most `budget` pages are evicted. How many were.
     pub fn maintain(&self, spare: usize, budget: usize) -> usize {
-        let there = lock(&self.pages).len() + self.capacity.saturating_sub(self.made.load(Ordering::Relaxed));
+        let there = lock(&self.pages).len()
+            + self.capacity.saturating_sub(self.made.load(Ordering::Relaxed));
         match spare.saturating_sub(there).min(budget) {
             0 => {
                 self.queue_arrivals(&mut lock(&self.upkeep));
@@ -422,7 +439,8 @@ impl PageCache {
     /// More pages, if there may be.
     fn grow(&self, free: &mut Vec<DmaBuf>) -> Result<(), HwError> {
         // One thread at a time: the caller has the lock.
-        let count = self.capacity.saturating_sub(self.made.load(Ordering::Relaxed)).min(GROWTH_PAGES);
+        let count =
+            self.capacity.saturating_sub(self.made.load(Ordering::Relaxed)).min(GROWTH_PAGES);
         if count > 0 {
             free.extend(self.heap.alloc_pages(count)?);
             self.made.fetch_add(count, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Loom models of the page cache: no stale page, one reader of a missing one, no lost wake-up. Pages are numbers
-//! in loom's atomics.
+//! Loom models of the page cache: no stale page, one reader of a missing one, no lost wake-up.
+//! Pages are numbers in loom's atomics.
 //!
 //! Run by `make loom`.
 
@@ -10,7 +10,8 @@ use super::table::{At, Claimed, Found, Place, Published, Table};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex};
 
-/// A page: two words, which are equal unless it is torn. Written by its owner alone, read by anybody.
+/// A page: two words, which are equal unless it is torn. Written by its owner alone, read by
+/// anybody.
 type Page = Arc<[AtomicU64; 2]>;
 
 /// A slot's cell, whose memory readers may look at after the page was taken, as the library's.
@@ -218,7 +219,8 @@ fn a_task_is_woken_or_told() {
     });
 }
 
-/// What is invalidated while it is being read does not come in after it, and a second reader's page is not mistaken for it.
+/// What is invalidated while it is being read does not come in after it, and a second reader's page
+/// is not mistaken for it.
 #[test]
 fn what_is_invalidated_stays_out() {
     loom::model(|| {
@@ -289,7 +291,8 @@ fn what_is_written_during_writeback_is_dirty() {
     });
 }
 
-/// The models can fail: with `what` weakened, `model` does. In a process of its own, since loom ends a deadlocked model by aborting.
+/// The models can fail: with `what` weakened, `model` does. In a process of its own, since loom
+/// ends a deadlocked model by aborting.
 fn is_caught(model: &str, what: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("cache::model::{model}")])

@@ -1,8 +1,9 @@
 //! Waiting for another's I/O: threads sleep on a word of a lot, tasks leave their wakers in it.
 //!
-//! Who sleeps has read the lot's word first, then marked the slot; who ends the I/O changes the slot, sees the mark in what it replaced, and
-//! only then changes the word and wakes. So a wake-up is never lost: either the mark came too late, and the sleeper saw that, or the word it
-//! sleeps on is another one already.
+//! Who sleeps has read the lot's word first, then marked the slot; who ends the I/O changes the
+//! slot, sees the mark in what it replaced, and only then changes the word and wakes. So a wake-up
+//! is never lost: either the mark came too late, and the sleeper saw that, or the word it sleeps on
+//! is another one already.
 
 use std::task::Waker;
 
@@ -94,7 +95,8 @@ impl Parking {
         self.lot(slot).bell.wait(seen, timeout_ns);
     }
 
-    /// Leaves a waker, before the slot is marked. One for the same task as another is not left twice.
+    /// Leaves a waker, before the slot is marked. One for the same task as another is not left
+    /// twice.
     pub(super) fn leave(&self, slot: u32, waker: &Waker) {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
         if !wakers.iter().any(|(other, there)| *other == slot && there.will_wake(waker)) {

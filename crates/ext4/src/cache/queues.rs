@@ -1,8 +1,10 @@
-//! Which page goes next: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023).
+//! Which page goes next: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction",
+//! SOSP 2023).
 //!
-//! A new page goes to a small queue; whoever is not visited there leaves from it, so that a scan passes through a tenth of the cache and
-//! leaves the rest alone. Visited pages go to the main queue, and around in it as long as they are visited. A page that comes back soon
-//! after it left the small queue (the ghost queue remembers it) goes to the main queue at once.
+//! A new page goes to a small queue; whoever is not visited there leaves from it, so that a scan
+//! passes through a tenth of the cache and leaves the rest alone. Visited pages go to the main
+//! queue, and around in it as long as they are visited. A page that comes back soon after it left
+//! the small queue (the ghost queue remembers it) goes to the main queue at once.
 
 use std::collections::VecDeque;
 
@@ -60,7 +62,8 @@ impl Queues {
         }
     }
 
-    /// Evicts one page; false if there is none that can be. Each page is met as often as it has visits, and once more, at most.
+    /// Evicts one page; false if there is none that can be. Each page is met as often as it has
+    /// visits, and once more, at most.
     pub(super) fn evict_one(&mut self, pages: &mut impl Pages) -> bool {
         let steps = (VISITS_MAX as usize + 2) * (self.small.len() + self.main.len());
         // One that cannot go stays in the main queue, and must not be met for ever.
@@ -100,8 +103,9 @@ impl Queues {
     }
 }
 
-/// Who has left the small queue of late: as many as the main queue has room for. Of fixed size: one that is forgotten early, since another
-/// has its place, is a page that goes to the small queue once more.
+/// Who has left the small queue of late: as many as the main queue has room for. Of fixed size: one
+/// that is forgotten early, since another has its place, is a page that goes to the small queue
+/// once more.
 struct Ghosts {
     /// Upper half: of the hash; lower half: when, counted in departures, from 1.
     places: Box<[u64]>,

@@ -1,13 +1,16 @@
 //! Which page is where: a hash table of slots, which is read without a lock or a write.
 //!
-//! A bucket is the head of a chain of slots, and a sequence that is odd while the chain is changed; a chain is changed by one thread at a
-//! time. A reader walks a chain whatever happens to it. What it finds is right if the slot's state is of one generation before and after the
-//! key was read: a slot's key changes only while the slot is free, and freeing it changes the generation. That it finds nothing is right if
-//! the bucket's sequence was even and did not change.
+//! A bucket is the head of a chain of slots, and a sequence that is odd while the chain is changed;
+//! a chain is changed by one thread at a time. A reader walks a chain whatever happens to it. What
+//! it finds is right if the slot's state is of one generation before and after the key was read: a
+//! slot's key changes only while the slot is free, and freeing it changes the generation. That it
+//! finds nothing is right if the bucket's sequence was even and did not change.
 //!
-//! The same goes for the page: a reader copies, then looks whether the generation is the same ([`Table::still`]). Whoever frees a slot
-//! changes the state before it takes the page away, and claims one with a fence before it writes to a page: a reader that saw a byte of the
-//! next page sees the next generation, too (Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012).
+//! The same goes for the page: a reader copies, then looks whether the generation is the same
+//! ([`Table::still`]). Whoever frees a slot changes the state before it takes the page away, and
+//! claims one with a fence before it writes to a page: a reader that saw a byte of the next page
+//! sees the next generation, too (Boehm, "Can seqlocks get along with programming language memory
+//! models?", MSPC 2012).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -31,8 +34,8 @@ pub(super) trait Place {
 /// The end of a chain.
 const NOBODY: u32 = u32::MAX;
 
-/// How many slots of a chain are passed between two looks whether it was changed under the reader: one that is moved to another chain could
-/// lead around in circles.
+/// How many slots of a chain are passed between two looks whether it was changed under the reader:
+/// one that is moved to another chain could lead around in circles.
 const STEPS_PER_LOOK: u32 = if cfg!(loom) { 2 } else { 16 };
 
 /// How often a locked bucket is looked at before its owner is let run.
@@ -105,7 +108,8 @@ pub(super) enum Published<T> {
 /// The most visits that are counted.
 pub(super) const VISITS_MAX: u32 = 3;
 
-/// Under loom, whether the model named `what` in the environment is to be broken, so that one sees that it can be.
+/// Under loom, whether the model named `what` in the environment is to be broken, so that one sees
+/// that it can be.
 #[cfg(loom)]
 fn weak(what: &str) -> bool {
     std::env::var("LOOM_WEAK").is_ok_and(|weak| weak == what)
@@ -178,7 +182,9 @@ impl<P: Place> Table<P> {
         while let Some(slot) = self.slots.get(at as usize) {
             // Acquire: the key is that of this generation, or a newer one's; and so is the page.
             let state = Word(slot.state.load(Ordering::Acquire));
-            if slot.index.load(Ordering::Relaxed) == index && slot.file.load(Ordering::Relaxed) == file {
+            if slot.index.load(Ordering::Relaxed) == index
+                && slot.file.load(Ordering::Relaxed) == file
+            {
                 let found = At { slot: at, generation: state.generation() };
                 if self.still(found) {
                     match state.phase() {
@@ -198,17 +204,20 @@ impl<P: Place> Table<P> {
         unchanged(bucket, sequence).then_some(Found::Absent)
     }
 
-    /// Whether the slot is of the same generation still, so that what was read of it so far is right.
+    /// Whether the slot is of the same generation still, so that what was read of it so far is
+    /// right.
     #[inline(always)]
     pub(super) fn still(&self, at: At) -> bool {
         if !weak("still") {
             // What was read before is not read after this: see the module.
             fence(Ordering::Acquire);
         }
-        Word(self.slots[at.slot as usize].state.load(Ordering::Relaxed)).generation() == at.generation
+        Word(self.slots[at.slot as usize].state.load(Ordering::Relaxed)).generation()
+            == at.generation
     }
 
-    /// Counts a visit, as far as visits count. No write if nothing changes; two at the same time may count as one.
+    /// Counts a visit, as far as visits count. No write if nothing changes; two at the same time
+    /// may count as one.
     #[inline(always)]
     pub(super) fn visit(&self, at: At) {
         let visits = &self.slots[at.slot as usize].visits;
@@ -269,7 +278,9 @@ impl<P: Place> Table<P> {
     fn find(&self, bucket: &Bucket, file: u64, index: u64) -> Option<(u32, Option<u32>)> {
         let (mut at, mut before) = (bucket.head.load(Ordering::Relaxed), None);
         while let Some(slot) = self.slots.get(at as usize) {
-            if slot.index.load(Ordering::Relaxed) == index && slot.file.load(Ordering::Relaxed) == file {
+            if slot.index.load(Ordering::Relaxed) == index
+                && slot.file.load(Ordering::Relaxed) == file
+            {
                 return Some((at, before));
             }
             (before, at) = (Some(at), slot.next.load(Ordering::Relaxed));
@@ -286,16 +297,22 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// Claims page `index` of `file` for whoever asks first, in `slot`, which is free and the caller's.
+    /// Claims page `index` of `file` for whoever asks first, in `slot`, which is free and the
+    /// caller's.
     pub(super) fn claim(&self, slot: u32, file: u64, index: u64) -> Claimed {
         let bucket = self.bucket(file, index);
-        // What is written to the key, or to a page, from now on is seen by nobody who does not see that the slot was freed.
+        // What is written to the key, or to a page, from now on is seen by nobody who does not see
+        // that the slot was freed.
         fence(Ordering::Release);
         self.change(bucket, || {
             if let Some((there, _)) = self.find(bucket, file, index) {
                 let state = Word(self.slots[there as usize].state.load(Ordering::Acquire));
                 let at = At { slot: there, generation: state.generation() };
-                let found = if state.phase() == Phase::Ready { Found::Ready(at) } else { Found::Filling(at) };
+                let found = if state.phase() == Phase::Ready {
+                    Found::Ready(at)
+                } else {
+                    Found::Filling(at)
+                };
                 return Claimed::Theirs(found);
             }
             let ours = &self.slots[slot as usize];
@@ -322,16 +339,19 @@ impl<P: Place> Table<P> {
         self.publish_as(at, page, Word::published_dirty)
     }
 
-    /// `at` is about to be written to: it is newer than the device's, and so stays. False: it is no longer there.
+    /// `at` is about to be written to: it is newer than the device's, and so stays. False: it is no
+    /// longer there.
     pub(super) fn make_dirty(&self, at: At) -> bool {
         let dirty = |word: Word| (word.phase() == Phase::Ready).then(|| word.dirtied());
         self.advance(at, Ordering::AcqRel, dirty).is_some()
     }
 
-    /// `at` is about to be written to the device; false if it is no longer there, or is being written already. `again`: stays dirty.
+    /// `at` is about to be written to the device; false if it is no longer there, or is being
+    /// written already. `again`: stays dirty.
     pub(super) fn begin_writeback(&self, at: At, again: bool) -> bool {
         let begun = |word: Word| {
-            (word.phase() == Phase::Ready && !word.is_under_writeback()).then(|| word.writing_back(again))
+            (word.phase() == Phase::Ready && !word.is_under_writeback())
+                .then(|| word.writing_back(again))
         };
         self.advance(at, Ordering::AcqRel, begun).is_some()
     }
@@ -356,7 +376,9 @@ impl<P: Place> Table<P> {
             return Published::Refused(page);
         }
         // Release: with the page (which its cell sees to as well).
-        match self.advance(at, Ordering::AcqRel, |word| (word.phase() == Phase::Filling).then(|| to(word))) {
+        match self.advance(at, Ordering::AcqRel, |word| {
+            (word.phase() == Phase::Filling).then(|| to(word))
+        }) {
             Some(before) => {
                 if before.has_waiters() {
                     self.parking.wake(at.slot);
@@ -405,7 +427,8 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// Changes the state of `at`, if it is of that generation, and `to` says so; what it was before.
+    /// Changes the state of `at`, if it is of that generation, and `to` says so; what it was
+    /// before.
     fn advance(&self, at: At, order: Ordering, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
         let state = &self.slots[at.slot as usize].state;
         let mut word = Word(state.load(Ordering::Relaxed));
@@ -442,8 +465,9 @@ impl<P: Place> Table<P> {
         self.advance(at, Ordering::AcqRel, |word| free(word).then(|| word.freed()))
     }
 
-    /// Forgets page `index` of `file`. If it was there, its slot, which is free and the caller's, and it. One that somebody is reading will not
-    /// come into the cache; one that is dirty or under writeback stays.
+    /// Forgets page `index` of `file`. If it was there, its slot, which is free and the caller's,
+    /// and it. One that somebody is reading will not come into the cache; one that is dirty or
+    /// under writeback stays.
     pub(super) fn forget(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
         self.forget_if(file, index, Word::is_clean)
     }
@@ -453,11 +477,17 @@ impl<P: Place> Table<P> {
         self.forget_if(file, index, |word| !word.is_under_writeback())
     }
 
-    fn forget_if(&self, file: u64, index: u64, may: impl Fn(Word) -> bool) -> Option<(u32, Option<P::Page>)> {
+    fn forget_if(
+        &self,
+        file: u64,
+        index: u64,
+        may: impl Fn(Word) -> bool,
+    ) -> Option<(u32, Option<P::Page>)> {
         let bucket = self.bucket(file, index);
         let (slot, freed, woken) = self.change(bucket, || {
             let place = self.find(bucket, file, index)?;
-            let generation = Word(self.slots[place.0 as usize].state.load(Ordering::Acquire)).generation();
+            let generation =
+                Word(self.slots[place.0 as usize].state.load(Ordering::Acquire)).generation();
             let at = At { slot: place.0, generation };
             let drop = |word: Word| (word.phase() == Phase::Filling).then(|| word.dropped());
             // In this order: one that is being read may become ready between.
@@ -476,7 +506,8 @@ impl<P: Place> Table<P> {
 
     /// Whether somebody is still reading `at`.
     fn is_filling(&self, at: At) -> bool {
-        Word(self.slots[at.slot as usize].state.load(Ordering::Acquire)).is(Phase::Filling, at.generation)
+        Word(self.slots[at.slot as usize].state.load(Ordering::Acquire))
+            .is(Phase::Filling, at.generation)
     }
 
     /// Marks `at`, so that its end wakes; false if there is nothing to wait for.
@@ -485,7 +516,8 @@ impl<P: Place> Table<P> {
         self.advance(at, Ordering::AcqRel, marked).is_some()
     }
 
-    /// Waits until whoever reads `at` is done with it, well or not, for `timeout_ns` at most, or less; false if it is still being read.
+    /// Waits until whoever reads `at` is done with it, well or not, for `timeout_ns` at most, or
+    /// less; false if it is still being read.
     pub(super) fn wait(&self, at: At, timeout_ns: u64) -> bool {
         for _ in 0..LOOKS_PER_SLEEP {
             if !self.is_filling(at) {
@@ -505,7 +537,8 @@ impl<P: Place> Table<P> {
         !self.is_filling(at)
     }
 
-    /// Has `waker` woken when whoever reads `at` is done with it; false if that is so already, and the waker was not kept.
+    /// Has `waker` woken when whoever reads `at` is done with it; false if that is so already, and
+    /// the waker was not kept.
     pub(super) fn register(&self, at: At, waker: &Waker) -> bool {
         self.parking.leave(at.slot, waker);
         let marked = self.mark(at);
@@ -543,7 +576,8 @@ fn pause(looks: u32) {
 /// A number from a key whose every bit depends on all of the key (the finisher of SplitMix64).
 #[inline(always)]
 pub(super) fn hash(file: u64, index: u64) -> u64 {
-    let mut bits = (file ^ index.rotate_left(32)).wrapping_add(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut bits =
+        (file ^ index.rotate_left(32)).wrapping_add(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)

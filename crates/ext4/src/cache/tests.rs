@@ -52,7 +52,10 @@ fn what_is_published_is_found() {
     let hit = cache.publish(ours, page(&cache, 7)).unwrap();
     assert_eq!(cache.look_up(1, 2), LookUp::Hit(hit));
     assert!(matches!(cache.claim(1, 2), Claiming::Hit(there) if there == hit));
-    assert_eq!((value(&cache, 1, 2), value(&cache, 2, 2), value(&cache, 1, 3)), (Some(7), None, None));
+    assert_eq!(
+        (value(&cache, 1, 2), value(&cache, 2, 2), value(&cache, 1, 3)),
+        (Some(7), None, None)
+    );
     let mut part = [0; 100];
     assert!(cache.copy(hit, 3996, &mut part) && part == [7; 100]);
     assert!(std::mem::size_of::<Claim>() <= 32);
@@ -92,7 +95,8 @@ fn what_is_invalidated_is_gone_and_what_is_being_read_stays_out() {
     cache.invalidate(1, 0..u64::MAX);
     assert!(!cache.copy(hit, 0, &mut [0; 8]));
     assert!(cache.wait(filling, LONG_NS));
-    // Somebody else reads it anew; the first one's data are not taken for the new ones, nor the other way round.
+    // Somebody else reads it anew; the first one's data are not taken for the new ones, nor the
+    // other way round.
     let theirs = claim(&cache, 1, 2);
     let back = cache.publish(ours, page(&cache, 8)).unwrap_err();
     assert!(back.iter().all(|byte| *byte == 8), "its own reader has them");
@@ -178,7 +182,9 @@ fn tasks_are_woken_once_each() {
     let LookUp::Filling(filling) = cache.look_up(1, 0) else { panic!() };
     let counts: [Arc<Counting>; 3] = Default::default();
     let wakers = counts.clone().map(Waker::from);
-    assert!(wakers.iter().all(|waker| cache.register(filling, waker) && cache.register(filling, waker)));
+    assert!(
+        wakers.iter().all(|waker| cache.register(filling, waker) && cache.register(filling, waker))
+    );
     cache.unregister(filling, &wakers[2]);
     cache.publish(ours, page(&cache, 1)).unwrap();
     assert_eq!(counts.map(|count| count.0.load(Ordering::Relaxed)), [1, 1, 0]);
@@ -219,7 +225,8 @@ fn threads_that_wait_are_woken() {
     }
 }
 
-/// Threads that read, fill, invalidate in a cache much too small: every hit is the right page, and whole.
+/// Threads that read, fill, invalidate in a cache much too small: every hit is the right page, and
+/// whole.
 #[test]
 fn no_page_is_stale_or_torn() {
     let cache = cache(1 << 20);
@@ -256,7 +263,8 @@ fn no_page_is_stale_or_torn() {
                 })
             })
             .collect();
-        // On a busy machine the readers may have to wait for their turn: goes on until they were at work, or have ended by a panic.
+        // On a busy machine the readers may have to wait for their turn: goes on until they were at
+        // work, or have ended by a panic.
         let at_work = || {
             hits.load(Ordering::Relaxed) > 1000
                 || readers.iter().any(std::thread::ScopedJoinHandle::is_finished)

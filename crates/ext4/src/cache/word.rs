@@ -12,7 +12,8 @@ const PHASE: u64 = 3;
 
 /// Somebody sleeps until the claimant is done.
 const WAITERS: u64 = 1 << 2;
-/// The page is newer than the device's. Never evicted, nor dropped by [`invalidate`](super::PageCache::invalidate).
+/// The page is newer than the device's. Never evicted, nor dropped by
+/// [`invalidate`](super::PageCache::invalidate).
 const DIRTY: u64 = 1 << 3;
 /// What the page held is being written to the device. The same holds.
 const WRITEBACK: u64 = 1 << 4;
@@ -30,8 +31,8 @@ pub(super) enum Phase {
     Dropped,
 }
 
-/// A state. The upper half is the generation, which changes whenever the slot is freed: 2³² times before one comes back, while a reader
-/// who would mistake it is at a copy of 4 KiB.
+/// A state. The upper half is the generation, which changes whenever the slot is freed: 2³² times
+/// before one comes back, while a reader who would mistake it is at a copy of 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(pub u64);
 

@@ -1,5 +1,6 @@
-//! The cache as writers use it. Whoever writes to a file's pages, and whoever writes them back, keeps a list of them, under a lock of the
-//! file's: under it a page becomes dirty, and its writeback begins.
+//! The cache as writers use it. Whoever writes to a file's pages, and whoever writes them back,
+//! keeps a list of them, under a lock of the file's: under it a page becomes dirty, and its
+//! writeback begins.
 
 use super::table::Found;
 use super::{Claim, Filling, Hit, PageCache};
@@ -33,7 +34,12 @@ impl PageCache {
         self.write_by(file, index, |cell| cell.zero(offset_bytes, bytes))
     }
 
-    fn write_by(&self, file: u64, index: u64, write: impl Fn(&meantime_hw::PageCell) -> bool) -> Written {
+    fn write_by(
+        &self,
+        file: u64,
+        index: u64,
+        write: impl Fn(&meantime_hw::PageCell) -> bool,
+    ) -> Written {
         loop {
             match self.table.look_up(file, index) {
                 Found::Filling(at) => return Written::Filling(Filling(at)),
@@ -50,7 +56,8 @@ impl PageCache {
         }
     }
 
-    /// The claimed page was made by its claimant, and is newer than the device's: as [`publish`](Self::publish).
+    /// The claimed page was made by its claimant, and is newer than the device's: as
+    /// [`publish`](Self::publish).
     ///
     /// # Errors
     /// The page, if it does not go into the cache: what was to be written is in it alone.
@@ -59,8 +66,9 @@ impl PageCache {
         self.published(at, self.table.publish_dirty(at, page))
     }
 
-    /// Page `index` of `file` is about to be copied for the device; `None`: it is not there, or is under writeback already. `again`: it stays
-    /// dirty, since there is more in it than what is written now.
+    /// Page `index` of `file` is about to be copied for the device; `None`: it is not there, or is
+    /// under writeback already. `again`: it stays dirty, since there is more in it than what is
+    /// written now.
     pub fn begin_writeback(&self, file: u64, index: u64, again: bool) -> Option<Hit> {
         match self.table.look_up(file, index) {
             Found::Ready(at) if self.table.begin_writeback(at, again) => Some(Hit(at)),
@@ -81,7 +89,8 @@ impl PageCache {
         }
     }
 
-    /// Forgets page `index` of `file`, dirty or not: what was written to it is gone. False: it is under writeback, and stays.
+    /// Forgets page `index` of `file`, dirty or not: what was written to it is gone. False: it is
+    /// under writeback, and stays.
     pub fn discard(&self, file: u64, index: u64) -> bool {
         if let Some((slot, page)) = self.table.discard(file, index) {
             super::lock(&self.pages).extend(page);

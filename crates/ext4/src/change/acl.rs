@@ -77,8 +77,8 @@ fn entry(tag: u16, permissions: u16, id: u32) -> Option<Entry> {
 }
 
 impl Acl {
-    /// One of `entries`, which have to be those of a list (`posix_acl_valid`): the owner's, users', the owning group's, groups', the mask (if any
-    /// users or groups are named), the others'.
+    /// One of `entries`, which have to be those of a list (`posix_acl_valid`): the owner's, users',
+    /// the owning group's, groups', the mask (if any users or groups are named), the others'.
     fn new(entries: Vec<Entry>) -> Option<Self> {
         let rank = |entry: &Entry| match entry.tag {
             Tag::Owner => 0,
@@ -119,7 +119,11 @@ impl Acl {
             return Ok(None);
         }
         let entries = chunks.iter().map(|[t0, t1, p0, p1, id @ ..]| {
-            entry(u16::from_le_bytes([*t0, *t1]), u16::from_le_bytes([*p0, *p1]), u32::from_le_bytes(*id))
+            entry(
+                u16::from_le_bytes([*t0, *t1]),
+                u16::from_le_bytes([*p0, *p1]),
+                u32::from_le_bytes(*id),
+            )
         });
         entries.collect::<Option<_>>().and_then(Self::new).map(Some).ok_or(wrong)
     }
@@ -251,7 +255,9 @@ pub(super) fn set_attribute(
             set_permissions(inode, acl.mode());
             save(handle, allocator, inode, kind, Some(&acl).filter(|acl| acl.is_extended()))
         }
-        (Kind::Default, Some(_)) if kind_of_file != Some(FileType::Directory) => Err(Error::NotPermitted),
+        (Kind::Default, Some(_)) if kind_of_file != Some(FileType::Directory) => {
+            Err(Error::NotPermitted)
+        }
         (_, acl) => save(handle, allocator, inode, kind, acl.as_ref()),
     }
 }
@@ -267,9 +273,10 @@ pub(super) fn follow_mode(
     save(handle, allocator, inode, Kind::Access, Some(&acl))
 }
 
-/// Gives `child`, which is being made with its type and mode, what the default list of directory `parent` says (`posix_acl_create`): its mode becomes
-/// narrower, and it gets lists of its own. If there is no default list, its mode loses what `umask`
-/// has. Nothing for a symbolic link. The caller [stores](Handle::store_inode) it.
+/// Gives `child`, which is being made with its type and mode, what the default list of directory
+/// `parent` says (`posix_acl_create`): its mode becomes narrower, and it gets lists of its own. If
+/// there is no default list, its mode loses what `umask` has. Nothing for a symbolic link. The
+/// caller [stores](Handle::store_inode) it.
 ///
 /// # Errors
 /// [`Error::NoSpace`]; damage, or the device.
@@ -321,8 +328,14 @@ mod tests {
         let plain = given(&[(1, 7, NOBODY), (4, 5, NOBODY), (0x20, 4, NOBODY)]);
         let mut acl = Acl::from_given(&plain).unwrap().unwrap();
         assert_eq!((acl.mode(), acl.is_extended()), (0o754, false));
-        let named =
-            [(1, 6, NOBODY), (2, 7, 1000), (4, 5, NOBODY), (8, 3, 5), (0x10, 6, NOBODY), (0x20, 4, NOBODY)];
+        let named = [
+            (1, 6, NOBODY),
+            (2, 7, 1000),
+            (4, 5, NOBODY),
+            (8, 3, 5),
+            (0x10, 6, NOBODY),
+            (0x20, 4, NOBODY),
+        ];
         let named = given(&named);
         let mut acl = Acl::from_given(&named).unwrap().unwrap();
         assert_eq!((acl.mode(), acl.is_extended()), (0o664, true));
@@ -346,7 +359,10 @@ mod tests {
             &[(1, 7, NOBODY), (2, 5, NOBODY), (4, 5, NOBODY), (0x10, 1, NOBODY), (0x20, 4, NOBODY)],
             &[(1, 7, NOBODY), (4, 5, NOBODY), (0x20, 4, NOBODY), (0x40, 4, NOBODY)],
         ] {
-            assert!(matches!(Acl::from_given(&given(entries)), Err(Error::Invalid(_))), "{entries:?}");
+            assert!(
+                matches!(Acl::from_given(&given(entries)), Err(Error::Invalid(_))),
+                "{entries:?}"
+            );
         }
         assert!(matches!(Acl::from_given(&[2, 0, 0]), Err(Error::Invalid(_))));
         assert!(matches!(Acl::from_given(&[1, 0, 0, 0]), Err(Error::Unsupported(_))));

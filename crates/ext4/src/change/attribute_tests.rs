@@ -92,8 +92,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(SetAttribute::Create),
         1 => Just(SetAttribute::Replace),
     ];
-    let step =
-        (0..FILES, name, value, how).prop_map(|(file, name, value, how)| Step { file, name, value, how });
+    let step = (0..FILES, name, value, how).prop_map(|(file, name, value, how)| Step {
+        file,
+        name,
+        value,
+        how,
+    });
     prop::collection::vec(step, 1..60)
 }
 
@@ -124,7 +128,8 @@ fn play(image: &Image, allocator: &Allocator, models: &mut [Model; FILES], steps
                 .filter(|(name, _)| **name != step.name)
                 .map(|(name, value)| name.len() + value.len() + 19)
                 .sum();
-            // It would have fitted into the block with all others, even if nothing fitted into the inode.
+            // It would have fitted into the block with all others, even if nothing fitted into the
+            // inode.
             assert!(other + step.name.len() + value.len() + 19 + 36 > block_bytes, "{step:?}");
         } else {
             assert_eq!(result, expected, "{step:?}");
@@ -147,7 +152,8 @@ fn what_is_set_is_read_and_e2fsck_agrees() {
         &["-b", "1024", "-O", "^metadata_csum,uninit_bg"],
         &["-b", "2048", "-O", "metadata_csum_seed,^64bit"],
     ] {
-        let mut runner = TestRunner::new(Config { cases: 6, failure_persistence: None, ..Config::default() });
+        let mut runner =
+            TestRunner::new(Config { cases: 6, failure_persistence: None, ..Config::default() });
         let run = runner.run(&steps(), |steps| {
             let Some((image, allocator)) = image(args) else { return Ok(()) };
             let free = allocator.usage().free_blocks;
@@ -173,7 +179,11 @@ fn what_is_set_is_read_and_e2fsck_agrees() {
 /// The image mounted by the kernel while `work` is done; `None` if that cannot be.
 fn mounted<T>(path: &Path, work: impl FnOnce(&Path) -> T) -> Option<T> {
     let dir = tempfile::tempdir().unwrap();
-    let mount = Command::new("mount").args(["-o", "loop,acl,user_xattr"]).arg(path).arg(dir.path()).output();
+    let mount = Command::new("mount")
+        .args(["-o", "loop,acl,user_xattr"])
+        .arg(path)
+        .arg(dir.path())
+        .output();
     if !mount.is_ok_and(|output| output.status.success()) {
         println!("skipped: no mount on a loop device");
         return None;
@@ -206,7 +216,13 @@ fn blocks_that_the_kernel_shares_are_copied() {
         let set = mounted(&path, |at| {
             for file in 0..FILES {
                 let file = at.join(format!("f{file}"));
-                rustix::fs::lsetxattr(&file, "user.shared", &value, rustix::fs::XattrFlags::empty()).unwrap();
+                rustix::fs::lsetxattr(
+                    &file,
+                    "user.shared",
+                    &value,
+                    rustix::fs::XattrFlags::empty(),
+                )
+                .unwrap();
             }
         });
         if set.is_none() {
@@ -215,7 +231,8 @@ fn blocks_that_the_kernel_shares_are_copied() {
         let image = Image::load(&path);
         let volume = image.volume();
         let files: Vec<_> = (0..FILES).map(|file| ino(&image, &format!("f{file}"))).collect();
-        let blocks: Vec<_> = files.iter().map(|ino| volume.inode(*ino).unwrap().attribute_block()).collect();
+        let blocks: Vec<_> =
+            files.iter().map(|ino| volume.inode(*ino).unwrap().attribute_block()).collect();
         assert!(blocks[0] != 0 && blocks.iter().all(|block| *block == blocks[0]), "{blocks:?}");
         let allocator = Allocator::new(&volume).unwrap();
         let steps = |file, name: &[u8], value: Option<&[u8]>| Step {
@@ -241,8 +258,10 @@ fn blocks_that_the_kernel_shares_are_copied() {
                 assert_eq!(kernels(&at.join(format!("f{file}"))), *model);
             }
         });
-        change(&image, &allocator, files[2], |handle, inode| attributes::release(handle, &allocator, inode))
-            .unwrap();
+        change(&image, &allocator, files[2], |handle, inode| {
+            attributes::release(handle, &allocator, inode)
+        })
+        .unwrap();
         image.fsck();
     }
 }
@@ -309,7 +328,11 @@ fn acls_and_modes_are_as_the_kernel_makes_them() {
         all.push(seen(&d));
         std::fs::DirBuilder::new().mode(0o751).create(d.join("new")).unwrap();
         all.push(seen(&d.join("new")));
-        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o4666).open(d.join("file"));
+        let made = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o4666)
+            .open(d.join("file"));
         made.unwrap();
         all.push(seen(&d.join("file")));
         rustix::fs::lsetxattr(&d, DEFAULT, &plain, none).unwrap();
@@ -334,11 +357,14 @@ fn acls_and_modes_are_as_the_kernel_makes_them() {
     set(f0, ACCESS, &named).unwrap();
     all.push(seen(f0));
     for mode in modes {
-        change(&image, &allocator, f0, |handle, inode| metadata::set_mode(handle, &allocator, inode, mode))
-            .unwrap();
+        change(&image, &allocator, f0, |handle, inode| {
+            metadata::set_mode(handle, &allocator, inode, mode)
+        })
+        .unwrap();
         all.push(seen(f0));
     }
-    set(f0, "security.capability", &[1, 0, 0, 2, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+    set(f0, "security.capability", &[1, 0, 0, 2, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .unwrap();
     change(&image, &allocator, f0, |handle, inode| {
         metadata::set_owner(handle, &allocator, inode, Some(5), None)
     })
@@ -358,7 +384,11 @@ fn acls_and_modes_are_as_the_kernel_makes_them() {
             // There is a default list: no umask counts.
             acl::inherit(handle, &allocator, d, &mut inode, 0o777)?;
             let held = inode.parsed(handle.superblock())?;
-            seen = Some((inode.mode().into(), 0, handle.volume().attributes(&held)?.into_iter().collect()));
+            seen = Some((
+                inode.mode().into(),
+                0,
+                handle.volume().attributes(&held)?.into_iter().collect(),
+            ));
             Err::<(), _>(Error::NotFound)
         });
         assert_eq!(undone, Err(Error::NotFound));
@@ -413,11 +443,14 @@ fn what_cannot_be_is_refused() {
 
 #[test]
 fn times_are_the_nearest_that_can_be_told() {
-    for (args, last) in [(&["-b", "1024"][..], 15_032_385_535), (&["-b", "1024", "-I", "128"], 0x7FFF_FFFF)] {
+    for (args, last) in
+        [(&["-b", "1024"][..], 15_032_385_535), (&["-b", "1024", "-I", "128"], 0x7FFF_FFFF)]
+    {
         let Some((image, allocator)) = image(args) else { return };
         let ino = ino(&image, "f0");
         let set = |accessed, modified| {
-            let times = |seconds: Option<i64>| seconds.map(|seconds| Timestamp { seconds, nanoseconds: 7 });
+            let times =
+                |seconds: Option<i64>| seconds.map(|seconds| Timestamp { seconds, nanoseconds: 7 });
             change(&image, &allocator, ino, |handle, inode| {
                 metadata::set_times(handle, inode, times(accessed), times(modified));
                 Ok(())

@@ -1,7 +1,7 @@
 //! Extended attributes: set, replaced, removed (kernel: `fs/ext4/xattr.c`).
 //!
-//! They are kept in the inode's body as long as they have room there, and in a block otherwise. Such a block can be that of many inodes: it is not
-//! changed then, but copied.
+//! They are kept in the inode's body as long as they have room there, and in a block otherwise.
+//! Such a block can be that of many inodes: it is not changed then, but copied.
 
 use super::acl;
 use crate::alloc::{Allocator, Want};
@@ -34,9 +34,13 @@ impl<'a> Name<'a> {
         if full.contains(&0) {
             return Err(Error::Invalid("the attribute's name contains a NUL"));
         }
-        for (prefix, index) in [(&b"user."[..], USER), (b"trusted.", TRUSTED), (b"security.", SECURITY)] {
+        for (prefix, index) in
+            [(&b"user."[..], USER), (b"trusted.", TRUSTED), (b"security.", SECURITY)]
+        {
             match full.strip_prefix(prefix) {
-                Some([]) => return Err(Error::Invalid("the attribute's name ends with its prefix")),
+                Some([]) => {
+                    return Err(Error::Invalid("the attribute's name ends with its prefix"));
+                }
                 Some(rest) => return Ok(Self { index, rest }),
                 None => {}
             }
@@ -56,7 +60,8 @@ const IMMUTABLE: u32 = 0x10;
 /// `i_flags`: it may only be appended to.
 const APPEND_ONLY: u32 = 0x20;
 
-/// Whether attribute `name` of such an inode may be changed, as Linux sees it for whoever may do anything.
+/// Whether attribute `name` of such an inode may be changed, as Linux sees it for whoever may do
+/// anything.
 fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
     let plain = matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory));
     if inode.flags() & (IMMUTABLE | APPEND_ONLY) != 0 || (name.index == USER && !plain) {
@@ -65,15 +70,18 @@ fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives `inode` attribute `name`, the whole name (`user.x`), with `value`, as `setxattr` does. The caller [stores](Handle::store_inode) it.
+/// Gives `inode` attribute `name`, the whole name (`user.x`), with `value`, as `setxattr` does. The
+/// caller [stores](Handle::store_inode) it.
 ///
 /// An ACL that says no more than a mode becomes that mode.
 ///
 /// # Errors
-/// [`Error::Exists`], [`Error::NoAttribute`] as `how` has it; [`Error::NoSpace`] if it does not fit into the inode and one block with the others, or
-/// there is no block; [`Error::Range`]: the name is too long; [`Error::TooBig`]: the value is; [`Error::NotPermitted`] for `user.` of anything but files
-/// and directories, and for inodes that must not be changed; [`Error::Unsupported`] for other names, and if the value that would be replaced has
-/// an inode of its own; damage, or the device.
+/// [`Error::Exists`], [`Error::NoAttribute`] as `how` has it; [`Error::NoSpace`] if it does not fit
+/// into the inode and one block with the others, or there is no block; [`Error::Range`]: the name
+/// is too long; [`Error::TooBig`]: the value is; [`Error::NotPermitted`] for `user.` of anything
+/// but files and directories, and for inodes that must not be changed; [`Error::Unsupported`] for
+/// other names, and if the value that would be replaced has an inode of its own; damage, or the
+/// device.
 pub fn set(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -95,7 +103,8 @@ pub fn set(
     Ok(())
 }
 
-/// Takes attribute `name`, the whole name, from `inode`. The caller [stores](Handle::store_inode) it.
+/// Takes attribute `name`, the whole name, from `inode`. The caller [stores](Handle::store_inode)
+/// it.
 ///
 /// # Errors
 /// [`Error::NoAttribute`]; as [`set`].
@@ -145,7 +154,8 @@ fn block_of(handle: &Handle<'_>, inode: &InodeEdit) -> Result<Option<AttributeBl
         return Ok(None);
     }
     let content = handle.volume().attribute_block(inode.ino(), number)?;
-    let (list, references) = AttributeList::in_block(&content).map_err(|_| wrong(inode, Some(number)))?;
+    let (list, references) =
+        AttributeList::in_block(&content).map_err(|_| wrong(inode, Some(number)))?;
     if references == 0 {
         return Err(wrong(inode, Some(number)));
     }
@@ -174,7 +184,8 @@ fn value_inode() -> Error {
     })
 }
 
-/// Gives attribute `name` the value `value`, or takes it away, in the inode's body if it fits there, and in its block otherwise.
+/// Gives attribute `name` the value `value`, or takes it away, in the inode's body if it fits
+/// there, and in its block otherwise.
 pub(super) fn store(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -214,8 +225,11 @@ pub(super) fn store(
         }
     }
     if let Some(value) = value {
-        let goes_on =
-            block.get_or_insert(AttributeBlock { number: 0, list: AttributeList::default(), references: 1 });
+        let goes_on = block.get_or_insert(AttributeBlock {
+            number: 0,
+            list: AttributeList::default(),
+            references: 1,
+        });
         goes_on.list.put(index, rest, value);
         write_block(handle, allocator, inode, goes_on)?;
     } else if let Some(block) = block.as_mut().filter(|_| in_block) {
@@ -229,7 +243,8 @@ pub(super) fn store(
     Ok(())
 }
 
-/// Writes a changed list to its block: a new one (number 0), a copy of one that others have too, or none if it is empty.
+/// Writes a changed list to its block: a new one (number 0), a copy of one that others have too, or
+/// none if it is empty.
 fn write_block(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -248,9 +263,18 @@ fn write_block(
         return Ok(());
     }
     // Whether it fits is known before a block is taken for it.
-    block.list.write_to_block(handle.superblock(), 0, 1, &mut content).map_err(|Full| Error::NoSpace)?;
-    let want =
-        Want { ino: inode.ino(), goal: None, blocks: 1, reservation: None, metadata: true, node: false };
+    block
+        .list
+        .write_to_block(handle.superblock(), 0, 1, &mut content)
+        .map_err(|Full| Error::NoSpace)?;
+    let want = Want {
+        ino: inode.ino(),
+        goal: None,
+        blocks: 1,
+        reservation: None,
+        metadata: true,
+        node: false,
+    };
     let number = allocator.blocks(handle, want)?.start;
     let written = block.list.write_to_block(handle.superblock(), number, 1, &mut content);
     written.map_err(|Full| Error::NoSpace)?;
@@ -286,7 +310,8 @@ fn release_block(
     Ok(())
 }
 
-/// Whether the attributes of an inode could be [released](release): to be asked before its last name is taken away.
+/// Whether the attributes of an inode could be [released](release): to be asked before its last
+/// name is taken away.
 ///
 /// # Errors
 /// [`Error::Unsupported`] if the value of one has an inode of its own; damage, or the device.
@@ -301,11 +326,16 @@ pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<()
     Ok(())
 }
 
-/// Takes all attributes from `inode`, which is being deleted. The caller [stores](Handle::store_inode) it.
+/// Takes all attributes from `inode`, which is being deleted. The caller
+/// [stores](Handle::store_inode) it.
 ///
 /// # Errors
 /// As [`check_releasable`].
-pub fn release(handle: &mut Handle<'_>, allocator: &Allocator, inode: &mut InodeEdit) -> Result<(), Error> {
+pub fn release(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+) -> Result<(), Error> {
     check_releasable(handle, inode)?;
     if let Some(block) = block_of(handle, inode)? {
         release_block(handle, allocator, inode, &block)?;

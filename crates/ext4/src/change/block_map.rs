@@ -1,4 +1,5 @@
-//! Taking blocks from the files of ext2 and ext3, whose blocks are found by a map. (None are given to them here.)
+//! Taking blocks from the files of ext2 and ext3, whose blocks are found by a map. (None are given
+//! to them here.)
 
 use std::ops::Range;
 
@@ -42,14 +43,24 @@ pub(super) fn remove(
     handle.fast_ineligible();
     let pointers = u64::from(handle.superblock().block_bytes()) / 4;
     let limit = weight(handle) + budget.max(1);
-    let mut removal =
-        Removal { handle, allocator, inode, range, metadata, pointers, limit, freed: 0, pending: 0..0 };
+    let mut removal = Removal {
+        handle,
+        allocator,
+        inode,
+        range,
+        metadata,
+        pointers,
+        limit,
+        freed: 0,
+        pending: 0..0,
+    };
     let mut left = false;
     for slot in (0..SLOTS).rev() {
         let block = pointer(removal.inode.block_area(), slot);
         let below = slot.saturating_sub(DIRECT - 1);
         // What is before this one: the direct blocks, and all of each lower level.
-        let first = (1..below).fold(slot.min(DIRECT) as u64, |first, level| first + span(pointers, level));
+        let first =
+            (1..below).fold(slot.min(DIRECT) as u64, |first, level| first + span(pointers, level));
         if removal.is_over(block, first, below) {
             continue;
         }
@@ -70,13 +81,16 @@ impl Removal<'_, '_> {
         self.freed >= MAX_FREED || weight(self.handle) >= self.limit
     }
 
-    /// Whether nothing is to be removed below a pointer to `block`, from which `below` more lead to data, the first of which is block `first`
-    /// of the file.
+    /// Whether nothing is to be removed below a pointer to `block`, from which `below` more lead to
+    /// data, the first of which is block `first` of the file.
     fn is_over(&self, block: u64, first: u64, below: usize) -> bool {
-        block == 0 || first >= self.range.end || first + span(self.pointers, below) <= self.range.start
+        block == 0
+            || first >= self.range.end
+            || first + span(self.pointers, below) <= self.range.start
     }
 
-    /// Frees what is in the range below a pointer to `block`; `true`: nothing is left there, and the block is freed too.
+    /// Frees what is in the range below a pointer to `block`; `true`: nothing is left there, and
+    /// the block is freed too.
     fn branch(&mut self, block: u64, below: usize, first: u64) -> Result<bool, Error> {
         if !self.handle.superblock().holds(block, 1) {
             return Err(Corruption::new(Defect::BlockPointer).in_inode(self.inode.ino()).into());

@@ -1,6 +1,7 @@
 //! Directories changed: names put in, taken out, led elsewhere (kernel: `fs/ext4/namei.c`).
 //!
-//! Whoever calls stores the directory's inode, of which only size, blocks and flags are changed here. Directories do not become shorter.
+//! Whoever calls stores the directory's inode, of which only size, blocks and flags are changed
+//! here. Directories do not become shorter.
 
 use crate::FileType;
 use crate::alloc::{Allocator, Want};
@@ -16,7 +17,8 @@ use meantime_ext4_format::features::compat;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::{Inode, MappedExtent};
 
-/// More turns than it takes to find room: a directory gets an index, the index a level more, each level another node.
+/// More turns than it takes to find room: a directory gets an index, the index a level more, each
+/// level another node.
 const TURNS: usize = 8;
 /// How many blocks the inode of a file without extents knows itself.
 const DIRECT_BLOCKS: u32 = 12;
@@ -70,8 +72,9 @@ fn corrupt(dir: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
 /// Puts `entry`, whose name is not there yet, into `dir`.
 ///
 /// # Errors
-/// [`Error::NoSpace`], also for an index that cannot grow; [`Error::Unsupported`] for inline data, or a block more in a directory without extents;
-/// damage, above all [`Defect::HashTree`]; the device.
+/// [`Error::NoSpace`], also for an index that cannot grow; [`Error::Unsupported`] for inline data,
+/// or a block more in a directory without extents; damage, above all [`Defect::HashTree`]; the
+/// device.
 pub fn add(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -92,7 +95,8 @@ pub fn add(
             Room::Behind => {
                 let (_, number) = append(handle, allocator, dir)?;
                 let block = handle.edit(number)?;
-                dirent::fill(block, style.shape, &[entry]).map_err(|defect| corrupt(dir, defect, None))?;
+                dirent::fill(block, style.shape, &[entry])
+                    .map_err(|defect| corrupt(dir, defect, None))?;
                 dirent::seal(block, style.shape, style.seed);
                 return Ok(());
             }
@@ -114,7 +118,8 @@ fn kind_at(depth: usize) -> NodeKind {
     if depth == 0 { NodeKind::Root } else { NodeKind::Inner }
 }
 
-/// Looks for room for `name`, as the kernel does: where its hash belongs, or from the first block on.
+/// Looks for room for `name`, as the kernel does: where its hash belongs, or from the first block
+/// on.
 fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Room, Error> {
     let has_room = |block: &Block| {
         let found = dirent::has_room(&block.bytes, directory.shape, name.len());
@@ -122,7 +127,11 @@ fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Room, Error> {
     };
     if directory.is_indexed {
         let (path, leaf) = directory.index_path(name)?;
-        return Ok(if has_room(&leaf)? { Room::In(leaf.number) } else { Room::FullLeaf(path, leaf) });
+        return Ok(if has_room(&leaf)? {
+            Room::In(leaf.number)
+        } else {
+            Room::FullLeaf(path, leaf)
+        });
     }
     let mut logical = 0;
     let mut first = None;
@@ -163,8 +172,13 @@ fn insert(
     }
 }
 
-/// Gives `dir` another block at its end, all zeroes: where it is in the directory, and in the file system.
-fn append(handle: &mut Handle<'_>, allocator: &Allocator, dir: &mut InodeEdit) -> Result<(u32, u64), Error> {
+/// Gives `dir` another block at its end, all zeroes: where it is in the directory, and in the file
+/// system.
+fn append(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    dir: &mut InodeEdit,
+) -> Result<(u32, u64), Error> {
     let superblock = handle.superblock();
     let block_bytes = u64::from(superblock.block_bytes());
     let size = dir.size().next_multiple_of(block_bytes);
@@ -178,7 +192,8 @@ fn append(handle: &mut Handle<'_>, allocator: &Allocator, dir: &mut InodeEdit) -
             (run.physical != 0).then_some(run.physical + 1)
         }
     };
-    let want = Want { ino: dir.ino(), goal, blocks: 1, reservation: None, metadata: true, node: false };
+    let want =
+        Want { ino: dir.ino(), goal, blocks: 1, reservation: None, metadata: true, node: false };
     let number = allocator.blocks(handle, want)?.start;
     if dir.flags() & flags::EXTENTS == 0 && logical < DIRECT_BLOCKS {
         let pointer = u32::try_from(number).map_err(|_| Error::NoSpace)?;
@@ -195,7 +210,8 @@ fn append(handle: &mut Handle<'_>, allocator: &Allocator, dir: &mut InodeEdit) -
     Ok((logical, number))
 }
 
-/// Gives `dir`, whose only block is `first`, an index: the names move to a second block (`make_indexed_dir`).
+/// Gives `dir`, whose only block is `first`, an index: the names move to a second block
+/// (`make_indexed_dir`).
 fn index(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -226,7 +242,8 @@ fn index(
     dirent::fill(leaf, style.shape, names).map_err(bad)?;
     dirent::seal(leaf, style.shape, style.seed);
     let entries = [IndexEntry { hash: 0, block: logical }];
-    htree::write_root(handle.edit(first.number)?, style.shape, style.seed, root, &entries).map_err(bad)?;
+    htree::write_root(handle.edit(first.number)?, style.shape, style.seed, root, &entries)
+        .map_err(bad)?;
     dir.set_flags(dir.flags() | flags::INDEX);
     Ok(())
 }
@@ -247,7 +264,8 @@ fn rewrite(
         .map_err(|defect| corrupt(dir, defect, Some(step.number)))
 }
 
-/// Splits `leaf`, which `path` leads to and whose node has room for another entry, and puts `entry` into the half that it belongs to.
+/// Splits `leaf`, which `path` leads to and whose node has room for another entry, and puts `entry`
+/// into the half that it belongs to.
 fn split(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -258,7 +276,8 @@ fn split(
     entry: NewEntry<'_>,
 ) -> Result<(), Error> {
     let seed = handle.superblock().hash_seed();
-    let halves = htree::split_leaf(&leaf.bytes, style.shape, style.seed, |name| path.kind.hash(name, &seed));
+    let halves =
+        htree::split_leaf(&leaf.bytes, style.shape, style.seed, |name| path.kind.hash(name, &seed));
     let halves = halves.map_err(|defect| corrupt(dir, defect, Some(leaf.number)))?;
     let (logical, number) = append(handle, allocator, dir)?;
     handle.edit(leaf.number)?.copy_from_slice(&halves.low);
@@ -270,7 +289,8 @@ fn split(
     insert(handle, dir, style, if is_high { number } else { leaf.number }, entry)
 }
 
-/// Makes room for an entry more in the lowest node of `path`, or at least above it: another node, or another level.
+/// Makes room for an entry more in the lowest node of `path`, or at least above it: another node,
+/// or another level.
 fn widen(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -288,7 +308,8 @@ fn widen(
         };
         let (logical, number) = append(handle, allocator, dir)?;
         let bad = |defect| corrupt(dir, defect, Some(root.number));
-        htree::write_inner(handle.edit(number)?, shape, seed, &htree::entries(&root.node)).map_err(bad)?;
+        htree::write_inner(handle.edit(number)?, shape, seed, &htree::entries(&root.node))
+            .map_err(bad)?;
         let only = [IndexEntry { hash: 0, block: logical }];
         // At most 2.
         let levels = levels as u8;
@@ -301,7 +322,8 @@ fn widen(
     let hash = high.first().map_or(0, |entry| entry.hash);
     let bad = |defect| corrupt(dir, defect, Some(below.number));
     htree::write_inner(handle.edit(number)?, shape, seed, &high).map_err(bad)?;
-    htree::write_entries(handle.edit(below.number)?, NodeKind::Inner, shape, seed, &low).map_err(bad)?;
+    htree::write_entries(handle.edit(below.number)?, NodeKind::Inner, shape, seed, &low)
+        .map_err(bad)?;
     let new = IndexEntry { hash, block: logical };
     rewrite(handle, dir, style, (path, depth), |entries, index| entries.insert(index + 1, new))
 }
@@ -315,7 +337,12 @@ fn change_at(
 ) -> Result<u32, Error> {
     let found = read(handle, dir, |directory| {
         let place = directory.place(name)?.ok_or(Error::NotFound)?;
-        Ok((place.block.number, place.block.is_index, directory.shape, directory.inode.checksum_seed()))
+        Ok((
+            place.block.number,
+            place.block.is_index,
+            directory.shape,
+            directory.inode.checksum_seed(),
+        ))
     });
     let (number, is_index, shape, seed) = found?;
     let bad = |defect| corrupt(dir, defect, Some(number));
@@ -341,7 +368,11 @@ pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<u
 ///
 /// # Errors
 /// As [`remove`].
-pub fn replace(handle: &mut Handle<'_>, dir: &InodeEdit, entry: NewEntry<'_>) -> Result<u32, Error> {
+pub fn replace(
+    handle: &mut Handle<'_>,
+    dir: &InodeEdit,
+    entry: NewEntry<'_>,
+) -> Result<u32, Error> {
     change_at(handle, dir, entry.name, |block, shape| dirent::replace(block, shape, entry))
 }
 

@@ -17,10 +17,12 @@ use meantime_ext4_format::journal::fast_commit::Change;
 pub const MAX_LOGICAL: u32 = u32::MAX;
 /// Where the root of a file's tree says how many entries it has (`eh_entries`).
 const ROOT_ENTRIES: Range<usize> = 2..4;
-/// Extents that are freed in one change at most, however few blocks it changes for that: it holds up all others.
+/// Extents that are freed in one change at most, however few blocks it changes for that: it holds
+/// up all others.
 pub(super) const MAX_FREED: usize = 1024;
 
-/// The end of a range of a file's blocks: [`MAX_LOGICAL`] means all that there are, though they should not be.
+/// The end of a range of a file's blocks: [`MAX_LOGICAL`] means all that there are, though they
+/// should not be.
 fn end_of(range: &Range<u32>) -> u64 {
     if range.end == MAX_LOGICAL { LOGICAL_BLOCKS } else { u64::from(range.end) }
 }
@@ -35,17 +37,18 @@ fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
     }
 }
 
-/// How much a change has to write: blocks that it changed, and blocks that must not be replayed any more.
+/// How much a change has to write: blocks that it changed, and blocks that must not be replayed any
+/// more.
 pub(super) fn weight(handle: &Handle<'_>) -> usize {
     handle.changes().blocks.len() + handle.changes().forgotten.len()
 }
 
-/// Gives `extent`, whose blocks were allocated, to the file of `inode`; it has nothing there yet. `i_blocks` is kept, `i_size` is the caller's,
-/// and the inode is to be stored by it.
+/// Gives `extent`, whose blocks were allocated, to the file of `inode`; it has nothing there yet.
+/// `i_blocks` is kept, `i_size` is the caller's, and the inode is to be stored by it.
 ///
 /// # Errors
-/// [`Error::NoSpace`] for nodes of the tree; [`Error::FileTooBig`]; [`Error::Unsupported`] for files without extents; [`Error::Invalid`] if it has
-/// blocks there; damage.
+/// [`Error::NoSpace`] for nodes of the tree; [`Error::FileTooBig`]; [`Error::Unsupported`] for
+/// files without extents; [`Error::Invalid`] if it has blocks there; damage.
 pub fn insert(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -69,14 +72,16 @@ pub fn insert(
 /// That `extent` is what the file of `inode` has there now, for fast commits.
 fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
     let (ino, first, blocks) = (inode.ino(), extent.logical, extent.blocks);
-    let range = Change::AddRange { ino, first, blocks, at: extent.physical, unwritten: extent.unwritten };
+    let range =
+        Change::AddRange { ino, first, blocks, at: extent.physical, unwritten: extent.unwritten };
     record_range(handle, inode, range);
 }
 
-/// That `range` is what was done to where the blocks of `inode` are, for fast commits: if all of that is in
-/// the inode. The nodes of a larger tree e2fsck 1.47.0 frees when it replays one range of it, and takes
-/// blocks for the new ones that it believes to be free: those that a later range gives to a file as well.
-/// (A tree that has grown out of its inode, or back into it, has taken or given up a block for that.)
+/// That `range` is what was done to where the blocks of `inode` are, for fast commits: if all of
+/// that is in the inode. The nodes of a larger tree e2fsck 1.47.0 frees when it replays one range
+/// of it, and takes blocks for the new ones that it believes to be free: those that a later range
+/// gives to a file as well. (A tree that has grown out of its inode, or back into it, has taken or
+/// given up a block for that.)
 fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
     let is_in_inode = NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0);
     if is_in_inode || is_broken(Rule::TreeInInode) {
@@ -100,12 +105,14 @@ impl Tree<'_, '_> {
     }
 
     fn insert_piece(&mut self, piece: &MappedExtent) -> Result<(), Error> {
-        // Each turn but the last makes room on one level: no more than twice as many as there are levels.
+        // Each turn but the last makes room on one level: no more than twice as many as there are
+        // levels.
         loop {
             let path = self.descend(u64::from(piece.logical))?;
             let Some((leaf, at)) = path.last().map(|leaf| (leaf, leaf.slot)) else { return Ok(()) };
             let before = at.checked_sub(1).map_or(0, |before| leaf.node.extent(before).end());
-            let behind = if at < leaf.node.len() { u64::from(leaf.node.first(at)) } else { leaf.range.end };
+            let behind =
+                if at < leaf.node.len() { u64::from(leaf.node.first(at)) } else { leaf.range.end };
             if before > u64::from(piece.logical) || behind < piece.end() {
                 return Err(Error::Invalid("the file has blocks there already"));
             }
@@ -121,11 +128,12 @@ impl Tree<'_, '_> {
     }
 }
 
-/// Takes blocks `range` of the file from it, those at the end first; [`MAX_LOGICAL`] is an end beyond all there are. They are freed, and so are
-/// the nodes of the tree that lead to nothing then. `i_blocks` is kept; the inode is to be stored by the caller.
+/// Takes blocks `range` of the file from it, those at the end first; [`MAX_LOGICAL`] is an end
+/// beyond all there are. They are freed, and so are the nodes of the tree that lead to nothing
+/// then. `i_blocks` is kept; the inode is to be stored by the caller.
 ///
-/// Once this has added `budget` blocks to what `handle` changes, it ends with [`Progress::More`]: to be called again for the same range in another
-/// change. Each one leaves a file that is sound.
+/// Once this has added `budget` blocks to what `handle` changes, it ends with [`Progress::More`]:
+/// to be called again for the same range in another change. Each one leaves a file that is sound.
 ///
 /// # Errors
 /// [`Error::NoSpace`], which is possible only where an extent is cut in two; damage.
@@ -140,13 +148,22 @@ pub fn remove(
     if range.is_empty() {
         return Ok(Progress::Done);
     }
-    // What the journal may have of blocks of metadata must not be replayed over what they will hold next.
-    let metadata = inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::EA_INODE != 0;
+    // What the journal may have of blocks of metadata must not be replayed over what they will hold
+    // next.
+    let metadata =
+        inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::EA_INODE != 0;
     if inode.flags() & flags::INLINE_DATA != 0 {
         return Err(Error::Invalid("the inode's content is not in blocks"));
     }
     if inode.flags() & flags::EXTENTS == 0 {
-        return block_map::remove(handle, allocator, inode, u64::from(range.start)..end, metadata, budget);
+        return block_map::remove(
+            handle,
+            allocator,
+            inode,
+            u64::from(range.start)..end,
+            metadata,
+            budget,
+        );
     }
     let mut removal = Removal {
         metadata,
@@ -169,7 +186,8 @@ pub fn remove(
         // What is left is behind the file's end, maybe.
         handle.fast_ineligible();
     } else if any && inode.block_area()[ROOT_ENTRIES] == [0; 2] {
-        // e2fsck 1.47.0 makes a broken tree of what comes after that, unless it is at the file's beginning.
+        // e2fsck 1.47.0 makes a broken tree of what comes after that, unless it is at the file's
+        // beginning.
         handle.fast_ineligible();
     } else if any {
         let blocks = (end - u64::from(range.start)).min(u64::from(u32::MAX - range.start)) as u32;
@@ -288,8 +306,8 @@ impl Removal<'_, '_> {
     }
 }
 
-/// Has what the file has of blocks `range` hold data, or (`written` is false) be unwritten and read as zeroes; holes stay holes. The inode is to be
-/// stored by the caller.
+/// Has what the file has of blocks `range` hold data, or (`written` is false) be unwritten and read
+/// as zeroes; holes stay holes. The inode is to be stored by the caller.
 ///
 /// # Errors
 /// As [`insert`].
@@ -315,14 +333,17 @@ pub fn set_written(
     Ok(())
 }
 
-/// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it joins them again.
+/// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it
+/// joins them again.
 fn has_room(inode: &InodeEdit) -> bool {
     // Of a deeper tree, all is well only if no leaf is full: that is not looked for.
-    NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
+    NodeEdit::of(&inode.block_area()[..])
+        .is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
 
 impl Tree<'_, '_> {
-    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go on. What it is now goes into `converted`.
+    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go
+    /// on. What it is now goes into `converted`.
     fn convert(
         &mut self,
         range: Range<u64>,
@@ -331,7 +352,8 @@ impl Tree<'_, '_> {
     ) -> Result<u64, Error> {
         let path = self.descend(range.start)?;
         let Some(leaf) = path.last() else { return Ok(range.end) };
-        let before = leaf.slot.checked_sub(1).filter(|at| leaf.node.extent(*at).end() > range.start);
+        let before =
+            leaf.slot.checked_sub(1).filter(|at| leaf.node.extent(*at).end() > range.start);
         let at = before.unwrap_or(leaf.slot);
         if at >= leaf.node.len() {
             return Ok(leaf.range.end);
@@ -346,7 +368,8 @@ impl Tree<'_, '_> {
         converted.push(piece);
         let (ahead, behind) = (u64::from(extent.logical)..from, to..extent.end());
         if ahead.is_empty() && behind.is_empty() {
-            // No room is needed, and none may be: this is how data that were written become visible.
+            // No room is needed, and none may be: this is how data that were written become
+            // visible.
             let now = self.edit(leaf.block, |node| {
                 node.remove(at..at + 1);
                 node.put(at, &piece);

@@ -9,7 +9,8 @@ use crate::journal::Handle;
 use meantime_ext4_format::edit::{InodeEdit, max_blocks};
 use meantime_ext4_format::{MappedExtent, RunState};
 
-/// Runs that are looked at in one change at most, however few blocks it changes for that: it holds up all others.
+/// Runs that are looked at in one change at most, however few blocks it changes for that: it holds
+/// up all others.
 const MAX_RUNS: usize = 1024;
 
 /// What is done with blocks that are there already.
@@ -21,14 +22,17 @@ enum There {
     Zero,
 }
 
-/// Sets blocks aside for what the file `ino` does not have of blocks `range`: they are read as zeroes until they are written to.
+/// Sets blocks aside for what the file `ino` does not have of blocks `range`: they are read as
+/// zeroes until they are written to.
 ///
-/// With `size`, the file has at least as many bytes in the end, which is to be in the last block of the range, and as many as there are blocks for
-/// before. Once this has added about `budget` blocks to what `handle` changes it ends, and returns where it is to go on in another change; at the
-/// end of the range it is done.
+/// With `size`, the file has at least as many bytes in the end, which is to be in the last block of
+/// the range, and as many as there are blocks for before. Once this has added about `budget` blocks
+/// to what `handle` changes it ends, and returns where it is to go on in another change; at the end
+/// of the range it is done.
 ///
 /// # Errors
-/// [`Error::NoSpace`]: what earlier changes set aside stays; [`Error::FileTooBig`]; [`Error::Unsupported`] for files without extents;
+/// [`Error::NoSpace`]: what earlier changes set aside stays; [`Error::FileTooBig`];
+///                     [`Error::Unsupported`] for files without extents;
 /// [`Error::IsDirectory`], [`Error::Special`]; damage, or the device.
 pub fn allocate(
     handle: &mut Handle<'_>,
@@ -78,10 +82,12 @@ fn fill(
         match (run.state, there) {
             (RunState::Hole, _) => {
                 let blocks = blocks.min(max_blocks(true));
-                let want = Want { ino, goal, blocks, reservation: None, metadata: false, node: false };
+                let want =
+                    Want { ino, goal, blocks, reservation: None, metadata: false, node: false };
                 let found = allocator.blocks(handle, want)?;
                 let blocks = (found.end - found.start) as u32;
-                let extent = MappedExtent { logical: from, blocks, physical: found.start, unwritten: true };
+                let extent =
+                    MappedExtent { logical: from, blocks, physical: found.start, unwritten: true };
                 extents::insert(handle, allocator, &mut inode, extent)?;
                 (from, goal) = (from + blocks, Some(found.end));
             }
@@ -116,12 +122,13 @@ fn last_block(handle: &Handle<'_>, inode: &InodeEdit, from: u32) -> Result<Optio
     Ok((run.state != RunState::Hole).then_some(run.physical + 1))
 }
 
-/// Takes blocks `range` of file `ino` from it: they become a hole. (The parts of blocks at either end are the caller's to zero.) Once this has
-/// added about `budget` blocks to what `handle` changes it ends with [`Progress::More`], to be called again in another change.
+/// Takes blocks `range` of file `ino` from it: they become a hole. (The parts of blocks at either
+/// end are the caller's to zero.) Once this has added about `budget` blocks to what `handle`
+/// changes it ends with [`Progress::More`], to be called again in another change.
 ///
 /// # Errors
-/// [`Error::NoSpace`], which is possible only where an extent is cut in two; [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`];
-/// damage, or the device.
+/// [`Error::NoSpace`], which is possible only where an extent is cut in two;
+/// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; damage, or the device.
 pub fn punch(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -1,8 +1,10 @@
-//! Fast commits carried out on the disk, when it is mounted for writing: what they made of inodes, files and directories ([`Outcome`]) as one change of
-//! the metadata, with the bitmaps and counts that go with it, none of which a fast commit says.
+//! Fast commits carried out on the disk, when it is mounted for writing: what they made of inodes,
+//! files and directories ([`Outcome`]) as one change of the metadata, with the bitmaps and counts
+//! that go with it, none of which a fast commit says.
 //!
-//! All that is taken away is taken away before anything is taken: what one file gave up, another may have. What the trees and directories need besides is
-//! not found among the blocks that fast commits give to files, if the caller holds those ([`given`]).
+//! All that is taken away is taken away before anything is taken: what one file gave up, another
+//! may have. What the trees and directories need besides is not found among the blocks that fast
+//! commits give to files, if the caller holds those ([`given`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,7 +20,8 @@ use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 use meantime_ext4_format::journal::fast_commit::{Names, Outcome};
 use meantime_ext4_format::{ExtentMap, MappedExtent, ROOT_INO, Run, RunState};
 
-/// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth 0.
+/// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth
+/// 0.
 const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
 /// A file whose inode is known, and what its blocks are to be.
@@ -43,7 +46,8 @@ fn unsupported(what: &str, ino: u32) -> Error {
     .into()
 }
 
-/// The blocks that `outcome` says belong to files, in order and none twice: nobody else is to get them.
+/// The blocks that `outcome` says belong to files, in order and none twice: nobody else is to get
+/// them.
 pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
     let extents = outcome.maps.values().flat_map(|map| map.extents());
     let mut all: Vec<_> =
@@ -62,9 +66,14 @@ pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
 /// Makes of the file system that `handle` changes what `outcome` says, which was made of the same.
 ///
 /// # Errors
-/// What cannot be carried out: blocks that are in use already, inodes that cannot be; [`Error::Unsupported`] for what no kernel says; [`Error::NoSpace`]
-/// for trees and directories; damage, or the device.
-pub fn carry_out(handle: &mut Handle<'_>, allocator: &Allocator, outcome: &Outcome) -> Result<(), Error> {
+/// What cannot be carried out: blocks that are in use already, inodes that cannot be;
+/// [`Error::Unsupported`] for what no kernel says; [`Error::NoSpace`] for trees and directories;
+/// damage, or the device.
+pub fn carry_out(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    outcome: &Outcome,
+) -> Result<(), Error> {
     let listed: BTreeSet<u32> = orphans::list(handle)?.into_iter().collect();
     let mut pending = BTreeMap::new();
     for (ino, bytes) in &outcome.inodes {
@@ -95,7 +104,8 @@ pub fn carry_out(handle: &mut Handle<'_>, allocator: &Allocator, outcome: &Outco
         if file.inode.file_type() == Some(FileType::Directory) {
             let names = outcome.names.get(&file.inode.ino());
             let parent = names.and_then(|names| names.get(&b".."[..]).copied().flatten());
-            let (parent, _) = parent.ok_or_else(|| corrupt(Defect::DirectoryParent, file.inode.ino()))?;
+            let (parent, _) =
+                parent.ok_or_else(|| corrupt(Defect::DirectoryParent, file.inode.ino()))?;
             directory::create(handle, allocator, &mut file.inode, parent)?;
             handle.store_inode(&file.inode, true)?;
         }
@@ -121,7 +131,8 @@ fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
     handle.store_inode(&inode, true)
 }
 
-/// Takes from inode `ino` all that it has, the inode itself too: it was deleted, and is to be something else.
+/// Takes from inode `ino` all that it has, the inode itself too: it was deleted, and is to be
+/// something else.
 fn strip(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -146,7 +157,9 @@ fn remove(
     inode: &mut InodeEdit,
     range: Range<u32>,
 ) -> Result<(), Error> {
-    while extents::remove(handle, allocator, inode, range.clone(), usize::MAX / 2)? == Progress::More {}
+    while extents::remove(handle, allocator, inode, range.clone(), usize::MAX / 2)?
+        == Progress::More
+    {}
     Ok(())
 }
 
@@ -169,7 +182,8 @@ fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result
         {
             added.extend_from_slice(map.extents());
         }
-    } else if inode.parsed(superblock)?.has_blocks() && *inode.block_area() != [0; BLOCK_AREA_BYTES] {
+    } else if inode.parsed(superblock)?.has_blocks() && *inode.block_area() != [0; BLOCK_AREA_BYTES]
+    {
         return Err(unsupported("makes a file without extents", ino));
     }
     inode.set_blocks(superblock, 0);
@@ -204,7 +218,10 @@ fn known(
         let same = map.map_or(Ok(true), |map| same_blocks(handle, &before, map))?;
         let same_area = has_extents || before.block_area() == now.block_area();
         if !same || !same_area {
-            return Err(unsupported("moves blocks of a directory, or of a file without extents", ino));
+            return Err(unsupported(
+                "moves blocks of a directory, or of a file without extents",
+                ino,
+            ));
         }
     }
     if has_extents {
@@ -216,7 +233,9 @@ fn known(
     let mut file = Pending { inode: now, is_new: false, added: Vec::new(), converted: Vec::new() };
     let Some(map) = map.filter(|_| !keeps_blocks) else { return Ok(file) };
     let old = handle.volume().extent_map(&before.parsed(handle.superblock())?)?;
-    for (piece, _) in split(&old, map).filter(|(piece, run)| !is_same_place(piece, run)).collect::<Vec<_>>() {
+    for (piece, _) in
+        split(&old, map).filter(|(piece, run)| !is_same_place(piece, run)).collect::<Vec<_>>()
+    {
         let end = u32::try_from(piece.end()).unwrap_or(extents::MAX_LOGICAL);
         remove(handle, allocator, &mut file.inode, piece.logical..end)?;
     }
@@ -248,7 +267,11 @@ fn split(of: &ExtentMap, by: &ExtentMap) -> impl Iterator<Item = (MappedExtent, 
                 return None;
             }
             let into = at - u64::from(extent.logical);
-            let run = by.run_at(at).unwrap_or(Run { physical: 0, blocks: u64::MAX, state: RunState::Hole });
+            let run = by.run_at(at).unwrap_or(Run {
+                physical: 0,
+                blocks: u64::MAX,
+                state: RunState::Hole,
+            });
             let blocks = run.blocks.clamp(1, extent.end() - at);
             // Both are within the extent.
             let piece = MappedExtent {
@@ -285,10 +308,15 @@ fn join(pieces: &mut Vec<MappedExtent>, piece: MappedExtent) {
 fn give(handle: &mut Handle<'_>, allocator: &Allocator, file: &mut Pending) -> Result<(), Error> {
     let inode = &mut file.inode;
     if file.is_new {
-        allocator.take_inode(handle, inode.ino(), inode.file_type() == Some(FileType::Directory))?;
+        allocator.take_inode(
+            handle,
+            inode.ino(),
+            inode.file_type() == Some(FileType::Directory),
+        )?;
     }
     for extent in &file.added {
-        allocator.take_exactly(handle, extent.physical..extent.physical + u64::from(extent.blocks))?;
+        allocator
+            .take_exactly(handle, extent.physical..extent.physical + u64::from(extent.blocks))?;
         extents::insert(handle, allocator, inode, *extent)?;
     }
     for piece in &file.converted {
@@ -302,7 +330,12 @@ fn give(handle: &mut Handle<'_>, allocator: &Allocator, file: &mut Pending) -> R
 }
 
 /// Has the names in directory `dir` be what `names` says of them.
-fn rename(handle: &mut Handle<'_>, allocator: &Allocator, dir: u32, names: &Names) -> Result<(), Error> {
+fn rename(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    dir: u32,
+    names: &Names,
+) -> Result<(), Error> {
     let mut inode = handle.load_inode(dir)?;
     let mut changed = false;
     for (name, now) in names.iter().filter(|(name, _)| *name != b"." && *name != b"..") {

@@ -12,7 +12,8 @@ const GROUP_EXECUTE: u16 = 0o010;
 /// Bits of a mode that are not the type.
 const MODE_BITS: u16 = 0o7777;
 
-/// Gives `inode` the permissions of `mode` (its lowest twelve bits), and has its ACL say so too. The caller [stores](Handle::store_inode) it.
+/// Gives `inode` the permissions of `mode` (its lowest twelve bits), and has its ACL say so too.
+/// The caller [stores](Handle::store_inode) it.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a symbolic link, which has none; damage, or the device.
@@ -34,8 +35,9 @@ pub fn set_mode(
     Ok(())
 }
 
-/// Takes from `inode`, a file that was written to or gets another owner, what lets programs run as somebody else: the set-user and
-/// set-group bits, and its capabilities. Whether anything was changed. The caller [stores](Handle::store_inode) it.
+/// Takes from `inode`, a file that was written to or gets another owner, what lets programs run as
+/// somebody else: the set-user and set-group bits, and its capabilities. Whether anything was
+/// changed. The caller [stores](Handle::store_inode) it.
 ///
 /// # Errors
 /// As [`attributes::remove`].
@@ -60,8 +62,9 @@ pub fn drop_privileges(
     }
 }
 
-/// Gives `inode` another owner, another group, or both; unless it is a directory, [privileges](drop_privileges) end, as in Linux for root too. The
-/// caller [stores](Handle::store_inode) it.
+/// Gives `inode` another owner, another group, or both; unless it is a directory,
+/// [privileges](drop_privileges) end, as in Linux for root too. The caller
+/// [stores](Handle::store_inode) it.
 ///
 /// # Errors
 /// Damage, or the device.
@@ -97,8 +100,8 @@ fn told(inode: &InodeEdit, time: Timestamp) -> Timestamp {
     Timestamp { seconds, nanoseconds }
 }
 
-/// Sets the times of `inode`'s last read and last change of content, one or both; times that it cannot tell become the nearest it can. The caller
-/// [stores](Handle::store_inode) it.
+/// Sets the times of `inode`'s last read and last change of content, one or both; times that it
+/// cannot tell become the nearest it can. The caller [stores](Handle::store_inode) it.
 pub fn set_times(
     handle: &Handle<'_>,
     inode: &mut InodeEdit,

@@ -1,4 +1,5 @@
-//! What can be done to a file system, as changes of its metadata in a [`Handle`](super::journal::Handle).
+//! What can be done to a file system, as changes of its metadata in a
+//! [`Handle`](super::journal::Handle).
 
 pub mod acl;
 #[cfg(test)]

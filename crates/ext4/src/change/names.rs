@@ -1,6 +1,8 @@
-//! Names made, taken away and moved, with the inodes they lead to: each as one change (kernel: `fs/namei.c`, `fs/ext4/namei.c`).
+//! Names made, taken away and moved, with the inodes they lead to: each as one change (kernel:
+//! `fs/namei.c`, `fs/ext4/namei.c`).
 //!
-//! Who may do it (permissions, the sticky bit) is asked before; only immutable and append-only inodes are seen to here.
+//! Who may do it (permissions, the sticky bit) is asked before; only immutable and append-only
+//! inodes are seen to here.
 
 use super::{attributes, directory, new_inode, orphans, truncate};
 use crate::alloc::Allocator;
@@ -22,7 +24,8 @@ const LINKS_MAX: u16 = 65_000;
 pub struct Unlinked {
     /// The inode.
     pub ino: u32,
-    /// It was the last one: the inode is an orphan now, to be [finished](orphans::finish) when nobody has it open any more.
+    /// It was the last one: the inode is an orphan now, to be [finished](orphans::finish) when
+    /// nobody has it open any more.
     pub is_last: bool,
 }
 
@@ -67,13 +70,23 @@ pub(super) fn check_may_lose(dir: &InodeEdit) -> Result<(), Error> {
 
 /// Fails if `inode` has to keep its names.
 pub(super) fn check_may_go(inode: &InodeEdit) -> Result<(), Error> {
-    if inode.flags() & (flags::APPEND | flags::IMMUTABLE) != 0 { Err(Error::NotPermitted) } else { Ok(()) }
+    if inode.flags() & (flags::APPEND | flags::IMMUTABLE) != 0 {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
+    }
 }
 
 /// The inode that `name` in `dir` leads to.
-pub(super) fn look_up(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<InodeEdit>, Error> {
+pub(super) fn look_up(
+    handle: &Handle<'_>,
+    dir: &InodeEdit,
+    name: &[u8],
+) -> Result<Option<InodeEdit>, Error> {
     let volume = handle.volume();
-    let Some((ino, _)) = volume.lookup(&dir.parsed(handle.superblock())?, name)? else { return Ok(None) };
+    let Some((ino, _)) = volume.lookup(&dir.parsed(handle.superblock())?, name)? else {
+        return Ok(None);
+    };
     volume.linked_inode(ino)?;
     Ok(Some(handle.load_inode(ino)?))
 }
@@ -120,8 +133,8 @@ pub(super) fn entry_for<'a>(inode: &InodeEdit, name: &'a [u8]) -> NewEntry<'a> {
 
 /// Fails if `dir` cannot have a subdirectory more (`EXT4_DIR_LINK_MAX`).
 pub(super) fn check_may_count(handle: &Handle<'_>, dir: &InodeEdit) -> Result<(), Error> {
-    let uncounted =
-        handle.superblock().features().has_ro_compat(ro_compat::DIR_NLINK) && dir.flags() & flags::INDEX != 0;
+    let uncounted = handle.superblock().features().has_ro_compat(ro_compat::DIR_NLINK)
+        && dir.flags() & flags::INDEX != 0;
     if dir.links() >= LINKS_MAX && !uncounted { Err(Error::TooManyLinks) } else { Ok(()) }
 }
 
@@ -159,8 +172,8 @@ fn put(
 /// Makes file `name` in directory `parent`: its inode.
 ///
 /// # Errors
-/// [`Error::Exists`], [`Error::NameTooLong`], [`Error::NotPermitted`], [`Error::NoSpace`], [`Error::NotFound`] in a directory that was removed, …;
-/// damage, or the device.
+/// [`Error::Exists`], [`Error::NameTooLong`], [`Error::NotPermitted`], [`Error::NoSpace`],
+/// [`Error::NotFound`] in a directory that was removed, …; damage, or the device.
 pub fn create(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -171,7 +184,8 @@ pub fn create(
     mknod(handle, allocator, parent, name, new, FileType::Regular, (0, 0))
 }
 
-/// Makes `name` in directory `parent` a file, pipe, socket or device; of a device, `device` has the major and minor number.
+/// Makes `name` in directory `parent` a file, pipe, socket or device; of a device, `device` has the
+/// major and minor number.
 ///
 /// # Errors
 /// As [`create`]; [`Error::Invalid`] for another type, or numbers that are too large.
@@ -204,7 +218,8 @@ pub fn mknod(
     Ok(inode.ino())
 }
 
-/// Makes a file in no directory (O_TMPFILE), on behalf of `parent`: its inode, which is an orphan until it is [linked](link).
+/// Makes a file in no directory (O_TMPFILE), on behalf of `parent`: its inode, which is an orphan
+/// until it is [linked](link).
 ///
 /// # Errors
 /// As [`create`].
@@ -267,7 +282,8 @@ pub fn symlink(
     Ok(inode.ino())
 }
 
-/// Gives inode `ino` a further name. If it has none, the caller knows that it is a [`tmpfile`] and not one that was deleted.
+/// Gives inode `ino` a further name. If it has none, the caller knows that it is a [`tmpfile`] and
+/// not one that was deleted.
 ///
 /// # Errors
 /// As [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`].
@@ -335,8 +351,9 @@ fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdi
 /// Takes `name`, which is not a directory, out of directory `parent`.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], …; [`Error::Unsupported`] for the last name of an inode that could not be
-/// deleted, since the value of an attribute has an inode of its own; damage, or the device.
+/// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], …; [`Error::Unsupported`]
+/// for the last name of an inode that could not be deleted, since the value of an attribute has an
+/// inode of its own; damage, or the device.
 pub fn unlink(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlinked, Error> {
     let inode = load_victim(handle, parent, name)?;
     if is_directory(&inode) {

@@ -13,15 +13,27 @@ use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 
 /// A directory gives its group to what is made in it (`S_ISGID`).
 const SET_GROUP: u16 = 0o2000;
-/// Flags that what is made in a directory has from it (`EXT4_FL_INHERITED`): secure deletion, undeletable, compression, synchronous, no dump, no
-/// access times, no compression, journalled data, no tail merging, synchronous directory, direct access, project, casefold.
-const INHERITED: u32 =
-    0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x400 | 0x4000 | 0x8000 | 0x1_0000 | 0x200_0000 | 0x6000_0000;
+/// Flags that what is made in a directory has from it (`EXT4_FL_INHERITED`): secure deletion,
+/// undeletable, compression, synchronous, no dump, no access times, no compression, journalled
+/// data, no tail merging, synchronous directory, direct access, project, casefold.
+const INHERITED: u32 = 0x1
+    | 0x2
+    | 0x4
+    | 0x8
+    | 0x40
+    | 0x80
+    | 0x400
+    | 0x4000
+    | 0x8000
+    | 0x1_0000
+    | 0x200_0000
+    | 0x6000_0000;
 /// Those of them that only directories have (`EXT4_REG_FLMASK`).
 const OF_DIRECTORIES: u32 = 0x1_0000 | 0x2_0000 | 0x6000_0000;
 /// Those that anything else may have (`EXT4_OTHER_FLMASK`): no dump, no access times.
 const OF_ALL: u32 = 0x40 | 0x80;
-/// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth 0 (`struct ext4_extent_header`).
+/// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth 0
+/// (`struct ext4_extent_header`).
 const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
 fn type_bits(file_type: FileType) -> u16 {
@@ -83,7 +95,8 @@ pub(super) fn make(
     } else if !is_directory {
         inherited &= OF_ALL;
     }
-    let has_blocks = matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
+    let has_blocks =
+        matches!(file_type, FileType::Regular | FileType::Directory | FileType::Symlink);
     if has_blocks && superblock.features().has_incompat(incompat::EXTENTS) {
         inherited |= flags::EXTENTS;
         inode.block_area_mut()[..EMPTY_TREE.len()].copy_from_slice(&EMPTY_TREE);
@@ -98,10 +111,12 @@ pub(super) fn make(
     Ok(inode)
 }
 
-/// Gives the new symbolic link `inode` its target: in itself if that is short, in a block (that is journalled) if not.
+/// Gives the new symbolic link `inode` its target: in itself if that is short, in a block (that is
+/// journalled) if not.
 ///
 /// # Errors
-/// [`Error::NotFound`] for an empty one, [`Error::NameTooLong`] for one that does not fit into a block; [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NotFound`] for an empty one, [`Error::NameTooLong`] for one that does not fit into a
+/// block; [`Error::NoSpace`]; damage, or the device.
 pub(super) fn set_target(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -126,8 +141,14 @@ pub(super) fn set_target(
         area[..target.len()].copy_from_slice(target);
         return Ok(());
     }
-    let want =
-        Want { ino: inode.ino(), goal: None, blocks: 1, reservation: None, metadata: true, node: false };
+    let want = Want {
+        ino: inode.ino(),
+        goal: None,
+        blocks: 1,
+        reservation: None,
+        metadata: true,
+        node: false,
+    };
     let block = allocator.blocks(handle, want)?.start;
     if inode.flags() & flags::EXTENTS == 0 {
         let pointer = u32::try_from(block).map_err(|_| Error::NoSpace)?;

@@ -1,7 +1,8 @@
 //! Inodes that are to be deleted, or truncated: whoever finds them after a crash goes on with it.
 //!
-//! They are in the file of orphans, if the file system has one and there is room in it (kernel documentation: `filesystems/ext4/orphan.rst`), or
-//! else in the list that begins in the superblock and goes on through `i_dtime`.
+//! They are in the file of orphans, if the file system has one and there is room in it (kernel
+//! documentation: `filesystems/ext4/orphan.rst`), or else in the list that begins in the superblock
+//! and goes on through `i_dtime`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ const MAGIC: u32 = 0x0B10_CA04;
 /// `struct ext4_orphan_block_tail`: magic number and checksum.
 const TAIL_BYTES: usize = 8;
 
-/// The superblock says that there is a file of 2 GiB or more, once there is one: `size` is a file's, in bytes.
+/// The superblock says that there is a file of 2 GiB or more, once there is one: `size` is a
+/// file's, in bytes.
 ///
 /// # Errors
 /// As [`Handle::edit`].
@@ -37,8 +39,9 @@ pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
     handle.store_superblock(&superblock)
 }
 
-/// The file of orphans says whether anybody may have put something into it: for as long as the file system is mounted for writing (`present`),
-/// and that it is empty when that ends. Nothing if there is no such file.
+/// The file of orphans says whether anybody may have put something into it: for as long as the file
+/// system is mounted for writing (`present`), and that it is empty when that ends. Nothing if there
+/// is no such file.
 ///
 /// # Errors
 /// As [`Handle::edit`].
@@ -81,7 +84,8 @@ impl OrphanFile {
         if !handle.superblock().features().has_compat(compat::ORPHAN_FILE) {
             return Ok(None);
         }
-        let inode = handle.volume().inode(handle.load_superblock()?.raw().orphan_file_inum.get())?;
+        let inode =
+            handle.volume().inode(handle.load_superblock()?.raw().orphan_file_inum.get())?;
         let blocks = inode.size() / u64::from(handle.superblock().block_bytes());
         Ok(Some(Self { inode, blocks }))
     }
@@ -101,7 +105,8 @@ impl OrphanFile {
         let content = handle.block(run.physical)?;
         let (_, tail) = content.split_at(content.len() - TAIL_BYTES);
         let sound = tail[..4] == MAGIC.to_le_bytes()
-            && (!handle.superblock().has_checksums() || tail[4..] == self.checksum(run.physical, &content));
+            && (!handle.superblock().has_checksums()
+                || tail[4..] == self.checksum(run.physical, &content));
         if sound {
             Ok(OrphanBlock { block: run.physical, content })
         } else {
@@ -110,7 +115,13 @@ impl OrphanFile {
     }
 
     /// Puts `ino` where the first entry of `instead` is in block `logical`; `false`: there is none.
-    fn replace(&self, handle: &mut Handle<'_>, logical: u64, instead: u32, ino: u32) -> Result<bool, Error> {
+    fn replace(
+        &self,
+        handle: &mut Handle<'_>,
+        logical: u64,
+        instead: u32,
+        ino: u32,
+    ) -> Result<bool, Error> {
         let found = self.block(handle, logical)?;
         let Some(at) = found.entries().position(|entry| entry == instead) else { return Ok(false) };
         let has_checksums = handle.superblock().has_checksums();
@@ -176,8 +187,8 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
     handle.store_superblock(&superblock)
 }
 
-/// `inode` is no orphan any more. The caller stores it; other inodes that it holds for later must have been stored, for they may be in the list
-/// too.
+/// `inode` is no orphan any more. The caller stores it; other inodes that it holds for later must
+/// have been stored, for they may be in the list too.
 ///
 /// # Errors
 /// [`Defect::OrphanList`] if it was none; the device.
@@ -224,8 +235,8 @@ pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Erro
 struct Walk {
     /// All orphans, and where: those of the list, then those of the file.
     orphans: Vec<(u32, OrphanPlace)>,
-    /// Entries of the file, each with the block that it is in, whose inodes were deleted: e2fsck -p, when it has only the journal to recover, deletes orphans and leaves
-    /// their entries.
+    /// Entries of the file, each with the block that it is in, whose inodes were deleted: e2fsck
+    /// -p, when it has only the journal to recover, deletes orphans and leaves their entries.
     stale: Vec<(u32, u64)>,
 }
 
@@ -265,8 +276,8 @@ fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
     Ok(found)
 }
 
-/// From now on it is known where the orphans are, without a walk. (Whatever is changed of them asks first: so the disk has them as they were before
-/// `handle`.)
+/// From now on it is known where the orphans are, without a walk. (Whatever is changed of them asks
+/// first: so the disk has them as they were before `handle`.)
 fn learn(handle: &Handle<'_>) -> Result<(), Error> {
     if !handle.orphans().is_known() {
         handle.orphans().learn(walk(handle)?.orphans.into_iter().collect());
@@ -277,12 +288,14 @@ fn learn(handle: &Handle<'_>) -> Result<(), Error> {
 /// All orphans: those of the list, then those of the file.
 ///
 /// # Errors
-/// [`Defect::OrphanList`] if the list goes in circles, or an inode is in it that is not in use, or the file system's own; the device.
+/// [`Defect::OrphanList`] if the list goes in circles, or an inode is in it that is not in use, or
+/// the file system's own; the device.
 pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
     Ok(walk(handle)?.orphans.into_iter().map(|(ino, _)| ino).collect())
 }
 
-/// Takes entries out of the file of orphans whose inodes were deleted, before their numbers are given to others.
+/// Takes entries out of the file of orphans whose inodes were deleted, before their numbers are
+/// given to others.
 ///
 /// # Errors
 /// As [`list`].
@@ -308,9 +321,10 @@ pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
     Ok(handle.orphan(ino).is_some())
 }
 
-/// Goes on with what is to be done with orphan `ino`, which nobody has open: one without links is deleted, another one loses its blocks beyond its size. Once it has
-/// added about `budget` blocks to what `handle` changes it ends with [`Progress::More`], to be called again in another change; in the end, the inode
-/// is no orphan any more.
+/// Goes on with what is to be done with orphan `ino`, which nobody has open: one without links is
+/// deleted, another one loses its blocks beyond its size. Once it has added about `budget` blocks
+/// to what `handle` changes it ends with [`Progress::More`], to be called again in another change;
+/// in the end, the inode is no orphan any more.
 ///
 /// # Errors
 /// Damage, or the device.
@@ -338,7 +352,8 @@ pub fn finish(
     }
     if has_blocks {
         inode.set_size(0);
-        let progress = extents::remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL, budget)?;
+        let progress =
+            extents::remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL, budget)?;
         if progress == Progress::More {
             handle.store_inode(&inode, true)?;
             return Ok(progress);

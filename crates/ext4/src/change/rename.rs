@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use super::names::{
-    Unlinked, change_directory, change_inode, check_may_count, check_may_go, check_may_lose, check_old_name,
-    count_subdirectory, discount_subdirectory, entry_for, is_directory, load_parent, look_up, lose_name,
+    Unlinked, change_directory, change_inode, check_may_count, check_may_go, check_may_lose,
+    check_old_name, count_subdirectory, discount_subdirectory, entry_for, is_directory,
+    load_parent, look_up, lose_name,
 };
 use super::{directory, new_inode};
 use crate::alloc::Allocator;
@@ -65,7 +66,8 @@ fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool, Error> {
 }
 
 impl<'a> Ends<'a> {
-    /// Looks at everything before anything is changed; `None`: both names are the same inode's, and stay.
+    /// Looks at everything before anything is changed; `None`: both names are the same inode's, and
+    /// stay.
     fn find(
         handle: &Handle<'_>,
         old: Name<'a>,
@@ -113,7 +115,9 @@ impl<'a> Ends<'a> {
                 match (is_directory(&source), is_directory(target)) {
                     (true, false) => return Err(Error::NotDirectory),
                     (false, true) => return Err(Error::IsDirectory),
-                    (true, true) if !directory::is_empty(handle, &target.parsed(handle.superblock())?)? => {
+                    (true, true)
+                        if !directory::is_empty(handle, &target.parsed(handle.superblock())?)? =>
+                    {
                         return Err(Error::NotEmpty);
                     }
                     _ => {}
@@ -169,7 +173,11 @@ impl<'a> Ends<'a> {
     }
 
     /// The new name leads to the source, whatever it led to before.
-    fn put(&self, handle: &mut Handle<'_>, allocator: &Allocator) -> Result<Option<Unlinked>, Error> {
+    fn put(
+        &self,
+        handle: &mut Handle<'_>,
+        allocator: &Allocator,
+    ) -> Result<Option<Unlinked>, Error> {
         let (source, name) = (&self.source, self.new.name);
         let counts = is_directory(source) && self.has_other_parent();
         change_directory(handle, self.new.parent, |handle, dir| {
@@ -182,7 +190,8 @@ impl<'a> Ends<'a> {
                     directory::add(handle, allocator, dir, entry)
                 }
                 Some(target) => {
-                    // One directory comes and one goes; if the other one comes from beside it, there is one less.
+                    // One directory comes and one goes; if the other one comes from beside it,
+                    // there is one less.
                     if is_directory(target) && !counts {
                         discount_subdirectory(dir);
                     }
@@ -201,7 +210,9 @@ impl<'a> Ends<'a> {
                 discount_subdirectory(dir);
             }
             let old = match whiteout {
-                Some(whiteout) => directory::replace(handle, dir, entry_for(whiteout, self.old.name)),
+                Some(whiteout) => {
+                    directory::replace(handle, dir, entry_for(whiteout, self.old.name))
+                }
                 None => directory::remove(handle, dir, self.old.name),
             }?;
             if old == self.source.ino() {
@@ -213,11 +224,13 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Moves what has the name `old` to the name `new`, as `renameat2(2)` does; what had that name loses it. `owner` is that of a whiteout.
+/// Moves what has the name `old` to the name `new`, as `renameat2(2)` does; what had that name
+/// loses it. `owner` is that of a whiteout.
 ///
 /// # Errors
-/// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`], [`Error::NotDirectory`]; [`Error::Invalid`] for flags that
-/// contradict one another, and a directory that would be in itself; as [`create`](super::names::create); for what is replaced, as
+/// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`],
+/// [`Error::NotDirectory`]; [`Error::Invalid`] for flags that contradict one another, and a
+/// directory that would be in itself; as [`create`](super::names::create); for what is replaced, as
 /// [`unlink`](super::names::unlink).
 pub fn rename(
     handle: &mut Handle<'_>,
@@ -231,7 +244,9 @@ pub fn rename(
         return Err(Error::Invalid("what is exchanged is there, and leaves nothing"));
     }
     let Some(ends) = Ends::find(handle, old, new, flags)? else {
-        let ino = look_up(handle, &load_parent(handle, new.parent)?, new.name)?.ok_or(Error::NotFound)?.ino();
+        let ino = look_up(handle, &load_parent(handle, new.parent)?, new.name)?
+            .ok_or(Error::NotFound)?
+            .ino();
         return Ok(Renamed { ino, replaced: None, exchanged: None, whiteout: None });
     };
     let ino = ends.source.ino();

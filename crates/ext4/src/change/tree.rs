@@ -36,8 +36,13 @@ fn wrong(inode: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
     block.map_or(corruption, |block| corruption.in_block(block)).into()
 }
 
-/// The way to block `logical` of the file of `inode`, which has an extent tree, from the root to a leaf. Each node was checked.
-pub(super) fn descend(handle: &Handle<'_>, inode: &InodeEdit, logical: u64) -> Result<Vec<Level>, Error> {
+/// The way to block `logical` of the file of `inode`, which has an extent tree, from the root to a
+/// leaf. Each node was checked.
+pub(super) fn descend(
+    handle: &Handle<'_>,
+    inode: &InodeEdit,
+    logical: u64,
+) -> Result<Vec<Level>, Error> {
     let volume = handle.volume();
     let owner = (inode.ino(), inode.checksum_seed(handle.superblock()));
     let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
@@ -120,13 +125,15 @@ impl<'t, 'h> Tree<'t, 'h> {
         self.inode.set_blocks(superblock, blocks);
     }
 
-    /// A new node without entries, `depth` levels above the leaves, for a file that has data in block `near`.
+    /// A new node without entries, `depth` levels above the leaves, for a file that has data in
+    /// block `near`.
     fn new_node(&mut self, depth: u16, parent: Option<u64>, near: u64) -> Result<u64, Error> {
         let superblock = self.handle.superblock();
         // Beside other nodes, or else at the beginning of the group: not where the data will go on.
         let first = superblock.group_start(0);
         let group = near.saturating_sub(first) / superblock.blocks_per_group();
-        let goal = parent.map_or(first + group * superblock.blocks_per_group(), |parent| parent + 1);
+        let goal =
+            parent.map_or(first + group * superblock.blocks_per_group(), |parent| parent + 1);
         let want = Want {
             ino: self.inode.ino(),
             goal: Some(goal),
@@ -160,9 +167,14 @@ impl<'t, 'h> Tree<'t, 'h> {
         Ok(())
     }
 
-    /// Makes room in a full leaf, the last on the way, for `extent` behind those before slot `slot`. One node is split, or the tree grows by a
-    /// level: there may be no room in the leaf yet. `true`: `extent` has been put into a leaf of its own.
-    pub(super) fn make_room(&mut self, path: &[Level], extent: &MappedExtent) -> Result<bool, Error> {
+    /// Makes room in a full leaf, the last on the way, for `extent` behind those before slot
+    /// `slot`. One node is split, or the tree grows by a level: there may be no room in the leaf
+    /// yet. `true`: `extent` has been put into a leaf of its own.
+    pub(super) fn make_room(
+        &mut self,
+        path: &[Level],
+        extent: &MappedExtent,
+    ) -> Result<bool, Error> {
         let leaf = path.len() - 1;
         // The one above the node to be split has room for another entry.
         let Some(above) = path[..leaf].iter().rposition(|level| !level.node.is_full()) else {
@@ -210,7 +222,8 @@ impl<'t, 'h> Tree<'t, 'h> {
         })
     }
 
-    /// Takes the last node on the way, which is empty now, out of the tree, and those above that have nothing else.
+    /// Takes the last node on the way, which is empty now, out of the tree, and those above that
+    /// have nothing else.
     pub(super) fn remove_leaf(&mut self, path: &[Level]) -> Result<(), Error> {
         for (at, level) in path.iter().enumerate().rev() {
             if at + 1 == path.len() {

@@ -62,12 +62,15 @@ pub(super) fn remove_behind(
     extents::remove(handle, allocator, inode, from..extents::MAX_LOGICAL, budget)
 }
 
-/// File `ino` has `size` bytes from now on. If it had as many or more, blocks behind that are freed, even those that were set aside; once that has
-/// added about `budget` blocks to what `handle` changes, it ends with [`Progress::More`], and [`go_on`] is to be called in other changes, until
-/// it is done. (The inode is an orphan until then.) What the last block has behind the size is the caller's to zero.
+/// File `ino` has `size` bytes from now on. If it had as many or more, blocks behind that are
+/// freed, even those that were set aside; once that has added about `budget` blocks to what
+/// `handle` changes, it ends with [`Progress::More`], and [`go_on`] is to be called in other
+/// changes, until it is done. (The inode is an orphan until then.) What the last block has behind
+/// the size is the caller's to zero.
 ///
 /// # Errors
-/// [`Error::FileTooBig`]; [`Error::IsDirectory`], [`Error::Special`]; [`Error::Unsupported`]; damage, or the device.
+/// [`Error::FileTooBig`]; [`Error::IsDirectory`], [`Error::Special`]; [`Error::Unsupported`];
+/// damage, or the device.
 pub fn set_size(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -97,7 +100,8 @@ pub fn set_size(
     Ok(progress)
 }
 
-/// Whether the file has data behind its size: it is being cut off there, and has to stay an orphan until it is. (What was only set aside there may stay.)
+/// Whether the file has data behind its size: it is being cut off there, and has to stay an orphan
+/// until it is. (What was only set aside there may stay.)
 ///
 /// # Errors
 /// Damage, or the device.
@@ -118,8 +122,8 @@ pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<boo
     Ok(false)
 }
 
-/// Goes on with the truncation that [`set_size`] began, whether the file still has names or not: the inode itself stays. The same must be said
-/// of what it returns.
+/// Goes on with the truncation that [`set_size`] began, whether the file still has names or not:
+/// the inode itself stays. The same must be said of what it returns.
 ///
 /// # Errors
 /// Damage, or the device.
@@ -131,7 +135,8 @@ pub fn go_on(
 ) -> Result<Progress, Error> {
     let mut inode = load_file(handle, ino)?;
     let progress = remove_behind(handle, allocator, &mut inode, budget)?;
-    // One that has lost its last name meanwhile stays an orphan; one that has got its first is none any more.
+    // One that has lost its last name meanwhile stays an orphan; one that has got its first is none
+    // any more.
     if progress == Progress::Done && inode.links() != 0 && orphans::contains(handle, ino)? {
         orphans::remove(handle, &mut inode)?;
     }

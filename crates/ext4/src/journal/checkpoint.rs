@@ -1,4 +1,5 @@
-//! Checkpoints: committed blocks into their places, and the log's beginning behind them (rules 5 to 7 and 10 of `docs/ordering.md`).
+//! Checkpoints: committed blocks into their places, and the log's beginning behind them (rules 5 to
+//! 7 and 10 of `docs/ordering.md`).
 
 use std::sync::PoisonError;
 
@@ -55,8 +56,11 @@ impl Journal {
             let batch = self.pending().send(from, upto, BATCH_BLOCKS);
             let Some((last, _)) = batch.last() else { break };
             from = last + 1;
-            let written =
-                writer.write_all(lane, batch.iter().map(|(block, content)| (*block, &**content)), false);
+            let written = writer.write_all(
+                lane,
+                batch.iter().map(|(block, content)| (*block, &**content)),
+                false,
+            );
             if written.is_ok() {
                 self.volume.source().settle(batch.iter().map(|(block, content)| (*block, content)));
             }
@@ -69,7 +73,8 @@ impl Journal {
         if self.volatile && !is_broken(Rule::HomeBeforeTail) {
             flush(lane)?;
         }
-        // What was not home when the flush began is not home now for this: it is of later transactions, or was put off by one.
+        // What was not home when the flush began is not home now for this: it is of later
+        // transactions, or was put off by one.
         let mut lead = self.commits.lead();
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
@@ -86,7 +91,8 @@ impl Journal {
         upto: Sequence,
     ) -> Result<(), Error> {
         let oldest = self.pending().oldest();
-        let past = |sequence: Sequence| sequence <= upto && oldest.is_none_or(|oldest| sequence < oldest);
+        let past =
+            |sequence: Sequence| sequence <= upto && oldest.is_none_or(|oldest| sequence < oldest);
         let count = committer.logged.iter().take_while(|logged| past(logged.sequence)).count();
         if count == 0 {
             return Ok(());
@@ -111,7 +117,8 @@ impl Journal {
         writer: &mut Writer,
         lane: &mut Lane,
     ) -> Result<(), Error> {
-        let (place, _) = committer.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
+        let (place, _) =
+            committer.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
         writer.write_all(lane, std::iter::once((place, committer.format.block())), self.volatile)
     }
 }

@@ -1,7 +1,8 @@
-//! Commits: a transaction into the log, and its commit block when everything it depends on is on the device.
+//! Commits: a transaction into the log, and its commit block when everything it depends on is on
+//! the device.
 //!
-//! Whoever wants one is its leader, unless somebody leads already: then it is waited for, and it or the next one has what was wanted. The rules
-//! are those of `docs/ordering.md`.
+//! Whoever wants one is its leader, unless somebody leads already: then it is waited for, and it or
+//! the next one has what was wanted. The rules are those of `docs/ordering.md`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -33,17 +34,21 @@ const NAP_NS: u64 = 50_000_000;
 /// So often a leader lets others have its CPU, before it closes the transaction.
 const GATHERING: u32 = 4;
 
-/// The caller's own requests, on the channel that a commit is made with: they are under way while the journal's are.
+/// The caller's own requests, on the channel that a commit is made with: they are under way while
+/// the journal's are.
 ///
-/// What fails among them is their owner's to know, and its transaction's by the [token](super::OrderedToken).
+/// What fails among them is their owner's to know, and its transaction's by the
+/// [token](super::OrderedToken).
 pub(crate) trait Follow {
-    /// Waits until all of them have ended, and ends their tokens. Called once, or more often: then there is nothing left.
+    /// Waits until all of them have ended, and ends their tokens. Called once, or more often: then
+    /// there is nothing left.
     fn finish(&mut self, lane: &mut Lane);
 
     /// Sees to those that have ended, and waits for none.
     fn poll(&mut self, lane: &mut Lane);
 
-    /// Does what is left to do for those that have ended, which nobody waits for: while the commit block is under way.
+    /// Does what is left to do for those that have ended, which nobody waits for: while the commit
+    /// block is under way.
     fn use_commit_gap(&mut self);
 }
 
@@ -56,8 +61,8 @@ impl Follow for () {
     fn use_commit_gap(&mut self) {}
 }
 
-/// How many blocks of the log go into one request, of `blocks` that can be written at once: a few requests that a device does side by side are done
-/// sooner than a long one.
+/// How many blocks of the log go into one request, of `blocks` that can be written at once: a few
+/// requests that a device does side by side are done sooner than a long one.
 pub fn log_piece_blocks(blocks: u64) -> u64 {
     blocks.div_ceil(4).max(2)
 }
@@ -122,7 +127,8 @@ impl Drop for Lead<'_> {
         self.commits.half_full.store(self.log.is_half_full(), Ordering::Relaxed);
         drop(self.committer.take());
         self.commits.ended.fetch_add(1, Ordering::Release);
-        // Either this sees the sleeper, or the sleeper, who looks once more after he said so, sees that nobody leads.
+        // Either this sees the sleeper, or the sleeper, who looks once more after he said so, sees
+        // that nobody leads.
         fence(Ordering::SeqCst);
         if self.commits.sleepers.load(Ordering::Relaxed) > 0 {
             self.commits.progress.advance();
@@ -168,7 +174,8 @@ impl Committer {
         }
     }
 
-    /// Buffers for `blocks` blocks of the log from `at` on, one for each stretch of the disk, in `parts`.
+    /// Buffers for `blocks` blocks of the log from `at` on, one for each stretch of the disk, in
+    /// `parts`.
     fn parts(&mut self, lane: &mut Lane, at: u32, blocks: usize) -> Result<(), Error> {
         let piece = log_piece_blocks(blocks as u64) as usize;
         let mut done = 0;
@@ -186,7 +193,11 @@ impl Committer {
     }
 
     /// Block `index` of what `parts` are for.
-    fn part_block(parts: &mut [(u64, usize, DmaBuf)], index: usize, bytes: usize) -> Option<&mut [u8]> {
+    fn part_block(
+        parts: &mut [(u64, usize, DmaBuf)],
+        index: usize,
+        bytes: usize,
+    ) -> Option<&mut [u8]> {
         let (_, first, buf) = parts.iter_mut().rev().find(|(_, first, _)| *first <= index)?;
         let at = (index - *first) * bytes;
         buf.get_mut(at..at + bytes)
@@ -249,8 +260,8 @@ impl Committer {
         Ok(buf)
     }
 
-    /// Writes the commit block, which was sent when everything it depends on was durable, or is so by its FUA; and does meanwhile what the next transaction
-    /// would wait for.
+    /// Writes the commit block, which was sent when everything it depends on was durable, or is so
+    /// by its FUA; and does meanwhile what the next transaction would wait for.
     fn write_commit(
         &mut self,
         lane: &mut Lane,
@@ -259,7 +270,8 @@ impl Committer {
         fua: bool,
         gap: Option<impl FnOnce()>,
     ) -> Result<(), Error> {
-        let (place, _) = self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
+        let (place, _) =
+            self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
         let lba = place * self.format.block_bytes() as u64 / u64::from(lane.block_bytes);
         if let Err(error) = lane.may_write() {
             self.commit_block = Some(buf);
@@ -288,7 +300,8 @@ impl Committer {
         self.plan(transaction).log_blocks() <= self.log.free() as usize
     }
 
-    /// Writes `transaction` and its commit block, in the order of rules 1 to 3, and does `gap` while the device is at work; how many blocks of the log that took.
+    /// Writes `transaction` and its commit block, in the order of rules 1 to 3, and does `gap`
+    /// while the device is at work; how many blocks of the log that took.
     pub(super) fn commit(
         &mut self,
         lane: &mut Lane,
@@ -410,7 +423,8 @@ impl Commits {
         }
     }
 
-    /// Waits until a leader has ended after `ended` others, or something else is `over`; may end early. The leader may be waiting for `data`.
+    /// Waits until a leader has ended after `ended` others, or something else is `over`; may end
+    /// early. The leader may be waiting for `data`.
     fn wait(&self, lane: &mut Lane, data: &mut impl Follow, ended: u64, over: impl Fn() -> bool) {
         wait_for(Rank::Committer);
         let over = || over() || self.ended.load(Ordering::Acquire) != ended;
@@ -444,11 +458,13 @@ impl Journal {
         self.commits.durable() >= upto
     }
 
-    /// Makes all changes up to transaction `upto` durable that were made so far, and waits for the caller's own `data` (in any case: none of them is under way
-    /// when this returns). By a fast commit, if there are such and one can say it: then the transaction goes on.
+    /// Makes all changes up to transaction `upto` durable that were made so far, and waits for the
+    /// caller's own `data` (in any case: none of them is under way when this returns). By a fast
+    /// commit, if there are such and one can say it: then the transaction goes on.
     ///
     /// # Errors
-    /// The device; an earlier failure of the journal. What was not durable before may be or not be, then; nothing can be changed any more.
+    /// The device; an earlier failure of the journal. What was not durable before may be or not be,
+    /// then; nothing can be changed any more.
     pub(crate) fn commit(
         &self,
         upto: Sequence,
@@ -461,7 +477,8 @@ impl Journal {
         result
     }
 
-    /// The same by whole transactions: those up to `upto` have ended then, and what they freed can be used.
+    /// The same by whole transactions: those up to `upto` have ended then, and what they freed can
+    /// be used.
     ///
     /// # Errors
     /// As `commit`.
@@ -486,10 +503,12 @@ impl Journal {
                 .map(|oldest| oldest.sequence)
         };
         while let Some(sequence) = ready() {
-            // A channel that nobody waits for, and the lead only if it is free: the caller may have what others wait for.
+            // A channel that nobody waits for, and the lead only if it is free: the caller may have
+            // what others wait for.
             let Some(mut lane) = self.lanes.try_take() else { return };
             let Some(mut lead) = self.commits.try_lead() else { return };
-            if self.failure.get().is_some() || self.commits.is_spoilt() || ready() != Some(sequence) {
+            if self.failure.get().is_some() || self.commits.is_spoilt() || ready() != Some(sequence)
+            {
                 return;
             }
             match self.lead_one(&mut lead, sequence, &mut lane, &mut ()) {
@@ -503,8 +522,8 @@ impl Journal {
         }
     }
 
-    /// Commits what is closed, and empties the log if it is more than half full: for whoever has no channel, no token and no lock that a token's
-    /// holder may want, now and then.
+    /// Commits what is closed, and empties the log if it is more than half full: for whoever has no
+    /// channel, no token and no lock that a token's holder may want, now and then.
     ///
     /// # Errors
     /// As `commit`.
@@ -526,12 +545,17 @@ impl Journal {
     pub(crate) fn commit_all(&self, lane: &mut Lane) -> Result<(), Error> {
         let newest = {
             let open = self.opened();
-            if open.running.used { open.running.sequence } else { Sequence(open.running.sequence.0 - 1) }
+            if open.running.used {
+                open.running.sequence
+            } else {
+                Sequence(open.running.sequence.0 - 1)
+            }
         };
         self.commit_whole(newest, lane, &mut ())
     }
 
-    /// Until everything up to transaction `upto` is durable, or the first `changes` of this mount are by fast commits.
+    /// Until everything up to transaction `upto` is durable, or the first `changes` of this mount
+    /// are by fast commits.
     fn commit_by(
         &self,
         upto: Sequence,
@@ -539,8 +563,9 @@ impl Journal {
         lane: &mut Lane,
         data: &mut impl Follow,
     ) -> Result<(), Error> {
-        let is_done =
-            || self.commits.durable() >= upto || self.commits.fast.load(Ordering::Acquire) >= changes;
+        let is_done = || {
+            self.commits.durable() >= upto || self.commits.fast.load(Ordering::Acquire) >= changes
+        };
         let mut brought_home = false;
         loop {
             if is_done() {
@@ -551,7 +576,8 @@ impl Journal {
             }
             let ended = self.commits.ended.load(Ordering::Acquire);
             let Some(mut lead) = self.commits.try_lead() else {
-                // (A fast commit is not written before all data are there: it is not begun before that either.)
+                // (A fast commit is not written before all data are there: it is not begun before
+                // that either.)
                 if !self.overlap.data || self.fast {
                     data.finish(lane);
                 }
@@ -559,7 +585,8 @@ impl Journal {
                 self.commits.wait(lane, data, ended, is_done);
                 continue;
             };
-            // Those whom the last commit has set free do what they do next, if they have no CPU of their own: it is a part of this one then.
+            // Those whom the last commit has set free do what they do next, if they have no CPU of
+            // their own: it is a part of this one then.
             let crowd = self.lanes.crowd();
             let gathers = |turn: &u32| if *turn == 0 { crowd.is_there() } else { crowd.is_busy() };
             (0..GATHERING).take_while(gathers).for_each(|_| std::thread::yield_now());
@@ -621,7 +648,9 @@ impl Journal {
             };
             let need = committer.plan(oldest).log_blocks();
             if need >= committer.log.len() as usize {
-                return Err(Error::Resources("the journal is too small for a transaction".to_owned()));
+                return Err(Error::Resources(
+                    "the journal is too small for a transaction".to_owned(),
+                ));
             }
             if need > committer.log.free() as usize {
                 return Ok(Led::NoRoom);
@@ -638,7 +667,9 @@ impl Journal {
             committer.end_log_with(place, lane)?;
         }
         let blocks =
-            committer.commit(lane, &transaction, data, self.overlap, self.volatile, || self.make_spares())?;
+            committer.commit(lane, &transaction, data, self.overlap, self.volatile, || {
+                self.make_spares()
+            })?;
         if blocks > 0 {
             self.commits.counts.commit(blocks);
         }

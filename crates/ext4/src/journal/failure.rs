@@ -12,20 +12,25 @@ use meantime_ext4_format::edit::{SuperblockEdit, superblock_place};
 const ERRNO: i32 = -5;
 
 impl Journal {
-    /// Says in the journal's superblock (`s_errno`) and in the file system's (`s_state`, `s_first_error_…`, `s_last_error_…`) that `error` made the file
-    /// system read only, so that whoever mounts next has it checked, as Linux does it. What is in the log stays: the tail is not moved.
+    /// Says in the journal's superblock (`s_errno`) and in the file system's (`s_state`,
+    /// `s_first_error_…`, `s_last_error_…`) that `error` made the file system read only, so that
+    /// whoever mounts next has it checked, as Linux does it. What is in the log stays: the tail is
+    /// not moved.
     ///
-    /// Nothing is said on the disk that somebody else may have: his journal's superblock would be one of ours.
+    /// Nothing is said on the disk that somebody else may have: his journal's superblock would be
+    /// one of ours.
     ///
-    /// Whoever calls has the lead, so that nobody moves the tail past a superblock that is written home meanwhile.
+    /// Whoever calls has the lead, so that nobody moves the tail past a superblock that is written
+    /// home meanwhile.
     pub(super) fn note_failure(&self, error: &Error, committer: &mut Committer, lane: &mut Lane) {
         if matches!(self.failure.get(), Some(Error::Taken(_))) {
             return;
         }
         let mut writer = Writer::new(self.volume.superblock().block_bits());
         let noted = committer.format.set_errno(ERRNO);
-        let written =
-            noted.map_err(Error::from).and_then(|()| self.write_superblock(committer, &mut writer, lane));
+        let written = noted
+            .map_err(Error::from)
+            .and_then(|()| self.write_superblock(committer, &mut writer, lane));
         if let Err(error) = written {
             tracing::warn!(%error, "that the journal was aborted could not be noted in it");
         }
@@ -34,20 +39,26 @@ impl Journal {
         }
     }
 
-    /// The superblock at home says that there was `error`: that, and not the newest one, of which the disk is not to have anything that has not committed.
+    /// The superblock at home says that there was `error`: that, and not the newest one, of which
+    /// the disk is not to have anything that has not committed.
     fn note_error(&self, error: &Error, writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
         let superblock = self.volume.superblock();
         let (number, at) = superblock_place(superblock);
         let mut block = read(lane, number, self.volume.block_bytes())?;
         let mut edit = SuperblockEdit::of(superblock, &block)?;
         let (ino, place) = match error {
-            Error::Corrupt(corruption) => (corruption.ino.unwrap_or(0), corruption.block.unwrap_or(0)),
+            Error::Corrupt(corruption) => {
+                (corruption.ino.unwrap_or(0), corruption.block.unwrap_or(0))
+            }
             _ => (0, 0),
         };
         edit.note_error(time_now(), error.noted_code(), "meantime", ino, place);
         let sealed = edit.sealed();
         let bytes = zerocopy::IntoBytes::as_bytes(&*sealed);
-        block.get_mut(at..at + bytes.len()).ok_or(Error::Invalid("no superblock"))?.copy_from_slice(bytes);
+        block
+            .get_mut(at..at + bytes.len())
+            .ok_or(Error::Invalid("no superblock"))?
+            .copy_from_slice(bytes);
         writer.write_all(lane, std::iter::once((number, &*block)), self.volatile)
     }
 }
@@ -57,7 +68,8 @@ fn read(lane: &mut Lane, number: u64, bytes: usize) -> Result<Vec<u8>, Error> {
     let mut buf = lane.heap.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))?;
     buf.set_len(bytes);
     let request = Request::read(number * bytes as u64 / u64::from(lane.block_bytes), buf);
-    let ticket = lane.submit(request).map_err(|rejected| Error::from(RequestError::from(rejected.error)))?;
+    let ticket =
+        lane.submit(request).map_err(|rejected| Error::from(RequestError::from(rejected.error)))?;
     let done = lane.channel.wait(ticket);
     done.result.map_err(Error::from_io)?;
     done.buf.map(|buf| buf.to_vec()).ok_or_else(|| RequestError::Quarantined.into())

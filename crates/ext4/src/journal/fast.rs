@@ -1,14 +1,21 @@
 //! What changes do, in the words of fast commits.
 //!
-//! A change is in the running transaction as new contents of blocks. To be committed fast, it has to be sayable besides: as names, ranges and inodes, which a replay
-//! by the kernel, by e2fsck or by us turns into the same file system. What no replay gets quite right is never said; then the whole transaction commits:
+//! A change is in the running transaction as new contents of blocks. To be committed fast, it has
+//! to be sayable besides: as names, ranges and inodes, which a replay by the kernel, by e2fsck or
+//! by us turns into the same file system. What no replay gets quite right is never said; then the
+//! whole transaction commits:
 //!
-//! - directories made, moved and removed (the kernel's replay loses their link counts), links and devices (it loses what is in the inode);
-//! - an inode's last name (e2fsck's replay takes the name, and leaves the inode), so that no inode is freed, or used again, by what a fast commit says;
-//! - whatever takes or gives back a block of metadata: replay takes its own while the blocks of inodes it replays are free for a time, as it has it;
-//! - extended attributes (there is no tag for them), an inode with a block of them (replay does not count that), ACLs of new files.
+//! - directories made, moved and removed (the kernel's replay loses their link counts), links and
+//!   devices (it loses what is in the inode);
+//! - an inode's last name (e2fsck's replay takes the name, and leaves the inode), so that no inode
+//!   is freed, or used again, by what a fast commit says;
+//! - whatever takes or gives back a block of metadata: replay takes its own while the blocks of
+//!   inodes it replays are free for a time, as it has it;
+//! - extended attributes (there is no tag for them), an inode with a block of them (replay does not
+//!   count that), ACLs of new files.
 //!
-//! Ranges are said as they were changed, one after another, not as the map is at the end: replay then goes through the same trees, which had room.
+//! Ranges are said as they were changed, one after another, not as the map is at the end: replay
+//! then goes through the same trees, which had room.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +34,8 @@ const BLOCK_AREA_AT: usize = 0x28;
 /// Where the number of its block of attributes is (`i_file_acl_lo`, `i_file_acl_high`).
 const ATTRIBUTE_BLOCK_LOW: Range<usize> = 0x68..0x6C;
 const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 0x76..0x78;
-/// What may change of a directory whose names do: times of change, in both parts, the checksum, in both parts, and version, in both parts.
+/// What may change of a directory whose names do: times of change, in both parts, the checksum, in
+/// both parts, and version, in both parts.
 const DIRECTORY_MAY_CHANGE: [Range<usize>; 6] =
     [0x0C..0x14, 0x24..0x28, 0x7C..0x7E, 0x82..0x84, 0x84..0x8C, 0x98..0x9C];
 /// The header of an extent root without extents: magic number, none of four, no depth.
@@ -137,8 +145,9 @@ impl Unsaid {
         self.operations.iter().any(|operation| matches!(operation, Change::AddRange { .. }))
     }
 
-    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`; `blocks` are those that were changed in a file system
-    /// with `superblock`. (Nothing is read from anywhere else: whoever wants this may have a channel that a read would wait for.)
+    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`;
+    /// `blocks` are those that were changed in a file system with `superblock`. (Nothing is read
+    /// from anywhere else: whoever wants this may have a channel that a read would wait for.)
     ///
     /// # Errors
     /// It cannot be said.
@@ -173,8 +182,13 @@ impl Unsaid {
 /// Makes `last` stand for `next`, too, if that goes on where it ends.
 fn extend(last: &mut Change, next: &Change) -> bool {
     let Change::AddRange { ino, first, blocks, at, unwritten } = last else { return false };
-    let Change::AddRange { ino: n_ino, first: n_first, blocks: n_blocks, at: n_at, unwritten: n_unwritten } =
-        next
+    let Change::AddRange {
+        ino: n_ino,
+        first: n_first,
+        blocks: n_blocks,
+        at: n_at,
+        unwritten: n_unwritten,
+    } = next
     else {
         return false;
     };
@@ -187,12 +201,18 @@ fn extend(last: &mut Change, next: &Change) -> bool {
 }
 
 /// Has `writer` say what inode `ino` is. Nothing of a directory, of which only names are said.
-fn add_inode(writer: &mut Writer, superblock: &Superblock, ino: u32, bytes: &[u8]) -> Result<(), Unsayable> {
+fn add_inode(
+    writer: &mut Writer,
+    superblock: &Superblock,
+    ino: u32,
+    bytes: &[u8],
+) -> Result<(), Unsayable> {
     let inode = Inode::parse(superblock, ino, bytes).map_err(|_| Unsayable)?;
     if inode.file_type() == FileType::Directory {
         return Ok(());
     }
-    let others = flags::INLINE_DATA | flags::ENCRYPT | flags::VERITY | flags::EA_INODE | flags::JOURNAL_DATA;
+    let others =
+        flags::INLINE_DATA | flags::ENCRYPT | flags::VERITY | flags::EA_INODE | flags::JOURNAL_DATA;
     let sayable = inode.file_type() == FileType::Regular
         && inode.has(flags::EXTENTS)
         && inode.flags() & others == 0
@@ -214,8 +234,9 @@ fn field_bytes(bytes: &[u8]) -> usize {
     (GOOD_OLD_BYTES + extra).min(bytes.len())
 }
 
-/// Whether fast commits have words for what becomes of inode `old` if `new` is written over it: not if what is behind its fields changes, or its block of
-/// attributes; of a directory, nothing but its times may, which replay sets to those of its own.
+/// Whether fast commits have words for what becomes of inode `old` if `new` is written over it: not
+/// if what is behind its fields changes, or its block of attributes; of a directory, nothing but
+/// its times may, which replay sets to those of its own.
 pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
     let fields = field_bytes(new);
     let same = |range: Range<usize>| old.get(range.clone()) == new.get(range);
@@ -232,14 +253,20 @@ pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
         }) && same(at..fields)
 }
 
-/// Whether a replay that puts the fields of `new`, a file without blocks, over `old`, whatever that was, makes `new` of it: it leaves what is behind the fields,
-/// and what looks like the root of a tree.
+/// Whether a replay that puts the fields of `new`, a file without blocks, over `old`, whatever that
+/// was, makes `new` of it: it leaves what is behind the fields, and what looks like the root of a
+/// tree.
 pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
     let fields = field_bytes(new);
     let area = BLOCK_AREA_AT..BLOCK_AREA_AT + BLOCK_AREA_BYTES;
-    let (Some(new_area), Some(old_area)) = (new.get(area.clone()), old.get(area)) else { return false };
+    let (Some(new_area), Some(old_area)) = (new.get(area.clone()), old.get(area)) else {
+        return false;
+    };
     let root_is_made = old_area[..2] != EMPTY_ROOT[..2] || old_area[..8] == EMPTY_ROOT;
-    new_area[..8] == EMPTY_ROOT && root_is_made && new.len() == old.len() && new[fields..] == old[fields..]
+    new_area[..8] == EMPTY_ROOT
+        && root_is_made
+        && new.len() == old.len()
+        && new[fields..] == old[fields..]
 }
 
 #[cfg(test)]

@@ -1,12 +1,17 @@
-//! Fast commits: what the running transaction did, said in the blocks behind the log, instead of the transaction itself.
+//! Fast commits: what the running transaction did, said in the blocks behind the log, instead of
+//! the transaction itself.
 //!
-//! It goes on running: a later fast commit says what was done since, and in the end it commits as any other, after which the area begins anew. The rules are
-//! those of a commit block (`docs/ordering.md`): all that a fast commit says is true of the device before it is written, or by the time that it is durable;
-//! transactions before are durable; what it says freed is held until its transaction commits.
+//! It goes on running: a later fast commit says what was done since, and in the end it commits as
+//! any other, after which the area begins anew. The rules are those of a commit block
+//! (`docs/ordering.md`): all that a fast commit says is true of the device before it is written, or
+//! by the time that it is durable; transactions before are durable; what it says freed is held
+//! until its transaction commits.
 //!
-//! When that does, they must not count any more: e2fsck 1.47.0 takes fast commits that are older than the end of the log for an error, and recovers nothing.
-//! So there is no moment at which both are there (rule 16). The transaction is written where the log does not lead to, and the journal's superblock, in one
-//! write, has the log begin with it and says that there are no fast commits. Then their first block is zeroed, and it says that there may be some.
+//! When that does, they must not count any more: e2fsck 1.47.0 takes fast commits that are older
+//! than the end of the log for an error, and recovers nothing. So there is no moment at which both
+//! are there (rule 16). The transaction is written where the log does not lead to, and the
+//! journal's superblock, in one write, has the log begin with it and says that there are no fast
+//! commits. Then their first block is zeroed, and it says that there may be some.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +37,8 @@ pub(super) struct FastArea {
     tid: u32,
     /// One could not be written: there are no more.
     off: bool,
-    /// Whether there is anything in it that would be older than the log's end once its transaction has committed.
+    /// Whether there is anything in it that would be older than the log's end once its transaction
+    /// has committed.
     used: bool,
 }
 
@@ -52,19 +58,28 @@ pub(super) enum Supersede {
     No,
     /// When everything before it is home.
     WhenHome,
-    /// With the log's beginning at its own, which is there now; before that is this block of the file system, with which the log has to end meanwhile.
+    /// With the log's beginning at its own, which is there now; before that is this block of the
+    /// file system, with which the log has to end meanwhile.
     Apart(u64),
 }
 
 impl FastArea {
     /// `all`: the blocks behind the log.
     pub(super) fn new(all: Range<u32>) -> Option<Self> {
-        // The first is left out, as in Linux (`j_fc_first`), and the last, behind which it would look for more.
+        // The first is left out, as in Linux (`j_fc_first`), and the last, behind which it would
+        // look for more.
         let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
-        (!blocks.is_empty()).then_some(Self { next: blocks.start, blocks, tid: 0, off: false, used: false })
+        (!blocks.is_empty()).then_some(Self {
+            next: blocks.start,
+            blocks,
+            tid: 0,
+            off: false,
+            used: false,
+        })
     }
 
-    /// Where the next fast commit on top of the transaction before `tid` goes, and whether it is the first.
+    /// Where the next fast commit on top of the transaction before `tid` goes, and whether it is
+    /// the first.
     fn at(&self, tid: u32) -> (u32, bool) {
         let first = self.tid != tid || self.next == self.blocks.start;
         (if first { self.blocks.start } else { self.next }, first)
@@ -152,7 +167,8 @@ impl Journal {
         let mut open = self.opened();
         let changes = open.changes;
         let running = &mut open.running;
-        // Whoever has data under way for it may be waiting for the lead: a transaction that is closed gets no more of them, and waits for these.
+        // Whoever has data under way for it may be waiting for the lead: a transaction that is
+        // closed gets no more of them, and waits for these.
         if running.sequence > upto
             || !is_broken(Rule::DataFirst) && running.ordered.has_succeeded() != Some(true)
         {
@@ -162,11 +178,13 @@ impl Journal {
         let superblock = self.volume.superblock();
         let write = |first| running.unsaid.write(superblock, &running.blocks, committer.tid, first);
         let mut bytes = if running.unsaid.is_empty() { Vec::new() } else { write(first).ok()? };
-        // The first one of a transaction is whole or not there: of half a one, e2fsck and the kernel make an error, not the log's end. What is behind it in
-        // its block are zeroes, as there were before. So one that is longer than what cannot tear comes behind one that says nothing: without that it does not
-        // count, and half of it is the end.
+        // The first one of a transaction is whole or not there: of half a one, e2fsck and the
+        // kernel make an error, not the log's end. What is behind it in its block are zeroes, as
+        // there were before. So one that is longer than what cannot tear comes behind one that says
+        // nothing: without that it does not count, and half of it is the end.
         if first && used(&bytes) > self.lanes.info().block_bytes as usize {
-            bytes = Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
+            bytes =
+                Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
             bytes.extend(write(false).ok()?);
         }
         let reaches_blocks = running.unsaid.reaches_blocks();
@@ -178,9 +196,11 @@ impl Journal {
         Some(Said { bytes, at, changes, reaches_blocks })
     }
 
-    /// Whether e2fsck 1.47.0 replays `unsaid` rightly on top of what is in the log: for what it has read before that, it takes what the disk had then. That is the
-    /// superblock, of which it writes only the words that it changes itself; the descriptors of groups, whose counts of directories it writes as they were; and the block of
-    /// the inode table that has the journal's inode, the whole of which it writes again with any inode in it.
+    /// Whether e2fsck 1.47.0 replays `unsaid` rightly on top of what is in the log: for what it has
+    /// read before that, it takes what the disk had then. That is the superblock, of which it
+    /// writes only the words that it changes itself; the descriptors of groups, whose counts of
+    /// directories it writes as they were; and the block of the inode table that has the journal's
+    /// inode, the whole of which it writes again with any inode in it.
     fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
         let superblock = self.volume.superblock();
         let first = superblock.primary_block();
@@ -189,7 +209,9 @@ impl Journal {
         let is_spread = superblock.features().has_incompat(incompat::META_BG);
         let pending = self.pending();
         let table = |block: u64| block == self.journal_table && pending.has(block);
-        !(pending.has_any(first..=last) || is_spread && pending.len() > 0 || unsaid.places().any(table))
+        !(pending.has_any(first..=last)
+            || is_spread && pending.len() > 0
+            || unsaid.places().any(table))
     }
 
     fn write_fast(
@@ -204,7 +226,12 @@ impl Journal {
             flush(lane)?;
         }
         let tid = committer.tid;
-        let sent = committer.send_fast(said, self.volatile && ordered && !is_broken(Rule::Fua), lane, data);
+        let sent = committer.send_fast(
+            said,
+            self.volatile && ordered && !is_broken(Rule::Fua),
+            lane,
+            data,
+        );
         if self.overlap.prepare {
             data.use_commit_gap();
             self.make_spares();
@@ -228,7 +255,8 @@ impl Journal {
 }
 
 impl Committer {
-    /// How a transaction that takes `need` blocks of the log commits, if there are fast commits that went on from it.
+    /// How a transaction that takes `need` blocks of the log commits, if there are fast commits
+    /// that went on from it.
     ///
     /// # Errors
     /// There is no room for it.
@@ -257,7 +285,8 @@ impl Committer {
         self.writer.write_all(lane, std::iter::once((place, &zeroes[..])), false)
     }
 
-    /// Has the log begin with the transaction that was written [apart](Self::supersede), and the fast commits not count any more.
+    /// Has the log begin with the transaction that was written [apart](Self::supersede), and the
+    /// fast commits not count any more.
     ///
     /// # Errors
     /// The device: whether it is durable nobody knows.
@@ -267,7 +296,8 @@ impl Committer {
         let area = self.fast.as_mut().ok_or_else(missing)?;
         let (home, _) = self.log.place(0).ok_or_else(missing)?;
         let (head, _) = self.log.place(area.blocks.start).ok_or_else(missing)?;
-        // For whoever reads it now the log goes on into their blocks: nothing is written to it before they are out of it again.
+        // For whoever reads it now the log goes on into their blocks: nothing is written to it
+        // before they are out of it again.
         self.format.set_tail(first.tid, first.start)?;
         self.format.set_fast_commits(false)?;
         self.writer.write_all(lane, std::iter::once((home, self.format.block())), fua)?;
@@ -279,7 +309,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Sends the blocks of a fast commit. They may come to the device in any order: its checksum is over all of them.
+    /// Sends the blocks of a fast commit. They may come to the device in any order: its checksum is
+    /// over all of them.
     fn send_fast(
         &mut self,
         said: &Said,
@@ -292,8 +323,9 @@ impl Committer {
         while !rest.is_empty() {
             let (place, side_by_side) =
                 self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
-            let count =
-                (rest.len() / block_bytes).min(side_by_side as usize).min(self.writer.buffer_blocks());
+            let count = (rest.len() / block_bytes)
+                .min(side_by_side as usize)
+                .min(self.writer.buffer_blocks());
             let (some, others) = rest.split_at(count * block_bytes);
             let mut buf = self.writer.buffer(lane, count)?;
             buf[..some.len()].copy_from_slice(some);

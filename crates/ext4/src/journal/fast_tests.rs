@@ -1,4 +1,5 @@
-//! What changes say for fast commits, against what they do: whoever replays it (e2fsck, the kernel, we) has to come to the same files.
+//! What changes say for fast commits, against what they do: whoever replays it (e2fsck, the kernel,
+//! we) has to come to the same files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,7 +27,8 @@ impl Random {
     }
 }
 
-/// What is compared of each file: mode, links, blocks, and its content, each run of the same byte as one.
+/// What is compared of each file: mode, links, blocks, and its content, each run of the same byte
+/// as one.
 type Seen = (u16, u32, u64, Vec<(u8, usize)>);
 
 fn content<S: Source>(volume: &Volume<S>, inode: &Inode) -> Vec<u8> {
@@ -78,7 +80,10 @@ fn tree<S: Source>(volume: &Volume<S>) -> BTreeMap<String, Seen> {
 fn run(program: &str, args: &[&str], codes: &[i32]) {
     let output = Command::new(program).args(args).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.code().is_some_and(|code| codes.contains(&code)), "{program} {args:?}: {text}");
+    assert!(
+        output.status.code().is_some_and(|code| codes.contains(&code)),
+        "{program} {args:?}: {text}"
+    );
 }
 
 /// A file system as at its last whole commit, the fast commits since, and what it is now.
@@ -103,10 +108,13 @@ impl Scene {
         let root = dir.path().join("root");
         std::fs::create_dir(&root).unwrap();
         for file in 0..4_usize {
-            std::fs::write(root.join(format!("f{file}")), vec![b'0' + file as u8; 10_000 * file]).unwrap();
+            std::fs::write(root.join(format!("f{file}")), vec![b'0' + file as u8; 10_000 * file])
+                .unwrap();
         }
-        let image =
-            Image::make("40M", &[args, &["-O", "fast_commit", "-d", root.to_str().unwrap()]].concat())?;
+        let image = Image::make(
+            "40M",
+            &[args, &["-O", "fast_commit", "-d", root.to_str().unwrap()]].concat(),
+        )?;
         let base_path = dir.path().join("base");
         image.save(&base_path);
         let allocator = Allocator::new(&image.volume()).unwrap();
@@ -125,7 +133,10 @@ impl Scene {
         })
     }
 
-    fn change<T>(&mut self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    fn change<T>(
+        &mut self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (unsaid, blocks, allocator) = (&mut self.unsaid, &mut self.blocks, &self.allocator);
         self.image.change_told(work, |changes: &Changes| {
             unsaid.merge(changes);
@@ -150,7 +161,8 @@ impl Scene {
     fn commit_fast(&mut self) -> bool {
         let volume = self.image.volume();
         let first = self.area.is_empty();
-        let Ok(bytes) = self.unsaid.write(volume.superblock(), &self.blocks, self.tid, first) else {
+        let Ok(bytes) = self.unsaid.write(volume.superblock(), &self.blocks, self.tid, first)
+        else {
             return false;
         };
         drop(volume);
@@ -182,7 +194,8 @@ impl Scene {
             run.physical as usize * volume.block_bytes()
         };
         let superblock = &mut disk[place(0)..][..1024];
-        let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        let word =
+            |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
         let (blocks, count) = (word(superblock, 0x10), word(superblock, 0x54));
         let first_fast = blocks - if count == 0 { 256 } else { count } + 1;
         let checksums = volume.superblock().has_checksums();
@@ -220,7 +233,8 @@ impl Scene {
         let at = path.to_str().unwrap();
         let copy = self.dir.path().join("mounted");
         std::fs::copy(&path, &copy).unwrap();
-        // Without checksums, 1.47.0 takes groups for ones that were never written: mounts write no fast commits there.
+        // Without checksums, 1.47.0 takes groups for ones that were never written: mounts write no
+        // fast commits there.
         if volume.superblock().has_checksums() {
             run("e2fsck", &["-p", at], &[0, 1]);
             run("e2fsck", &["-fn", at], &[0]);
@@ -233,7 +247,11 @@ impl Scene {
     }
 
     fn same(&self, found: &BTreeMap<String, Seen>, what: &str) {
-        assert_eq!(found.keys().collect::<Vec<_>>(), self.said.keys().collect::<Vec<_>>(), "{what}");
+        assert_eq!(
+            found.keys().collect::<Vec<_>>(),
+            self.said.keys().collect::<Vec<_>>(),
+            "{what}"
+        );
         for (name, seen) in &self.said {
             assert_eq!(&found[name], seen, "{what}: {name}");
         }
@@ -321,10 +339,12 @@ impl Scene {
             let mut inode = handle.load_inode(ino)?;
             // Blocks that were set aside there are given up.
             let _ = extents::remove(handle, allocator, &mut inode, end..end + blocks, 100)?;
-            let want = Want { ino, goal: None, blocks, reservation: None, metadata: false, node: false };
+            let want =
+                Want { ino, goal: None, blocks, reservation: None, metadata: false, node: false };
             let found = allocator.blocks(handle, want)?;
             let blocks = (found.end - found.start) as u32;
-            let extent = MappedExtent { logical: end, blocks, physical: found.start, unwritten: false };
+            let extent =
+                MappedExtent { logical: end, blocks, physical: found.start, unwritten: false };
             extents::insert(handle, allocator, &mut inode, extent)?;
             inode.set_size(u64::from(end + blocks) * u64::from(handle.superblock().block_bytes()));
             handle.store_inode(&inode, true)?;
@@ -378,7 +398,8 @@ impl Scene {
 /// Has the kernel mount `image` for writing and unmount it, if it can be had.
 fn mount_once(image: &Path, at: &Path) -> bool {
     std::fs::create_dir_all(at).unwrap();
-    let output = Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(at).output();
+    let output =
+        Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(at).output();
     if !output.as_ref().is_ok_and(|output| output.status.success()) {
         println!("skipped: no mount on a loop device ({output:?})");
         return false;

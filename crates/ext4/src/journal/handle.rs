@@ -1,7 +1,8 @@
 //! One change of the metadata: all of it, or nothing.
 //!
-//! A handle has copies of the blocks that it changes; everything read through it sees them. Only when the change is complete do they become
-//! what the file system's metadata are, all at once, as a part of the running transaction. A change that fails, for whatever reason, has changed
+//! A handle has copies of the blocks that it changes; everything read through it sees them. Only
+//! when the change is complete do they become what the file system's metadata are, all at once, as
+//! a part of the running transaction. A change that fails, for whatever reason, has changed
 //! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +35,8 @@ pub struct Changed {
 pub struct Changes {
     /// What blocks of metadata are now.
     pub blocks: BTreeMap<u64, Arc<[u8]>>,
-    /// Blocks that held metadata and were freed: what the journal has of them must not be replayed any more.
+    /// Blocks that held metadata and were freed: what the journal has of them must not be replayed
+    /// any more.
     pub forgotten: BTreeSet<u64>,
     /// Blocks that were freed, of data or metadata: not to be used before the change has committed.
     pub freed: Vec<Range<u64>>,
@@ -44,7 +46,8 @@ pub struct Changes {
     pub orphans: BTreeMap<u32, Option<OrphanPlace>>,
     /// The same in the words of fast commits, if they have any for it.
     pub fast: FastChanges,
-    /// What it means for the totals: for [`Allocator::completed`](crate::alloc::Allocator::completed).
+    /// What it means for the totals: for
+    /// [`Allocator::completed`](crate::alloc::Allocator::completed).
     pub space: SpaceChanges,
 }
 
@@ -60,7 +63,8 @@ pub struct Handle<'a> {
 }
 
 impl<'a> Handle<'a> {
-    /// A change, at time `now`, of what `base` has of `volume`; `held` and `orphans` are those of the mount.
+    /// A change, at time `now`, of what `base` has of `volume`; `held` and `orphans` are those of
+    /// the mount.
     pub fn new(
         volume: Volume<()>,
         base: &'a (dyn Source + Sync),
@@ -68,7 +72,15 @@ impl<'a> Handle<'a> {
         orphans: &'a Orphans,
         now: Timestamp,
     ) -> Self {
-        Self { volume, base, held, orphans, now, changes: Changes::default(), copies: Copies::default() }
+        Self {
+            volume,
+            base,
+            held,
+            orphans,
+            now,
+            changes: Changes::default(),
+            copies: Copies::default(),
+        }
     }
 
     /// With `copies` of blocks that may be changed by it.
@@ -81,7 +93,8 @@ impl<'a> Handle<'a> {
         self.volume.with_source(self)
     }
 
-    /// The superblock. Its counts of free blocks and inodes, and what else changes while it is mounted, are those of the mount.
+    /// The superblock. Its counts of free blocks and inodes, and what else changes while it is
+    /// mounted, are those of the mount.
     pub fn superblock(&self) -> &Superblock {
         self.volume.superblock()
     }
@@ -111,7 +124,8 @@ impl<'a> Handle<'a> {
             let content = self.block(block)?;
             self.changes.blocks.insert(block, self.copies.instead_of(content));
         }
-        let content = self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
+        let content =
+            self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
         Ok(Arc::make_mut(content))
     }
 
@@ -154,7 +168,8 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Where orphan `ino` is, with what was changed so far; `None`: it is none. (Only if it [is known](Orphans::is_known).)
+    /// Where orphan `ino` is, with what was changed so far; `None`: it is none. (Only if it [is
+    /// known](Orphans::is_known).)
     pub fn orphan(&self, ino: u32) -> Option<OrphanPlace> {
         self.changes.orphans.get(&ino).copied().unwrap_or_else(|| self.orphans.place(ino))
     }
@@ -179,7 +194,8 @@ impl<'a> Handle<'a> {
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
     }
 
-    /// Writes an inode to its place; `data`: in a way that `fdatasync` has to write (its size, where its blocks are).
+    /// Writes an inode to its place; `data`: in a way that `fdatasync` has to write (its size,
+    /// where its blocks are).
     ///
     /// # Errors
     /// As [`Volume::block`].
@@ -199,7 +215,8 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// The superblock as it is on the disk, to be changed: [`store_superblock`](Self::store_superblock).
+    /// The superblock as it is on the disk, to be changed:
+    /// [`store_superblock`](Self::store_superblock).
     ///
     /// # Errors
     /// As [`Volume::block`], [`SuperblockEdit::of`].
@@ -226,7 +243,8 @@ impl<'a> Handle<'a> {
         &mut self.changes.space
     }
 
-    /// Part of what the change does is `operation` (of inodes that are [stored](Self::store_inode), nothing is to be recorded).
+    /// Part of what the change does is `operation` (of inodes that are [stored](Self::store_inode),
+    /// nothing is to be recorded).
     pub fn record(&mut self, operation: Change) {
         self.changes.fast.record(operation);
     }
@@ -245,18 +263,22 @@ impl<'a> Handle<'a> {
         let (block, at) = self.volume().inode_place(ino)?;
         let (new, bytes) = (self.block(block)?, self.superblock().inode_bytes() as usize);
         let offset = block * self.volume.block_bytes() as u64;
-        let old =
-            self.base.read(offset, self.volume.block_bytes()).map_err(|_| Error::Invalid("no table"))?;
+        let old = self
+            .base
+            .read(offset, self.volume.block_bytes())
+            .map_err(|_| Error::Invalid("no table"))?;
         Ok(fast::comes_out_of(&new[at..at + bytes], &old[at..at + bytes]))
     }
 
-    /// All that the change does has been recorded, and is nothing that a replay of fast commits gets wrong ([`FastChanges`]): it can be committed fast. A change of
-    /// which this is not said has the whole transaction committed.
+    /// All that the change does has been recorded, and is nothing that a replay of fast commits
+    /// gets wrong ([`FastChanges`]): it can be committed fast. A change of which this is not said
+    /// has the whole transaction committed.
     pub fn fast_eligible(&mut self) {
         self.changes.fast.complete();
     }
 
-    /// The change does something that fast commits have no words for, whoever says what of the rest.
+    /// The change does something that fast commits have no words for, whoever says what of the
+    /// rest.
     pub fn fast_ineligible(&mut self) {
         self.changes.fast.bar();
     }

@@ -1,4 +1,5 @@
-//! Blocks that were freed by what has not committed yet: a crash would bring their owners back, so that nobody may write to them.
+//! Blocks that were freed by what has not committed yet: a crash would bring their owners back, so
+//! that nobody may write to them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -34,7 +35,8 @@ impl Held {
     /// The first held range that touches `blocks`, as far as it is inside them.
     pub fn first_in(&self, blocks: Range<u64>) -> Option<Range<u64>> {
         let ranges = self.ranges();
-        let before = ranges.range(..=blocks.start).next_back().filter(|(_, (end, _))| *end > blocks.start);
+        let before =
+            ranges.range(..=blocks.start).next_back().filter(|(_, (end, _))| *end > blocks.start);
         let (start, (end, _)) = before.or_else(|| ranges.range(blocks.start..blocks.end).next())?;
         Some((*start).max(blocks.start)..(*end).min(blocks.end))
     }

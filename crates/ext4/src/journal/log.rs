@@ -1,8 +1,8 @@
 //! The journal's circle of blocks: where the next transaction goes.
 //!
-//! Where there are fast commits the log does not go round: e2fsck 1.47.0 and older versions of Linux
-//! look for what follows its last block in the blocks of fast commits, and find the log's end there
-//! (`wrap` of either's `recovery.c`). So it begins anew when it is empty (rule 20 of
+//! Where there are fast commits the log does not go round: e2fsck 1.47.0 and older versions of
+//! Linux look for what follows its last block in the blocks of fast commits, and find the log's end
+//! there (`wrap` of either's `recovery.c`). So it begins anew when it is empty (rule 20 of
 //! `docs/ordering.md`).
 
 use std::ops::Range;
@@ -45,7 +45,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// An empty log of the blocks `all` of a journal that lies in `stretches` (all of it, in order), which begins at its first block.
+    /// An empty log of the blocks `all` of a journal that lies in `stretches` (all of it, in
+    /// order), which begins at its first block.
     pub(super) fn new(stretches: Vec<Stretch>, all: Range<u32>) -> Self {
         Self { stretches, head: all.start, all, used: 0, straight: false }
     }
@@ -60,7 +61,8 @@ impl Log {
         self.all.end - self.all.start
     }
 
-    /// How many blocks a transaction may have now. (One is never used: a full log could not be told from an empty one.)
+    /// How many blocks a transaction may have now. (One is never used: a full log could not be told
+    /// from an empty one.)
     pub(super) fn free(&self) -> u32 {
         let unused = (self.len() - 1).saturating_sub(self.used);
         if !self.straight {
@@ -90,12 +92,13 @@ impl Log {
 
     /// The block `count` behind `at`, which is in the log.
     pub(super) fn behind(&self, at: u32, count: u32) -> u32 {
-        let offset = (u64::from(at - self.all.start) + u64::from(count)) % u64::from(self.len().max(1));
+        let offset =
+            (u64::from(at - self.all.start) + u64::from(count)) % u64::from(self.len().max(1));
         self.all.start + offset as u32
     }
 
-    /// The log, which is empty, goes on behind its head, where `blocks` blocks lie one after another.
-    /// `false`: there are not so many.
+    /// The log, which is empty, goes on behind its head, where `blocks` blocks lie one after
+    /// another. `false`: there are not so many.
     pub(super) fn leave_out_head(&mut self, blocks: usize) -> bool {
         let room = self.all.end - self.head - 1;
         let fits = self.used == 0 && room as usize >= blocks;
@@ -118,7 +121,8 @@ impl Log {
         }
     }
 
-    /// Where block `index` of the journal is in the file system, and how many from there on are side by side and in order.
+    /// Where block `index` of the journal is in the file system, and how many from there on are
+    /// side by side and in order.
     pub(super) fn place(&self, index: u32) -> Option<(u64, u32)> {
         let after = self.stretches.partition_point(|stretch| stretch.first <= index);
         let stretch = self.stretches.get(after.checked_sub(1)?)?;
@@ -129,8 +133,8 @@ impl Log {
     }
 }
 
-/// How a transaction is divided: for each buffer of the log, how many blocks of revocations are first in it, and how many copies follow, which have
-/// a descriptor before them.
+/// How a transaction is divided: for each buffer of the log, how many blocks of revocations are
+/// first in it, and how many copies follow, which have a descriptor before them.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) revoke_blocks: usize,
@@ -219,7 +223,10 @@ mod tests {
                 used.push(log.head());
                 log.take(blocks);
             }
-            assert!(used.is_sorted() && used.last().is_some_and(|last| last + blocks <= 16), "{used:?}");
+            assert!(
+                used.is_sorted() && used.last().is_some_and(|last| last + blocks <= 16),
+                "{used:?}"
+            );
             used.iter().for_each(|_| log.give_back(blocks));
         }
     }
@@ -239,7 +246,8 @@ mod tests {
             let all: Vec<_> = plan.clone().collect();
             assert_eq!(all.iter().map(|(revokes, _)| revokes).sum::<usize>(), revoke_blocks);
             assert_eq!(all.iter().map(|(_, copies)| copies).sum::<usize>(), copies);
-            let size = |(revokes, copies): &(usize, usize)| revokes + copies + usize::from(*copies > 0);
+            let size =
+                |(revokes, copies): &(usize, usize)| revokes + copies + usize::from(*copies > 0);
             assert!(all.iter().all(|part| size(part) <= buffer_blocks && part.1 <= tags_most));
             assert_eq!(plan.log_blocks(), all.iter().map(size).sum::<usize>() + 1);
         }

@@ -1,5 +1,6 @@
-//! How metadata are changed: [handles](Handle), transactions of many of them, and the journal (JBD2) that makes each transaction happen
-//! altogether or not at all. What can go wrong, what is promised then, and why each wait is where it is: `docs/ordering.md`.
+//! How metadata are changed: [handles](Handle), transactions of many of them, and the journal
+//! (JBD2) that makes each transaction happen altogether or not at all. What can go wrong, what is
+//! promised then, and why each wait is where it is: `docs/ordering.md`.
 //!
 //! ```text
 //!   change     a Handle, all in memory, one at a time; then in the newest blocks, and in the running transaction
@@ -8,7 +9,8 @@
 //!   checkpoint committed blocks into their places, flushed; then the log's beginning moves behind them
 //! ```
 //!
-//! Nothing here has a thread of its own: who wants something durable commits, and one for all who want it at a time.
+//! Nothing here has a thread of its own: who wants something durable commits, and one for all who
+//! want it at a time.
 
 mod broken;
 mod checkpoint;
@@ -54,6 +56,7 @@ pub(crate) use running::time_now;
 pub use running::{Journal, Observe};
 pub(crate) use writer::Writer;
 
-/// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal it has another, of 32 bits.)
+/// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal
+/// it has another, of 32 bits.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sequence(pub u64);

@@ -1,4 +1,5 @@
-//! The first writes of a mount, and the last: recovery, and the marks that say who has the file system (rules 11 to 13 of `docs/ordering.md`).
+//! The first writes of a mount, and the last: recovery, and the marks that say who has the file
+//! system (rules 11 to 13 of `docs/ordering.md`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,8 +24,8 @@ use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::features::{compat, incompat, ro_compat};
 use meantime_ext4_format::journal::{self, JournalFormat};
 use meantime_ext4_format::{
-    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Superblock,
-    Volume, VolumeOptions,
+    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source,
+    Superblock, Volume, VolumeOptions,
 };
 use meantime_process::lock::{Mutex, Rank};
 
@@ -42,7 +43,8 @@ const KEPT_RIGHT: u32 = ro_compat::SPARSE_SUPER
 /// The least log, in blocks.
 const LOG_BLOCKS_LEAST: u32 = 256;
 
-/// A transaction has at most a part of the log's blocks (`j_max_transaction_buffers`), and revokes so many.
+/// A transaction has at most a part of the log's blocks (`j_max_transaction_buffers`), and revokes
+/// so many.
 const TRANSACTION_PART: u32 = 4;
 const REVOKE_PART: u32 = 32;
 
@@ -75,7 +77,8 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
     }
     let others = features.ro_compat & !KEPT_RIGHT;
     if others != 0 {
-        let names = meantime_ext4_format::features::Features { compat: 0, incompat: 0, ro_compat: others };
+        let names =
+            meantime_ext4_format::features::Features { compat: 0, incompat: 0, ro_compat: others };
         return Err(refused(format!("writing with {}", names.names().join(", ")), READ));
     }
     if superblock.info().errors {
@@ -94,19 +97,27 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
 }
 
 /// Where the journal's blocks are, in order.
-fn stretches<S: Source>(volume: &Volume<S>, inode: &Inode, blocks: u32) -> Result<Vec<Stretch>, Error> {
+fn stretches<S: Source>(
+    volume: &Volume<S>,
+    inode: &Inode,
+    blocks: u32,
+) -> Result<Vec<Stretch>, Error> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut at = 0;
     while at < blocks {
         let run = volume.run_at(inode, u64::from(at))?;
         let count = u32::try_from(run.blocks).unwrap_or(u32::MAX).min(blocks - at);
-        let inside =
-            run.physical.checked_add(u64::from(count)).is_some_and(|end| end <= volume.block_count());
+        let inside = run
+            .physical
+            .checked_add(u64::from(count))
+            .is_some_and(|end| end <= volume.block_count());
         if run.state != RunState::Written || count == 0 || !inside {
             return Err(Corruption::new(Defect::JournalSuperblock).in_inode(inode.ino()).into());
         }
         match found.last_mut() {
-            Some(last) if last.place + u64::from(last.blocks) == run.physical => last.blocks += count,
+            Some(last) if last.place + u64::from(last.blocks) == run.physical => {
+                last.blocks += count
+            }
             _ => found.push(Stretch { first: at, blocks: count, place: run.physical }),
         }
         at += count;
@@ -160,11 +171,13 @@ fn check_errno(errno: i32) -> Result<(), MountFailure> {
 }
 
 impl Journal {
-    /// Makes `volume` ready for writing: what is in its journal is written home, the log is emptied, the file system marked as in use. The journal, and
-    /// the volume as it is then; the one before has old contents. Of a commit's waits, those are moved that `overlap` says.
+    /// Makes `volume` ready for writing: what is in its journal is written home, the log is
+    /// emptied, the file system marked as in use. The journal, and the volume as it is then; the
+    /// one before has old contents. Of a commit's waits, those are moved that `overlap` says.
     ///
     /// # Errors
-    /// What could not be kept right is refused by name, and nothing was written; damage; the device.
+    /// What could not be kept right is refused by name, and nothing was written; damage; the
+    /// device.
     pub(crate) fn open_for(
         lanes: &Arc<Lanes>,
         volume: Volume<DeviceSource>,
@@ -193,7 +206,8 @@ impl Journal {
         let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
         check(&replayed, lanes.info().block_bytes)?;
         let (mut format, stretches) = Self::load(&replayed)?;
-        // (The failure may have been that of an unmount's last write, after which there is nothing to recover.)
+        // (The failure may have been that of an unmount's last write, after which there is nothing
+        // to recover.)
         check_errno(format.errno())?;
         if recovery.end.is_none() && format.start() != 0 {
             return Err(refused(
@@ -203,14 +217,17 @@ impl Journal {
         }
         look_over(&replayed)?;
         let features = replayed.superblock().features();
-        let converted = (replayed.superblock().has_checksums(), features.has_incompat(incompat::BIT64));
-        // Without checksums, e2fsck 1.47.0 takes groups for ones that were never written when it replays fast commits, the kernel's as well.
+        let converted =
+            (replayed.superblock().has_checksums(), features.has_incompat(incompat::BIT64));
+        // Without checksums, e2fsck 1.47.0 takes groups for ones that were never written when it
+        // replays fast commits, the kernel's as well.
         let fast = fast_commit && features.has_compat(compat::FAST_COMMIT) && converted.0;
         let mut last = recovery.end.unwrap_or(format.sequence());
         let replacement = if recovery.fast_commits.count() > 0 {
             let changes = carry_out(&replayed, recovery.fast_commits)?;
             let stretches = stretches.clone();
-            let made = Replacement::new(format.clone(), stretches, &changes, last, block_bits, converted)?;
+            let made =
+                Replacement::new(format.clone(), stretches, &changes, last, block_bits, converted)?;
             let too_small = || refused("replaying fast commits with so small a journal", E2FSCK_P);
             // That number is used, then.
             last = last.wrapping_add(1);
@@ -223,7 +240,10 @@ impl Journal {
         let straight = format.fast_commits().is_some() && !is_broken(Rule::Straight);
         let log = Log::new(stretches, format.log()).straight(straight);
         if log.len() < LOG_BLOCKS_LEAST {
-            return Err(refused("writing with so small a journal", "make a larger one: tune2fs -J size="));
+            return Err(refused(
+                "writing with so small a journal",
+                "make a larger one: tune2fs -J size=",
+            ));
         }
         let place = log.place(0).ok_or(Error::Invalid("the journal has no first block"))?.0;
 
@@ -322,15 +342,17 @@ impl Journal {
         self.recovered
     }
 
-    /// Ends the mount: everything committed and home, the log empty, the file system marked as clean. Nothing is changed afterwards. After a
-    /// failure nothing is written: what was committed is in the log.
+    /// Ends the mount: everything committed and home, the log empty, the file system marked as
+    /// clean. Nothing is changed afterwards. After a failure nothing is written: what was committed
+    /// is in the log.
     ///
     /// # Errors
     /// The device, or the earlier failure.
     pub(crate) fn close(&self, lane: &mut Lane) -> Result<(), Error> {
         self.commit_all(lane)?;
         self.checkpoint(lane)?;
-        let mut writer = self.checkpointing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut writer =
+            self.checkpointing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut lead = self.commits.lead();
         self.usable()?;
         let result = self.close_by(&mut lead, &mut writer, lane);
@@ -342,7 +364,12 @@ impl Journal {
         result
     }
 
-    fn close_by(&self, committer: &mut Committer, writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+    fn close_by(
+        &self,
+        committer: &mut Committer,
+        writer: &mut Writer,
+        lane: &mut Lane,
+    ) -> Result<(), Error> {
         if !committer.logged.is_empty() || self.pending().len() > 0 {
             return Err(Error::Busy);
         }

@@ -1,7 +1,8 @@
 //! What metadata are now, where the device does not have it yet.
 //!
-//! A block is in here from the success of the first handle that changed it until what it is has reached its place. Who reads metadata looks
-//! here first ([`DeviceSource`](crate::DeviceSource)), for a word only while nothing was ever changed.
+//! A block is in here from the success of the first handle that changed it until what it is has
+//! reached its place. Who reads metadata looks here first ([`DeviceSource`](crate::DeviceSource)),
+//! for a word only while nothing was ever changed.
 
 use meantime_process::lock::{Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
@@ -44,7 +45,8 @@ impl Default for Newest {
 #[derive(Debug, Default)]
 pub struct Blocks {
     newer: HashMap<u64, Arc<[u8]>>,
-    /// How often any have left: what a reader has from the device may be older than what left meanwhile.
+    /// How often any have left: what a reader has from the device may be older than what left
+    /// meanwhile.
     departures: u64,
 }
 
@@ -107,8 +109,9 @@ impl Newest {
         self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of `newer` is so from now on, and nothing is known of `forgotten` any more, for every reader at once. (One change at a time.)
-    /// `meanwhile` is called once in between: what it does counts for every reader that sees the change.
+    /// All of `newer` is so from now on, and nothing is known of `forgotten` any more, for every
+    /// reader at once. (One change at a time.) `meanwhile` is called once in between: what it does
+    /// counts for every reader that sees the change.
     pub fn publish<'a, T>(
         &self,
         newer: impl IntoIterator<Item = (&'a u64, &'a Arc<[u8]>)>,
@@ -116,24 +119,29 @@ impl Newest {
         meanwhile: impl FnOnce() -> T,
     ) -> T {
         let _publishing = self.keep_off();
-        // Relaxed: nobody else writes it. The fence: whoever sees a block of this change sees the odd number, too.
+        // Relaxed: nobody else writes it. The fence: whoever sees a block of this change sees the
+        // odd number, too.
         let epoch = self.epoch.load(Ordering::Relaxed);
         self.epoch.store(epoch + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         let mut blocks = self.write();
         for block in forgotten {
-            // What is kept of it elsewhere is as old as it ever was: nothing reads a block that no structure leads to.
+            // What is kept of it elsewhere is as old as it ever was: nothing reads a block that no
+            // structure leads to.
             blocks.newer.remove(block);
         }
-        blocks.newer.extend(newer.into_iter().map(|(block, content)| (*block, Arc::clone(content))));
+        blocks
+            .newer
+            .extend(newer.into_iter().map(|(block, content)| (*block, Arc::clone(content))));
         drop(blocks);
         let done = meanwhile();
         self.epoch.store(epoch + 2, Ordering::Release);
         done
     }
 
-    /// What `read` gives, all of whose reads of metadata were between two changes: it sees every change altogether or not at all. It may be
-    /// called several times, the last of which counts; what it gives in the others may be nonsense, errors of damage included.
+    /// What `read` gives, all of whose reads of metadata were between two changes: it sees every
+    /// change altogether or not at all. It may be called several times, the last of which counts;
+    /// what it gives in the others may be nonsense, errors of damage included.
     ///
     /// Not to be called in a handle, whose reads see no others' changes in any case.
     pub fn consistent<T>(&self, mut read: impl FnMut() -> T) -> T {
@@ -148,7 +156,8 @@ impl Newest {
                 continue;
             }
             let result = read();
-            // Pairs with the fence in `publish`: if a block was of a later change, its number is seen.
+            // Pairs with the fence in `publish`: if a block was of a later change, its number is
+            // seen.
             fence(Ordering::Acquire);
             if self.epoch.load(Ordering::Relaxed) == before {
                 return result;
@@ -192,7 +201,11 @@ mod tests {
         newest.activate();
         let publish = |byte| {
             let blocks = [(1, content(byte)), (2, content(byte))];
-            newest.publish(blocks.iter().map(|(block, content)| (block, content)), &BTreeSet::new(), || ());
+            newest.publish(
+                blocks.iter().map(|(block, content)| (block, content)),
+                &BTreeSet::new(),
+                || (),
+            );
         };
         publish(0);
         let (halves, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -205,7 +218,8 @@ mod tests {
                 scope.spawn(|| {
                     while !ended.load(Ordering::Relaxed) {
                         let half = |block| newest.read().get(block).map(|content| content[0]);
-                        let (first, second) = newest.consistent(|| (half(1), newest.consistent(|| half(2))));
+                        let (first, second) =
+                            newest.consistent(|| (half(1), newest.consistent(|| half(2))));
                         if first != second {
                             halves.fetch_add(1, Ordering::Relaxed);
                         }

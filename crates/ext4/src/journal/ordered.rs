@@ -1,4 +1,5 @@
-//! Data that have to be on the device before a transaction commits: what it makes reachable must not be what the blocks held before.
+//! Data that have to be on the device before a transaction commits: what it makes reachable must
+//! not be what the blocks held before.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -18,8 +19,9 @@ const LOOKS_RUNNING: u32 = 100;
 /// The longest sleep between two looks, in ns.
 const NAP_NS: u64 = 100_000_000;
 
-/// As long as nothing ends of what is waited for, a commit waits at most so long: longer than any device is given for all its tries. A token ends when it is
-/// dropped, so that only a thread that stands still with one can be why.
+/// As long as nothing ends of what is waited for, a commit waits at most so long: longer than any
+/// device is given for all its tries. A token ends when it is dropped, so that only a thread that
+/// stands still with one can be why.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// The data that a transaction waits for.
@@ -44,10 +46,12 @@ impl Default for Ordered {
     }
 }
 
-/// Some data of a transaction, from the change that gave them blocks until they are on the device. Nothing commits that transaction before.
+/// Some data of a transaction, from the change that gave them blocks until they are on the device.
+/// Nothing commits that transaction before.
 ///
-/// Between having it and giving it up, a thread waits for nothing but the device: for no lock that a thread in a commit may have. So it takes
-/// its channel by `Lanes::take_leaf`, if it has not got it already.
+/// Between having it and giving it up, a thread waits for nothing but the device: for no lock that
+/// a thread in a commit may have. So it takes its channel by `Lanes::take_leaf`, if it has not got
+/// it already.
 #[must_use = "the transaction waits for it"]
 #[derive(Debug)]
 pub struct OrderedToken {
@@ -138,8 +142,8 @@ impl Ordered {
 }
 
 impl OrderedToken {
-    /// The data are on the device (`durable`: not only in its volatile cache, since they were written with FUA), or they are not: then the
-    /// transaction does not commit.
+    /// The data are on the device (`durable`: not only in its volatile cache, since they were
+    /// written with FUA), or they are not: then the transaction does not commit.
     pub fn end(mut self, result: Result<(), Error>, durable: bool) {
         self.ended = true;
         self.ordered.end(result, durable);
@@ -149,7 +153,8 @@ impl OrderedToken {
 impl Drop for OrderedToken {
     fn drop(&mut self) {
         if !self.ended {
-            self.ordered.end(Err(Error::Invalid("data of a transaction were never written")), false);
+            self.ordered
+                .end(Err(Error::Invalid("data of a transaction were never written")), false);
         }
     }
 }
@@ -177,7 +182,10 @@ mod tests {
         let ordered = Arc::new(Ordered::default());
         std::mem::forget(ordered.token());
         let waited = ordered.wait_at_most(&Crowd::default(), Duration::from_millis(1));
-        assert!(matches!(&waited, Err(Error::Resources(what)) if what.contains("never ended")), "{waited:?}");
+        assert!(
+            matches!(&waited, Err(Error::Resources(what)) if what.contains("never ended")),
+            "{waited:?}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Where the orphans are: what the disk says of them too, but there each is found only by a walk past all others.
+//! Where the orphans are: what the disk says of them too, but there each is found only by a walk
+//! past all others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
@@ -61,7 +62,8 @@ impl Orphans {
         self.places().as_ref().and_then(|places| places.get(&ino)).copied()
     }
 
-    /// The first block of the file of orphans in which to look for room. (A hint: who finds none there looks no further.)
+    /// The first block of the file of orphans in which to look for room. (A hint: who finds none
+    /// there looks no further.)
     pub fn room(&self) -> u64 {
         *self.room_mut()
     }

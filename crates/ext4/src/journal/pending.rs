@@ -35,8 +35,8 @@ impl Pending {
         }
     }
 
-    /// `transaction` has committed. Up to which transaction freed blocks may be released at once; `None`: when what is under way is
-    /// [home](Self::home).
+    /// `transaction` has committed. Up to which transaction freed blocks may be released at once;
+    /// `None`: when what is under way is [home](Self::home).
     pub(super) fn committed(&mut self, transaction: &Transaction) -> Option<Sequence> {
         let sequence = transaction.sequence;
         for block in &transaction.revoked {
@@ -55,7 +55,8 @@ impl Pending {
         Some(sequence)
     }
 
-    /// Takes up to `most` blocks of transactions up to `upto`, from block `from` on, to be written home now; they are under way.
+    /// Takes up to `most` blocks of transactions up to `upto`, from block `from` on, to be written
+    /// home now; they are under way.
     pub(super) fn send(&mut self, from: u64, upto: Sequence, most: usize) -> Vec<(u64, Arc<[u8]>)> {
         let batch: Vec<_> = self
             .blocks
@@ -72,7 +73,8 @@ impl Pending {
     pub(super) fn home(&mut self, batch: &[(u64, Arc<[u8]>)], written: bool) -> Option<Sequence> {
         for (block, content) in batch {
             self.under_way.remove(block);
-            let same = self.blocks.get(block).is_some_and(|(newest, _)| Arc::ptr_eq(newest, content));
+            let same =
+                self.blocks.get(block).is_some_and(|(newest, _)| Arc::ptr_eq(newest, content));
             if written && same {
                 self.remove(*block);
             }
@@ -107,7 +109,8 @@ mod tests {
 
     fn transaction(sequence: u64, blocks: &[u64], revoked: &[u64]) -> Transaction {
         let mut transaction = Transaction::new(Sequence(sequence));
-        transaction.blocks = blocks.iter().map(|block| (*block, Arc::from([sequence as u8; 4]))).collect();
+        transaction.blocks =
+            blocks.iter().map(|block| (*block, Arc::from([sequence as u8; 4]))).collect();
         transaction.revoked = revoked.iter().copied().collect();
         transaction
     }

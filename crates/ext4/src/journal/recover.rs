@@ -1,6 +1,8 @@
-//! What recovery puts onto the disk: the log's whole transactions, and what the fast commits behind them say (rules 13 and 15 of `docs/ordering.md`).
+//! What recovery puts onto the disk: the log's whole transactions, and what the fast commits behind
+//! them say (rules 13 and 15 of `docs/ordering.md`).
 //!
-//! All of it is made in memory first, over what the disk will be: whatever may have to be refused is known before the first write.
+//! All of it is made in memory first, over what the disk will be: whatever may have to be refused
+//! is known before the first write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +34,8 @@ pub(super) struct Overlaid {
 
 impl Source for Overlaid {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
-        let (block, at) = (offset >> self.block_bits, (offset & ((1 << self.block_bits) - 1)) as usize);
+        let (block, at) =
+            (offset >> self.block_bits, (offset & ((1 << self.block_bits) - 1)) as usize);
         // Nothing that is read goes over the end of a block.
         match self.blocks.get(&block).map(|newer| (newer, newer.get(at..at + bytes))) {
             Some((newer, Some(part))) if part.len() == newer.len() => Ok(Arc::clone(newer)),
@@ -42,8 +45,8 @@ impl Source for Overlaid {
     }
 }
 
-/// Whether `volume`, as it is when everything is home, has what a mount for writing begins with: a root directory, groups whose descriptors are right, a list
-/// of orphans that can be.
+/// Whether `volume`, as it is when everything is home, has what a mount for writing begins with: a
+/// root directory, groups whose descriptors are right, a list of orphans that can be.
 ///
 /// # Errors
 /// It has not; the device.
@@ -57,7 +60,8 @@ pub(super) fn look_over(volume: &Volume<Overlaid>) -> Result<(), Error> {
     orphans::list(&handle).map(drop)
 }
 
-/// What `commits` make of the metadata of `volume`, which has what the transactions before them had.
+/// What `commits` make of the metadata of `volume`, which has what the transactions before them
+/// had.
 ///
 /// # Errors
 /// What cannot be carried out; damage, or the device.
@@ -68,7 +72,8 @@ pub(super) fn carry_out(volume: &Volume<Overlaid>, commits: FastCommits) -> Resu
         held.hold(blocks, Sequence(1));
     }
     let (allocator, known) = (Allocator::new(volume)?, Orphans::default());
-    let mut handle = Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
+    let mut handle =
+        Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
     fast_commits::carry_out(&mut handle, &allocator, &outcome)?;
     Ok(handle.into_changes())
 }
@@ -83,8 +88,8 @@ pub(super) struct Replacement {
 }
 
 impl Replacement {
-    /// `changes` as transaction `tid`, the one that the fast commits went on from, in a journal of `format`, which lies in `stretches`. `None`: it does not
-    /// fit into the log.
+    /// `changes` as transaction `tid`, the one that the fast commits went on from, in a journal of
+    /// `format`, which lies in `stretches`. `None`: it does not fit into the log.
     ///
     /// # Errors
     /// The journal's superblock cannot be.
@@ -111,8 +116,9 @@ impl Replacement {
         Ok(fits.then_some(Self { committer, transaction, superblock, before }))
     }
 
-    /// Has it count instead of the fast commits, at once, and writes it home. All transactions before it are home, and flushed. At any moment
-    /// until then the log ends where the fast commits go on.
+    /// Has it count instead of the fast commits, at once, and writes it home. All transactions
+    /// before it are home, and flushed. At any moment until then the log ends where the fast
+    /// commits go on.
     ///
     /// # Errors
     /// The device.

@@ -25,13 +25,14 @@ use meantime_process::lock::{Mutex, MutexGuard};
 
 /// Whoever is told of each change that succeeded, of one after another.
 pub trait Observe: Send + Sync {
-    /// The change is going to be a part of transaction `sequence`. Nobody can see it yet: so whoever has seen it, and wants what he saw to be
-    /// durable, finds that said already.
+    /// The change is going to be a part of transaction `sequence`. Nobody can see it yet: so
+    /// whoever has seen it, and wants what he saw to be durable, finds that said already.
     fn coming(&self, changes: &Changes, sequence: Sequence);
 
-    /// It is just becoming visible: readers that look for one state of the metadata wait or look again.
-    /// What was read of its inodes before must count as old from here on. What it returns is dropped
-    /// when the change is visible, since no lock may be taken here that comes before publication.
+    /// It is just becoming visible: readers that look for one state of the metadata wait or look
+    /// again. What was read of its inodes before must count as old from here on. What it returns is
+    /// dropped when the change is visible, since no lock may be taken here that comes before
+    /// publication.
     fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>>;
 
     /// It can be seen. The next change has not begun.
@@ -84,10 +85,12 @@ impl Journal {
         let _ = self.observer.set(Box::new(observer));
     }
 
-    /// Changes metadata by `work`: altogether if that succeeds, not at all if it fails. To which transaction it belongs: after
-    /// `commit` of that it is durable. ([`Sequence`] 0: nothing was changed.)
+    /// Changes metadata by `work`: altogether if that succeeds, not at all if it fails. To which
+    /// transaction it belongs: after `commit` of that it is durable. ([`Sequence`] 0: nothing was
+    /// changed.)
     ///
-    /// One at a time: whoever calls has no channel of this mount and no page of a cache locked, and `work` waits for nothing but the device.
+    /// One at a time: whoever calls has no channel of this mount and no page of a cache locked, and
+    /// `work` waits for nothing but the device.
     ///
     /// # Errors
     /// Those of `work`; an earlier failure of the journal.
@@ -99,8 +102,8 @@ impl Journal {
         Ok((result, sequence))
     }
 
-    /// The same, for a change that makes blocks reachable to which data are yet to be written: its transaction does not commit before the token
-    /// has [ended](OrderedToken::end).
+    /// The same, for a change that makes blocks reachable to which data are yet to be written: its
+    /// transaction does not commit before the token has [ended](OrderedToken::end).
     ///
     /// # Errors
     /// As [`change`](Self::change).
@@ -132,7 +135,8 @@ impl Journal {
         }
         let result = work(&mut handle)?;
         let changes = handle.into_changes();
-        let untouched = changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
+        let untouched =
+            changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
         if untouched && !with_data {
             return Ok((result, Sequence(0), None));
         }
@@ -209,7 +213,8 @@ impl Journal {
         }
     }
 
-    /// Nothing can be changed any more: what is in memory can never become durable, or metadata cannot be believed.
+    /// Nothing can be changed any more: what is in memory can never become durable, or metadata
+    /// cannot be believed.
     pub fn fail(&self, error: &Error) {
         if self.failure.set(error.clone()).is_ok() {
             tracing::error!(%error, "the journal is aborted: the file system is read only from now on");

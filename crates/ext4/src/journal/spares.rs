@@ -1,13 +1,15 @@
 //! Copies of blocks that are about to be changed again.
 //!
-//! Nothing of a block that has been published is changed in place: readers have it, and so has the journal. A change begins with copies, on the way
-//! of whoever waits for it. Files that grow change the same few blocks each time: so they are copied for the next change as soon as there is
-//! a gap, while the device is at work, and their copies are in the CPU's cache by then.
+//! Nothing of a block that has been published is changed in place: readers have it, and so has the
+//! journal. A change begins with copies, on the way of whoever waits for it. Files that grow change
+//! the same few blocks each time: so they are copied for the next change as soon as there is a gap,
+//! while the device is at work, and their copies are in the CPU's cache by then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many blocks are copied at most: what changes more of them is no small change that somebody waits for.
+/// So many blocks are copied at most: what changes more of them is no small change that somebody
+/// waits for.
 const SPARES_MOST: usize = 8;
 
 /// What the last change made of blocks, and copies of that.

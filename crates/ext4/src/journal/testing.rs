@@ -10,10 +10,11 @@ use crate::alloc::Allocator;
 use crate::{Error, Timestamp};
 use meantime_ext4_format::{Source, SourceError, Volume, VolumeOptions};
 
-/// Ends the mount at `at`. A process that another test is just starting has this one's files until it runs its program: so a mount can be busy
-/// for a moment.
+/// Ends the mount at `at`. A process that another test is just starting has this one's files until
+/// it runs its program: so a mount can be busy for a moment.
 pub(crate) fn unmount(at: &Path) {
-    let ended = || Command::new("umount").arg(at).output().is_ok_and(|output| output.status.success());
+    let ended =
+        || Command::new("umount").arg(at).output().is_ok_and(|output| output.status.success());
     let waited = || std::thread::sleep(std::time::Duration::from_millis(10));
     assert!(
         (0..500).any(|_| ended() || {
@@ -46,7 +47,9 @@ impl Source for Image {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         self.reads.fetch_add(1, Relaxed);
         let all = self.bytes.read().unwrap();
-        all.get(offset as usize..offset as usize + bytes).map(Arc::from).ok_or(SourceError::OutOfRange)
+        all.get(offset as usize..offset as usize + bytes)
+            .map(Arc::from)
+            .ok_or(SourceError::OutOfRange)
     }
 }
 
@@ -55,7 +58,8 @@ impl Image {
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
-        let made = Command::new("mkfs.ext4").args(["-q", "-F"]).args(args).arg(&path).arg(size).output();
+        let made =
+            Command::new("mkfs.ext4").args(["-q", "-F"]).args(args).arg(&path).arg(size).output();
         let Ok(made) = made else {
             println!("skipped: e2fsprogs are not installed");
             return None;
@@ -67,7 +71,12 @@ impl Image {
     /// The image in file `path`.
     pub(crate) fn load(path: &Path) -> Self {
         let bytes = RwLock::new(std::fs::read(path).unwrap());
-        Self { bytes, held: Held::default(), orphans: Orphans::default(), reads: AtomicUsize::new(0) }
+        Self {
+            bytes,
+            held: Held::default(),
+            orphans: Orphans::default(),
+            reads: AtomicUsize::new(0),
+        }
     }
 
     /// The file system in it.
@@ -130,7 +139,8 @@ impl Image {
 
     /// Writes bytes of data.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) {
-        self.bytes.write().unwrap()[offset as usize..offset as usize + data.len()].copy_from_slice(data);
+        self.bytes.write().unwrap()[offset as usize..offset as usize + data.len()]
+            .copy_from_slice(data);
     }
 
     /// Writes it to file `path`.
@@ -140,7 +150,8 @@ impl Image {
 
     /// Runs `e2fsck -fn`, which must have nothing to say.
     ///
-    /// It may say that the superblock's counts of free blocks and inodes are wrong, since a mount makes them right when it ends.
+    /// It may say that the superblock's counts of free blocks and inodes are wrong, since a mount
+    /// makes them right when it ends.
     pub(crate) fn fsck(&self) {
         self.fsck_but(|line| {
             line.contains("Free blocks count wrong (") || line.contains("Free inodes count wrong (")
@@ -163,9 +174,12 @@ impl Image {
             .filter(|line| !line.starts_with("Pass ") && !line.trim().is_empty())
             .filter(|line| !line.contains("files (") && !is_allowed(line))
             // Trees are as high as they are: the kernel's give it the same ideas.
-            .filter(|line| !(line.contains(" extent tree (at level ") && line.ends_with("Optimize? no")))
             .filter(|line| {
-                !line.starts_with("Fix? no") && !line.contains("** WARNING: Filesystem still has errors **")
+                !(line.contains(" extent tree (at level ") && line.ends_with("Optimize? no"))
+            })
+            .filter(|line| {
+                !line.starts_with("Fix? no")
+                    && !line.contains("** WARNING: Filesystem still has errors **")
             })
             .collect();
         assert!(quiet.is_empty(), "e2fsck: {text}");

@@ -21,8 +21,9 @@ struct Disk {
 }
 
 fn tools() -> bool {
-    let there =
-        ["mkfs.ext4", "e2fsck", "debugfs"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    let there = ["mkfs.ext4", "e2fsck", "debugfs"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("-V").output().is_ok());
     if !there {
         println!("skipped: e2fsprogs are not installed");
     }
@@ -36,7 +37,8 @@ fn run(program: &str, args: &[&str]) -> (Option<i32>, String) {
 }
 
 impl Disk {
-    /// A new file system of `size`, on a device that `query` describes further; `None` without e2fsprogs.
+    /// A new file system of `size`, on a device that `query` describes further; `None` without
+    /// e2fsprogs.
     fn new(size: &str, args: &[&str], query: &str) -> Option<Self> {
         if !tools() {
             return None;
@@ -59,7 +61,9 @@ impl Disk {
         for (index, part) in bytes.chunks(1 << 20).enumerate() {
             let mut buf = channel.alloc(part.len()).unwrap();
             buf.copy_from_slice(part);
-            channel.write((index << 20) as u64 / u64::from(channel.info().block_bytes), buf).unwrap();
+            channel
+                .write((index << 20) as u64 / u64::from(channel.info().block_bytes), buf)
+                .unwrap();
         }
         drop(channel);
         let lanes = Lanes::new(device, 3, None, 1 << 20, Overlap::ALL).unwrap();
@@ -141,7 +145,9 @@ fn shapes() -> Vec<Vec<&'static str>> {
 
 #[test]
 fn what_was_committed_is_there_and_nothing_else() {
-    for (shape, query) in shapes().iter().zip(["vwc=1", "vwc=0", "vwc=1", "vwc=0", "vwc=1", "vwc=0"]) {
+    for (shape, query) in
+        shapes().iter().zip(["vwc=1", "vwc=0", "vwc=1", "vwc=0", "vwc=1", "vwc=0"])
+    {
         let size = if shape.contains(&"65536") { "256M" } else { "32M" };
         let Some(disk) = Disk::new(size, shape, query) else { return };
         let (journal, volume) = disk.mount();
@@ -154,7 +160,11 @@ fn what_was_committed_is_there_and_nothing_else() {
         // As we see it.
         let fresh = disk.volume();
         let recovery = format_journal::recover(&fresh).unwrap();
-        assert_eq!((recovery.transactions, recovery.end), (1, Some(journal.commits.lead().tid)), "{shape:?}");
+        assert_eq!(
+            (recovery.transactions, recovery.end),
+            (1, Some(journal.commits.lead().tid)),
+            "{shape:?}"
+        );
         let mut replayed = fresh.clone();
         recovery.apply(&mut replayed).unwrap();
         assert_eq!(touched(&replayed), 1_000_000);
@@ -227,7 +237,8 @@ fn copies_are_escaped_and_revoked() {
     let free = volume.block_count() - 700;
     let all = |byte: u8, magic: bool| {
         let work = |handle: &mut Handle<'_>| {
-            (0..600).try_for_each(|index| scribble(handle, free + index, byte, magic && index % 3 == 0))
+            (0..600)
+                .try_for_each(|index| scribble(handle, free + index, byte, magic && index % 3 == 0))
         };
         // More than fits a transaction: in parts.
         journal.change(work).map(|(_, sequence)| sequence)
@@ -237,8 +248,9 @@ fn copies_are_escaped_and_revoked() {
         let mut last = Sequence(0);
         for part in 0..6 {
             let work = |handle: &mut Handle<'_>| {
-                (part * 100..part * 100 + 100)
-                    .try_for_each(|index| scribble(handle, free + index, byte, magic && index % 3 == 0))
+                (part * 100..part * 100 + 100).try_for_each(|index| {
+                    scribble(handle, free + index, byte, magic && index % 3 == 0)
+                })
             };
             last = journal.change(work).unwrap().1;
         }
@@ -312,7 +324,8 @@ fn several_threads_share_commits_and_all_is_there() {
     Disk::assert_recovers(&cut);
     let bytes = std::fs::read(&cut).unwrap();
     for thread in 0..4u64 {
-        // The last rounds: 299 % 7 = 5 was written, 302 % 7 = 1 forgotten; 0 was written in round 294, 4 in 298.
+        // The last rounds: 299 % 7 = 5 was written, 302 % 7 = 1 forgotten; 0 was written in round
+        // 294, 4 in 298.
         for (index, byte) in [(5, 299), (4, 298), (3, 297), (2, 296), (0, 294)] {
             let at = (16_000 + thread * 100 + index) as usize * 1024;
             let forgotten = (295..300).any(|round| (round + 3) % 7 == index && round > byte);
@@ -335,7 +348,8 @@ fn what_could_not_be_kept_right_is_refused() {
     ] {
         let Some(disk) = Disk::new("32M", &args, "vwc=0") else { return };
         let before = std::fs::read(disk.save("before")).unwrap();
-        let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
+        let refused =
+            Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
         let text = format!("{:?}", refused.unwrap());
         assert!(text.contains(what), "{text}");
         assert!(before == std::fs::read(disk.save("after")).unwrap());
@@ -360,7 +374,8 @@ fn a_transaction_whose_data_failed_does_not_commit() {
     Disk::assert_recovers(&disk.save("cut"));
 }
 
-/// A disk on which the commands that `rule` names fail, with the place of block 6 of the journal (in LBAs of 512 bytes) for `{lba}`.
+/// A disk on which the commands that `rule` names fail, with the place of block 6 of the journal
+/// (in LBAs of 512 bytes) for `{lba}`.
 fn failing(query: &str, rule: &str) -> Option<Disk> {
     if !tools() {
         return None;
@@ -382,7 +397,8 @@ fn failing(query: &str, rule: &str) -> Option<Disk> {
 #[test]
 fn a_commit_that_fails_is_the_last() {
     let rules = [
-        // The commit block of the second transaction (its blocks were written once before: with the image).
+        // The commit block of the second transaction (its blocks were written once before: with the
+        // image).
         ("vwc=0", "status = \"write-fault\"\nopcode = \"write\"\nlba = {lba}\nfrom = 2\ntimes = 1"),
         // The flush before it; the first is the mount's.
         ("vwc=1", "status = \"internal-error\"\nopcode = \"flush\"\nfrom = 3\ntimes = 1"),
@@ -403,7 +419,8 @@ fn a_commit_that_fails_is_the_last() {
         // What was promised is there; that something failed is said.
         let recovery = format_journal::recover(&disk.volume()).unwrap();
         assert_eq!((recovery.transactions, recovery.errno), (1, -5), "{query}");
-        let refused = Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
+        let refused =
+            Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
         assert!(format!("{refused:?}").contains("has errors"), "{refused:?}");
         let cut = disk.save("cut");
         let (_, text) = run("dumpe2fs", &["-h", cut.to_str().unwrap()]);

@@ -18,7 +18,8 @@ pub(super) struct Transaction {
     pub(super) revoked: BTreeSet<u64>,
     /// Data that have to be on the device before.
     pub(super) ordered: Arc<Ordered>,
-    /// Whether it is anything: it may be one without blocks, whose data or freed blocks wait all the same.
+    /// Whether it is anything: it may be one without blocks, whose data or freed blocks wait all
+    /// the same.
     pub(super) used: bool,
     /// What no fast commit has said of it.
     pub(super) unsaid: Unsaid,
@@ -81,7 +82,8 @@ mod tests {
         assert_eq!((transaction.blocks_with(&next), transaction.revoked_with(&next)), (3, 2));
         transaction.merge(&next);
         transaction.merge(&changes(&[(3, 3)], &[]));
-        let blocks: Vec<_> = transaction.blocks.iter().map(|(block, content)| (*block, content[0])).collect();
+        let blocks: Vec<_> =
+            transaction.blocks.iter().map(|(block, content)| (*block, content[0])).collect();
         assert_eq!(blocks, [(2, 2), (3, 3), (4, 2)]);
         assert_eq!(transaction.revoked, BTreeSet::from([1]));
     }

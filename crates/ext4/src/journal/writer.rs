@@ -16,7 +16,8 @@ const BUFFERS_MOST: usize = 16;
 /// So much is made ready for the next time, in bytes: a few blocks.
 const WARM_BYTES: usize = 32 << 10;
 
-/// What is under way on a channel besides a writer's requests, and can be taken in so that there is room: false if there is nothing more.
+/// What is under way on a channel besides a writer's requests, and can be taken in so that there is
+/// room: false if there is nothing more.
 pub(super) type Room<'a> = &'a mut dyn FnMut(&mut Lane) -> bool;
 
 /// Writes whole blocks of the file system, with the channel of whoever uses it.
@@ -71,7 +72,8 @@ impl Writer {
         Ok(buf)
     }
 
-    /// Has the CPU's cache own what the next transaction is copied to, if that is as small as the last one was. Work for the gap.
+    /// Has the CPU's cache own what the next transaction is copied to, if that is as small as the
+    /// last one was. Work for the gap.
     pub(super) fn warm(&mut self, lane: &Lane) {
         // One at least that is not under way.
         if self.free.is_empty()
@@ -142,7 +144,8 @@ impl Writer {
                 // Given up with its device, unless it came back.
                 self.made -= usize::from(buf.is_none());
                 self.free.extend(buf);
-                let error = result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into());
+                let error =
+                    result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into());
                 self.failed.get_or_insert(error);
             }
         }

@@ -1,8 +1,9 @@
 //! Reading ahead of a sequential reader: when, and how far.
 //!
-//! A file is read ahead of when its reader misses the page that comes after what it read last, or the first one. Windows follow one
-//! another, each twice as large as the one before up to the mount's limit; the reader's coming to the first page of one has the next sent. So
-//! hits only compare a number, and write nothing.
+//! A file is read ahead of when its reader misses the page that comes after what it read last, or
+//! the first one. Windows follow one another, each twice as large as the one before up to the
+//! mount's limit; the reader's coming to the first page of one has the next sent. So hits only
+//! compare a number, and write nothing.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -15,7 +16,8 @@ const FIRST_PAGES: u64 = 4;
 /// No page.
 const NOWHERE: u64 = u64::MAX;
 
-/// What an open file's reads look like. All relaxed: several readers of one file may confuse it, which costs no more than a window.
+/// What an open file's reads look like. All relaxed: several readers of one file may confuse it,
+/// which costs no more than a window.
 pub(crate) struct Ahead {
     /// The page that has the next window sent when it is read.
     trigger: AtomicU64,
@@ -67,18 +69,22 @@ impl Ahead {
         pages.contains(&self.trigger.load(Ordering::Relaxed))
     }
 
-    /// The next window, if one of `pages`, which are read, has it sent. One of several readers gets it.
+    /// The next window, if one of `pages`, which are read, has it sent. One of several readers gets
+    /// it.
     pub(crate) fn next_window(&self, pages: &Range<u64>) -> Option<Range<u64>> {
         let trigger = self.trigger.load(Ordering::Relaxed);
         if !pages.contains(&trigger) {
             return None;
         }
-        self.trigger.compare_exchange(trigger, NOWHERE, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        self.trigger
+            .compare_exchange(trigger, NOWHERE, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()?;
         let start = self.next.load(Ordering::Relaxed).max(pages.end);
         self.send_from(start, self.window.load(Ordering::Relaxed).saturating_mul(2))
     }
 
-    /// A read of `pages` missed `missed`, the first of those that were not there. The window after it, if it reads in order.
+    /// A read of `pages` missed `missed`, the first of those that were not there. The window after
+    /// it, if it reads in order.
     pub(crate) fn missed(&self, missed: u64, pages: &Range<u64>) -> Option<Range<u64>> {
         let in_order = missed == 0 || missed == self.next.load(Ordering::Relaxed);
         self.next.store(pages.end, Ordering::Relaxed);
@@ -88,8 +94,11 @@ impl Ahead {
         }
         let before = self.window.load(Ordering::Relaxed);
         let read = pages.end - pages.start;
-        let size =
-            if before == 0 { FIRST_PAGES.max(read.saturating_mul(2)) } else { before.saturating_mul(2) };
+        let size = if before == 0 {
+            FIRST_PAGES.max(read.saturating_mul(2))
+        } else {
+            before.saturating_mul(2)
+        };
         self.send_from(pages.end, size)
     }
 

@@ -1,10 +1,12 @@
 //! Reads through the page cache, overlapped with the device.
 //!
-//! Pages that are there are copied without a lock. From the first one that is not, the reader takes a lane and goes through the rest: what is
-//! missing is claimed, page by page, and sent as soon as a stretch of the device ends or is long enough, so that the device works
-//! while the next one is being claimed. What can wait is done after that, *in the gap*: copying what was there, zeroes, the cache's
-//! queues, filling up the lane's pages, reading ahead. Then the requests are waited for one after another, each copied while the
-//! others are under way. What others are reading is waited for last, when nobody waits for us.
+//! Pages that are there are copied without a lock. From the first one that is not, the reader takes
+//! a lane and goes through the rest: what is missing is claimed, page by page, and sent as soon as
+//! a stretch of the device ends or is long enough, so that the device works while the next one is
+//! being claimed. What can wait is done after that, *in the gap*: copying what was there, zeroes,
+//! the cache's queues, filling up the lane's pages, reading ahead. Then the requests are waited for
+//! one after another, each copied while the others are under way. What others are reading is waited
+//! for last, when nobody waits for us.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -169,7 +171,8 @@ impl File {
 }
 
 impl File {
-    /// What of the rest of a read is there, or nowhere and so zeroes; if nothing was, it would have to wait.
+    /// What of the rest of a read is there, or nowhere and so zeroes; if nothing was, it would have
+    /// to wait.
     #[cold]
     fn read_without_waiting(
         &self,
@@ -187,7 +190,9 @@ impl File {
             let ino = u64::from(self.node().ino());
             if !copy_hit(mount.lanes.cache(), ino, index, within, to, len, target) {
                 let piece = known.map(|extents| self.finder(extents).find(at, len));
-                if !piece.is_some_and(|piece| matches!(piece.place, Place::Zero) && piece.len == len) {
+                if !piece
+                    .is_some_and(|piece| matches!(piece.place, Place::Zero) && piece.len == len)
+                {
                     break;
                 }
                 target.zero(to, len);
@@ -222,8 +227,9 @@ pub(crate) fn copy_hit(
     whole
 }
 
-/// Where on the device page `index` begins, how many pages from there on, up to `most`, one request can read, and how many bytes they have;
-/// `None`: it is in pieces, or nowhere, or somewhere in the middle of a device's block.
+/// Where on the device page `index` begins, how many pages from there on, up to `most`, one request
+/// can read, and how many bytes they have; `None`: it is in pieces, or nowhere, or somewhere in the
+/// middle of a device's block.
 #[inline]
 pub(crate) fn whole_pages(
     block_bytes: u32,
@@ -234,7 +240,9 @@ pub(crate) fn whole_pages(
 ) -> Option<(u64, usize, usize)> {
     let start = index * PAGE;
     let wanted = (most * PAGE).min(size - start) as usize;
-    let Piece { place: Place::Device(place), len } = finder.find(start, wanted) else { return None };
+    let Piece { place: Place::Device(place), len } = finder.find(start, wanted) else {
+        return None;
+    };
     if !place.is_multiple_of(u64::from(block_bytes)) {
         return None;
     }
@@ -258,8 +266,8 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    /// Whether what the extents say of page `index`, which is not in the cache, may be old: it may have been written, and left, since they were
-    /// looked up. Then it is read once more.
+    /// Whether what the extents say of page `index`, which is not in the cache, may be old: it may
+    /// have been written, and left, since they were looked up. Then it is read once more.
     #[inline]
     pub(super) fn is_stale(&mut self, index: u64) -> bool {
         let stale = self.version.is_some_and(|version| version != self.file.node().known.version());
@@ -306,7 +314,10 @@ impl Reader<'_, '_, '_> {
         let mut missed = None;
         loop {
             // As much as there is room for.
-            while next < pages.end && flights.len() < WINDOW && self.failed.is_none() && self.stale.is_none()
+            while next < pages.end
+                && flights.len() < WINDOW
+                && self.failed.is_none()
+                && self.stale.is_none()
             {
                 debug_assert!(lane.scratch.claims.is_empty());
                 let most = (pages.end - next).min(CHUNK_PAGES as u64);
@@ -322,7 +333,9 @@ impl Reader<'_, '_, '_> {
                     false => LookUp::Absent,
                 };
                 let claimed = match found {
-                    LookUp::Absent => self.cache.claim_run(self.ino, next, count, &mut lane.scratch.claims),
+                    LookUp::Absent => {
+                        self.cache.claim_run(self.ino, next, count, &mut lane.scratch.claims)
+                    }
                     LookUp::Hit(_) | LookUp::Filling(_) => 0,
                 };
                 if claimed == 0 {
@@ -371,7 +384,10 @@ impl Reader<'_, '_, '_> {
                 let (begin, stop) = ((index * PAGE).max(offset), ((index + 1) * PAGE).min(end));
                 if begin < stop {
                     let within = (begin - index * PAGE) as usize;
-                    target.put((begin - offset) as usize, &page[within..within + (stop - begin) as usize]);
+                    target.put(
+                        (begin - offset) as usize,
+                        &page[within..within + (stop - begin) as usize],
+                    );
                 }
             });
             if let Err(error) = landed {

@@ -1,9 +1,10 @@
-//! Reads past the cache: straight into the caller's memory, or into pages of the lane's and from there to the caller, finished requests
-//! being copied while others are under way.
+//! Reads past the cache: straight into the caller's memory, or into pages of the lane's and from
+//! there to the caller, finished requests being copied while others are under way.
 //!
-//! Which of the two is decided by size, since lending memory costs two calls to the transport, whatever the length, and copying costs by
-//! the length: see [`pays`]. What is no whole page of the caller's is copied in any case, and so is everything where the transport
-//! does not lend ([`user_memory`](meantime_hw::user_memory)).
+//! Which of the two is decided by size, since lending memory costs two calls to the transport,
+//! whatever the length, and copying costs by the length: see [`pays`]. What is no whole page of the
+//! caller's is copied in any case, and so is everything where the transport does not lend
+//! ([`user_memory`](meantime_hw::user_memory)).
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -17,25 +18,28 @@ use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
 
-/// The most that one request reads, in bytes: so that there are several, of which the first is copied while the others are under way.
+/// The most that one request reads, in bytes: so that there are several, of which the first is
+/// copied while the others are under way.
 pub(crate) const CHUNK_BYTES: usize = 32 << 10;
 
 /// The most requests of a read that are under way at once.
 const WINDOW: usize = 8;
 
-/// The most that one request reads into lent memory, in bytes: the device works on several at once, and what comes before one that fails
-/// is had.
+/// The most that one request reads into lent memory, in bytes: the device works on several at once,
+/// and what comes before one that fails is had.
 const LENT_REQUEST_BYTES: usize = 64 << 10;
 
-/// From so many bytes on it pays to lend memory that is mapped already, or will be needed again: what is left is a request with a list of
-/// pages. (With a software SSD a read of 8 KiB takes 1.4 instead of 2.1 µs, one of 128 KiB 2.6 instead of 4.1.)
+/// From so many bytes on it pays to lend memory that is mapped already, or will be needed again:
+/// what is left is a request with a list of pages. (With a software SSD a read of 8 KiB takes 1.4
+/// instead of 2.1 µs, one of 128 KiB 2.6 instead of 4.1.)
 const LEND_AGAIN_BYTES: usize = 8 << 10;
 
-/// From so many bytes on it pays to map memory for one read and to undo that. (7.0 instead of 7.3 µs; of 1 MiB 23 instead of 27; but of
-/// 128 KiB 4.8 instead of 4.0.)
+/// From so many bytes on it pays to map memory for one read and to undo that. (7.0 instead of 7.3
+/// µs; of 1 MiB 23 instead of 27; but of 128 KiB 4.8 instead of 4.0.)
 const LEND_ONCE_BYTES: usize = 256 << 10;
 
-/// Whether a read of `bytes` is to be lent its memory. `familiar`: it is mapped already, or was used by a read shortly before.
+/// Whether a read of `bytes` is to be lent its memory. `familiar`: it is mapped already, or was
+/// used by a read shortly before.
 fn pays(bytes: usize, familiar: bool, undo: Undo) -> bool {
     bytes >= if familiar && undo == Undo::Lazy { LEND_AGAIN_BYTES } else { LEND_ONCE_BYTES }
 }
@@ -80,7 +84,8 @@ impl Bounce {
 }
 
 impl Lane {
-    /// A buffer for a request of a direct read, if there may be one more; `None`: one has to end first.
+    /// A buffer for a request of a direct read, if there may be one more; `None`: one has to end
+    /// first.
     pub(crate) fn take_bounce(&mut self) -> Result<Option<DmaBuf>, Error> {
         let bounce = &mut self.scratch.bounce;
         if let Some(buf) = bounce.warm.take().or_else(|| bounce.bufs.pop()) {
@@ -89,12 +94,14 @@ impl Lane {
         if bounce.made == WINDOW {
             return Ok(None);
         }
-        let buf = self.channel.alloc(CHUNK_BYTES).map_err(|error| Error::Resources(error.to_string()))?;
+        let buf =
+            self.channel.alloc(CHUNK_BYTES).map_err(|error| Error::Resources(error.to_string()))?;
         bounce.made += 1;
         Ok(Some(buf))
     }
 
-    /// Has the cache own what the next write is copied to. Work for the gap: another buffer than that which is under way.
+    /// Has the cache own what the next write is copied to. Work for the gap: another buffer than
+    /// that which is under way.
     pub(crate) fn warm_bounce(&mut self) {
         if self.scratch.bounce.warm.is_none()
             && let Ok(Some(mut buf)) = self.take_bounce()
@@ -114,13 +121,20 @@ impl Lane {
         self.scratch.bounce.made -= 1;
     }
 
-    /// Waits for the oldest request; the bytes that are wanted of it go to `target`, if there still is one.
-    fn land_direct(&mut self, flying: Flying, target: Option<&mut Target<'_, '_>>) -> Result<(), Error> {
+    /// Waits for the oldest request; the bytes that are wanted of it go to `target`, if there still
+    /// is one.
+    fn land_direct(
+        &mut self,
+        flying: Flying,
+        target: Option<&mut Target<'_, '_>>,
+    ) -> Result<(), Error> {
         let Flying { ticket, at, lead, len } = flying;
         let done = self.channel.wait(ticket);
         let Some(buf) = done.buf else {
             self.scratch.bounce.made -= 1;
-            return Err(done.result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into()));
+            return Err(done
+                .result
+                .map_or_else(Error::from_io, |()| RequestError::Quarantined.into()));
         };
         let result = done.result.map_err(Error::from_io);
         if let (Ok(()), Some(target)) = (&result, target) {
@@ -130,7 +144,8 @@ impl Lane {
         result
     }
 
-    /// Reads `pieces`, which are in order and without gaps, into `target` from byte `start` on; up to which byte.
+    /// Reads `pieces`, which are in order and without gaps, into `target` from byte `start` on; up
+    /// to which byte.
     pub(crate) fn read_pieces(
         &mut self,
         start: usize,
@@ -141,8 +156,8 @@ impl Lane {
         self.read_pieces_with(None, start, pieces, target, policy)
     }
 
-    /// The same for pieces that are large perhaps: the memory of `target` is lent to the device where that pays. After an error, more than
-    /// what counts as read may have been written.
+    /// The same for pieces that are large perhaps: the memory of `target` is lent to the device
+    /// where that pays. After an error, more than what counts as read may have been written.
     pub(crate) fn read_pieces_lending(
         &mut self,
         start: usize,
@@ -199,7 +214,9 @@ impl Lane {
                         let (from, to) = (offset + sent as u64, at + sent);
                         let left = piece.len - sent;
                         sent += match &mut memory {
-                            Some(memory) => self.lend(memory, flying, from, left, to, target, policy)?,
+                            Some(memory) => {
+                                self.lend(memory, flying, from, left, to, target, policy)?
+                            }
                             None => self.send(flying, from, left, to, target, policy)?,
                         };
                     }
@@ -230,8 +247,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends, and waits for, up to `len` bytes from byte `offset` of the device on, in whose place the memory of `target` is lent if that
-    /// pays; else as [`Lane::send`] does.
+    /// Sends, and waits for, up to `len` bytes from byte `offset` of the device on, in whose place
+    /// the memory of `target` is lent if that pays; else as [`Lane::send`] does.
     #[allow(clippy::too_many_arguments)] // Of `send`, and who lends.
     fn lend(
         &mut self,
@@ -281,17 +298,20 @@ impl Lane {
         if done == part.end {
             return Ok(bytes);
         }
-        // Without a mapping, or room in the queue: copied, and in order, so that an error is where it was.
+        // Without a mapping, or room in the queue: copied, and in order, so that an error is where
+        // it was.
         while flying.back().is_some_and(|last| last.at >= at + part.end)
             && let Some(last) = flying.pop_back()
         {
             let _ = self.land_direct(last, None);
         }
-        let sent = self.send(flying, offset + done as u64, part.end - done, at + done, target, policy)?;
+        let sent =
+            self.send(flying, offset + done as u64, part.end - done, at + done, target, policy)?;
         Ok(done + sent)
     }
 
-    /// Reads `bytes` from block `lba` on into what is lent; how many, if there was no room for more requests. `gap` is called once, when all are under way.
+    /// Reads `bytes` from block `lba` on into what is lent; how many, if there was no room for more
+    /// requests. `gap` is called once, when all are under way.
     fn read_lent(
         &mut self,
         loan: &Loan<'_>,
@@ -308,7 +328,8 @@ impl Lane {
         loop {
             while sent < bytes && error.is_none() {
                 let len = step.min(bytes - sent);
-                let mut request = Request::read(lba + (sent / block_bytes) as u64, loan.buf(sent, len));
+                let mut request =
+                    Request::read(lba + (sent / block_bytes) as u64, loan.buf(sent, len));
                 request.policy = policy;
                 match self.submit(request) {
                     Ok(ticket) => {
@@ -339,7 +360,8 @@ impl Lane {
         error.map_or(Ok(done), |error| Err(Stopped { done, error }))
     }
 
-    /// Sends a request for up to `len` bytes from byte `offset` of the device on, when there is room for one; how many it is for.
+    /// Sends a request for up to `len` bytes from byte `offset` of the device on, when there is
+    /// room for one; how many it is for.
     fn send(
         &mut self,
         flying: &mut VecDeque<Flying>,
@@ -378,11 +400,14 @@ impl Lane {
             match (flying.pop_front(), rejected) {
                 (Some(front), _) => {
                     let at = front.at;
-                    self.land_direct(front, Some(target)).map_err(|error| Stopped { done: at, error })?;
+                    self.land_direct(front, Some(target))
+                        .map_err(|error| Stopped { done: at, error })?;
                 }
                 (None, Some(error)) => return Err(stopped(RequestError::from(error).into())),
                 (None, None) => {
-                    return Err(stopped(Error::Resources("no buffer for a read came back".to_owned())));
+                    return Err(stopped(Error::Resources(
+                        "no buffer for a read came back".to_owned(),
+                    )));
                 }
             }
         }

@@ -36,13 +36,20 @@ impl File {
         }
         let blocks = offset >> shift..((end - 1) >> shift) + 1;
         let volume = &node.mount.volume;
-        Ok(Arc::new(node.mount.consistent(|| Extents::of_range(volume, &state.inode, blocks.clone()))?))
+        Ok(Arc::new(
+            node.mount.consistent(|| Extents::of_range(volume, &state.inode, blocks.clone()))?,
+        ))
     }
 
     /// Finds the places of this file's bytes by `extents`.
     pub(super) fn finder<'a>(&'a self, extents: &'a Extents) -> Finder<'a> {
         let mount = &*self.node().mount;
-        Finder { extents, block_shift: mount.block_shift, volume: &mount.volume, overlaid: mount.overlaid }
+        Finder {
+            extents,
+            block_shift: mount.block_shift,
+            volume: &mount.volume,
+            overlaid: mount.overlaid,
+        }
     }
 
     /// Reads `len` bytes, more than none and all of them within the file, past the cache.
@@ -70,13 +77,15 @@ impl File {
         };
         let len = (end - offset) as usize;
         let finder = self.finder(&extents);
-        if options.no_wait && finder.pieces(offset..end).any(|piece| matches!(piece.place, Place::Device(_)))
+        if options.no_wait
+            && finder.pieces(offset..end).any(|piece| matches!(piece.place, Place::Device(_)))
         {
             return Err(Error::WouldBlock);
         }
         mount.counts.add(Count::Direct, len.div_ceil(4096) as u64);
         let mut lane = mount.lanes.take()?;
-        let result = lane.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
+        let result =
+            lane.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
         match lane.scratch.bounce.take_lent() {
             0 => {}
             lent => mount.counts.add(Count::Lent, lent),

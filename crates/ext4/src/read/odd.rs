@@ -1,4 +1,5 @@
-//! The pages of a read that one request does not bring: nowhere, in pieces, another's, or past the cache.
+//! The pages of a read that one request does not bring: nowhere, in pieces, another's, or past the
+//! cache.
 
 use std::io::IoSliceMut;
 
@@ -12,7 +13,8 @@ use super::place::Place;
 use super::target::Target;
 use meantime_process::lock::{Rank, wait_for};
 
-/// How long another's I/O is waited for before the page is read past the cache, in ns; and between two looks whether its lane was left alone.
+/// How long another's I/O is waited for before the page is read past the cache, in ns; and between
+/// two looks whether its lane was left alone.
 const PATIENCE_NS: u64 = 20_000_000;
 const LOOK_NS: u64 = 100_000;
 
@@ -43,8 +45,11 @@ impl Reader<'_, '_, '_> {
         let piece = self.finder.find(index * PAGE, wanted);
         if matches!(piece.place, Place::Zero) && (piece.len >= PAGE_BYTES || piece.len == wanted) {
             // Zeroes are made as fast as they are copied: they are not kept.
-            let count =
-                if piece.len == wanted { piece.len.div_ceil(PAGE_BYTES) } else { piece.len / PAGE_BYTES };
+            let count = if piece.len == wanted {
+                piece.len.div_ceil(PAGE_BYTES)
+            } else {
+                piece.len / PAGE_BYTES
+            };
             let begin = (index * PAGE).max(self.offset);
             let stop = ((index + count as u64) * PAGE).min(self.end);
             self.target.zero((begin - self.offset) as usize, (stop - begin) as usize);
@@ -57,7 +62,9 @@ impl Reader<'_, '_, '_> {
             }
             Claiming::Claimed(claim) => self.fill_odd(lane, index, claim),
             Claiming::Hit(_) if self.copy(index) => {}
-            Claiming::Hit(_) | Claiming::Filling(_) | Claiming::Full => self.read_private(lane, index),
+            Claiming::Hit(_) | Claiming::Filling(_) | Claiming::Full => {
+                self.read_private(lane, index)
+            }
         }
         1
     }
@@ -105,7 +112,8 @@ impl Reader<'_, '_, '_> {
         counts.add(Count::Private, 1);
         counts.add(Count::RequestedBytes, PAGE);
         let pieces = self.finder.pieces(start..start + len as u64);
-        if let Err(Stopped { done, error }) = lane.read_pieces(at, pieces, self.target, self.policy) {
+        if let Err(Stopped { done, error }) = lane.read_pieces(at, pieces, self.target, self.policy)
+        {
             counts.add(Count::Failed, 1);
             let failed_at = self.offset + done as u64;
             if self.failed.as_ref().is_none_or(|(first, _)| failed_at < *first) {
@@ -114,7 +122,8 @@ impl Reader<'_, '_, '_> {
         }
     }
 
-    /// Waits for somebody else's read of page `index`. If that takes unreasonably long (its thread may not be running), reads it too.
+    /// Waits for somebody else's read of page `index`. If that takes unreasonably long (its thread
+    /// may not be running), reads it too.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_for_other(&mut self, index: u64) -> Result<(), Error> {
@@ -131,10 +140,12 @@ impl Reader<'_, '_, '_> {
                     mount.lanes.each_left(|lane| lane.reap_ahead(self.cache, &mount.counts));
                     self.cache.wait(filling, LOOK_NS);
                 }
-                // Its reader has failed, or it has left again: it is ours to read. (Once another page of
-                // this read has failed or is stale, `through_lane` reads nothing more.)
+                // Its reader has failed, or it has left again: it is ours to read. (Once another
+                // page of this read has failed or is stale, `through_lane` reads nothing more.)
                 LookUp::Hit(_) | LookUp::Absent
-                    if self.failed.is_none() && self.stale.is_none() && clock.now_ns() < until_ns =>
+                    if self.failed.is_none()
+                        && self.stale.is_none()
+                        && clock.now_ns() < until_ns =>
                 {
                     let others = self.through_lane(index..index + 1)?;
                     if others.is_empty() {

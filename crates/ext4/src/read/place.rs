@@ -99,7 +99,8 @@ impl Extents {
         self.known == u64::MAX || end.div_ceil(1 << shift) <= self.known
     }
 
-    /// What block `block` of the file is, and how many more are the same, one after another: at least 1.
+    /// What block `block` of the file is, and how many more are the same, one after another: at
+    /// least 1.
     #[inline]
     pub(crate) fn at(&self, block: u64) -> (Blocks, u64) {
         let after = self.extents.partition_point(|extent| u64::from(extent.first) <= block);
@@ -130,7 +131,13 @@ impl Extents {
 }
 
 /// Adds a stretch to `extents`, in pieces that their fields can hold.
-fn push(extents: &mut Vec<Extent>, mut first: u64, mut blocks: u64, mut physical: u64, state: RunState) {
+fn push(
+    extents: &mut Vec<Extent>,
+    mut first: u64,
+    mut blocks: u64,
+    mut physical: u64,
+    state: RunState,
+) {
     let mark = match state {
         RunState::Hole => return,
         RunState::Written => 0,
@@ -242,6 +249,9 @@ mod tests {
         push(&mut extents, 0, (1 << 32) + 5, 10, RunState::Written);
         assert_eq!(extents.len(), 2);
         let extents = Extents { extents: extents.into(), known: u64::MAX };
-        assert_eq!(extents.at(u64::from(u32::MAX) - 1).0, Blocks::Written(10 + u64::from(u32::MAX) - 1));
+        assert_eq!(
+            extents.at(u64::from(u32::MAX) - 1).0,
+            Blocks::Written(10 + u64::from(u32::MAX) - 1)
+        );
     }
 }

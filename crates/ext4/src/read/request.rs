@@ -1,4 +1,5 @@
-//! Requests for pages of the cache: what a lane has under way, for a read that waits for it or ahead of one.
+//! Requests for pages of the cache: what a lane has under way, for a read that waits for it or
+//! ahead of one.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,14 +13,16 @@ use meantime_block::{BlockChannel, Done, IoError, Request, RequestError, SubmitE
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaPages};
 
-/// The most pages of one request: so that a long read is several, of which the first is copied while the others are under way.
+/// The most pages of one request: so that a long read is several, of which the first is copied
+/// while the others are under way.
 pub(crate) const CHUNK_PAGES: usize = 8;
 
 /// The same for what is read ahead.
 pub(crate) const AHEAD_CHUNK_PAGES: usize = 16;
 
 /// The most pages of any request.
-const REQUEST_PAGES: usize = if CHUNK_PAGES > AHEAD_CHUNK_PAGES { CHUNK_PAGES } else { AHEAD_CHUNK_PAGES };
+const REQUEST_PAGES: usize =
+    if CHUNK_PAGES > AHEAD_CHUNK_PAGES { CHUNK_PAGES } else { AHEAD_CHUNK_PAGES };
 
 /// The most requests of a lane that are under way ahead of readers.
 pub(crate) const AHEAD_REQUESTS: usize = 24;
@@ -108,7 +111,8 @@ impl Lane {
         self.pages.pop()
     }
 
-    /// Fills the pool up, with pages that were not used yet, or that the cache gives up for it. Work for the gap.
+    /// Fills the pool up, with pages that were not used yet, or that the cache gives up for it.
+    /// Work for the gap.
     #[inline]
     pub(crate) fn refill(&mut self, cache: &PageCache) {
         let missing = self.pool_pages.saturating_sub(self.pages.len());
@@ -237,7 +241,8 @@ impl Lane {
         Ok(list.into_buf())
     }
 
-    /// Waits for `flight`, has `seen` look at each of its pages with its number, and puts them into the cache.
+    /// Waits for `flight`, has `seen` look at each of its pages with its number, and puts them into
+    /// the cache.
     ///
     /// # Errors
     /// The device's; the pages were given up, and `seen` saw none.
@@ -294,7 +299,9 @@ impl Lane {
                 self.keep_claim_list(claims);
             }
             // A request comes back as it was sent.
-            (Ok(list), claims) => return Err(self.failed(cache, Ok(()), Some(list.into_buf()), claims)),
+            (Ok(list), claims) => {
+                return Err(self.failed(cache, Ok(()), Some(list.into_buf()), claims));
+            }
             (Err(page), claims) => return Err(self.failed(cache, Ok(()), Some(page), claims)),
         }
         Ok(())
@@ -341,12 +348,15 @@ impl Lane {
                     }
                     counts.end_ahead();
                 }
-                Err(ticket) => self.ahead.0.push_back(Flight { ticket, claims, file, first, bytes }),
+                Err(ticket) => {
+                    self.ahead.0.push_back(Flight { ticket, claims, file, first, bytes })
+                }
             }
         }
     }
 
-    /// Waits for what was read ahead and has page `index` of `file`, or for the oldest; false: there is none.
+    /// Waits for what was read ahead and has page `index` of `file`, or for the oldest; false:
+    /// there is none.
     pub(crate) fn wait_ahead(
         &mut self,
         cache: &PageCache,

@@ -25,8 +25,9 @@ impl File {
         }
     }
 
-    /// Has `window` read ahead. The caller [keeps the file's blocks](File::keep_blocks): this does not, for a reader that
-    /// takes them twice waits for itself as soon as somebody wants to take some away in between.
+    /// Has `window` read ahead. The caller [keeps the file's blocks](File::keep_blocks): this does
+    /// not, for a reader that takes them twice waits for itself as soon as somebody wants to take
+    /// some away in between.
     pub(super) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
         // (If it cannot be, its reader will hear of it.)
         if let Ok(extents) = self.extents_of_pages(&window)
@@ -45,7 +46,8 @@ impl File {
         self.extents_of(pages.start * PAGE, end)
     }
 
-    /// Has the pages of `window` read that are not there, as far as there is room for requests; up to which page.
+    /// Has the pages of `window` read that are not there, as far as there is room for requests; up
+    /// to which page.
     pub(super) fn send_ahead(
         &self,
         lane: &mut Lane,
@@ -63,7 +65,8 @@ impl File {
         let mut next = window.start;
         while next < last && lane.ahead.len() < AHEAD_REQUESTS {
             let most = (last - next).min(AHEAD_CHUNK_PAGES as u64);
-            let Some((place, count, bytes)) = whole_pages(lane.block_bytes, finder, self.size(), next, most)
+            let Some((place, count, bytes)) =
+                whole_pages(lane.block_bytes, finder, self.size(), next, most)
             else {
                 // Nothing that one request could read: its reader will.
                 next += 1;
@@ -91,7 +94,8 @@ impl File {
         next
     }
 
-    /// Has the bytes `offset..end` read, without waiting for them: as much as half the cache at most.
+    /// Has the bytes `offset..end` read, without waiting for them: as much as half the cache at
+    /// most.
     pub(crate) fn fetch(&self, offset: u64, end: u64) -> Result<(), Error> {
         if offset >= end {
             return Ok(());

@@ -1,10 +1,13 @@
 //! Writeback: dirty pages get their blocks, and go to the device.
 //!
-//! A batch is made in four steps. *Take*: pages leave the list of dirty ones and are in flight, so that each is in one batch at a time, and who
-//! takes blocks away can wait for them. *Place*: one change of metadata gives blocks to what has none, and the file the size that it has with
-//! them; its transaction does not commit before the data are on the device. *Send*: each page is copied for the device; it can be written to again from
-//! then on, and is dirty once more if it is. *Complete*: what was set aside before is data from now on, and the pages are clean. In the order of
-//! these steps nothing ever reads a block that was given to the file and does not have its data: pages are in the cache, and stay, until then.
+//! A batch is made in four steps. *Take*: pages leave the list of dirty ones and are in flight, so
+//! that each is in one batch at a time, and who takes blocks away can wait for them. *Place*: one
+//! change of metadata gives blocks to what has none, and the file the size that it has with them;
+//! its transaction does not commit before the data are on the device. *Send*: each page is copied
+//! for the device; it can be written to again from then on, and is dirty once more if it is.
+//! *Complete*: what was set aside before is data from now on, and the pages are clean. In the order
+//! of these steps nothing ever reads a block that was given to the file and does not have its data:
+//! pages are in the cache, and stay, until then.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,7 +34,8 @@ use meantime_process::lock::{Rank, wait_for};
 /// The most pages of a batch.
 const BATCH_PAGES: usize = 1024;
 
-/// The most stretches of pages of a batch: each may become an extent, of which a change of metadata must not have too many.
+/// The most stretches of pages of a batch: each may become an extent, of which a change of metadata
+/// must not have too many.
 const BATCH_STRETCHES: usize = 24;
 
 /// How a file system's blocks and the cache's pages fit together.
@@ -80,7 +84,9 @@ impl Units {
             return 1;
         }
         let first = index * self.per_page;
-        (0..self.per_page).filter(|n| blocks.contains(&(first + n))).fold(0, |mask, n| mask | 1 << n)
+        (0..self.per_page)
+            .filter(|n| blocks.contains(&(first + n)))
+            .fold(0, |mask, n| mask | 1 << n)
     }
 }
 
@@ -122,7 +128,9 @@ impl Mount {
         Units::new(self.block_shift)
     }
 
-    /// Takes dirty pages among `range` of `known`, and gives them places, and the inode its times (`with_times`: if it would not be changed, too); `None`: there are none, but for those that others have in flight.
+    /// Takes dirty pages among `range` of `known`, and gives them places, and the inode its times
+    /// (`with_times`: if it would not be changed, too); `None`: there are none, but for those that
+    /// others have in flight.
     ///
     /// # Errors
     /// Of the change of metadata; the pages are dirty as they were.
@@ -134,7 +142,8 @@ impl Mount {
     ) -> Result<Option<Batch>, Error> {
         let Some(live) = &known.live else { return Ok(None) };
         let units = self.units();
-        // Of a block all that is dirty, by one at a time: who finds the block empty writes all of it.
+        // Of a block all that is dirty, by one at a time: who finds the block empty writes all of
+        // it.
         let range = units.whole_blocks(range);
         if live.pages().dirty.is_empty() {
             return Ok(None);
@@ -144,14 +153,16 @@ impl Mount {
             let version = known.version();
             let state = known.state(self)?;
             let disk_size = state.metadata.size;
-            // The page that the file ended in, on the disk: what is behind the end is zeroes in the cache. It goes first, if the file grows.
-            let end = if disk_size % units.unit() == 0 { 0..0 } else { end_pages(disk_size, &units) };
+            // The page that the file ended in, on the disk: what is behind the end is zeroes in the
+            // cache. It goes first, if the file grows.
+            let end =
+                if disk_size % units.unit() == 0 { 0..0 } else { end_pages(disk_size, &units) };
             let mut pages = live.pages();
             while known.size() > disk_size && pages.in_flight.range(end.clone()).next().is_some() {
                 pages = live.wait(pages);
             }
-            // Else blocks were taken away since, perhaps, whose pages are dirty again: they would be written to where the file was. Those that
-            // are in flight nobody takes away.
+            // Else blocks were taken away since, perhaps, whose pages are dirty again: they would
+            // be written to where the file was. Those that are in flight nobody takes away.
             if known.version() == version {
                 break (state, end, pages);
             }
@@ -162,7 +173,8 @@ impl Mount {
             let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
             let mut taken: Vec<u64> = Vec::new();
             let mut stretches = 0;
-            let is_idle = |index: &u64| pages.in_flight.range(units.block_pages(*index)).next().is_none();
+            let is_idle =
+                |index: &u64| pages.in_flight.range(units.block_pages(*index)).next().is_none();
             for index in free.filter(is_idle) {
                 let last = taken.last();
                 if last.is_none_or(|last| last + 1 != index) {
@@ -202,7 +214,8 @@ impl Mount {
                     }
                 }
             }
-            let promised = pages.reservation.as_mut().map(|promise| promise.split(delayed.len() as u64));
+            let promised =
+                pages.reservation.as_mut().map(|promise| promise.split(delayed.len() as u64));
             drop(pages);
             (all, promised, blocks, delayed)
         };
@@ -210,9 +223,14 @@ impl Mount {
             return Ok(None);
         }
         match self.place(known, live, &state, &blocks, &mut promised, with_times) {
-            Ok(Places { stretches, token, reaches, changed }) => {
-                Ok(Some(Batch { known: Arc::clone(known), pages, stretches, token, reaches, changed }))
-            }
+            Ok(Places { stretches, token, reaches, changed }) => Ok(Some(Batch {
+                known: Arc::clone(known),
+                pages,
+                stretches,
+                token,
+                reaches,
+                changed,
+            })),
             Err(error) => {
                 let mut all = live.pages();
                 for (index, mask) in pages {
@@ -241,7 +259,8 @@ impl Mount {
         promised: &mut Option<Reservation>,
         with_times: bool,
     ) -> Result<Places, Error> {
-        // Of a larger block there may be pages that are not in the cache: who reads them before it is written must not find it.
+        // Of a larger block there may be pages that are not in the cache: who reads them before it
+        // is written must not find it.
         let aside = self.units().per_block > 1;
         let end = blocks.last().map_or(0, |last| last.end) << self.block_shift;
         let grows = known.size().min(end) > state.metadata.size;
@@ -267,70 +286,80 @@ impl Mount {
             }
         }
         let mut times = Times::default();
-        let ((stretches, reaches, changed), token) = self.change_with_data(|handle, allocator| {
-            let mut inode = handle.load_inode(known.ino)?;
-            let mut stretches: Vec<Stretch> = Vec::new();
-            let mut goal = None;
-            for range in blocks {
-                let mut at = range.start;
-                while at < range.end {
-                    let parsed = inode.parsed(handle.superblock())?;
-                    let run = handle.volume().run_at(&parsed, at)?;
-                    let mut blocks = run.blocks.min(range.end - at);
-                    let mut physical = run.physical;
-                    if run.state == RunState::Hole {
-                        let before = at.checked_sub(1).filter(|_| goal.is_none());
-                        if let Some(before) = before {
-                            let run = handle.volume().run_at(&parsed, before)?;
-                            goal = (run.state != RunState::Hole).then_some(run.physical + 1);
+        let ((stretches, reaches, changed), token) =
+            self.change_with_data(|handle, allocator| {
+                let mut inode = handle.load_inode(known.ino)?;
+                let mut stretches: Vec<Stretch> = Vec::new();
+                let mut goal = None;
+                for range in blocks {
+                    let mut at = range.start;
+                    while at < range.end {
+                        let parsed = inode.parsed(handle.superblock())?;
+                        let run = handle.volume().run_at(&parsed, at)?;
+                        let mut blocks = run.blocks.min(range.end - at);
+                        let mut physical = run.physical;
+                        if run.state == RunState::Hole {
+                            let before = at.checked_sub(1).filter(|_| goal.is_none());
+                            if let Some(before) = before {
+                                let run = handle.volume().run_at(&parsed, before)?;
+                                goal = (run.state != RunState::Hole).then_some(run.physical + 1);
+                            }
+                            let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
+                            let reservation = promised.as_mut();
+                            let want = Want {
+                                ino: known.ino,
+                                goal,
+                                blocks: wanted,
+                                reservation,
+                                metadata: false,
+                                node: false,
+                            };
+                            let found = allocator.blocks(handle, want)?;
+                            (blocks, physical) = (found.end - found.start, found.start);
+                            let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
+                            let extent = MappedExtent {
+                                logical,
+                                blocks: blocks as u32,
+                                physical,
+                                unwritten: aside,
+                            };
+                            extents::insert(handle, allocator, &mut inode, extent)?;
                         }
-                        let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
-                        let reservation = promised.as_mut();
-                        let want = Want {
-                            ino: known.ino,
-                            goal,
-                            blocks: wanted,
-                            reservation,
-                            metadata: false,
-                            node: false,
+                        goal = Some(physical + blocks);
+                        let unwritten = match run.state {
+                            RunState::Unwritten => true,
+                            RunState::Hole => aside,
+                            RunState::Written => false,
                         };
-                        let found = allocator.blocks(handle, want)?;
-                        (blocks, physical) = (found.end - found.start, found.start);
-                        let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
-                        let extent =
-                            MappedExtent { logical, blocks: blocks as u32, physical, unwritten: aside };
-                        extents::insert(handle, allocator, &mut inode, extent)?;
+                        let whole = run.state != RunState::Written;
+                        push(
+                            &mut stretches,
+                            Stretch { logical: at, blocks, physical, whole, unwritten },
+                        );
+                        at += blocks;
                     }
-                    goal = Some(physical + blocks);
-                    let unwritten = match run.state {
-                        RunState::Unwritten => true,
-                        RunState::Hole => aside,
-                        RunState::Written => false,
-                    };
-                    let whole = run.state != RunState::Written;
-                    push(&mut stretches, Stretch { logical: at, blocks, physical, whole, unwritten });
-                    at += blocks;
                 }
-            }
-            let size = known.size().min(end);
-            let mut reaches = None;
-            if size > inode.size() && aside && stretches.iter().any(|stretch| stretch.unwritten) {
-                reaches = Some(end);
-            } else if size > inode.size() {
-                inode.set_size(size);
-                orphans::note_size(handle, size)?;
-            }
-            times = live.pages().times;
-            times.put(&mut inode);
-            handle.store_inode(&inode, true)?;
-            handle.fast_eligible();
-            Ok((stretches, reaches, (known.version(), inode)))
-        })?;
+                let size = known.size().min(end);
+                let mut reaches = None;
+                if size > inode.size() && aside && stretches.iter().any(|stretch| stretch.unwritten)
+                {
+                    reaches = Some(end);
+                } else if size > inode.size() {
+                    inode.set_size(size);
+                    orphans::note_size(handle, size)?;
+                }
+                times = live.pages().times;
+                times.put(&mut inode);
+                handle.store_inode(&inode, true)?;
+                handle.fast_eligible();
+                Ok((stretches, reaches, (known.version(), inode)))
+            })?;
         live.pages().times.stored(times);
         Ok(Places { stretches, token: Some(token), reaches, changed: Some(changed) })
     }
 
-    /// Writes what is dirty among pages `range` of `known` back, and waits for it. What others have in flight is not waited for.
+    /// Writes what is dirty among pages `range` of `known` back, and waits for it. What others have
+    /// in flight is not waited for.
     ///
     /// # Errors
     /// What could not be written; it is dirty still.
@@ -356,7 +385,8 @@ impl Mount {
         self.units().block_pages(batch.last()).end
     }
 
-    /// Whether any of pages `range` was written to again while others have it in flight: it goes back to the device once more when they have ended.
+    /// Whether any of pages `range` was written to again while others have it in flight: it goes
+    /// back to the device once more when they have ended.
     pub(crate) fn is_dirty_in_flight(&self, live: &Live, range: Range<u64>) -> bool {
         let (units, pages) = (self.units(), live.pages());
         !pages.in_flight.is_empty()
@@ -375,8 +405,8 @@ impl Mount {
         }
     }
 
-    /// Writes what is dirty among pages `range` of `known` back, and waits until all of that is on the device, whoever wrote it. (What is
-    /// written to them meanwhile may be dirty.)
+    /// Writes what is dirty among pages `range` of `known` back, and waits until all of that is on
+    /// the device, whoever wrote it. (What is written to them meanwhile may be dirty.)
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
@@ -384,8 +414,9 @@ impl Mount {
         let Some(live) = &known.live else { return Ok(()) };
         // A page waits for those of its block that others have in flight.
         let range = self.units().whole_blocks(range);
-        // What others have in flight, and was written to since, is not in what they write. When they have ended, it is ours to write; or it is in flight
-        // again, by who took it later than we came.
+        // What others have in flight, and was written to since, is not in what they write. When
+        // they have ended, it is ours to write; or it is in flight again, by who took it later than
+        // we came.
         let again = self.is_dirty_in_flight(live, range.clone());
         self.write_back(known, range.clone())?;
         self.wait_in_flight(live, range.clone());
@@ -396,7 +427,8 @@ impl Mount {
         Ok(())
     }
 
-    /// The same for the file's writer: nothing of `range` is dirty then, whatever failed for others.
+    /// The same for the file's writer: nothing of `range` is dirty then, whatever failed for
+    /// others.
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
@@ -566,7 +598,8 @@ impl Sending<'_> {
             // Pages of larger blocks, of which the others are on the device.
             let pages: Vec<u64> = self.batch.pages.iter().map(|(index, _)| *index).collect();
             for index in pages {
-                let (begin, end) = ((index * PAGE).max(bytes.start), ((index + 1) * PAGE).min(bytes.end));
+                let (begin, end) =
+                    ((index * PAGE).max(bytes.start), ((index + 1) * PAGE).min(bytes.end));
                 if begin < end {
                     self.send_bytes(lane, begin..end, place + (begin - bytes.start));
                 }
@@ -587,7 +620,8 @@ impl Sending<'_> {
                 Ok(Some(buf)) => buf,
                 Ok(None) if self.land_oldest(lane) => continue,
                 Ok(None) => {
-                    return self.fail(at..bytes.end, Error::Resources("no buffer came back".to_owned()));
+                    return self
+                        .fail(at..bytes.end, Error::Resources("no buffer came back".to_owned()));
                 }
                 Err(error) => return self.fail(at..bytes.end, error),
             };
@@ -600,7 +634,8 @@ impl Sending<'_> {
                 let to = (filled - at) as usize;
                 if !self.copy(index, within, &mut buf[to..to + part]) {
                     lane.give_bounce(buf);
-                    return self.fail(at..bytes.end, Error::Invalid("a dirty page has left the cache"));
+                    return self
+                        .fail(at..bytes.end, Error::Invalid("a dirty page has left the cache"));
                 }
                 filled += part as u64;
             }
@@ -684,7 +719,8 @@ impl Sending<'_> {
 
     /// Everything has been written, or has failed.
     fn landed(&mut self) {
-        // No commit flushes what is written in place. (Once: this may be called again when there is nothing left.)
+        // No commit flushes what is written in place. (Once: this may be called again when there is
+        // nothing left.)
         if let Some(live) = &self.batch.known.live
             && std::mem::take(&mut self.in_place)
         {
@@ -695,7 +731,8 @@ impl Sending<'_> {
         }
     }
 
-    /// What was written is on the device: the rest of the metadata follows, and the pages are clean.
+    /// What was written is on the device: the rest of the metadata follows, and the pages are
+    /// clean.
     ///
     /// # Errors
     /// What could not be written; it is dirty still.
@@ -725,7 +762,8 @@ impl Sending<'_> {
                 });
                 if let Err(error) = converted {
                     let shift = mount.block_shift;
-                    self.failed.push(u64::from(range.start) << shift..u64::from(range.end) << shift);
+                    self.failed
+                        .push(u64::from(range.start) << shift..u64::from(range.end) << shift);
                     self.error = Some(error);
                     break;
                 }
@@ -751,7 +789,10 @@ impl Sending<'_> {
         let mut all = live.pages();
         for ((index, mask), hit) in pages.iter().zip(&self.hits) {
             let bytes = index * PAGE..(index + 1) * PAGE;
-            let again = self.failed.iter().any(|failed| failed.start < bytes.end && bytes.start < failed.end);
+            let again = self
+                .failed
+                .iter()
+                .any(|failed| failed.start < bytes.end && bytes.start < failed.end);
             if let Some(hit) = hit {
                 cache.end_writeback(*hit, again);
             }

@@ -1,4 +1,5 @@
-//! Writes through the page cache. Blocks are not looked for yet: they are promised, and had when the pages are written back.
+//! Writes through the page cache. Blocks are not looked for yet: they are promised, and had when
+//! the pages are written back.
 
 use std::ops::Range;
 
@@ -42,12 +43,14 @@ impl Content<'_> {
 
 /// Now.
 pub(crate) fn time_now() -> Timestamp {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }
 }
 
 impl File {
-    /// Writes `data` from byte `offset` on, into the cache; how many bytes, if it is not all. The caller is the file's writer.
+    /// Writes `data` from byte `offset` on, into the cache; how many bytes, if it is not all. The
+    /// caller is the file's writer.
     ///
     /// # Errors
     /// Nothing was written.
@@ -67,14 +70,17 @@ impl File {
                 Err(_) => break,
             }
             // (If that fails, whoever syncs hears of it.)
-            if writer.dirty_pages() > writer.dirty_most && node.mount.make_clean(&node.known).is_err() {
+            if writer.dirty_pages() > writer.dirty_most
+                && node.mount.make_clean(&node.known).is_err()
+            {
                 break;
             }
         }
         Ok(done)
     }
 
-    /// Zeroes the bytes `range`, as far as they are no zeroes: within a block, or a page. The caller is the file's writer.
+    /// Zeroes the bytes `range`, as far as they are no zeroes: within a block, or a page. The
+    /// caller is the file's writer.
     pub(super) fn zero_cached(&self, range: Range<u64>) -> Result<(), Error> {
         let mount = &*self.node().mount;
         let mut at = range.start;
@@ -84,7 +90,8 @@ impl File {
             let (dirty, in_flight) = mount.lanes.cache().writing_state(self.file_number(), index);
             let extents = self.extents_of(at, at + part)?;
             let blocks = mount.units().blocks(at..at + part);
-            let data = blocks.into_iter().any(|block| matches!(extents.at(block).0, Blocks::Written(_)));
+            let data =
+                blocks.into_iter().any(|block| matches!(extents.at(block).0, Blocks::Written(_)));
             if data || dirty || in_flight {
                 self.write_page(index, within, Content::Zeroes(part as usize))?;
             }
@@ -93,7 +100,8 @@ impl File {
         Ok(())
     }
 
-    /// Before the file grows to `offset` or beyond: what its last block has behind its end is zeroes from now on, on the disk too.
+    /// Before the file grows to `offset` or beyond: what its last block has behind its end is
+    /// zeroes from now on, on the disk too.
     pub(super) fn zero_end(&self, offset: u64) -> Result<(), Error> {
         let (size, unit) = (self.size(), self.node().mount.units().unit());
         if offset <= size || size % unit == 0 {
@@ -179,7 +187,9 @@ impl File {
                 }
             }
             if let Some(promised) = promised {
-                pages.delayed.extend(blocks.filter(|block| matches!(extents.at(*block).0, Blocks::Hole)));
+                pages
+                    .delayed
+                    .extend(blocks.filter(|block| matches!(extents.at(*block).0, Blocks::Hole)));
                 match &mut pages.reservation {
                     Some(there) => there.merge(promised),
                     there => *there = Some(promised),
@@ -195,7 +205,8 @@ impl File {
             }
             if matches!(content, Content::Data(_)) {
                 known.note_modified(&mut pages);
-                // Before anybody takes the page to write it back: what is behind the end need not be written.
+                // Before anybody takes the page to write it back: what is behind the end need not
+                // be written.
                 let end = begin + content.len() as u64;
                 if end > known.size() {
                     known.set_size(end);
@@ -209,21 +220,24 @@ impl File {
         }
     }
 
-    /// A promise of those of `blocks` that the file does not have, and that were not promised; `None`: there are none.
+    /// A promise of those of `blocks` that the file does not have, and that were not promised;
+    /// `None`: there are none.
     fn promise(
         &self,
         pages: &Pages,
         extents: &Extents,
         blocks: &Range<u64>,
     ) -> Result<Option<Reservation>, Error> {
-        let missing =
-            |block: &u64| matches!(extents.at(*block).0, Blocks::Hole) && !pages.delayed.contains(block);
+        let missing = |block: &u64| {
+            matches!(extents.at(*block).0, Blocks::Hole) && !pages.delayed.contains(block)
+        };
         let missing = blocks.clone().filter(missing).count() as u64;
         if missing == 0 {
             return Ok(None);
         }
         if self.node().known.before().metadata.flags & EXTENTS == 0 {
-            let what = format!("giving blocks to a file with a block map (inode {})", self.node().ino());
+            let what =
+                format!("giving blocks to a file with a block map (inode {})", self.node().ino());
             return Err(Unsupported { what, advice: "copy it: new files have extents" }.into());
         }
         Ok(Some(self.node().mount.writer()?.allocator.reserve(missing)?))
@@ -238,8 +252,14 @@ impl File {
         mount.lanes.cache().wait(filling, LOOK_NS);
     }
 
-    /// The content of page `index`, which is claimed, with what is written to it; `None`: there is no memory for it now.
-    fn make_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<Option<DmaBuf>, Error> {
+    /// The content of page `index`, which is claimed, with what is written to it; `None`: there is
+    /// no memory for it now.
+    fn make_page(
+        &self,
+        index: u64,
+        within: usize,
+        content: Content<'_>,
+    ) -> Result<Option<DmaBuf>, Error> {
         let mount = &*self.node().mount;
         let cache = mount.lanes.cache();
         let mut taken = Vec::with_capacity(1);

@@ -20,8 +20,8 @@ use meantime_process::lock::RwLockReadGuard;
 const TRIES: u32 = 16;
 
 impl File {
-    /// Writes `data` from byte `offset` on, to the device: as it is where the file has blocks with data already, and else through the cache. The
-    /// caller is the file's writer.
+    /// Writes `data` from byte `offset` on, to the device: as it is where the file has blocks with
+    /// data already, and else through the cache. The caller is the file's writer.
     pub(super) fn write_direct(
         &self,
         data: &[u8],
@@ -35,7 +35,10 @@ impl File {
         let end = offset + data.len() as u64;
         let pages = offset / PAGE..end.div_ceil(PAGE_BYTES as u64);
         let block_bytes = u64::from(mount.lanes.info().block_bytes);
-        if offset.is_multiple_of(block_bytes) && end.is_multiple_of(block_bytes) && end <= self.size() {
+        if offset.is_multiple_of(block_bytes)
+            && end.is_multiple_of(block_bytes)
+            && end <= self.size()
+        {
             // Nothing is dirty then, and nothing becomes so: that is for the writer alone.
             mount.settle_all(known, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
@@ -59,7 +62,8 @@ impl File {
         Ok(written)
     }
 
-    /// The extents of the bytes `range`, none of whose pages is newer than the disk; and that stays so for blocks that they have.
+    /// The extents of the bytes `range`, none of whose pages is newer than the disk; and that stays
+    /// so for blocks that they have.
     pub(crate) fn settled_extents<'a>(
         &self,
         live: &'a Live,
@@ -88,7 +92,8 @@ impl File {
     }
 }
 
-/// Where the bytes `range` are on the device, in stretches of so many bytes; `None`: some of them are not, or hold no data.
+/// Where the bytes `range` are on the device, in stretches of so many bytes; `None`: some of them
+/// are not, or hold no data.
 fn places(extents: &Extents, range: Range<u64>, shift: u32) -> Option<Vec<(u64, usize)>> {
     let mut places = Vec::new();
     let mut at = range.start;

@@ -1,5 +1,5 @@
-//! A thread that commits for all others, as a classic journal has one. Nobody needs it here, where whoever wants a commit leads it: it is there to
-//! measure what the hand-over costs.
+//! A thread that commits for all others, as a classic journal has one. Nobody needs it here, where
+//! whoever wants a commit leads it: it is there to measure what the hand-over costs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -31,7 +31,8 @@ struct Asked {
 }
 
 impl JournalThread {
-    /// A thread for `mount`; `None`, which is logged: there is none to be had, and whoever wants a commit leads it.
+    /// A thread for `mount`; `None`, which is logged: there is none to be had, and whoever wants a
+    /// commit leads it.
     pub(crate) fn start(mount: &Arc<Mount>) -> Option<Self> {
         let asked = Arc::new(Asked::default());
         let (told, mount) = (Arc::clone(&asked), Arc::downgrade(mount));

@@ -29,8 +29,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes `data` from byte `offset` on (to the end, if it was opened for appending); how many bytes: fewer than asked for only if a part of
-    /// them could be written.
+    /// Writes `data` from byte `offset` on (to the end, if it was opened for appending); how many
+    /// bytes: fewer than asked for only if a part of them could be written.
     ///
     /// # Errors
     /// As `pwrite(2)`.
@@ -42,7 +42,12 @@ impl File {
     ///
     /// # Errors
     /// As `pwritev2(2)`.
-    pub fn write_at_with(&self, data: &[u8], offset: u64, options: &WriteOptions) -> Result<usize, Error> {
+    pub fn write_at_with(
+        &self,
+        data: &[u8],
+        offset: u64,
+        options: &WriteOptions,
+    ) -> Result<usize, Error> {
         self.write_somewhere(data, offset, options).map(|(written, _)| written)
     }
 
@@ -101,7 +106,8 @@ impl Write for File {
         Ok(written)
     }
 
-    /// Nothing is kept back: it is the file system that has it then. ([`sync_all`](Self::sync_all) makes it durable.)
+    /// Nothing is kept back: it is the file system that has it then. ([`sync_all`](Self::sync_all)
+    /// makes it durable.)
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }

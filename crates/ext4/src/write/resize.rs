@@ -124,7 +124,9 @@ impl File {
         match how {
             Allocate::Extend => self.set_aside(offset..end, true),
             Allocate::KeepSize => self.set_aside(offset..end, false),
-            Allocate::Punch => self.make_zero(offset..end.min(self.size().max(offset)), false, false),
+            Allocate::Punch => {
+                self.make_zero(offset..end.min(self.size().max(offset)), false, false)
+            }
             Allocate::Zero => self.make_zero(offset..end, true, true),
             Allocate::ZeroKeepSize => self.make_zero(offset..end, true, false),
         }
@@ -142,7 +144,14 @@ impl File {
         // The size last: what is dirty may make it larger meanwhile, never smaller.
         while next < end {
             next = mount.change(|handle, allocator| {
-                let next = fallocate::allocate(handle, allocator, known.ino, next..end, size, STEP_BLOCKS)?;
+                let next = fallocate::allocate(
+                    handle,
+                    allocator,
+                    known.ino,
+                    next..end,
+                    size,
+                    STEP_BLOCKS,
+                )?;
                 if size.is_some() {
                     self.renew_times(handle);
                 }
@@ -177,7 +186,8 @@ impl File {
         } else {
             self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
             self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
-            // It is the last pages that make the file as large on the disk as it is: without them it would stay smaller.
+            // It is the last pages that make the file as large on the disk as it is: without them
+            // it would stay smaller.
             if range.end >= size && known.state(mount)?.metadata.size < size {
                 mount.settle_all(known, whole.start / PAGE..whole.end / PAGE)?;
             }
@@ -215,13 +225,15 @@ impl Mount {
     /// Goes on with a truncation that was begun, to its end.
     fn finish(&self, known: &Known, mut progress: Progress) -> Result<(), Error> {
         while progress == Progress::More {
-            progress =
-                self.change(|handle, allocator| truncate::go_on(handle, allocator, known.ino, STEP_BLOCKS))?;
+            progress = self.change(|handle, allocator| {
+                truncate::go_on(handle, allocator, known.ino, STEP_BLOCKS)
+            })?;
         }
         Ok(())
     }
 
-    /// What was written to pages `range` of `known` is gone, and none of them is in the cache or in flight. The caller is the file's writer.
+    /// What was written to pages `range` of `known` is gone, and none of them is in the cache or in
+    /// flight. The caller is the file's writer.
     pub(crate) fn drop_pages(&self, known: &Known, range: Range<u64>) {
         let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
         let (cache, file, units) = (self.lanes.cache(), u64::from(known.ino), self.units());
@@ -229,7 +241,8 @@ impl Mount {
         wait_for(Rank::PagesInFlight);
         let mut pages = live.pages();
         loop {
-            let dropped: Vec<u64> = pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();
+            let dropped: Vec<u64> =
+                pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();
             for index in &dropped {
                 pages.dirty.remove(index);
                 // (Who has it in flight counts it.)
@@ -265,7 +278,8 @@ impl Mount {
         let Some(live) = &known.live else { return };
         let Ok(writer) = self.writer() else { return };
         let _writer = live.write();
-        // By one thread, once: afterwards its number, and the pages of it in the cache, are another file's.
+        // By one thread, once: afterwards its number, and the pages of it in the cache, are another
+        // file's.
         if !live.end() {
             return;
         }
@@ -297,7 +311,9 @@ impl Mount {
     }
 
     fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
-        let step = || self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS));
+        let step = || {
+            self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))
+        };
         while step()? == Progress::More {}
         Ok(())
     }

@@ -22,7 +22,8 @@ use meantime_nvme::{CommandError, Op};
 const ALL: Range<u64> = 0..u64::MAX;
 
 impl Mount {
-    /// Makes `known` durable: its content, what is needed to find that, and, unless `data_only`, the rest of its inode.
+    /// Makes `known` durable: its content, what is needed to find that, and, unless `data_only`,
+    /// the rest of its inode.
     ///
     /// # Errors
     /// What could not be written, now.
@@ -30,7 +31,8 @@ impl Mount {
         self.writer()?;
         let Some(live) = &known.live else { return Ok(()) };
         self.lanes.crowd().arrive();
-        // What others have in flight, and was written to since, has to go once more, as in `settle`.
+        // What others have in flight, and was written to since, has to go once more, as in
+        // `settle`.
         let again = self.is_dirty_in_flight(live, ALL);
         let mut committed = self.write_and_commit(known, live, data_only)?;
         self.wait_in_flight(live, ALL);
@@ -51,9 +53,14 @@ impl Mount {
         self.flush_data(live)
     }
 
-    /// Writes what is dirty of `known`, but for what others have in flight. The last of it is under way while the journal is written: what was
-    /// committed so.
-    fn write_and_commit(&self, known: &Arc<Known>, live: &Live, data_only: bool) -> Result<Sequence, Error> {
+    /// Writes what is dirty of `known`, but for what others have in flight. The last of it is under
+    /// way while the journal is written: what was committed so.
+    fn write_and_commit(
+        &self,
+        known: &Arc<Known>,
+        live: &Live,
+        data_only: bool,
+    ) -> Result<Sequence, Error> {
         let writer = self.writer()?;
         let mut committed = Sequence(0);
         let mut next = 0;
@@ -83,7 +90,8 @@ impl Mount {
         Ok(committed)
     }
 
-    /// What was written in place is not only in the device's cache. A commit has flushed it, if there was one.
+    /// What was written in place is not only in the device's cache. A commit has flushed it, if
+    /// there was one.
     fn flush_data(&self, live: &Live) -> Result<(), Error> {
         let landed = live.landed.load(Ordering::Acquire);
         if !self.lanes.info().volatile_write_cache
@@ -104,14 +112,24 @@ impl Mount {
         if let Err(error) = &flushed {
             live.fail(error.clone());
         }
-        // Once, whatever came of it: everybody who has the file open is told of a failure, and there is nothing to be written again.
+        // Once, whatever came of it: everybody who has the file open is told of a failure, and
+        // there is nothing to be written again.
         live.flushed.fetch_max(landed, Ordering::AcqRel);
         flushed
     }
 
-    /// Writes the times of `known` into its inode, if its content was changed: what it is then, and which version it had before.
-    pub(crate) fn store_times(&self, known: &Known, live: &Live) -> Result<Option<(u64, InodeEdit)>, Error> {
-        if live.pages().times.modified.is_none() { Ok(None) } else { self.store_all_times(known, live) }
+    /// Writes the times of `known` into its inode, if its content was changed: what it is then, and
+    /// which version it had before.
+    pub(crate) fn store_times(
+        &self,
+        known: &Known,
+        live: &Live,
+    ) -> Result<Option<(u64, InodeEdit)>, Error> {
+        if live.pages().times.modified.is_none() {
+            Ok(None)
+        } else {
+            self.store_all_times(known, live)
+        }
     }
 
     /// The same, also if it was only read.
@@ -125,7 +143,8 @@ impl Mount {
             return Ok(None);
         }
         let changed = self.change(|handle, _| {
-            // Its number may be another one's. (It is gone before it is deleted, by changes that come after this one if it is not yet.)
+            // Its number may be another one's. (It is gone before it is deleted, by changes that
+            // come after this one if it is not yet.)
             if live.is_gone() {
                 return Ok(None);
             }
@@ -170,7 +189,8 @@ impl Mount {
         let pages = live.pages();
         if live.is_gone() {
             // Nobody makes it dirty any more.
-        } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || !pages.times.is_empty() {
+        } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || !pages.times.is_empty()
+        {
             drop(pages);
             writer.keep(known);
         }
@@ -185,7 +205,8 @@ impl Mount {
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }
 
-    /// Makes room on the disk, if there may be any: what is promised and not needed, and what waits for a commit.
+    /// Makes room on the disk, if there may be any: what is promised and not needed, and what waits
+    /// for a commit.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
         self.commit_whole(self.writer()?.last_sequence())
@@ -229,16 +250,17 @@ impl File {
         self.sync(true)
     }
 
-    /// Writes back what is dirty of `range` (in bytes), and waits for it; no metadata, and no flush of the device's cache: it is not durable after
-    /// a power cut (`sync_file_range`).
+    /// Writes back what is dirty of `range` (in bytes), and waits for it; no metadata, and no flush
+    /// of the device's cache: it is not durable after a power cut (`sync_file_range`).
     ///
     /// # Errors
     /// As [`sync_all`](Self::sync_all).
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let node = self.node();
         let Some(live) = &node.known.live else { return Ok(()) };
-        let settled =
-            node.mount.settle(&node.known, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
+        let settled = node
+            .mount
+            .settle(&node.known, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
         settled.and(live.failed_since(&self.failures_seen))
     }
 }

@@ -1,4 +1,5 @@
-//! Inodes whose numbers are used again, that lose their names, or are looked at by one thread while another changes them.
+//! Inodes whose numbers are used again, that lose their names, or are looked at by one thread while
+//! another changes them.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ fn device(dir: &tempfile::TempDir) -> Device {
 fn new_image() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::File::create(dir.path().join("image")).unwrap().set_len(16 << 20).unwrap();
-    make(&device(&dir), &MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 })).unwrap();
+    make(&device(&dir), &MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 }))
+        .unwrap();
     dir
 }
 
@@ -59,7 +61,8 @@ fn successor(fs: &FileSystem) -> (Arc<Known>, Node) {
     (known, new)
 }
 
-/// Whoever writes back, or has let go of a node, may come to an inode late: when it was deleted, and another one has its number.
+/// Whoever writes back, or has let go of a node, may come to an inode late: when it was deleted,
+/// and another one has its number.
 #[test]
 fn what_is_gone_does_not_take_its_successor_along() {
     let dir = new_image();
@@ -67,7 +70,8 @@ fn what_is_gone_does_not_take_its_successor_along() {
     let (gone, new) = successor(&fs);
     let content = [b'n'; 9000];
     write(&fs, &new, &content);
-    gone.live.as_ref().unwrap().pages().times.modified = Some(Timestamp { seconds: 1, nanoseconds: 0 });
+    gone.live.as_ref().unwrap().pages().times.modified =
+        Some(Timestamp { seconds: 1, nanoseconds: 0 });
     fs.mount.write_back_one(&gone).unwrap();
     fs.mount.delete(&gone);
     let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
@@ -114,7 +118,8 @@ fn what_was_read_too_early_is_not_entered() {
     fs.unmount().unwrap();
 }
 
-/// A thread makes something of a file, and is not running when everybody can see it: who sees it then and syncs it has it on the disk.
+/// A thread makes something of a file, and is not running when everybody can see it: who sees it
+/// then and syncs it has it on the disk.
 #[test]
 fn what_is_seen_can_be_made_durable() {
     let dir = new_image();
@@ -231,13 +236,18 @@ fn ten_thousand_files_without_names() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
 }
 
-/// One thread takes blocks away from a file, and writes to their pages again, while another writes back what is dirty: that goes to where the file is now.
+/// One thread takes blocks away from a file, and writes to their pages again, while another writes
+/// back what is dirty: that goes to where the file is now.
 #[test]
 fn writeback_goes_to_where_the_file_is_now() {
     const PAGES: u64 = 24;
     let dir = new_image();
-    let options =
-        MountOptions { write: true, background: false, commit_interval_ms: 0, ..MountOptions::default() };
+    let options = MountOptions {
+        write: true,
+        background: false,
+        commit_interval_ms: 0,
+        ..MountOptions::default()
+    };
     let fs = FileSystem::mount(device(&dir), &options).unwrap();
     let root = fs.root().unwrap();
     let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
@@ -269,7 +279,10 @@ fn writeback_goes_to_where_the_file_is_now() {
                 let mut found = vec![0; (PAGES << 12) as usize];
                 file.read_at(&mut found, 0).unwrap();
                 for (at, byte) in model.iter().enumerate() {
-                    assert!(found[at << 12..(at + 1) << 12] == [*byte; 4096], "page {at} in turn {turn}");
+                    assert!(
+                        found[at << 12..(at + 1) << 12] == [*byte; 4096],
+                        "page {at} in turn {turn}"
+                    );
                 }
             }
         }));
@@ -280,7 +293,8 @@ fn writeback_goes_to_where_the_file_is_now() {
     fs.unmount().unwrap();
 }
 
-/// What is written to a page while somebody else has it on its way to the device is not on that way: fsync takes it there, too.
+/// What is written to a page while somebody else has it on its way to the device is not on that
+/// way: fsync takes it there, too.
 #[test]
 fn what_was_written_to_a_page_in_flight_is_synced() {
     let dir = new_image();
@@ -332,7 +346,8 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     fs.unmount().unwrap();
 }
 
-/// A block of four pages of which one was written: who reads the others before that is on the device does not see what it held before.
+/// A block of four pages of which one was written: who reads the others before that is on the
+/// device does not see what it held before.
 #[test]
 fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     const BLOCK: usize = 16 << 10;
@@ -412,7 +427,8 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
 }
 
-/// A device with anything on it: what lies in inode tables and bitmaps that mkfs does not write is never taken for something.
+/// A device with anything on it: what lies in inode tables and bitmaps that mkfs does not write is
+/// never taken for something.
 #[test]
 fn every_inode_of_a_device_that_held_garbage() {
     for zeroed in [false, true] {
@@ -434,7 +450,8 @@ fn every_inode_of_a_device_that_held_garbage() {
         assert!(made.groups > 3);
         let path = dir.path().join("image");
         let check = || {
-            let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output() else {
+            let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output()
+            else {
                 return println!("skipped: e2fsprogs are not installed");
             };
             assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));

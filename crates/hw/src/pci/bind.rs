@@ -25,10 +25,12 @@ pub struct Bound {
     pub was_bound: bool,
 }
 
-/// Hands the controller at `address` to `vfio-pci`, and its node to the owner in `options`. One that is there already only gets its owner.
+/// Hands the controller at `address` to `vfio-pci`, and its node to the owner in `options`. One
+/// that is there already only gets its owner.
 ///
 /// # Errors
-/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it was.
+/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it
+/// was.
 pub fn bind(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Bound, PciError> {
     function(sysfs, address)?;
     let _lock = Lock::acquire(sysfs)?;
@@ -70,7 +72,8 @@ fn adopt(
     Ok(Bound { address, node: nodes.group, former_driver: record.former_driver, was_bound: true })
 }
 
-/// Gives the controller at `address` back to the driver that had it, or, if that is not known, to the one that the kernel chooses.
+/// Gives the controller at `address` back to the driver that had it, or, if that is not known, to
+/// the one that the kernel chooses.
 ///
 /// # Errors
 /// If a process uses it by VFIO, or its driver does not take it back.
@@ -89,7 +92,10 @@ pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError>
     };
     if let Some(record) = record {
         if !record.is_settled() && !record.is_abandoned(sysfs) {
-            return Err(PciError::TakenBy { address, by: process::in_words(sysfs, record.process.pid) });
+            return Err(PciError::TakenBy {
+                address,
+                by: process::in_words(sysfs, record.process.pid),
+            });
         }
         return give_back::give_back(sysfs, record, true);
     }
@@ -101,7 +107,8 @@ pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<GivenBack, PciError>
     give_back::give_back(sysfs, without_record(sysfs, address)?, true)
 }
 
-/// Whether the device is neither with a kernel driver nor with `vfio-pci`, or not allowed to go back to one.
+/// Whether the device is neither with a kernel driver nor with `vfio-pci`, or not allowed to go
+/// back to one.
 pub(super) fn is_astray(sysfs: &Sysfs, address: PciAddress) -> bool {
     let kept_for_vfio = sysfs.driver_override(address).is_some_and(|name| is_vfio(&name));
     match sysfs.driver(address) {

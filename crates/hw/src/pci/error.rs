@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use super::address::PciAddress;
 
-/// Why a controller could not be taken or given back. Unless it says otherwise, nothing was changed.
+/// Why a controller could not be taken or given back. Unless it says otherwise, nothing was
+/// changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PciError {

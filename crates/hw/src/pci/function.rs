@@ -8,10 +8,12 @@ use super::record::{Record, Taker};
 use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, names, number};
 use super::usage::{DiskUse, Snapshot};
 
-/// Base class and sub-class of non-volatile memory (PCI Code and ID Assignment Specification: 01h, 08h).
+/// Base class and sub-class of non-volatile memory (PCI Code and ID Assignment Specification: 01h,
+/// 08h).
 pub(super) const NVME_CLASS: u16 = 0x0108;
 
-/// Sysfs counts a disk's size in these, whatever its logical block is (Documentation/ABI/stable/sysfs-block).
+/// Sysfs counts a disk's size in these, whatever its logical block is
+/// (Documentation/ABI/stable/sysfs-block).
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// An NVMe controller on PCI.
@@ -88,8 +90,10 @@ pub struct KernelPartition {
 
 /// Every NVMe controller on PCI, with what uses it.
 pub fn scan(sysfs: &Sysfs) -> Vec<NvmeFunction> {
-    let mut functions: Vec<_> =
-        addresses(sysfs).into_iter().filter_map(|address| NvmeFunction::of(sysfs, address)).collect();
+    let mut functions: Vec<_> = addresses(sysfs)
+        .into_iter()
+        .filter_map(|address| NvmeFunction::of(sysfs, address))
+        .collect();
     if functions.iter().any(|function| function.controller.is_some()) {
         let snapshot = Snapshot::take(sysfs);
         for function in &mut functions {
@@ -138,7 +142,10 @@ impl NvmeFunction {
             group: IommuGroup::of(sysfs, address),
             numa_node: number(&dir.join("numa_node")).and_then(|node| node.try_into().ok()),
             link: link(&dir),
-            disks: controller.as_ref().map(|name| disks(sysfs, &controllers.join(name))).unwrap_or_default(),
+            disks: controller
+                .as_ref()
+                .map(|name| disks(sysfs, &controllers.join(name)))
+                .unwrap_or_default(),
             uses: Vec::new(),
             taker: record.map(|record| record.taker(sysfs)),
             controller,
@@ -168,18 +175,22 @@ pub(super) fn digits_after(name: &str, prefix: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The block device that programs use, by a directory's name: `nvme0n1` → itself, and the hidden path `nvme0c1n1` of a controller in a subsystem
-/// with several → `nvme0n1`. (The first number may be the subsystem's, not the controller's.)
+/// The block device that programs use, by a directory's name: `nvme0n1` → itself, and the hidden
+/// path `nvme0c1n1` of a controller in a subsystem with several → `nvme0n1`. (The first number may
+/// be the subsystem's, not the controller's.)
 fn disk_name(name: &str) -> Option<String> {
-    let (front, namespace) = name.rsplit_once('n').filter(|(front, _)| front.len() > "nvm".len())?;
-    let (front, path) = front.rsplit_once('c').map_or((front, None), |(front, path)| (front, Some(path)));
+    let (front, namespace) =
+        name.rsplit_once('n').filter(|(front, _)| front.len() > "nvm".len())?;
+    let (front, path) =
+        front.rsplit_once('c').map_or((front, None), |(front, path)| (front, Some(path)));
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     (digits_after(front, "nvme") && is_number(namespace) && path.is_none_or(is_number))
         .then(|| format!("{front}n{namespace}"))
 }
 
 fn disks(sysfs: &Sysfs, controller: &Path) -> Vec<KernelDisk> {
-    let mut found: Vec<String> = names(controller).iter().filter_map(|name| disk_name(name)).collect();
+    let mut found: Vec<String> =
+        names(controller).iter().filter_map(|name| disk_name(name)).collect();
     found.sort();
     found.dedup();
     found.into_iter().filter_map(|name| disk(sysfs, name)).collect()
@@ -188,15 +199,22 @@ fn disks(sysfs: &Sysfs, controller: &Path) -> Vec<KernelDisk> {
 /// A block device and its partitions, as sysfs has them.
 pub(super) fn disk(sysfs: &Sysfs, name: String) -> Option<KernelDisk> {
     let dir = sysfs.sys.join("class/block").join(&name);
-    let sized = |dir: &Path| number(&dir.join("size")).map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
+    let sized =
+        |dir: &Path| number(&dir.join("size")).map(|sectors| sectors.saturating_mul(SECTOR_BYTES));
     let numbered = |dir: &Path| attribute(&dir.join("dev")).and_then(|text| device_number(&text));
-    let partitions = names(&dir).into_iter().filter(|part| dir.join(part).join("partition").exists());
+    let partitions =
+        names(&dir).into_iter().filter(|part| dir.join(part).join("partition").exists());
     let partitions = partitions.map(|part| KernelPartition {
         bytes: sized(&dir.join(&part)).unwrap_or(0),
         number: numbered(&dir.join(&part)),
         name: part,
     });
-    Some(KernelDisk { bytes: sized(&dir)?, number: numbered(&dir), partitions: partitions.collect(), name })
+    Some(KernelDisk {
+        bytes: sized(&dir)?,
+        number: numbered(&dir),
+        partitions: partitions.collect(),
+        name,
+    })
 }
 
 #[cfg(test)]

@@ -12,12 +12,13 @@ use super::sysfs::{Sysfs, attribute};
 use super::take::{DRIVER_TIMEOUT, NO_IOMMU_PARAMETER, not_with, release};
 use super::usage::Snapshot;
 
-/// How long the kernel's driver may take to have the namespaces as block devices again, which it does after its probe: enabling the controller alone may
-/// take CAP.TO, 127.5 s at most, and mostly takes less than one.
+/// How long the kernel's driver may take to have the namespaces as block devices again, which it
+/// does after its probe: enabling the controller alone may take CAP.TO, 127.5 s at most, and mostly
+/// takes less than one.
 const DISKS_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// How long somebody may have the device open who is about to close it: a child that was forked off and has not become another program yet, or
-/// another thread that was looking at the group.
+/// How long somebody may have the device open who is about to close it: a child that was forked off
+/// and has not become another program yet, or another thread that was looking at the group.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The kernel's NVMe driver.
@@ -28,7 +29,8 @@ const NVME: &str = "nvme";
 pub struct GivenBack {
     /// The device.
     pub address: PciAddress,
-    /// The driver that has it now; `None` if it had none before it was taken, or is no longer there.
+    /// The driver that has it now; `None` if it had none before it was taken, or is no longer
+    /// there.
     pub driver: Option<String>,
     /// The kernel's block devices of it.
     pub disks: Vec<String>,
@@ -36,9 +38,14 @@ pub struct GivenBack {
     pub was_back: bool,
 }
 
-/// Gives it back as `record` says, and removes the record. With `choose`, a device that had no driver before gets the one that the kernel chooses for it.
-/// Can be repeated, from whatever point an earlier attempt came to.
-pub(super) fn give_back(sysfs: &Sysfs, mut record: Record, choose: bool) -> Result<GivenBack, PciError> {
+/// Gives it back as `record` says, and removes the record. With `choose`, a device that had no
+/// driver before gets the one that the kernel chooses for it. Can be repeated, from whatever point
+/// an earlier attempt came to.
+pub(super) fn give_back(
+    sysfs: &Sysfs,
+    mut record: Record,
+    choose: bool,
+) -> Result<GivenBack, PciError> {
     let address = record.address;
     let dir = sysfs.function(address);
     let current = sysfs.driver(address);
@@ -61,7 +68,8 @@ pub(super) fn give_back(sysfs: &Sysfs, mut record: Record, choose: bool) -> Resu
     restore_node(sysfs, &record)?;
     restore_no_iommu(sysfs, &record)?;
     let driver = sysfs.driver(address);
-    let there = if driver.as_deref() == Some(NVME) { wait_for_disks(sysfs, &record) } else { Vec::new() };
+    let there =
+        if driver.as_deref() == Some(NVME) { wait_for_disks(sysfs, &record) } else { Vec::new() };
     record.remove(sysfs)?;
     match driver {
         Some(driver) if driver == NVME && (there.len() as u32) < record.disks => {
@@ -81,7 +89,11 @@ fn check_idle(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
     let snapshot = Snapshot::take(sysfs);
     let mut by = snapshot.processes_with(sysfs, &nodes.group);
     by.extend(nodes.device.iter().flat_map(|node| snapshot.processes_with(sysfs, node)));
-    let by = if by.is_empty() { "a process that cannot be seen from here".to_owned() } else { by.join(", ") };
+    let by = if by.is_empty() {
+        "a process that cannot be seen from here".to_owned()
+    } else {
+        by.join(", ")
+    };
     Err(PciError::Busy { address, node: nodes.group, by })
 }
 
@@ -99,7 +111,10 @@ fn to_driver(sysfs: &Sysfs, record: &Record, choose: bool) -> Result<(), PciErro
         let text = format!("{}\n", former_override.unwrap_or_default());
         sysfs.write(&dir.join("driver_override"), &text)?;
     }
-    if sysfs.driver(address).is_some_and(|driver| is_vfio(&driver) && Some(driver.as_str()) != wanted) {
+    if sysfs
+        .driver(address)
+        .is_some_and(|driver| is_vfio(&driver) && Some(driver.as_str()) != wanted)
+    {
         release(sysfs, address)?;
     }
     if sysfs.driver(address).is_some() || (wanted.is_none() && !choose) {
@@ -137,19 +152,25 @@ fn wait_for_disks(sysfs: &Sysfs, record: &Record) -> Vec<String> {
 
 /// The node's owner, if the node is still there: others of the group may be with VFIO.
 fn restore_node(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
-    let Some((node, owner)) = record.node.as_ref().filter(|(node, _)| node.exists()) else { return Ok(()) };
+    let Some((node, owner)) = record.node.as_ref().filter(|(node, _)| node.exists()) else {
+        return Ok(());
+    };
     let others = others(sysfs, record);
     if others.iter().any(|other| other.node.as_ref().is_some_and(|(theirs, _)| theirs == node)) {
         return Ok(());
     }
-    let failed = |source| PciError::Kernel { what: format!("keeps the owner of {}", node.display()), source };
+    let failed = |source| PciError::Kernel {
+        what: format!("keeps the owner of {}", node.display()),
+        source,
+    };
     sysfs.ops().set_owner(node, *owner).map_err(failed)
 }
 
 /// VFIO's parameter, unless another device needs it: then that one's record says what it was.
 fn restore_no_iommu(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     let Some(was) = &record.no_iommu_was else { return Ok(()) };
-    let without = |other: &Record| IommuGroup::of(sysfs, other.address).is_some_and(|group| group.no_iommu);
+    let without =
+        |other: &Record| IommuGroup::of(sysfs, other.address).is_some_and(|group| group.no_iommu);
     if let Some(mut heir) = others(sysfs, record).into_iter().find(without) {
         if heir.no_iommu_was.is_none() {
             heir.no_iommu_was = Some(was.clone());

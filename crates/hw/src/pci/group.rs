@@ -26,7 +26,8 @@ pub struct GroupMember {
     pub driver: Option<String>,
 }
 
-/// Base class and sub-class of a PCI-to-PCI bridge (PCI Code and ID Assignment Specification): VFIO lets its driver be.
+/// Base class and sub-class of a PCI-to-PCI bridge (PCI Code and ID Assignment Specification): VFIO
+/// lets its driver be.
 const PCI_BRIDGE_CLASS: u16 = 0x0604;
 
 impl IommuGroup {
@@ -35,7 +36,8 @@ impl IommuGroup {
         let link = sysfs.function(address).join("iommu_group");
         let group = link_name(&link)?.parse().ok()?;
         let others = names(&link.join("devices"));
-        let others = others.iter().filter_map(|name| name.parse().ok()).filter(|other| *other != address);
+        let others =
+            others.iter().filter_map(|name| name.parse().ok()).filter(|other| *other != address);
         let others = others.map(|other| GroupMember {
             address: other,
             class: (number(&sysfs.function(other).join("class")).unwrap_or(0) >> 8) as u16,

@@ -12,8 +12,8 @@ use super::usage::{DiskUse, MadeOf, STACK_MAX, Snapshot, UseKind, is_busy, made_
 /// How long a disk may be held that nothing uses any more.
 const LET_GO: Duration = Duration::from_millis(300);
 
-/// Why nobody else may write to the file or block device `path`: what the kernel does with it, and what
-/// would help. `None`: nothing, as far as can be seen from here.
+/// Why nobody else may write to the file or block device `path`: what the kernel does with it, and
+/// what would help. `None`: nothing, as far as can be seen from here.
 ///
 /// Looked at are mounts (of every mount namespace that this process may look into), swap, devices
 /// made of it, its partitions, and the same of each loop device whose file it is. A loop device
@@ -95,7 +95,13 @@ impl Uses<'_> {
     }
 
     /// What uses a disk or a partition by itself.
-    fn of_one(&self, device: &str, number: Option<DeviceNumber>, dir: &Path, depth: u32) -> Option<DiskUse> {
+    fn of_one(
+        &self,
+        device: &str,
+        number: Option<DeviceNumber>,
+        dir: &Path,
+        depth: u32,
+    ) -> Option<DiskUse> {
         let mut uses = Vec::new();
         self.snapshot.uses_of_device(self.sysfs, device, number, dir, &mut uses);
         uses.into_iter().next().or_else(|| self.of_what_is_made(device, number, depth))
@@ -122,15 +128,20 @@ impl Uses<'_> {
         if let Some(found) = beside.find_map(|other| self.of_made(name, other, depth)) {
             return Some(found);
         }
-        let beneath = names(&block)
-            .into_iter()
-            .find(|beneath| made.is_of_device(self.sysfs, beneath, number_of(self.sysfs, beneath)))?;
+        let beneath = names(&block).into_iter().find(|beneath| {
+            made.is_of_device(self.sysfs, beneath, number_of(self.sysfs, beneath))
+        })?;
         let found = self.of_device(&beneath, number_of(self.sysfs, &beneath), depth + 1);
         found.or_else(|| self.of_what_holds(&beneath, depth + 1))
     }
 
     /// What uses something that is made of `device` without being its holder.
-    fn of_what_is_made(&self, device: &str, number: Option<DeviceNumber>, depth: u32) -> Option<DiskUse> {
+    fn of_what_is_made(
+        &self,
+        device: &str,
+        number: Option<DeviceNumber>,
+        depth: u32,
+    ) -> Option<DiskUse> {
         let made = self.snapshot.made_of().iter();
         let mut made = made.filter(|made| made.is_of_device(self.sysfs, device, number));
         made.find_map(|made| self.of_made(device, made, depth))
@@ -141,7 +152,10 @@ impl Uses<'_> {
         let part = |name: &str| {
             let dir = self.sysfs.sys.join("class/block").join(name);
             let begin = number(&dir.join("loop/offset"))?;
-            Some(begin..begin.saturating_add(number(&dir.join("size"))?.saturating_mul(SECTOR_BYTES)))
+            Some(
+                begin
+                    ..begin.saturating_add(number(&dir.join("size"))?.saturating_mul(SECTOR_BYTES)),
+            )
         };
         let (Some(one), Some(other)) = (part(one), part(other)) else { return true };
         one.start < other.end && other.start < one.end
@@ -179,7 +193,10 @@ mod tests {
             fs::write(&machine.image, [0; 512]).unwrap();
             machine.put("sys/class/block/loop0/dev", "7:0\n");
             machine.put("sys/class/block/loop0/size", "1\n");
-            machine.put("sys/class/block/loop0/loop/backing_file", &format!("{}\n", machine.image.display()));
+            machine.put(
+                "sys/class/block/loop0/loop/backing_file",
+                &format!("{}\n", machine.image.display()),
+            );
             machine.put("sys/class/block/loop0/loop0p1/dev", "259:7\n");
             machine.put("sys/class/block/loop0/loop0p1/size", "1\n");
             machine.put("sys/class/block/loop0/loop0p1/partition", "1\n");
@@ -220,7 +237,10 @@ mod tests {
         let machine = Machine::new();
         machine.mount("7:0");
         let found = machine.in_use().unwrap();
-        assert_eq!(found, "it is the file of loop0, and loop0 is mounted at /mnt: unmount it first");
+        assert_eq!(
+            found,
+            "it is the file of loop0, and loop0 is mounted at /mnt: unmount it first"
+        );
         // By another name of the file, too.
         let other = machine.path("other");
         fs::hard_link(&machine.image, &other).unwrap();
@@ -285,7 +305,8 @@ mod tests {
     fn swap_and_holders() {
         let machine = Machine::new();
         let name = machine.image.to_str().unwrap().replace(' ', "\\040");
-        machine.put("proc/swaps", &format!("Filename Type Size Used Priority\n{name} file 8 0 -2\n"));
+        machine
+            .put("proc/swaps", &format!("Filename Type Size Used Priority\n{name} file 8 0 -2\n"));
         assert!(machine.in_use().unwrap().contains("swapoff"));
         machine.put("proc/swaps", "Filename Type Size Used Priority\n");
         fs::create_dir_all(machine.path("sys/class/block/loop0/holders/dm-3")).unwrap();

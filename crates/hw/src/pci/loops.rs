@@ -39,7 +39,8 @@ pub struct LoopFile {
 /// What loop device `node` is made of.
 pub(super) fn loop_file(node: &Path) -> io::Result<LoopFile> {
     let loop_device = File::open(node)?;
-    let mut info = Info { device: 0, inode: 0, of_device: 0, offset: 0, size_limit: 0, rest: [0; 24] };
+    let mut info =
+        Info { device: 0, inode: 0, of_device: 0, offset: 0, size_limit: 0, rest: [0; 24] };
     // SAFETY: the kernel writes a `struct loop_info64`, which is as large as `Info`, and any bytes
     // are an `Info`. `info` is ours alone during the call. A file that is no loop device knows no
     // such call.

@@ -7,7 +7,8 @@ use super::address::PciAddress;
 use super::error::PciError;
 use super::sysfs::{Sysfs, names};
 
-/// How long the node may take to appear after the driver has the device: devtmpfs makes it at once, a container's manager may not.
+/// How long the node may take to appear after the driver has the device: devtmpfs makes it at once,
+/// a container's manager may not.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// udev sets owner and mode of a new node when it gets to it, over what was set meanwhile.
@@ -41,11 +42,16 @@ impl Nodes {
     pub(super) fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
         let group = super::group::IommuGroup::of(sysfs, address)?;
         let prefix = if group.no_iommu { "noiommu-" } else { "" };
-        // Documentation/ABI/testing/sysfs-devices-vfio-dev; the node exists only with VFIO_DEVICE_CDEV.
+        // Documentation/ABI/testing/sysfs-devices-vfio-dev; the node exists only with
+        // VFIO_DEVICE_CDEV.
         let device = names(&sysfs.function(address).join("vfio-dev")).into_iter().next();
-        let device =
-            device.map(|name| sysfs.dev.join("vfio/devices").join(name)).filter(|path| path.exists());
-        Some(Self { group: sysfs.dev.join("vfio").join(format!("{prefix}{}", group.number)), device })
+        let device = device
+            .map(|name| sysfs.dev.join("vfio/devices").join(name))
+            .filter(|path| path.exists());
+        Some(Self {
+            group: sysfs.dev.join("vfio").join(format!("{prefix}{}", group.number)),
+            device,
+        })
     }
 
     /// Waits for the node of the group.

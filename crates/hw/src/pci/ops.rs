@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use super::loops::{self, LoopFile};
 use super::node::NodeOwner;
 
-/// How long the kernel may take over one write. Unbinding a controller that does not answer takes it longest: its driver waits for the shutdown.
+/// How long the kernel may take over one write. Unbinding a controller that does not answer takes
+/// it longest: its driver waits for the shutdown.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How long loading a module may take.
@@ -67,7 +68,8 @@ impl Default for System {
 
 impl SysfsOps for System {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        // In a thread of its own: the kernel runs a driver's probe and remove within the write, and those may never end.
+        // In a thread of its own: the kernel runs a driver's probe and remove within the write, and
+        // those may never end.
         let (path, text) = (path.to_owned(), text.to_owned());
         let (answer, answered) = mpsc::channel();
         meantime_process::thread::spawn("meantime-sysfs", move || {
@@ -84,7 +86,11 @@ impl SysfsOps for System {
         let tool = std::fs::read_to_string("/proc/sys/kernel/modprobe").unwrap_or_default();
         let tool = if tool.trim().is_empty() { "/sbin/modprobe" } else { tool.trim() };
         let mut command = Command::new(tool);
-        command.args(["-q", "--", name]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["-q", "--", name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut child = command
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("cannot run {tool}: {error}")))?;

@@ -1,4 +1,5 @@
-//! What was done to a controller, written down before it is done: `/run/meantime/pci/ADDRESS`, lines of `key=value`.
+//! What was done to a controller, written down before it is done: `/run/meantime/pci/ADDRESS`,
+//! lines of `key=value`.
 
 use std::fs;
 use std::io;
@@ -91,8 +92,9 @@ impl Record {
         }
     }
 
-    /// Whether nobody will finish what was begun, or give back what was taken for the time of use. Asked under the [`Lock`]: what is begun is finished
-    /// under it, too, so that whoever has left it unfinished has given up or died.
+    /// Whether nobody will finish what was begun, or give back what was taken for the time of use.
+    /// Asked under the [`Lock`]: what is begun is finished under it, too, so that whoever has left
+    /// it unfinished has given up or died.
     pub(super) fn is_abandoned(&self, sysfs: &Sysfs) -> bool {
         match self.stage {
             Stage::Taking | Stage::GivingBack => true,
@@ -113,7 +115,13 @@ impl Record {
     pub(super) fn taker(&self, sysfs: &Sysfs) -> Taker {
         let alive = self.process.is_alive(sysfs);
         let unfinished = !alive && self.is_abandoned(sysfs);
-        Taker { pid: self.process.pid, persistent: self.persistent, alive, unfinished, uid: self.owner_uid }
+        Taker {
+            pid: self.process.pid,
+            persistent: self.persistent,
+            alive,
+            unfinished,
+            uid: self.owner_uid,
+        }
     }
 
     /// The record of `address`, if there is one.
@@ -125,7 +133,9 @@ impl Record {
         let damaged = |what: String| PciError::Record { path: path.clone(), what };
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Ok(meta) if meta.len() > RECORD_MAX_BYTES => return Err(damaged("it is too long".to_owned())),
+            Ok(meta) if meta.len() > RECORD_MAX_BYTES => {
+                return Err(damaged("it is too long".to_owned()));
+            }
             _ => {}
         }
         let text = fs::read(&path).map_err(|error| damaged(error.to_string()))?;
@@ -150,8 +160,10 @@ impl Record {
     }
 
     fn text(&self) -> String {
-        let stage = STAGES.iter().find(|(stage, _)| *stage == self.stage).map_or("", |(_, name)| name);
-        let mut text = String::from("# Written by meantime; `meantime devices --repair` goes by it.\n");
+        let stage =
+            STAGES.iter().find(|(stage, _)| *stage == self.stage).map_or("", |(_, name)| name);
+        let mut text =
+            String::from("# Written by meantime; `meantime devices --repair` goes by it.\n");
         let mut line = |key: &str, value: &str| {
             let value = value.replace(|c: char| c.is_control(), " ");
             text += &format!("{key}={value}\n");
@@ -192,8 +204,10 @@ fn parse(address: PciAddress, text: &str) -> Result<Record, String> {
         values.find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
     };
     let need = |key: &str| get(key).ok_or_else(|| format!("it has no {key}"));
-    let number = |key: &str| need(key)?.parse::<u64>().map_err(|_| format!("its {key} is no number"));
-    let small = |key: &str| u32::try_from(number(key)?).map_err(|_| format!("its {key} is too large"));
+    let number =
+        |key: &str| need(key)?.parse::<u64>().map_err(|_| format!("its {key} is no number"));
+    let small =
+        |key: &str| u32::try_from(number(key)?).map_err(|_| format!("its {key} is too large"));
     if need("address")? != address.to_string() {
         return Err("it is of another device".to_owned());
     }
@@ -207,7 +221,9 @@ fn parse(address: PciAddress, text: &str) -> Result<Record, String> {
     };
     // What is written to the kernel as a driver's name has to be one.
     let driver = |key: &str| match get(key) {
-        Some(name) if name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') => Ok(Some(name)),
+        Some(name) if name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') => {
+            Ok(Some(name))
+        }
         Some(_) => Err(format!("its {key} is no driver's name")),
         None => Ok(None),
     };
@@ -273,14 +289,22 @@ impl Lock {
         };
         fs::DirBuilder::new().recursive(true).mode(0o755).create(dir(sysfs)).map_err(failed)?;
         let mut options = fs::OpenOptions::new();
-        let file =
-            options.write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
-        if sysfs.wait(LOCK_TIMEOUT, || flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()) {
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
+        if sysfs
+            .wait(LOCK_TIMEOUT, || flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+        {
             return Ok(Self(file));
         }
         Err(PciError::TimedOut {
             what: format!("for {}", path.display()),
-            hint: "another `meantime` is taking a device or giving it back; has it stopped?".to_owned(),
+            hint: "another `meantime` is taking a device or giving it back; has it stopped?"
+                .to_owned(),
         })
     }
 }

@@ -20,8 +20,9 @@ pub struct Repaired {
     pub outcome: Result<GivenBack, PciError>,
 }
 
-/// Gives back every controller whose taker died, or that was left without a driver. What is bound for good, and what a living process has, is left
-/// alone. Can be repeated; what was repaired is not found again.
+/// Gives back every controller whose taker died, or that was left without a driver. What is bound
+/// for good, and what a living process has, is left alone. Can be repeated; what was repaired is
+/// not found again.
 ///
 /// # Errors
 /// Without the right to do so.
@@ -65,7 +66,9 @@ fn repair_one(sysfs: &Sysfs, address: PciAddress) -> Option<Repaired> {
         Ok(None) if is_there && is_astray(sysfs, address) => {
             let found = match driver {
                 None => "it has no driver".to_owned(),
-                Some(driver) => format!("it is with {driver}, and would go to vfio-pci when that lets go"),
+                Some(driver) => {
+                    format!("it is with {driver}, and would go to vfio-pci when that lets go")
+                }
             };
             (without_record(sysfs, address).ok()?, found)
         }

@@ -1,4 +1,5 @@
-//! What people call a device: its PCI address, or the kernel's name for the controller or for a namespace.
+//! What people call a device: its PCI address, or the kernel's name for the controller or for a
+//! namespace.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,8 @@ use super::error::PciError;
 use super::function::{NVME_CLASS, NvmeFunction, addresses, class, digits_after};
 use super::sysfs::{Sysfs, attribute};
 
-/// The NVMe controller that `text` names: `0000:01:00.0`, `01:00.0`, `vfio:01:00.0`, `nvme0`, `/dev/nvme0n1`, a partition, or a link to any of these.
+/// The NVMe controller that `text` names: `0000:01:00.0`, `01:00.0`, `vfio:01:00.0`, `nvme0`,
+/// `/dev/nvme0n1`, a partition, or a link to any of these.
 ///
 /// # Errors
 /// If it names none; which there are is said.
@@ -34,7 +36,8 @@ pub fn resolve(sysfs: &Sysfs, text: &str) -> Result<PciAddress, PciError> {
 }
 
 fn by_name(sysfs: &Sysfs, name: &str) -> Result<PciAddress, PciError> {
-    let not_there = |why: String| PciError::NoSuchDevice { name: name.to_owned(), why, there: there(sysfs) };
+    let not_there =
+        |why: String| PciError::NoSuchDevice { name: name.to_owned(), why, there: there(sysfs) };
     if digits_after(name, "nvme") {
         // A controller over a network has something else there.
         let of = attribute(&sysfs.sys.join("class/nvme").join(name).join("address"));
@@ -44,27 +47,32 @@ fn by_name(sysfs: &Sysfs, name: &str) -> Result<PciAddress, PciError> {
             return Ok(address);
         }
     }
-    let disk = if name.starts_with("ng") { name.replacen("ng", "nvme", 1) } else { name.to_owned() };
+    let disk =
+        if name.starts_with("ng") { name.replacen("ng", "nvme", 1) } else { name.to_owned() };
     let has = |function: &NvmeFunction| {
         function.controller.as_deref() == Some(name)
-            || function
-                .disks
-                .iter()
-                .any(|one| one.name == disk || one.partitions.iter().any(|partition| partition.name == disk))
+            || function.disks.iter().any(|one| {
+                one.name == disk || one.partitions.iter().any(|partition| partition.name == disk)
+            })
     };
-    let functions = addresses(sysfs).into_iter().filter_map(|address| NvmeFunction::of(sysfs, address));
+    let functions =
+        addresses(sysfs).into_iter().filter_map(|address| NvmeFunction::of(sysfs, address));
     let found: Vec<PciAddress> = functions.filter(has).map(|function| function.address).collect();
     match found[..] {
         [address] => Ok(address),
         [] => Err(not_there("the kernel has no NVMe controller on PCI by that name".to_owned())),
-        _ => Err(not_there("several controllers lead to it; give the PCI address of one".to_owned())),
+        _ => {
+            Err(not_there("several controllers lead to it; give the PCI address of one".to_owned()))
+        }
     }
 }
 
 /// That there is no NVMe controller at `address`, and what is there.
 pub(super) fn no_such(sysfs: &Sysfs, address: PciAddress) -> PciError {
     let why = match class(sysfs, address) {
-        Some(class) => format!("it is no NVMe controller (class {:02x}:{:02x})", class >> 8, class & 0xff),
+        Some(class) => {
+            format!("it is no NVMe controller (class {:02x}:{:02x})", class >> 8, class & 0xff)
+        }
         None => "there is no such PCI device".to_owned(),
     };
     PciError::NoSuchDevice { name: address.to_string(), why, there: there(sysfs) }
@@ -72,10 +80,12 @@ pub(super) fn no_such(sysfs: &Sysfs, address: PciAddress) -> PciError {
 
 /// The controllers that there are.
 fn there(sysfs: &Sysfs) -> String {
-    let functions = addresses(sysfs).into_iter().filter_map(|address| NvmeFunction::of(sysfs, address));
+    let functions =
+        addresses(sysfs).into_iter().filter_map(|address| NvmeFunction::of(sysfs, address));
     let names: Vec<String> = functions.map(|function| function.in_words()).collect();
     match names.len() {
-        0 => "this machine has no NVMe controller on PCI (a software SSD is always there: mem:1G)".to_owned(),
+        0 => "this machine has no NVMe controller on PCI (a software SSD is always there: mem:1G)"
+            .to_owned(),
         _ => format!("there are {}", names.join(", ")),
     }
 }
@@ -83,7 +93,8 @@ fn there(sysfs: &Sysfs) -> String {
 impl NvmeFunction {
     /// `0000:01:00.0 (nvme0, Samsung SSD 990)`.
     pub fn in_words(&self) -> String {
-        let known: Vec<&str> = self.controller.iter().chain(&self.model).map(String::as_str).collect();
+        let known: Vec<&str> =
+            self.controller.iter().chain(&self.model).map(String::as_str).collect();
         match known.is_empty() {
             true => self.address.to_string(),
             false => format!("{} ({})", self.address, known.join(", ")),

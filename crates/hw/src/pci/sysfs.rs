@@ -37,7 +37,8 @@ impl Default for Sysfs {
 pub type DeviceNumber = (u32, u32);
 
 impl Sysfs {
-    /// A machine whose `/sys`, `/proc`, `/dev` and `/run` are in `root`, and which does what `ops` does.
+    /// A machine whose `/sys`, `/proc`, `/dev` and `/run` are in `root`, and which does what `ops`
+    /// does.
     pub fn at(root: &Path, ops: Arc<dyn SysfsOps>) -> Self {
         Self {
             sys: root.join("sys"),
@@ -132,7 +133,8 @@ pub(super) fn link_name(path: &Path) -> Option<String> {
 /// The names in a directory, sorted; none if there is no such directory.
 pub(super) fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }

@@ -18,10 +18,12 @@ use super::usage::{self, Snapshot};
 /// The driver that hands a PCI function to user space.
 pub(super) const VFIO_PCI: &str = "vfio-pci";
 
-/// How long a driver may take to have a device, or to let go of it, after the kernel has answered the write that asks for it.
+/// How long a driver may take to have a device, or to let go of it, after the kernel has answered
+/// the write that asks for it.
 pub(super) const DRIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// VFIO's switch for devices without an IOMMU, below `/sys/module`. Documentation/driver-api/vfio.rst; CONFIG_VFIO_NOIOMMU.
+/// VFIO's switch for devices without an IOMMU, below `/sys/module`.
+/// Documentation/driver-api/vfio.rst; CONFIG_VFIO_NOIOMMU.
 pub(super) const NO_IOMMU_PARAMETER: &str = "module/vfio/parameters/enable_unsafe_noiommu_mode";
 
 /// How a controller is to be taken.
@@ -29,15 +31,18 @@ pub(super) const NO_IOMMU_PARAMETER: &str = "module/vfio/parameters/enable_unsaf
 pub struct TakeOptions {
     /// User and group by number who may use the device.
     pub owner: Option<(u32, u32)>,
-    /// Also if a process has it open. What is mounted, swapped on or held is not taken all the same.
+    /// Also if a process has it open. What is mounted, swapped on or held is not taken all the
+    /// same.
     pub force: bool,
-    /// Also without an IOMMU. **The device can then read and write all memory, the kernel's included**: a wrong address in a command is a corrupted machine.
+    /// Also without an IOMMU. **The device can then read and write all memory, the kernel's
+    /// included**: a wrong address in a command is a corrupted machine.
     pub unsafe_no_iommu: bool,
     /// Others of the same IOMMU group that are taken with it, and are not in the way.
     pub together: Vec<PciAddress>,
 }
 
-/// A controller that is with `vfio-pci`. If [`take`] took it, it goes back to the kernel's driver when this is dropped.
+/// A controller that is with `vfio-pci`. If [`take`] took it, it goes back to the kernel's driver
+/// when this is dropped.
 #[derive(Debug)]
 pub struct Taken {
     sysfs: Sysfs,
@@ -47,12 +52,15 @@ pub struct Taken {
     taker_pid: Option<u32>,
 }
 
-/// Takes the controller at `address` from the kernel's driver. One that is with `vfio-pci` already is left there afterwards, and needs no right but to its node.
+/// Takes the controller at `address` from the kernel's driver. One that is with `vfio-pci` already
+/// is left there afterwards, and needs no right but to its node.
 ///
-/// Whatever has the device open by [`node`](Taken::node) must be closed before the result is dropped.
+/// Whatever has the device open by [`node`](Taken::node) must be closed before the result is
+/// dropped.
 ///
 /// # Errors
-/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it was.
+/// If it is in use, not alone in its IOMMU group, or the kernel refuses; then everything is as it
+/// was.
 pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Taken, PciError> {
     let taken = |nodes, taker_pid| Taken { sysfs: sysfs.clone(), address, nodes, taker_pid };
     if is_bound(sysfs, address)? {
@@ -67,7 +75,8 @@ pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result
     Ok(taken(nodes, Some(record.process.pid)))
 }
 
-/// Whether the controller is with `vfio-pci` for good, by [`bind`](super::bind) or somebody else's doing.
+/// Whether the controller is with `vfio-pci` for good, by [`bind`](super::bind) or somebody else's
+/// doing.
 fn is_bound(sysfs: &Sysfs, address: PciAddress) -> Result<bool, PciError> {
     let with_vfio = function(sysfs, address)?.driver.as_deref().is_some_and(is_vfio);
     Ok(with_vfio && Record::read(sysfs, address)?.is_none_or(|record| record.is_settled()))
@@ -97,7 +106,8 @@ impl Taken {
     /// Gives it back, if it was taken; `None` if it was with `vfio-pci` before.
     ///
     /// # Errors
-    /// If the device is still open, or its driver does not take it back: once this process has ended [`repair`](super::repair) tries again.
+    /// If the device is still open, or its driver does not take it back: once this process has
+    /// ended [`repair`](super::repair) tries again.
     pub fn give_back(mut self) -> Result<Option<GivenBack>, PciError> {
         self.end()
     }
@@ -146,10 +156,14 @@ pub(super) fn take_locked(
         if !record.is_of_this_boot(sysfs) {
             record.remove(sysfs)?;
         } else if record.is_abandoned(sysfs) || record.is_settled() {
-            // (A settled one that gets here is no longer with vfio-pci: somebody has given it back by hand.)
+            // (A settled one that gets here is no longer with vfio-pci: somebody has given it back
+            // by hand.)
             give_back::give_back(sysfs, record, true)?;
         } else {
-            return Err(PciError::TakenBy { address, by: process::in_words(sysfs, record.process.pid) });
+            return Err(PciError::TakenBy {
+                address,
+                by: process::in_words(sysfs, record.process.pid),
+            });
         }
     }
     let function = function(sysfs, address)?;
@@ -263,7 +277,8 @@ fn check_group(function: &NvmeFunction, options: &TakeOptions) -> Result<(), Pci
         return Ok(());
     }
     let hint = if others.iter().all(|other| other.is_nvme()) {
-        let addresses = others.iter().map(|other| other.address).chain(options.together.iter().copied());
+        let addresses =
+            others.iter().map(|other| other.address).chain(options.together.iter().copied());
         let addresses: Vec<String> =
             addresses.filter(|other| *other != address).map(|other| other.to_string()).collect();
         format!("bind them together: `meantime bind {address} {}`", addresses.join(" "))
@@ -277,13 +292,18 @@ fn check_group(function: &NvmeFunction, options: &TakeOptions) -> Result<(), Pci
     Err(PciError::GroupShared { address, group: group.number, others: others.collect(), hint })
 }
 
-fn check_uses(sysfs: &Sysfs, function: &NvmeFunction, options: &TakeOptions) -> Result<(), PciError> {
+fn check_uses(
+    sysfs: &Sysfs,
+    function: &NvmeFunction,
+    options: &TakeOptions,
+) -> Result<(), PciError> {
     let uses = Snapshot::take(sysfs).uses(sysfs, function);
     let forbidden = uses.iter().any(|one| one.forbids());
     if uses.is_empty() || (!forbidden && options.force) {
         return Ok(());
     }
-    let uses = uses.iter().filter(|one| one.forbids() == forbidden).map(ToString::to_string).collect();
+    let uses =
+        uses.iter().filter(|one| one.forbids() == forbidden).map(ToString::to_string).collect();
     Err(PciError::InUse { address: function.address, uses, force_helps: !forbidden })
 }
 
@@ -291,12 +311,14 @@ fn load_vfio(sysfs: &Sysfs) -> Result<(), PciError> {
     if !sysfs.has_driver(VFIO_PCI) {
         let loaded = sysfs.ops().load_module(VFIO_PCI);
         if !sysfs.has_driver(VFIO_PCI) {
-            let why =
-                loaded.err().map_or_else(|| "there is no such driver".to_owned(), |error| error.to_string());
+            let why = loaded
+                .err()
+                .map_or_else(|| "there is no such driver".to_owned(), |error| error.to_string());
             return Err(PciError::NoVfio { why });
         }
     }
-    // The container's part. The kernel asks for it by itself when one is opened, unless it has iommufd only: whoever opens the device will see.
+    // The container's part. The kernel asks for it by itself when one is opened, unless it has
+    // iommufd only: whoever opens the device will see.
     if !sysfs.sys.join("module/vfio_iommu_type1").exists() {
         let _ = sysfs.ops().load_module("vfio_iommu_type1");
     }
@@ -321,7 +343,9 @@ impl IommuGroup {
     pub fn others_in_words(&self) -> Vec<String> {
         let others = self.others.iter();
         others
-            .map(|other| format!("{} ({})", other.address, other.driver.as_deref().unwrap_or("no driver")))
+            .map(|other| {
+                format!("{} ({})", other.address, other.driver.as_deref().unwrap_or("no driver"))
+            })
             .collect()
     }
 }

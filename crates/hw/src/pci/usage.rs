@@ -19,7 +19,8 @@ pub(super) const STACK_MAX: u32 = 16;
 /// A use of a disk or a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskUse {
-    /// The block device, e.g. `nvme0n1p2`, or the character device of a namespace or controller (`ng0n1`, `nvme0`).
+    /// The block device, e.g. `nvme0n1p2`, or the character device of a namespace or controller
+    /// (`ng0n1`, `nvme0`).
     pub device: String,
     /// What uses it.
     pub kind: UseKind,
@@ -127,7 +128,12 @@ impl MadeOf {
     }
 
     /// Whether it is made of block device `name`.
-    pub(super) fn is_of_device(&self, sysfs: &Sysfs, name: &str, number: Option<DeviceNumber>) -> bool {
+    pub(super) fn is_of_device(
+        &self,
+        sysfs: &Sysfs,
+        name: &str,
+        number: Option<DeviceNumber>,
+    ) -> bool {
         match self.file {
             Some(beneath) => beneath.device.is_some() && beneath.device == number,
             None => sysfs.node_name(&self.name).as_deref() == Some(name),
@@ -156,8 +162,12 @@ impl Snapshot {
 
     /// The same without what programs have open.
     pub(super) fn without_programs(sysfs: &Sysfs) -> Self {
-        let mut snapshot =
-            Self { mounts: Vec::new(), swaps: swaps(sysfs), open: Vec::new(), made_of: made_of(sysfs) };
+        let mut snapshot = Self {
+            mounts: Vec::new(),
+            swaps: swaps(sysfs),
+            open: Vec::new(),
+            made_of: made_of(sysfs),
+        };
         let mut namespaces = Vec::new();
         namespaces.extend(link_name(&sysfs.proc.join("self/ns/mnt")));
         snapshot.mounts.extend(mounts(sysfs, &sysfs.proc.join("self/mountinfo"), None));
@@ -241,9 +251,10 @@ impl Snapshot {
         uses: &mut Vec<DiskUse>,
     ) {
         let made = self.made_of.iter().filter(|made| made.is_of_device(sysfs, name, number));
-        uses.extend(
-            made.map(|made| DiskUse { device: name.to_owned(), kind: UseKind::Held { by: made.by.clone() } }),
-        );
+        uses.extend(made.map(|made| DiskUse {
+            device: name.to_owned(),
+            kind: UseKind::Held { by: made.by.clone() },
+        }));
     }
 
     fn mounts_of<'a>(
@@ -302,11 +313,15 @@ impl Snapshot {
     }
 }
 
-/// Holds every disk of `function` exclusively, so that nothing can begin to use one until the claims are dropped.
+/// Holds every disk of `function` exclusively, so that nothing can begin to use one until the
+/// claims are dropped.
 ///
 /// # Errors
 /// The disk that could not be had, and why.
-pub(super) fn claim(sysfs: &Sysfs, function: &NvmeFunction) -> Result<Vec<Claim>, (String, std::io::Error)> {
+pub(super) fn claim(
+    sysfs: &Sysfs,
+    function: &NvmeFunction,
+) -> Result<Vec<Claim>, (String, std::io::Error)> {
     let mut claims = Vec::new();
     for disk in &function.disks {
         match sysfs.ops().claim(&sysfs.dev.join(&disk.name)) {
@@ -351,10 +366,13 @@ pub(super) fn swap_paths(sysfs: &Sysfs) -> Vec<String> {
     paths.map(unescape).collect()
 }
 
-/// What is made of a block device or file without being listed as its holder: loop devices, and namespaces of the kernel's NVMe target.
+/// What is made of a block device or file without being listed as its holder: loop devices, and
+/// namespaces of the kernel's NVMe target.
 pub(super) fn made_of(sysfs: &Sysfs) -> Vec<MadeOf> {
     let mut made = Vec::new();
-    for name in names(&sysfs.sys.join("class/block")).into_iter().filter(|name| name.starts_with("loop")) {
+    for name in
+        names(&sysfs.sys.join("class/block")).into_iter().filter(|name| name.starts_with("loop"))
+    {
         let file = sysfs.sys.join("class/block").join(&name).join("loop/backing_file");
         // A file's name may be any bytes.
         let Ok(mut bytes) = fs::read(&file) else { continue };
@@ -372,13 +390,19 @@ pub(super) fn made_of(sysfs: &Sysfs) -> Vec<MadeOf> {
             }
             let by = format!("NVMe target {subsystem}");
             let path = attribute(&dir.join("device_path"));
-            made.extend(path.map(|path| MadeOf { name: path.into(), file: None, by, is_loop: false }));
+            made.extend(path.map(|path| MadeOf {
+                name: path.into(),
+                file: None,
+                by,
+                is_loop: false,
+            }));
         }
     }
     made
 }
 
-/// What a process has open below `/dev`. A container's `/dev` may be anywhere, so that only the end of the path counts.
+/// What a process has open below `/dev`. A container's `/dev` may be anywhere, so that only the end
+/// of the path counts.
 fn open_files(dir: &Path, pid: u32) -> Vec<OpenFile> {
     let links = names(dir).into_iter().filter_map(|fd| fs::read_link(dir.join(fd)).ok());
     let files = links.filter_map(|path| {

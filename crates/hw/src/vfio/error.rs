@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use crate::pci::PciAddress;
 
-/// What is in the way. The address of the device comes before it, in [`HwError::Vfio`](crate::HwError).
+/// What is in the way. The address of the device comes before it, in
+/// [`HwError::Vfio`](crate::HwError).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VfioError {

@@ -13,10 +13,11 @@ use crate::{HwError, Result as HwResult};
 
 /// The MSI-X vectors of a device.
 ///
-/// MSI-X is enabled once, before the controller is, with all vectors that will be used and an eventfd for none of them; where the kernel
-/// can add vectors later (Linux 6.5), with the first one. From then on each vector is set by itself and no other is touched, so that no
-/// interrupt of a live queue is ever lost: the alternative, to disable and enable them all when one is added, loses those that come
-/// between.
+/// MSI-X is enabled once, before the controller is, with all vectors that will be used and an
+/// eventfd for none of them; where the kernel can add vectors later (Linux 6.5), with the first
+/// one. From then on each vector is set by itself and no other is touched, so that no interrupt of
+/// a live queue is ever lost: the alternative, to disable and enable them all when one is added,
+/// loses those that come between.
 pub(super) struct Vectors {
     /// By vector: whom it signals.
     events: Vec<Option<EventFd>>,
@@ -28,8 +29,9 @@ impl Vectors {
         let info = irq_info(device, uapi::MSIX_IRQ).unwrap_or_default();
         let count = info.count.min(u32::from(wanted));
         let at_once = if info.flags & uapi::IRQ_NORESIZE == 0 { 1 } else { count };
-        let granted =
-            allocate(count, at_once, |vectors| set(device, uapi::MSIX_IRQ, 0, &vec![-1; vectors as usize]));
+        let granted = allocate(count, at_once, |vectors| {
+            set(device, uapi::MSIX_IRQ, 0, &vec![-1; vectors as usize])
+        });
         let granted = granted.map_err(VfioError::os(
             "the kernel allocates no interrupt vectors (does another device hold them all?)",
         ))?;
@@ -65,7 +67,8 @@ impl Vectors {
             // Nobody listens: whether the kernel could be told does not matter.
             _ if event.is_none() => {}
             Ok(_) | Err(_) => {
-                let source = done.err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC));
+                let source =
+                    done.err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC));
                 return Err(HwError::Os {
                     what: "the kernel has no interrupt vector to spare: use a polled policy, or fewer threads",
                     source,
@@ -83,7 +86,11 @@ impl Vectors {
 }
 
 /// Asks `enable` for vectors until there are some: of `count`, `at_once` now. How many can be used.
-fn allocate(count: u32, at_once: u32, mut enable: impl FnMut(u32) -> io::Result<u32>) -> io::Result<u32> {
+fn allocate(
+    count: u32,
+    at_once: u32,
+    mut enable: impl FnMut(u32) -> io::Result<u32>,
+) -> io::Result<u32> {
     let mut vectors = at_once.min(count);
     while vectors > 0 {
         match enable(vectors)? {
@@ -96,7 +103,8 @@ fn allocate(count: u32, at_once: u32, mut enable: impl FnMut(u32) -> io::Result<
     Ok(0)
 }
 
-/// Has the interrupt `index` (errors, or the kernel asking for the device) signal `event`. Not every device has every one.
+/// Has the interrupt `index` (errors, or the kernel asking for the device) signal `event`. Not
+/// every device has every one.
 pub(super) fn listen(device: BorrowedFd<'_>, index: u32, event: &EventFd) -> bool {
     matches!(irq_info(device, index), Ok(IrqInfo { count: 1.., .. }))
         && matches!(set(device, index, 0, &[event.as_raw_fd()]), Ok(0))

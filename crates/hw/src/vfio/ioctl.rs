@@ -10,7 +10,8 @@ use meantime_process::descriptor::shelter_raw;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::uapi::{
-    GROUP_GET_DEVICE_FD, GROUP_SET_CONTAINER, IOAS_IOVA_RANGES, IoasIovaRanges, IovaRange, Plain, Sized,
+    GROUP_GET_DEVICE_FD, GROUP_SET_CONTAINER, IOAS_IOVA_RANGES, IoasIovaRanges, IovaRange, Plain,
+    Sized,
 };
 
 /// The most that an answer with capabilities may take.
@@ -32,8 +33,12 @@ pub(super) fn plain(fd: BorrowedFd<'_>, ioctl: Plain, value: usize) -> io::Resul
 /// If the size is not that of what was passed: the kernel would write beyond it.
 pub(super) fn bytes(fd: BorrowedFd<'_>, ioctl: Sized, argument: &mut [u8]) -> io::Result<u32> {
     let size = argument.first_chunk::<4>().map(|size| u32::from_ne_bytes(*size) as usize);
-    assert!(size.is_some_and(|size| size <= argument.len()), "an ioctl's size is not that of its argument");
-    // SAFETY: those that are `Sized` read and write as many bytes as the first four of them say, which we own.
+    assert!(
+        size.is_some_and(|size| size <= argument.len()),
+        "an ioctl's size is not that of its argument"
+    );
+    // SAFETY: those that are `Sized` read and write as many bytes as the first four of them say,
+    // which we own.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl.0 as _, argument.as_mut_ptr()) })
 }
 
@@ -65,14 +70,18 @@ pub(super) fn answer(fd: BorrowedFd<'_>, ioctl: Sized, question: &[u8]) -> io::R
 pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) -> io::Result<()> {
     let container: c_int = container.as_raw_fd();
     // SAFETY: the argument points to one int, which is only read.
-    checked(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_SET_CONTAINER as _, &raw const container) })
-        .map(drop)
+    checked(unsafe {
+        libc::ioctl(group.as_raw_fd(), GROUP_SET_CONTAINER as _, &raw const container)
+    })
+    .map(drop)
 }
 
 /// A descriptor of the device called `name` in `group`.
 pub(super) fn device_fd(group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: the argument is a string that ends, and is only read.
-    let fd = checked(unsafe { libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr()) })?;
+    let fd = checked(unsafe {
+        libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr())
+    })?;
     // SAFETY: a fresh descriptor, which nobody else knows.
     Ok(unsafe { shelter_raw(fd as c_int) }?)
 }

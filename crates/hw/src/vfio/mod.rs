@@ -1,20 +1,24 @@
 //! The transport to a PCIe SSD, through Linux's VFIO.
 //!
-//! vfio-pci gives the device's configuration space, BARs and interrupts to a process, and the IOMMU confines its DMA to what the
-//! process has mapped: no root is needed once the device was bound and given to a user. The parts:
+//! vfio-pci gives the device's configuration space, BARs and interrupts to a process, and the IOMMU
+//! confines its DMA to what the process has mapped: no root is needed once the device was bound and
+//! given to a user. The parts:
 //!
-//! - registers by `pread` and `pwrite` on the device's file: while memory decoding is off, or the device is gone, they fail with an
-//!   error, where a load from a mapping would end in SIGBUS. They are not on the path of an I/O;
+//! - registers by `pread` and `pwrite` on the device's file: while memory decoding is off, or the
+//!   device is gone, they fail with an error, where a load from a mapping would end in SIGBUS. They
+//!   are not on the path of an I/O;
 //! - doorbells by stores to a mapping (`window`), guarded by [`sigbus`](super::sigbus);
 //! - each device in an IOMMU container of its own (`space`);
 //! - interrupts by eventfd (`interrupts`);
 //! - a thread that sleeps until the kernel wants the device back (`watch`).
 //!
-//! The kernel resets the function when its file is first opened, and again when it is closed, whichever way the process ends: a reset of
-//! our own would only take another 100 ms each time. A device that cannot be reset is disabled by the driver before it is used and after.
+//! The kernel resets the function when its file is first opened, and again when it is closed,
+//! whichever way the process ends: a reset of our own would only take another 100 ms each time. A
+//! device that cannot be reset is disabled by the driver before it is used and after.
 //!
-//! 64-bit registers are accessed as two of 32 bits, the lower first (NVMe Base 1.4 §3.1 allows both): kernels before 6.11 split a
-//! `pread` of eight bytes anyhow, and some controllers take nothing else. Nothing is read while it may change between the halves.
+//! 64-bit registers are accessed as two of 32 bits, the lower first (NVMe Base 1.4 §3.1 allows
+//! both): kernels before 6.11 split a `pread` of eight bytes anyhow, and some controllers take
+//! nothing else. Nothing is read while it may change between the halves.
 
 #![expect(unsafe_code)]
 
@@ -58,11 +62,13 @@ use super::{HwError, Result};
 /// How to open a device.
 #[derive(Debug, Clone, Copy)]
 pub struct VfioOptions {
-    /// The most interrupt vectors to take. Where the kernel cannot add vectors later, all are allocated when the device is opened,
-    /// though none is used before a queue wants it. One more than I/O queues is enough.
+    /// The most interrupt vectors to take. Where the kernel cannot add vectors later, all are
+    /// allocated when the device is opened, though none is used before a queue wants it. One more
+    /// than I/O queues is enough.
     pub max_vectors: u16,
-    /// Whether VFIO's no-IOMMU mode was asked for. **The device could then overwrite any memory of the machine.** It is not supported: with
-    /// this the error says why instead of how to get an IOMMU.
+    /// Whether VFIO's no-IOMMU mode was asked for. **The device could then overwrite any memory of
+    /// the machine.** It is not supported: with this the error says why instead of how to get an
+    /// IOMMU.
     pub allow_no_iommu: bool,
 }
 
@@ -74,8 +80,8 @@ impl Default for VfioOptions {
 
 /// A PCIe SSD that vfio-pci has.
 ///
-/// When it is dropped, or [released](Transport::release), the device reaches no memory any more, its descriptors are closed, and the kernel
-/// resets it.
+/// When it is dropped, or [released](Transport::release), the device reaches no memory any more,
+/// its descriptors are closed, and the kernel resets it.
 pub struct VfioTransport {
     // Before `shared`: its thread refers to it.
     watch: Watch,
@@ -106,8 +112,8 @@ struct Open {
 }
 
 impl VfioTransport {
-    /// Opens the NVMe controller at `address`, which vfio-pci must have: it is reset, its memory and bus mastering are switched on, and
-    /// its interrupt vectors taken.
+    /// Opens the NVMe controller at `address`, which vfio-pci must have: it is reset, its memory
+    /// and bus mastering are switched on, and its interrupt vectors taken.
     ///
     /// # Errors
     /// [`HwError::Vfio`], which says what is in the way and what to do.
@@ -140,15 +146,16 @@ impl VfioTransport {
             keeper: Mutex::default(),
         });
         let watched = Arc::clone(&shared);
-        let watch = Watch::start(events, Box::new(move || watched.release())).map_err(|source| {
-            shared.release();
-            failed(VfioError::Os { what: "cannot start a thread to watch the device", source })
-        })?;
+        let watch =
+            Watch::start(events, Box::new(move || watched.release())).map_err(|source| {
+                shared.release();
+                failed(VfioError::Os { what: "cannot start a thread to watch the device", source })
+            })?;
         Ok(Self { watch, shared, claim: Claim::new() })
     }
 
-    /// The same, with `keeper` dropped once the device was given up and nothing of it is open any more: what took it from the kernel's
-    /// driver, and gives it back.
+    /// The same, with `keeper` dropped once the device was given up and nothing of it is open any
+    /// more: what took it from the kernel's driver, and gives it back.
     #[must_use]
     pub fn keeping(self, keeper: Box<dyn Any + Send + Sync>) -> Self {
         *self.shared.keeper() = Some(keeper);
@@ -181,7 +188,9 @@ impl Open {
         let window = Window::map(fd, &registers, events.lost.clone())?;
         let vectors = Vectors::enable(fd, options.max_vectors)?;
         if !interrupts::listen(fd, uapi::REQ_IRQ, &events.request) {
-            tracing::warn!("the kernel cannot ask for this device: its removal waits until it is closed");
+            tracing::warn!(
+                "the kernel cannot ask for this device: its removal waits until it is closed"
+            );
         }
         // Root complex integrated devices have none.
         interrupts::listen(fd, uapi::ERR_IRQ, &events.error);
@@ -211,7 +220,9 @@ fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()>
     let value = read().map_err(failed())? | wanted;
     config.write(fd, register, &value.to_le_bytes()).map_err(failed())?;
     let command = read().map_err(failed())?;
-    for (bit, what) in [(command::MEMORY, "memory decoding"), (command::BUS_MASTER, "bus mastering")] {
+    for (bit, what) in
+        [(command::MEMORY, "memory decoding"), (command::BUS_MASTER, "bus mastering")]
+    {
         // All ones: nobody is there.
         if command == u16::MAX || command & bit == 0 {
             return Err(VfioError::Command { what, command });
@@ -240,10 +251,12 @@ impl Shared {
         if let Ok(command) = open.config.read(fd, register).map(u16::from_le_bytes)
             && command != u16::MAX
         {
-            let _ = open.config.write(fd, register, &(command & !command::BUS_MASTER).to_le_bytes());
+            let _ =
+                open.config.write(fd, register, &(command & !command::BUS_MASTER).to_le_bytes());
         }
         let iovas: Vec<u64> = open.mapped.keys().copied().collect();
-        // A mapping that stays is undone when the container is closed, unless another device of the group keeps it open.
+        // A mapping that stays is undone when the container is closed, unless another device of the
+        // group keeps it open.
         let stuck = iovas.into_iter().filter_map(|iova| open.unmap(iova).err()).count();
         if stuck == 0 {
             open.space.give_back(open.window);
@@ -274,8 +287,9 @@ impl Shared {
     }
 }
 
-// SAFETY: the IOMMU, which the kernel programs, lets the device reach what is mapped and nothing else; an unmapping is `Ok` when the kernel
-// has flushed it, or has closed the device. (Without an IOMMU that is the device's good will: `no-iommu=1`, which is asked for.)
+// SAFETY: the IOMMU, which the kernel programs, lets the device reach what is mapped and nothing
+// else; an unmapping is `Ok` when the kernel has flushed it, or has closed the device. (Without an
+// IOMMU that is the device's good will: `no-iommu=1`, which is asked for.)
 unsafe impl DmaMap for VfioTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let mut state = self.shared.lock();
@@ -313,8 +327,9 @@ fn refused(iova: u64, bytes: usize, source: std::io::Error) -> HwError {
     HwError::DmaMap { iova, bytes, what }
 }
 
-// SAFETY: registers are the device's; all ones are read once it was given up, which disables and unmaps it first. Doorbells hold the window,
-// which stays mapped, by memory in its place if the device is gone.
+// SAFETY: registers are the device's; all ones are read once it was given up, which disables and
+// unmaps it first. Doorbells hold the window, which stays mapped, by memory in its place if the
+// device is gone.
 unsafe impl Transport for VfioTransport {
     fn describe(&self) -> String {
         format!("vfio:{}", self.shared.address)
@@ -349,7 +364,9 @@ unsafe impl Transport for VfioTransport {
             None => return Err(HwError::Gone),
         };
         self.shared.window.doorbell(offset).ok_or_else(|| HwError::Missing {
-            what: format!("doorbell at offset {offset:#x}: its BAR0 has {size:#x} bytes; use fewer queues"),
+            what: format!(
+                "doorbell at offset {offset:#x}: its BAR0 has {size:#x} bytes; use fewer queues"
+            ),
         })
     }
 
@@ -389,7 +406,8 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do() {
-        let text = |errno| refused(1 << 32, 8 << 20, io::Error::from_raw_os_error(errno)).to_string();
+        let text =
+            |errno| refused(1 << 32, 8 << 20, io::Error::from_raw_os_error(errno)).to_string();
         for errno in [libc::ENOMEM, libc::EPERM] {
             let text = text(errno);
             assert!(text.contains("RLIMIT_MEMLOCK is") && text.contains("ulimit -l"), "{text}");
@@ -401,7 +419,8 @@ mod tests {
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
         let address = "fffe:ff:1f.7".parse().unwrap();
-        let error = VfioTransport::open(address, &VfioOptions::default()).err().unwrap().to_string();
+        let error =
+            VfioTransport::open(address, &VfioOptions::default()).err().unwrap().to_string();
         assert!(error.starts_with("fffe:ff:1f.7: there is no such PCI device"), "{error}");
     }
 
@@ -410,7 +429,8 @@ mod tests {
     fn a_command_register_that_does_not_take_its_bits_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(256).unwrap();
-        let config = Region { offset: 0, size: 256, readable: true, writable: true, mappable: Vec::new() };
+        let config =
+            Region { offset: 0, size: 256, readable: true, writable: true, mappable: Vec::new() };
         switch_on(file.as_fd(), &config).unwrap();
         assert_eq!(config.read(file.as_fd(), 4).unwrap(), [0x06, 0x04]);
         config.write(file.as_fd(), 4, &[0xff, 0xff]).unwrap();

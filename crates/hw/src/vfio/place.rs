@@ -19,7 +19,8 @@ pub(super) struct Place {
     pub(super) group: u32,
     /// The node of the group, `/dev/vfio/N`.
     pub(super) group_node: PathBuf,
-    /// The device's own node, `/dev/vfio/devices/vfioN`, if the kernel has such (Linux 6.6 with IOMMUFD).
+    /// The device's own node, `/dev/vfio/devices/vfioN`, if the kernel has such (Linux 6.6 with
+    /// IOMMUFD).
     pub(super) device_node: Option<PathBuf>,
 }
 
@@ -34,9 +35,11 @@ impl Place {
         if !class.starts_with("0x0108") {
             return Err(VfioError::NotNvme { class, have: controllers(root) });
         }
-        let group = link_name(&device.join("iommu_group")).and_then(|name| name.parse::<u32>().ok());
+        let group =
+            link_name(&device.join("iommu_group")).and_then(|name| name.parse::<u32>().ok());
         let nodes = root.join("dev/vfio");
-        // Before the driver: without a group vfio-pci does not take a device, and asking for that would not help.
+        // Before the driver: without a group vfio-pci does not take a device, and asking for that
+        // would not help.
         let Some(group) = group else { return Err(no_iommu(allow_no_iommu)) };
         match link_name(&device.join("driver")) {
             Some(driver) if driver == VFIO_PCI => {}
@@ -47,8 +50,9 @@ impl Place {
             return Err(no_iommu(allow_no_iommu));
         }
         let names = fs::read_dir(device.join("vfio-dev")).into_iter().flatten().flatten();
-        let device_node =
-            names.map(|entry| nodes.join("devices").join(entry.file_name())).find(|node| node.exists());
+        let device_node = names
+            .map(|entry| nodes.join("devices").join(entry.file_name()))
+            .find(|node| node.exists());
         Ok(Self { address, group, group_node: nodes.join(group.to_string()), device_node })
     }
 }
@@ -70,7 +74,11 @@ pub(super) fn strangers(root: &Path, group: u32) -> String {
             _ => {}
         }
     }
-    if strangers.is_empty() { "devices that sysfs does not show".into() } else { strangers.join(", ") }
+    if strangers.is_empty() {
+        "devices that sysfs does not show".into()
+    } else {
+        strangers.join(", ")
+    }
 }
 
 /// The NVMe controllers of the machine, with their drivers.
@@ -135,7 +143,8 @@ mod tests {
             symlink(format!("../../../../bus/pci/drivers/{driver}"), path.join("driver")).unwrap();
         }
         if let Some(group) = group {
-            symlink(format!("../../../kernel/iommu_groups/{group}"), path.join("iommu_group")).unwrap();
+            symlink(format!("../../../kernel/iommu_groups/{group}"), path.join("iommu_group"))
+                .unwrap();
             let devices = groups(root, group).join("devices");
             fs::create_dir_all(&devices).unwrap();
             symlink("../../../../devices", devices.join(address)).unwrap();
@@ -165,7 +174,10 @@ mod tests {
     fn says_what_there_is_instead() {
         let root = machine();
         let text = find(&root, "0000:09:00.0").unwrap_err().to_string();
-        assert!(text.contains("0000:02:00.0 (nvme)") && text.contains("0000:04:00.0 (no driver)"), "{text}");
+        assert!(
+            text.contains("0000:02:00.0 (nvme)") && text.contains("0000:04:00.0 (no driver)"),
+            "{text}"
+        );
         assert!(!text.contains("e1000e"), "{text}");
         let text = find(&root, "0000:01:00.1").unwrap_err().to_string();
         assert!(text.contains("0x020000") && text.contains("0000:01:00.0 (vfio-pci)"), "{text}");
@@ -181,7 +193,10 @@ mod tests {
             text.contains("the driver `nvme`") && text.contains("`meantime bind 0000:02:00.0`"),
             "{text}"
         );
-        assert!(matches!(find(&root, "0000:04:00.0"), Err(VfioError::NotBound { driver: None, .. })));
+        assert!(matches!(
+            find(&root, "0000:04:00.0"),
+            Err(VfioError::NotBound { driver: None, .. })
+        ));
     }
 
     #[test]

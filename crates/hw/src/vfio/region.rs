@@ -27,13 +27,16 @@ impl Region {
     pub(super) fn of(device: BorrowedFd<'_>, index: u32) -> Result<Self> {
         let question = RegionInfo { argsz: RegionInfo::BYTES, index, ..Default::default() };
         let answer = ioctl::answer(device, uapi::DEVICE_GET_REGION_INFO, question.as_bytes())
-            .map_err(VfioError::os("the device does not describe its BAR0 and configuration space"))?;
+            .map_err(VfioError::os(
+                "the device does not describe its BAR0 and configuration space",
+            ))?;
         Ok(Self::parse(&answer))
     }
 
     fn parse(answer: &[u8]) -> Self {
         let info = RegionInfo::read_from_prefix(answer).map(|(info, _)| info).unwrap_or_default();
-        let mappable = match uapi::capability(answer, info.cap_offset, uapi::REGION_CAP_SPARSE_MMAP) {
+        let mappable = match uapi::capability(answer, info.cap_offset, uapi::REGION_CAP_SPARSE_MMAP)
+        {
             _ if info.flags & uapi::REGION_MMAP == 0 => Vec::new(),
             None => vec![(0, info.size)],
             Some(areas) => uapi::array_of::<SparseArea>(areas)
@@ -65,7 +68,11 @@ impl Region {
     }
 
     /// Reads the `N` bytes at `offset` in one access, if `N` is 1, 2 or 4.
-    pub(super) fn read<const N: usize>(&self, device: BorrowedFd<'_>, offset: u32) -> io::Result<[u8; N]> {
+    pub(super) fn read<const N: usize>(
+        &self,
+        device: BorrowedFd<'_>,
+        offset: u32,
+    ) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         let place = self.place(offset, N as u64)?;
         match rustix::io::pread(device, &mut bytes, place)? {
@@ -75,7 +82,12 @@ impl Region {
     }
 
     /// Writes `bytes` at `offset` in one access, if they are 1, 2 or 4.
-    pub(super) fn write(&self, device: BorrowedFd<'_>, offset: u32, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write(
+        &self,
+        device: BorrowedFd<'_>,
+        offset: u32,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         let place = self.place(offset, bytes.len() as u64)?;
         match rustix::io::pwrite(device, bytes, place)? {
             written if written == bytes.len() => Ok(()),
@@ -91,7 +103,8 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn answer(flags: u32, areas: &[(u64, u64)]) -> Vec<u8> {
-        let info = RegionInfo { flags, cap_offset: 32, size: 0x4000, offset: 0, ..Default::default() };
+        let info =
+            RegionInfo { flags, cap_offset: 32, size: 0x4000, offset: 0, ..Default::default() };
         let mut bytes = info.as_bytes().to_vec();
         bytes.extend(uapi::CapHeader { id: 1, version: 1, next: 0 }.as_bytes());
         bytes.extend([areas.len() as u8, 0, 0, 0, 0, 0, 0, 0]);
@@ -128,7 +141,8 @@ mod tests {
     fn accesses_stay_inside() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&(0..=255).collect::<Vec<u8>>()).unwrap();
-        let region = Region { offset: 16, size: 32, readable: true, writable: true, mappable: Vec::new() };
+        let region =
+            Region { offset: 16, size: 32, readable: true, writable: true, mappable: Vec::new() };
         assert_eq!(region.read(file.as_fd(), 28).unwrap(), [44, 45, 46, 47]);
         assert!(region.read::<4>(file.as_fd(), 29).is_err());
         assert!(region.read::<4>(file.as_fd(), u32::MAX).is_err());

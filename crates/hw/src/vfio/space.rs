@@ -1,7 +1,9 @@
-//! The address space in which devices see memory: a container of type 1 with its group, or an I/O address space of IOMMUFD.
+//! The address space in which devices see memory: a container of type 1 with its group, or an I/O
+//! address space of IOMMUFD.
 //!
-//! Each device has one of its own, so that none reaches another's buffers and addresses need not be agreed on. Only devices of one IOMMU
-//! group share one, since a group can be in one container only: then each has a *window* of it.
+//! Each device has one of its own, so that none reaches another's buffers and addresses need not be
+//! agreed on. Only devices of one IOMMU group share one, since a group can be in one container
+//! only: then each has a *window* of it.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -23,7 +25,8 @@ const CONTAINER_NODE: &str = "/dev/vfio/vfio";
 /// `/dev/iommu`: IOMMUFD.
 const IOMMU_NODE: &str = "/dev/iommu";
 
-/// Below 4 GiB is the window for MSI, and whatever else a platform reserves; 32-bit mistakes land there too.
+/// Below 4 GiB is the window for MSI, and whatever else a platform reserves; 32-bit mistakes land
+/// there too.
 const USUAL_FIRST_IOVA: u64 = 1 << 32;
 /// Mappings are of huge pages.
 const ALIGN: u64 = 2 << 20;
@@ -67,23 +70,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl AddressSpace {
-    /// Brings the device at `place` into an address space: that of its group if this process has one already.
+    /// Brings the device at `place` into an address space: that of its group if this process has
+    /// one already.
     pub(super) fn enter(place: &Place) -> Result<Entered> {
         let address = place.address;
         // Held all the time: two devices of a group that are opened at once find each other.
         let mut spaces = lock(&SPACES);
         spaces.retain(|space| space.strong_count() > 0);
-        let known = spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == place.group);
+        let known =
+            spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == place.group);
         let space = match known {
-            Some(space) if lock(&space.windows).contains(&Some(address)) => return Err(VfioError::OpenHere),
+            Some(space) if lock(&space.windows).contains(&Some(address)) => {
+                return Err(VfioError::OpenHere);
+            }
             Some(space) => space,
             None => {
-                // The group's node is what `bind --owner` gave away, and is there on every kernel but those built without it.
+                // The group's node is what `bind --owner` gave away, and is there on every kernel
+                // but those built without it.
                 let kind = match &place.device_node {
                     Some(node) if !place.group_node.exists() => iommufd(node, place)?,
                     _ => type1(place)?,
                 };
-                let space = Arc::new(Self { group: place.group, kind, windows: Mutex::new(Vec::new()) });
+                let space =
+                    Arc::new(Self { group: place.group, kind, windows: Mutex::new(Vec::new()) });
                 spaces.push(Arc::downgrade(&space));
                 space
             }
@@ -101,7 +110,8 @@ impl AddressSpace {
         };
         match &self.kind {
             Kind::Type1 { group, .. } => {
-                let name = CString::new(place.address.to_string()).map_err(|error| failed(error.into()))?;
+                let name = CString::new(place.address.to_string())
+                    .map_err(|error| failed(error.into()))?;
                 ioctl::device_fd(group.as_fd(), &name).map_err(failed)
             }
             Kind::Iommufd { iommu, ioas, device_node } => {
@@ -112,9 +122,13 @@ impl AddressSpace {
                     iommufd: iommu.as_raw_fd(),
                     ..Default::default()
                 };
-                ioctl::structure(device.as_fd(), uapi::DEVICE_BIND_IOMMUFD, &mut bind).map_err(failed)?;
-                let mut attach =
-                    uapi::AttachIommufd { argsz: uapi::AttachIommufd::BYTES, flags: 0, pt_id: *ioas };
+                ioctl::structure(device.as_fd(), uapi::DEVICE_BIND_IOMMUFD, &mut bind)
+                    .map_err(failed)?;
+                let mut attach = uapi::AttachIommufd {
+                    argsz: uapi::AttachIommufd::BYTES,
+                    flags: 0,
+                    pt_id: *ioas,
+                };
                 ioctl::structure(device.as_fd(), uapi::DEVICE_ATTACH_IOMMUFD_PT, &mut attach)
                     .map_err(refused)?;
                 Ok(device)
@@ -127,8 +141,9 @@ impl AddressSpace {
         let ranges = self.ranges();
         let mut windows = lock(&self.windows);
         let free = windows.iter().position(Option::is_none).unwrap_or(windows.len());
-        let (first, last) = window(&ranges, free)
-            .ok_or(VfioError::Lacks { what: "addresses for one more device of this IOMMU group" })?;
+        let (first, last) = window(&ranges, free).ok_or(VfioError::Lacks {
+            what: "addresses for one more device of this IOMMU group",
+        })?;
         if free == windows.len() {
             windows.push(None);
         }
@@ -143,19 +158,23 @@ impl AddressSpace {
         }
     }
 
-    /// The addresses that the IOMMU translates. Empty if the kernel does not say (before Linux 5.4).
+    /// The addresses that the IOMMU translates. Empty if the kernel does not say (before Linux
+    /// 5.4).
     fn ranges(&self) -> Vec<IovaRange> {
         match &self.kind {
             Kind::Type1 { .. } => {
                 self.type1_info(uapi::IOMMU_CAP_IOVA_RANGE, uapi::array_of).unwrap_or_default()
             }
-            Kind::Iommufd { iommu, ioas, .. } => ioctl::iova_ranges(iommu.as_fd(), *ioas).unwrap_or_default(),
+            Kind::Iommufd { iommu, ioas, .. } => {
+                ioctl::iova_ranges(iommu.as_fd(), *ioas).unwrap_or_default()
+            }
         }
     }
 
     /// How many more mappings there can be.
     pub(super) fn mappings_left(&self) -> u32 {
-        let left = |capability: &[u8]| capability.first_chunk::<4>().map(|left| u32::from_ne_bytes(*left));
+        let left =
+            |capability: &[u8]| capability.first_chunk::<4>().map(|left| u32::from_ne_bytes(*left));
         self.type1_info(uapi::IOMMU_CAP_DMA_AVAIL, left).flatten().unwrap_or(USUAL_MAX_REGIONS)
     }
 
@@ -168,12 +187,14 @@ impl AddressSpace {
         uapi::capability(&answer, info.cap_offset, capability).map(read)
     }
 
-    /// Lets devices reach `bytes` at `vaddr` of this process, at `iova`. The pages are pinned, and count as locked memory.
+    /// Lets devices reach `bytes` at `vaddr` of this process, at `iova`. The pages are pinned, and
+    /// count as locked memory.
     pub(super) fn map(&self, iova: u64, vaddr: u64, bytes: u64) -> io::Result<()> {
         match &self.kind {
             Kind::Type1 { container, .. } => {
                 let flags = uapi::DMA_READ | uapi::DMA_WRITE;
-                let mut map = uapi::DmaMap { argsz: uapi::DmaMap::BYTES, flags, vaddr, iova, size: bytes };
+                let mut map =
+                    uapi::DmaMap { argsz: uapi::DmaMap::BYTES, flags, vaddr, iova, size: bytes };
                 ioctl::structure(container.as_fd(), uapi::IOMMU_MAP_DMA, &mut map)?;
             }
             Kind::Iommufd { iommu, ioas, .. } => {
@@ -192,8 +213,9 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Undoes [`AddressSpace::map`]. When it returns `Ok` no device of the group can reach the memory: the kernel has taken the
-    /// translation out and waited until the IOMMU has forgotten it.
+    /// Undoes [`AddressSpace::map`]. When it returns `Ok` no device of the group can reach the
+    /// memory: the kernel has taken the translation out and waited until the IOMMU has forgotten
+    /// it.
     pub(super) fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()> {
         let undone = match &self.kind {
             Kind::Type1 { container, .. } => {
@@ -214,7 +236,8 @@ impl AddressSpace {
     }
 }
 
-/// The `index`th window of the largest of `ranges`, above 4 GiB if there is room: its first and last address.
+/// The `index`th window of the largest of `ranges`, above 4 GiB if there is room: its first and
+/// last address.
 fn window(ranges: &[IovaRange], index: usize) -> Option<(u64, u64)> {
     let everything = [IovaRange { first: 0, last: (1 << 39) - 1 }];
     let ranges = if ranges.is_empty() { &everything } else { ranges };
@@ -235,7 +258,9 @@ fn open(path: &Path, address: PciAddress) -> Result<OwnedFd> {
     let opened = File::options().read(true).write(true).open(path);
     opened.and_then(|file| Ok(shelter(file.into())?)).map_err(|source| {
         match (source.kind(), source.raw_os_error()) {
-            (io::ErrorKind::PermissionDenied, _) => VfioError::Permission { address, path: path_of() },
+            (io::ErrorKind::PermissionDenied, _) => {
+                VfioError::Permission { address, path: path_of() }
+            }
             (_, Some(libc::EBUSY)) => VfioError::InUse { path: path_of() },
             _ => VfioError::NoVfio { path: path_of(), source },
         }
@@ -269,9 +294,11 @@ fn type1(place: &Place) -> Result<Kind> {
         let others = strangers(Path::new("/"), place.group);
         return Err(VfioError::GroupNotViable { group: place.group, others });
     }
-    ioctl::set_container(group.as_fd(), container.as_fd()).map_err(|source| match source.raw_os_error() {
-        Some(libc::EBUSY) => VfioError::InUse { path: place.group_node.clone() },
-        _ => refused(source),
+    ioctl::set_container(group.as_fd(), container.as_fd()).map_err(|source| {
+        match source.raw_os_error() {
+            Some(libc::EBUSY) => VfioError::InUse { path: place.group_node.clone() },
+            _ => refused(source),
+        }
     })?;
     ioctl::plain(container.as_fd(), uapi::SET_IOMMU, uapi::TYPE1V2_IOMMU).map_err(refused)?;
     Ok(Kind::Type1 { container, group })
@@ -322,6 +349,9 @@ mod tests {
     fn what_cannot_be_opened_is_named() {
         let address = "0000:01:00.0".parse().unwrap();
         let missing = open(Path::new("/dev/vfio-which-is-not/1"), address).unwrap_err().to_string();
-        assert!(missing.contains("/dev/vfio-which-is-not/1") && missing.contains("modprobe"), "{missing}");
+        assert!(
+            missing.contains("/dev/vfio-which-is-not/1") && missing.contains("modprobe"),
+            "{missing}"
+        );
     }
 }

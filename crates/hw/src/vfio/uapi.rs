@@ -1,4 +1,5 @@
-//! The kernel's VFIO and IOMMUFD interfaces: numbers and structures of `linux/vfio.h` and `linux/iommufd.h`.
+//! The kernel's VFIO and IOMMUFD interfaces: numbers and structures of `linux/vfio.h` and
+//! `linux/iommufd.h`.
 //!
 //! Each structure begins with its own size, so that kernels of any age take what they know of it.
 
@@ -194,8 +195,8 @@ wire!(
     SparseArea, 16 { offset: u64, size: u64, }
 );
 
-/// The capability `id` in the answer `info` of an ioctl, whose chain begins at byte `first`: what follows its header. Offsets that lead
-/// nowhere end the chain.
+/// The capability `id` in the answer `info` of an ioctl, whose chain begins at byte `first`: what
+/// follows its header. Offsets that lead nowhere end the chain.
 pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first as usize;
     // Each header takes 8 bytes: a chain cannot be longer without a loop.
@@ -212,8 +213,8 @@ pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     None
 }
 
-/// The array of a capability that begins with its length and four bytes of nothing: [`REGION_CAP_SPARSE_MMAP`] and
-/// [`IOMMU_CAP_IOVA_RANGE`]. What does not fit is left out.
+/// The array of a capability that begins with its length and four bytes of nothing:
+/// [`REGION_CAP_SPARSE_MMAP`] and [`IOMMU_CAP_IOVA_RANGE`]. What does not fit is left out.
 pub(super) fn array_of<T: FromBytes>(capability: &[u8]) -> Vec<T> {
     let Some((count, rest)) = capability.split_first_chunk::<4>() else { return Vec::new() };
     let count = u32::from_ne_bytes(*count) as usize;
@@ -225,14 +226,21 @@ pub(super) fn array_of<T: FromBytes>(capability: &[u8]) -> Vec<T> {
 mod tests {
     use super::*;
 
-    /// Worked out by hand from the headers: ';' is 3Bh; VFIO_BASE is 100 = 64h; IOMMUFD_CMD_BASE is 80h.
+    /// Worked out by hand from the headers: ';' is 3Bh; VFIO_BASE is 100 = 64h; IOMMUFD_CMD_BASE is
+    /// 80h.
     #[test]
     fn numbers_are_those_of_the_headers() {
         assert_eq!((GET_API_VERSION.0, CHECK_EXTENSION.0, SET_IOMMU.0), (0x3b64, 0x3b65, 0x3b66));
-        assert_eq!((GROUP_GET_STATUS.0, GROUP_SET_CONTAINER, GROUP_GET_DEVICE_FD), (0x3b67, 0x3b68, 0x3b6a));
+        assert_eq!(
+            (GROUP_GET_STATUS.0, GROUP_SET_CONTAINER, GROUP_GET_DEVICE_FD),
+            (0x3b67, 0x3b68, 0x3b6a)
+        );
         assert_eq!((DEVICE_GET_INFO.0, DEVICE_GET_REGION_INFO.0), (0x3b6b, 0x3b6c));
         assert_eq!((DEVICE_GET_IRQ_INFO.0, DEVICE_SET_IRQS.0), (0x3b6d, 0x3b6e));
-        assert_eq!((IOMMU_GET_INFO.0, IOMMU_MAP_DMA.0, IOMMU_UNMAP_DMA.0), (0x3b70, 0x3b71, 0x3b72));
+        assert_eq!(
+            (IOMMU_GET_INFO.0, IOMMU_MAP_DMA.0, IOMMU_UNMAP_DMA.0),
+            (0x3b70, 0x3b71, 0x3b72)
+        );
         assert_eq!((DEVICE_BIND_IOMMUFD.0, DEVICE_ATTACH_IOMMUFD_PT.0), (0x3b76, 0x3b77));
         assert_eq!((IOAS_ALLOC.0, IOAS_IOVA_RANGES), (0x3b81, 0x3b84));
         assert_eq!((IOAS_MAP.0, IOAS_UNMAP.0), (0x3b85, 0x3b86));
@@ -242,7 +250,10 @@ mod tests {
     fn fields_are_where_the_headers_have_them() {
         use std::mem::offset_of;
         assert_eq!((offset_of!(RegionInfo, size), offset_of!(RegionInfo, offset)), (16, 24));
-        assert_eq!((offset_of!(IommuInfo, iova_pgsizes), offset_of!(IommuInfo, cap_offset)), (8, 16));
+        assert_eq!(
+            (offset_of!(IommuInfo, iova_pgsizes), offset_of!(IommuInfo, cap_offset)),
+            (8, 16)
+        );
         assert_eq!(
             (offset_of!(DmaMap, vaddr), offset_of!(DmaMap, iova), offset_of!(DmaMap, size)),
             (8, 16, 24)
@@ -255,8 +266,9 @@ mod tests {
 
     /// An IOMMU's answer as a kernel gives it: 24 bytes of head, then DMA_AVAIL, then the ranges.
     fn answer() -> Vec<u8> {
-        let mut bytes =
-            IommuInfo { argsz: 88, flags: 3, cap_offset: 24, ..Default::default() }.as_bytes().to_vec();
+        let mut bytes = IommuInfo { argsz: 88, flags: 3, cap_offset: 24, ..Default::default() }
+            .as_bytes()
+            .to_vec();
         bytes.extend(CapHeader { id: 3, version: 1, next: 40 }.as_bytes());
         bytes.extend([0xff, 0xff, 0, 0, 0, 0, 0, 0]);
         bytes.extend(CapHeader { id: 1, version: 1, next: 0 }.as_bytes());
@@ -269,7 +281,8 @@ mod tests {
     #[test]
     fn capabilities_are_found_in_their_chain() {
         let bytes = answer();
-        let ranges: Vec<IovaRange> = array_of(capability(&bytes, 24, IOMMU_CAP_IOVA_RANGE).unwrap());
+        let ranges: Vec<IovaRange> =
+            array_of(capability(&bytes, 24, IOMMU_CAP_IOVA_RANGE).unwrap());
         let ends: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();
         assert_eq!(ends, [(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]);
         assert_eq!(capability(&bytes, 24, IOMMU_CAP_DMA_AVAIL).unwrap()[..4], [0xff, 0xff, 0, 0]);

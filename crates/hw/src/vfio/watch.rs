@@ -1,7 +1,8 @@
-//! A thread that sleeps until something happens to the device outside of any command: the kernel wants it back, the bus reports an
-//! error, a doorbell has found nothing.
+//! A thread that sleeps until something happens to the device outside of any command: the kernel
+//! wants it back, the bus reports an error, a doorbell has found nothing.
 //!
-//! It exists because an application may be idle, and `device_del`, an unplugged SSD or `unbind` wait for it all the same.
+//! It exists because an application may be idle, and `device_del`, an unplugged SSD or `unbind`
+//! wait for it all the same.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -55,11 +56,16 @@ struct State {
 }
 
 impl Watch {
-    /// Starts listening to `events`. `release` gives the device up; it is called after a [`DeviceEvent::Release`] was handled.
-    pub(super) fn start(events: Events, release: Box<dyn Fn() + Send + Sync>) -> std::io::Result<Self> {
+    /// Starts listening to `events`. `release` gives the device up; it is called after a
+    /// [`DeviceEvent::Release`] was handled.
+    pub(super) fn start(
+        events: Events,
+        release: Box<dyn Fn() + Send + Sync>,
+    ) -> std::io::Result<Self> {
         let told = Arc::new(Told { state: Mutex::default(), release });
         let (stop, teller) = (events.stop.clone(), Arc::clone(&told));
-        let thread = meantime_process::thread::spawn("vfio-watch", move || watch(&events, &teller))?;
+        let thread =
+            meantime_process::thread::spawn("vfio-watch", move || watch(&events, &teller))?;
         Ok(Self { told, stop, thread: Some(thread) })
     }
 
@@ -78,8 +84,10 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.signal();
-        // The last reference to the device may have been the handler's own: then this is the thread.
-        let other = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
+        // The last reference to the device may have been the handler's own: then this is the
+        // thread.
+        let other =
+            self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
         if let Some(thread) = other {
             let _ = thread.join();
         }
@@ -125,9 +133,11 @@ fn watch(events: &Events, told: &Told) {
             return;
         }
         // The kernel's request goes first: what it takes away needs no recovery.
-        for (event, kind) in
-            [(request, DeviceEvent::Release), (lost, DeviceEvent::Lost), (error, DeviceEvent::Error)]
-        {
+        for (event, kind) in [
+            (request, DeviceEvent::Release),
+            (lost, DeviceEvent::Lost),
+            (error, DeviceEvent::Error),
+        ] {
             if event.take() {
                 told.tell(kind);
             }

@@ -20,13 +20,14 @@ use crate::sigbus::{self, Guard};
 
 /// The granularity of mappings.
 const PAGE: u64 = 4096;
-/// Doorbells beyond are of queues that nobody creates: 65,536 queues with the usual stride, 128 with the largest.
+/// Doorbells beyond are of queues that nobody creates: 65,536 queues with the usual stride, 128
+/// with the largest.
 const MAX_BYTES: u64 = 32 << 20;
 /// The doorbells of the admin queue.
 const LEAST_BYTES: u64 = 8;
 
-/// A mapping of the part of BAR0 that holds the doorbells. Registers are not accessed through it: where `pread` answers with an error,
-/// a load would end in SIGBUS.
+/// A mapping of the part of BAR0 that holds the doorbells. Registers are not accessed through it:
+/// where `pread` answers with an error, a load would end in SIGBUS.
 #[derive(Debug)]
 pub(super) struct Window {
     start: NonNull<c_void>,
@@ -41,7 +42,8 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Maps the doorbells in `bar` of `device`; `lost` is signalled when they are not there any more.
+    /// Maps the doorbells in `bar` of `device`; `lost` is signalled when they are not there any
+    /// more.
     pub(super) fn map(device: BorrowedFd<'_>, bar: &Region, lost: EventFd) -> Result<Arc<Self>> {
         let first = u64::from(DOORBELLS);
         check(bar)?;
@@ -52,14 +54,18 @@ impl Window {
             );
             return Err(VfioError::Bar { what });
         }
-        // Whole pages: a BAR that ends within one has it for itself, or the kernel had not offered it.
+        // Whole pages: a BAR that ends within one has it for itself, or the kernel had not offered
+        // it.
         let len = bytes.next_multiple_of(PAGE) as usize;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let start = unsafe {
+            mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, device, bar.offset + first)
+        };
         let start =
-            unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, device, bar.offset + first) };
-        let start = start.map_err(|errno| VfioError::os("cannot map the doorbells")(errno.into()))?;
-        let start = NonNull::new(start).ok_or(VfioError::Bar { what: "it was mapped nowhere".into() })?;
+            start.map_err(|errno| VfioError::os("cannot map the doorbells")(errno.into()))?;
+        let start =
+            NonNull::new(start).ok_or(VfioError::Bar { what: "it was mapped nowhere".into() })?;
         // A forked child would ring them as well.
         // SAFETY: our own mapping, which the advice does not change.
         let _ = unsafe { madvise(start.as_ptr(), len, Advice::LinuxDontFork) };
@@ -82,8 +88,8 @@ impl Window {
         // SAFETY: inside the mapping, since its length is a multiple of a doorbell's.
         let cell = unsafe { self.start.cast::<u8>().add(inside) }.cast::<DoorbellCell>();
         let owner = Arc::clone(self) as Arc<dyn Any + Send + Sync>;
-        // SAFETY: aligned as checked. The range stays mapped until the window is dropped, whether it is device memory still or was
-        // replaced, and the window is the owner.
+        // SAFETY: aligned as checked. The range stays mapped until the window is dropped, whether
+        // it is device memory still or was replaced, and the window is the owner.
         Some(unsafe { Doorbell::mapped(cell, owner) })
     }
 
@@ -92,7 +98,8 @@ impl Window {
         self.guard.as_ref().is_none_or(Guard::is_lost)
     }
 
-    /// Lets go of the device: doorbells rung from now on go nowhere, and the device's file is not held any more.
+    /// Lets go of the device: doorbells rung from now on go nowhere, and the device's file is not
+    /// held any more.
     pub(super) fn detach(&self) {
         // SAFETY: our own mapping, of which nobody reads.
         if let Err(error) = unsafe { sigbus::replace(self.start, self.len) } {
@@ -147,7 +154,9 @@ mod tests {
     }
 
     fn refusal(region: &Region) -> String {
-        Window::map(device(1 << 16).as_fd(), region, EventFd::new().unwrap()).unwrap_err().to_string()
+        Window::map(device(1 << 16).as_fd(), region, EventFd::new().unwrap())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -157,14 +166,18 @@ mod tests {
         assert!(refusal(&bar(4103, vec![(0, 4103)])).contains("take 4104"));
         assert!(refusal(&bar(0x4000, vec![])).contains("mapped"));
         assert!(refusal(&bar(0x4000, vec![(0, 0x1000), (0x2000, 0x4000)])).contains("MSI-X"));
-        assert!(refusal(&Region { writable: false, ..bar(0x4000, vec![(0, 0x4000)]) }).contains("written"));
+        assert!(
+            refusal(&Region { writable: false, ..bar(0x4000, vec![(0, 0x4000)]) })
+                .contains("written")
+        );
     }
 
     #[test]
     fn doorbells_are_stores_at_their_offset() {
         let file = device(0x3000);
         let window =
-            Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x2000)]), EventFd::new().unwrap()).unwrap();
+            Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x2000)]), EventFd::new().unwrap())
+                .unwrap();
         window.doorbell(0x1004).unwrap().ring_tail(7);
         let mut seen = [0; 4];
         rustix::io::pread(&file, &mut seen, 0x1004).unwrap();
@@ -185,7 +198,8 @@ mod tests {
     fn a_store_to_what_is_not_there_is_noticed() {
         let file = device(0x3000);
         let lost = EventFd::new().unwrap();
-        let window = Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x3000)]), lost.clone()).unwrap();
+        let window =
+            Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x3000)]), lost.clone()).unwrap();
         let bell = window.doorbell(0x2000).unwrap();
         bell.ring_tail(1);
         assert!(!window.is_lost() && !lost.take());

@@ -21,7 +21,8 @@ use super::error::Result;
 use crate::mmio::{Doorbell, Wake, WriteDoorbell};
 use crate::sigbus::{self, Guard};
 
-/// Beyond this there are no doorbells that anybody would use: 65,536 queues, 128 bytes from one doorbell to the next.
+/// Beyond this there are no doorbells that anybody would use: 65,536 queues, 128 bytes from one
+/// doorbell to the next.
 const LAST_DOORBELL: u64 = DOORBELLS as u64 + (16 << 20);
 
 /// File systems, by statfs(2).
@@ -35,7 +36,8 @@ struct Window {
     bytes: usize,
     /// Where in BAR0 it begins.
     offset: u64,
-    /// Answers for stores beyond the end of a file that the server makes shorter. `None` only while it is dropped.
+    /// Answers for stores beyond the end of a file that the server makes shorter. `None` only while
+    /// it is dropped.
     guard: Option<Guard>,
 }
 
@@ -51,11 +53,13 @@ impl Window {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(io::Error::other("not a file in memory"));
         }
-        // A program behind a file system could keep a store waiting for ever. Huge pages are mapped, and replaced, as a whole only.
+        // A program behind a file system could keep a store waiting for ever. Huge pages are
+        // mapped, and replaced, as a whole only.
         if let FUSE_SUPER_MAGIC | HUGETLBFS_MAGIC = fstatfs(file)?.f_type {
             return Err(io::Error::other("a file that another program serves, or of huge pages"));
         }
-        // Beyond the end of its file a mapping is a trap (SIGBUS). One that is made shorter later still is: see `guard`.
+        // Beyond the end of its file a mapping is a trap (SIGBUS). One that is made shorter later
+        // still is: see `guard`.
         let end = from + area.bytes;
         if u64::try_from(stat.st_size).unwrap_or(0) < end {
             let what = format!("the file ends at {:#x}, the area at {end:#x}", stat.st_size);
@@ -64,7 +68,8 @@ impl Window {
         let bytes = usize::try_from(area.bytes).map_err(io::Error::other)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let addr = unsafe { mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, file, from) }?;
+        let addr =
+            unsafe { mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, file, from) }?;
         let addr = NonNull::new(addr).ok_or(io::ErrorKind::OutOfMemory)?;
         // A forked child would ring them as well.
         // SAFETY: our own mapping, which the advice does not change.
@@ -104,21 +109,28 @@ pub(super) struct Bar0 {
 }
 
 impl Bar0 {
-    /// Maps the doorbells of `region` that can be. `parked` is where the server's thread says that it has parked, if it may.
-    pub(super) fn map(connection: &Connection, region: &Region, parked: Option<u32>) -> Result<Self> {
-        let useful =
-            |area: &&Area| area.offset < LAST_DOORBELL && area.offset + area.bytes > u64::from(DOORBELLS);
+    /// Maps the doorbells of `region` that can be. `parked` is where the server's thread says that
+    /// it has parked, if it may.
+    pub(super) fn map(
+        connection: &Connection,
+        region: &Region,
+        parked: Option<u32>,
+    ) -> Result<Self> {
+        let useful = |area: &&Area| {
+            area.offset < LAST_DOORBELL && area.offset + area.bytes > u64::from(DOORBELLS)
+        };
         let mut windows = Vec::new();
         for area in region.areas.iter().filter(useful) {
             let area = Area { bytes: area.bytes.min(LAST_DOORBELL - area.offset), ..*area };
             let file = region.files.get(area.file).or(region.files.first());
             let file = file.ok_or_else(|| connection.protocol("an area to map, and no file"))?;
-            let window = Window::map(file, region.file_offset + area.offset, &area).map_err(|error| {
-                connection.unusable(format!(
-                    "its doorbells at {:#x} of BAR0 cannot be mapped: {error}",
-                    area.offset
-                ))
-            })?;
+            let window =
+                Window::map(file, region.file_offset + area.offset, &area).map_err(|error| {
+                    connection.unusable(format!(
+                        "its doorbells at {:#x} of BAR0 cannot be mapped: {error}",
+                        area.offset
+                    ))
+                })?;
             windows.push(Arc::new(window));
         }
         let bar = Self { windows, parked };
@@ -180,7 +192,8 @@ impl<W: WriteDoorbell> Wake for Waker<W> {
     fn wake(&self) {
         // SAFETY: mapped, since `_window` is.
         let value = unsafe { self.cell.as_ref() }.load(Ordering::Relaxed);
-        // What this thread has stored; or whatever the server has put there, which is its own doorbell.
+        // What this thread has stored; or whatever the server has put there, which is its own
+        // doorbell.
         self.message.write(value);
     }
 }

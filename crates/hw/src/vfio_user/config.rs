@@ -1,8 +1,8 @@
 //! The function's configuration space: what it is, and what is switched on.
 
 use meantime_spec::pci::{
-    CLASS_NVME, CONFIG_BYTES, ConfigHeader, MsixCapability, MsixControl, ParkingCapability, capabilities,
-    capability, command, find_capability, offset,
+    CLASS_NVME, CONFIG_BYTES, ConfigHeader, MsixCapability, MsixControl, ParkingCapability,
+    capabilities, capability, command, find_capability, offset,
 };
 use zerocopy::FromBytes;
 
@@ -32,13 +32,15 @@ pub(super) struct Msix {
 }
 
 impl Config {
-    /// Reads it, lets the function do DMA, and switches its interrupts off. Whatever the last client has left is undone by that: it outlasts
-    /// connections, and some servers' reset.
+    /// Reads it, lets the function do DMA, and switches its interrupts off. Whatever the last
+    /// client has left is undone by that: it outlasts connections, and some servers' reset.
     pub(super) fn prepare(connection: &Connection, max_bytes: u64) -> Result<Self> {
         let bytes = read(connection, max_bytes)?;
         let config = parse(&bytes).map_err(|what| connection.unusable(what))?;
-        let (header, _) = ConfigHeader::read_from_prefix(&bytes).map_err(|_| connection.unusable("short"))?;
-        let value = header.command.get() | command::MEMORY | command::BUS_MASTER | command::INTX_DISABLE;
+        let (header, _) =
+            ConfigHeader::read_from_prefix(&bytes).map_err(|_| connection.unusable("short"))?;
+        let value =
+            header.command.get() | command::MEMORY | command::BUS_MASTER | command::INTX_DISABLE;
         write16(connection, offset::COMMAND as u64, value)?;
         if let Some(msix) = config.msix {
             msix.enable(connection, false)?;
@@ -130,8 +132,10 @@ mod tests {
     fn a_function_without_either() {
         assert_eq!(parse(&config(&[])), Ok(Config { msix: None, parked_offset: None }));
         // Ours, but shorter than it is.
-        let short =
-            config(&[(0x34, &[0x40]), (0x40, &[0x09, 0, 8, 1, b'M', b'T', b'p', b'k', 0, 0x50, 0, 0])]);
+        let short = config(&[
+            (0x34, &[0x40]),
+            (0x40, &[0x09, 0, 8, 1, b'M', b'T', b'p', b'k', 0, 0x50, 0, 0]),
+        ]);
         assert_eq!(parse(&short).unwrap().parked_offset, None);
     }
 

@@ -1,7 +1,8 @@
 //! One command and its reply at a time.
 //!
-//! After anything that leaves it open where the next message begins, or what the server is about to do, the connection is given up for good:
-//! no later bytes are taken for the answer to something else.
+//! After anything that leaves it open where the next message begins, or what the server is about to
+//! do, the connection is given up for good: no later bytes are taken for the answer to something
+//! else.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,9 +22,11 @@ use super::socket::{MAX_FDS, Socket, Trouble, deadline_after};
 const HEADER_BYTES: usize = size_of::<Header>();
 
 /// The largest command a server may send us: it wants to write memory by message.
-const MAX_COMMAND_BYTES: u32 = (HEADER_BYTES + size_of::<DmaAccess>()) as u32 + DEFAULT_MAX_DATA_XFER_BYTES;
+const MAX_COMMAND_BYTES: u32 =
+    (HEADER_BYTES + size_of::<DmaAccess>()) as u32 + DEFAULT_MAX_DATA_XFER_BYTES;
 
-/// How long a server that has closed the connection may take to end before our memory counts as lost.
+/// How long a server that has closed the connection may take to end before our memory counts as
+/// lost.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection to a server.
@@ -86,8 +89,10 @@ impl Connection {
         if !wire.socket.is_closed() {
             return false;
         }
-        // A process closes its sockets shortly before it ends; one that goes on without them is waited for only once.
-        let wait = if std::mem::replace(&mut wire.waited, true) { Duration::ZERO } else { LAST_WAIT };
+        // A process closes its sockets shortly before it ends; one that goes on without them is
+        // waited for only once.
+        let wait =
+            if std::mem::replace(&mut wire.waited, true) { Duration::ZERO } else { LAST_WAIT };
         self.peer.has_ended(wait)
     }
 
@@ -98,7 +103,10 @@ impl Connection {
 
     /// What the server sent cannot be: the connection is given up.
     pub(super) fn protocol(&self, what: impl Into<String>) -> UserError {
-        self.give_up(&self.lock(), UserError::Protocol { server: self.server.clone(), what: what.into() })
+        self.give_up(
+            &self.lock(),
+            UserError::Protocol { server: self.server.clone(), what: what.into() },
+        )
     }
 
     /// What the server serves is of no use to us.
@@ -106,7 +114,8 @@ impl Connection {
         UserError::Unusable { server: self.server.clone(), what: what.into() }
     }
 
-    /// Sends `command` with the bytes of `body` and with `fd`, and waits for the reply, of at most `most` bytes without its header.
+    /// Sends `command` with the bytes of `body` and with `fd`, and waits for the reply, of at most
+    /// `most` bytes without its header.
     ///
     /// # Errors
     /// [`UserError::Refused`] leaves the connection usable; after any other it was given up.
@@ -161,7 +170,8 @@ impl Connection {
         let header = Header {
             id: id.into(),
             command: u16::from(command).into(),
-            bytes: ((HEADER_BYTES + body.iter().map(|part| part.len()).sum::<usize>()) as u32).into(),
+            bytes: ((HEADER_BYTES + body.iter().map(|part| part.len()).sum::<usize>()) as u32)
+                .into(),
             flags: Flags(0).with_kind(KIND_COMMAND).0.into(),
             error: 0.into(),
         };
@@ -171,8 +181,8 @@ impl Connection {
         sent.map(|()| id).map_err(|trouble| self.trouble(trouble, command))
     }
 
-    /// The reply to `command` number `id`, or the errno that it was refused with. Commands of the server's own that come before it are
-    /// declined.
+    /// The reply to `command` number `id`, or the errno that it was refused with. Commands of the
+    /// server's own that come before it are declined.
     fn reply(
         &self,
         wire: &Wire,
@@ -200,7 +210,9 @@ impl Connection {
                 KIND_COMMAND => return Err(protocol(format!("a command of {size} bytes"))),
                 KIND_REPLY => {}
                 kind => {
-                    return Err(protocol(format!("a message that is neither command nor reply ({kind})")));
+                    return Err(protocol(format!(
+                        "a message that is neither command nor reply ({kind})"
+                    )));
                 }
             }
             let (its_id, its_command) = (header.id.get(), header.command.get());
@@ -212,7 +224,9 @@ impl Connection {
             // First, since such a reply may end here, whatever was asked for.
             if flags.error() {
                 if rest > most {
-                    return Err(protocol(format!("an error of {size} bytes in reply to {command}")));
+                    return Err(protocol(format!(
+                        "an error of {size} bytes in reply to {command}"
+                    )));
                 }
                 discard(&wire.socket, rest, deadline).map_err(trouble)?;
                 return Ok(Err(header.error.get()));
@@ -255,7 +269,9 @@ impl Connection {
         let server = self.server.clone();
         let torn = "the connection was closed in the middle of a message";
         match trouble {
-            Trouble::Late => UserError::Late { server, command, timeout_ms: self.timeout.as_millis() },
+            Trouble::Late => {
+                UserError::Late { server, command, timeout_ms: self.timeout.as_millis() }
+            }
             Trouble::Closed => UserError::Closed { server },
             Trouble::Torn => UserError::Protocol { server, what: torn.into() },
             Trouble::TooManyFds => {
@@ -276,7 +292,11 @@ impl Drop for Connection {
 }
 
 /// Takes `rest` bytes off the socket, and the descriptors that come with them.
-fn discard(socket: &Socket, mut rest: usize, deadline: Instant) -> std::result::Result<(), Trouble> {
+fn discard(
+    socket: &Socket,
+    mut rest: usize,
+    deadline: Instant,
+) -> std::result::Result<(), Trouble> {
     let mut scrap = [0; 4096];
     while rest > 0 {
         let now = rest.min(scrap.len());

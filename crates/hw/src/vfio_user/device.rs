@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use meantime_spec::vfio_user::{
-    CapabilityHeader, Command, DeviceInfo, IrqInfo, RegionInfo, SparseArea, SparseMmap, device, irq, region,
+    CapabilityHeader, Command, DeviceInfo, IrqInfo, RegionInfo, SparseArea, SparseMmap, device,
+    irq, region,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -53,11 +54,14 @@ pub(super) struct Area {
 
 /// Asks what device it is: a PCI function with a configuration space.
 pub(super) fn device(connection: &Connection) -> Result<Device> {
-    let ask = DeviceInfo { argsz: (size_of::<DeviceInfo>() as u32).into(), ..DeviceInfo::default() };
+    let ask =
+        DeviceInfo { argsz: (size_of::<DeviceInfo>() as u32).into(), ..DeviceInfo::default() };
     let most = size_of::<DeviceInfo>() + SPARE_BYTES;
     let reply = connection.request(Command::DeviceGetInfo, &[ask.as_bytes()], None, most)?;
     let Some((info, _)) = reply.split::<DeviceInfo>() else {
-        return Err(connection.protocol(format!("{} bytes in reply to DEVICE_GET_INFO", reply.body.len())));
+        return Err(
+            connection.protocol(format!("{} bytes in reply to DEVICE_GET_INFO", reply.body.len()))
+        );
     };
     let flags = info.flags.get();
     if flags & device::PCI == 0 {
@@ -79,12 +83,12 @@ pub(super) fn msix_vectors(connection: &Connection, device: &Device) -> Result<u
     let most = size_of::<IrqInfo>() + SPARE_BYTES;
     let reply = connection.request(Command::DeviceGetIrqInfo, &[ask.as_bytes()], None, most)?;
     let Some((info, _)) = reply.split::<IrqInfo>() else {
-        return Err(
-            connection.protocol(format!("{} bytes in reply to DEVICE_GET_IRQ_INFO", reply.body.len()))
-        );
+        return Err(connection
+            .protocol(format!("{} bytes in reply to DEVICE_GET_IRQ_INFO", reply.body.len())));
     };
     if info.index.get() != irq::MSIX {
-        return Err(connection.protocol(format!("interrupt {} where MSI-X was asked for", info.index.get())));
+        return Err(connection
+            .protocol(format!("interrupt {} where MSI-X was asked for", info.index.get())));
     }
     Ok(if info.flags.get() & irq::INFO_EVENTFD == 0 { 0 } else { info.count.get() })
 }
@@ -103,7 +107,8 @@ pub(super) fn region(connection: &Connection, index: u32) -> Result<Region> {
     let info = first_part(connection, index, &reply)?;
     let Reply { body, fds } = reply;
     let checked = check(&info, &body, fds.len());
-    let (bytes, areas) = checked.map_err(|what| connection.protocol(format!("region {index}: {what}")))?;
+    let (bytes, areas) =
+        checked.map_err(|what| connection.protocol(format!("region {index}: {what}")))?;
     let need = region::READ | region::WRITE;
     if info.flags.get() & need != need {
         return Err(connection.unusable(format!("its region {index} cannot be read and written")));
@@ -121,22 +126,34 @@ fn first_part(connection: &Connection, index: u32, reply: &Reply) -> Result<Regi
     match reply.split::<RegionInfo>() {
         Some((info, _)) if info.index.get() == index => Ok(info),
         Some((info, _)) => {
-            Err(connection.protocol(format!("region {} where {index} was asked for", info.index.get())))
+            Err(connection
+                .protocol(format!("region {} where {index} was asked for", info.index.get())))
         }
-        None => Err(connection.protocol(format!("{} bytes to describe region {index}", reply.body.len()))),
+        None => {
+            Err(connection
+                .protocol(format!("{} bytes to describe region {index}", reply.body.len())))
+        }
     }
 }
 
 const PAGE_BYTES: u64 = 4096;
 
-/// The region's size and areas, if they make sense: `info` is how `body` begins, and `files` came with it.
-fn check(info: &RegionInfo, body: &[u8], files: usize) -> std::result::Result<(u64, Vec<Area>), String> {
+/// The region's size and areas, if they make sense: `info` is how `body` begins, and `files` came
+/// with it.
+fn check(
+    info: &RegionInfo,
+    body: &[u8],
+    files: usize,
+) -> std::result::Result<(u64, Vec<Area>), String> {
     let (bytes, file_offset) = (info.size.get(), info.offset.get());
     if info.flags.get() & region::MMAP == 0 || bytes == 0 {
         return Ok((bytes, Vec::new()));
     }
-    let sparse =
-        if info.flags.get() & region::CAPS != 0 { sparse_areas(info.cap_offset.get(), body)? } else { None };
+    let sparse = if info.flags.get() & region::CAPS != 0 {
+        sparse_areas(info.cap_offset.get(), body)?
+    } else {
+        None
+    };
     let mut areas: Vec<Area> = match sparse {
         Some(areas) => {
             if files == 0 && !areas.is_empty() {
@@ -160,10 +177,18 @@ fn check(info: &RegionInfo, body: &[u8], files: usize) -> std::result::Result<(u
         let odd = |part: u64| !part.is_multiple_of(PAGE_BYTES);
         let end = area.offset.checked_add(area.bytes);
         if end.is_none_or(|end| end > bytes) {
-            return Err(format!("an area at {:#x}, {:#x} bytes, of {bytes:#x}", area.offset, area.bytes));
+            return Err(format!(
+                "an area at {:#x}, {:#x} bytes, of {bytes:#x}",
+                area.offset, area.bytes
+            ));
         }
         let file_end = end.and_then(|end| end.checked_add(file_offset));
-        if area.bytes == 0 || odd(area.offset) || odd(area.bytes) || odd(file_offset) || file_end.is_none() {
+        if area.bytes == 0
+            || odd(area.offset)
+            || odd(area.bytes)
+            || odd(file_offset)
+            || file_end.is_none()
+        {
             return Err(format!(
                 "an area at {:#x}, {:#x} bytes, its file from {file_offset:#x}: not whole pages",
                 area.offset, area.bytes
@@ -188,11 +213,15 @@ fn sparse_areas(first: u32, body: &[u8]) -> std::result::Result<Option<&[SparseA
         }
         let rest = body.get(at..).unwrap_or_default();
         let Ok((header, _)) = CapabilityHeader::read_from_prefix(rest) else {
-            return Err(format!("a capability at {at:#x}, beyond the {:#x} bytes that came", body.len()));
+            return Err(format!(
+                "a capability at {at:#x}, beyond the {:#x} bytes that came",
+                body.len()
+            ));
         };
         if header.id.get() == region::CAP_SPARSE_MMAP {
-            let count =
-                SparseMmap::read_from_prefix(rest).ok().map(|(sparse, list)| (sparse.areas.get(), list));
+            let count = SparseMmap::read_from_prefix(rest)
+                .ok()
+                .map(|(sparse, list)| (sparse.areas.get(), list));
             let areas = count.and_then(|(count, list)| {
                 <[SparseArea]>::ref_from_prefix_with_elems(list, count as usize).ok()
             });
@@ -251,13 +280,18 @@ mod tests {
     #[test]
     fn one_area_as_spdk_has_it() {
         let body = described(ALL, 32, 0x4000, 0, &sparse(1, &[(0x1000, 0x1000)]));
-        assert_eq!(checked(&body, 1), Ok((0x4000, vec![Area { offset: 0x1000, bytes: 0x1000, file: 0 }])));
+        assert_eq!(
+            checked(&body, 1),
+            Ok((0x4000, vec![Area { offset: 0x1000, bytes: 0x1000, file: 0 }]))
+        );
     }
 
     #[test]
     fn several_areas_of_one_file_or_of_several() {
         let body = described(ALL, 32, 0x4000, 0, &sparse(2, &[(0x3000, 0x1000), (0x1000, 0x1000)]));
-        let files = |files| checked(&body, files).unwrap().1.iter().map(|area| area.file).collect::<Vec<_>>();
+        let files = |files| {
+            checked(&body, files).unwrap().1.iter().map(|area| area.file).collect::<Vec<_>>()
+        };
         assert_eq!(files(1), [0, 0]);
         assert_eq!(files(2), [1, 0]);
         assert!(checked(&body, 0).is_err());

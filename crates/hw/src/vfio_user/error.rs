@@ -55,7 +55,9 @@ pub enum UserError {
         timeout_ms: u128,
     },
     /// It has closed the connection.
-    #[error("{server}: the server closed the connection: it has ended, or did not like what it was asked")]
+    #[error(
+        "{server}: the server closed the connection: it has ended, or did not like what it was asked"
+    )]
     Closed {
         /// Who.
         server: String,

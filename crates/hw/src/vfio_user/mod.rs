@@ -1,13 +1,17 @@
-//! The transport to a controller that another process serves over vfio-user (SPDK's target, QEMU's and our own software SSD).
+//! The transport to a controller that another process serves over vfio-user (SPDK's target, QEMU's
+//! and our own software SSD).
 //!
-//! Memory is shared by its file. Doorbells are stored to where the server shares theirs, and sent as messages where not, which is correct and
-//! slow. Registers go by message: they are slow on hardware too. Interrupts are eventfds.
+//! Memory is shared by its file. Doorbells are stored to where the server shares theirs, and sent
+//! as messages where not, which is correct and slow. Registers go by message: they are slow on
+//! hardware too. Interrupts are eventfds.
 //!
-//! **A server that goes wrong.** A reply that is not one, or does not come by its deadline, ends the connection, and the device is gone: registers
-//! read all ones. Buffers of commands that were in flight are in memory that the server may still write to, so they stay lost
-//! until the server's process is known to have ended ([`DmaMap::unmap_dma`] is `Ok` then).
+//! **A server that goes wrong.** A reply that is not one, or does not come by its deadline, ends
+//! the connection, and the device is gone: registers read all ones. Buffers of commands that were
+//! in flight are in memory that the server may still write to, so they stay lost until the server's
+//! process is known to have ended ([`DmaMap::unmap_dma`] is `Ok` then).
 //!
-//! **A server that makes its doorbells' file shorter** has stores to it go nowhere (see [`sigbus`](super::sigbus)).
+//! **A server that makes its doorbells' file shorter** has stores to it go nowhere (see
+//! [`sigbus`](super::sigbus)).
 
 #![expect(unsafe_code)]
 
@@ -33,7 +37,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use meantime_spec::regs::DOORBELLS;
-use meantime_spec::vfio_user::{Command, DmaMap as WireDmaMap, DmaUnmap, SetIrqs, dma, irq, region};
+use meantime_spec::vfio_user::{
+    Command, DmaMap as WireDmaMap, DmaUnmap, SetIrqs, dma, irq, region,
+};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -84,7 +90,8 @@ struct Interrupts {
 }
 
 impl UserTransport {
-    /// Connects to the socket at `path` (or named `cntrl` in the directory `path`), resets the controller and makes it ready for a driver.
+    /// Connects to the socket at `path` (or named `cntrl` in the directory `path`), resets the
+    /// controller and makes it ready for a driver.
     ///
     /// # Errors
     /// [`HwError::VfioUser`], which says what is wrong and what to do.
@@ -98,7 +105,8 @@ impl UserTransport {
         Ok(Self::attach(Connection::new(socket, format!("vfio-user:{}", path.display()), timeout))?)
     }
 
-    /// As [`connect`](Self::connect), over a socket that is connected already, known to people as `name`.
+    /// As [`connect`](Self::connect), over a socket that is connected already, known to people as
+    /// `name`.
     ///
     /// # Errors
     /// [`HwError::VfioUser`].
@@ -114,29 +122,37 @@ impl UserTransport {
         if device.resets {
             match connection.request(Command::DeviceReset, &[], None, 0) {
                 // The driver disables the controller, which comes to the same.
-                Err(error @ UserError::Refused { .. }) => tracing::warn!(%error, "going on without a reset"),
+                Err(error @ UserError::Refused { .. }) => {
+                    tracing::warn!(%error, "going on without a reset")
+                }
                 result => drop(result?),
             }
         }
         let space = device::region(&connection, region::CONFIG)?;
         if space.bytes < meantime_spec::pci::CONFIG_BYTES as u64 {
-            return Err(connection.unusable(format!("{} bytes of configuration space", space.bytes)));
+            return Err(
+                connection.unusable(format!("{} bytes of configuration space", space.bytes))
+            );
         }
         let config = Config::prepare(&connection, takes.max_data_xfer_bytes)?;
         let registers = device::region(&connection, region::BAR0)?;
         // Registers, and at least the admin queue's two doorbells.
         if registers.bytes < u64::from(DOORBELLS) + 8 {
-            return Err(connection.unusable(format!("its BAR0 has {} bytes, too few", registers.bytes)));
+            return Err(
+                connection.unusable(format!("its BAR0 has {} bytes, too few", registers.bytes))
+            );
         }
         let bar = Bar0::map(&connection, &registers, config.parked_offset)?;
         let interrupts = match config.msix {
             None => None,
             Some(msix) => {
-                let vectors = device::msix_vectors(&connection, &device)?.min(msix.vectors.into()) as u16;
+                let vectors =
+                    device::msix_vectors(&connection, &device)?.min(msix.vectors.into()) as u16;
                 (vectors > 0).then(|| Interrupts { msix, vectors, installed: Mutex::new(None) })
             }
         };
-        let limits = DmaLimits { shared: true, max_regions: takes.max_dma_maps, ..DmaLimits::default() };
+        let limits =
+            DmaLimits { shared: true, max_regions: takes.max_dma_maps, ..DmaLimits::default() };
         let wide = takes.max_data_xfer_bytes >= 8;
         let bar_bytes = registers.bytes;
         Ok(Self {
@@ -168,7 +184,9 @@ impl UserTransport {
     }
 
     fn write(&self, offset: u32, bytes: &[u8]) {
-        if let Err(error) = region_access::write(&self.connection, region::BAR0, offset.into(), bytes) {
+        if let Err(error) =
+            region_access::write(&self.connection, region::BAR0, offset.into(), bytes)
+        {
             // Whoever waits for what the register does finds out.
             tracing::warn!(%error, offset, "a register was not written");
         }
@@ -177,9 +195,12 @@ impl UserTransport {
     /// Has `vectors` from `first` on signal `event`.
     fn set_irqs(&self, first: u16, event: &EventFd) -> error::Result<()> {
         let flags = irq::SET_DATA_EVENTFD | irq::SET_ACTION_TRIGGER;
-        // One at a time: a message carries as many descriptors as it names vectors, and a server may take only one.
+        // One at a time: a message carries as many descriptors as it names vectors, and a server
+        // may take only one.
         let ask = set_irqs(flags, first.into(), 1);
-        self.connection.request(Command::DeviceSetIrqs, &[ask.as_bytes()], Some(event.as_fd()), 0).map(drop)
+        self.connection
+            .request(Command::DeviceSetIrqs, &[ask.as_bytes()], Some(event.as_fd()), 0)
+            .map(drop)
     }
 
     fn mapped(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
@@ -225,8 +246,9 @@ fn advice(errno: Errno) -> &'static str {
     }
 }
 
-// SAFETY: the server reaches what it was given a descriptor of. `unmap_dma` is `Ok` when it has answered that it let go (a server that
-// says so and goes on is a device that ignores its IOMMU, ARCHITECTURE.md §1), or when its process has ended.
+// SAFETY: the server reaches what it was given a descriptor of. `unmap_dma` is `Ok` when it has
+// answered that it let go (a server that says so and goes on is a device that ignores its IOMMU,
+// ARCHITECTURE.md §1), or when its process has ended.
 unsafe impl DmaMap for UserTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let bytes = pages.len();
@@ -244,7 +266,8 @@ unsafe impl DmaMap for UserTransport {
         if !self.reserve(iova, bytes as u64) {
             return Err(refused("it overlaps memory that is mapped already".into()));
         }
-        let answer = self.connection.request(Command::DmaMap, &[ask.as_bytes()], Some(file.as_fd()), 0);
+        let answer =
+            self.connection.request(Command::DmaMap, &[ask.as_bytes()], Some(file.as_fd()), 0);
         answer.map(drop).map_err(|error| {
             self.mapped().remove(&iova);
             match error {
@@ -282,8 +305,8 @@ unsafe impl DmaMap for UserTransport {
     }
 }
 
-// SAFETY: registers are the server's answers; all ones are read once the connection is over. Doorbells hold their mapping, or the
-// connection that they ring by.
+// SAFETY: registers are the server's answers; all ones are read once the connection is over.
+// Doorbells hold their mapping, or the connection that they ring by.
 unsafe impl Transport for UserTransport {
     fn describe(&self) -> String {
         self.connection.server().to_owned()
@@ -318,8 +341,9 @@ unsafe impl Transport for UserTransport {
     }
 
     unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell> {
-        let inside =
-            offset >= DOORBELLS && offset.is_multiple_of(4) && u64::from(offset) + 4 <= self.bar_bytes;
+        let inside = offset >= DOORBELLS
+            && offset.is_multiple_of(4)
+            && u64::from(offset) + 4 <= self.bar_bytes;
         if !inside {
             return Err(HwError::Missing { what: format!("doorbell at offset {offset:#x}") });
         }
@@ -341,11 +365,12 @@ unsafe impl Transport for UserTransport {
 
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()> {
         let interrupts = self.interrupts.as_ref().filter(|interrupts| vector < interrupts.vectors);
-        let interrupts =
-            interrupts.ok_or_else(|| HwError::Missing { what: format!("interrupt vector {vector}") })?;
+        let interrupts = interrupts
+            .ok_or_else(|| HwError::Missing { what: format!("interrupt vector {vector}") })?;
         let mut installed = interrupts.installed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once MSI-X is on, a vector without eventfd is an error in some servers (SPDK's sets CSTS.CFS), and the admin queue
-        // has one, polled as it is. So what is to signal nothing signals an eventfd that nobody reads; and MSI-X stays on.
+        // Once MSI-X is on, a vector without eventfd is an error in some servers (SPDK's sets
+        // CSTS.CFS), and the admin queue has one, polled as it is. So what is to signal nothing
+        // signals an eventfd that nobody reads; and MSI-X stays on.
         match (installed.as_ref(), event) {
             (None, None) => return Ok(()),
             (Some(_), Some(event)) => self.set_irqs(vector, event)?,
@@ -371,7 +396,8 @@ unsafe impl Transport for UserTransport {
 impl Drop for UserTransport {
     fn drop(&mut self) {
         let Some(interrupts) = &mut self.interrupts else { return };
-        let installed = interrupts.installed.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let installed =
+            interrupts.installed.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if installed.is_some() && !self.connection.is_gone() {
             // It outlasts the connection in some servers.
             let _ = interrupts.msix.enable(&self.connection, false);
@@ -389,10 +415,13 @@ struct MessageDoorbell {
 
 impl WriteDoorbell for MessageDoorbell {
     fn write(&self, value: u32) {
-        // Returns when the server has stored it: so it never overtakes, nor undoes, what is stored to a shared doorbell after it. A refusal
-        // cannot be told from here; the command's deadline finds out.
+        // Returns when the server has stored it: so it never overtakes, nor undoes, what is stored
+        // to a shared doorbell after it. A refusal cannot be told from here; the command's deadline
+        // finds out.
         let value = value.to_le_bytes();
-        if let Err(error) = region_access::write(&self.connection, region::BAR0, self.offset.into(), &value) {
+        if let Err(error) =
+            region_access::write(&self.connection, region::BAR0, self.offset.into(), &value)
+        {
             tracing::warn!(%error, offset = self.offset, "a doorbell was not rung");
         }
     }

@@ -1,12 +1,15 @@
 //! Whether the server's process has ended.
 //!
-//! A server has our memory mapped, and closing the socket does not take it back: a server that hangs may go on writing to buffers whenever it
-//! wakes up. Memory is known to be ours again when the server has answered DMA_UNMAP, or when it has ended, and its mappings with it. A
-//! pidfd tells that: it becomes readable when the last thread of the process is gone, and threads give up their memory before.
+//! A server has our memory mapped, and closing the socket does not take it back: a server that
+//! hangs may go on writing to buffers whenever it wakes up. Memory is known to be ours again when
+//! the server has answered DMA_UNMAP, or when it has ended, and its mappings with it. A pidfd tells
+//! that: it becomes readable when the last thread of the process is gone, and threads give up their
+//! memory before.
 //!
-//! The kernel names the process that called `listen`, which need not be the one that serves (it may have forked). So the connection must be
-//! closed on the other side as well, which says that no process has it any more. What is left: a process that serves, closes the connection,
-//! keeps the memory and outlives its parent.
+//! The kernel names the process that called `listen`, which need not be the one that serves (it may
+//! have forked). So the connection must be closed on the other side as well, which says that no
+//! process has it any more. What is left: a process that serves, closes the connection, keeps the
+//! memory and outlives its parent.
 
 #![expect(unsafe_code)]
 
@@ -41,7 +44,8 @@ impl Peer {
 fn has_ended(pidfd: BorrowedFd<'_>, wait: Duration) -> bool {
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
     // A signal that cuts the wait short: then it is not known yet, which is on the safe side.
-    matches!(poll(&mut fds, Some(&timespec(wait))), Ok(1)) && fds[0].revents().contains(PollFlags::IN)
+    matches!(poll(&mut fds, Some(&timespec(wait))), Ok(1))
+        && fds[0].revents().contains(PollFlags::IN)
 }
 
 fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
@@ -50,8 +54,10 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     if credentials.pid == getpid().as_raw_pid() {
         return None;
     }
-    // Since Linux 6.5; before, the process may have ended, and its number be another's, by the time it is opened.
-    if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0) {
+    // Since Linux 6.5; before, the process may have ended, and its number be another's, by the time
+    // it is opened.
+    if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0)
+    {
         // SAFETY: the kernel has just opened it for us, and nobody else knows it.
         return unsafe { shelter_raw(fd) }.ok();
     }
@@ -77,9 +83,16 @@ impl Plain for Credentials {}
 fn socket_option<T: Plain>(socket: BorrowedFd<'_>, option: libc::c_int) -> Option<T> {
     let mut value = T::default();
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: `value` is `len` bytes, which the kernel does not go beyond, and any bytes are a value of it (`Plain`).
+    // SAFETY: `value` is `len` bytes, which the kernel does not go beyond, and any bytes are a
+    // value of it (`Plain`).
     let result = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut len)
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
     };
     (result == 0 && len as usize == size_of::<T>()).then_some(value)
 }

@@ -13,7 +13,12 @@ fn access(region: u32, offset: u64, bytes: usize) -> RegionAccess {
 }
 
 /// Fills `bytes` from `offset` of region `region` on.
-pub(super) fn read(connection: &Connection, region: u32, offset: u64, bytes: &mut [u8]) -> Result<()> {
+pub(super) fn read(
+    connection: &Connection,
+    region: u32,
+    offset: u64,
+    bytes: &mut [u8],
+) -> Result<()> {
     let asked = access(region, offset, bytes.len());
     let most = ACCESS_BYTES + bytes.len();
     let reply = connection.request(Command::RegionRead, &[asked.as_bytes()], None, most)?;
@@ -33,7 +38,8 @@ pub(super) fn read(connection: &Connection, region: u32, offset: u64, bytes: &mu
 /// Writes `bytes` from `offset` of region `region` on; returns when the server has done it.
 pub(super) fn write(connection: &Connection, region: u32, offset: u64, bytes: &[u8]) -> Result<()> {
     let asked = access(region, offset, bytes.len());
-    let reply = connection.request(Command::RegionWrite, &[asked.as_bytes(), bytes], None, ACCESS_BYTES)?;
+    let reply =
+        connection.request(Command::RegionWrite, &[asked.as_bytes(), bytes], None, ACCESS_BYTES)?;
     match reply.split::<RegionAccess>() {
         Some((answered, _)) if answered == asked => Ok(()),
         _ => Err(connection.protocol(format!(

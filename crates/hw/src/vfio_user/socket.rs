@@ -10,9 +10,9 @@ use meantime_process::descriptor::shelter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
-    sendmsg, shutdown, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recvmsg, sendmsg, shutdown, socket_with,
 };
 use rustix::time::Timespec;
 
@@ -47,7 +47,8 @@ impl Socket {
         let address = SocketAddrUnix::new(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         loop {
-            let socket = shelter(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
+            let socket =
+                shelter(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
             match connect(&socket, &address) {
                 Ok(()) => return Ok(Self(socket)),
                 // The queue is full. Nothing says when it is not.
@@ -93,7 +94,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Fills `bytes`, and adds to `fds` what comes with them. `first`: a message begins here, so that nothing may come instead.
+    /// Fills `bytes`, and adds to `fds` what comes with them. `first`: a message begins here, so
+    /// that nothing may come instead.
     pub(super) fn receive(
         &self,
         bytes: &mut [u8],
@@ -106,17 +108,21 @@ impl Socket {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            let received =
-                match recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes[have..])], &mut control, flags) {
-                    Ok(received) => received,
-                    Err(Errno::INTR) => continue,
-                    Err(Errno::AGAIN) => {
-                        self.wait(PollFlags::IN, deadline)?;
-                        continue;
-                    }
-                    Err(Errno::CONNRESET | Errno::PIPE) => return Err(Trouble::Closed),
-                    Err(errno) => return Err(Trouble::Os(errno)),
-                };
+            let received = match recvmsg(
+                &self.0,
+                &mut [IoSliceMut::new(&mut bytes[have..])],
+                &mut control,
+                flags,
+            ) {
+                Ok(received) => received,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {
+                    self.wait(PollFlags::IN, deadline)?;
+                    continue;
+                }
+                Err(Errno::CONNRESET | Errno::PIPE) => return Err(Trouble::Closed),
+                Err(errno) => return Err(Trouble::Os(errno)),
+            };
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(more) = message {
                     // Those we do not keep are closed here.
@@ -151,15 +157,18 @@ impl Socket {
         }
     }
 
-    /// Tells the other side that nothing more will come. It can still be seen whether it closes its end.
+    /// Tells the other side that nothing more will come. It can still be seen whether it closes its
+    /// end.
     pub(super) fn end(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }
 
-    /// Whether the other side's end is closed: no process has it any more. Only after [`end`](Self::end).
+    /// Whether the other side's end is closed: no process has it any more. Only after
+    /// [`end`](Self::end).
     pub(super) fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
-        poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+        poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok()
+            && fds[0].revents().contains(PollFlags::HUP)
     }
 }
 

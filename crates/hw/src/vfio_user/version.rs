@@ -1,7 +1,8 @@
 //! The handshake: which version is spoken, and what the server takes.
 
 use meantime_spec::vfio_user::{
-    Command, DEFAULT_MAX_DATA_XFER_BYTES, DEFAULT_MAX_MSG_FDS, VERSION_MAJOR, VERSION_MINOR, Version,
+    Command, DEFAULT_MAX_DATA_XFER_BYTES, DEFAULT_MAX_MSG_FDS, VERSION_MAJOR, VERSION_MINOR,
+    Version,
 };
 use serde_json::{Map, Value, json};
 use zerocopy::IntoBytes;
@@ -14,7 +15,8 @@ use crate::pages::HUGE_PAGE;
 /// The longest text of capabilities that is looked at, in bytes.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
-/// Mappings of a server that names no limit. The specification's 65,535 is not what libvfio-user has, and it does not say.
+/// Mappings of a server that names no limit. The specification's 65,535 is not what libvfio-user
+/// has, and it does not say.
 const MODEST_MAX_DMA_MAPS: usize = 64;
 
 /// What the server takes.
@@ -26,13 +28,15 @@ pub(super) struct Limits {
     pub(super) max_dma_maps: usize,
 }
 
-/// Agrees on a version with the server; to be done first, and at once, since a server may do nothing else meanwhile.
+/// Agrees on a version with the server; to be done first, and at once, since a server may do
+/// nothing else meanwhile.
 pub(super) fn negotiate(connection: &Connection) -> Result<Limits> {
     let version = Version { major: VERSION_MAJOR.into(), minor: VERSION_MINOR.into() };
     let capabilities = json!({ "capabilities": {
         "max_msg_fds": MAX_FDS,
         "max_data_xfer_size": DEFAULT_MAX_DATA_XFER_BYTES,
-        // To a software SSD of ours: its thread may sleep, this client looks and wakes it (`pci::ParkingCapability`).
+        // To a software SSD of ours: its thread may sleep, this client looks and wakes it
+        // (`pci::ParkingCapability`).
         "meantime_parking": true,
     }});
     let mut text = capabilities.to_string().into_bytes();
@@ -66,9 +70,9 @@ fn limits(text: &[u8]) -> std::result::Result<Limits, Wrong> {
     let capabilities = if text.is_empty() { Map::new() } else { capabilities(text)? };
     let number = |key: &str, default: u64| match capabilities.get(key) {
         None => Ok(default),
-        Some(value) => {
-            value.as_u64().ok_or_else(|| Wrong::Text(format!("its capability {key} is {value}, no number")))
-        }
+        Some(value) => value
+            .as_u64()
+            .ok_or_else(|| Wrong::Text(format!("its capability {key} is {value}, no number"))),
     };
     let enough = |key: &str, default: u64, least: u64, why: &str| match number(key, default)? {
         value if value < least => {
@@ -78,8 +82,12 @@ fn limits(text: &[u8]) -> std::result::Result<Limits, Wrong> {
     };
     // One at a time is all that is sent.
     enough("max_msg_fds", DEFAULT_MAX_MSG_FDS.into(), 1, "sharing memory")?;
-    let max_data_xfer_bytes =
-        enough("max_data_xfer_size", DEFAULT_MAX_DATA_XFER_BYTES.into(), 4, "access to a register")?;
+    let max_data_xfer_bytes = enough(
+        "max_data_xfer_size",
+        DEFAULT_MAX_DATA_XFER_BYTES.into(),
+        4,
+        "access to a register",
+    )?;
     let maps = enough("max_dma_maps", MODEST_MAX_DMA_MAPS as u64, 1, "sharing memory")?;
     // A set of powers of two: mappings are multiples of one of them, and ours are of 2 MiB.
     let page_sizes = number("pgsizes", HUGE_PAGE as u64)?;
@@ -116,9 +124,12 @@ mod tests {
 
     #[test]
     fn what_is_not_said_has_a_default() {
-        for text in
-            ["", "{}\0", "{\"capabilities\":{}}\0", "{\"capabilities\":{\"migration\":{\"pgsize\":4096}}}\0"]
-        {
+        for text in [
+            "",
+            "{}\0",
+            "{\"capabilities\":{}}\0",
+            "{\"capabilities\":{\"migration\":{\"pgsize\":4096}}}\0",
+        ] {
             assert_eq!(limits(text.as_bytes()), Ok(DEFAULT), "{text}");
         }
     }

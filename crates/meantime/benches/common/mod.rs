@@ -1,4 +1,5 @@
-//! What the benchmarks of files share: images, the software SSDs that hold them, and how figures are made.
+//! What the benchmarks of files share: images, the software SSDs that hold them, and how figures
+//! are made.
 
 use std::error::Error;
 use std::path::Path;
@@ -29,7 +30,8 @@ pub(crate) fn arguments(benches: &[&str]) -> (Vec<String>, Vec<String>) {
     arguments.partition(|argument| benches.contains(&argument.as_str()))
 }
 
-/// The CPU of the software SSD's thread: the last that this process might use when this was first called.
+/// The CPU of the software SSD's thread: the last that this process might use when this was first
+/// called.
 fn last_cpu() -> usize {
     static LAST: OnceLock<usize> = OnceLock::new();
     *LAST.get_or_init(|| cpu::allowed().last().copied().unwrap_or_default())

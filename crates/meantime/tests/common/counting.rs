@@ -1,4 +1,5 @@
-//! An allocator that counts what the calling thread allocates and frees; for tests that include this file as a module.
+//! An allocator that counts what the calling thread allocates and frees; for tests that include
+//! this file as a module.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -15,7 +15,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// An image made by mkfs.ext4 with `options`, of what `fill` puts into a directory. `None`, and a word about it: there is no mkfs.ext4.
+    /// An image made by mkfs.ext4 with `options`, of what `fill` puts into a directory. `None`, and
+    /// a word about it: there is no mkfs.ext4.
     pub(crate) fn make(options: &[&str], megabytes: u32, fill: impl FnOnce(&Path)) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
@@ -61,7 +62,12 @@ impl Image {
     pub(crate) fn dump(&self, name: &str) -> Vec<u8> {
         let to = self.path("dumped");
         let request = format!("dump {name} {}", to.display());
-        let output = Command::new("debugfs").arg("-R").arg(request).arg(self.path("image")).output().unwrap();
+        let output = Command::new("debugfs")
+            .arg("-R")
+            .arg(request)
+            .arg(self.path("image"))
+            .output()
+            .unwrap();
         assert!(output.status.success());
         fs::read(to).unwrap()
     }

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use meantime::block::{self, Device};
 use meantime::ext4::check::Event;
-use meantime::ext4::format::{Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions};
+use meantime::ext4::format::{
+    Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions,
+};
 use meantime::ext4::{FileSystem, MountError, MountOptions, OpenOptions};
 
 /// An image file, with a count of what was read.
@@ -63,7 +65,10 @@ pub(crate) fn run_for(program: &str, args: &[&str], codes: &[i32]) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     let code = output.status.code();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(code.is_some_and(|code| codes.contains(&code)), "{program} {args:?}: {code:?} {errors} {text}");
+    assert!(
+        code.is_some_and(|code| codes.contains(&code)),
+        "{program} {args:?}: {code:?} {errors} {text}"
+    );
     text
 }
 
@@ -122,7 +127,8 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> FileSystem {
     try_mount(path, options).unwrap()
 }
 
-/// The same, when the kernel has let go of the image: its loop device stays for a moment when its mount has gone.
+/// The same, when the kernel has let go of the image: its loop device stays for a moment when its
+/// mount has gone.
 pub(crate) fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
     let begun = Instant::now();
     loop {
@@ -178,7 +184,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A process that another thread is just starting has this one's files until it runs its program: it is busy for a moment.
+        // A process that another thread is just starting has this one's files until it runs its
+        // program: it is busy for a moment.
         for _ in 0..200 {
             let ended = Command::new("umount").arg(&self.0).output();
             if ended.is_ok_and(|output| output.status.success()) {
@@ -201,7 +208,12 @@ pub(crate) fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> 
         assert!(last.cookie > cookie);
         cookie = last.cookie;
         for entry in some {
-            assert_eq!(found.insert(entry.name.clone(), entry.ino), None, "{}", entry.name.escape_ascii());
+            assert_eq!(
+                found.insert(entry.name.clone(), entry.ino),
+                None,
+                "{}",
+                entry.name.escape_ascii()
+            );
         }
     }
     for (name, ino) in &found {

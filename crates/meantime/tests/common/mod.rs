@@ -35,8 +35,10 @@ pub(crate) fn stepped(
     let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
     let ssd = SteppedSsd::new(config, medium, seed).expect("a valid configuration");
     // SAFETY: the port has no other user.
-    let transport = unsafe { SoftTransport::new(ssd.port(), format!("stepped, seed {seed}"), None) };
-    let controller = Controller::enable(Arc::new(transport), options).expect("the controller comes up");
+    let transport =
+        unsafe { SoftTransport::new(ssd.port(), format!("stepped, seed {seed}"), None) };
+    let controller =
+        Controller::enable(Arc::new(transport), options).expect("the controller comes up");
     (ssd, controller)
 }
 
@@ -47,7 +49,9 @@ pub(crate) fn device(controller: &Arc<Controller>) -> NvmeDevice {
 
 /// The number that the environment has for `name`, if any.
 pub(crate) fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
 }
 
 /// SplitMix64: small, and good enough to choose by.

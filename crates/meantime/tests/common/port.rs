@@ -1,4 +1,5 @@
-//! A port between the driver and a stepped SSD that watches, and meddles at moments which a test cannot reach otherwise.
+//! A port between the driver and a stepped SSD that watches, and meddles at moments which a test
+//! cannot reach otherwise.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

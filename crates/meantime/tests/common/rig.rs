@@ -1,4 +1,5 @@
-//! A stepped SSD, a driver on it, and the means to make single commands fail and to know whether data is right.
+//! A stepped SSD, a driver on it, and the means to make single commands fail and to know whether
+//! data is right.
 
 use std::ops::Range;
 use std::process::Command;
@@ -65,7 +66,12 @@ impl Rig {
     }
 
     /// Starts `request`, to whose commands – and to no others – happens what `plan` says.
-    pub(crate) fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
+    pub(crate) fn doomed(
+        &self,
+        plan: FaultPlan,
+        channel: &mut NvmeChannel,
+        request: Request,
+    ) -> Ticket {
         self.ssd.set_faults(plan);
         let ticket = channel.submit(request).expect("room");
         // Fetched now, at the present time.
@@ -93,8 +99,10 @@ pub(crate) fn open(
     prepare(&ssd);
     let (port, meddling) = MeddlingPort::new(ssd.port());
     // SAFETY: the port has no other user.
-    let opened =
-        Controller::enable(Arc::new(unsafe { SoftTransport::new(port, "rig".into(), None) }), options);
+    let opened = Controller::enable(
+        Arc::new(unsafe { SoftTransport::new(port, "rig".into(), None) }),
+        options,
+    );
     (ssd, meddling, opened)
 }
 
@@ -113,7 +121,8 @@ pub(crate) fn kind(done: &Done) -> CommandError {
     done.result.expect_err("it should have failed").kind
 }
 
-/// Fills `buf` with what version `version` of the blocks from `lba` on holds; each block differently.
+/// Fills `buf` with what version `version` of the blocks from `lba` on holds; each block
+/// differently.
 pub(crate) fn fill(buf: &mut [u8], block_bytes: usize, lba: u64, version: u64) {
     for (lba, block) in (lba..).zip(buf.chunks_exact_mut(block_bytes)) {
         let mut rng = Rng(lba << 32 ^ version);
@@ -177,14 +186,16 @@ pub(crate) fn in_own_process(name: &str, prepare: impl FnOnce(&mut Command)) -> 
     command.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(MARK, "1");
     prepare(&mut command);
     let output = command.output().expect("a process");
-    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success(), "{}: {}", output.status, text.join("\n"));
     // A name that has changed would run nothing, and pass.
     assert!(text[0].contains("1 passed"), "{name} did not run: {}", text[0]);
     false
 }
 
-/// A command is found overdue by then: its deadline, counted from a first look; looks are an eighth of it apart.
+/// A command is found overdue by then: its deadline, counted from a first look; looks are an eighth
+/// of it apart.
 pub(crate) const OVERDUE_NS: u64 = 2 * MS + MS / 2;
 /// `abort_grace` and what it takes to notice its end.
 pub(crate) const GRACE_NS: u64 = MS / 4;
@@ -194,7 +205,12 @@ pub(crate) fn in_flight_lost(rig: &Rig, channel: &mut NvmeChannel, lba: u64) -> 
     rig.doomed(LOST, channel, request)
 }
 
-pub(crate) fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns: u64) -> Ticket {
+pub(crate) fn in_flight_late(
+    rig: &Rig,
+    channel: &mut NvmeChannel,
+    lba: u64,
+    late_by_ns: u64,
+) -> Ticket {
     let request = read_of(channel, lba..lba + 1);
     rig.doomed(late(late_by_ns), channel, request)
 }

@@ -31,7 +31,8 @@ pub(crate) struct Effort {
     pub again: u64,
 }
 
-/// One state in so many is checked all the same if another was that it cannot be told from after its recovery.
+/// One state in so many is checked all the same if another was that it cannot be told from after
+/// its recovery.
 const THOROUGH: u64 = 16;
 
 /// A test's violations, and how far it is.
@@ -86,7 +87,12 @@ impl Campaign {
         }
         let seconds = self.begun.elapsed().as_secs();
         if self.told.fetch_max(seconds / 10, Relaxed) < seconds / 10 {
-            eprintln!("{}: {seconds} s, {}, {} violations", self.name, self.tally.line(), violations.len());
+            eprintln!(
+                "{}: {seconds} s, {}, {} violations",
+                self.name,
+                self.tally.line(),
+                violations.len()
+            );
         }
         violations.len() < 10
     }
@@ -103,8 +109,10 @@ impl Campaign {
         println!("{}: {} s, {}", self.name, self.begun.elapsed().as_secs(), self.tally.line());
         println!("{}", self.tally.table());
         let violations = self.violations();
-        let text: Vec<String> =
-            violations.iter().map(|violation| format!("{:?}: {}", violation.kind, violation.why)).collect();
+        let text: Vec<String> = violations
+            .iter()
+            .map(|violation| format!("{:?}: {}", violation.kind, violation.why))
+            .collect();
         assert!(text.is_empty(), "{} violations:\n{}", text.len(), text.join("\n"));
     }
 }
@@ -130,13 +138,15 @@ fn keep(place: &mut Place, on: &[&State]) -> String {
 /// A device whose unit is smaller may tear a superblock, which is at its own size.
 const SUPERBLOCK_BYTES: usize = 1024;
 
-/// Whether the primary superblock of what `place` holds with `state` is torn: its checksum is wrong, which neither ext4 nor anybody else survives. (All that are torn
-/// have one: without checksums nobody could tell.)
+/// Whether the primary superblock of what `place` holds with `state` is torn: its checksum is
+/// wrong, which neither ext4 nor anybody else survives. (All that are torn have one: without
+/// checksums nobody could tell.)
 fn is_torn(place: &Place, state: &State) -> bool {
     let mut superblock = place.base()[1024..2048].to_vec();
     for (offset, content) in state.changes() {
         for (at, byte) in (offset..).zip(content) {
-            if let Some(place) = at.checked_sub(1024).and_then(|at| superblock.get_mut(at as usize)) {
+            if let Some(place) = at.checked_sub(1024).and_then(|at| superblock.get_mut(at as usize))
+            {
                 *place = *byte;
             }
             if at >= 2048 {
@@ -179,18 +189,22 @@ impl Look<'_> {
             let why = format!("a buffer was changed while the device had it: {}", run.what);
             violations.push(Violation::new(Kind::Workload, why));
         }
-        // With several threads, one may have been told of something in a turn in which another's request was taken, and that because of it: there the order of events
-        // is all that is known to be an order. With one, nothing that is taken in a turn can come of what is told in it. (The journal's thread is not one more: who
-        // has it commit sleeps meanwhile.)
+        // With several threads, one may have been told of something in a turn in which another's
+        // request was taken, and that because of it: there the order of events is all that is known
+        // to be an order. With one, nothing that is taken in a turn can come of what is told in it.
+        // (The journal's thread is not one more: who has it commit sleeps meanwhile.)
         let cut = CutOptions { strict: run.tracks.len() == 1, ..run.config.cut() };
-        let returns = run.tracks.iter().flat_map(|track| track.marks.iter().map(|(_, returned)| *returned));
-        let mut points: BTreeSet<usize> = run.history.turning_points(cut.volatile).chain(returns).collect();
+        let returns =
+            run.tracks.iter().flat_map(|track| track.marks.iter().map(|(_, returned)| *returned));
+        let mut points: BTreeSet<usize> =
+            run.history.turning_points(cut.volatile).chain(returns).collect();
         points.insert(run.history.len());
         points.retain(|at| *at <= run.history.len());
         let mut known: HashMap<u64, Vec<Tree>> = HashMap::new();
         let mut bad: HashSet<u64> = HashSet::new();
         let mut seen = Seen::default();
-        let per_cut = self.effort.per_cut.min((self.effort.per_run as u64 / points.len() as u64).max(2));
+        let per_cut =
+            self.effort.per_cut.min((self.effort.per_run as u64 / points.len() as u64).max(2));
         for at in points {
             let possible = run.history.cut(place.base(), at, &cut);
             self.counts.cuts += 1;
@@ -238,7 +252,9 @@ impl Look<'_> {
     fn check(&mut self, trees: &[Tree], promises: &[(usize, usize)]) -> Option<String> {
         let mut tracks = self.run.tracks.iter().zip(trees).zip(promises);
         self.counts.checks += trees.len() as u64;
-        tracks.find_map(|((track, tree), (begun, returned))| track.model.check(tree, *begun, *returned).err())
+        tracks.find_map(|((track, tree), (begun, returned))| {
+            track.model.check(tree, *begun, *returned).err()
+        })
     }
 
     /// What a new state comes to; `None`: nobody can recover it.
@@ -257,7 +273,8 @@ impl Look<'_> {
         let run = self.run;
         let (config, roots) = (&run.config, Self::roots(run));
         let kernel = one_in(self.effort.kernel);
-        let task = Task { config, roots: &roots, kernel, thorough: one_in(THOROUGH), failed: run.failed };
+        let task =
+            Task { config, roots: &roots, kernel, thorough: one_in(THOROUGH), failed: run.failed };
         if config.unit_bytes < SUPERBLOCK_BYTES && is_torn(place, state) {
             self.counts.torn += 1;
             return self.torn(place, state, &task).map(|()| None);
@@ -304,7 +321,8 @@ impl Look<'_> {
         Violation::new(why.kind, text)
     }
 
-    /// Cuts the power during the recovery of `first` as well: whatever is left is recovered to the same `trees`.
+    /// Cuts the power during the recovery of `first` as well: whatever is left is recovered to the
+    /// same `trees`.
     fn again(
         &mut self,
         place: &mut Place,
@@ -335,9 +353,14 @@ impl Look<'_> {
                 self.counts.states += 1;
                 self.counts.again += 1;
                 let task = Task { kernel: false, thorough: false, ..*task };
-                let found = recovery::recover(place, &[first, &second], &task, &mut seen, self.counts)
-                    .map_err(|why| why.before(&format!("after a power cut at event {at} of recovery")))?;
-                if let Some(difference) = trees.iter().zip(&found).find_map(|(a, b)| a.difference(b)) {
+                let found =
+                    recovery::recover(place, &[first, &second], &task, &mut seen, self.counts)
+                        .map_err(|why| {
+                            why.before(&format!("after a power cut at event {at} of recovery"))
+                        })?;
+                if let Some(difference) =
+                    trees.iter().zip(&found).find_map(|(a, b)| a.difference(b))
+                {
                     let why = format!("after a power cut at event {at} of recovery: {difference}");
                     return Err(Violation::new(Kind::Differs, why));
                 }
@@ -348,7 +371,12 @@ impl Look<'_> {
 }
 
 /// What is left at the end of a workload and a clean unmount.
-pub(crate) fn clean_end(place: &mut Place, base: &Base, config: &Config, ops: &[Op]) -> Result<(), String> {
+pub(crate) fn clean_end(
+    place: &mut Place,
+    base: &Base,
+    config: &Config,
+    ops: &[Op],
+) -> Result<(), String> {
     place.load(base);
     let attached = attach(place.medium(), &Config { model: "null", ..*config }, 1);
     let fs = meantime::ext4::FileSystem::mount(attached.device(), &config.mount_options())
@@ -370,14 +398,18 @@ pub(crate) fn clean_end(place: &mut Place, base: &Base, config: &Config, ops: &[
 }
 
 /// The tree of `bytes` after e2fsck's recovery.
-pub(crate) fn recovered_by_e2fsck(place: &mut Place, base: &Base, config: &Config) -> Result<Tree, String> {
+pub(crate) fn recovered_by_e2fsck(
+    place: &mut Place,
+    base: &Base,
+    config: &Config,
+) -> Result<Tree, String> {
     place.load(base);
     let (code, said) = e2fsck(place.image(), "-fp");
     if code > 1 {
         return Err(format!("e2fsck -fp: {code}, {said:?}"));
     }
     let options = config.recovery_options(false);
-    let (_ssd, fs) =
-        crate::device::mounted(place.medium(), config, &options).map_err(|error| error.to_string())?;
+    let (_ssd, fs) = crate::device::mounted(place.medium(), config, &options)
+        .map_err(|error| error.to_string())?;
     Tree::ours(&fs, "").map_err(|error| error.to_string())
 }

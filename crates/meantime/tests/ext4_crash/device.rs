@@ -58,7 +58,8 @@ impl Config {
         CutOptions { volatile: self.volatile, unit_bytes: self.unit_bytes, ..CutOptions::default() }
     }
 
-    /// Whether there are fast commits: they are wanted, and neither made without checksums, which e2fsck 1.47.0 gets wrong, nor by a thread of the journal's.
+    /// Whether there are fast commits: they are wanted, and neither made without checksums, which
+    /// e2fsck 1.47.0 gets wrong, nor by a thread of the journal's.
     pub(crate) fn makes_fast_commits(&self) -> bool {
         self.fast_commit && self.commit_overlap.direct && !self.features.contains("^metadata_csum")
     }
@@ -121,7 +122,8 @@ impl Base {
     }
 }
 
-/// A new file system with what is there in the beginning, on blocks full of [`STALE`]; `None` without e2fsprogs.
+/// A new file system with what is there in the beginning, on blocks full of [`STALE`]; `None`
+/// without e2fsprogs.
 pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
@@ -130,7 +132,9 @@ pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
         std::fs::create_dir_all(&top).unwrap();
         for (name, size) in BEGINNING {
             match size {
-                Some(size) => std::fs::write(top.join(name), content(beginning_id(name), 0, size)).unwrap(),
+                Some(size) => {
+                    std::fs::write(top.join(name), content(beginning_id(name), 0, size)).unwrap()
+                }
                 None => std::fs::create_dir(top.join(name)).unwrap(),
             }
             let mode = u32::from(if size.is_some() { FILE_MODE } else { DIRECTORY_MODE });
@@ -146,7 +150,8 @@ pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
     let bytes = (log_bytes + (6 << 20)).max(2 * (log_bytes + fast_bytes) + (1 << 20));
     std::fs::write(&image, vec![STALE; bytes]).unwrap();
     let (block_bytes, log) = (config.block_bytes.to_string(), format!("size={}", log_bytes >> 20));
-    let mut args = vec!["-q", "-F", "-E", "nodiscard", "-N", "256", "-b", &block_bytes, "-J", &log, "-d"];
+    let mut args =
+        vec!["-q", "-F", "-E", "nodiscard", "-N", "256", "-b", &block_bytes, "-J", &log, "-d"];
     args.push(root.to_str().unwrap());
     let fast = if config.fast_commit { "fast_commit" } else { "" };
     let features = [config.features, fast].into_iter().filter(|some| !some.is_empty());
@@ -204,13 +209,15 @@ pub(crate) fn mounted(
 
 /// Runs e2fsck on `image`; its exit status and what it said beside its phases and figures.
 pub(crate) fn e2fsck(image: &Path, flags: &str) -> (i32, Vec<String>) {
-    // Its clock is a few ms behind the one that gives us times: what was written at the end of a second would be in its future.
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 1;
+    // Its clock is a few ms behind the one that gives us times: what was written at the end of a
+    // second would be in its future.
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 1;
     let mut command = Command::new("e2fsck");
     command.env("LC_ALL", "C").env("E2FSCK_TIME", now.to_string()).arg(flags).arg(image);
     let output = command.output().unwrap();
-    let said =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     let is_said = |line: &&str| {
         let is_progress = line.starts_with("Pass ") || line.starts_with("e2fsck 1.");
         let is_summary = line.contains(" files (") && line.contains(" blocks");

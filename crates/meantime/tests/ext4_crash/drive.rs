@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use meantime::ext4::{
-    Allocate, Error, File, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute,
+    Allocate, Error, File, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags,
+    SetAttribute,
 };
 
 use crate::model::{Fail, Model, content, target, value};
@@ -55,10 +56,20 @@ impl Ours<'_> {
             FileType::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Special),
         }
-        self.fs.open_node_with(&node, &OpenOptions { read: true, write: true, ..OpenOptions::default() })
+        self.fs.open_node_with(
+            &node,
+            &OpenOptions { read: true, write: true, ..OpenOptions::default() },
+        )
     }
 
-    fn write(&self, name: &str, at: u64, bytes: u64, id: u32, options: &OpenOptions) -> Result<(), Error> {
+    fn write(
+        &self,
+        name: &str,
+        at: u64,
+        bytes: u64,
+        id: u32,
+        options: &OpenOptions,
+    ) -> Result<(), Error> {
         self.file(name)?;
         let options = OpenOptions { write: true, ..*options };
         let file = self.fs.open_node_with(&self.node(name)?, &options)?;
@@ -120,12 +131,20 @@ impl Ours<'_> {
                 fs.remove_attribute(&node, b"user.x")
             }
             Op::Write(name, at, bytes) => self.write(name, at, bytes, id, &OpenOptions::default()),
-            Op::Direct(name, at, bytes) => {
-                self.write(name, at, bytes, id, &OpenOptions { direct: true, ..OpenOptions::default() })
-            }
-            Op::WriteSync(name, at, bytes) => {
-                self.write(name, at, bytes, id, &OpenOptions { sync: true, ..OpenOptions::default() })
-            }
+            Op::Direct(name, at, bytes) => self.write(
+                name,
+                at,
+                bytes,
+                id,
+                &OpenOptions { direct: true, ..OpenOptions::default() },
+            ),
+            Op::WriteSync(name, at, bytes) => self.write(
+                name,
+                at,
+                bytes,
+                id,
+                &OpenOptions { sync: true, ..OpenOptions::default() },
+            ),
             Op::Append(name, bytes) => {
                 self.file(name)?;
                 let size = model.size(name).unwrap_or(0);
@@ -146,7 +165,8 @@ impl Ours<'_> {
                 let mut found = vec![0xEE; expected.len() + 10];
                 let read = file.read_at(&mut found, 0)?;
                 found.truncate(read);
-                let differs = (0..read.max(expected.len())).find(|at| found.get(*at) != expected.get(*at));
+                let differs =
+                    (0..read.max(expected.len())).find(|at| found.get(*at) != expected.get(*at));
                 assert_eq!(
                     differs,
                     None,
@@ -208,9 +228,12 @@ impl Kernels<'_> {
             file(name, flags)?.write_all_at(&content(id, offset, bytes), offset)
         };
         match *op {
-            Op::Create(name) => {
-                fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(at(name)).map(drop)
-            }
+            Op::Create(name) => fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o644)
+                .open(at(name))
+                .map(drop),
             Op::Mkdir(name) => fs::create_dir(at(name)),
             Op::Symlink(name) => std::os::unix::fs::symlink(target(name), at(name)),
             Op::Link(old, new) => fs::hard_link(at(old), at(new)),
@@ -223,12 +246,17 @@ impl Kernels<'_> {
             Op::Mode(name, mode) => {
                 fs::set_permissions(not_link(name)?, fs::Permissions::from_mode(u32::from(mode)))
             }
-            Op::Attribute(name, bytes) => {
-                Ok(rustix::fs::setxattr(not_link(name)?, "user.x", &value(bytes), XattrFlags::empty())?)
-            }
+            Op::Attribute(name, bytes) => Ok(rustix::fs::setxattr(
+                not_link(name)?,
+                "user.x",
+                &value(bytes),
+                XattrFlags::empty(),
+            )?),
             Op::RemoveAttribute(name) => Ok(rustix::fs::removexattr(not_link(name)?, "user.x")?),
             // (What memory is aligned to is not worth the trouble here.)
-            Op::Write(name, offset, bytes) | Op::Direct(name, offset, bytes) => write(name, offset, bytes, 0),
+            Op::Write(name, offset, bytes) | Op::Direct(name, offset, bytes) => {
+                write(name, offset, bytes, 0)
+            }
             Op::WriteSync(name, offset, bytes) => write(name, offset, bytes, libc::O_SYNC),
             Op::Append(name, bytes) => {
                 let size = file(name, 0)?.metadata()?.len();
@@ -239,9 +267,15 @@ impl Kernels<'_> {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 allocate(name, offset, bytes, flags)
             }
-            Op::Zero(name, offset, bytes) => allocate(name, offset, bytes, FallocateFlags::ZERO_RANGE),
-            Op::Keep(name, offset, bytes) => allocate(name, offset, bytes, FallocateFlags::KEEP_SIZE),
-            Op::Extend(name, offset, bytes) => allocate(name, offset, bytes, FallocateFlags::empty()),
+            Op::Zero(name, offset, bytes) => {
+                allocate(name, offset, bytes, FallocateFlags::ZERO_RANGE)
+            }
+            Op::Keep(name, offset, bytes) => {
+                allocate(name, offset, bytes, FallocateFlags::KEEP_SIZE)
+            }
+            Op::Extend(name, offset, bytes) => {
+                allocate(name, offset, bytes, FallocateFlags::empty())
+            }
             Op::Read(name) => {
                 file(name, 0)?;
                 assert_eq!(Some(fs::read(at(name))?), model.read(name), "{name}");

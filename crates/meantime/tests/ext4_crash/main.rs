@@ -1,8 +1,12 @@
-//! Crashes: workloads on a recorded SSD, and every disk state that a power cut may leave of them, recovered by us, by e2fsck and by the kernel.
+//! Crashes: workloads on a recorded SSD, and every disk state that a power cut may leave of them,
+//! recovered by us, by e2fsck and by the kernel.
 //!
-//! Sequences of two operations are gone through exhaustively; longer ones, with a log that wraps, several threads, and devices that fail, by seed; each over
-//! devices, file systems and mounts in which each pair of settings occurs. `make crash STATES=100000` is a long run. `MEANTIME_CRASH_STATES=n` is about how many
-//! states the tests look at beside the pairs (2,400), `MEANTIME_CRASH_SEED=n` begins elsewhere, `MEANTIME_CRASH_KEEP=DIRECTORY` keeps the images of what fails.
+//! Sequences of two operations are gone through exhaustively; longer ones, with a log that wraps,
+//! several threads, and devices that fail, by seed; each over devices, file systems and mounts in
+//! which each pair of settings occurs. `make crash STATES=100000` is a long run.
+//! `MEANTIME_CRASH_STATES=n` is about how many states the tests look at beside the pairs (2,400),
+//! `MEANTIME_CRASH_SEED=n` begins elsewhere, `MEANTIME_CRASH_KEEP=DIRECTORY` keeps the images of
+//! what fails.
 
 mod campaign;
 #[path = "../common/mod.rs"]
@@ -80,7 +84,8 @@ fn campaign(
     let Some(bases) = Bases::new() else { return };
     let campaign = Campaign::new(name);
     in_parallel(usize::MAX, |number, place| {
-        campaign.tally.states() < states && run(&bases, &campaign, place, seed() * 1_000_000 + number as u64)
+        campaign.tally.states() < states
+            && run(&bases, &campaign, place, seed() * 1_000_000 + number as u64)
     });
     campaign.end();
 }
@@ -98,13 +103,15 @@ fn longer_sequences_by_seed() {
     campaign("sequences", states_wanted() / 2, Bases::sequence);
 }
 
-/// A hole within a page is a change as any other, though no block is given back: who syncs the file has what was done before, too.
+/// A hole within a page is a change as any other, though no block is given back: who syncs the file
+/// has what was done before, too.
 #[test]
 fn a_hole_within_a_page() {
     let Some(bases) = Bases::new() else { return };
     let campaign = Campaign::new("hole");
     let (sync, hole) = (Op::Fsync("d/a"), Op::Punch("d/a", 6144, 118));
-    let ops = [Op::Write("d/a", 0, 10), sync, Op::Create("b"), hole, sync, Op::Create("c"), Op::Sync];
+    let ops =
+        [Op::Write("d/a", 0, 10), sync, Op::Create("b"), hole, sync, Op::Create("c"), Op::Sync];
     in_parallel(bases.settings(), |number, place| bases.fixed(&campaign, place, number, &ops));
     campaign.end();
 }
@@ -114,7 +121,8 @@ fn several_threads() {
     campaign("threads", states_wanted() / 6, Bases::threads);
 }
 
-/// What fast commits say counts after a power cut until their transaction does, and is put onto the disk by a mount that may lose its power as well.
+/// What fast commits say counts after a power cut until their transaction does, and is put onto the
+/// disk by a mount that may lose its power as well.
 #[test]
 fn fast_commits() {
     campaign("fast commits", states_wanted() / 6, Bases::fast);
@@ -131,7 +139,8 @@ fn devices_that_fail() {
     campaign("failures", states_wanted() / 6, Bases::failing);
 }
 
-/// A device whose atomic unit is smaller than the superblock: what is torn there is nobody's to recover, and everything else is.
+/// A device whose atomic unit is smaller than the superblock: what is torn there is nobody's to
+/// recover, and everything else is.
 #[test]
 fn torn_superblocks() {
     campaign("torn", states_wanted() / 6, Bases::torn);
@@ -191,7 +200,8 @@ fn one_run() {
     campaign.end();
 }
 
-/// Random sequences to a clean end: nothing for e2fsck to say, and the kernel finds exactly what was written.
+/// Random sequences to a clean end: nothing for e2fsck to say, and the kernel finds exactly what
+/// was written.
 #[test]
 fn clean_ends() {
     let Some(bases) = Bases::new() else { return };
@@ -230,20 +240,29 @@ fn the_kernel_agrees_with_the_model() {
             let text = format!("seed {number}, operation {n}: {op:?}");
             match (model.apply(op), done) {
                 (Ok(()), Ok(())) | (Err(_), Err(_)) => {}
-                (expected, done) => panic!("{text}: the model says {expected:?}, the kernel {done:?}"),
+                (expected, done) => {
+                    panic!("{text}: the model says {expected:?}, the kernel {done:?}")
+                }
             }
         }
         // As it is in this moment: a file system that was killed.
         let bytes = std::fs::read(&image).unwrap();
         let seen = Tree::kernels(&at).unwrap();
         drop(mounted);
-        let found =
-            recovered_by_e2fsck(&mut place, &device::Base { bytes, ..device::Base::default() }, &config)
-                .unwrap();
+        let found = recovered_by_e2fsck(
+            &mut place,
+            &device::Base { bytes, ..device::Base::default() },
+            &config,
+        )
+        .unwrap();
         let prefix = model.check(&found, model.len(), model.len());
         assert!(prefix.is_ok(), "seed {number}: {prefix:?}\n{}", ops::Shown(&ops));
         let mut synced = model.clone();
         synced.apply(&Op::Sync).unwrap();
-        assert_eq!(synced.check(&seen, synced.len(), synced.len()), Ok(synced.len()), "seed {number}");
+        assert_eq!(
+            synced.check(&seen, synced.len(), synced.len()),
+            Ok(synced.len()),
+            "seed {number}"
+        );
     }
 }

@@ -54,9 +54,12 @@ impl Op {
     /// Whether it changes no names, and no attributes.
     pub(crate) fn is_on_data(&self) -> bool {
         use Op::*;
-        let is_write = matches!(self, Write(..) | Append(..) | Direct(..) | WriteSync(..) | Truncate(..));
+        let is_write =
+            matches!(self, Write(..) | Append(..) | Direct(..) | WriteSync(..) | Truncate(..));
         let is_room = matches!(self, Punch(..) | Zero(..) | Keep(..) | Extend(..));
-        is_write || is_room || matches!(self, Read(_) | Fsync(_) | Fdatasync(_) | Sync | Step | Remount)
+        is_write
+            || is_room
+            || matches!(self, Read(_) | Fsync(_) | Fdatasync(_) | Sync | Step | Remount)
     }
 }
 

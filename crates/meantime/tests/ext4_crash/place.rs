@@ -64,7 +64,8 @@ impl Place {
 
     /// The image as an SSD's medium.
     pub(crate) fn medium(&self) -> Medium {
-        // A process that another thread is just starting has the lock of the SSD before for a moment.
+        // A process that another thread is just starting has the lock of the SSD before for a
+        // moment.
         let begun = Instant::now();
         loop {
             match Medium::file(&self.image, None) {
@@ -116,7 +117,8 @@ impl Place {
         }
     }
 
-    /// Another program has written to the image: finds out where, beside the log or (`log`) in there as well.
+    /// Another program has written to the image: finds out where, beside the log or (`log`) in
+    /// there as well.
     pub(crate) fn find_changes(&mut self, log: bool) {
         self.scratch.resize(self.base.len(), 0);
         let all = 0..self.base.len();
@@ -137,9 +139,11 @@ impl Place {
                 if self.scratch[piece.clone()] == self.base[piece.clone()] {
                     continue;
                 }
-                let differs =
-                    |at: &usize| self.scratch[*at..*at + PAGE_BYTES] != self.base[*at..*at + PAGE_BYTES];
-                self.dirty.extend(piece.step_by(PAGE_BYTES).filter(differs).map(|at| at / PAGE_BYTES));
+                let differs = |at: &usize| {
+                    self.scratch[*at..*at + PAGE_BYTES] != self.base[*at..*at + PAGE_BYTES]
+                };
+                self.dirty
+                    .extend(piece.step_by(PAGE_BYTES).filter(differs).map(|at| at / PAGE_BYTES));
             }
         }
     }
@@ -154,8 +158,10 @@ impl Place {
         std::fs::read(&self.image).unwrap()
     }
 
-    /// One number for what a check of the image, whose log is empty, looks at: all but what the log's blocks still hold, and the times and counts in the
-    /// superblock and the number in the journal's, which say nothing of anything else. Two images with the same one are as good as each other.
+    /// One number for what a check of the image, whose log is empty, looks at: all but what the
+    /// log's blocks still hold, and the times and counts in the superblock and the number in the
+    /// journal's, which say nothing of anything else. Two images with the same one are as good as
+    /// each other.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut sum = 0_u64;
         let special = [0, self.journal / PAGE_BYTES];
@@ -179,11 +185,14 @@ impl Place {
     /// Makes fields zero that differ from one mount to the next.
     fn forget_times(&self, first: usize, content: &mut [u8; PAGE_BYTES]) {
         let mut forget = |at: usize, bytes: usize| {
-            if let Some(field) = at.checked_sub(first).and_then(|at| content.get_mut(at..at + bytes)) {
+            if let Some(field) =
+                at.checked_sub(first).and_then(|at| content.get_mut(at..at + bytes))
+            {
                 field.fill(0);
             }
         };
-        // Mounted and written (with the counter behind), checked, KiB written, the high bytes of times, the checksum.
+        // Mounted and written (with the counter behind), checked, KiB written, the high bytes of
+        // times, the checksum.
         for (at, bytes) in [(0x2C, 10), (0x40, 4), (0x178, 8), (0x274, 6), (0x3FC, 4)] {
             forget(1024 + at, bytes);
         }

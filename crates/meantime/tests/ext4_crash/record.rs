@@ -78,7 +78,9 @@ pub(crate) fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> R
             Err(format!("operation {number}, {op:?}: {text}, instead of {fail:?}"))
         }
         (Ok(()), Err(Failed { text, .. })) => Err(format!("operation {number}, {op:?}: {text}")),
-        (Err(fail), Ok(())) => Err(format!("operation {number}, {op:?}: done, instead of {fail:?}")),
+        (Err(fail), Ok(())) => {
+            Err(format!("operation {number}, {op:?}: done, instead of {fail:?}"))
+        }
     }
 }
 
@@ -101,7 +103,8 @@ pub(crate) fn run(
     }
 }
 
-/// Does the scripts, each in a thread if there are several, on what `base` holds. From when recording begins the device has `faults`.
+/// Does the scripts, each in a thread if there are several, on what `base` holds. From when
+/// recording begins the device has `faults`.
 fn record(
     place: &mut Place,
     base: &Base,
@@ -159,7 +162,8 @@ fn record(
     }
     .map_err(|why| workload(format!("{why} [{what}] {config:?}")))?;
     let history = recorder.take();
-    // A mount that is dropped ends as by a crash, or not: it is not recorded any more, and what it writes is written over.
+    // A mount that is dropped ends as by a crash, or not: it is not recorded any more, and what it
+    // writes is written over.
     ssd.set_faults(FaultPlan::NONE);
     let last = ssd.record();
     drop(fs);
@@ -170,7 +174,8 @@ fn record(
     Ok(Run { history, tracks, config: *config, what, failed })
 }
 
-/// One thread's operations. The file system, if it is still mounted, and whether a call failed since the device did, which ends it.
+/// One thread's operations. The file system, if it is still mounted, and whether a call failed
+/// since the device did, which ends it.
 fn alone(
     fs: FileSystem,
     attached: &Attached,
@@ -212,7 +217,8 @@ fn alone(
             continue;
         }
         failed = true;
-        // What was to be synced is not promised. Everything else may have happened or not, and is the last.
+        // What was to be synced is not promised. Everything else may have happened or not, and is
+        // the last.
         if op.is_sync() && fs.is_some() {
             track.marks.push((begun, position()));
             compare(&mut track.model, &Op::Step, Ok(()))?;

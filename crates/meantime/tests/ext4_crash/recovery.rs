@@ -60,13 +60,15 @@ pub(crate) struct Task<'a> {
     pub kernel: bool,
     /// Whatever looks like something known is looked at all the same.
     pub thorough: bool,
-    /// The device failed: the file system may be marked, so that who mounts it has it checked first.
+    /// The device failed: the file system may be marked, so that who mounts it has it checked
+    /// first.
     pub failed: bool,
 }
 
 fn trees(fs: &FileSystem, roots: &[&str]) -> Result<Vec<Tree>, Violation> {
     let tree = |root: &&str| {
-        Tree::ours(fs, root).map_err(|error| Violation::new(Kind::Refused, format!("reading: {error}")))
+        Tree::ours(fs, root)
+            .map_err(|error| Violation::new(Kind::Refused, format!("reading: {error}")))
     };
     roots.iter().map(tree).collect()
 }
@@ -81,11 +83,13 @@ pub(crate) fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
     }
 }
 
-/// What e2fsck says of a file of orphans that is empty, if the superblock says that it is in use. It is so while the file system is mounted; e2fsck takes that away when it
-/// checks everything, and not when it only recovers the journal.
+/// What e2fsck says of a file of orphans that is empty, if the superblock says that it is in use.
+/// It is so while the file system is mounted; e2fsck takes that away when it checks everything, and
+/// not when it only recovers the journal.
 const ORPHANS_LEFT: &str = "Feature orphan_present is set but orphan file is clean.";
 
-/// The lines among `said` by e2fsck -p that tell of more than what is left to do for every mount after a crash.
+/// The lines among `said` by e2fsck -p that tell of more than what is left to do for every mount
+/// after a crash.
 fn unexpected<'a>(said: &'a [String], task: &Task<'_>) -> Vec<&'a String> {
     let mut cleared = false;
     let mut is_expected = |line: &str| {
@@ -137,7 +141,10 @@ pub(crate) fn ours(
     let history = recorder.take();
     place.wrote(&history);
     if marked && !history.is_empty() {
-        return Err(Violation::new(Kind::Refused, "a mount that was refused has written something"));
+        return Err(Violation::new(
+            Kind::Refused,
+            "a mount that was refused has written something",
+        ));
     }
     Ok((trees, marked, history))
 }
@@ -145,13 +152,15 @@ pub(crate) fn ours(
 fn same(ours: &[Tree], theirs: &[Tree], whose: &str) -> Result<(), Violation> {
     match ours.iter().zip(theirs).find_map(|(ours, theirs)| ours.difference(theirs)) {
         None => Ok(()),
-        Some(difference) => {
-            Err(Violation::new(Kind::Differs, format!("recovered by us and by {whose}: {difference}")))
-        }
+        Some(difference) => Err(Violation::new(
+            Kind::Differs,
+            format!("recovered by us and by {whose}: {difference}"),
+        )),
     }
 }
 
-/// Recovers what is `on` the run's base by everybody, who must come to the same trees: those. If that fails, the place is no more what it says it is.
+/// Recovers what is `on` the run's base by everybody, who must come to the same trees: those. If
+/// that fails, the place is no more what it says it is.
 pub(crate) fn recover(
     place: &mut Place,
     on: &[&State],
@@ -195,9 +204,11 @@ fn by_e2fsck(
         counts.silent += 1;
         let entries_left = silent_after_e2fsck(place, task.config)?;
         let read_only = mounted(place.medium(), task.config, &task.config.recovery_options(false));
-        let (ssd, fs) = read_only
-            .map_err(|error| Violation::new(Kind::Refused, format!("mount after e2fsck: {error}")))?;
-        seen.theirs.insert(print, trees(&fs, task.roots).map_err(|why| why.before("after e2fsck"))?);
+        let (ssd, fs) = read_only.map_err(|error| {
+            Violation::new(Kind::Refused, format!("mount after e2fsck: {error}"))
+        })?;
+        seen.theirs
+            .insert(print, trees(&fs, task.roots).map_err(|why| why.before("after e2fsck"))?);
         drop((fs, ssd));
         if entries_left {
             // Who mounts it next takes them out.
@@ -209,7 +220,8 @@ fn by_e2fsck(
     same(ours, &seen.theirs[&print], "e2fsck")
 }
 
-/// Whether the kernel has mounted any state: then it is not for want of loop devices, or rights, that it does not mount another.
+/// Whether the kernel has mounted any state: then it is not for want of loop devices, or rights,
+/// that it does not mount another.
 static KERNEL_MOUNTS: AtomicBool = AtomicBool::new(false);
 
 fn by_kernel(
@@ -236,7 +248,10 @@ fn by_kernel(
             same(ours, &kernels, "the kernel")?;
         }
         None if KERNEL_MOUNTS.load(Ordering::Relaxed) => {
-            return Err(Violation::new(Kind::Refused, "the kernel does not mount it, which mounted others"));
+            return Err(Violation::new(
+                Kind::Refused,
+                "the kernel does not mount it, which mounted others",
+            ));
         }
         None => {}
     }
@@ -244,17 +259,21 @@ fn by_kernel(
     Ok(())
 }
 
-/// That `e2fsck -fn` has nothing to say after e2fsck -p, but of what this leaves of orphans, as it does with file systems that the kernel has written, too: the mark
-/// that there are some; and in their file, those that it has deleted. Whether there are such.
+/// That `e2fsck -fn` has nothing to say after e2fsck -p, but of what this leaves of orphans, as it
+/// does with file systems that the kernel has written, too: the mark that there are some; and in
+/// their file, those that it has deleted. Whether there are such.
 fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation> {
     let (code, said) = e2fsck(place.image(), "-fn");
     let said: Vec<&str> = said.iter().map(String::as_str).collect();
-    let is_end = |end: &str| config.has_orphan_file() && end.contains("WARNING: Filesystem still has errors");
+    let is_end = |end: &str| {
+        config.has_orphan_file() && end.contains("WARNING: Filesystem still has errors")
+    };
     let left = match &said[..] {
         [] if code == 0 => Some(false),
         [ORPHANS_LEFT, "Clear? no", end] if is_end(end) => Some(false),
         [what, "Clear? no", "Failed to initialize orphan file.", "Recreate? no", end] => {
-            let is_entry = what.starts_with("Orphan file (inode ") && what.ends_with(" is not clean.");
+            let is_entry =
+                what.starts_with("Orphan file (inode ") && what.ends_with(" is not clean.");
             (is_entry && is_end(end)).then_some(true)
         }
         _ => None,
@@ -262,7 +281,10 @@ fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation
     if let Some(left) = left {
         return Ok(left);
     }
-    Err(Violation::new(Kind::Unclean, format!("e2fsck -fn after e2fsck's recovery: {code}, {said:?}")))
+    Err(Violation::new(
+        Kind::Unclean,
+        format!("e2fsck -fn after e2fsck's recovery: {code}, {said:?}"),
+    ))
 }
 
 /// The trees that the kernel finds in the image; `None`: it cannot be mounted here.

@@ -42,9 +42,9 @@ const RULES: [(&str, Rule, Range<usize>); 15] = [
     ("fua of fast commits", Rule::Fua, FAST),
 ];
 
-/// Runs with whole commits only; those in which whole commits follow fast ones; those with fast ones only; those
-/// with no change of metadata that anybody waits for; those in which the log's end has come; those with fast
-/// commits of trees that have left their inodes.
+/// Runs with whole commits only; those in which whole commits follow fast ones; those with fast
+/// ones only; those with no change of metadata that anybody waits for; those in which the log's end
+/// has come; those with fast commits of trees that have left their inodes.
 const WHOLE: Range<usize> = 0..36;
 const SUPERSEDED: Range<usize> = 36..40;
 const FAST: Range<usize> = 40..44;
@@ -60,7 +60,8 @@ fn broken_rules_are_noticed() {
     if let Ok(name) = std::env::var(RULE) {
         let broken = RULES.into_iter().find(|(known, ..)| *known == name);
         assert!(broken.is_some() || name == NONE, "{name}: no rule");
-        let (rule, runs) = broken.map_or((None, 0..SPREAD.end), |(_, rule, runs)| (Some(rule), runs));
+        let (rule, runs) =
+            broken.map_or((None, 0..SPREAD.end), |(_, rule, runs)| (Some(rule), runs));
         break_rule(rule);
         println!("{name}: {}", all_runs(runs, rule.is_none()));
         return;
@@ -84,12 +85,14 @@ fn broken_rules_are_noticed() {
     assert!(wrong.is_empty(), "broken and not noticed, or kept and not clean: {wrong:?}");
 }
 
-/// Does `runs` until the loss of a rule shows, or (`all`) all of them; what was found. What goes wrong before any power cut does not count: it is told.
+/// Does `runs` until the loss of a rule shows, or (`all`) all of them; what was found. What goes
+/// wrong before any power cut does not count: it is told.
 fn all_runs(runs: Range<usize>, all: bool) -> String {
     let campaign = Campaign::new("rules");
     let plain = Config::PLAIN;
     let small = Config { block_bytes: 1024, lba_bytes: 512, ..plain };
-    let whole = [Config { volatile: true, ..plain }, plain, Config { volatile: true, ..small }, small];
+    let whole =
+        [Config { volatile: true, ..plain }, plain, Config { volatile: true, ..small }, small];
     let configs = [whole, whole.map(|config| Config { fast_commit: true, ..config })].concat();
     let bases: Vec<OnceLock<Base>> = configs.iter().map(|_| OnceLock::new()).collect();
     let effort = Effort { per_cut: 20, per_run: 60, kernel: 0, again: 0 };
@@ -113,15 +116,18 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
         let scripts = [Script { root: "", warm, ops }];
         let run = run(place, base, &configs[which], &scripts, None, number as u64);
         campaign.look(run, &configs[which], "rules", &effort, place, number as u64);
-        let noticed = campaign.violations().into_iter().find(|violation| violation.kind != Kind::Workload);
+        let noticed =
+            campaign.violations().into_iter().find(|violation| violation.kind != Kind::Workload);
         let mut found = found.lock().unwrap();
         if let Some(violation) = noticed.filter(|_| found.is_none()) {
             let states = campaign.tally.states();
-            *found = Some(format!("{:?}, by then {states} states: {}", violation.kind, violation.why));
+            *found =
+                Some(format!("{:?}, by then {states} states: {}", violation.kind, violation.why));
         }
         all || found.is_none()
     });
-    let others = campaign.violations().into_iter().filter(|violation| violation.kind == Kind::Workload);
+    let others =
+        campaign.violations().into_iter().filter(|violation| violation.kind == Kind::Workload);
     let others: Vec<String> = others.map(|violation| violation.why).collect();
     let text = match (found.into_inner().unwrap(), others.first()) {
         (Some(found), _) => format!("{NOTICED}: {found}"),
@@ -131,8 +137,9 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
     text.replace('\n', " ")
 }
 
-/// What is done in a run, on which of the configurations: blocks change hands between files, directories and attributes, with syncs between; the file system is unmounted
-/// and mounted again; the log comes round.
+/// What is done in a run, on which of the configurations: blocks change hands between files,
+/// directories and attributes, with syncs between; the file system is unmounted and mounted again;
+/// the log comes round.
 fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     let mut rng = Rng(number as u64);
     let (volatile, small) = ((number / 3).is_multiple_of(2), number / 6 % 2 == 1);
@@ -140,8 +147,12 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     let mut ops = changing_hands(&mut rng);
     match number % 3 {
         0 => {
-            // (Without data: where there may be some in the device's cache, a flush comes after the commit as well.)
-            ops.splice(0..0, [Op::Create("d/b"), Op::Fsync("d"), Op::Unlink("d/b"), Op::Fsync("d")]);
+            // (Without data: where there may be some in the device's cache, a flush comes after the
+            // commit as well.)
+            ops.splice(
+                0..0,
+                [Op::Create("d/b"), Op::Fsync("d"), Op::Unlink("d/b"), Op::Fsync("d")],
+            );
             (which, Vec::new(), ops)
         }
         1 => {
@@ -179,7 +190,8 @@ fn in_place() -> Vec<Op> {
     [write(0), write(4096), direct(8192), write(0), direct(4096)].concat()
 }
 
-/// Fast commits, then the whole transaction, since no fast commit says that a directory was made or that a file has gone; and fast commits that go on from that.
+/// Fast commits, then the whole transaction, since no fast commit says that a directory was made or
+/// that a file has gone; and fast commits that go on from that.
 fn superseding() -> Vec<Op> {
     let mut ops = fast();
     ops.extend([Op::Mkdir("e"), Op::Fsync("e"), Op::Append("b", 5000), Op::Fsync("b")]);
@@ -230,7 +242,12 @@ fn changing_hands(rng: &mut Rng) -> Vec<Op> {
                 Op::Rename("a", "b"),
                 Op::Fsync("d"),
             ]),
-            4 => ops.extend([Op::Unlink("d/a"), Op::Append("d/s", 14_000), Op::Fsync("d/s"), Op::Step]),
+            4 => ops.extend([
+                Op::Unlink("d/a"),
+                Op::Append("d/s", 14_000),
+                Op::Fsync("d/s"),
+                Op::Step,
+            ]),
             _ => ops.extend((0..3).map(|_| wanted(rng, false)).chain([Op::Fsync("d"), Op::Step])),
         }
     }

@@ -7,14 +7,15 @@ use meantime::ext4::{CommitOverlap, Overlap};
 use crate::common::Rng;
 use crate::device::Config;
 
-/// How many values each setting has: blocks, cache, unit, data, prepare, reads, fast commits, features, log, dirty pages, logical blocks, kind of device, who
-/// commits.
+/// How many values each setting has: blocks, cache, unit, data, prepare, reads, fast commits,
+/// features, log, dirty pages, logical blocks, kind of device, who commits.
 const LEVELS: [usize; 13] = [3, 2, 2, 2, 2, 2, 2, 4, 2, 2, 2, 3, 2];
 
 /// Fast commits are wanted.
 const FAST: Value = (6, 1);
 
-/// With which there are none all the same: no checksums, and a thread of the journal's that commits.
+/// With which there are none all the same: no checksums, and a thread of the journal's that
+/// commits.
 const NOT_FAST: [Value; 2] = [(7, 1), (12, 1)];
 
 /// Features for mkfs beside its own.
@@ -34,7 +35,11 @@ fn config(row: &Row) -> Config {
         block_bytes,
         volatile: row[1] == 1,
         unit_bytes: [4096, block_bytes][row[2]],
-        commit_overlap: CommitOverlap { data: row[3] == 0, prepare: row[4] == 0, direct: row[12] == 0 },
+        commit_overlap: CommitOverlap {
+            data: row[3] == 0,
+            prepare: row[4] == 0,
+            direct: row[12] == 0,
+        },
         overlap: [Overlap::ALL, Overlap::NONE][row[5]],
         fast_commit: row[6] == 1,
         features: FEATURES[row[7]],
@@ -50,15 +55,22 @@ type Value = (usize, usize);
 
 /// Each two values of different settings.
 fn pairs() -> impl Iterator<Item = (Value, Value)> {
-    let values =
-        || LEVELS.iter().enumerate().flat_map(|(setting, levels)| (0..*levels).map(move |n| (setting, n)));
-    values().flat_map(move |one| values().filter(move |two| two.0 > one.0).map(move |two| (one, two)))
+    let values = || {
+        LEVELS
+            .iter()
+            .enumerate()
+            .flat_map(|(setting, levels)| (0..*levels).map(move |n| (setting, n)))
+    };
+    values()
+        .flat_map(move |one| values().filter(move |two| two.0 > one.0).map(move |two| (one, two)))
 }
 
-/// Whether `row` has both values, and what they are of: a row with fast commits that are not made has them only together with what they are not made for.
+/// Whether `row` has both values, and what they are of: a row with fast commits that are not made
+/// has them only together with what they are not made for.
 fn occurs(row: &Row, one: Value, two: Value) -> bool {
     let has = |value: Value| row[value.0] == value.1;
-    let is_about_fast = one == FAST && !NOT_FAST.contains(&two) || two == FAST && !NOT_FAST.contains(&one);
+    let is_about_fast =
+        one == FAST && !NOT_FAST.contains(&two) || two == FAST && !NOT_FAST.contains(&one);
     has(one) && has(two) && !(is_about_fast && NOT_FAST.into_iter().any(has))
 }
 
@@ -76,7 +88,8 @@ fn rows() -> Vec<Row> {
             row
         });
         let gain = |row: &Row| missing.iter().filter(|(one, two)| occurs(row, *one, *two)).count();
-        let best = if rows.is_empty() { [0; LEVELS.len()] } else { some.max_by_key(gain).expect("some") };
+        let best =
+            if rows.is_empty() { [0; LEVELS.len()] } else { some.max_by_key(gain).expect("some") };
         missing.retain(|(one, two)| !occurs(&best, *one, *two));
         rows.push(best);
     }

@@ -97,7 +97,9 @@ impl Tally {
             "", "runs", "cuts", "states", "again", "us", "e2fsck", "kernel", "torn", "violations"
         );
         for (name, row) in known.rows.iter().chain([(&"total".to_owned(), &known.total)]) {
-            let Counts { runs, cuts, states, again, ours, e2fsck, kernel, torn, violations, .. } = row;
+            let Counts {
+                runs, cuts, states, again, ours, e2fsck, kernel, torn, violations, ..
+            } = row;
             let _ = writeln!(
                 text,
                 "{name:width$} {runs:>6} {cuts:>7} {states:>8} {again:>7} {ours:>8} {e2fsck:>8} {kernel:>7} {torn:>6} {violations:>10}"
@@ -130,7 +132,9 @@ fn labels(config: &Config) -> Vec<String> {
         format!("dirty at most: {}", config.dirty_bytes),
         format!("device {}", config.model),
     ];
-    labels
-        .push(format!("features: {}", if config.features.is_empty() { "as mkfs" } else { config.features }));
+    labels.push(format!(
+        "features: {}",
+        if config.features.is_empty() { "as mkfs" } else { config.features }
+    ));
     labels
 }

@@ -61,7 +61,8 @@ fn open_to_read(fs: &FileSystem) -> File {
     fs.open_node(&fs.resolve(&fs.root().unwrap(), "/a", false).unwrap()).unwrap()
 }
 
-/// A commit that fails is told to everybody who waits for it, and nothing can be changed any more; what was synced before is there.
+/// A commit that fails is told to everybody who waits for it, and nothing can be changed any more;
+/// what was synced before is there.
 #[test]
 fn everybody_after_a_failed_commit() {
     let config = Config::PLAIN;
@@ -81,7 +82,9 @@ fn everybody_after_a_failed_commit() {
     drop(ssd);
     let (_ssd, fs) = mounted(place.medium(), &config, &config.recovery_options(false)).unwrap();
     let root = fs.root().unwrap();
-    assert!(fs.lookup(&root, "kept".as_ref()).is_ok() && fs.lookup(&root, "lost".as_ref()).is_err());
+    assert!(
+        fs.lookup(&root, "kept".as_ref()).is_ok() && fs.lookup(&root, "lost".as_ref()).is_err()
+    );
     let mut found = [0; 6000];
     assert_eq!(open_to_read(&fs).read_at(&mut found, 0).unwrap(), 6000);
     assert_eq!(found[..], content(beginning_id("a"), 0, 6000));

@@ -55,7 +55,9 @@ impl Tree {
             let mut links = metadata.links;
             let kind = match node.file_type() {
                 FileType::Directory => Kind::Directory,
-                FileType::Symlink => Kind::Symlink(fs.read_link(&node)?.as_os_str().as_bytes().to_vec()),
+                FileType::Symlink => {
+                    Kind::Symlink(fs.read_link(&node)?.as_os_str().as_bytes().to_vec())
+                }
                 FileType::Regular => {
                     let file = fs.open_node(&node)?;
                     let mut content = vec![0; file.size() as usize];

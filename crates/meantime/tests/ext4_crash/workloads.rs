@@ -1,4 +1,5 @@
-//! What is done before power is cut: pairs of operations, longer sequences, threads, devices that fail.
+//! What is done before power is cut: pairs of operations, longer sequences, threads, devices that
+//! fail.
 
 use std::sync::OnceLock;
 
@@ -40,8 +41,8 @@ fn one(ops: Vec<Op>) -> [Script<'static>; 1] {
     [Script { root: "", warm: Vec::new(), ops }]
 }
 
-/// What comes before power may be cut, and what is done then: whole transactions until the log's end has
-/// come, and more of them, with fast commits between.
+/// What comes before power may be cut, and what is done then: whole transactions until the log's
+/// end has come, and more of them, with fast commits between.
 pub(crate) fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     let turn = |n: u64| match n % 4 {
         0 => Op::Attribute("d/a", 700),
@@ -59,8 +60,8 @@ pub(crate) fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     (warm, ops)
 }
 
-/// The same: files that have about as many extents as fit into an inode, or more, and a node of a tree
-/// where there was room before them; and blocks given to one file and another.
+/// The same: files that have about as many extents as fit into an inode, or more, and a node of a
+/// tree where there was room before them; and blocks given to one file and another.
 pub(crate) fn spread(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     const FILES: [Name; 3] = ["a", "b", "c"];
     let (mut warm, mut next) = (vec![Op::Append("d/s", 40_000), Op::Sync], [0_u64; FILES.len()]);
@@ -108,7 +109,10 @@ impl Made {
     /// Number `number`, from the beginning again behind the last.
     fn some(&self, number: usize) -> (&Config, &Base) {
         let (config, base) = &self.all[number % self.all.len()];
-        (config, base.get_or_init(|| make(config, self.roots).expect("e2fsprogs, which were there")))
+        (
+            config,
+            base.get_or_init(|| make(config, self.roots).expect("e2fsprogs, which were there")),
+        )
     }
 
     fn any(&self, rng: &mut Rng) -> (&Config, &Base) {
@@ -162,7 +166,8 @@ impl Bases {
         self.alone.some(number)
     }
 
-    /// A pair of operations: beyond [`pairs`](Self::pairs) they come again, on another configuration each time.
+    /// A pair of operations: beyond [`pairs`](Self::pairs) they come again, on another
+    /// configuration each time.
     pub(crate) fn pair(&self, campaign: &Campaign, place: &mut Place, number: usize) -> bool {
         let (pair, round) = (number % self.pairs(), number / self.pairs());
         let (first, second) = (pair / self.alphabet.len(), pair % self.alphabet.len());
@@ -174,7 +179,13 @@ impl Bases {
     }
 
     /// These operations, on configuration `number`.
-    pub(crate) fn fixed(&self, campaign: &Campaign, place: &mut Place, number: usize, ops: &[Op]) -> bool {
+    pub(crate) fn fixed(
+        &self,
+        campaign: &Campaign,
+        place: &mut Place,
+        number: usize,
+        ops: &[Op],
+    ) -> bool {
         let (config, base) = self.some(number);
         let effort = Effort { per_cut: 12, per_run: 40, kernel: 0, again: 0 };
         let run = run(place, base, config, &one(ops.to_vec()), None, 3);
@@ -187,8 +198,9 @@ impl Bases {
         let (config, base) = self.alone.any(&mut rng);
         // So many that the log comes to its end, or begins anew.
         let warm = if rng.one_in(3) { 100 + rng.below(300) } else { 0 };
-        let warm =
-            (0..warm).map(|n| if n % 2 == 0 { Op::Fsync("d") } else { wanted(&mut rng, false) }).collect();
+        let warm = (0..warm)
+            .map(|n| if n % 2 == 0 { Op::Fsync("d") } else { wanted(&mut rng, false) })
+            .collect();
         let mut ops: Vec<Op> = (0..3 + rng.below(10)).map(|_| wanted(&mut rng, true)).collect();
         ops.push(Op::Sync);
         let effort = Effort { per_cut: 12, per_run: 60, kernel: 41, again: 53 };
@@ -213,8 +225,8 @@ impl Bases {
         campaign.look(run, config, "threads", &effort, place, seed)
     }
 
-    /// Fast commits where e2fsck is easily led astray: in a log whose end has come, and of files whose
-    /// trees have left their inodes, or are about to.
+    /// Fast commits where e2fsck is easily led astray: in a log whose end has come, and of files
+    /// whose trees have left their inodes, or are about to.
     pub(crate) fn astray(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x7374_7261);
         let (config, base) = self.fast.any(&mut rng);
@@ -224,7 +236,8 @@ impl Bases {
         campaign.look(run, config, "astray", &effort, place, seed)
     }
 
-    /// Fast commits: every other operation is a sync of something, so that what can be said is, one after another.
+    /// Fast commits: every other operation is a sync of something, so that what can be said is, one
+    /// after another.
     pub(crate) fn fast(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x6661_7374);
         let (config, base) = self.fast.any(&mut rng);
@@ -240,7 +253,8 @@ impl Bases {
         campaign.look(run, config, "fast commits", &effort, place, seed)
     }
 
-    /// A write or a flush that fails: once, from then on, or so that it succeeds when it is tried again.
+    /// A write or a flush that fails: once, from then on, or so that it succeeds when it is tried
+    /// again.
     pub(crate) fn failing(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng(seed ^ 0x6661_696C);
         let (config, base) = self.alone.any(&mut rng);
@@ -256,10 +270,12 @@ impl Bases {
         let when = When { opcodes: Some(opcodes), from, times, ..When::ALWAYS };
         let plan = FaultPlan::only(FaultRule::new(Fault::Status(status), when));
         let op = |rng: &mut Rng, n: u64| match n % 3 {
-            2 => [Op::Fsync("a"), Op::Fsync("d/a"), Op::Fdatasync("a"), Op::Sync][rng.below(4) as usize],
+            2 => [Op::Fsync("a"), Op::Fsync("d/a"), Op::Fdatasync("a"), Op::Sync]
+                [rng.below(4) as usize],
             _ => wanted(rng, false),
         };
-        let ops: Vec<Op> = (0..12).map(|n| op(&mut rng, n)).filter(|op| !matches!(op, Op::Read(_))).collect();
+        let ops: Vec<Op> =
+            (0..12).map(|n| op(&mut rng, n)).filter(|op| !matches!(op, Op::Read(_))).collect();
         let effort = Effort { per_cut: 8, per_run: 50, kernel: 0, again: 31 };
         let run = run(place, base, config, &one(ops), Some(plan), seed);
         campaign.look(run, config, "failures", &effort, place, seed)

@@ -7,7 +7,9 @@ use meantime::ext4::format::{Error, OpenFailure, RunState, Volume, VolumeOptions
 use meantime::ext4::{Corruption, Defect, MountError};
 use tempfile::TempDir;
 
-use super::{Image, content, debugfs_write, ino, mkfs, noise, open, tools, tree, try_open, write_at};
+use super::{
+    Image, content, debugfs_write, ino, mkfs, noise, open, tools, tree, try_open, write_at,
+};
 
 fn corrupt(result: Result<Volume<Image>, OpenFailure>) -> OpenFailure {
     result.map(|_| ()).unwrap_err()
@@ -72,7 +74,10 @@ fn other_things_are_called_by_name() {
     assert_eq!(why(7, b"x"), "there is no superblock");
     assert_eq!(why(0, b"XFSB"), "it looks like an XFS file system");
     assert_eq!(why(65_600, b"_BHRfS_M"), "it looks like a btrfs file system");
-    assert_eq!(why(510, b"\x55\xAA"), "it looks like a partition table or boot sector: name the partition");
+    assert_eq!(
+        why(510, b"\x55\xAA"),
+        "it looks like a partition table or boot sector: name the partition"
+    );
     let tiny = dir.path().join("tiny");
     std::fs::write(&tiny, [0; 2047]).unwrap();
     let failure = corrupt(try_open(&tiny, VolumeOptions::default()));
@@ -123,7 +128,8 @@ fn devices_too_small_unknown_features_and_wrong_checksums_are_refused() {
     write_at(&image, block * 4096 + at as u64 + 2, &[9]);
     let wrong = Corruption { defect: Defect::InodeChecksum, ino: Some(number), block: Some(block) };
     assert_eq!(volume.inode(number).unwrap_err(), Error::Corrupt(wrong));
-    let ignoring = try_open(&image, VolumeOptions { ignore_checksums: true, superblock: None }).unwrap();
+    let ignoring =
+        try_open(&image, VolumeOptions { ignore_checksums: true, superblock: None }).unwrap();
     assert_eq!(ignoring.inode(number).unwrap().metadata().uid & 0xFF, 9);
     assert_eq!(ignoring.ignored(), 1);
     // A group descriptor, and the bitmap it has a checksum of.
@@ -136,7 +142,10 @@ fn devices_too_small_unknown_features_and_wrong_checksums_are_refused() {
     assert_eq!(volume.group(0).unwrap_err(), Error::Corrupt(wrong));
     // (Where the first volume's inodes are is known since it was looked for.)
     assert_eq!(open(&image).inode(number).unwrap_err(), Error::Corrupt(wrong));
-    assert!(matches!(volume.inode(0), Err(Error::Corrupt(Corruption { defect: Defect::InodeNumber, .. }))));
+    assert!(matches!(
+        volume.inode(0),
+        Err(Error::Corrupt(Corruption { defect: Defect::InodeNumber, .. }))
+    ));
     assert!(matches!(
         volume.inode(u32::MAX),
         Err(Error::Corrupt(Corruption { defect: Defect::InodeNumber, .. }))
@@ -193,7 +202,8 @@ fn files_that_cannot_be_read_here_are_refused_by_name() {
     let volume = open(&image);
     for (path, what) in [("small", "encrypted"), ("tiny", "verity"), ("sub", "casefold")] {
         let inode = volume.linked_inode(ino(&image, path)).unwrap();
-        for failure in [volume.run_at(&inode, 0).map(|_| ()), volume.extent_map(&inode).map(|_| ())] {
+        for failure in [volume.run_at(&inode, 0).map(|_| ()), volume.extent_map(&inode).map(|_| ())]
+        {
             assert!(
                 matches!(failure, Err(Error::Unsupported(unsupported)) if unsupported.what.contains(what))
             );
@@ -234,7 +244,8 @@ fn a_block_map_that_goes_in_circles_ends() {
     assert_eq!(met, volume.block_count());
 }
 
-/// Reads everything there is with whatever comes out; nothing may panic, hang or take memory without bound.
+/// Reads everything there is with whatever comes out; nothing may panic, hang or take memory
+/// without bound.
 fn use_all(volume: &Volume<Image>) {
     let _ = volume.usage();
     for number in 1..=volume.superblock().inodes().min(40) {
@@ -258,16 +269,20 @@ fn wrong_bytes_anywhere_in_the_metadata_do_no_harm() {
     }
     let dir = TempDir::new().unwrap();
     let tree = tree(dir.path());
-    for (name, args) in
-        [("ext4", &["-b", "1024", "-O", "inline_data"][..]), ("ext2", &["-t", "ext2", "-b", "1024"][..])]
-    {
+    for (name, args) in [
+        ("ext4", &["-b", "1024", "-O", "inline_data"][..]),
+        ("ext2", &["-t", "ext2", "-b", "1024"][..]),
+    ] {
         let image = mkfs(dir.path(), name, args, "16M", Some(&tree));
         let (mut whole, volume) = (Vec::new(), open(&image));
         std::fs::File::open(&image).unwrap().read_to_end(&mut whole).unwrap();
         let mut places = vec![(1024, 1024), (2048, 64)];
         for number in 1..30 {
             let (block, at) = volume.inode_place(number).unwrap();
-            places.push((block as usize * 1024 + at, 256.min(volume.superblock().inode_bytes() as usize)));
+            places.push((
+                block as usize * 1024 + at,
+                256.min(volume.superblock().inode_bytes() as usize),
+            ));
             let inode = volume.inode(number).unwrap();
             if inode.has_blocks() && !inode.is_free() {
                 let mut push = |block| {
@@ -288,7 +303,9 @@ fn wrong_bytes_anywhere_in_the_metadata_do_no_harm() {
             let value = [0, 0xFF, 1, 0x80, whole[at] ^ 1 << (pick >> 40 & 7)][(pick >> 44) % 5];
             file.write_all_at(&[value], at as u64).unwrap();
             for ignore_checksums in [false, true] {
-                if let Ok(volume) = try_open(&mutated, VolumeOptions { ignore_checksums, superblock: None }) {
+                if let Ok(volume) =
+                    try_open(&mutated, VolumeOptions { ignore_checksums, superblock: None })
+                {
                     use_all(&volume);
                 }
             }

@@ -1,4 +1,5 @@
-//! The format layer against e2fsprogs: images by mkfs.ext4 and debugfs, and what dumpe2fs and debugfs say of them.
+//! The format layer against e2fsprogs: images by mkfs.ext4 and debugfs, and what dumpe2fs and
+//! debugfs say of them.
 
 mod damage;
 #[path = "../common/ext4_image.rs"]
@@ -29,7 +30,8 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 }
 
 fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap();
+    let mut file =
+        std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap();
     file.seek(SeekFrom::Start(offset)).unwrap();
     file.write_all(bytes).unwrap();
 }
@@ -77,7 +79,11 @@ fn content(volume: &Volume<Image>, ino: u32) -> Vec<u8> {
     while logical * block_bytes < inode.size() {
         let run = volume.run_at(&inode, logical).unwrap();
         let mapped = map.run_at(logical).unwrap();
-        assert_eq!((mapped.physical, mapped.state), (run.physical, run.state), "inode {ino} block {logical}");
+        assert_eq!(
+            (mapped.physical, mapped.state),
+            (run.physical, run.state),
+            "inode {ino} block {logical}"
+        );
         assert!(run.blocks > 0 && mapped.blocks > 0);
         for block in 0..run.blocks.min(inode.size().div_ceil(block_bytes) - logical) {
             match run.state {
@@ -128,11 +134,13 @@ fn check_tree(image: &Path, tree: &Path) {
         for index in 0..superblock.inodes_per_group() {
             let ino = number * superblock.inodes_per_group() + index + 1;
             let inode = volume.inode(ino).unwrap();
-            let in_use = used.as_ref().is_some_and(|used| used[index as usize / 8] >> (index % 8) & 1 != 0);
+            let in_use =
+                used.as_ref().is_some_and(|used| used[index as usize / 8] >> (index % 8) & 1 != 0);
             if ino >= superblock.first_ino() {
                 assert_eq!(in_use, !inode.is_free(), "inode {ino}");
             }
-            directories += u32::from(in_use && !inode.is_free() && inode.file_type() == FileType::Directory);
+            directories +=
+                u32::from(in_use && !inode.is_free() && inode.file_type() == FileType::Directory);
         }
         directories -= group.directories;
     }
@@ -144,7 +152,8 @@ fn check_tree(image: &Path, tree: &Path) {
 fn check_dumpe2fs(image: &Path, volume: &Volume<Image>) {
     let dump = run("dumpe2fs", &[image.to_str().unwrap()]);
     let field = |name: &str| {
-        let line = dump.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
+        let line =
+            dump.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
         line.split_once(':').unwrap().1.trim().to_owned()
     };
     let (info, usage) = (volume.info(), volume.usage().unwrap());
@@ -161,7 +170,10 @@ fn check_dumpe2fs(image: &Path, volume: &Volume<Image>) {
     let overhead = dump.lines().find(|line| line.starts_with("Overhead clusters:"));
     if let Some(overhead) = overhead {
         let overhead: u64 = overhead.split_once(':').unwrap().1.trim().parse().unwrap();
-        assert_eq!(info.blocks - usage.blocks, overhead * u64::from(volume.superblock().cluster_blocks()));
+        assert_eq!(
+            info.blocks - usage.blocks,
+            overhead * u64::from(volume.superblock().cluster_blocks())
+        );
     }
     let mut bitmaps = dump.lines().filter_map(|line| line.trim().strip_prefix("Block bitmap at "));
     for number in 0..info.groups {
@@ -203,7 +215,11 @@ fn images_of_all_block_sizes_and_features_read_as_they_were_made() {
         ("bigalloc", &["-O", "bigalloc", "-C", "65536"], "200M"),
         ("bigalloc1k", &["-O", "bigalloc", "-b", "1024", "-C", "16384"], "200M"),
         ("flexless", &["-O", "^flex_bg,^resize_inode", "-b", "1024"], "40M"),
-        ("mixed", &["-O", "encrypt,casefold,project,quota,verity,ea_inode,large_dir,mmp,fast_commit"], "64M"),
+        (
+            "mixed",
+            &["-O", "encrypt,casefold,project,quota,verity,ea_inode,large_dir,mmp,fast_commit"],
+            "64M",
+        ),
     ];
     for (name, args, size) in shapes {
         println!("{name}");
@@ -311,10 +327,16 @@ fn unwritten_extents_are_told_from_written_ones() {
     let mut unwritten = 0;
     for extent in map.extents().iter().filter(|extent| extent.unwritten) {
         unwritten += extent.blocks;
-        assert_eq!(volume.run_at(&inode, u64::from(extent.logical)).unwrap().state, RunState::Unwritten);
+        assert_eq!(
+            volume.run_at(&inode, u64::from(extent.logical)).unwrap().state,
+            RunState::Unwritten
+        );
     }
     assert_eq!(unwritten, 98);
-    assert_eq!(map.run_at(100).unwrap(), Run { physical: 0, blocks: u64::MAX - 100, state: RunState::Hole });
+    assert_eq!(
+        map.run_at(100).unwrap(),
+        Run { physical: 0, blocks: u64::MAX - 100, state: RunState::Hole }
+    );
 }
 
 #[test]
@@ -326,7 +348,9 @@ fn block_maps_reach_through_three_levels() {
     let root = dir.path().join("root");
     std::fs::create_dir_all(&root).unwrap();
     // With blocks of 1 KiB: direct up to 12, then 268, 65,804.
-    for block in [0u64, 5, 11, 12, 13, 100, 267, 268, 269, 523, 524, 60_000, 65_803, 65_804, 65_805, 70_000] {
+    for block in
+        [0u64, 5, 11, 12, 13, 100, 267, 268, 269, 523, 524, 60_000, 65_803, 65_804, 65_805, 70_000]
+    {
         write_at(&root.join("f"), block * 1024, &noise(block + 1, 1024));
     }
     let image = mkfs(dir.path(), "map.img", &["-t", "ext2", "-b", "1024"], "32M", Some(&root));
@@ -336,7 +360,11 @@ fn block_maps_reach_through_three_levels() {
     let inode = volume.inode(number).unwrap();
     for block in [0u64, 1, 11, 12, 14, 267, 268, 60_000, 60_001, 65_803, 65_804, 65_806, 70_000] {
         let said = debugfs(&image, &format!("bmap <{number}> {block}"));
-        assert_eq!(volume.run_at(&inode, block).unwrap().physical.to_string(), said.trim(), "block {block}");
+        assert_eq!(
+            volume.run_at(&inode, block).unwrap().physical.to_string(),
+            said.trim(),
+            "block {block}"
+        );
     }
     assert_eq!(volume.run_at(&inode, 70_001).unwrap().state, RunState::Hole);
 }
@@ -362,11 +390,17 @@ fn special_inodes_and_times_are_as_debugfs_says() {
         "set_inode_field pipe atime_extra 0x3b9ac9fc",
         "set_inode_field pipe generation 0xdeadbeef",
     ];
-    debugfs_write(&image, &set.iter().chain(&more).map(|line| (*line).to_owned()).collect::<Vec<_>>());
+    debugfs_write(
+        &image,
+        &set.iter().chain(&more).map(|line| (*line).to_owned()).collect::<Vec<_>>(),
+    );
     let volume = open(&image);
     let inode = |name: &str| volume.linked_inode(ino(&image, name)).unwrap();
     let pipe = volume.metadata(&inode("pipe"));
-    assert_eq!((pipe.file_type, pipe.uid, pipe.gid, pipe.project), (FileType::Fifo, 123_456, 654_321, 77));
+    assert_eq!(
+        (pipe.file_type, pipe.uid, pipe.gid, pipe.project),
+        (FileType::Fifo, 123_456, 654_321, 77)
+    );
     assert_eq!((pipe.generation, pipe.accessed.nanoseconds), (0xDEAD_BEEF, 0x3B9A_C9FC >> 2));
     assert!(pipe.created.is_some());
     assert_eq!(volume.metadata(&inode("old")).device, (8, 1));

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use meantime::block::{OpenOptions, open};
 use meantime::ext4::check::Event;
 use meantime::ext4::{
-    Error, FileSystem, FileType, Metadata, MountError, MountOptions, Overlap, ReadOptions, SegmentKind,
+    Error, FileSystem, FileType, Metadata, MountError, MountOptions, Overlap, ReadOptions,
+    SegmentKind,
 };
 
 use crate::common::Rng;
@@ -89,7 +90,13 @@ pub(crate) struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     pub(crate) fn new(ours: &'a FileSystem, root: &'a Path, rng: &'a mut Rng) -> Self {
-        Self { ours, root, rng, done: HashSet::new(), tally: Tally { images: 1, ..Tally::default() } }
+        Self {
+            ours,
+            root,
+            rng,
+            done: HashSet::new(),
+            tally: Tally { images: 1, ..Tally::default() },
+        }
     }
 
     /// Everything beneath the root. Panics at the first difference.
@@ -111,7 +118,11 @@ impl<'a> Comparison<'a> {
         let kernel = rustix::fs::statfs(self.root).expect("statfs");
         let ours = self.ours.usage().expect("usage");
         assert_eq!(u64::from(ours.block_bytes), kernel.f_bsize as u64, "block size");
-        assert_eq!((ours.blocks, ours.inodes), (kernel.f_blocks, kernel.f_files), "blocks and inodes in all");
+        assert_eq!(
+            (ours.blocks, ours.inodes),
+            (kernel.f_blocks, kernel.f_files),
+            "blocks and inodes in all"
+        );
         if settled {
             let free = (ours.free_blocks, ours.available_blocks, ours.free_inodes);
             assert_eq!(
@@ -150,7 +161,8 @@ impl<'a> Comparison<'a> {
                 continue;
             }
             let their = theirs.get(&entry.name);
-            let (_, kind) = their.unwrap_or_else(|| panic!("{shown}: the kernel has no {:?}", entry.name));
+            let (_, kind) =
+                their.unwrap_or_else(|| panic!("{shown}: the kernel has no {:?}", entry.name));
             assert!(
                 entry.file_type.is_none_or(|ours| ours == *kind),
                 "{shown}: {:?}: {entry:?} {kind:?}",
@@ -215,10 +227,15 @@ impl<'a> Comparison<'a> {
         }
         self.tally.inodes += 1;
         if kind == FileType::Symlink {
-            assert_eq!(self.ours.read_link(&node), Ok(fs::read_link(&full).expect("readlink")), "{shown}");
+            assert_eq!(
+                self.ours.read_link(&node),
+                Ok(fs::read_link(&full).expect("readlink")),
+                "{shown}"
+            );
         }
         assert_eq!(ours.created, kernel::created(&full), "{shown}: created");
-        let attributes = self.ours.attributes(&node).unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let attributes =
+            self.ours.attributes(&node).unwrap_or_else(|error| panic!("{shown}: {error}"));
         let theirs = kernel::attributes(&full).expect("attributes");
         self.tally.attributes += theirs.len() as u64;
         assert_eq!(lengths(&attributes), lengths(&theirs), "{shown}: names of attributes");
@@ -240,7 +257,8 @@ impl<'a> Comparison<'a> {
         kind == FileType::Directory
     }
 
-    /// Where a link leads, or that it does not. For the kernel an absolute one leads out of the mount.
+    /// Where a link leads, or that it does not. For the kernel an absolute one leads out of the
+    /// mount.
     fn follow(&mut self, path: &Path) {
         let mut at = self.root.join(path);
         for _ in 0..40 {
@@ -253,7 +271,9 @@ impl<'a> Comparison<'a> {
         let theirs = fs::metadata(self.root.join(path));
         let ours = self.ours.metadata(Path::new("/").join(path));
         match (theirs, ours) {
-            (Ok(theirs), Ok(ours)) => assert_eq!(fields(&ours), kernel_fields(&theirs), "{}", path.display()),
+            (Ok(theirs), Ok(ours)) => {
+                assert_eq!(fields(&ours), kernel_fields(&theirs), "{}", path.display())
+            }
             (Err(theirs), Err(ours)) => {
                 let errno = match ours {
                     Error::NotFound => libc::ENOENT,
@@ -270,8 +290,10 @@ impl<'a> Comparison<'a> {
 
     fn content(&mut self, path: &Path, theirs: &File) {
         let shown = path.display();
-        let ours =
-            self.ours.open(Path::new("/").join(path)).unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let ours = self
+            .ours
+            .open(Path::new("/").join(path))
+            .unwrap_or_else(|error| panic!("{shown}: {error}"));
         let size = theirs.metadata().expect("fstat").len();
         assert_eq!(ours.size(), size, "{shown}: size");
 
@@ -293,7 +315,8 @@ impl<'a> Comparison<'a> {
             }
             assert!(end >= size, "{shown}: segments up to {end} of {size}");
             let pieces = segments.iter().filter(|segment| segment.kind != SegmentKind::Hole);
-            let pieces = kernel::join(pieces.map(|piece| (piece.offset, piece.bytes, piece.kind)).collect());
+            let pieces =
+                kernel::join(pieces.map(|piece| (piece.offset, piece.bytes, piece.kind)).collect());
             // How much of the inode an inline extent covers is said differently.
             let inline = pieces.iter().any(|piece| piece.2 == SegmentKind::Inline);
             assert!(inline || pieces == extents, "{shown}: {pieces:?}\nthe kernel: {extents:?}");
@@ -321,7 +344,14 @@ impl<'a> Comparison<'a> {
     }
 
     /// All of a stretch, in reads of random lengths.
-    fn stretch(&mut self, path: &Path, ours: &meantime::ext4::File, theirs: &File, begin: u64, end: u64) {
+    fn stretch(
+        &mut self,
+        path: &Path,
+        ours: &meantime::ext4::File,
+        theirs: &File,
+        begin: u64,
+        end: u64,
+    ) {
         let mut at = begin;
         // In order, as read-ahead likes it, or from everywhere.
         if self.rng.one_in(2) {
@@ -342,13 +372,26 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn read(&mut self, path: &Path, ours: &meantime::ext4::File, theirs: &File, at: u64, bytes: usize) {
-        let (at, bytes) =
-            if self.rng.one_in(2) { (at / 512 * 512, bytes.next_multiple_of(512)) } else { (at, bytes) };
+    fn read(
+        &mut self,
+        path: &Path,
+        ours: &meantime::ext4::File,
+        theirs: &File,
+        at: u64,
+        bytes: usize,
+    ) {
+        let (at, bytes) = if self.rng.one_in(2) {
+            (at / 512 * 512, bytes.next_multiple_of(512))
+        } else {
+            (at, bytes)
+        };
         let mut expected = vec![0x5a; bytes];
         let mut length = 0;
         while length < bytes {
-            match theirs.read_at(&mut expected[length..], at + length as u64).expect("the kernel reads") {
+            match theirs
+                .read_at(&mut expected[length..], at + length as u64)
+                .expect("the kernel reads")
+            {
                 0 => break,
                 more => length += more,
             }
@@ -361,9 +404,14 @@ impl<'a> Comparison<'a> {
         let read = ours.read_at_with(&mut buf[lead..], at, &options);
         let context = || format!("{}: {bytes} bytes at {at}, direct {direct}", path.display());
         assert_eq!(read, Ok(length), "{}", context());
-        let differs = buf[lead..lead + length].iter().zip(&expected[..length]).position(|(a, b)| a != b);
+        let differs =
+            buf[lead..lead + length].iter().zip(&expected[..length]).position(|(a, b)| a != b);
         assert_eq!(differs, None, "{}: the first wrong byte", context());
-        assert!(buf[lead + length..].iter().all(|byte| *byte == 0xa5), "{}: beyond what was read", context());
+        assert!(
+            buf[lead + length..].iter().all(|byte| *byte == 0xa5),
+            "{}: beyond what was read",
+            context()
+        );
         self.tally.reads += 1;
         self.tally.bytes += length as u64;
     }
@@ -382,14 +430,29 @@ fn fields(of: &Metadata) -> Fields {
         of.size,
         of.blocks_512,
     ];
-    (numbers, of.device, [of.accessed, of.modified, of.changed].map(|time| (time.seconds, time.nanoseconds)))
+    (
+        numbers,
+        of.device,
+        [of.accessed, of.modified, of.changed].map(|time| (time.seconds, time.nanoseconds)),
+    )
 }
 
 fn kernel_fields(of: &fs::Metadata) -> Fields {
-    let numbers =
-        [of.ino(), of.mode().into(), of.nlink(), of.uid().into(), of.gid().into(), of.size(), of.blocks()];
+    let numbers = [
+        of.ino(),
+        of.mode().into(),
+        of.nlink(),
+        of.uid().into(),
+        of.gid().into(),
+        of.size(),
+        of.blocks(),
+    ];
     let device = (rustix::fs::major(of.rdev()), rustix::fs::minor(of.rdev()));
-    let times = [(of.atime(), of.atime_nsec()), (of.mtime(), of.mtime_nsec()), (of.ctime(), of.ctime_nsec())];
+    let times = [
+        (of.atime(), of.atime_nsec()),
+        (of.mtime(), of.mtime_nsec()),
+        (of.ctime(), of.ctime_nsec()),
+    ];
     (numbers, device, times.map(|(seconds, nanoseconds)| (seconds, nanoseconds as u32)))
 }
 
@@ -407,5 +470,7 @@ fn file_type(of: fs::FileType) -> FileType {
 
 /// Names, and how long their values are: what an assertion can print.
 fn lengths(of: &[(Vec<u8>, Vec<u8>)]) -> Vec<(String, usize)> {
-    of.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.len())).collect()
+    of.iter()
+        .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.len()))
+        .collect()
 }

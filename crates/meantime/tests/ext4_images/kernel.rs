@@ -27,9 +27,10 @@ pub(crate) fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
 /// When `path` was created, if its inode is large enough to tell.
 pub(crate) fn created(path: &Path) -> Option<Timestamp> {
     let said = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).expect("statx");
-    StatxFlags::from_bits_retain(said.stx_mask)
-        .contains(StatxFlags::BTIME)
-        .then_some(Timestamp { seconds: said.stx_btime.tv_sec, nanoseconds: said.stx_btime.tv_nsec })
+    StatxFlags::from_bits_retain(said.stx_mask).contains(StatxFlags::BTIME).then_some(Timestamp {
+        seconds: said.stx_btime.tv_sec,
+        nanoseconds: said.stx_btime.tv_nsec,
+    })
 }
 
 /// The stretches of `file` that are data, by SEEK_DATA and SEEK_HOLE.
@@ -46,10 +47,12 @@ pub(crate) fn data(file: &File) -> Vec<(u64, u64)> {
 
 /// Flags as `lsattr` has them, and generation, of a file or directory.
 pub(crate) fn flags(file: &File) -> (u32, u32) {
-    // FS_IOC_GETFLAGS and FS_IOC_GETVERSION: _IOR('f', 1, long) and _IOR('v', 1, long); both store an int.
+    // FS_IOC_GETFLAGS and FS_IOC_GETVERSION: _IOR('f', 1, long) and _IOR('v', 1, long); both store
+    // an int.
     let ask = |request: libc::c_ulong| {
         let mut value = [0u32; 2];
-        // SAFETY: the ioctl stores 4 bytes, or 8 if somebody takes its number by its word; there is room for both.
+        // SAFETY: the ioctl stores 4 bytes, or 8 if somebody takes its number by its word; there is
+        // room for both.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), request, value.as_mut_ptr()) };
         assert_eq!(result, 0, "flags: {}", io::Error::last_os_error());
         value[0]

@@ -1,7 +1,7 @@
 //! Images, loop mounts and their end.
 //!
-//! The calling thread gets a mount namespace of its own, and loop devices free themselves with their last user: whatever ends this process,
-//! `SIGKILL` too, ends its mounts with it.
+//! The calling thread gets a mount namespace of its own, and loop devices free themselves with
+//! their last user: whatever ends this process, `SIGKILL` too, ends its mounts with it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,7 +9,8 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The most that a tool may take, in seconds: a mount that hangs should fail the test and not hang it.
+/// The most that a tool may take, in seconds: a mount that hangs should fail the test and not hang
+/// it.
 const TOOL_SECONDS: &str = "120";
 
 /// Runs `program` with `arguments`; what it said, if it failed.
@@ -18,25 +19,38 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     arguments: impl IntoIterator<Item = S>,
 ) -> Result<String, String> {
     let mut command = Command::new("timeout");
-    command.arg(TOOL_SECONDS).arg(program).args(arguments).env("LC_ALL", "C").env("MKE2FS_SYNC", "0");
+    command
+        .arg(TOOL_SECONDS)
+        .arg(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .env("MKE2FS_SYNC", "0");
     let output = command.output().map_err(|error| format!("{program}: {error}"))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(said);
     }
-    Err(format!("{program} failed ({}): {said}{}", output.status, String::from_utf8_lossy(&output.stderr)))
+    Err(format!(
+        "{program} failed ({}): {said}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    ))
 }
 
 /// Puts the calling thread, and what it starts, into a mount namespace of its own.
 fn unshare() -> Result<(), String> {
     let error = |what: &str| format!("{what}: {}", std::io::Error::last_os_error());
-    // SAFETY: no memory is involved; the mount namespace and working directory of this thread become its own.
+    // SAFETY: no memory is involved; the mount namespace and working directory of this thread
+    // become its own.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(error("no mount namespace of one's own"));
     }
     let flags = libc::MS_REC | libc::MS_PRIVATE;
-    // SAFETY: the strings end with NUL; type and data are not looked at for a change of propagation.
-    if unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null()) } != 0
+    // SAFETY: the strings end with NUL; type and data are not looked at for a change of
+    // propagation.
+    if unsafe {
+        libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null())
+    } != 0
     {
         return Err(error("mounts cannot be made private"));
     }
@@ -55,7 +69,8 @@ impl Lab {
             return Err("only root can mount images".into());
         }
         for tool in ["mkfs.ext4", "debugfs", "mount", "umount"] {
-            run("sh", ["-c", &format!("command -v {tool}")]).map_err(|_| format!("{tool} is missing"))?;
+            run("sh", ["-c", &format!("command -v {tool}")])
+                .map_err(|_| format!("{tool} is missing"))?;
         }
         unshare()?;
         // On the disk that the tests are built on: a temporary directory may be in memory.
@@ -73,8 +88,14 @@ impl Lab {
         self.directory.path().join(name)
     }
 
-    /// Mounts `image` on a directory of its own. With `write` false the kernel cannot write to the image either.
-    pub(crate) fn mount(&self, image: &Path, write: bool, options: &str) -> Result<Mounted, String> {
+    /// Mounts `image` on a directory of its own. With `write` false the kernel cannot write to the
+    /// image either.
+    pub(crate) fn mount(
+        &self,
+        image: &Path,
+        write: bool,
+        options: &str,
+    ) -> Result<Mounted, String> {
         let name = format!("{}.d", image.file_name().expect("an image's name").to_string_lossy());
         let at = self.path(&name);
         std::fs::create_dir_all(&at).map_err(|error| error.to_string())?;
@@ -82,8 +103,14 @@ impl Lab {
         if !options.is_empty() {
             all = format!("{all},{options}");
         }
-        let arguments: [&OsStr; 6] =
-            ["-n".as_ref(), "-t".as_ref(), "ext4".as_ref(), "-o".as_ref(), all.as_ref(), image.as_ref()];
+        let arguments: [&OsStr; 6] = [
+            "-n".as_ref(),
+            "-t".as_ref(),
+            "ext4".as_ref(),
+            "-o".as_ref(),
+            all.as_ref(),
+            image.as_ref(),
+        ];
         let mut tries = 0;
         loop {
             match run("mount", arguments.into_iter().chain([at.as_os_str()])) {
@@ -109,7 +136,8 @@ impl Mounted {
     /// Unmounts it, and says if that fails: with files open, for one.
     pub(crate) fn unmount(self) -> Result<(), String> {
         let mut result = Err(String::new());
-        // Busy for a moment, if another thread is just starting a process, which has this one's files until it runs its program.
+        // Busy for a moment, if another thread is just starting a process, which has this one's
+        // files until it runs its program.
         for _ in 0..200 {
             result = run("umount", ["-n".as_ref(), self.at.as_os_str()]).map(drop);
             if result.is_ok() {
@@ -125,7 +153,8 @@ impl Mounted {
         result
     }
 
-    /// The file system stops here as if the machine did: nothing more reaches the image. `flush_log`: the running transaction is committed first.
+    /// The file system stops here as if the machine did: nothing more reaches the image.
+    /// `flush_log`: the running transaction is committed first.
     pub(crate) fn shut_down(&self, flush_log: bool) {
         // EXT4_IOC_SHUTDOWN: _IOR('X', 125, __u32), with EXT4_GOING_FLAGS_LOGFLUSH or _NOLOGFLUSH.
         const SHUTDOWN: libc::c_ulong = 0x8004_587d;
@@ -164,5 +193,6 @@ pub(crate) fn make(image: &Path, bytes: u64, arguments: &[&str]) -> Result<(), S
 
 /// A copy with the holes that `from` has.
 pub(crate) fn copy(from: &Path, to: &Path) {
-    run("cp", ["--sparse=always".as_ref(), from.as_os_str(), to.as_os_str()]).expect("the image is copied");
+    run("cp", ["--sparse=always".as_ref(), from.as_os_str(), to.as_os_str()])
+        .expect("the image is copied");
 }

@@ -1,9 +1,11 @@
-//! Generated images, read by us and by the kernel: names, metadata, attributes, content, holes and the free room are the same, also where a journal
-//! has to be replayed first because the kernel was stopped in the act.
+//! Generated images, read by us and by the kernel: names, metadata, attributes, content, holes and
+//! the free room are the same, also where a journal has to be replayed first because the kernel was
+//! stopped in the act.
 //!
-//! `MEANTIME_EXT4_IMAGES=240` makes so many, larger ones (32 small ones unless told); `MEANTIME_EXT4_SEED=n` begins with, or for one image is,
-//! seed *n*; `MEANTIME_EXT4_KEEP=DIRECTORY` keeps the image that failed; `MEANTIME_EXT4_TREE=/usr` copies a directory in and compares that.
-//! Needs root and loop devices.
+//! `MEANTIME_EXT4_IMAGES=240` makes so many, larger ones (32 small ones unless told);
+//! `MEANTIME_EXT4_SEED=n` begins with, or for one image is, seed *n*;
+//! `MEANTIME_EXT4_KEEP=DIRECTORY` keeps the image that failed; `MEANTIME_EXT4_TREE=/usr` copies a
+//! directory in and compares that. Needs root and loop devices.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -122,12 +124,15 @@ fn compare(lab: &Lab, image: &Path, ending: Ending, rng: &mut Rng) -> Result<Tal
         lab.mount(&oracle, true, "")?.unmount()?;
     }
     let mounted = lab.mount(if ending == Ending::Clean { image } else { &oracle }, false, "")?;
-    let before =
-        std::fs::metadata(image).and_then(|meta| meta.modified()).map_err(|error| error.to_string())?;
+    let before = std::fs::metadata(image)
+        .and_then(|meta| meta.modified())
+        .map_err(|error| error.to_string())?;
     let ours = match compare::mount(image, rng) {
         Ok(ours) => ours,
         // Said by name, and nothing wrong is read.
-        Err(MountError::Unsupported { unsupported, .. }) if unsupported.what.contains("fast_commit") => {
+        Err(MountError::Unsupported { unsupported, .. })
+            if unsupported.what.contains("fast_commit") =>
+        {
             println!("  not compared: {unsupported}");
             return Ok(Tally::default());
         }
@@ -145,8 +150,9 @@ fn compare(lab: &Lab, image: &Path, ending: Ending, rng: &mut Rng) -> Result<Tal
     tally.recovered = u64::from(recovered.is_some());
     drop(ours);
     mounted.unmount()?;
-    let after =
-        std::fs::metadata(image).and_then(|meta| meta.modified()).map_err(|error| error.to_string())?;
+    let after = std::fs::metadata(image)
+        .and_then(|meta| meta.modified())
+        .map_err(|error| error.to_string())?;
     assert_eq!(before, after, "the image was written to");
     let _ = std::fs::remove_file(&oracle);
     Ok(tally)
@@ -208,9 +214,11 @@ fn a_copied_tree_reads_as_the_kernel_reads_it() {
     };
     let lab = Lab::new().expect("loop mounts");
     let size = lab::run("du", ["-s".as_ref(), "-B1".as_ref(), tree.as_os_str()]).expect("its size");
-    let bytes: u64 = size.split_whitespace().next().and_then(|size| size.parse().ok()).expect("a number");
+    let bytes: u64 =
+        size.split_whitespace().next().and_then(|size| size.parse().ok()).expect("a number");
     let image = lab.path("tree.img");
-    lab::make(&image, (bytes + bytes / 4 + (256 << 20)).next_multiple_of(1 << 20), &[]).expect("an image");
+    lab::make(&image, (bytes + bytes / 4 + (256 << 20)).next_multiple_of(1 << 20), &[])
+        .expect("an image");
     let mounted = lab.mount(&image, true, "noatime").expect("a mount");
     let copied = std::process::Command::new("cp").arg("-a").arg(&tree).arg(mounted.root()).status();
     assert!(copied.expect("cp").success(), "cp -a");

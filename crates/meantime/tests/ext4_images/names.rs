@@ -19,7 +19,10 @@ pub(crate) fn name(rng: &mut Rng) -> OsString {
         0 => 1 + rng.below(255) as u8,
         1 => 128 + rng.below(128) as u8,
         2 => b" .-~\n\t\\'\"*?"[rng.below(11) as usize],
-        _ => b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"[rng.below(63) as usize],
+        _ => {
+            b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+                [rng.below(63) as usize]
+        }
     };
     let mut bytes: Vec<u8> =
         (0..length).map(|_| byte(rng)).map(|b| if b == b'/' { b'_' } else { b }).collect();

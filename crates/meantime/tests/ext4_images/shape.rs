@@ -9,7 +9,8 @@ pub(crate) struct Shape {
     pub arguments: Vec<String>,
     pub block_bytes: u64,
     pub image_bytes: u64,
-    /// Has a journal, and may be stopped in the act. Never with `inline_data`: some kernels hang then.
+    /// Has a journal, and may be stopped in the act. Never with `inline_data`: some kernels hang
+    /// then.
     pub may_crash: bool,
     /// Files are mapped by extents, so that room can be set aside, and holes be punched.
     pub extents: bool,
@@ -88,10 +89,15 @@ impl Shape {
     fn sized(seed: u64, rng: &mut Rng, inodes: u64, mib: impl Fn(u64) -> (u64, u64)) -> Self {
         let kind = &KINDS[seed as usize % KINDS.len()];
         let block_bytes = kind.blocks[rng.below(kind.blocks.len() as u64) as usize];
-        let fits: Vec<u64> = kind.inodes.iter().copied().filter(|bytes| *bytes <= block_bytes).collect();
+        let fits: Vec<u64> =
+            kind.inodes.iter().copied().filter(|bytes| *bytes <= block_bytes).collect();
         let inode_bytes = fits[rng.below(fits.len() as u64) as usize];
         let (mib, journal_mib) = mib(block_bytes);
-        let uuid = format!("{:08x}-1234-4abc-8def-{:012x}", rng.next() as u32, rng.next() & 0xffff_ffff_ffff);
+        let uuid = format!(
+            "{:08x}-1234-4abc-8def-{:012x}",
+            rng.next() as u32,
+            rng.next() & 0xffff_ffff_ffff
+        );
         let packed = if kind.name == "groups" { ",packed_meta_blocks=1" } else { "" };
         let mut arguments = vec![
             "-b".to_owned(),

@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, Timespec, Timestamps, XattrFlags, fallocate};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, Timespec, Timestamps, XattrFlags, fallocate,
+};
 use rustix::fs::{lsetxattr, makedev, mknodat, utimensat};
 
 use crate::common::Rng;
@@ -38,7 +40,8 @@ impl<'a> Writer<'a> {
         Self { rng, shape, directories: vec![root.to_owned()], files: Vec::new(), refused: 0 }
     }
 
-    /// What was done, unless the file system has no room or no such thing; everything else is the test's mistake.
+    /// What was done, unless the file system has no room or no such thing; everything else is the
+    /// test's mistake.
     fn allow<T, E: Into<io::Error>>(&mut self, result: Result<T, E>, what: &Path) -> Option<T> {
         match result.map_err(Into::into) {
             Ok(value) => Some(value),
@@ -72,7 +75,11 @@ impl<'a> Writer<'a> {
         let directory = self.directory();
         let path = directory.join(names::name(self.rng));
         // Paths stay below what the kernel takes at once.
-        if path.as_os_str().len() < 3000 { path } else { self.directories[0].join(names::name(self.rng)) }
+        if path.as_os_str().len() < 3000 {
+            path
+        } else {
+            self.directories[0].join(names::name(self.rng))
+        }
     }
 
     /// All of it.
@@ -120,26 +127,38 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Links that lead nowhere, of lengths that fit into an inode and that do not; and some that lead to something, themselves perhaps.
+    /// Links that lead nowhere, of lengths that fit into an inode and that do not; and some that
+    /// lead to something, themselves perhaps.
     fn symlink(&mut self, path: &Path) {
         let (target, path) = match self.files.last() {
             Some(file) if self.rng.one_in(3) => {
                 let name = file.file_name().expect("a file has a name");
-                let (up, down) =
-                    (file.parent().expect("a directory"), file.with_file_name(names::name(self.rng)));
+                let (up, down) = (
+                    file.parent().expect("a directory"),
+                    file.with_file_name(names::name(self.rng)),
+                );
                 let around = match (self.rng.below(3), up.file_name()) {
-                    (0, Some(own)) if up != self.directories[0] => Path::new("..").join(own).join(name),
+                    (0, Some(own)) if up != self.directories[0] => {
+                        Path::new("..").join(own).join(name)
+                    }
                     (1, _) => Path::new(".//.").join(name),
                     _ => PathBuf::from(name),
                 };
                 (
-                    if self.rng.one_in(6) { PathBuf::from(down.file_name().expect("one")) } else { around },
+                    if self.rng.one_in(6) {
+                        PathBuf::from(down.file_name().expect("one"))
+                    } else {
+                        around
+                    },
                     down,
                 )
             }
             _ => {
-                let length =
-                    if self.rng.one_in(2) { 1 + self.rng.below(70) } else { 1 + self.rng.below(1000) };
+                let length = if self.rng.one_in(2) {
+                    1 + self.rng.below(70)
+                } else {
+                    1 + self.rng.below(1000)
+                };
                 let text = "a-place/".repeat(length.div_ceil(8) as usize);
                 (PathBuf::from(&text[..length as usize]), path.to_owned())
             }
@@ -153,7 +172,8 @@ impl<'a> Writer<'a> {
     fn special(&mut self, path: &Path) {
         let (major, minor) = (self.rng.below(4096) as u32, self.rng.below(1 << 20) as u32);
         let small = self.rng.one_in(2);
-        let device = if small { makedev(major & 0xff, minor & 0xff) } else { makedev(major, minor) };
+        let device =
+            if small { makedev(major & 0xff, minor & 0xff) } else { makedev(major, minor) };
         let (kind, device) = match self.rng.below(4) {
             0 => (FileType::Fifo, 0),
             1 => (FileType::Socket, 0),
@@ -216,9 +236,11 @@ impl<'a> Writer<'a> {
     /// Some bytes, beyond 4 GiB for one.
     fn far(&mut self, file: &File, path: &Path) {
         for _ in 0..1 + self.rng.below(4) {
-            // As far as a map of three indirect blocks of 1 KiB reaches; extents of 1 KiB blocks reach 4 TiB.
+            // As far as a map of three indirect blocks of 1 KiB reaches; extents of 1 KiB blocks
+            // reach 4 TiB.
             let limit: u64 = if self.shape.extents { 1 << 41 } else { 1 << 33 };
-            let at = if self.rng.one_in(2) { self.rng.below(limit) } else { self.rng.below(6 << 30) };
+            let at =
+                if self.rng.one_in(2) { self.rng.below(limit) } else { self.rng.below(6 << 30) };
             self.put(file, path, at, 1 + self.rng.0 % 9000);
         }
     }
@@ -298,7 +320,9 @@ impl<'a> Writer<'a> {
 
     fn any(&mut self) -> Option<PathBuf> {
         if self.files.is_empty() || self.rng.one_in(4) {
-            return Some(self.directories[self.rng.below(self.directories.len() as u64) as usize].clone());
+            return Some(
+                self.directories[self.rng.below(self.directories.len() as u64) as usize].clone(),
+            );
         }
         let path = self.files[self.rng.below(self.files.len() as u64) as usize].clone();
         path.symlink_metadata().is_ok().then_some(path)
@@ -323,7 +347,8 @@ impl<'a> Writer<'a> {
             }
             2 => {
                 let time = |rng: &mut Rng| {
-                    // 1901 to 2446, as large inodes hold it; small ones end in 2038, where the kernel cuts it.
+                    // 1901 to 2446, as large inodes hold it; small ones end in 2038, where the
+                    // kernel cuts it.
                     let seconds = match rng.below(3) {
                         0 => -(rng.below(1 << 31) as i64),
                         1 => rng.below(1 << 31) as i64,
@@ -331,7 +356,8 @@ impl<'a> Writer<'a> {
                     };
                     Timespec { tv_sec: seconds, tv_nsec: rng.below(1_000_000_000) as _ }
                 };
-                let times = Timestamps { last_access: time(self.rng), last_modification: time(self.rng) };
+                let times =
+                    Timestamps { last_access: time(self.rng), last_modification: time(self.rng) };
                 let set = utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW);
                 self.allow(set, &path);
             }
@@ -364,7 +390,8 @@ impl<'a> Writer<'a> {
         self.allow(set, path);
     }
 
-    /// An access control list as `setxattr` takes it: owner, some users and groups, group, mask, others.
+    /// An access control list as `setxattr` takes it: owner, some users and groups, group, mask,
+    /// others.
     fn acl(&mut self) -> Vec<u8> {
         let mut acl = 2u32.to_le_bytes().to_vec();
         let mut entry = |tag: u16, permissions: u64, id: u32| {

@@ -95,7 +95,12 @@ enum Reader {
 
 /// Reads the directory of `changing` in parts of up to `part` names, with up to `changes` between
 /// any two; how often each name came.
-fn read(changing: &mut Changing<'_>, reader: Reader, part: u64, changes: u64) -> BTreeMap<OsString, usize> {
+fn read(
+    changing: &mut Changing<'_>,
+    reader: Reader,
+    part: u64,
+    changes: u64,
+) -> BTreeMap<OsString, usize> {
     let (fs, dir) = (changing.fs, changing.dir.clone());
     let (mut seen, mut cookie) = (BTreeMap::new(), 0);
     let mut entries: ReadDir = fs.entries(&dir).unwrap();
@@ -146,11 +151,22 @@ fn check(
         let dir = fs.mkdir(&root, OsStr::new(&name), &NEW).unwrap();
         let aside = fs.mkdir(&root, OsStr::new(&beside), &NEW).unwrap();
         let bytes = [10, 60, 200][rng.below(3) as usize];
-        let (part, changes) = ([1, 4, 30][rng.below(3) as usize], [1, 8, 40][rng.below(3) as usize]);
+        let (part, changes) =
+            ([1, 4, 30][rng.below(3) as usize], [1, 8, 40][rng.below(3) as usize]);
         let (guests_now, outside) = (Vec::new(), Vec::new());
         let most = 2 * guests + 150;
-        let mut changing =
-            Changing { fs, rng, file, dir, aside, guests: guests_now, outside, made: 0, bytes, most };
+        let mut changing = Changing {
+            fs,
+            rng,
+            file,
+            dir,
+            aside,
+            guests: guests_now,
+            outside,
+            made: 0,
+            bytes,
+            most,
+        };
         let mut left: Vec<_> = stay.iter().collect();
         for _ in 0..guests {
             changing.add();
@@ -162,15 +178,19 @@ fn check(
         let seen = read(&mut changing, reader, part, changes);
         for name in stay.iter().chain([&OsString::from("."), &OsString::from("..")]) {
             let times = seen.get(name).copied().unwrap_or_default();
-            let right =
-                if repeat.contains(name) && reader != Reader::Handle { times >= 1 } else { times == 1 };
+            let right = if repeat.contains(name) && reader != Reader::Handle {
+                times >= 1
+            } else {
+                times == 1
+            };
             assert!(
                 right,
                 "{what}, seed {seed}, {reader:?}, {part} at once, {changes} changes: {name:?} came {times} times"
             );
         }
         // What was not changed meanwhile is listed as it is.
-        let all: BTreeSet<_> = fs.entries(&changing.dir).unwrap().map(|entry| entry.unwrap().name).collect();
+        let all: BTreeSet<_> =
+            fs.entries(&changing.dir).unwrap().map(|entry| entry.unwrap().name).collect();
         assert_eq!(all.len(), stay.len() + changing.guests.len() + 2, "{what}, seed {seed}");
     }
 }
@@ -196,11 +216,14 @@ fn what_is_there_all_the_while_comes_once() {
         for seed in 1..=rounds {
             // None; one block, which gets an index or does not; an index; one of two levels.
             for (count, guests) in [(0, 0), (3, 1), (12, 4), (200, 100), (700, 300)] {
-                let mut stay: BTreeSet<OsString> =
-                    (0..count).map(|n| format!("stays-{n}-{}", "s".repeat(n % 150)).into()).collect();
+                let mut stay: BTreeSet<OsString> = (0..count)
+                    .map(|n| format!("stays-{n}-{}", "s".repeat(n % 150)).into())
+                    .collect();
                 let mut repeat = BTreeSet::new();
                 if hash == "legacy" && count == 200 {
-                    repeat.extend(collide::names(9).iter().map(|name| OsStr::from_bytes(name).to_owned()));
+                    repeat.extend(
+                        collide::names(9).iter().map(|name| OsStr::from_bytes(name).to_owned()),
+                    );
                     stay.extend(repeat.clone());
                 }
                 let what = format!("{args:?} {hash} {count}");

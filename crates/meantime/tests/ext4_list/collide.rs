@@ -14,7 +14,9 @@ fn go_on((last, before): (u32, u32), name: &[u8]) -> (u32, u32) {
 
 /// By Newton's method: `FACTOR` is odd.
 fn inverse() -> u32 {
-    (0..5).fold(FACTOR, |inverse, _| inverse.wrapping_mul(2u32.wrapping_sub(FACTOR.wrapping_mul(inverse))))
+    (0..5).fold(FACTOR, |inverse, _| {
+        inverse.wrapping_mul(2u32.wrapping_sub(FACTOR.wrapping_mul(inverse)))
+    })
 }
 
 /// `count` names of about 190 bytes which all have the same hash: more than one leaf of 1 KiB has

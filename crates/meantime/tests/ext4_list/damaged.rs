@@ -9,7 +9,8 @@ use meantime::ext4::{Corruption, Defect};
 
 use crate::image::{Image, mkfs, open_with, run_for, scratch, tools};
 
-type List = fn(&Volume<Image>, &Inode, u64) -> Result<Vec<meantime::ext4::format::DirectoryEntry>, Error>;
+type List =
+    fn(&Volume<Image>, &Inode, u64) -> Result<Vec<meantime::ext4::format::DirectoryEntry>, Error>;
 
 /// All that `list` gives until it ends, and how it ends.
 fn all(volume: &Volume<Image>, dir: &Inode, list: List) -> (Vec<Vec<u8>>, Result<(), Error>) {
@@ -38,7 +39,8 @@ fn a_damaged_index_hides_no_names() {
     for n in 0..400 {
         std::fs::write(tree.join("d").join(format!("{n}-{}", "n".repeat(n % 40))), b"").unwrap();
     }
-    let image = mkfs(dir.path(), "damaged.img", "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
+    let image =
+        mkfs(dir.path(), "damaged.img", "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
     run_for("e2fsck", &["-fyD", image.to_str().unwrap()], &[0, 1]);
     let options = VolumeOptions { ignore_checksums: true, superblock: None };
     let mut volume = open_with(&image, options);
@@ -58,13 +60,18 @@ fn a_damaged_index_hides_no_names() {
         block[at..at + bytes.len()].copy_from_slice(bytes);
         block.into()
     };
-    let is_tree =
-        |error: &Error| matches!(error, Error::Corrupt(Corruption { defect: Defect::HashTree, .. }));
+    let is_tree = |error: &Error| {
+        matches!(error, Error::Corrupt(Corruption { defect: Defect::HashTree, .. }))
+    };
     // What cannot be made out from the beginning is read block after block: hash, levels, limit,
     // the way to the first leaf, the order of hashes.
-    for (at, bytes) in
-        [(28, &[9][..]), (30, &[7]), (32, &[1, 0]), (36, &[0xff, 0xff, 0xff, 0]), (56, &[2, 0, 0, 0])]
-    {
+    for (at, bytes) in [
+        (28, &[9][..]),
+        (30, &[7]),
+        (32, &[1, 0]),
+        (36, &[0xff, 0xff, 0xff, 0]),
+        (56, &[2, 0, 0, 0]),
+    ] {
         volume.set_overlay(BTreeMap::from([(number, set(at, bytes))])).unwrap();
         let (found, ended) = all(&volume, &inode, in_order);
         assert_eq!(ended, Ok(()), "byte {at}");
@@ -78,6 +85,10 @@ fn a_damaged_index_hides_no_names() {
         let (found, ended) = all(&volume, &inode, in_order);
         assert!(ended.as_ref().is_err_and(is_tree), "byte {at}: {ended:?}");
         assert!(found.len() > 2 && found.len() < 402, "byte {at}: {} names", found.len());
-        assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), found.len(), "byte {at}: none twice");
+        assert_eq!(
+            found.iter().collect::<BTreeSet<_>>().len(),
+            found.len(),
+            "byte {at}: none twice"
+        );
     }
 }

@@ -55,7 +55,11 @@ fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
 
     // `.` and `..` come first here, where the kernel has them at their hashes in a directory
     // without an index.
-    assert_eq!((ours[0].name.as_bytes(), ours[1].name.as_bytes()), (&b"."[..], &b".."[..]), "{path}");
+    assert_eq!(
+        (ours[0].name.as_bytes(), ours[1].name.as_bytes()),
+        (&b"."[..], &b".."[..]),
+        "{path}"
+    );
     let place = |at: usize| if at == 0 { 0 } else { theirs[at - 1].1 };
     let places: BTreeMap<&[u8], u64> =
         theirs.iter().enumerate().map(|(at, (name, _))| (name.as_slice(), place(at))).collect();
@@ -81,7 +85,11 @@ fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
         }
     }
     if by_hash {
-        assert!(unlike <= names.len() / 2, "{path}: {unlike} of {} cookies are others", names.len());
+        assert!(
+            unlike <= names.len() / 2,
+            "{path}: {unlike} of {} cookies are others",
+            names.len()
+        );
     } else {
         let order: Vec<_> = theirs.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(
@@ -178,15 +186,22 @@ fn order_and_cookies_are_the_kernels() {
             if hash == "legacy" {
                 std::fs::create_dir(at.join("same")).unwrap();
                 for name in collide::names(14) {
-                    std::fs::hard_link(at.join("file"), at.join("same").join(OsStr::from_bytes(&name)))
-                        .unwrap();
+                    std::fs::hard_link(
+                        at.join("file"),
+                        at.join("same").join(OsStr::from_bytes(&name)),
+                    )
+                    .unwrap();
                 }
             }
         }
         let fs = mount_after_kernel(&image, &MountOptions::default());
         let Some(_mounted) = Mounted::new(&image, &at, "ro") else { return };
         for count in COUNTS {
-            assert_eq!(compare(&fs, &at, &format!("d{count}"), &mut rng), count, "{args:?} {hash} {flags}");
+            assert_eq!(
+                compare(&fs, &at, &format!("d{count}"), &mut rng),
+                count,
+                "{args:?} {hash} {flags}"
+            );
         }
         compare(&fs, &at, "", &mut rng);
         if hash == "legacy" {

@@ -27,7 +27,12 @@ fn look(fs: &FileSystem, dir: &Node, stay: &[OsString], done: &AtomicBool) -> u6
             *seen.entry(entry.unwrap().name).or_default() += 1;
         }
         for name in stay {
-            assert_eq!(seen.get(name), Some(&1), "{name:?} of {} names, in listing {times}", seen.len());
+            assert_eq!(
+                seen.get(name),
+                Some(&1),
+                "{name:?} of {} names, in listing {times}",
+                seen.len()
+            );
             fs.lookup(dir, name).unwrap();
         }
         times += 1;
@@ -58,7 +63,8 @@ fn a_directory_grows_while_another_thread_lists_it() {
         listings += std::thread::scope(|scope| {
             let reader = scope.spawn(|| look(&fs, &dir, &stay, &done));
             for n in 0..COME {
-                fs.link(&file, &dir, OsStr::new(&format!("comes-{n}-{}", "c".repeat(n % 150)))).unwrap();
+                fs.link(&file, &dir, OsStr::new(&format!("comes-{n}-{}", "c".repeat(n % 150))))
+                    .unwrap();
             }
             done.store(true, Ordering::Release);
             reader.join().unwrap()

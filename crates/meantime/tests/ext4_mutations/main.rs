@@ -1,8 +1,11 @@
-//! Damaged images: whatever bytes are on the disk, every question gets an answer or an error that says what is wrong and where; nothing panics, reads
-//! without end or beyond the device, or takes memory without measure. Where checksums cover what was changed, no answer differs without an error.
+//! Damaged images: whatever bytes are on the disk, every question gets an answer or an error that
+//! says what is wrong and where; nothing panics, reads without end or beyond the device, or takes
+//! memory without measure. Where checksums cover what was changed, no answer differs without an
+//! error.
 //!
-//! `MEANTIME_EXT4_MUTATIONS=10000000` is the long run (50,000 unless told), `MEANTIME_EXT4_SEED=n` begins elsewhere. What fails is kept in
-//! `MEANTIME_EXT4_KEEP=DIRECTORY`, and `MEANTIME_EXT4_IMAGE=FILE` walks one.
+//! `MEANTIME_EXT4_MUTATIONS=10000000` is the long run (50,000 unless told), `MEANTIME_EXT4_SEED=n`
+//! begins elsewhere. What fails is kept in `MEANTIME_EXT4_KEEP=DIRECTORY`, and
+//! `MEANTIME_EXT4_IMAGE=FILE` walks one.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -37,7 +40,8 @@ use mutate::{Damage, Patient};
 use shape::Shape;
 use writer::{Amount, Writer};
 
-/// More than this no walk holds at once: the values of attributes may be 16 MiB, and a map a million extents.
+/// More than this no walk holds at once: the values of attributes may be 16 MiB, and a map a
+/// million extents.
 const HELD_BYTES_MAX: i64 = 96 << 20;
 
 /// An image that the kernel wrote and, if it has a journal, was stopped in.
@@ -47,7 +51,8 @@ fn written(lab: &Lab, seed: u64) -> Result<Base, String> {
     let image = lab.path("base.img");
     let arguments: Vec<&str> = shape.arguments.iter().map(String::as_str).collect();
     lab::make(&image, shape.image_bytes, &arguments)?;
-    let mounted = lab.mount(&image, true, if shape.may_crash { "noatime,commit=300" } else { "noatime" })?;
+    let mounted =
+        lab.mount(&image, true, if shape.may_crash { "noatime,commit=300" } else { "noatime" })?;
     let mut writer = Writer::new(&mut rng, &shape, mounted.root());
     writer.write(Amount { steps: 24, names: 70, pieces: 200 });
     if shape.may_crash {
@@ -61,7 +66,8 @@ fn written(lab: &Lab, seed: u64) -> Result<Base, String> {
 }
 
 fn bases() -> Result<Vec<Base>, String> {
-    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| error.to_string())?;
+    let directory =
+        tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| error.to_string())?;
     let mut bases = ext4::base::all(directory.path())?;
     // In a thread of its own, which alone sees the mounts.
     let written = std::thread::spawn(|| match Lab::new() {
@@ -77,20 +83,24 @@ fn bases() -> Result<Vec<Base>, String> {
 
 /// Whether every byte of the damage is covered by a checksum of 32 bits.
 fn is_covered(base: &Base, patient: &Patient, damage: &Damage) -> bool {
-    let small_inodes =
-        base.regions.iter().any(|region| matches!(region.kind, Kind::Inode(_)) && region.bytes == 128);
-    // What says that there are checksums is covered by one itself only as long as it says so; and an older superblock, of which the journal may
-    // have a copy, is as right as this one.
+    let small_inodes = base
+        .regions
+        .iter()
+        .any(|region| matches!(region.kind, Kind::Inode(_)) && region.bytes == 128);
+    // What says that there are checksums is covered by one itself only as long as it says so; and
+    // an older superblock, of which the journal may have a copy, is as right as this one.
     let (superblock, before) = (&patient.image[1024..2048], &base.image[1024..2048]);
     let says_so = superblock[0x65] & 0x04 != 0;
-    let older =
-        superblock != before && superblock[1020..] == ext4::sums::crc(!0, &superblock[..1020]).to_le_bytes();
-    // A block of a directory, or of a tree, is as right in the place of another one of the same inode: its number is not in the checksum.
+    let older = superblock != before
+        && superblock[1020..] == ext4::sums::crc(!0, &superblock[..1020]).to_le_bytes();
+    // A block of a directory, or of a tree, is as right in the place of another one of the same
+    // inode: its number is not in the checksum.
     let bytes = |image: &[u8], region: &Region| image[region.offset..][..region.bytes].to_vec();
     let is_another = |region: &Region| {
         let now = bytes(&patient.image, region);
-        let same_owner =
-            |other: &&Region| other.ino.is_some() && other.ino == region.ino && other.bytes == region.bytes;
+        let same_owner = |other: &&Region| {
+            other.ino.is_some() && other.ino == region.ino && other.bytes == region.bytes
+        };
         now != bytes(&base.image, region)
             && base.regions.iter().filter(same_owner).any(|other| bytes(&base.image, other) == now)
     };
@@ -111,10 +121,17 @@ fn is_covered(base: &Base, patient: &Patient, damage: &Damage) -> bool {
 }
 
 /// Damages `base` by `seed` and walks it.
-fn case(base: &Base, patient: &mut Patient, intact: &Walk, seed: u64, kinds: &mut BTreeMap<String, u64>) {
+fn case(
+    base: &Base,
+    patient: &mut Patient,
+    intact: &Walk,
+    seed: u64,
+    kinds: &mut BTreeMap<String, u64>,
+) {
     let mut rng = Rng(seed);
     let damage = patient.damage(base, &mut rng);
-    let device_bytes = if rng.one_in(50) { rng.below(base.device_bytes) } else { base.device_bytes };
+    let device_bytes =
+        if rng.one_in(50) { rng.below(base.device_bytes) } else { base.device_bytes };
     let options = VolumeOptions {
         ignore_checksums: !damage.fixed && rng.one_in(3),
         superblock: rng.one_in(100).then(|| rng.below(20_000)),
@@ -125,7 +142,8 @@ fn case(base: &Base, patient: &mut Patient, intact: &Walk, seed: u64, kinds: &mu
     let usual = device_bytes == base.device_bytes && options == VolumeOptions::default();
     let result = catch_unwind(AssertUnwindSafe(|| {
         let memory = Memory::new(&patient.image, device_bytes);
-        let (walk, held) = memory_use::measure(|| walk(&memory, options, (!all).then_some(&owners[..])));
+        let (walk, held) =
+            memory_use::measure(|| walk(&memory, options, (!all).then_some(&owners[..])));
         assert!(held < HELD_BYTES_MAX, "{held} bytes held at once");
         assert!(
             !(usual && all && is_covered(base, patient, &damage))
@@ -142,12 +160,15 @@ fn case(base: &Base, patient: &mut Patient, intact: &Walk, seed: u64, kinds: &mu
                 (true, true) => "errors",
                 (true, false) => "as if nothing were",
             };
-            *kinds.entry(format!("{}{outcome}", if damage.fixed { "fixed: " } else { "" })).or_default() += 1;
+            *kinds
+                .entry(format!("{}{outcome}", if damage.fixed { "fixed: " } else { "" }))
+                .or_default() += 1;
         }
         Err(panic) => {
             println!("{}: seed {seed}: {damage:?} {options:?}, {device_bytes} bytes", base.name);
             if let Some(keep) = std::env::var_os("MEANTIME_EXT4_KEEP") {
-                let path = PathBuf::from(keep).join(format!("{}-{seed}.img", base.name.replace(' ', "-")));
+                let path =
+                    PathBuf::from(keep).join(format!("{}-{seed}.img", base.name.replace(' ', "-")));
                 let mut image = patient.image.clone();
                 image.resize(device_bytes as usize, 0);
                 std::fs::write(&path, image).expect("the image is kept");
@@ -170,7 +191,8 @@ fn damage_is_answered_with_errors() {
     let walks: Vec<Walk> = bases
         .iter()
         .map(|base| {
-            let intact = walk(&Memory::new(&base.image, base.device_bytes), VolumeOptions::default(), None);
+            let intact =
+                walk(&Memory::new(&base.image, base.device_bytes), VolumeOptions::default(), None);
             assert!(intact.opened && intact.errors == 0, "{} is intact: {intact:?}", base.name);
             println!(
                 "{}: {} structures, {} inodes, {} reads",

@@ -53,8 +53,8 @@ impl Patient {
             } else {
                 None
             };
-            let region =
-                *chosen.unwrap_or_else(|| &base.regions[rng.below(base.regions.len() as u64) as usize]);
+            let region = *chosen
+                .unwrap_or_else(|| &base.regions[rng.below(base.regions.len() as u64) as usize]);
             let old = self.image[region.offset..region.offset + region.bytes].to_vec();
             self.undo.push((region.offset, old));
             for _ in 0..1 + rng.below(3) {
@@ -64,7 +64,11 @@ impl Patient {
         }
         if damage.fixed {
             for region in &damage.regions {
-                sums::fix(&base.seeds, region, &mut self.image[region.offset..region.offset + region.bytes]);
+                sums::fix(
+                    &base.seeds,
+                    region,
+                    &mut self.image[region.offset..region.offset + region.bytes],
+                );
             }
         }
         damage
@@ -74,7 +78,8 @@ impl Patient {
         let bytes = region.bytes;
         // What comes first in a structure is what it is read by.
         let at =
-            if rng.one_in(2) { rng.below(bytes.min(160) as u64) } else { rng.below(bytes as u64) } as usize;
+            if rng.one_in(2) { rng.below(bytes.min(160) as u64) } else { rng.below(bytes as u64) }
+                as usize;
         let area = &mut self.image[region.offset..region.offset + bytes];
         match rng.below(8) {
             0 => area[at] ^= 1 << rng.below(8),
@@ -84,7 +89,8 @@ impl Patient {
                 .for_each(|byte| *byte = rng.next() as u8),
             2 | 3 => {
                 // A number, little or big-endian as the structure has it.
-                let (value, width) = (interesting(base, region, rng), [2, 4, 4, 8][rng.below(4) as usize]);
+                let (value, width) =
+                    (interesting(base, region, rng), [2, 4, 4, 8][rng.below(4) as usize]);
                 let at = at & !(width.min(4) - 1);
                 if at + width <= bytes {
                     let big = region.kind == Kind::Journal;
@@ -101,8 +107,10 @@ impl Patient {
             5 => {
                 // A part of it elsewhere in it.
                 let length = 1 + rng.below(64.min(bytes as u64)) as usize;
-                let (from, to) =
-                    (rng.below((bytes - length + 1) as u64), rng.below((bytes - length + 1) as u64));
+                let (from, to) = (
+                    rng.below((bytes - length + 1) as u64),
+                    rng.below((bytes - length + 1) as u64),
+                );
                 area.copy_within(from as usize..from as usize + length, to as usize);
             }
             6 => area[at..].iter_mut().take(1 + rng.below(64) as usize).for_each(|byte| *byte = 0),
@@ -132,6 +140,7 @@ fn interesting(base: &Base, region: &Region, rng: &mut Rng) -> u64 {
         8 => u64::from(region.ino.unwrap_or(2)),
         9 => base.device_bytes / block + rng.below(3) - 1,
         10 => rng.next(),
-        _ => [0xf30a, 0xef53, 0xea02_0000, 0x9839_3bc0, 0x8000, 0x7fff, 0x8001][rng.below(7) as usize],
+        _ => [0xf30a, 0xef53, 0xea02_0000, 0x9839_3bc0, 0x8000, 0x7fff, 0x8001]
+            [rng.below(7) as usize],
     }
 }

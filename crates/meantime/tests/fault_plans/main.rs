@@ -1,9 +1,10 @@
-//! Random fault plans: mixed commands by tickets and futures on a small device that fails in every way there is, every block
-//! verified against what it may hold. No request hangs, no byte is wrong, every buffer comes back, and nobody writes to one
-//! after that.
+//! Random fault plans: mixed commands by tickets and futures on a small device that fails in every
+//! way there is, every block verified against what it may hold. No request hangs, no byte is wrong,
+//! every buffer comes back, and nobody writes to one after that.
 //!
-//! `MEANTIME_FAULT_PLANS=1000000 cargo test --release -p meantime --test fault_plans -- --nocapture` is the long run of the stepped
-//! SSD, where a seed reproduces a run: `MEANTIME_SEED=n` runs one. `MEANTIME_FAULT_PLANS_THREADED=1000` is that of the SSD with a
+//! `MEANTIME_FAULT_PLANS=1000000 cargo test --release -p meantime --test fault_plans --
+//! --nocapture` is the long run of the stepped SSD, where a seed reproduces a run:
+//! `MEANTIME_SEED=n` runs one. `MEANTIME_FAULT_PLANS_THREADED=1000` is that of the SSD with a
 //! thread of its own.
 
 #[path = "../common/mod.rs"]
@@ -17,7 +18,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Rng, device};
-use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, Request};
+use meantime::block::{
+    AsyncChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, Request,
+};
 use meantime::completion::Policy;
 use meantime::hw::DmaBuf;
 use meantime::nvme::{CommandError, Controller, ControllerOptions, Op};
@@ -36,7 +39,8 @@ macro_rules! trace {
 
 const MS: u64 = 1_000_000;
 
-/// No wait may take longer, in virtual time: every step of the ladder at its worst, several times over.
+/// No wait may take longer, in virtual time: every step of the ladder at its worst, several times
+/// over.
 const BOUND_NS: u64 = 300_000 * MS;
 
 /// What came of plans.
@@ -102,7 +106,8 @@ impl Run {
         config.optimal_io_boundary_lbas = [0, 0, 0, 8, 7][rng.below(5) as usize];
         config.volatile_write_cache = rng.one_in(2);
         config.ready_timeout_ms = 500;
-        config.model = Service::named(["null", "optane", "fast12"][rng.below(3) as usize]).expect("built in");
+        config.model =
+            Service::named(["null", "optane", "fast12"][rng.below(3) as usize]).expect("built in");
         config.max_io_queues = 8;
         config.vectors = 8;
         let cached = config.volatile_write_cache;
@@ -214,10 +219,12 @@ impl Run {
         }
         let id = self.next_id;
         self.next_id += 1;
-        let bytes = if op.has_data() { blocks as usize * self.nvme.info().block_bytes as usize } else { 0 };
+        let bytes =
+            if op.has_data() { blocks as usize * self.nvme.info().block_bytes as usize } else { 0 };
         let buf = op.has_data().then(|| self.buffer(bytes));
         let fua = self.rng.one_in(6);
-        let request = self.model.request(id, op, lba, blocks, fua, |_| buf.expect("of a command with data"));
+        let request =
+            self.model.request(id, op, lba, blocks, fua, |_| buf.expect("of a command with data"));
         let request = match self.rng.below(8) {
             0 => request.policy(Policy::Interrupt),
             1 => request.policy(Policy::HybridFixed(3_000)),
@@ -429,7 +436,8 @@ impl Run {
         self.close();
     }
 
-    /// Nothing is wrong with the device any more; `op` succeeds, perhaps after it was found what had been wrong.
+    /// Nothing is wrong with the device any more; `op` succeeds, perhaps after it was found what
+    /// had been wrong.
     fn must(&mut self, op: Op, lba: u64, blocks: u64) {
         for _ in 0..if self.device.is_threaded() { 50 } else { 4 } {
             if self.gone || self.is_gone() {
@@ -441,8 +449,9 @@ impl Run {
             self.next_id += 1;
             let bytes = blocks as usize * self.nvme.info().block_bytes as usize;
             let buf = op.has_data().then(|| self.buffer(bytes));
-            let request =
-                self.model.request(id, op, lba, blocks, true, |_| buf.expect("of a command with data"));
+            let request = self
+                .model
+                .request(id, op, lba, blocks, true, |_| buf.expect("of a command with data"));
             self.send(id, request);
             self.drain();
             if self.model.succeeded > succeeded {
@@ -477,7 +486,8 @@ fn run(seed: u64, threaded: bool) -> Tally {
     run.end()
 }
 
-/// Runs at least `plans` on so many threads. A device that takes longer than `patience` ends the process.
+/// Runs at least `plans` on so many threads. A device that takes longer than `patience` ends the
+/// process.
 fn run_all(plans: u64, threads: usize, threaded: bool, patience: Duration) -> Tally {
     let devices = plans.div_ceil(PLANS_OF_A_DEVICE);
     let next = AtomicU64::new(0);
@@ -499,10 +509,11 @@ fn run_all(plans: u64, threads: usize, threaded: bool, patience: Duration) -> Ta
                         break;
                     }
                     *place.lock().expect("ours") = Some((seed, Instant::now()));
-                    let tally = std::panic::catch_unwind(|| run(seed, threaded)).unwrap_or_else(|_| {
-                        next.store(u64::MAX / 2, Ordering::Relaxed);
-                        panic!("a plan of device {seed} failed: MEANTIME_SEED={seed}");
-                    });
+                    let tally =
+                        std::panic::catch_unwind(|| run(seed, threaded)).unwrap_or_else(|_| {
+                            next.store(u64::MAX / 2, Ordering::Relaxed);
+                            panic!("a plan of device {seed} failed: MEANTIME_SEED={seed}");
+                        });
                     own.add(&tally);
                 }
                 *place.lock().expect("ours") = None;

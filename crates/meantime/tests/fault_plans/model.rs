@@ -9,7 +9,8 @@ use crate::common::Rng;
 /// A block. Versions are numbers of writes; version 0 is zeroes.
 #[derive(Clone, Debug)]
 struct Block {
-    /// What a read may find: one version, and those of writes of which nobody knows whether they happened.
+    /// What a read may find: one version, and those of writes of which nobody knows whether they
+    /// happened.
     now: Vec<u64>,
     /// What a loss of power may bring back as well.
     older: Vec<u64>,
@@ -76,8 +77,14 @@ fn holds(block: &[u8], lba: u64, version: u64) -> bool {
 
 impl Model {
     pub(crate) fn new(blocks: u64, block_bytes: usize, cached: bool) -> Self {
-        let block =
-            Block { now: vec![0], older: Vec::new(), changed: 0, busy: false, readers: 0, spoilt: false };
+        let block = Block {
+            now: vec![0],
+            older: Vec::new(),
+            changed: 0,
+            busy: false,
+            readers: 0,
+            spoilt: false,
+        };
         Self {
             blocks: vec![block; blocks as usize],
             block_bytes,
@@ -147,8 +154,16 @@ impl Model {
             block.busy |= op != Op::Read;
             block.readers += u32::from(op == Op::Read);
         }
-        let asked =
-            Asked { op, lba, blocks, version, fua, since: self.ended, cut: false, before_cut: Vec::new() };
+        let asked = Asked {
+            op,
+            lba,
+            blocks,
+            version,
+            fua,
+            since: self.ended,
+            cut: false,
+            before_cut: Vec::new(),
+        };
         self.asked.push((id, asked));
         let request = request.user_data(id);
         if fua { request.fua() } else { request }
@@ -160,7 +175,8 @@ impl Model {
     }
 
     fn take(&mut self, id: u64) -> Asked {
-        let at = self.asked.iter().position(|(other, _)| *other == id).expect("each request ends once");
+        let at =
+            self.asked.iter().position(|(other, _)| *other == id).expect("each request ends once");
         let (_, asked) = self.asked.swap_remove(at);
         self.ended += 1;
         let Asked { op, lba, blocks, .. } = asked;
@@ -195,7 +211,9 @@ impl Model {
         let succeeded = done.result.is_ok();
         self.succeeded += u64::from(succeeded);
         match asked.op {
-            Op::Read if succeeded => self.check(&asked, done.buf.as_deref().expect("a read's buffer")),
+            Op::Read if succeeded => {
+                self.check(&asked, done.buf.as_deref().expect("a read's buffer"))
+            }
             Op::Read => {}
             Op::Flush => {
                 if succeeded {
@@ -275,7 +293,8 @@ impl Model {
                 asked.cut = true;
                 if asked.op == Op::Read && asked.before_cut.is_empty() {
                     let range = asked.lba as usize..(asked.lba + asked.blocks) as usize;
-                    asked.before_cut = self.blocks[range].iter().map(|block| block.now.clone()).collect();
+                    asked.before_cut =
+                        self.blocks[range].iter().map(|block| block.now.clone()).collect();
                 }
             }
         }

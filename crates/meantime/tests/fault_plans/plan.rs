@@ -37,7 +37,8 @@ fn status(rng: &mut Rng) -> Fault {
     Fault::Status(Status::from_code(code).with_crd(crd).with_dnr_bit(rng.one_in(2)))
 }
 
-/// A rule for a device on which time-outs are as long as `slow_ns`. `corrupts` says whether data may be corrupted.
+/// A rule for a device on which time-outs are as long as `slow_ns`. `corrupts` says whether data
+/// may be corrupted.
 pub(crate) fn rule(rng: &mut Rng, slow_ns: u64, corrupts: bool) -> FaultRule {
     let fault = match rng.below(100) {
         0..18 => status(rng),

@@ -23,7 +23,9 @@ impl Device {
     pub(crate) fn new(config: SsdConfig, seed: u64, threaded: bool) -> Self {
         let medium = Medium::dram(config.total_bytes()).expect("memory for the medium");
         if threaded {
-            Self::Threaded(Ssd::start(config, medium, MonotonicClock::new()).expect("a valid configuration"))
+            Self::Threaded(
+                Ssd::start(config, medium, MonotonicClock::new()).expect("a valid configuration"),
+            )
         } else {
             Self::Stepped(SteppedSsd::new(config, medium, seed).expect("a valid configuration"))
         }
@@ -84,7 +86,12 @@ impl Lanes {
         buf.expect("memory")
     }
 
-    pub(crate) fn submit(&mut self, rng: &mut Rng, id: u64, request: Request) -> Result<(), Rejected> {
+    pub(crate) fn submit(
+        &mut self,
+        rng: &mut Rng,
+        id: u64,
+        request: Request,
+    ) -> Result<(), Rejected> {
         match self {
             Self::Tickets(channels) => {
                 let at = rng.below(channels.len() as u64) as usize;
@@ -171,15 +178,19 @@ impl Lanes {
     pub(crate) fn counts(&self) -> [u64; 4] {
         let of = |channel: &NvmeChannel| {
             let counters = channel.counters();
-            [Some(counters.polled), counters.interrupt].into_iter().flatten().fold([0; 4], |sum, queue| {
-                let add = [queue.strays, queue.late, queue.aborts, queue.recreations];
-                std::array::from_fn(|n| sum[n] + add[n])
-            })
+            [Some(counters.polled), counters.interrupt].into_iter().flatten().fold(
+                [0; 4],
+                |sum, queue| {
+                    let add = [queue.strays, queue.late, queue.aborts, queue.recreations];
+                    std::array::from_fn(|n| sum[n] + add[n])
+                },
+            )
         };
         match self {
-            Self::Tickets(channels) => {
-                channels.iter().map(of).fold([0; 4], |sum, add| std::array::from_fn(|n| sum[n] + add[n]))
-            }
+            Self::Tickets(channels) => channels
+                .iter()
+                .map(of)
+                .fold([0; 4], |sum, add| std::array::from_fn(|n| sum[n] + add[n])),
             Self::Futures { channel, .. } => channel.inspect(of),
         }
     }

@@ -70,7 +70,8 @@ pub struct IdentifyController {
     pub acl: u8,
     /// Asynchronous Event Request Limit, 0's based.
     pub aerl: u8,
-    /// Firmware Updates: bit 0 slot 1 read only, 3:1 number of slots, bit 4 activation without reset.
+    /// Firmware Updates: bit 0 slot 1 read only, 3:1 number of slots, bit 4 activation without
+    /// reset.
     pub frmw: u8,
     /// Log Page Attributes, bits of [`lpa`].
     pub lpa: u8,
@@ -348,7 +349,8 @@ pub mod fna {
 
 /// VWC: Volatile Write Cache.
 pub mod vwc {
-    /// There is a volatile write cache: without Flush or FUA, a completed write may be lost with power.
+    /// There is a volatile write cache: without Flush or FUA, a completed write may be lost with
+    /// power.
     pub const PRESENT: u8 = 1 << 0;
     /// The bits that say what Flush does with NSID FFFFFFFFh.
     pub const FLUSH_ALL_MASK: u8 = 0x6;
@@ -387,8 +389,8 @@ pub mod power_flags {
 }
 
 impl IdentifyController {
-    /// How long to wait before the retry of a command that ended with Command Retry Delay `crd`, in ms (1.4 §5.15.2.2, CRDT1 to
-    /// CRDT3); 0 if `crd` asks for none.
+    /// How long to wait before the retry of a command that ended with Command Retry Delay `crd`, in
+    /// ms (1.4 §5.15.2.2, CRDT1 to CRDT3); 0 if `crd` asks for none.
     #[must_use]
     pub fn retry_delay_ms(&self, crd: u8) -> u32 {
         let delay = match crd {
@@ -479,7 +481,9 @@ impl Default for IdentifyController {
 }
 
 /// Power State Descriptor (1.4 §5.15.2.2, 2.0 §5.17.2.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct PowerStateDescriptor {
     /// Maximum Power, in 0.01 W, or 0.0001 W if MXPS.
@@ -526,7 +530,8 @@ const _: () = {
 };
 
 impl PowerStateDescriptor {
-    /// A state that takes at most `max_power_10mw` × 10 mW, with the latencies of entering and leaving it, in µs.
+    /// A state that takes at most `max_power_10mw` × 10 mW, with the latencies of entering and
+    /// leaving it, in µs.
     #[must_use]
     pub fn new(max_power_10mw: u16, enlat_us: u32, exlat_us: u32, non_operational: bool) -> Self {
         let mut state = Self::new_zeroed();

@@ -40,7 +40,8 @@ pub struct ControllerList {
     pub cntlid: [U16; 2047],
 }
 
-const _: () = assert!(size_of::<ControllerList>() == 4096 && offset_of!(ControllerList, cntlid) == 2);
+const _: () =
+    assert!(size_of::<ControllerList>() == 4096 && offset_of!(ControllerList, cntlid) == 2);
 
 impl ControllerList {
     /// The identifiers that count; no more than there is room for, whatever the count says.
@@ -68,7 +69,9 @@ pub mod nidt {
 }
 
 /// The head of a Namespace Identification Descriptor (1.4 §5.15.2); the identifier follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct NamespaceIdDescriptor {
     /// Namespace Identifier Type, one of [`nidt`].
@@ -80,7 +83,10 @@ pub struct NamespaceIdDescriptor {
 
 const _: () = {
     assert!(size_of::<NamespaceIdDescriptor>() == 4);
-    assert!(offset_of!(NamespaceIdDescriptor, nidt) == 0 && offset_of!(NamespaceIdDescriptor, nidl) == 1);
+    assert!(
+        offset_of!(NamespaceIdDescriptor, nidt) == 0
+            && offset_of!(NamespaceIdDescriptor, nidl) == 1
+    );
 };
 
 impl NamespaceIdDescriptor {
@@ -91,8 +97,8 @@ impl NamespaceIdDescriptor {
     }
 }
 
-/// Walks a Namespace Identification Descriptor list: type and identifier of each. Ends at a zero length, at
-/// the end of the data, or at a descriptor that reaches beyond it.
+/// Walks a Namespace Identification Descriptor list: type and identifier of each. Ends at a zero
+/// length, at the end of the data, or at a descriptor that reaches beyond it.
 #[derive(Clone, Debug)]
 pub struct NamespaceIdDescriptors<'a> {
     rest: &'a [u8],

@@ -21,7 +21,8 @@ pub struct IdentifyNamespace {
     pub nsfeat: u8,
     /// Number of LBA Formats, 0's based.
     pub nlbaf: u8,
-    /// Formatted LBA Size: 3:0 the LBA format in use (2.0: 6:5 above them), bit 4 metadata at the block's end.
+    /// Formatted LBA Size: 3:0 the LBA format in use (2.0: 6:5 above them), bit 4 metadata at the
+    /// block's end.
     pub flbas: u8,
     /// Metadata Capabilities.
     pub mc: u8,
@@ -37,9 +38,11 @@ pub struct IdentifyNamespace {
     pub fpi: u8,
     /// Deallocate Logical Block Features, see [`dlfeat`].
     pub dlfeat: u8,
-    /// Namespace Atomic Write Unit Normal, in logical blocks, 0's based; counts if NSFEAT bit 1 is set.
+    /// Namespace Atomic Write Unit Normal, in logical blocks, 0's based; counts if NSFEAT bit 1 is
+    /// set.
     pub nawun: U16,
-    /// Namespace Atomic Write Unit Power Fail, in logical blocks, 0's based; counts if NSFEAT bit 1 is set.
+    /// Namespace Atomic Write Unit Power Fail, in logical blocks, 0's based; counts if NSFEAT bit 1
+    /// is set.
     pub nawupf: U16,
     /// Namespace Atomic Compare & Write Unit, in logical blocks, 0's based.
     pub nacwu: U16,
@@ -53,13 +56,17 @@ pub struct IdentifyNamespace {
     pub noiob: U16,
     /// NVM Capacity, in bytes.
     pub nvmcap: U128,
-    /// Namespace Preferred Write Granularity, in logical blocks, 0's based; counts if NSFEAT bit 4 is set.
+    /// Namespace Preferred Write Granularity, in logical blocks, 0's based; counts if NSFEAT bit 4
+    /// is set.
     pub npwg: U16,
-    /// Namespace Preferred Write Alignment, in logical blocks, 0's based; counts if NSFEAT bit 4 is set.
+    /// Namespace Preferred Write Alignment, in logical blocks, 0's based; counts if NSFEAT bit 4 is
+    /// set.
     pub npwa: U16,
-    /// Namespace Preferred Deallocate Granularity, in logical blocks, 0's based; counts if NSFEAT bit 4 is set.
+    /// Namespace Preferred Deallocate Granularity, in logical blocks, 0's based; counts if NSFEAT
+    /// bit 4 is set.
     pub npdg: U16,
-    /// Namespace Preferred Deallocate Alignment, in logical blocks, 0's based; counts if NSFEAT bit 4 is set.
+    /// Namespace Preferred Deallocate Alignment, in logical blocks, 0's based; counts if NSFEAT bit
+    /// 4 is set.
     pub npda: U16,
     /// Namespace Optimal Write Size, in logical blocks, 0's based; counts if NSFEAT bit 4 is set.
     pub nows: U16,
@@ -184,7 +191,9 @@ impl Default for IdentifyNamespace {
 }
 
 /// LBA Format (1.4 §5.15.2.1, NVM 1.0 §4.1.5.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct LbaFormat {
     /// Metadata Size, in bytes per block.
@@ -198,7 +207,9 @@ pub struct LbaFormat {
 const _: () = {
     assert!(size_of::<LbaFormat>() == 4);
     assert!(
-        offset_of!(LbaFormat, ms) == 0 && offset_of!(LbaFormat, lbads) == 2 && offset_of!(LbaFormat, rp) == 3
+        offset_of!(LbaFormat, ms) == 0
+            && offset_of!(LbaFormat, lbads) == 2
+            && offset_of!(LbaFormat, rp) == 3
     );
 };
 
@@ -209,15 +220,19 @@ impl LbaFormat {
         Self { ms: U16::new(0), lbads, rp: 0 }
     }
 
-    /// Bytes of data per block; `None` unless the size is one the specification permits (and fits 32 bits).
+    /// Bytes of data per block; `None` unless the size is one the specification permits (and fits
+    /// 32 bits).
     #[must_use]
     pub const fn block_bytes(self) -> Option<u32> {
         if self.lbads >= 9 && self.lbads < 32 { Some(1 << self.lbads) } else { None }
     }
 }
 
-/// The first bytes of the I/O command set independent Identify Namespace data structure, CNS 08h (2.0 §5.17.2.8); what follows is reserved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+/// The first bytes of the I/O command set independent Identify Namespace data structure, CNS 08h
+/// (2.0 §5.17.2.8); what follows is reserved.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct IndependentNamespace {
     /// Common Namespace Features.
@@ -249,8 +264,12 @@ pub mod nstat {
 
 const _: () = {
     assert!(size_of::<IndependentNamespace>() == 15);
-    assert!(offset_of!(IndependentNamespace, anagrpid) == 4 && offset_of!(IndependentNamespace, nsattr) == 8);
     assert!(
-        offset_of!(IndependentNamespace, nvmsetid) == 10 && offset_of!(IndependentNamespace, nstat) == 14
+        offset_of!(IndependentNamespace, anagrpid) == 4
+            && offset_of!(IndependentNamespace, nsattr) == 8
+    );
+    assert!(
+        offset_of!(IndependentNamespace, nvmsetid) == 10
+            && offset_of!(IndependentNamespace, nstat) == 14
     );
 };

@@ -1,9 +1,11 @@
-//! What can be done to a software SSD while it runs: in this process by [`FaultControl`], from others through a socket.
+//! What can be done to a software SSD while it runs: in this process by [`FaultControl`], from
+//! others through a socket.
 //!
 //! [`serve`] answers on a Unix socket, for `meantime ssd ctl` or anything that can write a line:
 //!
-//! A line is asked, at most 4,096 bytes; lines are answered, of which those with news begin with a blank, and the last is `ok` or
-//! `error: ` and why. As often as one likes; a client that asks nothing for ten seconds is let go.
+//! A line is asked, at most 4,096 bytes; lines are answered, of which those with news begin with a
+//! blank, and the last is `ok` or `error: ` and why. As often as one likes; a client that asks
+//! nothing for ten seconds is let go.
 //!
 //! | line | |
 //! |---|---|
@@ -16,7 +18,8 @@
 //! | `counters` | what the SSD has counted |
 //! | `refusals` | what it has refused lately, and why |
 //!
-//! The socket has mode 0600, and the kernel is asked who connects (SO_PEERCRED): this process's user, or root.
+//! The socket has mode 0600, and the kernel is asked who connects (SO_PEERCRED): this process's
+//! user, or root.
 
 mod obey;
 mod server;
@@ -56,8 +59,8 @@ pub trait FaultControl: Send + Sync {
     /// Injects no faults any more.
     fn clear_faults(&self);
 
-    /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost, and the controller is
-    /// reset. Returns how many writes were lost.
+    /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost,
+    /// and the controller is reset. Returns how many writes were lost.
     fn cut_power(&self, seed: u64) -> u64;
 
     /// The device leaves the bus: registers read all ones, nothing completes any more.

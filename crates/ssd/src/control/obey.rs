@@ -42,8 +42,12 @@ fn try_obey(ssd: &dyn FaultControl, line: &str) -> Result<String, String> {
         "slow" if !rest.is_empty() => add(ssd, &format!("late-completion by={rest}")),
         "power-cut" => {
             let seed = match rest {
-                "" => std::time::UNIX_EPOCH.elapsed().map_or(0, |since| u64::from(since.subsec_nanos())),
-                text => text.parse().map_err(|_| format!("{text:?} is no seed; a number, or nothing"))?,
+                "" => std::time::UNIX_EPOCH
+                    .elapsed()
+                    .map_or(0, |since| u64::from(since.subsec_nanos())),
+                text => text
+                    .parse()
+                    .map_err(|_| format!("{text:?} is no seed; a number, or nothing"))?,
             };
             Ok(format!(" {} unflushed writes lost (seed {seed})\n", ssd.cut_power(seed)))
         }
@@ -115,7 +119,8 @@ mod tests {
     use crate::{Medium, SsdConfig, SteppedSsd};
 
     fn ssd() -> SteppedSsd {
-        let config = SsdConfig { volatile_write_cache: true, ..SsdConfig::with_namespace(1 << 20, 512) };
+        let config =
+            SsdConfig { volatile_write_cache: true, ..SsdConfig::with_namespace(1 << 20, 512) };
         SteppedSsd::new(config, Medium::dram(1 << 20).unwrap(), 1).unwrap()
     }
 

@@ -37,9 +37,11 @@ pub struct ControlServer {
 /// Answers for `ssd` on the Unix socket `path`, from a thread of its own.
 ///
 /// # Errors
-/// [`SsdError::InUse`] if somebody answers there already, [`SsdError::Io`] if the system refuses, or something else is there.
+/// [`SsdError::InUse`] if somebody answers there already, [`SsdError::Io`] if the system refuses,
+/// or something else is there.
 pub fn serve(path: &Path, ssd: Arc<dyn FaultControl>) -> Result<ControlServer, SsdError> {
-    let failed = |attempted| move |source| SsdError::Io { path: path.to_owned(), attempted, source };
+    let failed =
+        |attempted| move |source| SsdError::Io { path: path.to_owned(), attempted, source };
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         match UnixStream::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -55,7 +57,11 @@ pub fn serve(path: &Path, ssd: Arc<dyn FaultControl>) -> Result<ControlServer, S
     })
 }
 
-fn start(path: &Path, listener: UnixListener, ssd: Arc<dyn FaultControl>) -> std::io::Result<ControlServer> {
+fn start(
+    path: &Path,
+    listener: UnixListener,
+    ssd: Arc<dyn FaultControl>,
+) -> std::io::Result<ControlServer> {
     // Who connects before that is asked who it is, as everybody.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
@@ -110,7 +116,8 @@ impl Server {
                         return;
                     }
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 // Without descriptors the listener stays ready: not at full speed.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
@@ -146,7 +153,10 @@ impl Server {
             return Ok(());
         }
         if !is_allowed(&stream) {
-            self.say(&mut stream, &error("this SSD belongs to another user; be that user, or root"))?;
+            self.say(
+                &mut stream,
+                &error("this SSD belongs to another user; be that user, or root"),
+            )?;
             return Ok(());
         }
         let mut input = Vec::new();
@@ -161,7 +171,10 @@ impl Server {
                 continue;
             }
             if input.len() >= LINE_BYTES_MAX {
-                self.say(&mut stream, &error(&format!("a line has at most {LINE_BYTES_MAX} bytes")))?;
+                self.say(
+                    &mut stream,
+                    &error(&format!("a line has at most {LINE_BYTES_MAX} bytes")),
+                )?;
                 return Ok(());
             }
             if !self.wait(&stream, PollFlags::IN, Some(until))? {
@@ -177,7 +190,8 @@ impl Server {
                     return Ok(());
                 }
                 Ok(count) => input.extend_from_slice(&bytes[..count]),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(_) => return Ok(()),
             }
         }
@@ -243,7 +257,10 @@ mod tests {
         let server_a = server(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert!(matches!(server(&path), Err(SsdError::InUse { .. })));
-        assert_eq!(ask(&path, b"slow 1ms\nfaults clear\nfaults"), " late-completion by=1ms\nok\nok\nok\n");
+        assert_eq!(
+            ask(&path, b"slow 1ms\nfaults clear\nfaults"),
+            " late-completion by=1ms\nok\nok\nok\n"
+        );
         assert!(ask(&path, b"\n").starts_with("error: there is no command"));
         assert!(ask(&path, &[b'x'; 5000]).contains("at most 4096"));
         // In steps, and kept open.
@@ -270,6 +287,8 @@ mod tests {
 
     #[test]
     fn only_the_owner_and_root_may_ask() {
-        assert!(may_ask(1000, 1000) && may_ask(0, 1000) && !may_ask(1001, 1000) && !may_ask(1000, 0));
+        assert!(
+            may_ask(1000, 1000) && may_ask(0, 1000) && !may_ask(1001, 1000) && !may_ask(1000, 0)
+        );
     }
 }

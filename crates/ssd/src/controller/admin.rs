@@ -22,7 +22,9 @@ impl Controller {
             worked = true;
             self.counters.admin_commands.add(1);
             let cid = sqe.cid();
-            if self.sqs[0].cids.contains(cid) && (self.config.strict || !self.give_up_event_request(cid)) {
+            if self.sqs[0].cids.contains(cid)
+                && (self.config.strict || !self.give_up_event_request(cid))
+            {
                 let status = self.cid_conflict(0, cid);
                 self.post(0, cid, Outcome::from(status));
                 continue;
@@ -95,7 +97,9 @@ impl Controller {
                 let reason = "admin command that Identify Controller does not offer";
                 Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason))
             }
-            Err(_) => Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, "unknown admin opcode")),
+            Err(_) => {
+                Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, "unknown admin opcode"))
+            }
         }
     }
 
@@ -156,12 +160,23 @@ impl Controller {
             return Err(self.refuse(0, cid, StatusCode::InvalidQueueSize, "CC.IOCQES is not set"));
         }
         if self.host.is_controller_memory(base) {
-            let reason = "completion queue in the controller memory buffer, though CMBSZ.CQS is clear";
-            return Err(self.refuse(0, cid, StatusCode::InvalidUseOfControllerMemoryBuffer, reason));
+            let reason =
+                "completion queue in the controller memory buffer, though CMBSZ.CQS is clear";
+            return Err(self.refuse(
+                0,
+                cid,
+                StatusCode::InvalidUseOfControllerMemoryBuffer,
+                reason,
+            ));
         }
         let vector = sqe.ien().then_some(sqe.iv());
         if vector.is_some_and(|v| v >= self.interrupts.len()) {
-            return Err(self.refuse(0, cid, StatusCode::InvalidInterruptVector, "no such interrupt vector"));
+            return Err(self.refuse(
+                0,
+                cid,
+                StatusCode::InvalidInterruptVector,
+                "no such interrupt vector",
+            ));
         }
         let ring = self.host.ring(base, sqe.queue_entries(), 16);
         let doorbell = self.cq_doorbell(qid);
@@ -189,7 +204,12 @@ impl Controller {
             return Err(self.refuse(0, cid, StatusCode::InvalidQueueIdentifier, reason));
         }
         if self.cqs[usize::from(cqid)].is_none() {
-            return Err(self.refuse(0, cid, StatusCode::CompletionQueueInvalid, "no such completion queue"));
+            return Err(self.refuse(
+                0,
+                cid,
+                StatusCode::CompletionQueueInvalid,
+                "no such completion queue",
+            ));
         }
         let ring = self.sq_ring(base, sqe.queue_entries());
         let doorbell = self.sq_doorbell(qid);

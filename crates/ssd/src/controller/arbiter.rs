@@ -1,8 +1,9 @@
 //! Whose commands are fetched next when not all of them can be: arbitration (1.4 §4.13).
 //!
-//! As long as the device takes everything at once, the order makes no difference worth the time of choosing, and
-//! [`Controller::turn`] goes once around all queues. With weighted round robin selected (CC.AMS), or with a model that bounds how
-//! many commands are inside the device, this decides for every few commands anew.
+//! As long as the device takes everything at once, the order makes no difference worth the time of
+//! choosing, and [`Controller::turn`] goes once around all queues. With weighted round robin
+//! selected (CC.AMS), or with a model that bounds how many commands are inside the device, this
+//! decides for every few commands anew.
 
 use super::{Controller, MAX_PENDING};
 use crate::clock::Clock;
@@ -53,7 +54,8 @@ impl Controller {
         if bound == 0 { MAX_PENDING as u32 } else { bound.min(MAX_PENDING as u32) }
     }
 
-    /// One turn's commands, in the order that the arbitration mechanism gives them. True if there were any.
+    /// One turn's commands, in the order that the arbitration mechanism gives them. True if there
+    /// were any.
     pub(super) fn arbitrate<C: Clock>(&mut self, clock: &C) -> bool {
         let mut worked = false;
         let mut fetched = 0;
@@ -106,7 +108,8 @@ impl Controller {
         0
     }
 
-    /// Commands of the queue whose turn it is among those of `class` (or all), at most `most` and what is left of the queue's burst. How many.
+    /// Commands of the queue whose turn it is among those of `class` (or all), at most `most` and
+    /// what is left of the queue's burst. How many.
     fn rotate<C: Clock>(&mut self, class: Option<u8>, most: u32, clock: &C) -> u32 {
         let slot = usize::from(class.unwrap_or(URGENT));
         let Rotation { qid, left } = self.arbiter.rotations[slot];
@@ -121,23 +124,28 @@ impl Controller {
                 continue;
             }
             let next = sq.qid;
-            let burst = if next == qid && left > 0 && step == 0 { left } else { self.features.burst() };
+            let burst =
+                if next == qid && left > 0 && step == 0 { left } else { self.features.burst() };
             let before = sq.head;
             if !self.serve_if_rung(index, burst.min(most), clock) {
                 continue;
             }
             // A fault may have taken the queues away.
             let Some(sq) = self.sqs.get(index).filter(|sq| sq.qid == next) else { return 1 };
-            let taken =
-                if sq.head >= before { sq.head - before } else { sq.head + sq.ring.entries() - before };
-            self.arbiter.rotations[slot] = Rotation { qid: next, left: burst.saturating_sub(taken) };
+            let taken = if sq.head >= before {
+                sq.head - before
+            } else {
+                sq.head + sq.ring.entries() - before
+            };
+            self.arbiter.rotations[slot] =
+                Rotation { qid: next, left: burst.saturating_sub(taken) };
             return taken;
         }
         0
     }
 
-    /// Serves at most `burst` commands of `sqs[index]`, if there are any. True if there were. (Not inlined: [`Controller::turn`] has a copy
-    /// of its own of what this calls, without a call.)
+    /// Serves at most `burst` commands of `sqs[index]`, if there are any. True if there were. (Not
+    /// inlined: [`Controller::turn`] has a copy of its own of what this calls, without a call.)
     #[inline(never)]
     pub(super) fn serve_if_rung<C: Clock>(&mut self, index: usize, burst: u32, clock: &C) -> bool {
         let Some(sq) = self.sqs.get(index) else { return false };

@@ -47,7 +47,8 @@ impl Controller {
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
         let mut status = outcome.status;
         if status.crd() != 0 && (status.dnr() || !self.features.advanced_retry) {
-            // 1.4 §4.6.1: a delay is only told to a host that said that it looks (Host Behavior Support), and that may retry.
+            // 1.4 §4.6.1: a delay is only told to a host that said that it looks (Host Behavior
+            // Support), and that may retry.
             status = status.with_crd(0);
         }
         if !status.is_success() {
@@ -110,8 +111,9 @@ impl Controller {
         }
         if marks.stray && room >= 2 {
             // An identifier that is not outstanding; there is one, unless all 65536 are.
-            let cid =
-                (0..=u16::MAX).map(|d| command.cid ^ 0x8000 ^ d).find(|&c| !self.sqs[index].cids.contains(c));
+            let cid = (0..=u16::MAX)
+                .map(|d| command.cid ^ 0x8000 ^ d)
+                .find(|&c| !self.sqs[index].cids.contains(c));
             if let Some(cid) = cid {
                 self.post(index, cid, Outcome::OK);
                 self.counters.injected_strays.add(1);

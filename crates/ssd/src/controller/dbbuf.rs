@@ -1,16 +1,20 @@
 //! Shadow doorbells (1.4 §5.7 and §7.13).
 //!
-//! Once the host has given its two pages, the doorbells of I/O queues are the cells of the first one, and the registers are only
-//! rung to wake: what they hold is not looked at. The admin queue stays with its registers, which the host keeps in step (§7.13), and which
-//! several drivers write alone.
+//! Once the host has given its two pages, the doorbells of I/O queues are the cells of the first
+//! one, and the registers are only rung to wake: what they hold is not looked at. The admin queue
+//! stays with its registers, which the host keeps in step (§7.13), and which several drivers write
+//! alone.
 //!
-//! **Fences.** The host stores a shadow doorbell with Release after the entries it announces, which the controller loads with Acquire, as of
-//! a register. Whether it writes the register too follows from the event index: it stores the shadow, makes a full fence, loads the event index.
-//! While the controller looks at the cells by itself the event index is [`POLLED`], and stale values cost a needless ring at most. Before it
-//! sleeps, it stores as event index the value that it has seen ([`Controller::ask_for_rings`]), makes a full fence (that of
-//! [`Parking::announce`](meantime_spec::seam::Parking::announce), which comes next), and looks at every cell once more: of the two fences one is
-//! second, and whoever makes that sees the other's store. Either the host rings, or the controller finds the new value. When it has
-//! slept, [`Controller::poll_again`] needs no fence: a host that does not see it yet rings, as it did.
+//! **Fences.** The host stores a shadow doorbell with Release after the entries it announces, which
+//! the controller loads with Acquire, as of a register. Whether it writes the register too follows
+//! from the event index: it stores the shadow, makes a full fence, loads the event index. While the
+//! controller looks at the cells by itself the event index is [`POLLED`], and stale values cost a
+//! needless ring at most. Before it sleeps, it stores as event index the value that it has seen
+//! ([`Controller::ask_for_rings`]), makes a full fence (that of
+//! [`Parking::announce`](meantime_spec::seam::Parking::announce), which comes next), and looks at
+//! every cell once more: of the two fences one is second, and whoever makes that sees the other's
+//! store. Either the host rings, or the controller finds the new value. When it has slept,
+//! [`Controller::poll_again`] needs no fence: a host that does not see it yet rings, as it did.
 
 use meantime_spec::dbbuf;
 use meantime_spec::seam::SOFT_DSTRD;
@@ -31,7 +35,8 @@ pub(super) struct Shadows {
 }
 
 impl Shadows {
-    /// Shadow doorbell and event index at `offset` of their pages, which begin at `value` and [`POLLED`].
+    /// Shadow doorbell and event index at `offset` of their pages, which begin at `value` and
+    /// [`POLLED`].
     fn pair(&self, offset: u64, value: u32) -> Option<(Doorbell, Doorbell)> {
         let (shadow, event) = (self.doorbells.cell(offset)?, self.events.cell(offset)?);
         shadow.store(value);
@@ -97,14 +102,16 @@ impl Controller {
     }
 
     fn new_doorbell(&self, offset: u64, index: usize) -> Option<(Doorbell, Option<Doorbell>)> {
-        if let Some((shadow, event)) = self.shadows.as_ref().and_then(|shadows| shadows.pair(offset, 0)) {
+        if let Some((shadow, event)) =
+            self.shadows.as_ref().and_then(|shadows| shadows.pair(offset, 0))
+        {
             return Some((shadow, Some(event)));
         }
         Some((Doorbell::new(&self.doorbells, index)?, None))
     }
 
-    /// The controller is about to sleep: from now on registers are to be rung. The caller makes a full fence, and then looks at
-    /// everything once more.
+    /// The controller is about to sleep: from now on registers are to be rung. The caller makes a
+    /// full fence, and then looks at everything once more.
     pub(crate) fn ask_for_rings(&mut self) {
         if self.shadows.is_none() {
             return;
@@ -127,7 +134,8 @@ impl Controller {
     /// Every doorbell that has an event index, with that.
     fn shadowed(&self) -> impl Iterator<Item = (&Doorbell, &Doorbell)> {
         let sqs = self.sqs.iter().filter_map(|sq| Some((&sq.doorbell, sq.event.as_ref()?)));
-        let cqs = self.cqs.iter().flatten().filter_map(|cq| Some((&cq.doorbell, cq.event.as_ref()?)));
+        let cqs =
+            self.cqs.iter().flatten().filter_map(|cq| Some((&cq.doorbell, cq.event.as_ref()?)));
         sqs.chain(cqs)
     }
 }

@@ -1,7 +1,8 @@
 //! Memory that the host takes back while the controller uses it.
 //!
-//! A host that goes away is not always tidy: it frees the memory of queues that it could not, or did not, delete first.
-//! That ends those queues and no others. It is a rule broken all the same: a strict SSD sets CSTS.CFS.
+//! A host that goes away is not always tidy: it frees the memory of queues that it could not, or
+//! did not, delete first. That ends those queues and no others. It is a rule broken all the same: a
+//! strict SSD sets CSTS.CFS.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ use meantime_spec::status::{Status, StatusCode};
 use super::{Controller, Refusal};
 use crate::hostmem::Ring;
 
-/// Queues that ended with their memory, until the host deletes them or creates others of their identifiers.
+/// Queues that ended with their memory, until the host deletes them or creates others of their
+/// identifiers.
 #[derive(Default)]
 pub(super) struct Ended {
     sqs: BTreeSet<u16>,
@@ -21,8 +23,11 @@ pub(super) struct Ended {
 impl Ended {
     /// Whether `doorbell`, by its index, is one of such a queue.
     pub(super) fn has_doorbell(&self, doorbell: usize) -> bool {
-        let (queues, qid) =
-            if doorbell.is_multiple_of(2) { (&self.sqs, doorbell / 2) } else { (&self.cqs, doorbell / 2) };
+        let (queues, qid) = if doorbell.is_multiple_of(2) {
+            (&self.sqs, doorbell / 2)
+        } else {
+            (&self.cqs, doorbell / 2)
+        };
         u16::try_from(qid).is_ok_and(|qid| queues.contains(&qid))
     }
 
@@ -38,8 +43,9 @@ impl Ended {
 }
 
 impl Controller {
-    /// Takes a region back. Nothing touches it after: commands transfer their data when they are fetched, so that what
-    /// is pending only has to be told that it failed, and the queues that lie in it end.
+    /// Takes a region back. Nothing touches it after: commands transfer their data when they are
+    /// fetched, so that what is pending only has to be told that it failed, and the queues that lie
+    /// in it end.
     pub(crate) fn unmap_dma(&mut self, iova: u64, now_ns: u64) -> Result<(), SeamError> {
         let len = self.host.region_len(iova).ok_or(SeamError::NotMapped)?;
         let status = Status::from_code(StatusCode::DataTransferError).with_dnr();
@@ -54,7 +60,8 @@ impl Controller {
     }
 
     fn end_strictly(&mut self, iova: u64, len: u64) {
-        let rings = self.sqs.iter().map(|sq| &sq.ring).chain(self.cqs.iter().flatten().map(|cq| &cq.ring));
+        let rings =
+            self.sqs.iter().map(|sq| &sq.ring).chain(self.cqs.iter().flatten().map(|cq| &cq.ring));
         if rings.into_iter().any(|ring| ring.overlaps(iova, len)) {
             self.fatal("the memory of a queue in use was unmapped");
         }
@@ -78,7 +85,10 @@ impl Controller {
                 self.cqs[qid] = None;
                 self.clear_doorbell(qid * 2 + 1);
                 self.ended.cqs.insert(qid as u16);
-                self.queue_ended(qid as u16, "the memory of a completion queue in use was unmapped");
+                self.queue_ended(
+                    qid as u16,
+                    "the memory of a completion queue in use was unmapped",
+                );
             }
         }
         for index in (1..self.sqs.len()).rev() {
@@ -92,7 +102,8 @@ impl Controller {
         }
     }
 
-    /// Without its admin queue the controller can only be reset. After a shutdown nobody is to be told.
+    /// Without its admin queue the controller can only be reset. After a shutdown nobody is to be
+    /// told.
     fn end_admin(&mut self) {
         self.queue_ended(0, "the memory of the admin queue was unmapped");
         self.drop_queues();
@@ -113,7 +124,8 @@ impl Controller {
         self.tolerate(qid, None, reason);
     }
 
-    /// The submission queue `sqs[index]` is no more. What was outstanding is aborted first (1.4 §5.6).
+    /// The submission queue `sqs[index]` is no more. What was outstanding is aborted first (1.4
+    /// §5.6).
     pub(super) fn take_out_sq(&mut self, index: usize, now_ns: u64) {
         let qid = self.sqs[index].qid;
         for command in self.pending.take_queue(qid) {

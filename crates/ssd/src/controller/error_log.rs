@@ -1,4 +1,5 @@
-//! The Error Information log (1.4 §5.14.1.1), and what is remembered of a command that failed until its completion is written.
+//! The Error Information log (1.4 §5.14.1.1), and what is remembered of a command that failed until
+//! its completion is written.
 
 use std::collections::VecDeque;
 
@@ -44,7 +45,8 @@ pub(super) struct ErrorLog {
     pub(super) wrong: Wrong,
 }
 
-/// The parameter that a status code speaks of, if it is always the same (1.4 §4.2, §5, §6: byte and bit of the entry).
+/// The parameter that a status code speaks of, if it is always the same (1.4 §4.2, §5, §6: byte and
+/// bit of the entry).
 fn location_of(status: Status) -> Option<u16> {
     use StatusCode as S;
     let (byte, bit) = match status.code().ok()? {
@@ -58,7 +60,9 @@ fn location_of(status: Status) -> Option<u16> {
         | S::DataSglLengthInvalid
         | S::SglDescriptorTypeInvalid
         | S::InvalidUseOfControllerMemoryBuffer => (24, 0),
-        S::LbaOutOfRange | S::InvalidQueueIdentifier | S::InvalidLogPage | S::InvalidFormat => (40, 0),
+        S::LbaOutOfRange | S::InvalidQueueIdentifier | S::InvalidLogPage | S::InvalidFormat => {
+            (40, 0)
+        }
         S::InvalidQueueSize => (42, 0),
         S::FeatureIdentifierNotSaveable => (43, 7),
         S::CompletionQueueInvalid | S::InvalidInterruptVector => (46, 0),
@@ -81,7 +85,8 @@ fn slba_of(sqe: &Sqe) -> Option<u64> {
 }
 
 impl ErrorLog {
-    /// Remembers what is wrong with `sqe`, which failed with `status`, until its completion is written.
+    /// Remembers what is wrong with `sqe`, which failed with `status`, until its completion is
+    /// written.
     #[cold]
     fn note(&mut self, sqid: u16, sqe: &Sqe, status: Status) {
         let Wrong { location, lba } = std::mem::take(&mut self.wrong);

@@ -20,7 +20,8 @@ pub(super) struct Events {
     /// Identifiers of the requests held, oldest first.
     requests: VecDeque<u16>,
     queued: VecDeque<AsyncEvent>,
-    /// Types of which an event was reported and not yet cleared by reading its log page, a bit each.
+    /// Types of which an event was reported and not yet cleared by reading its log page, a bit
+    /// each.
     masked: u8,
 }
 
@@ -37,7 +38,8 @@ impl Events {
         self.queued.iter().position(|e| self.masked & 1 << e.kind as u8 == 0)
     }
 
-    /// Whether an event waits for nothing but room among the admin completions, given that it was not delivered yet.
+    /// Whether an event waits for nothing but room among the admin completions, given that it was
+    /// not delivered yet.
     #[inline(always)]
     pub(super) fn held_back(&self) -> bool {
         // First what is nearly always true: this is looked at on idle turns.
@@ -61,12 +63,17 @@ impl Controller {
         self.deliver_events();
     }
 
-    /// Holds an Asynchronous Event Request; its completion entry is not promised, or a small admin queue would
-    /// choke on them.
+    /// Holds an Asynchronous Event Request; its completion entry is not promised, or a small admin
+    /// queue would choke on them.
     pub(super) fn hold_event_request(&mut self, cid: u16) -> Result<(), Status> {
         if self.events.requests.len() >= MAX_REQUESTS {
             let reason = "more Asynchronous Event Requests than AERL allows";
-            return Err(self.refuse(0, cid, StatusCode::AsynchronousEventRequestLimitExceeded, reason));
+            return Err(self.refuse(
+                0,
+                cid,
+                StatusCode::AsynchronousEventRequestLimitExceeded,
+                reason,
+            ));
         }
         self.events.requests.push_back(cid);
         let sq = &mut self.sqs[0];
@@ -75,19 +82,24 @@ impl Controller {
         Ok(())
     }
 
-    /// Ends the held request `cid` with `status`. False if it is not held, or there is no room to say so.
+    /// Ends the held request `cid` with `status`. False if it is not held, or there is no room to
+    /// say so.
     pub(super) fn abort_event_request(&mut self, cid: u16) -> bool {
         let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
         if self.room(0, 1) == 0 {
             return false;
         }
         self.events.requests.remove(at);
-        self.end_event_request(cid, Outcome::from(Status::from_code(StatusCode::CommandAbortedByRequest)));
+        self.end_event_request(
+            cid,
+            Outcome::from(Status::from_code(StatusCode::CommandAbortedByRequest)),
+        );
         true
     }
 
-    /// The host uses the identifier of the held request `cid` for another command: it has given the request up on its own side, as
-    /// hosts do that go away. No completion comes for it. False if it is not held.
+    /// The host uses the identifier of the held request `cid` for another command: it has given the
+    /// request up on its own side, as hosts do that go away. No completion comes for it. False if
+    /// it is not held.
     pub(super) fn give_up_event_request(&mut self, cid: u16) -> bool {
         let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
         self.events.requests.remove(at);
@@ -95,7 +107,11 @@ impl Controller {
         sq.cids.remove(cid);
         sq.outstanding -= 1;
         self.counters.cid_conflicts.add(1);
-        self.tolerate(0, Some(cid), "the identifier of an Asynchronous Event Request was used again");
+        self.tolerate(
+            0,
+            Some(cid),
+            "the identifier of an Asynchronous Event Request was used again",
+        );
         true
     }
 
@@ -125,7 +141,8 @@ impl Controller {
             if self.cqs[0].as_ref().map_or(0, Cq::room) == 0 {
                 return;
             }
-            let (Some(event), Some(cid)) = (self.events.queued.remove(at), self.events.requests.pop_front())
+            let (Some(event), Some(cid)) =
+                (self.events.queued.remove(at), self.events.requests.pop_front())
             else {
                 return;
             };

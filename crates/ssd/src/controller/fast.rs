@@ -1,9 +1,10 @@
-//! The path of plain reads and writes when completions need no clock: one pass over the doorbell, the entries, the
-//! data and the completions, without allocation, lock, system call or division.
+//! The path of plain reads and writes when completions need no clock: one pass over the doorbell,
+//! the entries, the data and the completions, without allocation, lock, system call or division.
 //!
-//! Commands are taken in runs. Every cache line that a run of several will touch is asked for before the first is
-//! used, so that it waits for memory once. A command that is not plain ends the run and goes the general way
-//! ([`execute`](Controller::execute)), which also finds the status for whatever is wrong with it.
+//! Commands are taken in runs. Every cache line that a run of several will touch is asked for
+//! before the first is used, so that it waits for memory once. A command that is not plain ends the
+//! run and goes the general way ([`execute`](Controller::execute)), which also finds the status for
+//! whatever is wrong with it.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
@@ -47,7 +48,8 @@ impl<'m> Plain<'m> {
     /// `sqe` as a plain read or write, if it is one and nothing is wrong with it.
     #[inline(always)]
     fn of(sqe: &Sqe, host: &'m HostMemory, store: &'m Store, mdts_bytes: u32) -> Option<Self> {
-        // The low half of CDW0 at once: opcode, and FUSE, PSDT and what is reserved between them all zero.
+        // The low half of CDW0 at once: opcode, and FUSE, PSDT and what is reserved between them
+        // all zero.
         let is_write = match sqe.cdw0.get() & 0xffff {
             // With FUA it may have to flush first.
             READ if !(sqe.fua() && store.has_cache()) => false,
@@ -125,12 +127,20 @@ impl Done {
 
 /// Executes plain commands from the head of `sq`, at most `n`, up to the first that is not plain.
 #[inline(always)]
-fn run(sq: &mut Sq, cq: &mut Cq, host: &HostMemory, store: &Store, mdts_bytes: u32, n: u32) -> Done {
+fn run(
+    sq: &mut Sq,
+    cq: &mut Cq,
+    host: &HostMemory,
+    store: &Store,
+    mdts_bytes: u32,
+    n: u32,
+) -> Done {
     let mut done = Done::default();
     if n == 1 {
-        // Depth 1: as little as possible between the doorbell and the completion. Asking for lines beforehand costs more
-        // than it gains here (measured: 80 ns of 4 KiB): the copy itself keeps enough misses in flight, and a host
-        // that polls the completion entry takes its line straight back.
+        // Depth 1: as little as possible between the doorbell and the completion. Asking for lines
+        // beforehand costs more than it gains here (measured: 80 ns of 4 KiB): the copy itself
+        // keeps enough misses in flight, and a host that polls the completion entry takes its line
+        // straight back.
         let sqe = sq.ring.read_sqe(sq.head);
         if sq.outstanding > 0 && sq.cids.contains(sqe.cid()) {
             done.conflict = true;
@@ -175,8 +185,15 @@ fn run(sq: &mut Sq, cq: &mut Cq, host: &HostMemory, store: &Store, mdts_bytes: u
 impl Controller {
     /// One turn's commands of an I/O queue when every one completes at once.
     #[inline(always)]
-    pub(super) fn serve_at_once<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
-        let mdts_bytes = if self.config.mdts_bytes == 0 { u32::MAX } else { self.config.mdts_bytes };
+    pub(super) fn serve_at_once<C: Clock>(
+        &mut self,
+        index: usize,
+        tail: u32,
+        burst: u32,
+        clock: &C,
+    ) -> bool {
+        let mdts_bytes =
+            if self.config.mdts_bytes == 0 { u32::MAX } else { self.config.mdts_bytes };
         let mut budget = self.sqs[index].available(tail).min(burst).min(RUN as u32);
         let mut worked = false;
         while budget > 0 {
@@ -215,8 +232,9 @@ impl Controller {
         worked
     }
 
-    /// Executes the command at the head, which is not plain, or a fused pair; there is room for the completion of one. How many commands it
-    /// took; none if there is no room for the completions of both.
+    /// Executes the command at the head, which is not plain, or a fused pair; there is room for the
+    /// completion of one. How many commands it took; none if there is no room for the completions
+    /// of both.
     #[cold]
     fn serve_one(&mut self, index: usize, tail: u32, conflict: bool) -> u32 {
         match self.head_of(index, tail) {

@@ -22,8 +22,9 @@ pub(super) struct Marks {
     pub(super) wrong_phase: bool,
     /// The SQ head it reports.
     pub(super) sqhd: Option<u16>,
-    /// A read that is late: where on the medium its data is, and how many bytes, to be sent when its time has come. It was sent at
-    /// once as well; but a host that took its buffer back meanwhile without being allowed to finds it written to.
+    /// A read that is late: where on the medium its data is, and how many bytes, to be sent when
+    /// its time has come. It was sent at once as well; but a host that took its buffer back
+    /// meanwhile without being allowed to finds it written to.
     pub(super) late_data: Option<(u64, u32)>,
 }
 
@@ -36,7 +37,8 @@ impl Marks {
     /// The same for `sqe`, an I/O command.
     pub(super) fn of_io(verdict: &Verdict, sqe: &Sqe, executed: &Executed) -> Self {
         let (offset, len) = executed.extent();
-        // No list of PRPs: the host may have written to it by then, which it may once the command has ended.
+        // No list of PRPs: the host may have written to it by then, which it may once the command
+        // has ended.
         let is_late = verdict.late_by_ns > 0
             && verdict.corrupt_read.is_none()
             && sqe.opcode() == io::READ
@@ -52,7 +54,11 @@ impl Controller {
     /// What is to happen to the command `sqe` of queue `qid`. `None`: it took the queues with it.
     #[inline(always)]
     pub(super) fn judge(&mut self, qid: u16, sqe: &Sqe, now_ns: u64) -> Option<Verdict> {
-        if self.faults.is_none() { Some(Verdict::default()) } else { self.judge_at_length(qid, sqe, now_ns) }
+        if self.faults.is_none() {
+            Some(Verdict::default())
+        } else {
+            self.judge_at_length(qid, sqe, now_ns)
+        }
     }
 
     #[cold]
@@ -95,7 +101,8 @@ impl Controller {
     /// Sends the data of a late read, which ends successfully now.
     #[cold]
     pub(super) fn send_late_data(&mut self, command: &Command) {
-        let (Some((offset, len)), Some((prp1, prp2))) = (command.marks.late_data, command.prps) else {
+        let (Some((offset, len)), Some((prp1, prp2))) = (command.marks.late_data, command.prps)
+        else {
             return;
         };
         if command.status.is_success()
@@ -128,7 +135,8 @@ impl Controller {
         self.counters.injected_corruptions.add(u64::from(bits > 0));
     }
 
-    /// Flips bits of what is stored in the `len` bytes of the medium at `offset`, as one more write of it.
+    /// Flips bits of what is stored in the `len` bytes of the medium at `offset`, as one more write
+    /// of it.
     fn corrupt_stored(&mut self, offset: u64, len: u64, corruption: Corruption, sqe: &Sqe) {
         let Some(namespace) = self.store.namespace(sqe.nsid.get()) else { return };
         let block_bytes = namespace.block_bytes();
@@ -147,7 +155,13 @@ impl Controller {
     }
 
     /// Ends an admin command of which `verdict` wants something.
-    pub(super) fn finish_admin(&mut self, cid: u16, outcome: Outcome, verdict: &Verdict, now_ns: u64) {
+    pub(super) fn finish_admin(
+        &mut self,
+        cid: u16,
+        outcome: Outcome,
+        verdict: &Verdict,
+        now_ns: u64,
+    ) {
         self.take_in(0, cid);
         if verdict.lose {
             self.lose(0);

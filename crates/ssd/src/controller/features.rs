@@ -1,10 +1,10 @@
 //! Features (1.4 §5.13, §5.21): their values, and Get Features.
 
 use meantime_spec::features::{
-    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, AutonomousPowerStateTransition, ErrorRecovery,
-    FeatureCapabilities, HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig, KeepAliveTimer,
-    NonOperationalPowerStateConfig, NumberOfQueues, PowerManagement, TemperatureThreshold,
-    VolatileWriteCache, WriteAtomicity, fid, sel,
+    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, AutonomousPowerStateTransition,
+    ErrorRecovery, FeatureCapabilities, HostBehaviorSupport, InterruptCoalescing,
+    InterruptVectorConfig, KeepAliveTimer, NonOperationalPowerStateConfig, NumberOfQueues,
+    PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid, sel,
 };
 use meantime_spec::log::critical_warning;
 use meantime_spec::sqe::Sqe;
@@ -75,7 +75,8 @@ impl Values {
             coalescing: InterruptCoalescing(0),
             atomicity: WriteAtomicity(0),
             events: AsyncEventConfig(0),
-            transitions_on: AutonomousPowerStateTransition(0).with_apste(config.apst_idle_ms.is_some()),
+            transitions_on: AutonomousPowerStateTransition(0)
+                .with_apste(config.apst_idle_ms.is_some()),
             transitions,
             permissive: NonOperationalPowerStateConfig(0),
             keep_alive: KeepAliveTimer(0),
@@ -162,7 +163,8 @@ impl Controller {
         self.refuse(0, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
     }
 
-    /// The value of namespace `nsid`. Hosts of a time when the feature was the controller's ask with NSID 0: for what all namespaces have.
+    /// The value of namespace `nsid`. Hosts of a time when the feature was the controller's ask
+    /// with NSID 0: for what all namespaces have.
     fn error_recovery(&self, nsid: u32, values: &[ErrorRecovery]) -> Option<ErrorRecovery> {
         if nsid == 0 && !self.config.strict {
             let first = values.first().copied();
@@ -173,7 +175,9 @@ impl Controller {
 
     pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Outcome, Status> {
         let Some(capabilities) = capabilities(sqe.fid(), &self.config) else {
-            return Err(self.at(40, 0).invalid(sqe, "Get Features: a feature this controller does not have"));
+            return Err(self
+                .at(40, 0)
+                .invalid(sqe, "Get Features: a feature this controller does not have"));
         };
         let busy = !self.pending.is_empty();
         let features = &self.features;
@@ -197,13 +201,19 @@ impl Controller {
                 match (which.tmpsel(), which.thsel()) {
                     (0, 0) => u32::from(values.over_kelvin),
                     (0, 1) => u32::from(values.under_kelvin),
-                    _ => return Err(self.invalid(sqe, "Temperature Threshold: no such sensor or type")),
+                    _ => {
+                        return Err(
+                            self.invalid(sqe, "Temperature Threshold: no such sensor or type")
+                        );
+                    }
                 }
             }
-            fid::ERROR_RECOVERY => match self.error_recovery(sqe.nsid.get(), &values.error_recovery) {
-                Some(value) => value.0,
-                None => return Err(self.no_namespace(sqe)),
-            },
+            fid::ERROR_RECOVERY => {
+                match self.error_recovery(sqe.nsid.get(), &values.error_recovery) {
+                    Some(value) => value.0,
+                    None => return Err(self.no_namespace(sqe)),
+                }
+            }
             fid::VOLATILE_WRITE_CACHE => values.cache.0,
             fid::NUMBER_OF_QUEUES => {
                 let (sqs, cqs) = self.config.io_queues();
@@ -218,7 +228,11 @@ impl Controller {
                         let disabled = *disabled && is_current;
                         InterruptVectorConfig(0).with_iv(iv).with_cd(disabled).0
                     }
-                    None => return Err(self.invalid(sqe, "Interrupt Vector Configuration: no such vector")),
+                    None => {
+                        return Err(
+                            self.invalid(sqe, "Interrupt Vector Configuration: no such vector")
+                        );
+                    }
                 }
             }
             fid::WRITE_ATOMICITY => values.atomicity.0,

@@ -17,7 +17,12 @@ impl Controller {
             return Err(self.no_namespace(sqe));
         }
         let Some(&lba_shift) = LBA_FORMATS.get(usize::from(sqe.lbaf())) else {
-            return Err(self.refuse(0, cid, StatusCode::InvalidFormat, "Format NVM: LBAF beyond NLBAF"));
+            return Err(self.refuse(
+                0,
+                cid,
+                StatusCode::InvalidFormat,
+                "Format NVM: LBAF beyond NLBAF",
+            ));
         };
         if sqe.pi() != 0 || sqe.mset() {
             let reason = "Format NVM: metadata or protection information, which no format has";
@@ -37,7 +42,8 @@ impl Controller {
             let reason = "Format NVM: I/O commands of the namespace are outstanding";
             return Err(self.refuse(0, cid, StatusCode::CommandSequenceError, reason));
         }
-        let nsids = if nsid == NSID_BROADCAST { 1..=self.store.namespace_count() } else { nsid..=nsid };
+        let nsids =
+            if nsid == NSID_BROADCAST { 1..=self.store.namespace_count() } else { nsid..=nsid };
         for nsid in nsids {
             let before = self.store.namespace(nsid).map(|namespace| namespace.lba_shift);
             if !self.store.format(nsid, lba_shift) {
@@ -48,7 +54,8 @@ impl Controller {
                 self.changed_namespaces.insert(nsid);
             }
         }
-        if !self.changed_namespaces.is_empty() && self.features.current.events.namespace_attribute() {
+        if !self.changed_namespaces.is_empty() && self.features.current.events.namespace_attribute()
+        {
             self.event(AsyncEventCode::NamespaceAttributeChanged);
         }
         // Blocks that could not be read are gone.

@@ -1,7 +1,8 @@
 //! Fused operations (1.4 §4.12, §6.2): Compare and Write.
 //!
-//! Both commands are fetched in one go, so that nothing else is executed between them: the pair is atomic, since commands transfer their
-//! data when they are fetched. A power cut may tear no write of ACWU, as none of AWUPF.
+//! Both commands are fetched in one go, so that nothing else is executed between them: the pair is
+//! atomic, since commands transfer their data when they are fetched. A power cut may tear no write
+//! of ACWU, as none of AWUPF.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::{Sqe, fuse};
@@ -13,7 +14,8 @@ use crate::clock::Clock;
 
 /// What there is at the head of a submission queue.
 pub(super) enum Head {
-    /// An entry that is no first command of a pair, or one without its second, which is then refused for that.
+    /// An entry that is no first command of a pair, or one without its second, which is then
+    /// refused for that.
     One,
     /// Both commands of a pair.
     Pair(Sqe, Sqe),
@@ -25,7 +27,8 @@ pub(super) enum Head {
 type Refused = (Status, Status);
 
 impl Controller {
-    /// Looks for a pair at the head of `sqs[index]`, whose doorbell is at `tail`. Both commands have to be told of by one doorbell.
+    /// Looks for a pair at the head of `sqs[index]`, whose doorbell is at `tail`. Both commands
+    /// have to be told of by one doorbell.
     pub(super) fn head_of(&mut self, index: usize, tail: u32) -> Head {
         let sq = &self.sqs[index];
         let first = sq.ring.read_sqe(sq.head);
@@ -86,14 +89,17 @@ impl Controller {
         let (qid, cid) = (self.sqs[index].qid, sqe.cid());
         let outcome = match status {
             Some(status) => Outcome::from(status),
-            None if self.sqs[index].cids.contains(cid) => Outcome::from(self.cid_conflict(qid, cid)),
+            None if self.sqs[index].cids.contains(cid) => {
+                Outcome::from(self.cid_conflict(qid, cid))
+            }
             None => self.execute(qid, sqe).outcome,
         };
         self.post(index, cid, outcome);
         outcome.status
     }
 
-    /// Executes a pair that was fetched from `sqs[index]` at `seen_ns`, and completes its commands when their times have come.
+    /// Executes a pair that was fetched from `sqs[index]` at `seen_ns`, and completes its commands
+    /// when their times have come.
     pub(super) fn start_pair<C: Clock>(
         &mut self,
         index: usize,
@@ -108,16 +114,24 @@ impl Controller {
         if let Some(cq) = &mut self.cqs[cqid] {
             cq.reserved += 1;
         }
-        let begun = self.start_timed(index, first, refused.map(|statuses| statuses.0), seen_ns, clock);
+        let begun =
+            self.start_timed(index, first, refused.map(|statuses| statuses.0), seen_ns, clock);
         if let Some(cq) = &mut self.cqs[cqid] {
             cq.reserved -= 1;
         }
-        let Some(begun) = begun.filter(|_| self.sqs.get(index).is_some_and(|sq| sq.qid == qid)) else {
+        let Some(begun) = begun.filter(|_| self.sqs.get(index).is_some_and(|sq| sq.qid == qid))
+        else {
             // A fault has taken the queues away.
             return;
         };
         let failed = (!begun.is_success()).then(failed_fused);
-        self.start_timed(index, second, refused.map(|statuses| statuses.1).or(failed), seen_ns, clock);
+        self.start_timed(
+            index,
+            second,
+            refused.map(|statuses| statuses.1).or(failed),
+            seen_ns,
+            clock,
+        );
     }
 }
 

@@ -3,8 +3,8 @@
 use meantime_spec::features::AsyncEventConfig;
 use meantime_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
-    NamespaceIdDescriptor, PowerStateDescriptor, apsta, cns, csi, ctratt, dlfeat, fuses, lpa, nidt, nstat,
-    oacs, oncs, vwc,
+    NamespaceIdDescriptor, PowerStateDescriptor, apsta, cns, csi, ctratt, dlfeat, fuses, lpa, nidt,
+    nstat, oacs, oncs, vwc,
 };
 use meantime_spec::regs;
 use meantime_spec::sgl::sgls;
@@ -33,7 +33,8 @@ impl Controller {
             cns::NAMESPACE => {
                 let data = match self.store.namespace(nsid) {
                     Some(namespace) => self.identify_namespace(namespace, nsid),
-                    // What all namespaces have in common (only meaningful with Namespace Management).
+                    // What all namespaces have in common (only meaningful with Namespace
+                    // Management).
                     None => return Err(self.no_namespace(sqe)),
                 };
                 self.answer(sqe, data.as_bytes(), PAGE_BYTES as usize)?;
@@ -47,7 +48,9 @@ impl Controller {
                     return Err(self.no_namespace(sqe));
                 }
                 let mut list = ActiveNamespaceList::default();
-                for (slot, active) in list.nsid.iter_mut().zip(nsid + 1..=self.store.namespace_count()) {
+                for (slot, active) in
+                    list.nsid.iter_mut().zip(nsid + 1..=self.store.namespace_count())
+                {
                     slot.set(active);
                 }
                 self.answer(sqe, list.as_bytes(), PAGE_BYTES as usize)?;
@@ -58,14 +61,18 @@ impl Controller {
                 }
                 let (eui64, nguid, uuid) = (self.eui64(nsid), self.nguid(nsid), self.uuid(nsid));
                 let mut data = Vec::new();
-                for (kind, id) in [(nidt::NGUID, &nguid[..]), (nidt::EUI64, &eui64), (nidt::UUID, &uuid)] {
+                for (kind, id) in
+                    [(nidt::NGUID, &nguid[..]), (nidt::EUI64, &eui64), (nidt::UUID, &uuid)]
+                {
                     data.extend(NamespaceIdDescriptor::new(kind, id.len() as u8).as_bytes());
                     data.extend(id);
                 }
                 self.answer(sqe, &data, PAGE_BYTES as usize)?;
             }
             // Of 2.0; hosts ask for them whatever VS says.
-            cns::NAMESPACE_OF_COMMAND_SET | cns::CONTROLLER_OF_COMMAND_SET if sqe.csi() != csi::NVM => {
+            cns::NAMESPACE_OF_COMMAND_SET | cns::CONTROLLER_OF_COMMAND_SET
+                if sqe.csi() != csi::NVM =>
+            {
                 let reason = "Identify: of another command set than NVM";
                 let invalid = StatusCode::InvalidFieldInCommand;
                 return Err(self.at(47, 0).refuse(0, sqe.cid(), invalid, reason));
@@ -189,7 +196,8 @@ impl Controller {
     }
 
     /// A namespace's identifier, derived from the serial number so that it is the same each time.
-    /// Two SSDs of one serial number have the same: hence NSFEAT does not say that they are never reused.
+    /// Two SSDs of one serial number have the same: hence NSFEAT does not say that they are never
+    /// reused.
     fn nguid(&self, nsid: u32) -> [u8; 16] {
         let mut nguid = [0; 16];
         nguid[..8].copy_from_slice(&self.serial_hash().to_be_bytes());

@@ -1,4 +1,5 @@
-//! MSI-X-like vectors by eventfd, or without a descriptor in one process, with coalescing (features 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
+//! MSI-X-like vectors by eventfd, or without a descriptor in one process, with coalescing (features
+//! 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
 
 use meantime_spec::features::InterruptCoalescing;
 use meantime_spec::seam::{Interrupt, SeamError};
@@ -43,7 +44,11 @@ impl Interrupts {
         self.vectors.len() as u16
     }
 
-    pub(super) fn set_event(&mut self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
+    pub(super) fn set_event(
+        &mut self,
+        vector: u16,
+        event: Option<Interrupt>,
+    ) -> Result<(), SeamError> {
         let vector = self.vectors.get_mut(usize::from(vector)).ok_or(SeamError::NoSuchVector)?;
         vector.event = event;
         Ok(())
@@ -54,8 +59,8 @@ impl Interrupts {
         self.vectors.get_mut(usize::from(vector)).map(|v| &mut v.coalescing_disabled)
     }
 
-    /// Whether completions of `vector` are held back at all. 1.4 §5.21.1.8: a time of 0 is no delay, and an (0's based)
-    /// threshold of 0 is one completion.
+    /// Whether completions of `vector` are held back at all. 1.4 §5.21.1.8: a time of 0 is no
+    /// delay, and an (0's based) threshold of 0 is one completion.
     pub(super) fn coalesces(&self, vector: u16) -> bool {
         self.coalescing.time() != 0
             && self.coalescing.thr() != 0
@@ -82,7 +87,8 @@ impl Interrupts {
         }
     }
 
-    /// `n` more completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was sent.
+    /// `n` more completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was
+    /// sent.
     pub(super) fn hold(&mut self, vector: u16, n: u32, now_ns: u64) -> bool {
         let threshold = u32::from(self.coalescing.thr()) + 1;
         let v = &mut self.vectors[usize::from(vector)];

@@ -33,12 +33,26 @@ pub(super) struct Executed {
 
 impl Executed {
     fn free(outcome: impl Into<Outcome>) -> Self {
-        Self { outcome: outcome.into(), work: Work::None, offset: 0, bytes: 0, prps: None, recorded: None }
+        Self {
+            outcome: outcome.into(),
+            work: Work::None,
+            offset: 0,
+            bytes: 0,
+            prps: None,
+            recorded: None,
+        }
     }
 
     fn done(work: Work, extent: Extent, sqe: &Sqe, transfers: bool) -> Self {
         let prps = transfers.then(|| data_pointers(sqe));
-        Self { outcome: Outcome::OK, work, offset: extent.offset, bytes: extent.len, prps, recorded: None }
+        Self {
+            outcome: Outcome::OK,
+            work,
+            offset: extent.offset,
+            bytes: extent.len,
+            prps,
+            recorded: None,
+        }
     }
 
     /// Whether the medium was written to, all of and nothing but [`Executed::extent`].
@@ -77,13 +91,23 @@ impl Controller {
         let cid = sqe.cid();
         self.check_cdw0(qid, sqe)?;
         let Ok(opcode) = IoOpcode::try_from(sqe.opcode()) else {
-            return Err(self.refuse(qid, cid, StatusCode::InvalidCommandOpcode, "unknown I/O opcode"));
+            return Err(self.refuse(
+                qid,
+                cid,
+                StatusCode::InvalidCommandOpcode,
+                "unknown I/O opcode",
+            ));
         };
         if opcode == IoOpcode::Flush {
             return self.flush(qid, sqe);
         }
         let Some(&namespace) = self.store.namespace(sqe.nsid.get()) else {
-            return Err(self.refuse(qid, cid, StatusCode::InvalidNamespaceOrFormat, "no such namespace"));
+            return Err(self.refuse(
+                qid,
+                cid,
+                StatusCode::InvalidNamespaceOrFormat,
+                "no such namespace",
+            ));
         };
         if self.store.write_protected() && changes_blocks(opcode, sqe) {
             let reason = "the namespace is write protected: its medium was opened for reading only";
@@ -162,7 +186,8 @@ impl Controller {
         }
     }
 
-    /// What holds for CDW0 of every command: SGLs only for I/O commands, and none for metadata (1.4 §4.2); half a fused operation is none.
+    /// What holds for CDW0 of every command: SGLs only for I/O commands, and none for metadata (1.4
+    /// §4.2); half a fused operation is none.
     pub(super) fn check_cdw0(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
         if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
             let reason = "one command of a fused operation, without the other next to it";
@@ -181,8 +206,15 @@ impl Controller {
         Err(self.at(1, bit).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason))
     }
 
-    /// The blocks of a command, checked against the namespace and, if it transfers them, against MDTS.
-    fn extent(&mut self, qid: u16, sqe: &Sqe, ns: &Namespace, transfers: bool) -> Result<Extent, Status> {
+    /// The blocks of a command, checked against the namespace and, if it transfers them, against
+    /// MDTS.
+    fn extent(
+        &mut self,
+        qid: u16,
+        sqe: &Sqe,
+        ns: &Namespace,
+        transfers: bool,
+    ) -> Result<Extent, Status> {
         let len = u64::from(sqe.nlb()) << ns.lba_shift;
         let mdts = u64::from(self.config.mdts_bytes);
         if transfers && mdts != 0 && len > mdts {
@@ -201,11 +233,22 @@ impl Controller {
     }
 
     /// Whether all of `extent` can be read.
-    fn readable(&mut self, qid: u16, sqe: &Sqe, ns: &Namespace, extent: Extent) -> Result<(), Status> {
+    fn readable(
+        &mut self,
+        qid: u16,
+        sqe: &Sqe,
+        ns: &Namespace,
+        extent: Extent,
+    ) -> Result<(), Status> {
         let Some(at) = self.store.first_uncorrectable(extent) else { return Ok(()) };
         // The host's own doing, but no broken rule, hence not a refusal.
         let lba = sqe.slba() + ((at - extent.offset) >> ns.lba_shift);
-        tracing::debug!(qid, cid = sqe.cid(), lba, "read of a block that was marked by Write Uncorrectable");
+        tracing::debug!(
+            qid,
+            cid = sqe.cid(),
+            lba,
+            "read of a block that was marked by Write Uncorrectable"
+        );
         self.at_lba(lba);
         self.counters.media_errors.add(1);
         Err(Status::from_code(StatusCode::UnrecoveredReadError).with_dnr())
@@ -216,11 +259,15 @@ impl Controller {
         if sqe.psdt() != psdt::PRP {
             return self.gather_sgl(qid, sqe, len);
         }
-        let gathered = prp::gather(&self.host, sqe.prp1.get(), sqe.prp2.get(), len, &mut self.segments);
+        let gathered =
+            prp::gather(&self.host, sqe.prp1.get(), sqe.prp2.get(), len, &mut self.segments);
         gathered.map_err(|error| match error {
-            PrpError::Offset => {
-                self.refuse(qid, sqe.cid(), StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset")
-            }
+            PrpError::Offset => self.refuse(
+                qid,
+                sqe.cid(),
+                StatusCode::PrpOffsetInvalid,
+                "PRP entry with a bad offset",
+            ),
             PrpError::Missing => {
                 let reason = "PRP entry zero where one is needed";
                 self.at(32, 0).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
@@ -244,8 +291,14 @@ impl Controller {
 
     fn not_mapped(&mut self, qid: u16, sqe: &Sqe, iova: u64, reason: &'static str) -> Status {
         if self.host.is_controller_memory(iova) {
-            let reason = "data or lists in the controller memory buffer, which is for submission queues";
-            return self.refuse(qid, sqe.cid(), StatusCode::InvalidUseOfControllerMemoryBuffer, reason);
+            let reason =
+                "data or lists in the controller memory buffer, which is for submission queues";
+            return self.refuse(
+                qid,
+                sqe.cid(),
+                StatusCode::InvalidUseOfControllerMemoryBuffer,
+                reason,
+            );
         }
         self.counters.dma_errors.add(1);
         tracing::debug!(iova, "transfer to memory that is not mapped");
@@ -273,7 +326,8 @@ impl Controller {
                 let Some(slice) = self.host.resolve(part) else { return Err(at - offset) };
                 slice.read(&mut host[..len]);
                 self.store.span(at, len).read(&mut medium[..len]);
-                let same = host[..len].iter().zip(&medium[..len]).take_while(|(a, b)| a == b).count();
+                let same =
+                    host[..len].iter().zip(&medium[..len]).take_while(|(a, b)| a == b).count();
                 if same < len {
                     return Err(at - offset + same as u64);
                 }
@@ -288,7 +342,8 @@ impl Controller {
         let mut rest = data;
         for segment in &self.segments {
             let (now, later) = rest.split_at_mut(segment.len().min(rest.len()));
-            if let Some(slice) = self.host.resolve(*segment).filter(|_| now.len() == segment.len()) {
+            if let Some(slice) = self.host.resolve(*segment).filter(|_| now.len() == segment.len())
+            {
                 slice.read(now);
             }
             rest = later;
@@ -320,7 +375,8 @@ impl Controller {
         Some(Recorded::Writes(first?, extents.len()))
     }
 
-    /// Records a write that is to be answered with an error, of which the medium shows nothing, but which a power cut may show.
+    /// Records a write that is to be answered with an error, of which the medium shows nothing, but
+    /// which a power cut may show.
     fn record_failing(&mut self, qid: u16, sqe: &Sqe) -> Option<Recorded> {
         self.recorder.as_ref()?;
         if IoOpcode::try_from(sqe.opcode()) != Ok(IoOpcode::Write) {
@@ -338,7 +394,9 @@ impl Controller {
 
     /// A command that was recorded is complete.
     pub(super) fn record_done(&mut self, command: &Command) {
-        let Some((recorder, recorded)) = self.recorder.clone().zip(command.recorded) else { return };
+        let Some((recorder, recorded)) = self.recorder.clone().zip(command.recorded) else {
+            return;
+        };
         if !command.status.is_success() {
             return recorder.failed(recorded);
         }
@@ -387,7 +445,12 @@ impl Controller {
         Ok(Executed { work: Work::Flush, recorded, ..Executed::free(Outcome::OK) })
     }
 
-    fn dataset_management(&mut self, qid: u16, sqe: &Sqe, ns: &Namespace) -> Result<Executed, Status> {
+    fn dataset_management(
+        &mut self,
+        qid: u16,
+        sqe: &Sqe,
+        ns: &Namespace,
+    ) -> Result<Executed, Status> {
         const RANGE_BYTES: usize = size_of::<DsmRange>();
         let count = sqe.nr() as usize;
         self.gather(qid, sqe, (count * RANGE_BYTES) as u64)?;
@@ -401,7 +464,12 @@ impl Controller {
                 self.at_lba(range.slba.get());
                 let reason = "range beyond the namespace";
                 // The data is to blame, not a field of the entry but its pointer.
-                return Err(self.at(24, 0).refuse(qid, sqe.cid(), StatusCode::LbaOutOfRange, reason));
+                return Err(self.at(24, 0).refuse(
+                    qid,
+                    sqe.cid(),
+                    StatusCode::LbaOutOfRange,
+                    reason,
+                ));
             }
         }
         let mut first = 0;
@@ -410,10 +478,12 @@ impl Controller {
         if sqe.cdw11.get() & DSM_AD != 0 {
             for range in ranges {
                 let blocks = u64::from(range.length.get());
-                let Some(offset) = ns.locate(range.slba.get(), blocks).filter(|_| blocks > 0) else {
+                let Some(offset) = ns.locate(range.slba.get(), blocks).filter(|_| blocks > 0)
+                else {
                     continue;
                 };
-                let extent = Extent { offset, len: blocks << ns.lba_shift, block_bytes: ns.block_bytes() };
+                let extent =
+                    Extent { offset, len: blocks << ns.lba_shift, block_bytes: ns.block_bytes() };
                 let stored = self.store.zero(extent, false);
                 self.stored(qid, sqe.cid(), stored)?;
                 if bytes == 0 {
@@ -431,8 +501,9 @@ impl Controller {
         Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps, recorded })
     }
 
-    /// Executes a command of `sqs[index]` fetched at `seen_ns`, unless it is `ended` already, and completes it when its time has come. What
-    /// came of it; `None` if a fault has taken the queues away.
+    /// Executes a command of `sqs[index]` fetched at `seen_ns`, unless it is `ended` already, and
+    /// completes it when its time has come. What came of it; `None` if a fault has taken the queues
+    /// away.
     pub(super) fn start_timed<C: Clock>(
         &mut self,
         index: usize,
@@ -451,7 +522,9 @@ impl Controller {
         let ended = ended.filter(|_| !verdict.unfused);
         let executed = match ended.or(verdict.status) {
             Some(status) if ended.is_some() => Executed::free(status),
-            Some(status) => Executed { recorded: self.record_failing(qid, sqe), ..Executed::free(status) },
+            Some(status) => {
+                Executed { recorded: self.record_failing(qid, sqe), ..Executed::free(status) }
+            }
             None => self.execute(qid, sqe),
         };
         if !verdict.is_none() {

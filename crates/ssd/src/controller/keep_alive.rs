@@ -1,10 +1,11 @@
 //! Keep Alive Timer (1.4 §5.21.1.15, §7.12).
 //!
-//! It is traffic based (CTRATT.TBKAS): every command that is fetched restarts it. So a busy controller need not look at it; only an
-//! idle one does, by the counters, when it looks at everything else. It expires after one to two times the time that was set.
+//! It is traffic based (CTRATT.TBKAS): every command that is fetched restarts it. So a busy
+//! controller need not look at it; only an idle one does, by the counters, when it looks at
+//! everything else. It expires after one to two times the time that was set.
 //!
-//! Commands that wait to be fetched are heard of, too, once: the controller's thread may not have run for that long, or there is no room for
-//! completions. A host that is gone rings no more.
+//! Commands that wait to be fetched are heard of, too, once: the controller's thread may not have
+//! run for that long, or there is no room for completions. A host that is gone rings no more.
 
 use meantime_spec::status::{Status, StatusCode};
 
@@ -44,7 +45,8 @@ impl Controller {
 
     /// The host has been heard of, or has set the timer.
     pub(super) fn restart_keep_alive(&mut self, now_ns: u64) {
-        self.keep_alive = KeepAlive { since_ns: now_ns, seen: self.commands_fetched(), tails: self.tails() };
+        self.keep_alive =
+            KeepAlive { since_ns: now_ns, seen: self.commands_fetched(), tails: self.tails() };
     }
 
     /// When the timer expires unless a command comes; `None` if it is off.
@@ -58,16 +60,20 @@ impl Controller {
         Some(self.keep_alive.since_ns.saturating_add(timeout_ms * 1_000_000))
     }
 
-    /// Looks whether the host has sent anything since the last look, and whether that was too long ago: then the controller records an error,
-    /// stops and sets CSTS.CFS, as there is no connection that it could end.
+    /// Looks whether the host has sent anything since the last look, and whether that was too long
+    /// ago: then the controller records an error, stops and sets CSTS.CFS, as there is no
+    /// connection that it could end.
     pub(crate) fn look_for_life(&mut self, now_ns: u64) {
         let Some(until_ns) = self.keep_alive_until_ns() else { return };
-        if self.commands_fetched() != self.keep_alive.seen || self.tails() != self.keep_alive.tails {
+        if self.commands_fetched() != self.keep_alive.seen || self.tails() != self.keep_alive.tails
+        {
             self.restart_keep_alive(now_ns);
         } else if now_ns >= until_ns {
             let status = Status::from_code(StatusCode::KeepAliveTimerExpired);
             self.errors.record(NO_COMMAND, NO_COMMAND, status, false);
-            self.fatal("the Keep Alive Timer has expired: no command came for as long as the host had set");
+            self.fatal(
+                "the Keep Alive Timer has expired: no command came for as long as the host had set",
+            );
         }
     }
 }

@@ -57,7 +57,8 @@ impl Controller {
         }
         let len = sqe.numd_dwords() * 4;
         // Without an MDTS the general bound still keeps the answer within reason.
-        let max = if self.config.mdts_bytes == 0 { 1 << 20 } else { u64::from(self.config.mdts_bytes) };
+        let max =
+            if self.config.mdts_bytes == 0 { 1 << 20 } else { u64::from(self.config.mdts_bytes) };
         if len > max {
             return Err(self.at(42, 0).refuse(0, sqe.cid(), invalid, "transfer beyond MDTS"));
         }

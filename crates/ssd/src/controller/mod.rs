@@ -1,12 +1,14 @@
 //! The controller: one state machine, no thread and no clock of its own.
 //!
-//! [`Controller::turn`] does what there is to do and says what it waits for; [`threaded`](crate::threaded) calls it in
-//! a loop, [`stepped`](crate::stepped) whenever its clock moves. Commands move like this:
+//! [`Controller::turn`] does what there is to do and says what it waits for;
+//! [`threaded`](crate::threaded) calls it in a loop, [`stepped`](crate::stepped) whenever its clock
+//! moves. Commands move like this:
 //!
 //! - [`serve`](Controller::turn) sees a tail doorbell, reserves completion entries, fetches;
 //! - `fast` executes runs of plain reads and writes at once, when nothing needs a clock;
 //! - `io` and `admin` execute everything else; data is transferred when the command is fetched;
-//! - `complete` writes the completion now, or keeps it in `pending` until its service time has passed;
+//! - `complete` writes the completion now, or keeps it in `pending` until its service time has
+//!   passed;
 //! - `interrupts` tells the host.
 
 mod admin;
@@ -93,7 +95,8 @@ pub struct Refusal {
     pub status: Option<Status>,
     /// The rule that was broken.
     pub reason: &'static str,
-    /// It was put up with, since hosts do it when they go away and it harms nobody. A [strict](SsdConfig::strict) SSD does not.
+    /// It was put up with, since hosts do it when they go away and it harms nobody. A
+    /// [strict](SsdConfig::strict) SSD does not.
     pub tolerated: bool,
 }
 
@@ -284,12 +287,16 @@ impl Controller {
         self.host.map(region)
     }
 
-    pub(crate) fn set_vector(&mut self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
+    pub(crate) fn set_vector(
+        &mut self,
+        vector: u16,
+        event: Option<Interrupt>,
+    ) -> Result<(), SeamError> {
         self.interrupts.set_event(vector, event)
     }
 
-    /// Power fails and comes back: unflushed data is lost, or not, at random; the controller is reset. Returns how
-    /// many writes were lost.
+    /// Power fails and comes back: unflushed data is lost, or not, at random; the controller is
+    /// reset. Returns how many writes were lost.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
         let (lost, torn) = self.store.power_cut(rng);
         self.counters.injected_tears.add(torn);
@@ -302,14 +309,15 @@ impl Controller {
         lost
     }
 
-    /// Function level reset: everything but the host's memory and interrupts as after power-on. No data is lost.
+    /// Function level reset: everything but the host's memory and interrupts as after power-on. No
+    /// data is lost.
     pub(crate) fn reset_function(&mut self) {
         self.reset();
         self.power_on();
     }
 
-    /// The same, and the host is gone with its memory and interrupts. The next one rings `doorbells`, which the former
-    /// has never seen and cannot reach.
+    /// The same, and the host is gone with its memory and interrupts. The next one rings
+    /// `doorbells`, which the former has never seen and cannot reach.
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
         self.host = HostMemory::with_own(self.host.own().cloned());
@@ -330,7 +338,8 @@ impl Controller {
         self.update_timed();
     }
 
-    /// The device comes back to the bus, as after power was switched on. What a volatile cache held is still there.
+    /// The device comes back to the bus, as after power was switched on. What a volatile cache held
+    /// is still there.
     pub(crate) fn plug(&mut self) {
         if self.regs.is_gone() {
             self.reset();
@@ -385,8 +394,8 @@ impl Controller {
         let mut index = 0;
         while let Some(sq) = self.sqs.get(index) {
             let tail = sq.doorbell.load();
-            // Fetching the next entry's line already while there is no doorbell was tried, and takes it away from the
-            // host that is about to write it: no gain.
+            // Fetching the next entry's line already while there is no doorbell was tried, and
+            // takes it away from the host that is about to write it: no gain.
             if tail != sq.head {
                 worked |= self.serve(index, tail, self.features.burst(), clock);
             }
@@ -395,8 +404,8 @@ impl Controller {
         worked
     }
 
-    /// Fetches and executes commands, at most `burst` unless it is the admin queue, of a queue whose tail doorbell is not at its head.
-    /// True if there were any.
+    /// Fetches and executes commands, at most `burst` unless it is the admin queue, of a queue
+    /// whose tail doorbell is not at its head. True if there were any.
     #[inline(always)]
     fn serve<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
         let sq = &mut self.sqs[index];
@@ -419,8 +428,8 @@ impl Controller {
         }
     }
 
-    /// Room for completions of the commands of `sqs[index]`, after looking at the head doorbell if there seems to
-    /// be none.
+    /// Room for completions of the commands of `sqs[index]`, after looking at the head doorbell if
+    /// there seems to be none.
     fn room(&mut self, index: usize, wanted: u32) -> u32 {
         let cqid = self.sqs[index].cqid;
         let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return 0 };
@@ -444,7 +453,8 @@ impl Controller {
         );
     }
 
-    /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be faulty.
+    /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be
+    /// faulty.
     fn serve_timed<C: Clock>(&mut self, index: usize, tail: u32, burst: u32, clock: &C) -> bool {
         let wanted = self.sqs[index].available(tail).min(burst);
         let n = wanted.min(self.room(index, wanted)).min(self.room_inside());
@@ -455,7 +465,8 @@ impl Controller {
         let mut taken = 0;
         while taken < n {
             let sq = &self.sqs[index];
-            // An injected stray of a command before may have taken what was room when this turn began.
+            // An injected stray of a command before may have taken what was room when this turn
+            // began.
             if self.cqs[usize::from(sq.cqid)].as_ref().is_none_or(|cq| cq.room() == 0) {
                 break;
             }
@@ -484,7 +495,8 @@ impl Controller {
         taken > 0
     }
 
-    /// Looks at every doorbell, also at those that nothing is read from, and whether the host is still there: on idle turns only.
+    /// Looks at every doorbell, also at those that nothing is read from, and whether the host is
+    /// still there: on idle turns only.
     pub(crate) fn inspect(&mut self, now_ns: u64) {
         self.look_for_life(now_ns);
         for qid in 0..self.cqs.len() as u16 {
@@ -509,8 +521,12 @@ impl Controller {
     /// When something is due next.
     pub(crate) fn next_event_ns(&mut self) -> Option<u64> {
         let keep_alive = self.keep_alive_until_ns();
-        let times =
-            [self.pending.next_due_ns(), self.interrupts.next_deadline_ns(), self.ready_at_ns, keep_alive];
+        let times = [
+            self.pending.next_due_ns(),
+            self.interrupts.next_deadline_ns(),
+            self.ready_at_ns,
+            keep_alive,
+        ];
         times.into_iter().flatten().min()
     }
 
@@ -554,7 +570,13 @@ impl Controller {
         let status = Status::from_code(code).with_dnr();
         self.counters.refused.add(1);
         tracing::debug!(qid, cid, %status, reason, "command refused");
-        self.remember(Refusal { qid, cid: Some(cid), status: Some(status), reason, tolerated: false });
+        self.remember(Refusal {
+            qid,
+            cid: Some(cid),
+            status: Some(status),
+            reason,
+            tolerated: false,
+        });
         status
     }
 

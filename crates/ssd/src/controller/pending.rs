@@ -22,7 +22,8 @@ pub(super) struct Command {
     pub(super) status: Status,
     pub(super) seen_ns: u64,
     pub(super) begun_ns: u64,
-    /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: a mapping taken away makes it fail.
+    /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: a mapping taken away
+    /// makes it fail.
     pub(super) prps: Option<(u64, u64)>,
     /// What its completion is recorded as.
     pub(super) recorded: Option<Recorded>,
@@ -68,7 +69,8 @@ impl Pending {
         self.heap.push(Reverse((due_ns, self.arrivals, slot)));
     }
 
-    /// When the next command is due. Entries of commands taken out otherwise are dropped on the way.
+    /// When the next command is due. Entries of commands taken out otherwise are dropped on the
+    /// way.
     pub(super) fn next_due_ns(&mut self) -> Option<u64> {
         while let Some(&Reverse((due_ns, arrival, slot))) = self.heap.peek() {
             match &self.slots[slot as usize] {
@@ -92,31 +94,36 @@ impl Pending {
         Some(command)
     }
 
-    /// Whether there is a command of namespace `nsid`, or of any if it is the broadcast value; a command meant for all counts for each.
+    /// Whether there is a command of namespace `nsid`, or of any if it is the broadcast value; a
+    /// command meant for all counts for each.
     pub(super) fn has_namespace(&self, nsid: u32) -> bool {
-        let concerns = |c: &Command| c.nsid == nsid || c.nsid == NSID_BROADCAST || nsid == NSID_BROADCAST;
+        let concerns =
+            |c: &Command| c.nsid == nsid || c.nsid == NSID_BROADCAST || nsid == NSID_BROADCAST;
         self.slots.iter().flatten().any(|(_, command)| concerns(command))
     }
 
     /// Takes command `cid` of queue `qid` out.
     pub(super) fn take(&mut self, qid: u16, cid: u16) -> Option<Command> {
-        let is_it =
-            |s: &Option<(u64, Command)>| s.as_ref().is_some_and(|(_, c)| c.qid == qid && c.cid == cid);
+        let is_it = |s: &Option<(u64, Command)>| {
+            s.as_ref().is_some_and(|(_, c)| c.qid == qid && c.cid == cid)
+        };
         let slot = self.slots.iter().position(is_it)?;
         self.release(slot)
     }
 
     /// Takes all commands of queue `qid` out, in order of arrival.
     pub(super) fn take_queue(&mut self, qid: u16) -> Vec<Command> {
-        let of_queue = |s: &Option<(u64, Command)>| s.as_ref().filter(|(_, c)| c.qid == qid).map(|(a, _)| *a);
+        let of_queue =
+            |s: &Option<(u64, Command)>| s.as_ref().filter(|(_, c)| c.qid == qid).map(|(a, _)| *a);
         let mut found: Vec<(u64, usize)> =
             self.slots.iter().enumerate().filter_map(|(i, s)| Some((of_queue(s)?, i))).collect();
         found.sort_unstable();
         found.into_iter().filter_map(|(_, slot)| self.release(slot)).collect()
     }
 
-    /// Makes every command whose PRP1 or PRP2 lies in the `len` bytes at `iova` end with `status`. Returns how many. Their
-    /// data has been transferred already: this is for the host, which must not take such a buffer for good.
+    /// Makes every command whose PRP1 or PRP2 lies in the `len` bytes at `iova` end with `status`.
+    /// Returns how many. Their data has been transferred already: this is for the host, which must
+    /// not take such a buffer for good.
     pub(super) fn fail_transfers(&mut self, iova: u64, len: u64, status: Status) -> u64 {
         let within = |at: u64| at.wrapping_sub(iova) < len;
         let mut failed = 0;

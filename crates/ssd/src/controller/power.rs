@@ -1,7 +1,8 @@
 //! Power states and autonomous transitions between them (1.4 §8.4).
 //!
-//! Nothing here needs a timer: which state the SSD has fallen into follows from how long there was no I/O command, and only the next
-//! command, or a host that asks, can tell. Only I/O commands count as activity; admin commands are processed in every state.
+//! Nothing here needs a timer: which state the SSD has fallen into follows from how long there was
+//! no I/O command, and only the next command, or a host that asks, can tell. Only I/O commands
+//! count as activity; admin commands are processed in every state.
 
 use meantime_spec::features::{ApstTable, PowerManagement};
 
@@ -41,7 +42,8 @@ impl Power {
         self.states.get(usize::from(state)).is_some_and(|s| s.non_operational)
     }
 
-    /// Whether `table` (of Autonomous Power State Transition) names nothing but non-operational states there are.
+    /// Whether `table` (of Autonomous Power State Transition) names nothing but non-operational
+    /// states there are.
     pub(super) fn allows(&self, table: &ApstTable) -> bool {
         let used = &table.entries[..self.states.len().min(table.entries.len())];
         used.iter().all(|entry| entry.itpt_ms() == 0 || self.is_non_operational(entry.itps()))
@@ -88,12 +90,14 @@ impl Power {
         if busy { self.setting } else { self.setting.with_ps(self.fallen(now_ns).state) }
     }
 
-    /// An I/O command is fetched at `now_ns`, while others are outstanding if `busy`: when it can be served.
+    /// An I/O command is fetched at `now_ns`, while others are outstanding if `busy`: when it can
+    /// be served.
     pub(super) fn awake_at_ns(&mut self, now_ns: u64, busy: bool) -> u64 {
         if !self.needs_clock() {
             return now_ns;
         }
-        // While it is on its way out of a state, since which `since_ns` lies ahead, everybody waits for that.
+        // While it is on its way out of a state, since which `since_ns` lies ahead, everybody waits
+        // for that.
         if busy || self.since_ns > now_ns {
             return self.since_ns.max(now_ns);
         }

@@ -16,7 +16,12 @@ pub(super) enum PrpError {
 const ENTRY_BYTES: u64 = 8;
 
 /// The `len` bytes at `iova`, after the segments there are.
-pub(super) fn add(host: &HostMemory, to: &mut Vec<Segment>, iova: u64, len: u64) -> Result<(), PrpError> {
+pub(super) fn add(
+    host: &HostMemory,
+    to: &mut Vec<Segment>,
+    iova: u64,
+    len: u64,
+) -> Result<(), PrpError> {
     let segment = host.segment(iova, len as u32).ok_or(PrpError::Unmapped(iova))?;
     if !to.last_mut().is_some_and(|last| last.try_extend(segment)) {
         to.push(segment);
@@ -24,7 +29,8 @@ pub(super) fn add(host: &HostMemory, to: &mut Vec<Segment>, iova: u64, len: u64)
     Ok(())
 }
 
-/// The memory of `len` bytes of data at PRP1 and PRP2, into `to`, which is cleared before. Nothing is transferred.
+/// The memory of `len` bytes of data at PRP1 and PRP2, into `to`, which is cleared before. Nothing
+/// is transferred.
 pub(super) fn gather(
     host: &HostMemory,
     prp1: u64,
@@ -59,7 +65,8 @@ pub(super) fn gather(
     }
     let mut list = prp2;
     loop {
-        // A list ends with its page; if more entries are needed then, its last one points to the next list.
+        // A list ends with its page; if more entries are needed then, its last one points to the
+        // next list.
         let room = (PAGE_BYTES - list % PAGE_BYTES) / ENTRY_BYTES;
         let needed = left.div_ceil(PAGE_BYTES);
         let entries = if needed > room { room } else { needed };

@@ -58,7 +58,18 @@ pub(super) struct Sq {
 impl Sq {
     pub(super) fn new(qid: u16, cqid: u16, qprio: u8, ring: Ring, doorbell: Doorbell) -> Self {
         let cids = CidSet::new();
-        Self { doorbell, event: None, head: 0, bad_tail: None, ring, qid, cqid, qprio, outstanding: 0, cids }
+        Self {
+            doorbell,
+            event: None,
+            head: 0,
+            bad_tail: None,
+            ring,
+            qid,
+            cqid,
+            qprio,
+            outstanding: 0,
+            cids,
+        }
     }
 
     /// Entries between `head` and a valid `tail`.
@@ -103,8 +114,8 @@ pub(super) struct Cq {
     head: u32,
     /// Entries that may be written, as of that head.
     free: u32,
-    /// Of those, entries promised to commands that were fetched and not completed: a completion never finds its
-    /// queue full.
+    /// Of those, entries promised to commands that were fetched and not completed: a completion
+    /// never finds its queue full.
     pub(super) reserved: u32,
     /// A head value that was refused already.
     bad_head: Option<u32>,
@@ -143,7 +154,8 @@ impl Cq {
         self.free - self.reserved
     }
 
-    /// Reads the head doorbell. A value that makes no sense changes nothing, and is an error the first time.
+    /// Reads the head doorbell. A value that makes no sense changes nothing, and is an error the
+    /// first time.
     pub(super) fn refresh(&mut self) -> Result<(), (BadHead, u32)> {
         let head = self.doorbell.load();
         if head == self.head || self.bad_head == Some(head) {
@@ -154,7 +166,8 @@ impl Cq {
             self.bad_head = Some(head);
             return Err((BadHead::BeyondQueue, head));
         }
-        let consumed = if head >= self.head { head - self.head } else { head + entries - self.head };
+        let consumed =
+            if head >= self.head { head - self.head } else { head + entries - self.head };
         if consumed > entries - 1 - self.free {
             self.bad_head = Some(head);
             return Err((BadHead::BeyondTail, head));
@@ -184,7 +197,8 @@ impl Cq {
         }
     }
 
-    /// Fault injection: the same with the wrong phase, so that the host sees neither this entry nor any after it.
+    /// Fault injection: the same with the wrong phase, so that the host sees neither this entry nor
+    /// any after it.
     #[cold]
     pub(super) fn post_unseen(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
         self.phase = !self.phase;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use meantime_spec::regs::{
-    self, Aqa, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, ams, shn, shst,
+    self, Aqa, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, ams, shn,
+    shst,
 };
 use meantime_spec::seam::SOFT_DSTRD;
 
@@ -81,7 +82,10 @@ impl RegisterFile {
             regs::CAP => self.cap,
             regs::ASQ => self.asq.load(Ordering::Acquire),
             regs::ACQ => self.acq.load(Ordering::Acquire),
-            _ => u64::from(self.read32(offset)) | u64::from(self.read32(offset.wrapping_add(4))) << 32,
+            _ => {
+                u64::from(self.read32(offset))
+                    | u64::from(self.read32(offset.wrapping_add(4))) << 32
+            }
         }
     }
 
@@ -132,7 +136,8 @@ impl RegisterFile {
         self.csts().shst() == shst::COMPLETE
     }
 
-    /// CSTS after a controller reset: what a reset of the NVM subsystem has left stays until the host clears it.
+    /// CSTS after a controller reset: what a reset of the NVM subsystem has left stays until the
+    /// host clears it.
     fn disabled_csts(&self) -> Csts {
         Csts(0).with_nssro(self.csts().nssro())
     }
@@ -249,8 +254,8 @@ impl Controller {
         disabled
     }
 
-    /// NVM Subsystem Reset (1.4 §7.3.1): as after power on, but that nothing volatile is lost, and that CSTS says so. Any other value than
-    /// the magic one has no effect (1.4 §3.1.7).
+    /// NVM Subsystem Reset (1.4 §7.3.1): as after power on, but that nothing volatile is lost, and
+    /// that CSTS says so. Any other value than the magic one has no effect (1.4 §3.1.7).
     fn write_nssr(&mut self, value: u32) {
         if value == regs::NSSR_RESET {
             self.reset();
@@ -324,7 +329,8 @@ impl Controller {
         // What the host rang before it enabled the controller was never a doorbell.
         let queues = self.doorbells.len() / 2;
         for index in 0..self.doorbells.len() {
-            let rung = self.doorbells.get(index).is_some_and(|cell| cell.swap(0, Ordering::Relaxed) != 0);
+            let rung =
+                self.doorbells.get(index).is_some_and(|cell| cell.swap(0, Ordering::Relaxed) != 0);
             if rung && index / 2 < queues {
                 self.counters.stray_doorbells.add(1);
                 let reason = "doorbell rung before the controller was enabled";
@@ -428,7 +434,8 @@ impl Controller {
         }
     }
 
-    /// Shutdown processing (1.4 §7.6.2): what is cached reaches the medium, also when it comes abruptly.
+    /// Shutdown processing (1.4 §7.6.2): what is cached reaches the medium, also when it comes
+    /// abruptly.
     fn shut_down(&mut self, notification: u8) {
         if notification > shn::ABRUPT {
             self.bad_register("CC.SHN is a reserved value");

@@ -43,12 +43,19 @@ fn field(fid: u8) -> Option<Field> {
 impl Controller {
     pub(super) fn set_features(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Outcome, Status> {
         let Some(capabilities) = capabilities(sqe.fid(), &self.config) else {
-            return Err(self.at(40, 0).invalid(sqe, "Set Features: a feature this controller does not have"));
+            return Err(self
+                .at(40, 0)
+                .invalid(sqe, "Set Features: a feature this controller does not have"));
         };
         let save = field(sqe.fid()).filter(|_| capabilities.saveable());
         if sqe.sv() && save.is_none() {
             let reason = "Set Features: a feature that cannot be saved";
-            return Err(self.refuse(0, sqe.cid(), StatusCode::FeatureIdentifierNotSaveable, reason));
+            return Err(self.refuse(
+                0,
+                sqe.cid(),
+                StatusCode::FeatureIdentifierNotSaveable,
+                reason,
+            ));
         }
         let nsid = sqe.nsid.get();
         let one = nsid != 0 && nsid != NSID_BROADCAST;
@@ -82,7 +89,9 @@ impl Controller {
             fid::TEMPERATURE_THRESHOLD => self.set_threshold(sqe, TemperatureThreshold(cdw11))?,
             fid::ERROR_RECOVERY => {
                 if ErrorRecovery(cdw11).dulbe() {
-                    return Err(self.invalid(sqe, "Error Recovery: DULBE, though NSFEAT does not offer it"));
+                    return Err(
+                        self.invalid(sqe, "Error Recovery: DULBE, though NSFEAT does not offer it")
+                    );
                 }
                 let value = ErrorRecovery(cdw11 & 0xffff);
                 let nsid = sqe.nsid.get();
@@ -109,7 +118,11 @@ impl Controller {
                 let config = InterruptVectorConfig(cdw11);
                 match self.interrupts.coalescing_disabled(config.iv()) {
                     Some(disabled) => *disabled = config.cd(),
-                    None => return Err(self.invalid(sqe, "Interrupt Vector Configuration: no such vector")),
+                    None => {
+                        return Err(
+                            self.invalid(sqe, "Interrupt Vector Configuration: no such vector")
+                        );
+                    }
                 }
             }
             fid::WRITE_ATOMICITY => self.features.current.atomicity = WriteAtomicity(cdw11 & 1),
@@ -133,7 +146,11 @@ impl Controller {
                 self.take(sqe, &mut data)?;
                 match data[0] {
                     acre @ (0 | 1) => self.features.advanced_retry = acre == 1,
-                    _ => return Err(self.invalid(sqe, "Host Behavior Support: ACRE is neither 0 nor 1")),
+                    _ => {
+                        return Err(
+                            self.invalid(sqe, "Host Behavior Support: ACRE is neither 0 nor 1")
+                        );
+                    }
                 }
             }
         }
@@ -147,7 +164,8 @@ impl Controller {
             return Err(Status::from_code(StatusCode::InternalError));
         };
         if !self.power.allows(&table) {
-            let reason = "Autonomous Power State Transition: into a state that is operational, or not there";
+            let reason =
+                "Autonomous Power State Transition: into a state that is operational, or not there";
             return Err(self.invalid(sqe, reason));
         }
         self.features.current.transitions_on = AutonomousPowerStateTransition(sqe.cdw11.get() & 1);
@@ -181,7 +199,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Reports a temperature beyond a threshold, if it was not so before and the host wants to know.
+    /// Reports a temperature beyond a threshold, if it was not so before and the host wants to
+    /// know.
     fn warn_of_temperature(&mut self, before: u8) {
         let values = &self.features.current;
         let risen = values.critical_warning() & !before;
@@ -190,7 +209,11 @@ impl Controller {
         }
     }
 
-    fn set_number_of_queues(&mut self, sqe: &Sqe, wanted: NumberOfQueues) -> Result<Outcome, Status> {
+    fn set_number_of_queues(
+        &mut self,
+        sqe: &Sqe,
+        wanted: NumberOfQueues,
+    ) -> Result<Outcome, Status> {
         if wanted.nsq() == u16::MAX || wanted.ncq() == u16::MAX {
             return Err(self.invalid(sqe, "Number of Queues: FFFFh"));
         }

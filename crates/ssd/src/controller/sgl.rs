@@ -7,7 +7,8 @@ use zerocopy::FromBytes;
 use super::prp::add;
 use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
 
-/// As many descriptors a command may have. A list needs no more than one for each byte, but one that goes in circles never ends.
+/// As many descriptors a command may have. A list needs no more than one for each byte, but one
+/// that goes in circles never ends.
 const MAX_DESCRIPTORS: u32 = 65_536;
 
 /// Why an SGL was refused.
@@ -48,8 +49,8 @@ struct Next {
     place: Place,
 }
 
-/// The memory of `len` bytes of data at `sgl1`, into `to`, which is cleared before. Nothing is transferred. What a bit bucket takes
-/// (of data to the host only) is a segment without memory.
+/// The memory of `len` bytes of data at `sgl1`, into `to`, which is cleared before. Nothing is
+/// transferred. What a bit bucket takes (of data to the host only) is a segment without memory.
 pub(super) fn gather(
     host: &HostMemory,
     sgl1: SglDescriptor,
@@ -80,7 +81,8 @@ impl Walk<'_> {
             let count = PER_PIECE.min(segment.count - at);
             let len = count * DESCRIPTOR_SIZE as u32;
             let piece = whole.part(u64::from(at) * DESCRIPTOR_SIZE as u64, len);
-            // Each descriptor is copied once, and nothing is decided on what the host may change meanwhile.
+            // Each descriptor is copied once, and nothing is decided on what the host may change
+            // meanwhile.
             self.host
                 .resolve(piece)
                 .ok_or(SglError::Unmapped(segment.address))?
@@ -136,11 +138,15 @@ impl Walk<'_> {
                     let reason = "SGL segment with a pointer that is not its last descriptor";
                     return Err(Rule(StatusCode::InvalidNumberOfSglDescriptors, reason));
                 }
-                if len == 0 || !len.is_multiple_of(DESCRIPTOR_SIZE as u32) || !address.is_multiple_of(8) {
+                if len == 0
+                    || !len.is_multiple_of(DESCRIPTOR_SIZE as u32)
+                    || !address.is_multiple_of(8)
+                {
                     let reason = "SGL segment of no whole descriptors, or not aligned to a qword";
                     return Err(Rule(StatusCode::InvalidSglSegmentDescriptor, reason));
                 }
-                let place = if kind == SglKind::Segment { Place::Segment } else { Place::LastSegment };
+                let place =
+                    if kind == SglKind::Segment { Place::Segment } else { Place::LastSegment };
                 return Ok(Some(Next { address, count: len / DESCRIPTOR_SIZE as u32, place }));
             }
             _ => {

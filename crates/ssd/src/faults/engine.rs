@@ -94,7 +94,9 @@ impl Armed {
             && when.opcodes.is_none_or(|set| set.contains(seen.opcode))
             && when.nsid.is_none_or(|nsid| nsid == seen.nsid)
             && when.queue.is_none_or(|qid| qid == seen.qid)
-            && when.lbas.is_none_or(|(first, last)| seen.lbas.is_some_and(|(a, b)| a <= last && first <= b))
+            && when
+                .lbas
+                .is_none_or(|(first, last)| seen.lbas.is_some_and(|(a, b)| a <= last && first <= b))
     }
 
     /// Whether it happens now, to something that it concerns.
@@ -108,7 +110,8 @@ impl Armed {
         let due = self.seen >= when.from
             && (self.seen - when.from).is_multiple_of(when.every)
             && when.times.is_none_or(|times| self.hits < times);
-        let strikes = due && (when.probability_ppm >= 1_000_000 || self.rng.chance_ppm(when.probability_ppm));
+        let strikes =
+            due && (when.probability_ppm >= 1_000_000 || self.rng.chance_ppm(when.probability_ppm));
         self.hits += u64::from(strikes);
         strikes
     }
@@ -141,7 +144,8 @@ impl Faults {
     pub(crate) fn new(plan: FaultPlan) -> Self {
         let rng = Rng::new(plan.seed);
         let mut seeds = plan.seed;
-        let rules = plan.rules.iter().map(|rule| Armed::new(*rule, split_mix(&mut seeds))).collect();
+        let rules =
+            plan.rules.iter().map(|rule| Armed::new(*rule, split_mix(&mut seeds))).collect();
         let none = plan.is_none();
         Self { plan, rules, seeds, rng, commands: 0, none }
     }
@@ -163,7 +167,8 @@ impl Faults {
 
     /// The rules in force, and how often each has happened.
     pub(crate) fn hits(&self) -> Vec<FaultHits> {
-        let hits = |armed: &Armed| FaultHits { rule: armed.rule, seen: armed.seen, hits: armed.hits };
+        let hits =
+            |armed: &Armed| FaultHits { rule: armed.rule, seen: armed.seen, hits: armed.hits };
         self.rules.iter().map(hits).collect()
     }
 
@@ -188,7 +193,10 @@ impl Faults {
             self.by_rates(&seen)
         };
         for armed in &mut self.rules {
-            if armed.rule.fault != Fault::NeverReady && armed.concerns(&seen) && armed.strikes(seen.now_ns) {
+            if armed.rule.fault != Fault::NeverReady
+                && armed.concerns(&seen)
+                && armed.strikes(seen.now_ns)
+            {
                 let first_bit = armed.rng.next_u64();
                 verdict.add(armed.rule.fault, first_bit);
             }

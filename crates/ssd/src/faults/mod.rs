@@ -1,8 +1,9 @@
 //! Faults to order: what a device may do to its driver.
 //!
-//! A [`FaultPlan`] is made of rules: each a [`Fault`] and [`When`] it is to happen. It is written in Rust, or as a TOML text
-//! ([`FaultPlan::parse`]; docs/faults.md has every key), or rule by rule while the SSD runs
-//! ([`FaultControl`](crate::FaultControl)). The plan's own fields are the common rules in short.
+//! A [`FaultPlan`] is made of rules: each a [`Fault`] and [`When`] it is to happen. It is written
+//! in Rust, or as a TOML text ([`FaultPlan::parse`]; docs/faults.md has every key), or rule by rule
+//! while the SSD runs ([`FaultControl`](crate::FaultControl)). The plan's own fields are the common
+//! rules in short.
 
 mod engine;
 mod names;
@@ -17,13 +18,14 @@ pub const FAULT_RULES_MAX: usize = 32;
 
 /// Which faults to inject, and how often. The default injects none.
 ///
-/// The rates of the plan's own fields are per I/O command, in parts per million. The same seed and the same commands give the
-/// same faults.
+/// The rates of the plan's own fields are per I/O command, in parts per million. The same seed and
+/// the same commands give the same faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Seed of the choice.
     pub seed: u64,
-    /// Commands that end with an error status instead of being executed; retryable and other statuses alternate at random.
+    /// Commands that end with an error status instead of being executed; retryable and other
+    /// statuses alternate at random.
     pub status_error_ppm: u32,
     /// Commands that are executed but whose completion is never written.
     pub lose_completion_ppm: u32,
@@ -43,7 +45,8 @@ pub struct FaultPlan {
     pub never_ready: bool,
     /// The controller sets CSTS.CFS after that many I/O commands.
     pub fatal_after: Option<u64>,
-    /// The controller vanishes after that many I/O commands: registers read all ones, nothing completes.
+    /// The controller vanishes after that many I/O commands: registers read all ones, nothing
+    /// completes.
     pub gone_after: Option<u64>,
     /// Everything else.
     pub rules: FaultRules,
@@ -88,7 +91,8 @@ impl Default for FaultPlan {
     }
 }
 
-/// The rules of a plan, at most [`FAULT_RULES_MAX`]. (Without memory of their own, so that a plan can be a constant.)
+/// The rules of a plan, at most [`FAULT_RULES_MAX`]. (Without memory of their own, so that a plan
+/// can be a constant.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FaultRules {
     slots: [Option<FaultRule>; FAULT_RULES_MAX],

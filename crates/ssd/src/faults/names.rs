@@ -56,9 +56,14 @@ pub(super) fn opcodes<'a>(names: impl Iterator<Item = &'a str>) -> Result<Opcode
             "deallocate" | "trim" => "dataset-management",
             other => other,
         };
-        let io = IoOpcode::ALL.iter().find(|opcode| same(opcode.name(), name)).map(|opcode| *opcode as u8);
-        let admin =
-            AdminOpcode::ALL.iter().find(|opcode| same(opcode.name(), name)).map(|opcode| *opcode as u8);
+        let io = IoOpcode::ALL
+            .iter()
+            .find(|opcode| same(opcode.name(), name))
+            .map(|opcode| *opcode as u8);
+        let admin = AdminOpcode::ALL
+            .iter()
+            .find(|opcode| same(opcode.name(), name))
+            .map(|opcode| *opcode as u8);
         let (opcode, empty) = match (io, admin) {
             (Some(opcode), _) => (opcode, OpcodeSet::io(&[])),
             (None, Some(opcode)) => (opcode, OpcodeSet::admin(&[])),
@@ -93,14 +98,18 @@ pub(super) fn parse_ns(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(split);
     let unit = UNITS.iter().find(|(name, _)| *name == unit.trim());
     let ns = unit.and_then(|(_, ns)| number.parse::<u64>().ok()?.checked_mul(*ns));
-    ns.filter(|&ns| ns <= LONGEST_NS)
-        .ok_or_else(|| format!("{text:?} is no time of up to an hour; write it as 250ns, 5us, 3ms or 2s"))
+    ns.filter(|&ns| ns <= LONGEST_NS).ok_or_else(|| {
+        format!("{text:?} is no time of up to an hour; write it as 250ns, 5us, 3ms or 2s")
+    })
 }
 
 /// As [`parse_ns`] reads it.
 pub(super) fn text_of_ns(ns: u64) -> String {
-    let (unit, divisor) =
-        UNITS.iter().rev().find(|(_, divisor)| ns > 0 && ns.is_multiple_of(*divisor)).unwrap_or(&UNITS[0]);
+    let (unit, divisor) = UNITS
+        .iter()
+        .rev()
+        .find(|(_, divisor)| ns > 0 && ns.is_multiple_of(*divisor))
+        .unwrap_or(&UNITS[0]);
     format!("{}{unit}", ns / divisor)
 }
 
@@ -136,7 +145,8 @@ mod tests {
         ] {
             assert_eq!((parse_ns(text), text_of_ns(ns).as_str()), (Ok(ns), text));
         }
-        for text in ["", "5", "ms", "5 m", "5m", "-5ms", "1.5ms", "3601s", "99999999999999999999s"] {
+        for text in ["", "5", "ms", "5 m", "5m", "-5ms", "1.5ms", "3601s", "99999999999999999999s"]
+        {
             assert!(parse_ns(text).unwrap_err().contains("3ms"), "{text}");
         }
     }

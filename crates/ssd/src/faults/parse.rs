@@ -25,7 +25,8 @@ struct Pair<'t> {
 }
 
 impl FaultPlan {
-    /// A plan from its TOML text: `seed`, and a `[[fault]]` for each rule. docs/faults.md has the keys.
+    /// A plan from its TOML text: `seed`, and a `[[fault]]` for each rule. docs/faults.md has the
+    /// keys.
     ///
     /// # Errors
     /// [`SsdError::FaultPlan`], which names the line and the key, and says what would be right.
@@ -38,8 +39,11 @@ impl FaultPlan {
     /// # Errors
     /// [`SsdError::Io`] if it cannot be read, or as [`FaultPlan::parse`], with the path.
     pub fn read(path: &Path) -> Result<Self, SsdError> {
-        let failed =
-            |source| SsdError::Io { path: path.to_owned(), attempted: "reading the fault plan", source };
+        let failed = |source| SsdError::Io {
+            path: path.to_owned(),
+            attempted: "reading the fault plan",
+            source,
+        };
         let mut text = String::new();
         let file = std::fs::File::open(path).map_err(failed)?;
         file.take(PLAN_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
@@ -47,21 +51,23 @@ impl FaultPlan {
             let problem = format!("{}: has a megabyte; a plan has a few lines", path.display());
             return Err(SsdError::FaultPlan(problem));
         }
-        parse(&text).map_err(|problem| SsdError::FaultPlan(format!("{}: {problem}", path.display())))
+        parse(&text)
+            .map_err(|problem| SsdError::FaultPlan(format!("{}: {problem}", path.display())))
     }
 }
 
 impl FaultRule {
     /// A rule in one line: the fault's name, then conditions as `key=value`, e.g.
-    /// `status status=write-fault dnr=true opcode=write lba=0-7 times=1`. The same keys as in a plan.
+    /// `status status=write-fault dnr=true opcode=write lba=0-7 times=1`. The same keys as in a
+    /// plan.
     ///
     /// # Errors
     /// [`SsdError::FaultPlan`], which names the key.
     pub fn parse_line(line: &str) -> Result<Self, SsdError> {
         let mut words = line.split_whitespace();
-        let fault = words
-            .next()
-            .ok_or_else(|| SsdError::FaultPlan(format!("a rule begins with the name of a fault: {NAMES}")))?;
+        let fault = words.next().ok_or_else(|| {
+            SsdError::FaultPlan(format!("a rule begins with the name of a fault: {NAMES}"))
+        })?;
         let mut pairs = vec![Pair { key: "fault", values: vec![fault.to_owned()] }];
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
@@ -81,7 +87,8 @@ fn parse(text: &str) -> Result<FaultPlan, String> {
     let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
     let mut plan = FaultPlan::NONE;
     for (key, value) in table.get_ref() {
-        let at = |problem: String| format!("line {}, `{}`: {problem}", line(key.span()), key.get_ref());
+        let at =
+            |problem: String| format!("line {}, `{}`: {problem}", line(key.span()), key.get_ref());
         match key.get_ref().as_ref() {
             "seed" => {
                 let seed = scalar(value.get_ref()).and_then(|text| text.parse().ok());
@@ -121,8 +128,10 @@ fn push(
         pairs.push(Pair { key: key.get_ref(), values });
     }
     let rule = rule(&pairs).map_err(|(key, problem)| {
-        let at =
-            table.iter().find(|(k, _)| k.get_ref().as_ref() == key).map_or(begin, |(k, _)| line(k.span()));
+        let at = table
+            .iter()
+            .find(|(k, _)| k.get_ref().as_ref() == key)
+            .map_or(begin, |(k, _)| line(k.span()));
         format!("line {at}, `{key}`: {problem}")
     })?;
     rules.push(rule).map_err(|error| format!("line {begin}: {error}"))
@@ -131,9 +140,9 @@ fn push(
 fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => {
-            i128::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
-        }
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .ok()
+            .map(|number| number.to_string()),
         DeValue::Boolean(yes) => Some(yes.to_string()),
         _ => None,
     }
@@ -160,7 +169,11 @@ impl Keys<'_> {
     }
 
     /// The value of `key`, read by `read`, if it is given.
-    fn get<T>(&self, key: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Problem> {
+    fn get<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Problem> {
         match self.values(key) {
             None => Ok(None),
             Some([one]) => read(one).map(Some).map_err(|problem| (key.to_owned(), problem)),
@@ -214,7 +227,8 @@ fn rule(pairs: &[Pair<'_>]) -> Result<FaultRule, Problem> {
     const COUNTS: [&str; 6] = ["ppm", "every", "from", "times", "after", "until"];
     let keys = Keys { pairs };
     let name = keys.get("fault", |text| Ok(text.to_owned()))?;
-    let name = name.ok_or_else(|| ("fault".to_owned(), format!("is missing; there are {NAMES}")))?;
+    let name =
+        name.ok_or_else(|| ("fault".to_owned(), format!("is missing; there are {NAMES}")))?;
     let fault = fault(&name, &keys)?;
     let own: &[&str] = match fault {
         Fault::Status(_) => &["status", "sct", "sc", "dnr", "crd"],
@@ -228,10 +242,9 @@ fn rule(pairs: &[Pair<'_>]) -> Result<FaultRule, Problem> {
         Fault::SlowAdmin(_) | Fault::StuckAdmin => &["opcode"],
         _ => &["opcode", "nsid", "lba", "queue"],
     };
-    if let Some(pair) = pairs
-        .iter()
-        .find(|pair| pair.key != "fault" && ![own, which, &COUNTS].iter().any(|set| set.contains(&pair.key)))
-    {
+    if let Some(pair) = pairs.iter().find(|pair| {
+        pair.key != "fault" && ![own, which, &COUNTS].iter().any(|set| set.contains(&pair.key))
+    }) {
         let known: Vec<&str> = [own, which, &COUNTS].into_iter().flatten().copied().collect();
         let problem = format!("{name} does not have this key; it has {}", known.join(", "));
         return Err((pair.key.to_owned(), problem));
@@ -270,9 +283,11 @@ fn fault(name: &str, keys: &Keys<'_>) -> Result<Fault, Problem> {
             let status = match (named, sct, sc) {
                 (Some(status), None, None) => status,
                 (None, Some(sct), Some(sc)) => Status::new(sct as u8, sc as u8),
-                (None, None, None) => {
-                    keys.needed("status", None, "status = \"write-fault\", or sct = 2 and sc = 0x80")?
-                }
+                (None, None, None) => keys.needed(
+                    "status",
+                    None,
+                    "status = \"write-fault\", or sct = 2 and sc = 0x80",
+                )?,
                 (Some(_), ..) => return Err(("status".into(), "or sct and sc, not both".into())),
                 _ => return Err(("sct".into(), "and sc belong together".into())),
             };
@@ -297,7 +312,12 @@ fn fault(name: &str, keys: &Keys<'_>) -> Result<Fault, Problem> {
         "never-ready" => Fault::NeverReady,
         "slow-admin" => Fault::SlowAdmin(by()?),
         "stuck-admin" => Fault::StuckAdmin,
-        _ => return Err(("fault".into(), format!("no fault is called {name:?}; there are {NAMES}"))),
+        _ => {
+            return Err((
+                "fault".into(),
+                format!("no fault is called {name:?}; there are {NAMES}"),
+            ));
+        }
     })
 }
 

@@ -21,7 +21,8 @@ pub enum Fault {
     DuplicateCqe,
     /// Its completion is followed by one with a CID that is not outstanding.
     StrayCqe,
-    /// Its completion has the wrong phase tag: the host never sees it, nor any later one of that queue.
+    /// Its completion has the wrong phase tag: the host never sees it, nor any later one of that
+    /// queue.
     WrongPhase,
     /// Its completion says this SQ head.
     WrongSqhd(u16),
@@ -29,8 +30,8 @@ pub enum Fault {
     CorruptRead(u32),
     /// What it wrote is stored with so many bits flipped; status success.
     CorruptWrite(u32),
-    /// A power cut may leave what it wrote in part, below AWUPF and within a block: its first bytes. Only what is in a
-    /// volatile write cache.
+    /// A power cut may leave what it wrote in part, below AWUPF and within a block: its first
+    /// bytes. Only what is in a volatile write cache.
     TornWrite,
     /// The second command of a fused pair is executed though the first has failed.
     Unfused,
@@ -141,15 +142,16 @@ impl fmt::Debug for OpcodeSet {
     }
 }
 
-/// To which commands it happens: those that all conditions hold for. The default is every I/O command.
+/// To which commands it happens: those that all conditions hold for. The default is every I/O
+/// command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
     /// Only these commands.
     pub opcodes: Option<OpcodeSet>,
     /// Only of this namespace.
     pub nsid: Option<u32>,
-    /// Only commands that reach into these logical blocks, the first and the last. Commands without blocks of their own (flush,
-    /// dataset management) never do.
+    /// Only commands that reach into these logical blocks, the first and the last. Commands without
+    /// blocks of their own (flush, dataset management) never do.
     pub lbas: Option<(u64, u64)>,
     /// Only of this submission queue; 0 is the admin queue.
     pub queue: Option<u16>,
@@ -242,13 +244,25 @@ impl fmt::Display for FaultRule {
                     write!(f, " crd={}", status.crd())?;
                 }
             }
-            Fault::LateCompletion(by_ns) | Fault::SlowAdmin(by_ns) => write!(f, " by={}", text_of_ns(by_ns))?,
+            Fault::LateCompletion(by_ns) | Fault::SlowAdmin(by_ns) => {
+                write!(f, " by={}", text_of_ns(by_ns))?
+            }
             Fault::WrongSqhd(sqhd) => write!(f, " sqhd={sqhd:#x}")?,
             Fault::CorruptRead(bits) | Fault::CorruptWrite(bits) => write!(f, " bits={bits}")?,
             _ => {}
         }
-        let When { opcodes, nsid, lbas, queue, probability_ppm, every, from, times, after_ns, until_ns } =
-            self.when;
+        let When {
+            opcodes,
+            nsid,
+            lbas,
+            queue,
+            probability_ppm,
+            every,
+            from,
+            times,
+            after_ns,
+            until_ns,
+        } = self.when;
         if let Some(set) = opcodes {
             write!(f, " opcode={}", set.names().join(","))?;
         }

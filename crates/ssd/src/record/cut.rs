@@ -10,7 +10,8 @@ use crate::rng::Rng;
 /// What lies below the atomic unit: no write is smaller, or begins elsewhere. In bytes.
 const GRANULE_BYTES: usize = 512;
 
-/// Pieces of one unit whose subsets and orders are all looked at; of more than these, as many samples are taken.
+/// Pieces of one unit whose subsets and orders are all looked at; of more than these, as many
+/// samples are taken.
 const MOST_PIECES: usize = 6;
 
 /// Orders of one unit's pieces that are looked at.
@@ -19,15 +20,19 @@ const MOST_ORDERS: usize = 64;
 /// What kind of device loses power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutOptions {
-    /// It has a volatile write cache: only a flush, or Force Unit Access, makes a completed write durable.
+    /// It has a volatile write cache: only a flush, or Force Unit Access, makes a completed write
+    /// durable.
     pub volatile: bool,
-    /// Power-fail atomic unit in bytes, at multiples of which it also begins; 512 or a multiple. Larger writes are torn there.
+    /// Power-fail atomic unit in bytes, at multiples of which it also begins; 512 or a multiple.
+    /// Larger writes are torn there.
     pub unit_bytes: usize,
     /// Flushes count. (If not: a broken device, or a host that has forgotten them.)
     pub flushes: bool,
     /// Force Unit Access counts.
     pub fua: bool,
-    /// What the SSD took in the same turn in which it told of something counts as begun before it was told. (Not if several threads drive it: one of them may have seen the completion already.)
+    /// What the SSD took in the same turn in which it told of something counts as begun before it
+    /// was told. (Not if several threads drive it: one of them may have seen the completion
+    /// already.)
     pub strict: bool,
 }
 
@@ -45,7 +50,8 @@ struct Piece {
     granules: std::ops::Range<usize>,
 }
 
-/// When a write began and was over, as (turn, event); whether it failed, and whether it cannot be lost.
+/// When a write began and was over, as (turn, event); whether it failed, and whether it cannot be
+/// lost.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     begun: u64,
@@ -113,12 +119,14 @@ impl History {
             match moment.event {
                 Event::WriteBegun(number) => {
                     let begun = time(moment, position, false);
-                    known[number] = Some(Known { begun, done: u64::MAX, failed: false, durable: false });
+                    known[number] =
+                        Some(Known { begun, done: u64::MAX, failed: false, durable: false });
                 }
                 Event::WriteDone(number) => {
                     if let Some(known) = &mut known[number] {
                         known.done = time(moment, position, true);
-                        known.durable |= !options.volatile || (self.writes[number].fua && options.fua);
+                        known.durable |=
+                            !options.volatile || (self.writes[number].fua && options.fua);
                     }
                 }
                 Event::WriteFailed(number) => {
@@ -140,14 +148,18 @@ impl History {
         known
     }
 
-    /// What a power cut after the first `at` events may leave of `base`, which is how the medium was when recording began.
+    /// What a power cut after the first `at` events may leave of `base`, which is how the medium
+    /// was when recording began.
     ///
     /// # Panics
     /// The unit is no multiple of 512 bytes, or a write reaches beyond `base`.
     #[must_use]
     pub fn cut(&self, base: &[u8], at: usize, options: &CutOptions) -> Cut {
         let unit_bytes = options.unit_bytes;
-        assert!(unit_bytes > 0 && unit_bytes.is_multiple_of(GRANULE_BYTES), "a unit of {unit_bytes} bytes");
+        assert!(
+            unit_bytes > 0 && unit_bytes.is_multiple_of(GRANULE_BYTES),
+            "a unit of {unit_bytes} bytes"
+        );
         let known = self.known(at, options);
         let mut units: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
         for (write, _) in known.iter().enumerate().filter(|(_, known)| known.is_some()) {
@@ -182,9 +194,16 @@ impl History {
     }
 
     /// What may be in the unit at byte `first`, which held `old`.
-    fn outcomes(&self, first: usize, old: &[u8], pieces: &[Piece], known: &[Option<Known>]) -> Vec<Outcome> {
+    fn outcomes(
+        &self,
+        first: usize,
+        old: &[u8],
+        pieces: &[Piece],
+        known: &[Option<Known>],
+    ) -> Vec<Outcome> {
         let of = |piece: &Piece| known[piece.write].expect("it has begun");
-        // What lies under something durable that came later is gone for good, and has no part in it.
+        // What lies under something durable that came later is gone for good, and has no part in
+        // it.
         let is_gone = |piece: &&Piece| {
             !pieces.iter().any(|over| {
                 of(over).durable
@@ -230,9 +249,12 @@ impl History {
         let mut outcomes: Vec<Outcome> = Vec::new();
         for winners in found.keys().flat_map(written) {
             let mut content = old.to_vec();
-            for (granule, (write, late)) in winners.iter().enumerate().filter(|(_, winner)| winner.0 > 0) {
+            for (granule, (write, late)) in
+                winners.iter().enumerate().filter(|(_, winner)| winner.0 > 0)
+            {
                 let write = &self.writes[*write - 1];
-                let data = if *late { write.changed.as_ref().unwrap_or(&write.data) } else { &write.data };
+                let data =
+                    if *late { write.changed.as_ref().unwrap_or(&write.data) } else { &write.data };
                 let begin = granule * GRANULE_BYTES;
                 let from = first + begin - write.offset as usize;
                 let bytes = GRANULE_BYTES.min(data.len() - from).min(content.len() - begin);
@@ -251,7 +273,8 @@ impl History {
     }
 }
 
-/// Orders of `count` pieces in which none comes after one that it `is_before`; the first has them as they began.
+/// Orders of `count` pieces in which none comes after one that it `is_before`; the first has them
+/// as they began.
 fn orders(count: usize, is_before: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>> {
     let mut orders = Vec::new();
     let mut order = Vec::new();
@@ -311,7 +334,8 @@ impl Cut {
         self.state(|outcomes| outcomes.len() - 1)
     }
 
-    /// All states if they are at most `most`; else about `most` of them: everything, nothing, everything but one unit, nothing but one, whole writes, and any mixture.
+    /// All states if they are at most `most`; else about `most` of them: everything, nothing,
+    /// everything but one unit, nothing but one, whole writes, and any mixture.
     pub fn states<'c>(&'c self, most: u64, rng: &'c mut Rng) -> impl Iterator<Item = State> + 'c {
         let all = self.count();
         let is_all = all <= most;
@@ -351,7 +375,8 @@ impl Cut {
                 let seed = rng.next_u64();
                 let is_there = |write: usize| {
                     write == 0
-                        || Rng::new(seed ^ (write as u64).wrapping_mul(0x9e37_79b9)).next_u64() & 1 == 0
+                        || Rng::new(seed ^ (write as u64).wrapping_mul(0x9e37_79b9)).next_u64() & 1
+                            == 0
                 };
                 self.state(|outcomes| {
                     let found = outcomes.iter().position(|outcome| is_there(outcome.newest));
@@ -361,11 +386,9 @@ impl Cut {
             _ => {
                 // How much is there differs, too.
                 let ppm = [20_000, 120_000, 500_000, 880_000, 980_000][rng.below(5) as usize];
-                self.state(
-                    |outcomes| {
-                        if rng.chance_ppm(ppm) { 0 } else { rng.below(outcomes.len() as u64) as usize }
-                    },
-                )
+                self.state(|outcomes| {
+                    if rng.chance_ppm(ppm) { 0 } else { rng.below(outcomes.len() as u64) as usize }
+                })
             }
         }
     }

@@ -1,8 +1,10 @@
 //! What was written and flushed, in order, and what a power cut may leave of it.
 //!
-//! A [`SteppedSsd`](crate::SteppedSsd) that [records](crate::SteppedSsd::record) keeps the data of every write, and when each write and flush began
-//! and was complete. From that, [`History::cut`] tells every state that NVMe allows the medium to be in if power fails at some event: 1.4 §6.8 and §5.21.1.6 say
-//! what a flush and Force Unit Access make durable; nothing else has an order, and only the power-fail atomic unit is whole.
+//! A [`SteppedSsd`](crate::SteppedSsd) that [records](crate::SteppedSsd::record) keeps the data of
+//! every write, and when each write and flush began and was complete. From that, [`History::cut`]
+//! tells every state that NVMe allows the medium to be in if power fails at some event: 1.4 §6.8
+//! and §5.21.1.6 say what a flush and Force Unit Access make durable; nothing else has an order,
+//! and only the power-fail atomic unit is whole.
 
 mod cut;
 
@@ -19,7 +21,8 @@ pub struct Write {
     pub data: Arc<[u8]>,
     /// Complete only when it is on the non-volatile medium.
     pub fua: bool,
-    /// What its buffer held when the write was complete, if that was something else: a device may take the data at any time between.
+    /// What its buffer held when the write was complete, if that was something else: a device may
+    /// take the data at any time between.
     pub changed: Option<Arc<[u8]>>,
 }
 
@@ -38,7 +41,8 @@ pub enum Event {
     FlushDone(usize),
 }
 
-/// An event, and in which turn of the SSD: what the SSD tells and takes in one turn has no order for the host.
+/// An event, and in which turn of the SSD: what the SSD tells and takes in one turn has no order
+/// for the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Moment {
     event: Event,
@@ -132,15 +136,17 @@ impl History {
         number
     }
 
-    /// Positions right before events after which fewer states are possible, and the end: all states that were ever possible are possible at one of
-    /// them. `volatile`: completed writes are not durable.
+    /// Positions right before events after which fewer states are possible, and the end: all states
+    /// that were ever possible are possible at one of them. `volatile`: completed writes are not
+    /// durable.
     pub fn turning_points(&self, volatile: bool) -> impl Iterator<Item = usize> + '_ {
         let shrinks = move |event: Event| match event {
             Event::WriteDone(number) => !volatile || self.writes[number].fua,
             Event::FlushDone(_) => volatile,
             Event::WriteBegun(_) | Event::WriteFailed(_) | Event::FlushBegun(_) => false,
         };
-        let before = self.events().enumerate().filter(move |(_, event)| shrinks(*event)).map(|(at, _)| at);
+        let before =
+            self.events().enumerate().filter(move |(_, event)| shrinks(*event)).map(|(at, _)| at);
         before.chain([self.len()])
     }
 }
@@ -194,7 +200,8 @@ impl Recorder {
         }
     }
 
-    /// A write is over, and may have been done or not. (A flush that failed is one that never ended.)
+    /// A write is over, and may have been done or not. (A flush that failed is one that never
+    /// ended.)
     pub(crate) fn failed(&self, recorded: Recorded) {
         if let Recorded::Writes(first, count) = recorded {
             let mut history = self.history();

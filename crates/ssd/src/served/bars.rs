@@ -1,7 +1,8 @@
 //! What lies where in the function's base address registers.
 //!
-//! BAR0: the registers, then the doorbells with the word that says whether the thread has parked, in whole pages that can be mapped.
-//! BAR4: the MSI-X table, and the pending bits in a page of their own. It is not in BAR0, so that nothing of it comes near what is mapped.
+//! BAR0: the registers, then the doorbells with the word that says whether the thread has parked,
+//! in whole pages that can be mapped. BAR4: the MSI-X table, and the pending bits in a page of
+//! their own. It is not in BAR0, so that nothing of it comes near what is mapped.
 
 use meantime_spec::pci::MSIX_ENTRY_BYTES;
 use meantime_spec::regs;

@@ -1,12 +1,12 @@
 //! The function's configuration space, written as hardware lets itself be written.
 //!
-//! What is set in it is kept and read back, and that is all: interrupts go by the eventfds that a client has installed, whatever MSI-X
-//! Enable says (as with the kernel's vfio, where installing them sets it), and DMA goes by what is mapped. A driver that forgets bus
-//! mastering works here.
+//! What is set in it is kept and read back, and that is all: interrupts go by the eventfds that a
+//! client has installed, whatever MSI-X Enable says (as with the kernel's vfio, where installing
+//! them sets it), and DMA goes by what is mapped. A driver that forgets bus mastering works here.
 
 use meantime_spec::pci::{
-    self, CLASS_NVME, EXPRESS_CONFIG_BYTES, MSIX_ENTRY_BYTES, MsixCapability, MsixControl, MsixPlace,
-    ParkingCapability, capability, command, offset,
+    self, CLASS_NVME, EXPRESS_CONFIG_BYTES, MSIX_ENTRY_BYTES, MsixCapability, MsixControl,
+    MsixPlace, ParkingCapability, capability, command, offset,
 };
 use zerocopy::IntoBytes as _;
 
@@ -14,7 +14,8 @@ use super::bars::Bars;
 
 /// PCI vendor: Red Hat's, which most virtual PCI functions have.
 pub const VENDOR_ID: u16 = 0x1b36;
-/// PCI device: none that is known under that vendor. Not QEMU's 0010h, for which drivers have workarounds that are not needed here.
+/// PCI device: none that is known under that vendor. Not QEMU's 0010h, for which drivers have
+/// workarounds that are not needed here.
 pub const DEVICE_ID: u16 = 0x4d54;
 
 /// Where the capabilities are, in the order of their list.
@@ -25,7 +26,8 @@ mod at {
     pub(super) const EXPRESS: usize = 0x80;
 }
 
-/// Offset of the control and status register in the power management capability (PCI PM 1.2 §3.2.4).
+/// Offset of the control and status register in the power management capability (PCI PM 1.2
+/// §3.2.4).
 const PMCSR: usize = at::PM + 4;
 /// No_Soft_Reset: nothing is lost between D3hot and D0.
 const NO_SOFT_RESET: u8 = 1 << 3;
@@ -70,7 +72,8 @@ impl ConfigSpace {
         space.put(0x2e, &DEVICE_ID.to_le_bytes());
         space.put(offset::CAPABILITIES, &[at::PM as u8]);
         // Parity Error Response and SERR# Enable, beside what matters.
-        let command = command::MEMORY | command::BUS_MASTER | command::INTX_DISABLE | 1 << 6 | 1 << 8;
+        let command =
+            command::MEMORY | command::BUS_MASTER | command::INTX_DISABLE | 1 << 6 | 1 << 8;
         space.allow(offset::COMMAND, &command.to_le_bytes());
         // Cache line size and interrupt line belong to software.
         space.allow(0x0c, &[0xff]);
@@ -88,7 +91,10 @@ impl ConfigSpace {
 
     fn add_capabilities(&mut self, bars: &Bars) {
         // Version 3, D0 and D3hot only.
-        self.put(at::PM, &[capability::POWER_MANAGEMENT, at::MSIX as u8, 0x03, 0x00, NO_SOFT_RESET, 0, 0, 0]);
+        self.put(
+            at::PM,
+            &[capability::POWER_MANAGEMENT, at::MSIX as u8, 0x03, 0x00, NO_SOFT_RESET, 0, 0, 0],
+        );
         self.allow(PMCSR, &[POWER_STATE]);
 
         let place = |bytes: u64| MsixPlace(0).with_bir(4).with_offset_qwords((bytes >> 3) as u32);
@@ -100,7 +106,10 @@ impl ConfigSpace {
             pba: place(bars.pba_offset()).0.into(),
         };
         self.put(at::MSIX, msix.as_bytes());
-        self.allow(at::MSIX + 2, &MsixControl(0).with_masked(true).with_enabled(true).0.to_le_bytes());
+        self.allow(
+            at::MSIX + 2,
+            &MsixControl(0).with_masked(true).with_enabled(true).0.to_le_bytes(),
+        );
 
         let parking = ParkingCapability {
             id: capability::VENDOR,
@@ -112,7 +121,8 @@ impl ConfigSpace {
         };
         self.put(at::PARKING, parking.as_bytes());
 
-        // An endpoint of version 2: function level reset, role-based error reporting; 8 GT/s by 4 lanes, up.
+        // An endpoint of version 2: function level reset, role-based error reporting; 8 GT/s by 4
+        // lanes, up.
         self.put(at::EXPRESS, &[capability::EXPRESS, 0, 0x02, 0x00]);
         self.put(at::EXPRESS + 0x04, &0x1000_8000u32.to_le_bytes());
         self.put(DEVICE_CONTROL, &0x2000u16.to_le_bytes());
@@ -162,7 +172,9 @@ impl ConfigSpace {
 
 const _: () = {
     assert!(at::MSIX >= at::PM + 8 && at::PARKING >= at::MSIX + size_of::<MsixCapability>());
-    assert!(at::EXPRESS >= at::PARKING + size_of::<ParkingCapability>() && at::EXPRESS + 0x3c <= 256);
+    assert!(
+        at::EXPRESS >= at::PARKING + size_of::<ParkingCapability>() && at::EXPRESS + 0x3c <= 256
+    );
     assert!(MSIX_ENTRY_BYTES == 16);
 };
 
@@ -192,9 +204,11 @@ mod tests {
         assert_eq!(dword(&space, 0x3c), 0);
         let found: Vec<_> = capabilities(&space.bytes).collect();
         assert_eq!(found, [(0x40, 0x01), (0x50, 0x11), (0x60, 0x09), (0x80, 0x10)]);
-        let (_, msix): (_, MsixCapability) = find_capability(&space.bytes, capability::MSIX).unwrap();
+        let (_, msix): (_, MsixCapability) =
+            find_capability(&space.bytes, capability::MSIX).unwrap();
         assert_eq!(MsixControl(msix.control.get()).table_size(), 64);
-        let (_, parking): (_, ParkingCapability) = find_capability(&space.bytes, capability::VENDOR).unwrap();
+        let (_, parking): (_, ParkingCapability) =
+            find_capability(&space.bytes, capability::VENDOR).unwrap();
         assert_eq!((parking.magic, parking.parked_offset.get()), (*b"MTpk", 0x1000 + 130 * 128));
     }
 
@@ -204,7 +218,8 @@ mod tests {
         for at in (0x10..0x28).step_by(4) {
             space.write(at, &[0xff; 4]);
         }
-        // 4 KiB of registers and 5 pages of doorbells in 32 KiB; a table of 1,040 bytes and a page of pending bits in 8 KiB.
+        // 4 KiB of registers and 5 pages of doorbells in 32 KiB; a table of 1,040 bytes and a page
+        // of pending bits in 8 KiB.
         assert_eq!((dword(&space, 0x10), dword(&space, 0x14)), (0xffff_8004, 0xffff_ffff));
         assert_eq!((dword(&space, 0x18), dword(&space, 0x1c)), (0, 0));
         assert_eq!((dword(&space, 0x20), dword(&space, 0x24)), (0xffff_e004, 0xffff_ffff));

@@ -73,7 +73,8 @@ impl Connection {
         if self.reply.is_some() { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Reads on. Never beyond the end of a message, so that descriptors are the message's with whose bytes they came.
+    /// Reads on. Never beyond the end of a message, so that descriptors are the message's with
+    /// whose bytes they came.
     pub(super) fn receive(&mut self) -> Received {
         if let Err(error) = self.flush() {
             return Received::End(format!("it cannot be written to: {error}"));
@@ -87,14 +88,20 @@ impl Connection {
             }
             match self.read_some() {
                 Ok(0) if self.have == 0 => return Received::Closed,
-                Ok(0) => return Received::End("it closed the connection in the middle of a message".into()),
+                Ok(0) => {
+                    return Received::End(
+                        "it closed the connection in the middle of a message".into(),
+                    );
+                }
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return Received::Later,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Received::End(format!("it cannot be read from: {error}")),
             }
             let bytes = self.length();
-            if self.have == HEADER_BYTES && !(HEADER_BYTES..=MESSAGE_BYTES_MAX as usize).contains(&bytes) {
+            if self.have == HEADER_BYTES
+                && !(HEADER_BYTES..=MESSAGE_BYTES_MAX as usize).contains(&bytes)
+            {
                 return Received::End(format!(
                     "a message of {bytes} bytes; {HEADER_BYTES} to {MESSAGE_BYTES_MAX} are possible"
                 ));

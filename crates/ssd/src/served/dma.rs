@@ -28,7 +28,8 @@ pub(super) struct DmaTable {
 struct Mapping {
     iova: u64,
     len: u64,
-    /// None: the controller cannot reach it. Held here until the controller has let go of it, so that it is unmapped by the server's thread.
+    /// None: the controller cannot reach it. Held here until the controller has let go of it, so
+    /// that it is unmapped by the server's thread.
     memory: Option<Arc<ClientMemory>>,
 }
 
@@ -49,8 +50,9 @@ impl DmaTable {
         &self.alarm
     }
 
-    /// DMA_MAP. Says why the controller cannot reach the memory, if it cannot: with no descriptor, or if the device may not both read and
-    /// write it, the mapping is known, but an access to it fails.
+    /// DMA_MAP. Says why the controller cannot reach the memory, if it cannot: with no descriptor,
+    /// or if the device may not both read and write it, the mapping is known, but an access to it
+    /// fails.
     pub(super) fn map(
         &mut self,
         port: &dyn FunctionPort,
@@ -86,7 +88,10 @@ impl DmaTable {
             return Err(invalid("DMA_MAP: the region overlaps one that is mapped already"));
         }
         if self.maps.len() >= MAX_DMA_MAPS {
-            return Err(Refused { errno: Errno::NOSPC, why: "DMA_MAP: more mappings than max_dma_maps" });
+            return Err(Refused {
+                errno: Errno::NOSPC,
+                why: "DMA_MAP: more mappings than max_dma_maps",
+            });
         }
         let both = flags == dma::READABLE | dma::WRITABLE;
         let (memory, unreachable) = match fds.first() {
@@ -108,22 +113,29 @@ impl DmaTable {
         offset: u64,
     ) -> Result<Arc<ClientMemory>, Refused> {
         let failed = |why| move |errno| Refused { errno, why };
-        let stat = fstat(file).map_err(failed("DMA_MAP: its descriptor cannot be asked for its size"))?;
+        let stat =
+            fstat(file).map_err(failed("DMA_MAP: its descriptor cannot be asked for its size"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(invalid(
                 "DMA_MAP: its descriptor is no file of memory (memfd, shared memory, huge pages)",
             ));
         }
-        let system = fstatfs(file).map_err(failed("DMA_MAP: its descriptor's file system is not known"))?;
+        let system =
+            fstatfs(file).map_err(failed("DMA_MAP: its descriptor's file system is not known"))?;
         if system.f_type == FUSE_SUPER_MAGIC {
-            return Err(invalid("DMA_MAP: its descriptor is of a file system that another program serves"));
+            return Err(invalid(
+                "DMA_MAP: its descriptor is of a file system that another program serves",
+            ));
         }
-        let access = fcntl_getfl(file).map_err(failed("DMA_MAP: its descriptor's mode is not known"))?;
+        let access =
+            fcntl_getfl(file).map_err(failed("DMA_MAP: its descriptor's mode is not known"))?;
         if access & OFlags::ACCMODE != OFlags::RDWR {
             let why = "DMA_MAP: its descriptor is not open for reading and writing";
             return Err(Refused { errno: Errno::ACCESS, why });
         }
-        let end = offset.checked_add(len).ok_or_else(|| invalid("DMA_MAP: beyond the end of its file"))?;
+        let end = offset
+            .checked_add(len)
+            .ok_or_else(|| invalid("DMA_MAP: beyond the end of its file"))?;
         if end > stat.st_size as u64 {
             return Err(invalid("DMA_MAP: beyond the end of its file"));
         }
@@ -140,15 +152,23 @@ impl DmaTable {
         Ok(memory)
     }
 
-    /// DMA_UNMAP: everything, or what is mapped from the address on for the length, in one mapping or several. Gives how many bytes that were.
-    /// When it returns nothing of them will be touched again.
-    pub(super) fn unmap(&mut self, port: &dyn FunctionPort, request: &DmaUnmap) -> Result<u64, Refused> {
+    /// DMA_UNMAP: everything, or what is mapped from the address on for the length, in one mapping
+    /// or several. Gives how many bytes that were. When it returns nothing of them will be touched
+    /// again.
+    pub(super) fn unmap(
+        &mut self,
+        port: &dyn FunctionPort,
+        request: &DmaUnmap,
+    ) -> Result<u64, Refused> {
         let (iova, len, flags) = (request.iova.get(), request.len.get(), request.flags.get());
         if (request.argsz.get() as usize) < size_of::<DmaUnmap>() {
             return Err(invalid("DMA_UNMAP: argsz is too small"));
         }
         if flags & dma::DIRTY_BITMAP != 0 {
-            return Err(Refused { errno: Errno::NOTSUP, why: "DMA_UNMAP: nobody keeps a dirty bitmap" });
+            return Err(Refused {
+                errno: Errno::NOTSUP,
+                why: "DMA_UNMAP: nobody keeps a dirty bitmap",
+            });
         }
         if flags & !dma::ALL != 0 {
             return Err(invalid("DMA_UNMAP: flags that are not known"));

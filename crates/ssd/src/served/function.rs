@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use meantime_spec::vfio_user::{
-    CapabilityHeader, Command, DeviceInfo, DmaMap, DmaUnmap, Flags, KIND_COMMAND, RegionAccess, RegionInfo,
-    SetIrqs, SparseArea, SparseMmap, device, irq, region,
+    CapabilityHeader, Command, DeviceInfo, DmaMap, DmaUnmap, Flags, KIND_COMMAND, RegionAccess,
+    RegionInfo, SetIrqs, SparseArea, SparseMmap, device, irq, region,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
@@ -23,7 +23,8 @@ use super::message::{Answer, Message, Refused, Reply, invalid, parse, parse_all,
 /// BAR4, which has the MSI-X table and its pending bits.
 const BAR4: u32 = region::BAR0 + 4;
 
-/// The mask bit of an entry of the MSI-X table is in its last dword; after power-on it is set (PCI 3.0 §6.8.2.9).
+/// The mask bit of an entry of the MSI-X table is in its last dword; after power-on it is set (PCI
+/// 3.0 §6.8.2.9).
 const VECTOR_CONTROL_AT: usize = 12;
 
 /// What a client made of the function, from its first message to its last.
@@ -42,8 +43,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function as after power-on, for a new client. `alarm`, an eventfd, is signalled when memory that the client has mapped turns out to be
-    /// gone; the client is then to be ended.
+    /// The function as after power-on, for a new client. `alarm`, an eventfd, is signalled when
+    /// memory that the client has mapped turns out to be gone; the client is then to be ended.
     ///
     /// # Errors
     /// If there is no memory for the doorbells, or the SSD does not answer.
@@ -69,7 +70,8 @@ impl Function {
         Ok(function)
     }
 
-    /// Takes the function away from its client: when it returns nothing of the client's is touched any more, and nothing of it is kept.
+    /// Takes the function away from its client: when it returns nothing of the client's is touched
+    /// any more, and nothing of it is kept.
     ///
     /// # Errors
     /// If the SSD does not answer; to be tried again.
@@ -124,13 +126,16 @@ impl Function {
             return Err(invalid("a reply, where only commands are due"));
         }
         if message.fds_lost {
-            return Err(invalid("more descriptors than max_msg_fds, or than this process can open"));
+            return Err(invalid(
+                "more descriptors than max_msg_fds, or than this process can open",
+            ));
         }
         if (self.agreed.is_none()) != (command == Command::Version) {
             self.over = self.agreed.is_none();
             return Err(invalid("VERSION is the first message, and only the first"));
         }
-        let takes_fds = matches!(command, Command::DmaMap | Command::DmaUnmap | Command::DeviceSetIrqs);
+        let takes_fds =
+            matches!(command, Command::DmaMap | Command::DmaUnmap | Command::DeviceSetIrqs);
         if !takes_fds && !message.fds.is_empty() {
             return Err(invalid("descriptors, where none is due"));
         }
@@ -196,8 +201,9 @@ impl Function {
         }
     }
 
-    /// Clients that leave room for what we have to say get it, with the doorbells' descriptor; others are told how much room it takes, and
-    /// ask again. (QEMU wants the capability's offset then already.)
+    /// Clients that leave room for what we have to say get it, with the doorbells' descriptor;
+    /// others are told how much room it takes, and ask again. (QEMU wants the capability's offset
+    /// then already.)
     fn region_info(&self, body: &[u8]) -> Result<Answer, Refused> {
         // SPDK's host sends all the room that it has.
         let (request, _) = parse::<RegionInfo>(body)?;
@@ -228,8 +234,11 @@ impl Function {
         info.cap_offset = (info_bytes as u32).into();
         let mut answer = Answer::of(&info);
         if room >= all_bytes {
-            let header =
-                CapabilityHeader { id: region::CAP_SPARSE_MMAP.into(), version: 1.into(), next: 0.into() };
+            let header = CapabilityHeader {
+                id: region::CAP_SPARSE_MMAP.into(),
+                version: 1.into(),
+                next: 0.into(),
+            };
             let sparse = SparseMmap { header, areas: 1.into(), reserved: 0.into() };
             let (offset, len) = self.bars.mappable();
             let area = SparseArea { offset: offset.into(), len: len.into() };
@@ -252,11 +261,15 @@ impl Function {
         }
         let end = offset.checked_add(u64::from(count));
         if end.is_none_or(|end| end > self.region_bytes(request.region.get())) {
-            return Err(invalid("a region access beyond the region's end, or to a region that there is not"));
+            return Err(invalid(
+                "a region access beyond the region's end, or to a region that there is not",
+            ));
         }
         let (offset, count) = (offset as usize, count as usize);
         // Registers are accessed as they are, a dword or a qword at a time (NVMe Base 1.4 §3.1).
-        if request.region.get() != region::CONFIG && !(matches!(count, 4 | 8) && offset % count == 0) {
+        if request.region.get() != region::CONFIG
+            && !(matches!(count, 4 | 8) && offset % count == 0)
+        {
             return Err(invalid("a register access that is not of 4 or 8 bytes, aligned"));
         }
         Ok((offset, count))
@@ -303,7 +316,8 @@ impl Function {
             _ => match *data {
                 [a, b, c, d] => self.port.write32(offset as u32, u32::from_le_bytes([a, b, c, d])),
                 _ => {
-                    let data = data.try_into().map_err(|_| invalid("a register access of no size"))?;
+                    let data =
+                        data.try_into().map_err(|_| invalid("a register access of no size"))?;
                     self.port.write64(offset as u32, u64::from_le_bytes(data));
                 }
             },
@@ -315,7 +329,8 @@ impl Function {
         let request: DmaMap = parse_all(body)?;
         if let Some(why) = self.dma.map(&*self.port, &request, fds)? {
             let (iova, len) = (request.iova.get(), request.len.get());
-            self.note = Some(format!("memory at {iova:#x}, {len:#x} bytes, cannot be reached: {why}"));
+            self.note =
+                Some(format!("memory at {iova:#x}, {len:#x} bytes, cannot be reached: {why}"));
         }
         Ok(Answer::default())
     }
@@ -330,7 +345,8 @@ impl Function {
     }
 
     fn mask_table(&mut self) {
-        for entry in self.msix_table.chunks_exact_mut(meantime_spec::pci::MSIX_ENTRY_BYTES as usize) {
+        for entry in self.msix_table.chunks_exact_mut(meantime_spec::pci::MSIX_ENTRY_BYTES as usize)
+        {
             entry[VECTOR_CONTROL_AT] = 1;
         }
     }

@@ -31,7 +31,10 @@ pub(super) fn agree(body: &[u8]) -> Result<(Agreed, Answer), Refused> {
         return Err(Refused { errno: Errno::NOTSUP, why });
     }
     let agreed = capabilities(text)?;
-    let reply = Version { major: VERSION_MAJOR.into(), minor: version.minor.get().min(VERSION_MINOR).into() };
+    let reply = Version {
+        major: VERSION_MAJOR.into(),
+        minor: version.minor.get().min(VERSION_MINOR).into(),
+    };
     let mut limits = json!({
         "capabilities": {
             "max_msg_fds": MAX_MSG_FDS,
@@ -68,7 +71,8 @@ fn capabilities(text: &[u8]) -> Result<Agreed, Refused> {
         [json @ .., 0] if !json.contains(&0) => json,
         _ => return Err(invalid("VERSION: its JSON does not end with a NUL, or has one within")),
     };
-    let value: Value = serde_json::from_slice(text).map_err(|_| invalid("VERSION: its text is no JSON"))?;
+    let value: Value =
+        serde_json::from_slice(text).map_err(|_| invalid("VERSION: its text is no JSON"))?;
     let whole = value.as_object().ok_or_else(|| invalid("VERSION: its JSON is no object"))?;
     let Some(capabilities) = whole.get("capabilities") else { return Ok(agreed) };
     let capabilities =
@@ -85,9 +89,9 @@ fn capabilities(text: &[u8]) -> Result<Agreed, Refused> {
     }
     agreed.wakes = match capabilities.get("meantime_parking") {
         None => false,
-        Some(value) => {
-            value.as_bool().ok_or_else(|| invalid("VERSION: meantime_parking is neither true nor false"))?
-        }
+        Some(value) => value
+            .as_bool()
+            .ok_or_else(|| invalid("VERSION: meantime_parking is neither true nor false"))?,
     };
     Ok(agreed)
 }
@@ -114,7 +118,8 @@ mod tests {
         let json = r#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":4096,"meantime_parking":true}}"#;
         let agreed = Agreed { max_msg_fds: 8, max_data_xfer_bytes: 4096, wakes: true };
         assert_eq!(said(json).unwrap(), agreed);
-        let huge = r#"{"capabilities":{"max_msg_fds":0,"max_data_xfer_size":18446744073709551615}}"#;
+        let huge =
+            r#"{"capabilities":{"max_msg_fds":0,"max_data_xfer_size":18446744073709551615}}"#;
         let agreed = Agreed { max_msg_fds: 0, max_data_xfer_bytes: 1 << 20, wakes: false };
         assert_eq!(said(huge).unwrap(), agreed);
     }

@@ -40,7 +40,12 @@ impl Vectors {
         let argsz = size_of::<IrqInfo>() as u32;
         let (flags, count) =
             if index == irq::MSIX { (irq::INFO_EVENTFD, self.0.len() as u32) } else { (0, 0) };
-        Ok(IrqInfo { argsz: argsz.into(), flags: flags.into(), index: index.into(), count: count.into() })
+        Ok(IrqInfo {
+            argsz: argsz.into(),
+            flags: flags.into(),
+            index: index.into(),
+            count: count.into(),
+        })
     }
 
     /// DEVICE_SET_IRQS, with the data and the descriptors that came with it.
@@ -117,7 +122,8 @@ impl Vectors {
         Ok(())
     }
 
-    /// Replaces a vector's eventfd. The former is kept if the controller has not let go of it: it may be in a write to it.
+    /// Replaces a vector's eventfd. The former is kept if the controller has not let go of it: it
+    /// may be in a write to it.
     fn replace(
         &mut self,
         port: &dyn FunctionPort,
@@ -168,7 +174,8 @@ impl Vectors {
         Ok(())
     }
 
-    /// Makes room in every eventfd: a client that filled one and left could keep the SSD's thread waiting in a write to it.
+    /// Makes room in every eventfd: a client that filled one and left could keep the SSD's thread
+    /// waiting in a write to it.
     pub(super) fn drain(&self) {
         for event in self.0.iter().filter_map(|vector| vector.event.as_ref()) {
             if !sys::is_writable(event) {

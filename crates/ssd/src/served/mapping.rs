@@ -1,8 +1,11 @@
-//! Memory shared with a client in another process: the doorbells, which are ours, and its DMA memory, which is the client's.
+//! Memory shared with a client in another process: the doorbells, which are ours, and its DMA
+//! memory, which is the client's.
 //!
-//! The file behind the doorbells is sealed, so that nobody can take its pages away. A client's file may shrink at any time (or be of
-//! huge pages of which none is left); then touching the memory raises SIGBUS. A process that serves installs a handler which calls
-//! [`replace_faulted`]: the mapping becomes memory of zeroes that nobody else sees, the access is repeated, and the server ends that
+//! The file behind the doorbells is sealed, so that nobody can take its pages away. A client's file
+//! may shrink at any time (or be of huge pages of which none is left); then touching the memory
+//! raises SIGBUS. A process that serves installs a handler which calls
+//! [`replace_faulted`]: the mapping becomes memory of zeroes that nobody else sees, the access is
+//!                      repeated, and the server ends that
 //! client. Without a handler the process ends.
 
 #![expect(unsafe_code)]
@@ -33,15 +36,17 @@ struct DoorbellPages {
     bytes: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; what is in it is only accessed as atomics.
+// SAFETY: a mapping belongs to the process, not to a thread; what is in it is only accessed as
+// atomics.
 unsafe impl Send for DoorbellPages {}
 // SAFETY: as above.
 unsafe impl Sync for DoorbellPages {}
 
 impl Lines for DoorbellPages {
     fn lines(&self) -> &[Line] {
-        // SAFETY: `bytes` mapped bytes hold as many lines; they are aligned to a page, stay mapped as long as `self`, cannot be cut off
-        // (the file is sealed), and a `Line` is an atomic for which every value is valid, whoever else stores to it.
+        // SAFETY: `bytes` mapped bytes hold as many lines; they are aligned to a page, stay mapped
+        // as long as `self`, cannot be cut off (the file is sealed), and a `Line` is an atomic for
+        // which every value is valid, whoever else stores to it.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.lines) }
     }
 }
@@ -59,7 +64,8 @@ pub(super) const fn doorbell_bytes(queues: u16) -> u64 {
     bytes.next_multiple_of(PAGE_BYTES)
 }
 
-/// Doorbells for queue identifiers `0..queues` in a file of memory, in which they begin where they do in BAR0.
+/// Doorbells for queue identifiers `0..queues` in a file of memory, in which they begin where they
+/// do in BAR0.
 pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> {
     let bytes = doorbell_bytes(queues);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -69,11 +75,19 @@ pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> 
     let (protection, bytes) = (ProtFlags::READ | ProtFlags::WRITE, bytes as usize);
     // SAFETY: a fresh mapping at an address that the kernel chooses.
     let mapped = unsafe {
-        rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, DOORBELLS_AT)
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            protection,
+            MapFlags::SHARED,
+            &file,
+            DOORBELLS_AT,
+        )
     }?;
     let base = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
     let pages = DoorbellPages { base, lines: bytes / size_of::<Line>(), bytes };
-    let doorbells = Doorbells::in_memory(queues, Box::new(pages)).ok_or(io::ErrorKind::InvalidInput)?;
+    let doorbells =
+        Doorbells::in_memory(queues, Box::new(pages)).ok_or(io::ErrorKind::InvalidInput)?;
     Ok((doorbells, file))
 }
 
@@ -96,11 +110,12 @@ unsafe impl Send for ClientMemory {}
 unsafe impl Sync for ClientMemory {}
 
 impl ClientMemory {
-    /// Maps `bytes` bytes of `file` from `offset`. `alarm`, an eventfd, is signalled when the file turns out to have lost them.
+    /// Maps `bytes` bytes of `file` from `offset`. `alarm`, an eventfd, is signalled when the file
+    /// turns out to have lost them.
     ///
-    /// Of a file of huge pages, whose size is `page_bytes`, the kernel maps whole ones only, and takes no part of one away again, nor puts
-    /// something else in its place. So the mapping is of whole pages, though what the client shares may be less (guests have a hole
-    /// below 1 MiB).
+    /// Of a file of huge pages, whose size is `page_bytes`, the kernel maps whole ones only, and
+    /// takes no part of one away again, nor puts something else in its place. So the mapping is of
+    /// whole pages, though what the client shares may be less (guests have a hole below 1 MiB).
     pub(super) fn map(
         file: &OwnedFd,
         offset: u64,
@@ -108,10 +123,12 @@ impl ClientMemory {
         page_bytes: u64,
         alarm: &Arc<OwnedFd>,
     ) -> io::Result<Self> {
-        let (from, head, bytes) = whole_pages(offset, bytes, page_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (from, head, bytes) =
+            whole_pages(offset, bytes, page_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, anywhere) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
         // SAFETY: a fresh mapping at an address that the kernel chooses.
-        let mapped = unsafe { rustix::mm::mmap(anywhere, bytes, protection, MapFlags::SHARED, file, from) }?;
+        let mapped =
+            unsafe { rustix::mm::mmap(anywhere, bytes, protection, MapFlags::SHARED, file, from) }?;
         let base = NonNull::new(mapped.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let Some(place) = Place::take(base.as_ptr().expose_provenance(), bytes, alarm) else {
             // SAFETY: mapped just above, and not yet known to anybody.
@@ -133,14 +150,15 @@ impl ClientMemory {
     pub(super) fn region(memory: &Arc<Self>, iova: u64, bytes: usize) -> DmaRegion {
         assert!(bytes <= memory.bytes - memory.head, "beyond the mapping");
         let addr = memory.addr();
-        // SAFETY: mapped for reading and writing as long as `memory`, which the region holds. Nothing in this process accesses it but the
-        // controller; what the client does to it is another process's doing.
+        // SAFETY: mapped for reading and writing as long as `memory`, which the region holds.
+        // Nothing in this process accesses it but the controller; what the client does to it is
+        // another process's doing.
         unsafe { DmaRegion::new(iova, addr, bytes, Arc::clone(memory) as Arc<_>) }
     }
 }
 
-/// The whole pages, of `page_bytes` bytes, that hold `bytes` bytes from `offset`: where in the file they begin, how far into them `offset` is,
-/// and their length.
+/// The whole pages, of `page_bytes` bytes, that hold `bytes` bytes from `offset`: where in the file
+/// they begin, how far into them `offset` is, and their length.
 fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Option<(u64, usize, usize)> {
     let head = offset.checked_rem(page_bytes)?;
     let len = u64::try_from(bytes).ok()?.checked_add(head)?.checked_next_multiple_of(page_bytes)?;
@@ -199,23 +217,30 @@ impl Place {
     }
 }
 
-/// For a handler of SIGBUS, with the address of the fault: if it lies in a client's memory, puts memory of zeroes in its place, so that the
-/// access can be repeated, and tells the server. False if it does not: then the fault is another's. Async-signal-safe.
+/// For a handler of SIGBUS, with the address of the fault: if it lies in a client's memory, puts
+/// memory of zeroes in its place, so that the access can be repeated, and tells the server. False
+/// if it does not: then the fault is another's. Async-signal-safe.
 pub fn replace_faulted(address: usize) -> bool {
     for place in &PLACES {
         let start = place.start.load(Ordering::SeqCst);
         let end = place.end.load(Ordering::SeqCst);
         let alarm = place.alarm.load(Ordering::SeqCst);
-        // Of the mapping that faulted nothing changes meanwhile, since the thread that touches it keeps it. Another one may be taken
-        // by a new mapping between the loads: then its start has changed, or everything is the new one's.
-        if start == 0 || address < start || address >= end || place.start.load(Ordering::SeqCst) != start {
+        // Of the mapping that faulted nothing changes meanwhile, since the thread that touches it
+        // keeps it. Another one may be taken by a new mapping between the loads: then its start has
+        // changed, or everything is the new one's.
+        if start == 0
+            || address < start
+            || address >= end
+            || place.start.load(Ordering::SeqCst) != start
+        {
             continue;
         }
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let at = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: replaces exactly the mapping that this place stands for, which is ours and only accessed by raw copies and atomics, for
-        // which the new memory is as good; mmap(2) is a bare system call, and so allowed in a signal handler.
+        // SAFETY: replaces exactly the mapping that this place stands for, which is ours and only
+        // accessed by raw copies and atomics, for which the new memory is as good; mmap(2) is a
+        // bare system call, and so allowed in a signal handler.
         let replaced = unsafe { rustix::mm::mmap_anonymous(at, end - start, protection, flags) };
         // SAFETY: the descriptor is open as long as the place is taken.
         let alarm = unsafe { BorrowedFd::borrow_raw(alarm) };

@@ -82,7 +82,9 @@ pub(super) fn parse<T: FromBytes + KnownLayout + Immutable + Copy>(
 }
 
 /// The structure that is all of `body`.
-pub(super) fn parse_all<T: FromBytes + KnownLayout + Immutable + Copy>(body: &[u8]) -> Result<T, Refused> {
+pub(super) fn parse_all<T: FromBytes + KnownLayout + Immutable + Copy>(
+    body: &[u8],
+) -> Result<T, Refused> {
     match parse(body)? {
         (parsed, []) => Ok(parsed),
         _ => Err(invalid("the message is too long")),
@@ -94,7 +96,9 @@ pub(super) fn reply(header: &Header, answer: Result<Answer, Refused>) -> Reply {
     let flags = Flags(0).with_kind(KIND_REPLY);
     let (flags, errno, answer) = match answer {
         Ok(answer) => (flags, 0, answer),
-        Err(refused) => (flags.with_error(true), refused.errno.raw_os_error() as u32, Answer::default()),
+        Err(refused) => {
+            (flags.with_error(true), refused.errno.raw_os_error() as u32, Answer::default())
+        }
     };
     let length = size_of::<Header>() + answer.body.len();
     let header = Header {

@@ -25,7 +25,8 @@ const SILENT_MAX: usize = 16;
 /// Messages of a client between two looks at whether to stop.
 const MESSAGES_AT_ONCE: usize = 64;
 
-/// How long to wait before trying once more what will not do for now: without descriptors, or while the SSD does not answer.
+/// How long to wait before trying once more what will not do for now: without descriptors, or while
+/// the SSD does not answer.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// What happened, told from the server's thread.
@@ -55,7 +56,8 @@ pub enum Event {
     Note(String),
 }
 
-/// Serves an SSD for as long as it lives; dropping it sends the client away, ends the thread and removes the socket. The SSD stays.
+/// Serves an SSD for as long as it lives; dropping it sends the client away, ends the thread and
+/// removes the socket. The SSD stays.
 pub struct Server {
     path: PathBuf,
     stop: Arc<OwnedFd>,
@@ -143,7 +145,9 @@ impl Service {
             if ready[1] {
                 let _ = rustix::io::read(&*self.alarm, &mut [0; 8]);
                 if self.client.is_some() {
-                    self.end(Some("memory that it had mapped was taken away (its file has shrunk)".into()));
+                    self.end(Some(
+                        "memory that it had mapped was taken away (its file has shrunk)".into(),
+                    ));
                 }
                 continue;
             }
@@ -163,9 +167,11 @@ impl Service {
         }
     }
 
-    /// Whether to stop; the alarm; the client, or else the listener. Those that have said nothing wake as well.
+    /// Whether to stop; the alarm; the client, or else the listener. Those that have said nothing
+    /// wake as well.
     fn wait(&self) -> Option<[bool; 3]> {
-        let mut fds = vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&*self.alarm, PollFlags::IN)];
+        let mut fds =
+            vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&*self.alarm, PollFlags::IN)];
         match &self.client {
             // Others wait, as long as the client is there.
             Some(client) => {
@@ -173,7 +179,9 @@ impl Service {
             }
             None => {
                 fds.push(PollFd::new(self.socket.listener(), PollFlags::IN));
-                fds.extend(self.silent.iter().map(|other| PollFd::new(other.stream(), PollFlags::IN)));
+                fds.extend(
+                    self.silent.iter().map(|other| PollFd::new(other.stream(), PollFlags::IN)),
+                );
             }
         }
         match poll(&mut fds, None) {
@@ -200,7 +208,8 @@ impl Service {
         }
     }
 
-    /// Looks whether one of those that are connected has sent its first message: the function is its own then.
+    /// Looks whether one of those that are connected has sent its first message: the function is
+    /// its own then.
     fn hear(&mut self) {
         let mut at = 0;
         while at < self.silent.len() {
@@ -270,7 +279,8 @@ impl Service {
         if function.is_over() { Err("it does not speak the protocol".into()) } else { Ok(()) }
     }
 
-    /// The client is gone, or is to go: takes everything of it away. That has to succeed before there can be another one.
+    /// The client is gone, or is to go: takes everything of it away. That has to succeed before
+    /// there can be another one.
     fn end(&mut self, why: Option<String>) {
         let Some(mut client) = self.client.take() else { return };
         let mut told = false;

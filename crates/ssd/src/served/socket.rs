@@ -80,8 +80,9 @@ impl Socket {
     /// # Errors
     /// [`SocketError`]: somebody serves there, there is something else, or the system refuses.
     pub fn bind(path: &Path, options: &SocketOptions) -> Result<Self, SocketError> {
-        let io =
-            |attempted| move |source: io::Error| SocketError::Io { path: path.to_owned(), attempted, source };
+        let io = |attempted| {
+            move |source: io::Error| SocketError::Io { path: path.to_owned(), attempted, source }
+        };
         let address = SocketAddrUnix::new(path).map_err(|_| SocketError::Path {
             path: path.to_owned(),
             what: "is too long for a socket; 107 bytes are the most",
@@ -91,15 +92,17 @@ impl Socket {
                 if !is_stale(path) {
                     return Err(SocketError::Taken { path: path.to_owned() });
                 }
-                fs::remove_file(path).map_err(io("removing the socket of a process that has ended"))?;
+                fs::remove_file(path)
+                    .map_err(io("removing the socket of a process that has ended"))?;
             }
             Ok(_) => return Err(SocketError::NoSocket { path: path.to_owned() }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("looking for the socket")(error)),
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-            .map_err(|error| io("making a socket")(error.into()))?;
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+                .map_err(|error| io("making a socket")(error.into()))?;
         rustix::net::bind(&listener, &address).map_err(|error| match error {
             // Another was quicker.
             Errno::ADDRINUSE => SocketError::Taken { path: path.to_owned() },
@@ -142,7 +145,8 @@ impl Drop for Socket {
 fn is_stale(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path).and_then(|address| {
-        let stream = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let stream =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&stream, &address)
     });
     matches!(connected, Err(Errno::CONNREFUSED | Errno::NOENT))

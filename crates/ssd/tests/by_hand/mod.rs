@@ -1,5 +1,5 @@
-//! A client of vfio-user and an NVMe host written by hand: every byte typed from the specifications, none of our own structures, so that
-//! what is wrong in those does not hide.
+//! A client of vfio-user and an NVMe host written by hand: every byte typed from the
+//! specifications, none of our own structures, so that what is wrong in those does not hide.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 
 /// No wait of a test is longer; none is expected to be.
@@ -101,7 +101,8 @@ impl Client {
         }
         let pieces = [IoSlice::new(bytes)];
         let sent =
-            rustix::net::sendmsg(self.stream.as_fd(), &pieces, &mut control, SendFlags::NOSIGNAL).unwrap();
+            rustix::net::sendmsg(self.stream.as_fd(), &pieces, &mut control, SendFlags::NOSIGNAL)
+                .unwrap();
         self.stream.write_all(&bytes[sent..]).unwrap();
     }
 
@@ -123,13 +124,14 @@ impl Client {
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let mut pieces = [IoSliceMut::new(&mut head[have..])];
             let flags = RecvFlags::CMSG_CLOEXEC;
-            let got = match rustix::net::recvmsg(self.stream.as_fd(), &mut pieces, &mut control, flags) {
-                Ok(got) => got.bytes,
-                // Stopped, and gone on.
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(rustix::io::Errno::CONNRESET) => return None,
-                Err(error) => panic!("no answer: {error}"),
-            };
+            let got =
+                match rustix::net::recvmsg(self.stream.as_fd(), &mut pieces, &mut control, flags) {
+                    Ok(got) => got.bytes,
+                    // Stopped, and gone on.
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(rustix::io::Errno::CONNRESET) => return None,
+                    Err(error) => panic!("no answer: {error}"),
+                };
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(more) = message {
                     fds.extend(more);
@@ -159,7 +161,10 @@ impl Client {
         assert_eq!((answer.id, answer.command), (id, command));
         // A reply; with an error exactly if it has an errno, and then nothing else.
         assert_eq!(answer.flags, if answer.error == 0 { 1 } else { 0x21 }, "{answer:?}");
-        assert!(answer.error == 0 || (answer.body.is_empty() && answer.fds.is_empty()), "{answer:?}");
+        assert!(
+            answer.error == 0 || (answer.body.is_empty() && answer.fds.is_empty()),
+            "{answer:?}"
+        );
         answer
     }
 
@@ -248,7 +253,8 @@ impl Memory {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping.
         let base =
-            unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &file, offset) }.unwrap();
+            unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &file, offset) }
+                .unwrap();
         Self { file, base: base.cast(), len }
     }
 
@@ -313,7 +319,8 @@ pub(crate) struct Host {
     pub bells: Doorbells,
     stride: usize,
     queues: [Queue; 2],
-    /// Looks at the word at this offset of BAR0 after ringing, and rings again by message if it is not 0.
+    /// Looks at the word at this offset of BAR0 after ringing, and rings again by message if it is
+    /// not 0.
     pub parked_offset: Option<usize>,
     cid: u16,
 }

@@ -1,4 +1,5 @@
-//! A raw host: it writes entries and rings doorbells by hand, so that nothing between hides what the SSD does.
+//! A raw host: it writes entries and rings doorbells by hand, so that nothing between hides what
+//! the SSD does.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -38,7 +39,8 @@ impl Arena {
 
     /// All of it, at `iova`.
     pub(crate) fn region(arena: &Arc<Self>, iova: u64) -> DmaRegion {
-        // SAFETY: allocated as long as the arena, which the region holds, and only accessed by raw copies and atomics.
+        // SAFETY: allocated as long as the arena, which the region holds, and only accessed by raw
+        // copies and atomics.
         unsafe { DmaRegion::new(iova, arena.addr(), arena.len(), Arc::clone(arena) as Arc<_>) }
     }
 

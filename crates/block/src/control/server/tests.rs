@@ -72,7 +72,10 @@ fn a_queue_is_seen_and_changed() {
     let mut client = Client::connect(server.path()).unwrap();
     let snapshot = client.snapshot().unwrap();
     let queue = snapshot.queues.iter().find(|queue| queue.id == id).unwrap();
-    assert_eq!((queue.device.as_str(), queue.policy.as_str(), queue.figures.ended), ("mem:3M", "poll", 42));
+    assert_eq!(
+        (queue.device.as_str(), queue.policy.as_str(), queue.figures.ended),
+        ("mem:3M", "poll", 42)
+    );
     std::thread::scope(|scope| {
         let channel = scope.spawn(|| {
             for answer in [Ok(()), Err("no such queue pair")] {
@@ -121,7 +124,8 @@ fn a_line_too_long_ends_the_connection_and_nothing_else() {
     reader.read_line(&mut line).unwrap();
     assert!(line.contains("at most 4096 bytes"), "{line}");
     assert_eq!(reader.read_line(&mut line).unwrap(), 0);
-    let longest = [vec![b' '; LINE_BYTES_MAX - 1 - 16], b"{\"get\":\"queues\"}\n".to_vec()].concat();
+    let longest =
+        [vec![b' '; LINE_BYTES_MAX - 1 - 16], b"{\"get\":\"queues\"}\n".to_vec()].concat();
     assert_eq!(longest.len(), LINE_BYTES_MAX);
     assert!(answers(&server, &longest)[0]["queues"].is_array());
 }

@@ -118,7 +118,8 @@ impl KernelChannel {
             let ends_ns = soonest_end_ns(&self.state.table, &work.learning, slot);
             ended = work.gap.work(&mut Rings(self), ends_ns);
             if let Some(latest_ns) = work.gap.backlog.latest_ns() {
-                patience_ns = patience_ns.min(latest_ns.saturating_sub(self.clock.now_ns()).max(SHORTEST_NS));
+                patience_ns =
+                    patience_ns.min(latest_ns.saturating_sub(self.clock.now_ns()).max(SHORTEST_NS));
             }
         }
         self.work = Some(work);
@@ -130,7 +131,8 @@ impl KernelChannel {
 
     /// Takes in the times of what has ended, in a wait or found otherwise.
     ///
-    /// When a blocked thread runs again counts as the moment of the completion: without work it would not have been known earlier.
+    /// When a blocked thread runs again counts as the moment of the completion: without work it
+    /// would not have been known earlier.
     pub(super) fn learn(&mut self, waited: bool) {
         if self.state.table.timed.is_empty() {
             return;

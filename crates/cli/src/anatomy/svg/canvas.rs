@@ -48,14 +48,15 @@ impl Scale {
         value > self.high
     }
 
-    /// Round values to mark: five to ten of a linear scale, the powers of ten of the other with their halves and doubles.
+    /// Round values to mark: five to ten of a linear scale, the powers of ten of the other with
+    /// their halves and doubles.
     pub(super) fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let decades = self.low.floor() as i32..=self.high.ceil() as i32;
             let wide = self.high - self.low > 3.0;
             let factors: &[f64] = if wide { &[1.0] } else { &[1.0, 2.0, 5.0] };
-            let all =
-                decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10f64.powi(decade)));
+            let all = decades
+                .flat_map(|decade| factors.iter().map(move |factor| factor * 10f64.powi(decade)));
             let within = |value: &f64| {
                 let exponent = value.log10();
                 exponent >= self.low - 1e-9 && exponent <= self.high + 1e-9
@@ -64,7 +65,10 @@ impl Scale {
         }
         let rough = (self.high - self.low) / 8.0;
         let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough);
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .map(|factor| factor * power)
+            .into_iter()
+            .find(|step| *step >= rough);
         let step = step.unwrap_or(power * 10.0);
         let count = ((self.high - self.low) / step).floor() as usize;
         (0..=count).map(|nth| self.low + nth as f64 * step).collect()
@@ -95,7 +99,15 @@ impl Canvas {
     }
 
     /// A line of text.
-    pub(super) fn text(&mut self, x: f64, y: f64, size: f64, fill: Ink, anchor: Anchor, text: &str) {
+    pub(super) fn text(
+        &mut self,
+        x: f64,
+        y: f64,
+        size: f64,
+        fill: Ink,
+        anchor: Anchor,
+        text: &str,
+    ) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
@@ -126,7 +138,15 @@ impl Canvas {
     }
 
     /// A piece of a bar; `tip` shows when a mouse points at it.
-    pub(super) fn bar(&mut self, from: f64, to: f64, middle: f64, height: f64, fill: Ink, tip: &str) {
+    pub(super) fn bar(
+        &mut self,
+        from: f64,
+        to: f64,
+        middle: f64,
+        height: f64,
+        fill: Ink,
+        tip: &str,
+    ) {
         if to - from < 0.05 {
             return;
         }
@@ -160,8 +180,16 @@ impl Canvas {
     }
 
     /// A line through many points.
-    pub(super) fn polyline(&mut self, points: &str, stroke: Ink, dash: &str, width: f64, tip: &str) {
-        let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
+    pub(super) fn polyline(
+        &mut self,
+        points: &str,
+        stroke: Ink,
+        dash: &str,
+        width: f64,
+        tip: &str,
+    ) {
+        let dash =
+            if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
         let _ = writeln!(
             self.body,
             "<polyline points=\"{points}\" class=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\"{dash}><title>{}</title></polyline>",

@@ -49,7 +49,8 @@ pub(super) fn draw(
         Axis::Cumulative => stats.percentile_ns(99.9) as f64,
         Axis::Exceedance => stats.max_ns() as f64,
     };
-    let low_ns = curves.iter().map(|curve| curve.stats.min_ns().max(1) as f64).fold(f64::MAX, f64::min);
+    let low_ns =
+        curves.iter().map(|curve| curve.stats.min_ns().max(1) as f64).fold(f64::MAX, f64::min);
     let high_ns = curves.iter().map(|curve| end(curve.stats)).fold(low_ns * 2.0, f64::max);
     let across = Scale::logarithmic(low_ns * 0.9, high_ns * 1.1, left, right);
     let most = curves.iter().map(|curve| curve.stats.n()).max().unwrap_or(1).max(10) as f64;

@@ -45,7 +45,8 @@ enum Ink {
 }
 
 impl Ink {
-    /// The colour on white and on black. Those of the parts colour-blind readers tell apart (Okabe and Ito).
+    /// The colour on white and on black. Those of the parts colour-blind readers tell apart (Okabe
+    /// and Ito).
     fn colours(self) -> [&'static str; 2] {
         match self {
             Self::Text => ["#222222", "#e6eaee"],
@@ -91,7 +92,9 @@ impl Ink {
 fn style() -> String {
     let rule = |ink: Ink| {
         let (class, [_, dark]) = (ink.class(), ink.colours());
-        format!("text.{class},rect.{class}{{fill:{dark}}}line.{class},polyline.{class}{{stroke:{dark}}}")
+        format!(
+            "text.{class},rect.{class}{{fill:{dark}}}line.{class},polyline.{class}{{stroke:{dark}}}"
+        )
     };
     format!("@media(prefers-color-scheme:dark){{{}}}", Ink::all().map(rule).collect::<String>())
 }
@@ -102,7 +105,10 @@ const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
 /// The picture.
 pub(super) fn draw(anatomy: &Anatomy) -> String {
     let mut canvas = Canvas::new(WIDTH);
-    canvas.title(&format!("Anatomy of one {}", anatomy.what()), &anatomy.machine.line().replace('\n', " · "));
+    canvas.title(
+        &format!("Anatomy of one {}", anatomy.what()),
+        &anatomy.machine.line().replace('\n', " · "),
+    );
     typical_bars(&mut canvas, anatomy);
     competing_bars(&mut canvas, anatomy);
     submission(&mut canvas, anatomy);
@@ -158,7 +164,8 @@ fn typical_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
     canvas.legend(LEFT, RIGHT, legend.map(|part| (Ink::Part(*part), part.name(stamped))));
 }
 
-/// What a bar comes to, behind it; one that reaches the end of the scale, perhaps cut there, has it inside.
+/// What a bar comes to, behind it; one that reaches the end of the scale, perhaps cut there, has it
+/// inside.
 fn bar_label(canvas: &mut Canvas, end: f64, middle: f64, label: &str, cut: bool) {
     if end < RIGHT - 60.0 {
         canvas.text(end + 8.0, middle + 4.0, 12.0, Ink::Text, Anchor::Start, label);
@@ -166,7 +173,14 @@ fn bar_label(canvas: &mut Canvas, end: f64, middle: f64, label: &str, cut: bool)
         let width = label.chars().count() as f64 * 7.0 + 20.0;
         canvas.bar(RIGHT - width - 6.0, RIGHT - 6.0, middle, 15.0, Ink::Label, label);
         let mark = if cut { " »" } else { "" };
-        canvas.text(RIGHT - 12.0, middle + 4.0, 12.0, Ink::Text, Anchor::End, &format!("{label}{mark}"));
+        canvas.text(
+            RIGHT - 12.0,
+            middle + 4.0,
+            12.0,
+            Ink::Text,
+            Anchor::End,
+            &format!("{label}{mark}"),
+        );
     }
 }
 
@@ -195,7 +209,14 @@ fn competing_bars(canvas: &mut Canvas, anatomy: &Anatomy) {
             Ink::Cost,
             &format!("Ta + Tb {} µs", micros(times.cost_ns())),
         );
-        canvas.bar(cost, end, middle, BAR_HEIGHT, Ink::Rival, &format!("Tu {} µs", micros(times.tu_ns)));
+        canvas.bar(
+            cost,
+            end,
+            middle,
+            BAR_HEIGHT,
+            Ink::Rival,
+            &format!("Tu {} µs", micros(times.tu_ns)),
+        );
         if bar.stamped {
             let device = (scale.at(times.ta_before_ns), scale.at(times.ta_before_ns + times.td_ns));
             canvas.line(
@@ -233,12 +254,13 @@ fn host_and_device(canvas: &mut Canvas, anatomy: &Anatomy) {
         "Host against device",
         "part of I/Os whose host part (thick), device part (thin) takes longer",
     );
-    let curves = curves(anatomy, |bar| vec![(&bar.alone.host, "host"), (&bar.alone.device, "device")]);
+    let curves =
+        curves(anatomy, |bar| vec![(&bar.alone.host, "host"), (&bar.alone.device, "device")]);
     curves::draw(canvas, &curves, Axis::Exceedance, LEFT, RIGHT, CURVES_HEIGHT);
 }
 
-/// A curve or two for each bar: a colour for each policy, as on every page (relatives share one), and dashes by
-/// device and size.
+/// A curve or two for each bar: a colour for each policy, as on every page (relatives share one),
+/// and dashes by device and size.
 fn curves<'a>(
     anatomy: &'a Anatomy,
     of: impl Fn(&'a Bar) -> Vec<(&'a crate::report::stats::LatencyStats, &'static str)>,
@@ -288,12 +310,15 @@ mod tests {
     use super::super::testing::anatomy;
     use super::*;
 
-    /// Well-formed: every element that is opened is closed, names are escaped, no coordinate is not a number.
+    /// Well-formed: every element that is opened is closed, names are escaped, no coordinate is not
+    /// a number.
     #[test]
     fn the_picture_is_sound() {
         let svg = draw(&anatomy(true));
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
-        assert!(svg.contains("a=1&amp;b=&lt;2&gt;") && !svg.contains("NaN") && !svg.contains("inf"));
+        assert!(
+            svg.contains("a=1&amp;b=&lt;2&gt;") && !svg.contains("NaN") && !svg.contains("inf")
+        );
         let mut open = Vec::new();
         for tag in svg.split('<').skip(1) {
             let (inside, _) = tag.split_once('>').expect("every tag ends");
@@ -326,7 +351,8 @@ mod tests {
     fn bars_are_to_scale() {
         let svg = draw(&anatomy(true));
         let width = |tip: &str| -> f64 {
-            let at = svg.find(&format!("<title>{tip}</title>")).unwrap_or_else(|| panic!("no {tip}"));
+            let at =
+                svg.find(&format!("<title>{tip}</title>")).unwrap_or_else(|| panic!("no {tip}"));
             let rect = &svg[svg[..at].rfind("<rect").unwrap()..at];
             let (_, value) = rect.split_once("width=\"").unwrap();
             value.split('"').next().unwrap().parse().unwrap()

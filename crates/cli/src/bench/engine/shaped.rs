@@ -1,7 +1,8 @@
 //! The loop of jobs with a [`Shape`]: flushes, pauses, rates, batches and depths that change.
 //!
-//! An I/O's latency begins after whatever it had to wait for: before a pause, and before a flush, all that is in flight
-//! is waited for (as fio does), so that nothing completes unseen. A flush therefore covers every write before it.
+//! An I/O's latency begins after whatever it had to wait for: before a pause, and before a flush,
+//! all that is in flight is waited for (as fio does), so that nothing completes unseen. A flush
+//! therefore covers every write before it.
 
 use meantime::block::{BlockChannel, Done, Request};
 
@@ -64,7 +65,8 @@ impl<C: BlockChannel> Engine<'_, C> {
                     round.ended = Some(Ended::Limit);
                 }
             }
-            let verdict = if round.ended.is_none() { round.shape.judge(now_ns) } else { Verdict::GoOn };
+            let verdict =
+                if round.ended.is_none() { round.shape.judge(now_ns) } else { Verdict::GoOn };
             match verdict {
                 Verdict::GoOn => {}
                 Verdict::Changed => self.drain(&mut round),
@@ -76,7 +78,10 @@ impl<C: BlockChannel> Engine<'_, C> {
                 Verdict::Hopeless(worst_ns) => {
                     self.faults.errors += 1;
                     self.faults.first.get_or_insert_with(|| {
-                        format!("latency_target cannot be kept: one at a time took {} µs", worst_ns / 1000)
+                        format!(
+                            "latency_target cannot be kept: one at a time took {} µs",
+                            worst_ns / 1000
+                        )
                     });
                     round.ended = Some(Ended::Dry);
                 }
@@ -203,7 +208,12 @@ impl<C: BlockChannel> Engine<'_, C> {
     }
 
     /// Waits for `least` and takes `most` at most.
-    fn reap<S: Source, R: Record>(&mut self, round: &mut Round<'_, S, R>, least: usize, most: usize) {
+    fn reap<S: Source, R: Record>(
+        &mut self,
+        round: &mut Round<'_, S, R>,
+        least: usize,
+        most: usize,
+    ) {
         let mut taken = 0;
         while taken < most {
             let done = match self.channel.next_done() {
@@ -232,7 +242,12 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
-    fn ended<S: Source, R: Record>(&mut self, done: Done, seen_ns: u64, round: &mut Round<'_, S, R>) {
+    fn ended<S: Source, R: Record>(
+        &mut self,
+        done: Done,
+        seen_ns: u64,
+        round: &mut Round<'_, S, R>,
+    ) {
         let slot = done.user_data as usize;
         let Flight { io, start_ns, rung_ns } = self.slots.flights[slot];
         match self.take_back(round.source, slot, &io, done) {
@@ -274,7 +289,12 @@ impl<C: BlockChannel> Engine<'_, C> {
     }
 
     /// Until `due_ns` or the turn's end; `spin_ns` of it at least are spent busily.
-    fn pause<S: Source, R: Record>(&mut self, due_ns: u64, spin_ns: u64, round: &mut Round<'_, S, R>) {
+    fn pause<S: Source, R: Record>(
+        &mut self,
+        due_ns: u64,
+        spin_ns: u64,
+        round: &mut Round<'_, S, R>,
+    ) {
         let busy_until_ns = self.clock.now_ns() + spin_ns;
         loop {
             let now_ns = self.clock.now_ns();

@@ -43,7 +43,12 @@ impl Trouble {
             Self::Target(_, errno) => {
                 matches!(
                     *errno,
-                    Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::IO | Errno::MFILE | Errno::NFILE
+                    Errno::NOSPC
+                        | Errno::DQUOT
+                        | Errno::ROFS
+                        | Errno::IO
+                        | Errno::MFILE
+                        | Errno::NFILE
                 )
             }
         }
@@ -119,13 +124,15 @@ fn open_target(
         return Err(refused(to, &"there is no such directory"));
     }
     let Some(name) = to.file_name() else { return Err(refused(to, &"there is no such directory")) };
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let target = Target::open(parent, force).map_err(|error| refused(to, &error))?;
     Ok((target, PathBuf::from(name)))
 }
 
 impl Getter<'_> {
-    /// Copies `top`, known as `shown`, to `to`, and what is below it. What cannot be read is said, and the rest is copied.
+    /// Copies `top`, known as `shown`, to `to`, and what is below it. What cannot be read is said,
+    /// and the rest is copied.
     fn everything(&mut self, top: Node, to: PathBuf, shown: &Path) -> Result<(), Failure> {
         // A directory has one name. One that is met again would lead in a circle.
         let mut seen = HashSet::new();
@@ -146,7 +153,8 @@ impl Getter<'_> {
                 self.count(Err(Trouble::Source(damage.into())), &shown)?;
                 continue;
             }
-            let entered = if to.as_os_str().is_empty() { Ok(()) } else { self.target.make_directory(&to) };
+            let entered =
+                if to.as_os_str().is_empty() { Ok(()) } else { self.target.make_directory(&to) };
             if let Err(errno) = entered {
                 self.count(Err(Trouble::Target(to, errno)), &shown)?;
                 continue;
@@ -155,14 +163,19 @@ impl Getter<'_> {
             self.count(listed.map_err(Trouble::Source), &shown)?;
             made.push((node, to, shown));
         }
-        // What is made in a directory changes its times, and needs to be allowed: from the innermost outwards.
+        // What is made in a directory changes its times, and needs to be allowed: from the
+        // innermost outwards.
         while let Some((node, to, shown)) = made.pop() {
             // The destination's own directory is the user's, but for a copy of it.
             if !to.as_os_str().is_empty() {
                 let attributes = self.fs.attributes(&node);
                 let kept = attributes.map_err(Trouble::Source).and_then(|attributes| {
-                    let kept =
-                        self.target.finish_directory(&to, &node.metadata(), &attributes, &mut self.kept);
+                    let kept = self.target.finish_directory(
+                        &to,
+                        &node.metadata(),
+                        &attributes,
+                        &mut self.kept,
+                    );
                     kept.map_err(|errno| Trouble::Target(to, errno))
                 });
                 self.count(kept, &shown)?;
@@ -171,7 +184,8 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// What is in directory `node`, to be copied later. What is damaged is said; a name that cannot be is damage.
+    /// What is in directory `node`, to be copied later. What is damaged is said; a name that cannot
+    /// be is damage.
     fn list(
         &mut self,
         node: &Node,
@@ -216,8 +230,8 @@ impl Getter<'_> {
             FileType::Regular => {
                 let mut new = self.target.create(to).map_err(at)?;
                 let copied = self.contents(node, &mut new, to);
-                let finished =
-                    copied.and_then(|()| new.finish(&meta, &attributes, &mut self.kept).map_err(at));
+                let finished = copied
+                    .and_then(|()| new.finish(&meta, &attributes, &mut self.kept).map_err(at));
                 if finished.is_err() || signal::stopped() {
                     // A part of a file could be taken for all of it.
                     self.target.remove(to);
@@ -252,7 +266,8 @@ impl Getter<'_> {
             if !segment.kind.is_data() {
                 continue;
             }
-            let (mut offset, end) = (segment.offset, segment.offset.saturating_add(segment.bytes).min(size));
+            let (mut offset, end) =
+                (segment.offset, segment.offset.saturating_add(segment.bytes).min(size));
             while offset < end && !signal::stopped() {
                 let bytes = (end - offset).min(self.buf.len() as u64) as usize;
                 let bytes = file.read_at(&mut self.buf[..bytes], offset)?;
@@ -309,5 +324,8 @@ fn times(meta: &Metadata) -> rustix::fs::Timestamps {
         tv_sec: time.seconds,
         tv_nsec: i64::from(time.nanoseconds),
     };
-    rustix::fs::Timestamps { last_access: spec(meta.accessed), last_modification: spec(meta.modified) }
+    rustix::fs::Timestamps {
+        last_access: spec(meta.accessed),
+        last_modification: spec(meta.modified),
+    }
 }

@@ -17,10 +17,13 @@ impl Progress {
     /// Of one file of `bytes`, or of a whole directory; invisible unless stderr is a terminal.
     pub(crate) fn new(bytes: Option<u64>) -> Self {
         let visible = std::io::stderr().is_terminal();
-        let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target =
+            if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(bytes, target);
         let template = match bytes {
-            Some(_) => "{bar:25} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {wide_msg}",
+            Some(_) => {
+                "{bar:25} {percent:>3} %  {bytes} of {total_bytes}  {bytes_per_sec}  {wide_msg}"
+            }
             None => "{spinner} {bytes}  {bytes_per_sec}  {wide_msg}",
         };
         // A constant template; without it the default look does as well.

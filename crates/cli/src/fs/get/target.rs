@@ -1,5 +1,6 @@
-//! Where copies are put: below one directory, and never outside of it. Every step of a path is opened by itself from the directory
-//! above, without following a link, so that neither the image nor anybody who changes the destination meanwhile can lead us astray.
+//! Where copies are put: below one directory, and never outside of it. Every step of a path is
+//! opened by itself from the directory above, without following a link, so that neither the image
+//! nor anybody who changes the destination meanwhile can lead us astray.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -65,7 +66,8 @@ pub(super) struct NewFile(OwnedFd);
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Target {
-    /// Copies go below `path`, which is the user's own word and may be a link. `force`: what is there is replaced.
+    /// Copies go below `path`, which is the user's own word and may be a link. `force`: what is
+    /// there is replaced.
     pub(super) fn open(path: &Path, force: bool) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { base: fs::open(path, flags, Mode::empty())?, force })
@@ -74,8 +76,10 @@ impl Target {
     /// The directory that `path` is in, and its name there.
     fn parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
-        let mut fd =
-            self.base.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+        let mut fd = self
+            .base
+            .try_clone()
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
         for step in path.parent().into_iter().flat_map(Path::components) {
             let Component::Normal(step) = step else { return Err(Errno::INVAL) };
             fd = fs::openat(&fd, step, OFlags::RDONLY | DIRECTORY, Mode::empty())?;
@@ -83,7 +87,8 @@ impl Target {
         Ok((fd, name))
     }
 
-    /// Has `make` make something that must be new; with `force` what is there goes first, unless it is a directory.
+    /// Has `make` make something that must be new; with `force` what is there goes first, unless it
+    /// is a directory.
     fn make(&self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<()>) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         match make(&parent, name) {
@@ -118,7 +123,8 @@ impl Target {
     pub(super) fn create(&self, path: &Path) -> Result<NewFile> {
         let file = std::cell::Cell::new(None);
         self.make(path, |parent, name| {
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             file.set(Some(fs::openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?));
             Ok(())
         })?;
@@ -144,15 +150,23 @@ impl Target {
     }
 
     /// A device, pipe or socket; false if that takes rights we do not have.
-    pub(super) fn make_special(&self, path: &Path, meta: &Metadata, kept: &mut Kept) -> Result<bool> {
+    pub(super) fn make_special(
+        &self,
+        path: &Path,
+        meta: &Metadata,
+        kept: &mut Kept,
+    ) -> Result<bool> {
         let (kind, device) = match meta.file_type {
-            FileType::Character => (Kind::CharacterDevice, fs::makedev(meta.device.0, meta.device.1)),
+            FileType::Character => {
+                (Kind::CharacterDevice, fs::makedev(meta.device.0, meta.device.1))
+            }
             FileType::Block => (Kind::BlockDevice, fs::makedev(meta.device.0, meta.device.1)),
             FileType::Fifo => (Kind::Fifo, 0),
             _ => (Kind::Socket, 0),
         };
-        let made =
-            self.make(path, |parent, name| fs::mknodat(parent, name, kind, Mode::RUSR | Mode::WUSR, device));
+        let made = self.make(path, |parent, name| {
+            fs::mknodat(parent, name, kind, Mode::RUSR | Mode::WUSR, device)
+        });
         match made {
             Err(Errno::PERM | Errno::ACCESS) if !kept.is_root => {
                 kept.specials += 1;
@@ -225,14 +239,21 @@ impl NewFile {
     }
 
     /// Owner, attributes, mode and times.
-    pub(super) fn finish(self, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
+    pub(super) fn finish(
+        self,
+        meta: &Metadata,
+        attributes: &Attributes,
+        kept: &mut Kept,
+    ) -> Result<()> {
         finish(&self.0, meta, attributes, kept)
     }
 }
 
-/// A change of owner takes capabilities and set-user-ID bits away, and every change the times: in this order.
+/// A change of owner takes capabilities and set-user-ID bits away, and every change the times: in
+/// this order.
 fn finish(fd: impl AsFd, meta: &Metadata, attributes: &Attributes, kept: &mut Kept) -> Result<()> {
-    let owned = fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok();
+    let owned =
+        fs::fchown(&fd, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok();
     kept.owners += u64::from(!owned);
     for (name, value) in attributes {
         let set = fs::fsetxattr(&fd, OsStr::from_bytes(name), value, XattrFlags::empty());

@@ -91,7 +91,10 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     // What the user names may be a link; what is below is not followed.
     let metadata = std::fs::metadata(&args.from).map_err(of_source)?;
     if metadata.is_dir() && !args.recursive {
-        return Err(Failure::new(format_args!("{}: is a directory: copy it with -r", args.from.display())));
+        return Err(Failure::new(format_args!(
+            "{}: is a directory: copy it with -r",
+            args.from.display()
+        )));
     }
     let mut failures = 0;
     let code = change(&args.location, &args.mount, |fs, location| {
@@ -127,7 +130,11 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
         }
         failures = putter.failures;
         if signal::exit_code().is_none() && (putter.files > 0 || failures == 0) {
-            eprintln!("meantime: copied {} file(s), {}", putter.files, figures::bytes(putter.bytes));
+            eprintln!(
+                "meantime: copied {} file(s), {}",
+                putter.files,
+                figures::bytes(putter.bytes)
+            );
         }
         Ok(())
     })?;
@@ -135,7 +142,8 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
 }
 
 impl Putter<'_> {
-    /// Copies `from` to `name` in `above`, and what is below it. What cannot be read is said, and the rest is copied.
+    /// Copies `from` to `name` in `above`, and what is below it. What cannot be read is said, and
+    /// the rest is copied.
     fn everything(
         &mut self,
         from: &Path,
@@ -187,7 +195,9 @@ impl Putter<'_> {
         let node = match there {
             Some(node) if self.force && node.file_type() == FileType::Directory => node,
             Some(_) => return Err(Error::Exists.into()),
-            None => self.fs.mkdir(above, name, &NewNode { mode: 0o700, uid: 0, gid: 0, umask: 0 })?,
+            None => {
+                self.fs.mkdir(above, name, &NewNode { mode: 0o700, uid: 0, gid: 0, umask: 0 })?
+            }
         };
         for (path, metadata) in inside {
             let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
@@ -207,7 +217,9 @@ impl Putter<'_> {
         match find(self.fs, above, name)? {
             None => drop(self.make(from, metadata, above, name)?),
             Some(_) if !self.force => return Err(Error::Exists.into()),
-            Some(there) if there.file_type() == FileType::Directory => return Err(Error::IsDirectory.into()),
+            Some(there) if there.file_type() == FileType::Directory => {
+                return Err(Error::IsDirectory.into());
+            }
             Some(_) => self.replace(from, metadata, above, name)?,
         }
         Ok(())
@@ -281,7 +293,8 @@ impl Putter<'_> {
             } else if kind.is_socket() {
                 (FileType::Socket, (0, 0))
             } else {
-                let number = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+                let number =
+                    (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
                 (if kind.is_block_device() { FileType::Block } else { FileType::Character }, number)
             };
             self.fs.mknod(above, name, &new, file_type, device)?
@@ -350,7 +363,8 @@ impl Putter<'_> {
         if !is_link {
             fs.set_mode(node, (metadata.mode() & 0o7777) as u16)?;
         }
-        let time = |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+        let time =
+            |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
         let accessed = time(metadata.atime(), metadata.atime_nsec());
         let modified = time(metadata.mtime(), metadata.mtime_nsec());
         Ok(fs.set_times(node, Some(accessed), Some(modified))?)
@@ -362,9 +376,9 @@ impl Putter<'_> {
         let shown = names::harmless(from.as_os_str());
         let failure = match &trouble {
             Trouble::Source(error) => Failure::new(format_args!("{shown}: {error}")),
-            Trouble::Target(Error::Exists) => {
-                Failure::new(format_args!("{shown}: is there already: --force replaces what is there"))
-            }
+            Trouble::Target(Error::Exists) => Failure::new(format_args!(
+                "{shown}: is there already: --force replaces what is there"
+            )),
             Trouble::Target(error) => failed(format_args!("{shown}: not copied"), error),
         };
         if trouble.is_final() {

@@ -34,10 +34,16 @@ pub(crate) struct Axis {
 const FAR: f64 = 1e21;
 
 impl Axis {
-    /// An axis over `values`, with room at the ends. Whatever the values are, low is less than high.
-    pub(crate) fn over(scale: Scale, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
-        let usable =
-            |value: &f64| value.is_finite() && (*value > 0.0 || (*value == 0.0 && scale == Scale::Linear));
+    /// An axis over `values`, with room at the ends. Whatever the values are, low is less than
+    /// high.
+    pub(crate) fn over(
+        scale: Scale,
+        values: impl Iterator<Item = f64>,
+        (from, to): (f64, f64),
+    ) -> Self {
+        let usable = |value: &f64| {
+            value.is_finite() && (*value > 0.0 || (*value == 0.0 && scale == Scale::Linear))
+        };
         let (mut low, mut high) = (f64::MAX, f64::MIN);
         for value in values.filter(usable) {
             (low, high) = (low.min(value), high.max(value));
@@ -127,7 +133,8 @@ impl Axis {
     pub(crate) fn linear_ticks(&self, count: f64) -> Vec<Tick> {
         let rough = (self.high - self.low) / count;
         let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
+        let step =
+            [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
         let step = step.unwrap_or(rough).max(f64::MIN_POSITIVE);
         let mut ticks = Vec::new();
         for at in 0..=100u32 {
@@ -205,8 +212,14 @@ mod tests {
 
     #[test]
     fn latencies() {
-        assert_eq!(labels(&log(900.0, 2e7).latency_ticks()), ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms"]);
-        assert_eq!(labels(&log(4e3, 40e3).latency_ticks()), ["5 µs", "7 µs", "10 µs", "20 µs", "30 µs"]);
+        assert_eq!(
+            labels(&log(900.0, 2e7).latency_ticks()),
+            ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms"]
+        );
+        assert_eq!(
+            labels(&log(4e3, 40e3).latency_ticks()),
+            ["5 µs", "7 µs", "10 µs", "20 µs", "30 µs"]
+        );
         assert_eq!(labels(&log(4.1e3, 7.2e3).latency_ticks()), ["5 µs", "6 µs", "7 µs"]);
         assert_eq!(labels(&log(0.5, 3e11).latency_ticks()).len(), 6);
         assert!((log(1.0, 100.0).place(10.0) - 50.0).abs() < 1e-9);
@@ -215,10 +228,16 @@ mod tests {
     #[test]
     fn shares() {
         let nines = Axis::between(Scale::Nines, (0.01, 0.99999), (100.0, 0.0));
-        assert_eq!(labels(&nines.nines_ticks()), ["1", "10", "50", "90", "99", "99.9", "99.99", "99.999"]);
+        assert_eq!(
+            labels(&nines.nines_ticks()),
+            ["1", "10", "50", "90", "99", "99.9", "99.99", "99.999"]
+        );
         let step = nines.place(0.99) - nines.place(0.999);
         assert!((nines.place(0.999) - nines.place(0.9999) - step).abs() < 1e-6, "a nine is a nine");
-        assert!((nines.place(1.0) - nines.place(0.99999)).abs() < 1e-9, "beyond the end is at the end");
+        assert!(
+            (nines.place(1.0) - nines.place(0.99999)).abs() < 1e-9,
+            "beyond the end is at the end"
+        );
         assert_eq!(
             labels(&log(1e-4, 1.0).rarity_ticks()),
             ["1 in 10k", "1 in 1k", "1 in 100", "1 in 10", "all"]
@@ -235,7 +254,9 @@ mod tests {
 
     #[test]
     fn degenerate_values_have_an_axis() {
-        for values in [&[][..], &[0.0], &[7.0], &[7.0, 7.0], &[f64::NAN, f64::INFINITY], &[1e-300, 1e300]] {
+        for values in
+            [&[][..], &[0.0], &[7.0], &[7.0, 7.0], &[f64::NAN, f64::INFINITY], &[1e-300, 1e300]]
+        {
             for scale in [Scale::Linear, Scale::Log] {
                 let axis = Axis::over(scale, values.iter().copied(), (10.0, 90.0));
                 assert!(axis.low < axis.high, "{values:?}: {axis:?}");
@@ -246,7 +267,10 @@ mod tests {
                         axis.place(at)
                     );
                 }
-                assert!(axis.latency_ticks().len() < 700 && axis.linear_ticks(5.0).len() < 12, "{values:?}");
+                assert!(
+                    axis.latency_ticks().len() < 700 && axis.linear_ticks(5.0).len() < 12,
+                    "{values:?}"
+                );
             }
         }
     }

@@ -19,11 +19,17 @@ pub(crate) fn cdf(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges
     let y = Axis::between(Scale::Nines, (0.01, top), UP);
     let label = label("Cumulative distribution of latency", device, runs);
     let y_title = "share of I/Os that took no longer, %";
-    plot(out, &label, (&x, &x.latency_ticks(), LATENCY_TITLE), (&y, &y.nines_ticks(), y_title), |out| {
-        for run in runs {
-            draw(out, run, |ns, slower| (x.place(ns), y.place(1.0 - slower)));
-        }
-    });
+    plot(
+        out,
+        &label,
+        (&x, &x.latency_ticks(), LATENCY_TITLE),
+        (&y, &y.nines_ticks(), y_title),
+        |out| {
+            for run in runs {
+                draw(out, run, |ns, slower| (x.place(ns), y.place(1.0 - slower)));
+            }
+        },
+    );
 }
 
 /// How many I/Os were at least as slow, both logarithmic: the tail.
@@ -32,22 +38,29 @@ pub(crate) fn exceedance(out: &mut Markup, device: &str, runs: &[&Run], ranges: 
     let y = Axis::between(Scale::Log, (ranges.rarest * 0.8, 1.0), UP);
     let label = label("How often a latency is reached or exceeded", device, runs);
     let y_title = "share of I/Os that took at least so long";
-    plot(out, &label, (&x, &x.latency_ticks(), LATENCY_TITLE), (&y, &y.rarity_ticks(), y_title), |out| {
-        let one_in = 1.0 / SLOWEST_ONE_IN as f64;
-        if one_in > ranges.rarest {
-            let place = y.place(one_in);
-            line(out, "reference", (ACROSS.0, place), (ACROSS.1, place));
-            text(out, "note halo", "start", (ACROSS.0 + 3.0, place - 4.0), "1 in 6,000");
-        }
-        for run in runs {
-            draw(out, run, |ns, slower| (x.place(ns), y.place(slower)));
-        }
-    });
+    plot(
+        out,
+        &label,
+        (&x, &x.latency_ticks(), LATENCY_TITLE),
+        (&y, &y.rarity_ticks(), y_title),
+        |out| {
+            let one_in = 1.0 / SLOWEST_ONE_IN as f64;
+            if one_in > ranges.rarest {
+                let place = y.place(one_in);
+                line(out, "reference", (ACROSS.0, place), (ACROSS.1, place));
+                text(out, "note halo", "start", (ACROSS.0 + 3.0, place - 4.0), "1 in 6,000");
+            }
+            for run in runs {
+                draw(out, run, |ns, slower| (x.place(ns), y.place(slower)));
+            }
+        },
+    );
 }
 
 fn draw(out: &mut Markup, run: &Run, place: impl Fn(f64, f64) -> (f64, f64)) {
     let curve = run.latency.curve();
-    let mut places: Vec<(f64, f64)> = curve.iter().map(|(ns, slower)| place(*ns, *slower)).collect();
+    let mut places: Vec<(f64, f64)> =
+        curve.iter().map(|(ns, slower)| place(*ns, *slower)).collect();
     // What lies below the axis' end is not drawn along it.
     let below = places.iter().take_while(|place| place.1 >= UP.0).count().saturating_sub(1);
     places.drain(..below);
@@ -73,7 +86,11 @@ pub(super) fn in_figures(run: &Run) -> String {
     ] {
         parts.extend(ns.map(|ns| format!("{name} {}", figures::time(ns))));
     }
-    format!("{}: {}", run.label, if parts.is_empty() { "no I/Os".to_owned() } else { parts.join(", ") })
+    format!(
+        "{}: {}",
+        run.label,
+        if parts.is_empty() { "no I/Os".to_owned() } else { parts.join(", ") }
+    )
 }
 
 /// What a plot shows, in words.

@@ -5,7 +5,8 @@ use crate::html::markup::{Attr, Markup};
 use crate::html::model::Style;
 use crate::report::look::COLOURS;
 
-/// The drawing's size in its own units. Text is 12 of them high (14 on a phone, see the style sheet).
+/// The drawing's size in its own units. Text is 12 of them high (14 on a phone, see the style
+/// sheet).
 pub(crate) const WIDTH: f64 = 440.0;
 /// Its height.
 pub(crate) const HEIGHT: f64 = 300.0;
@@ -16,7 +17,8 @@ pub(crate) const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
 /// A legend's sample: width and height.
 pub(crate) const SWATCH: (f64, f64) = (34.0, 12.0);
 
-/// Dashes by style: as different as the colours, for eyes and printers that do not tell those apart.
+/// Dashes by style: as different as the colours, for eyes and printers that do not tell those
+/// apart.
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2 1 2 1 2"];
 
 /// The class that gives a style its colour.
@@ -97,7 +99,11 @@ pub(crate) fn text_width(text: &str) -> f64 {
 
 /// Text at a place.
 pub(crate) fn text(out: &mut Markup, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
-    out.element("text", &[("class", &class), ("text-anchor", &anchor), ("x", &at(x)), ("y", &at(y))], text);
+    out.element(
+        "text",
+        &[("class", &class), ("text-anchor", &anchor), ("x", &at(x)), ("y", &at(y))],
+        text,
+    );
 }
 
 /// A straight line.
@@ -107,16 +113,25 @@ pub(crate) fn line(out: &mut Markup, class: &str, from: (f64, f64), to: (f64, f6
 }
 
 /// A line through places, in a style, with a tooltip.
-pub(crate) fn polyline(out: &mut Markup, class: &str, style: Style, places: &[(f64, f64)], tooltip: &str) {
-    let points: Vec<String> = places.iter().map(|(x, y)| format!("{},{}", at(*x), at(*y))).collect();
+pub(crate) fn polyline(
+    out: &mut Markup,
+    class: &str,
+    style: Style,
+    places: &[(f64, f64)],
+    tooltip: &str,
+) {
+    let points: Vec<String> =
+        places.iter().map(|(x, y)| format!("{},{}", at(*x), at(*y))).collect();
     let later = if style.source > 0 { " later" } else { "" };
     let (class, points) = (format!("{class} {}{later}", colour(style)), points.join(" "));
-    let attrs: [Attr<'_>; 3] = [("class", &class), ("points", &points), ("stroke-dasharray", &dashes(style))];
+    let attrs: [Attr<'_>; 3] =
+        [("class", &class), ("points", &points), ("stroke-dasharray", &dashes(style))];
     let attrs = if dashes(style).is_empty() { &attrs[..2] } else { &attrs[..] };
     out.with("polyline", attrs, |out| out.element("title", &[], tooltip));
 }
 
-/// A style's marker around a place: circle, square, triangle, diamond, cross; hollow for later files.
+/// A style's marker around a place: circle, square, triangle, diamond, cross; hollow for later
+/// files.
 pub(crate) fn marker(out: &mut Markup, style: Style, (x, y): (f64, f64)) {
     let hollow = style.source > 0 || style.way % 5 == 4;
     let class = format!("marker {}{}", colour(style), if hollow { " hollow" } else { "" });
@@ -127,7 +142,12 @@ pub(crate) fn marker(out: &mut Markup, style: Style, (x, y): (f64, f64)) {
 fn shape(kind: usize, (x, y): (f64, f64), size: f64) -> String {
     let (r, half, side) = (5.0 * size, 4.4 * size, 8.8 * size);
     match kind % 5 {
-        0 => format!("M{} {}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z", at(x - r), at(y), d = 2.0 * r),
+        0 => format!(
+            "M{} {}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z",
+            at(x - r),
+            at(y),
+            d = 2.0 * r
+        ),
         1 => format!("M{} {}h{side}v{side}h-{side}z", at(x - half), at(y - half)),
         2 => format!(
             "M{} {}l{s} {t}h-{w}z",
@@ -137,12 +157,15 @@ fn shape(kind: usize, (x, y): (f64, f64), size: f64) -> String {
             t = 10.0 * size,
             w = 11.2 * size
         ),
-        3 => format!("M{} {}l{s} {s}l-{s} {s}l-{s} -{s}z", at(x), at(y - 6.0 * size), s = 6.0 * size),
+        3 => {
+            format!("M{} {}l{s} {s}l-{s} {s}l-{s} -{s}z", at(x), at(y - 6.0 * size), s = 6.0 * size)
+        }
         _ => format!("M{} {}l{d} {d}m0 -{d}l-{d} {d}", at(x - r), at(y - r), d = 2.0 * r),
     }
 }
 
-/// Marks along the curve of a result of the second or a later file, so that it differs from the first file's.
+/// Marks along the curve of a result of the second or a later file, so that it differs from the
+/// first file's.
 pub(crate) fn marks(out: &mut Markup, style: Style, places: &[(f64, f64)]) {
     const EVERY: f64 = 60.0;
     let Some(kind) = style.source.checked_sub(1) else { return };
@@ -186,7 +209,8 @@ pub(crate) fn swatch(out: &mut Markup, style: Style, with_marker: bool) {
         if with_marker {
             marker(out, style, (SWATCH.0 / 2.0, middle));
         } else {
-            let class = format!("curve {}{}", colour(style), if style.source > 0 { " later" } else { "" });
+            let class =
+                format!("curve {}{}", colour(style), if style.source > 0 { " later" } else { "" });
             let points = format!("1,{middle} {},{middle}", SWATCH.0 - 1.0);
             let attrs: [Attr<'_>; 3] =
                 [("class", &class), ("points", &points), ("stroke-dasharray", &dashes(style))];
@@ -204,7 +228,9 @@ pub(crate) fn thinned(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut kept: Vec<(f64, f64)> = Vec::new();
     for (at, place) in places.iter().enumerate() {
         let last = at + 1 == places.len();
-        let far = |kept: &(f64, f64)| (place.0 - kept.0).abs() >= PIXEL || (place.1 - kept.1).abs() >= PIXEL;
+        let far = |kept: &(f64, f64)| {
+            (place.0 - kept.0).abs() >= PIXEL || (place.1 - kept.1).abs() >= PIXEL
+        };
         if last || kept.last().is_none_or(far) {
             kept.push(*place);
         }

@@ -34,10 +34,14 @@ impl Ranges {
     pub(crate) fn of<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Self {
         let ends = |values: Vec<f64>| Axis::over(Scale::Log, values.into_iter(), (0.0, 1.0)).ends();
         let done = runs.clone().filter(|run| run.latency.n > 0);
-        let all = done.clone().flat_map(|run| [run.latency.min_ns.max(1.0), run.latency.max_ns.max(1.0)]);
+        let all =
+            done.clone().flat_map(|run| [run.latency.min_ns.max(1.0), run.latency.max_ns.max(1.0)]);
         let typical = done.clone().flat_map(|run| {
-            let known =
-                [Some(run.latency.mean_ns), run.latency.percentile_ns(50.0), run.latency.percentile_ns(99.0)];
+            let known = [
+                Some(run.latency.mean_ns),
+                run.latency.percentile_ns(50.0),
+                run.latency.percentile_ns(99.0),
+            ];
             known.into_iter().flatten()
         });
         let moments = runs.clone().flat_map(|run| &run.series);

@@ -10,7 +10,8 @@ use crate::html::model::Run;
 /// How high a label is, with air.
 const LINE: f64 = 15.0;
 
-/// A point a result at its mean latency and its CPU, with a whisker from the median to the 99th percentile.
+/// A point a result at its mean latency and its CPU, with a whisker from the median to the 99th
+/// percentile.
 pub(crate) fn cpu_against_latency(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges) {
     let x = Axis::between(Scale::Log, ranges.typical, ACROSS);
     let y = Axis::over(Scale::Linear, std::iter::once(ranges.cpu_percent), UP);
@@ -24,12 +25,15 @@ pub(crate) fn cpu_against_latency(out: &mut Markup, device: &str, runs: &[&Run],
         |out| {
             let points: Vec<(&Run, (f64, f64))> = runs
                 .iter()
-                .filter_map(|run| Some((*run, (x.place(run.mean_ns()?), y.place(run.cpu_percent?)))))
+                .filter_map(|run| {
+                    Some((*run, (x.place(run.mean_ns()?), y.place(run.cpu_percent?))))
+                })
                 .collect();
             // From the median to the 99th percentile, and on to the mean if it lies outside.
             let whisker = |run: &Run| {
                 let at = x.place(run.mean_ns()?);
-                let (p50, p99) = (run.latency.percentile_ns(50.0)?, run.latency.percentile_ns(99.0)?);
+                let (p50, p99) =
+                    (run.latency.percentile_ns(50.0)?, run.latency.percentile_ns(99.0)?);
                 Some((x.place(p50).min(at), x.place(p99), x.place(p99).max(at)))
             };
             let mut taken: Vec<[f64; 4]> = points.iter().map(|(_, at)| box_around(*at)).collect();
@@ -88,7 +92,8 @@ pub(crate) fn free_place(
         let from = if anchor == "end" { left - width } else { left };
         let middle = y + down;
         let area = [from, middle - LINE / 2.0, from + width, middle + LINE / 2.0];
-        let inside = area[0] >= ACROSS.0 && area[2] <= ACROSS.1 && area[1] >= UP.1 && area[3] <= UP.0;
+        let inside =
+            area[0] >= ACROSS.0 && area[2] <= ACROSS.1 && area[1] >= UP.1 && area[3] <= UP.0;
         let free = taken.iter().all(|other| {
             area[2] <= other[0] || other[2] <= area[0] || area[3] <= other[1] || other[3] <= area[1]
         });
@@ -114,7 +119,12 @@ mod tests {
         assert!((2..60).contains(&placed), "{placed}");
         for (at, one) in taken.iter().enumerate() {
             for other in &taken[at + 1..] {
-                assert!(one[2] <= other[0] || other[2] <= one[0] || one[3] <= other[1] || other[3] <= one[1]);
+                assert!(
+                    one[2] <= other[0]
+                        || other[2] <= one[0]
+                        || one[3] <= other[1]
+                        || other[3] <= one[1]
+                );
             }
         }
     }

@@ -11,7 +11,13 @@ use crate::html::model::{Moment, Run};
 const GAP_STEPS: f64 = 3.0;
 
 /// Mean and 99th percentile of each stretch of time.
-pub(crate) fn over_time(out: &mut Markup, device: &str, runs: &[&Run], ranges: &Ranges, last_ms: f64) {
+pub(crate) fn over_time(
+    out: &mut Markup,
+    device: &str,
+    runs: &[&Run],
+    ranges: &Ranges,
+    last_ms: f64,
+) {
     let x = Axis::over(Scale::Linear, std::iter::once(last_ms / 1e3), ACROSS);
     let y = Axis::between(Scale::Log, ranges.timeline, UP);
     let label = label("Latency over time", device, runs);
@@ -21,7 +27,8 @@ pub(crate) fn over_time(out: &mut Markup, device: &str, runs: &[&Run], ranges: &
         for run in runs {
             for part in parts(&run.series) {
                 let place = |moment: &Moment, ns: f64| (x.place(moment.at_ms / 1e3), y.place(ns));
-                let p99: Vec<_> = part.iter().filter_map(|one| Some(place(one, one.p99_ns?))).collect();
+                let p99: Vec<_> =
+                    part.iter().filter_map(|one| Some(place(one, one.p99_ns?))).collect();
                 draw(out, "curve thin", run, &p99);
                 let mean: Vec<_> = part.iter().map(|one| place(one, one.mean_ns)).collect();
                 draw(out, "curve", run, &mean);
@@ -35,7 +42,9 @@ fn draw(out: &mut Markup, class: &str, run: &Run, places: &[(f64, f64)]) {
     match places {
         [] => {}
         // A line of one point is seen as a dash.
-        [(x, y)] => polyline(out, class, run.style, &[(x - 1.5, *y), (x + 1.5, *y)], &in_figures(run)),
+        [(x, y)] => {
+            polyline(out, class, run.style, &[(x - 1.5, *y), (x + 1.5, *y)], &in_figures(run))
+        }
         places => polyline(out, class, run.style, &thinned(places), &in_figures(run)),
     }
 }

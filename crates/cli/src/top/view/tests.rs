@@ -9,7 +9,8 @@ fn screen(app: &App, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, app)).unwrap();
     let buffer = terminal.backend().buffer();
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    let line =
+        |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
     (0..height).map(line).collect()
 }
 
@@ -33,7 +34,10 @@ queue 4: poll, mean 10.1 µs
 so far: 0 I/Os, 0 waits, 0 sleeps, 0 overslept, 0 fallbacks, 0 blocked";
     assert_eq!(lines[1..10], expected.lines().collect::<Vec<_>>());
     assert!(lines[10].starts_with(" IOPS of queue 4, at most 96.0k ─"), "{}", lines[10]);
-    assert!(lines[11].ends_with('█') && lines[14].ends_with('█'), "one look so far, which is the most");
+    assert!(
+        lines[11].ends_with('█') && lines[14].ends_with('█'),
+        "one look so far, which is the most"
+    );
     assert_eq!(lines[15], "↑↓ choose   p policy   q quit");
 }
 
@@ -60,7 +64,9 @@ fn the_list_of_policies_and_what_became_of_a_change() {
     app.key(KeyEvent::new(KeyCode::Char('p'), KeyModifiers::NONE));
     let text = screen(&app, 110, 24).join("\n");
     assert!(
-        text.contains("how queue 4 is to wait") && text.contains("│ poll  ") && text.contains("or type one"),
+        text.contains("how queue 4 is to wait")
+            && text.contains("│ poll  ")
+            && text.contains("or type one"),
         "{text}"
     );
     assert!(text.contains("dpas"), "all of them fit");

@@ -11,8 +11,8 @@ pub(super) fn step_ns(typical_ns: u64, longest_ns: u64) -> f64 {
     fine.max(longest_ns as f64 / MOST_STEPS).ceil()
 }
 
-/// How late a sleeper runs: so many steps, with a probability. What lies between two steps is divided between them, so that the mean is
-/// kept.
+/// How late a sleeper runs: so many steps, with a probability. What lies between two steps is
+/// divided between them, so that the mean is kept.
 #[derive(Debug)]
 pub(super) struct Wake {
     pub steps: Vec<(usize, f64)>,
@@ -39,7 +39,8 @@ impl Wake {
             add(whole, each * (1.0 - part));
             add(whole + 1, each * part);
         }
-        let steps: Vec<(usize, f64)> = weights.into_iter().enumerate().filter(|(_, p)| *p > 0.0).collect();
+        let steps: Vec<(usize, f64)> =
+            weights.into_iter().enumerate().filter(|(_, p)| *p > 0.0).collect();
         let mean = steps.iter().map(|(at, p)| *at as f64 * p).sum();
         let most = steps.last().map_or(0, |(at, _)| *at);
         Self { steps, mean, most }
@@ -87,7 +88,8 @@ impl Known {
         point as f64 * self.done[point] - self.moment[point]
     }
 
-    /// The time spent spinning from `point` to the next, in steps: until then, or until the completion.
+    /// The time spent spinning from `point` to the next, in steps: until then, or until the
+    /// completion.
     pub(super) fn spun(&self, point: usize) -> f64 {
         // E[min(T, x + 1) - x; T > x]
         let ended = self.done[point + 1] - self.done[point];

@@ -1,17 +1,21 @@
 //! Least cost over all plans that know distributions only, by backward dynamic programming.
 //!
-//! Let T be the device time of a class, F its distribution function, W the wake cost, c the CPU of a sleep, and λ the price of lateness. V(t) is the least
-//! cost from t on, times P(T > t), so that nothing has to be divided by probabilities. At t, with the I/O not complete:
+//! Let T be the device time of a class, F its distribution function, W the wake cost, c the CPU of
+//! a sleep, and λ the price of lateness. V(t) is the least cost from t on, times P(T > t), so that
+//! nothing has to be divided by probabilities. At t, with the I/O not complete:
 //!
 //! - spin to the next point t': V(t') + E[min(T, t') - t; T > t];
 //! - sleep until s, for any s > t: c P(T > t) + E[ λ (s + W - T)+ ; T > t ] + E[ V(s + W) ].
 //!
-//! With A(x) = E[(x - T)+] the middle term is λ (E[A(s + W)] - F(t)(s + E[W]) + M(t)), M(t) = E[T; T ≤ t]. So the cost of sleeping is B(s) - λ F(t) s and
-//! terms without s, where B(s) = E[V(s + W) + λ A(s + W)] does not know t: the best s at t is found on the lower convex hull of the points
-//! (s, B(s)), which grows as t goes backwards. The whole takes n (|W| + log n) steps instead of n² |W|.
+//! With A(x) = E[(x - T)+] the middle term is λ (E[A(s + W)] - F(t)(s + E[W]) + M(t)), where
+//! M(t) = E[T; T ≤ t]. So the cost of sleeping is B(s) - λ F(t) s and terms without s, where
+//! B(s) = E[V(s + W) + λ A(s + W)] does not know t: the best s at t is found on the lower convex
+//! hull of the points (s, B(s)), which grows as t goes backwards. The whole takes n (|W| + log n)
+//! steps instead of n² |W|.
 //!
-//! For a percentile the price μ is on being found beyond the limit X instead: μ P(s + W > X) (F(X) - F(t))+, for what would have been in time. It has the same form,
-//! with P(s + W > X) in the place of s.
+//! For a percentile the price μ is on being found beyond the limit X instead:
+//! μ P(s + W > X) (F(X) - F(t))+, for what would have been in time. It has the same form, with
+//! P(s + W > X) in the place of s.
 
 use super::grid::{Known, Wake, step_ns};
 use super::schedule::Schedule;
@@ -68,7 +72,13 @@ impl Problem {
         let all = trace.ios.len() as f64;
         let one = |(class, times): (Class, Vec<u64>)| {
             let share = times.len() as f64 / all;
-            OneClass::new(class, share, &Distribution::of_samples(times), machine, limit_ns(goal, machine))
+            OneClass::new(
+                class,
+                share,
+                &Distribution::of_samples(times),
+                machine,
+                limit_ns(goal, machine),
+            )
         };
         Self { classes: times.into_iter().map(one).collect() }
     }
@@ -91,7 +101,13 @@ impl Solve for Problem {
 }
 
 impl OneClass {
-    fn new(class: Class, share: f64, times: &Distribution, machine: &Machine, limit_ns: Option<f64>) -> Self {
+    fn new(
+        class: Class,
+        share: f64,
+        times: &Distribution,
+        machine: &Machine,
+        limit_ns: Option<f64>,
+    ) -> Self {
         let longest_ns = times.quantile_ns(1.0);
         let step_ns = step_ns(times.quantile_ns(0.5), longest_ns);
         let wake = Wake::new(&machine.timer_wake, after_wake_ns(machine), step_ns);
@@ -117,21 +133,25 @@ impl OneClass {
         }
     }
 
-    /// The cost of what is beyond the limit only because of a sleep that began at `point`: P(T in time; T > t).
+    /// The cost of what is beyond the limit only because of a sleep that began at `point`: P(T in
+    /// time; T > t).
     fn in_time(&self, point: usize) -> f64 {
         self.limit.as_ref().map_or(0.0, |limit| (limit.done - self.known.done[point]).max(0.0))
     }
 
     fn solve(&self, price: f64) -> (Schedule, Expected) {
         let Self { known, wake, .. } = self;
-        let (late_price, beyond_price) = if self.limit.is_some() { (0.0, price) } else { (price, 0.0) };
+        let (late_price, beyond_price) =
+            if self.limit.is_some() { (0.0, price) } else { (price, 0.0) };
         let last = known.last;
         let points = last + wake.most + 2;
-        let (mut cpu, mut late, mut beyond) = (vec![0.0; points], vec![0.0; points], vec![0.0; points]);
+        let (mut cpu, mut late, mut beyond) =
+            (vec![0.0; points], vec![0.0; points], vec![0.0; points]);
         let mut sleeps: Vec<Sleep> = vec![Sleep::default(); last + 1];
         let mut actions = vec![0u32; last + 1];
         let mut hull = Hull::default();
-        let cost = |cpu: f64, late: f64, beyond: f64| cpu + late_price * late + beyond_price * beyond;
+        let cost =
+            |cpu: f64, late: f64, beyond: f64| cpu + late_price * late + beyond_price * beyond;
         for t in (0..last).rev() {
             let s = t + 1;
             let mut sleep = Sleep::default();
@@ -162,7 +182,8 @@ impl OneClass {
                 sleep.beyond + self.in_time(t) * sleep.share_beyond,
             );
             let spun = (cpu[t + 1] + known.spun(t), late[t + 1], beyond[t + 1]);
-            let sleeps_here = cost(asleep.0, asleep.1, asleep.2) < cost(spun.0, spun.1, spun.2) - 1e-12;
+            let sleeps_here =
+                cost(asleep.0, asleep.1, asleep.2) < cost(spun.0, spun.1, spun.2) - 1e-12;
             let sleeps_here = sleeps_here && t >= self.start;
             (cpu[t], late[t], beyond[t]) = if sleeps_here { asleep } else { spun };
             actions[t] = if sleeps_here { s as u32 } else { 0 };

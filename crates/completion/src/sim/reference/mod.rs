@@ -26,14 +26,17 @@ pub struct Reference {
     pub expected_mean_ns: f64,
     /// The CPU per I/O in ns that was expected of the plan.
     pub expected_cpu_ns: f64,
-    /// The CPU in ns that a ns of lateness is worth (for goals of latency and CPU), or an I/O beyond the limit (for percentiles).
+    /// The CPU in ns that a ns of lateness is worth (for goals of latency and CPU), or an I/O
+    /// beyond the limit (for percentiles).
     pub price: f64,
 }
 
-/// The policy that knows the distributions of device time, for each kind and size, and of the wake cost, but neither the time of this I/O nor the cost
-/// of this sleep. With one I/O in flight; it sleeps as often as pays, and spins; it uses no interrupt. It does not pay for learning.
+/// The policy that knows the distributions of device time, for each kind and size, and of the wake
+/// cost, but neither the time of this I/O nor the cost of this sleep. With one I/O in flight; it
+/// sleeps as often as pays, and spins; it uses no interrupt. It does not pay for learning.
 ///
-/// The latency goal is over classic polling's mean on the same trace. Two plans are mixed at random so that the goal is met exactly.
+/// The latency goal is over classic polling's mean on the same trace. Two plans are mixed at random
+/// so that the goal is met exactly.
 pub fn informed(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Reference {
     let problem = informed::Problem::new(trace, machine, goal);
     let mixture = search_for(&problem, trace, machine, goal);
@@ -41,8 +44,9 @@ pub fn informed(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Refe
     reference(&mixture, outcome, machine, trace)
 }
 
-/// The policy that knows the time of each I/O as well, and of a sleep only how its cost is distributed: it sleeps so as to wake with the
-/// completion. With one I/O in flight. A bound that no policy reaches, since none can know.
+/// The policy that knows the time of each I/O as well, and of a sleep only how its cost is
+/// distributed: it sleeps so as to wake with the completion. With one I/O in flight. A bound that
+/// no policy reaches, since none can know.
 pub fn oracle(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Reference {
     let problem = oracle::Problem::new(trace, machine, goal);
     let mixture = search_for(&problem, trace, machine, goal);
@@ -53,18 +57,28 @@ pub fn oracle(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Refere
 /// A way to solve for one price.
 trait Solve {
     type Plan;
-    /// The best plan when a ns of lateness (or an I/O beyond the limit) is worth `price` ns of CPU, and what it is expected to come to.
+    /// The best plan when a ns of lateness (or an I/O beyond the limit) is worth `price` ns of CPU,
+    /// and what it is expected to come to.
     fn solve(&self, price: f64) -> (Self::Plan, Expected);
 }
 
-fn search_for<S: Solve>(problem: &S, trace: &Trace, machine: &Machine, goal: Goal) -> Mixture<S::Plan> {
+fn search_for<S: Solve>(
+    problem: &S,
+    trace: &Trace,
+    machine: &Machine,
+    goal: Goal,
+) -> Mixture<S::Plan> {
     let poll_mean_ns = simulate(trace, machine, Policy::Poll, 1, 0).mean_ns();
     let fixed_ns = machine.host_path_ns() as f64;
     let target = match goal {
-        Goal::Latency(permille) => Target::Late { most_ns: f64::from(permille) / 1000.0 * poll_mean_ns },
-        Goal::Cpu(percent) => {
-            Target::Cpu { share: f64::from(percent) / 100.0, fixed_ns, polled_ns: fixed_ns + trace.mean_ns() }
+        Goal::Latency(permille) => {
+            Target::Late { most_ns: f64::from(permille) / 1000.0 * poll_mean_ns }
         }
+        Goal::Cpu(percent) => Target::Cpu {
+            share: f64::from(percent) / 100.0,
+            fixed_ns,
+            polled_ns: fixed_ns + trace.mean_ns(),
+        },
         Goal::P99(_) => Target::Beyond { share: 0.01 },
         Goal::P999(_) => Target::Beyond { share: 0.001 },
     };
@@ -79,12 +93,18 @@ fn limit_ns(goal: Goal, machine: &Machine) -> Option<f64> {
     }
 }
 
-/// What a sleep costs beyond the timer's lateness, in ns: the clock is read and the queue looked at.
+/// What a sleep costs beyond the timer's lateness, in ns: the clock is read and the queue looked
+/// at.
 fn after_wake_ns(machine: &Machine) -> u64 {
     machine.clock_ns + machine.look_ns
 }
 
-fn reference<P>(mixture: &Mixture<P>, outcome: Outcome, machine: &Machine, trace: &Trace) -> Reference {
+fn reference<P>(
+    mixture: &Mixture<P>,
+    outcome: Outcome,
+    machine: &Machine,
+    trace: &Trace,
+) -> Reference {
     let expected = mixture.expected();
     let fixed_ns = machine.host_path_ns() as f64;
     Reference {

@@ -1,8 +1,10 @@
 //! Least cost for those who know the time of each I/O.
 //!
-//! What counts is the time r that is left until the completion. V(r) is the least of spinning, r, and of a sleep whose timer goes off w ≤ r before the completion:
-//! c + E[V(w - W); W ≤ w] + λ E[W - w; W > w]. For a percentile, an I/O that would have been in time by d is late if W - w > d; c and spinning are all that counts
-//! for those that are lost anyway.
+//! What counts is the time r that is left until the completion. V(r) is the least of spinning, r,
+//! and of a sleep whose timer goes off w ≤ r before the completion:
+//! c + E[V(w - W); W ≤ w] + λ E[W - w; W > w]. For a percentile, an I/O that would have been in
+//! time by d is late if W - w > d; c and spinning are all that counts for those that are lost
+//! anyway.
 
 use super::grid::{Wake, step_ns};
 use super::search::Expected;
@@ -34,7 +36,8 @@ pub(super) struct Plan {
     tables: Vec<Table>,
 }
 
-/// For each number of steps left: 0 to spin, else one more than the number of steps before the completion at which the timer is to go off.
+/// For each number of steps left: 0 to spin, else one more than the number of steps before the
+/// completion at which the timer is to go off.
 #[derive(Debug)]
 struct Table {
     actions: Vec<u32>,
@@ -66,7 +69,8 @@ impl Problem {
         let wake = &self.wake;
         // Whoever sleeps until the longest wake cost before the completion is never late.
         let points = 2 * wake.most + 2;
-        let mut table = Table { actions: Vec::new(), cpu: Vec::new(), late: Vec::new(), beyond: Vec::new() };
+        let mut table =
+            Table { actions: Vec::new(), cpu: Vec::new(), late: Vec::new(), beyond: Vec::new() };
         let cost = |(cpu, late, beyond): (f64, f64, f64)| match spare {
             Some(_) => cpu + price * beyond,
             None => cpu + price * late,
@@ -108,13 +112,16 @@ impl Plan {
     fn table(&self, device_ns: u64) -> &Table {
         let last = self.tables.len() - 1;
         let spare = match self.limit_ns {
-            Some(limit_ns) if device_ns as f64 <= limit_ns => (limit_ns - device_ns as f64) / self.step_ns,
+            Some(limit_ns) if device_ns as f64 <= limit_ns => {
+                (limit_ns - device_ns as f64) / self.step_ns
+            }
             _ => f64::INFINITY,
         };
         &self.tables[if spare < last as f64 { spare as usize } else { last }]
     }
 
-    /// With `left_ns` of `device_ns` to go: how long before the completion the timer is to go off; `None`: spin.
+    /// With `left_ns` of `device_ns` to go: how long before the completion the timer is to go off;
+    /// `None`: spin.
     pub(super) fn sleep_until_before_ns(&self, device_ns: u64, left_ns: u64) -> Option<u64> {
         let actions = &self.table(device_ns).actions;
         let left = ((left_ns as f64 / self.step_ns) as usize).min(actions.len() - 1);
@@ -129,7 +136,11 @@ impl Plan {
         let spins = table.actions[at] == 0;
         let lost = self.limit_ns.is_some_and(|limit_ns| (device_ns + look_ns) as f64 > limit_ns);
         Expected {
-            cpu_ns: if spins { device_ns as f64 } else { table.cpu[at] * self.step_ns + start_ns as f64 },
+            cpu_ns: if spins {
+                device_ns as f64
+            } else {
+                table.cpu[at] * self.step_ns + start_ns as f64
+            },
             late_ns: table.late[at] * self.step_ns,
             beyond: if lost { 1.0 } else { table.beyond[at] },
         }
@@ -142,7 +153,9 @@ impl Solve for Problem {
     fn solve(&self, price: f64) -> (Plan, Expected) {
         let tables = match self.limit_ns {
             // The last: in time whatever the wake cost is.
-            Some(_) => (0..=self.wake.most + 1).map(|spare| self.table(price, Some(spare))).collect(),
+            Some(_) => {
+                (0..=self.wake.most + 1).map(|spare| self.table(price, Some(spare))).collect()
+            }
             None => vec![self.table(price, None)],
         };
         let plan = Plan { step_ns: self.step_ns, limit_ns: self.limit_ns, tables };
@@ -154,8 +167,11 @@ impl Solve for Problem {
             sum.beyond += expected.beyond;
         }
         let count = self.times_ns.len().max(1) as f64;
-        let mean =
-            Expected { cpu_ns: sum.cpu_ns / count, late_ns: sum.late_ns / count, beyond: sum.beyond / count };
+        let mean = Expected {
+            cpu_ns: sum.cpu_ns / count,
+            late_ns: sum.late_ns / count,
+            beyond: sum.beyond / count,
+        };
         (plan, mean)
     }
 }

@@ -21,8 +21,12 @@ fn replay<P>(
     mut wait: impl FnMut(&P, &Io, &mut Wait<'_>),
 ) -> Outcome {
     let mut choice = Random::new(seed ^ 0x5eed);
-    let mut wait_state =
-        Wait { queue: Queue::new(machine, seed), counters: GapCounters::default(), slept_ns: 0, since_ns: 0 };
+    let mut wait_state = Wait {
+        queue: Queue::new(machine, seed),
+        counters: GapCounters::default(),
+        slept_ns: 0,
+        since_ns: 0,
+    };
     let mut series = Vec::with_capacity(trace.ios.len());
     for io in &trace.ios {
         let first = choice.unit() < mixture.share_of_first;
@@ -69,7 +73,8 @@ impl Wait<'_> {
         (overslept, elapsed_ns)
     }
 
-    /// Looks until the completion (true), or until the clock shows `alarm_ns` since the doorbell; and what it shows.
+    /// Looks until the completion (true), or until the clock shows `alarm_ns` since the doorbell;
+    /// and what it shows.
     fn spin(&mut self, alarm_ns: u64) -> Option<u64> {
         self.queue.begin_spin(self.since_ns.saturating_add(alarm_ns));
         loop {
@@ -86,11 +91,17 @@ impl Wait<'_> {
     }
 }
 
-pub(super) fn informed(trace: &Trace, machine: &Machine, mixture: &Mixture<Schedules>, seed: u64) -> Outcome {
+pub(super) fn informed(
+    trace: &Trace,
+    machine: &Machine,
+    mixture: &Mixture<Schedules>,
+    seed: u64,
+) -> Outcome {
     replay(trace, machine, mixture, seed, |plan, io, wait| {
         let class = Trace::class_at_depth_1(io);
         let none = Schedule::default();
-        let schedule = plan.iter().find(|(of, _)| *of == class).map_or(&none, |(_, schedule)| schedule);
+        let schedule =
+            plan.iter().find(|(of, _)| *of == class).map_or(&none, |(_, schedule)| schedule);
         if wait.queue.reap() > 0 {
             return;
         }
@@ -116,7 +127,12 @@ pub(super) fn informed(trace: &Trace, machine: &Machine, mixture: &Mixture<Sched
     })
 }
 
-pub(super) fn oracle(trace: &Trace, machine: &Machine, mixture: &Mixture<Moments>, seed: u64) -> Outcome {
+pub(super) fn oracle(
+    trace: &Trace,
+    machine: &Machine,
+    mixture: &Mixture<Moments>,
+    seed: u64,
+) -> Outcome {
     replay(trace, machine, mixture, seed, |plan, io, wait| {
         if wait.queue.reap() > 0 {
             return;

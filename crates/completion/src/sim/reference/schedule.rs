@@ -1,7 +1,7 @@
 //! A plan without a limit to its sleeps.
 
-/// Sleep until `until_ns` if the clock is read while the I/O has been under way for `from_ns` or more but less than `before_ns`, and it is not complete.
-/// All times since the doorbell, in ns.
+/// Sleep until `until_ns` if the clock is read while the I/O has been under way for `from_ns` or
+/// more but less than `before_ns`, and it is not complete. All times since the doorbell, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
     /// From when on.
@@ -24,7 +24,11 @@ impl Schedule {
         let ns = |point: usize| (point as f64 * step_ns).round() as u64;
         let mut rests: Vec<Rest> = Vec::new();
         for (point, until) in actions.iter().enumerate().filter(|(_, until)| **until != 0) {
-            let rest = Rest { from_ns: ns(point), before_ns: ns(point + 1), until_ns: ns(*until as usize) };
+            let rest = Rest {
+                from_ns: ns(point),
+                before_ns: ns(point + 1),
+                until_ns: ns(*until as usize),
+            };
             match rests
                 .last_mut()
                 .filter(|last| last.before_ns == rest.from_ns && last.until_ns == rest.until_ns)

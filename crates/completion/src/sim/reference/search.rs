@@ -29,7 +29,8 @@ pub(super) enum Target {
     Late { most_ns: f64 },
     /// The share of I/Os beyond the limit.
     Beyond { share: f64 },
-    /// The CPU used of the time that passes, where each I/O takes `fixed_ns` of CPU besides, and `polled_ns` of time if it is not late.
+    /// The CPU used of the time that passes, where each I/O takes `fixed_ns` of CPU besides, and
+    /// `polled_ns` of time if it is not late.
     Cpu { share: f64, fixed_ns: f64, polled_ns: f64 },
 }
 
@@ -73,7 +74,8 @@ impl<P> Mixture<P> {
 /// Halvings of the logarithm of the price: the plans on both sides differ by nothing but ties then.
 const STEPS: u32 = 40;
 
-/// The cheapest mixture of plans that meets `target`: a lower price never costs more CPU, a higher one never lateness.
+/// The cheapest mixture of plans that meets `target`: a lower price never costs more CPU, a higher
+/// one never lateness.
 pub(super) fn search<P>(target: Target, solve: impl Fn(f64) -> (P, Expected)) -> Mixture<P> {
     let (mut low, mut high) = target.prices();
     let (mut cheap, mut prompt) = (solve(low), solve(high));
@@ -94,7 +96,8 @@ pub(super) fn search<P>(target: Target, solve: impl Fn(f64) -> (P, Expected)) ->
     let (a, b) = (excess(&cheap), excess(&prompt));
     let budget = matches!(target, Target::Cpu { .. });
     let (share_of_first, reachable) = match (a <= 0.0, b <= 0.0) {
-        // With either end: what is not asked for decides. A budget buys promptness; else CPU is saved.
+        // With either end: what is not asked for decides. A budget buys promptness; else CPU is
+        // saved.
         (true, true) => (if budget { 0.0 } else { 1.0 }, true),
         (false, false) => (if budget { 1.0 } else { 0.0 }, false),
         _ => (b / (b - a), true),

@@ -22,13 +22,15 @@ fn close(a: f64, b: f64, within: f64) -> bool {
     (a - b).abs() <= within
 }
 
-/// Device time always 10 µs, wake cost always 2 µs, 1.2 µs CPU a sleep. A sleep that ends with the completion costs 1.2 µs instead of 10. Sleeping
-/// longer saves nothing.
+/// Device time always 10 µs, wake cost always 2 µs, 1.2 µs CPU a sleep. A sleep that ends with the
+/// completion costs 1.2 µs instead of 10. Sleeping longer saves nothing.
 #[test]
 fn constant_times_are_slept_through() {
     let machine = machine(Distribution::constant(2_000));
     let trace = Trace::of_reads([10_000; 1_000]);
-    for reference in [informed(&trace, &machine, percent(3), 1), oracle(&trace, &machine, percent(3), 1)] {
+    for reference in
+        [informed(&trace, &machine, percent(3), 1), oracle(&trace, &machine, percent(3), 1)]
+    {
         assert!(reference.reachable);
         assert!(close(reference.expected_cpu_ns, 1_200.0, 60.0), "{}", reference.expected_cpu_ns);
         assert!(close(reference.outcome.cpu_ns_per_io(), 1_200.0, 60.0));
@@ -46,8 +48,9 @@ fn what_is_too_short_is_spun_for() {
     assert!(close(reference.outcome.cpu_ns_per_io(), 1_000.0, 10.0));
 }
 
-/// Wake cost 1 or 3 µs, as often. The timer goes off 3 µs before the completion, or 1 µs, or in between: with x from 0 to 2 µs later than the
-/// first, half of the sleepers spin for 2 µs - x, half are late by x. 3 % of 10 µs are 300 ns of lateness on average: x = 600, and the CPU is
+/// Wake cost 1 or 3 µs, as often. The timer goes off 3 µs before the completion, or 1 µs, or in
+/// between: with x from 0 to 2 µs later than the first, half of the sleepers spin for 2 µs - x,
+/// half are late by x. 3 % of 10 µs are 300 ns of lateness on average: x = 600, and the CPU is
 /// 1,200 + (2,000 - 600) / 2.
 #[test]
 fn two_wake_costs_by_hand() {
@@ -62,8 +65,8 @@ fn two_wake_costs_by_hand() {
     assert!(close(oracle.expected_cpu_ns, 1_900.0, 40.0), "{}", oracle.expected_cpu_ns);
 }
 
-/// 4 or 20 µs, as often, wake cost 2 µs. Without lateness: sleep until 2 µs, awake at 4, where half are done; the others have 16 µs to go: sleep until 18 µs.
-/// 1.5 sleeps on average.
+/// 4 or 20 µs, as often, wake cost 2 µs. Without lateness: sleep until 2 µs, awake at 4, where half
+/// are done; the others have 16 µs to go: sleep until 18 µs. 1.5 sleeps on average.
 #[test]
 fn two_sleeps_where_two_pay() {
     let machine = machine(Distribution::constant(2_000));
@@ -74,8 +77,9 @@ fn two_sleeps_where_two_pay() {
     assert!((2_900..3_100).contains(&sleeps), "{sleeps}");
 }
 
-/// 10 µs, wake cost 2 µs or, one time in ten, 12 µs; 5 µs more are allowed, exceeded by no more than 1 %: so a sleep must not take the
-/// risk with more than one I/O in ten, unless the timer goes off by 3 µs. That leaves 5 µs to spin for nine times out of ten.
+/// 10 µs, wake cost 2 µs or, one time in ten, 12 µs; 5 µs more are allowed, exceeded by no more
+/// than 1 %: so a sleep must not take the risk with more than one I/O in ten, unless the timer goes
+/// off by 3 µs. That leaves 5 µs to spin for nine times out of ten.
 #[test]
 fn a_percentile_by_hand() {
     let wake = [vec![2_000; 9], vec![12_000]].concat();
@@ -83,9 +87,14 @@ fn a_percentile_by_hand() {
     let trace = Trace::of_reads([10_000; 5_000]);
     let reference = informed(&trace, &machine, Goal::P99(15_000), 1);
     assert!(reference.reachable);
-    // Of ten I/Os, nine: sleep until 3 µs, 1,200 + 0.9 × 5,000 = 5,700; one: sleep until the end, 1,200; nobody pays for less.
+    // Of ten I/Os, nine: sleep until 3 µs, 1,200 + 0.9 × 5,000 = 5,700; one: sleep until the end,
+    // 1,200; nobody pays for less.
     let by_hand = 0.9 * 5_700.0 + 0.1 * 1_200.0;
-    assert!(close(reference.expected_cpu_ns, by_hand, 100.0), "{} {by_hand}", reference.expected_cpu_ns);
+    assert!(
+        close(reference.expected_cpu_ns, by_hand, 100.0),
+        "{} {by_hand}",
+        reference.expected_cpu_ns
+    );
     assert!(reference.outcome.share_above(15_000) < 0.016);
 }
 
@@ -93,9 +102,10 @@ fn a_percentile_by_hand() {
 fn what_cannot_be_reached_says_so() {
     let machine = machine(Distribution::constant(2_000));
     let trace = Trace::of_reads([10_000; 100]);
-    for reference in
-        [informed(&trace, &machine, Goal::P99(9_000), 1), oracle(&trace, &machine, Goal::P99(9_000), 1)]
-    {
+    for reference in [
+        informed(&trace, &machine, Goal::P99(9_000), 1),
+        oracle(&trace, &machine, Goal::P99(9_000), 1),
+    ] {
         assert!(!reference.reachable);
     }
     // 1.2 of 10 µs cannot be less.
@@ -107,7 +117,10 @@ fn what_cannot_be_reached_says_so() {
 fn nothing_to_wait_for() {
     let reference = informed(&Trace::default(), &Machine::bare_metal(), Goal::default(), 1);
     assert_eq!(reference.outcome.ios(), 0);
-    assert_eq!(oracle(&Trace::default(), &Machine::bare_metal(), Goal::P99(1_000), 1).outcome.ios(), 0);
+    assert_eq!(
+        oracle(&Trace::default(), &Machine::bare_metal(), Goal::P99(1_000), 1).outcome.ios(),
+        0
+    );
 }
 
 fn cells() -> Vec<(Trace, Machine)> {
@@ -127,7 +140,8 @@ fn cells() -> Vec<(Trace, Machine)> {
 fn replays_agree_with_what_was_expected() {
     for (trace, machine) in cells() {
         let poll = simulate(&trace, &machine, Policy::Poll, 1, 0);
-        let both = [informed(&trace, &machine, percent(3), 1), oracle(&trace, &machine, percent(3), 1)];
+        let both =
+            [informed(&trace, &machine, percent(3), 1), oracle(&trace, &machine, percent(3), 1)];
         for reference in &both {
             let outcome = &reference.outcome;
             let cpu = outcome.cpu_ns_per_io() / reference.expected_cpu_ns;
@@ -152,7 +166,10 @@ fn informed_is_no_worse_than_any_fixed_sleep() {
         for sleep_ns in (0..30).map(|step| 1 + step * 1_700) {
             let fixed = simulate(&trace, &machine, Policy::HybridFixed(sleep_ns), 1, 1);
             if fixed.mean_ns() <= most_ns {
-                assert!(reference.outcome.cpu_ns_per_io() <= 1.02 * fixed.cpu_ns_per_io(), "{sleep_ns}");
+                assert!(
+                    reference.outcome.cpu_ns_per_io() <= 1.02 * fixed.cpu_ns_per_io(),
+                    "{sleep_ns}"
+                );
             }
         }
     }
@@ -175,7 +192,8 @@ fn a_budget_is_kept() {
     }
 }
 
-/// 99 % within the limit, with less CPU than any fixed sleep that holds it, and the oracle with no more.
+/// 99 % within the limit, with less CPU than any fixed sleep that holds it, and the oracle with no
+/// more.
 #[test]
 fn a_percentile_is_held() {
     for (trace, machine) in cells() {
@@ -188,7 +206,10 @@ fn a_percentile_is_held() {
         for sleep_ns in (0..30).map(|step| 1 + step * 1_700) {
             let fixed = simulate(&trace, &machine, Policy::HybridFixed(sleep_ns), 1, 1);
             if fixed.share_above(limit_ns) <= 0.01 {
-                assert!(reference.outcome.cpu_ns_per_io() <= 1.02 * fixed.cpu_ns_per_io(), "{sleep_ns}");
+                assert!(
+                    reference.outcome.cpu_ns_per_io() <= 1.02 * fixed.cpu_ns_per_io(),
+                    "{sleep_ns}"
+                );
             }
         }
         let oracle = oracle(&trace, &machine, goal, 1);

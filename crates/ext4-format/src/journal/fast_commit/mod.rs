@@ -1,5 +1,7 @@
-//! Fast commits: what changed since the last whole transaction, in the blocks behind the log (kernel: `fs/ext4/fast_commit.c`; kernel documentation:
-//! `filesystems/ext4/journal.rst`, "Fast commits"). They say what was done to inodes, names and extents, not which blocks have which contents.
+//! Fast commits: what changed since the last whole transaction, in the blocks behind the log
+//! (kernel: `fs/ext4/fast_commit.c`; kernel documentation: `filesystems/ext4/journal.rst`, "Fast
+//! commits"). They say what was done to inodes, names and extents, not which blocks have which
+//! contents.
 
 mod replay;
 mod scan;
@@ -25,7 +27,8 @@ impl FastCommits {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// What they make of `volume`, which has to have what the transactions before them had. Nothing is changed.
+    /// What they make of `volume`, which has to have what the transactions before them had. Nothing
+    /// is changed.
     ///
     /// # Errors
     /// A change that cannot be; damage, or the source.

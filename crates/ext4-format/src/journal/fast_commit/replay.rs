@@ -1,9 +1,11 @@
-//! Fast commits carried out, in memory (`ext4_fc_replay`): what inodes, blocks of files and names of directories are at their end. A mount for reading has inodes
-//! as new contents of blocks of their tables, the rest beside the disk, since nothing is allocated for it; one for writing puts all of it onto the disk
-//! (`change::fast_commits`).
+//! Fast commits carried out, in memory (`ext4_fc_replay`): what inodes, blocks of files and names
+//! of directories are at their end. A mount for reading has inodes as new contents of blocks of
+//! their tables, the rest beside the disk, since nothing is allocated for it; one for writing puts
+//! all of it onto the disk (`change::fast_commits`).
 //!
-//! Where the kernel's replay loses something we do not follow it: times and link counts of directories (it sets them to the time of the replay, and one), and
-//! what a file without extents has in its inode.
+//! Where the kernel's replay loses something we do not follow it: times and link counts of
+//! directories (it sets them to the time of the replay, and one), and what a file without extents
+//! has in its inode.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +54,8 @@ impl Replayed {
         Self { lost: Some(lost), ..Self::default() }
     }
 
-    /// A transaction of the journal that was committed and is damaged: neither it nor those after it were replayed.
+    /// A transaction of the journal that was committed and is damaged: neither it nor those after
+    /// it were replayed.
     pub fn lost(&self) -> Option<u32> {
         self.lost
     }
@@ -62,7 +65,8 @@ impl Replayed {
         self.maps.get(&ino)
     }
 
-    /// The inodes that fast commits changed, or looked at, as they were before: bitmaps and counts are still about those.
+    /// The inodes that fast commits changed, or looked at, as they were before: bitmaps and counts
+    /// are still about those.
     pub fn before(&self) -> &BTreeMap<u32, Arc<[u8]>> {
         &self.before
     }
@@ -79,7 +83,8 @@ type Blocks = BTreeMap<u64, Arc<[u8]>>;
 /// What fast commits made of a file system, in their own terms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Inodes that they changed, or looked at, in the form of the disk but for what is in their block area and for checksums.
+    /// Inodes that they changed, or looked at, in the form of the disk but for what is in their
+    /// block area and for checksums.
     pub inodes: BTreeMap<u32, Vec<u8>>,
     /// Those of them that lost their last name, perhaps to be made anew.
     pub gone: BTreeSet<u32>,
@@ -90,7 +95,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// What counts beside the disk of `volume`, over which the replay was: blocks of the inode tables, and the rest.
+    /// What counts beside the disk of `volume`, over which the replay was: blocks of the inode
+    /// tables, and the rest.
     ///
     /// # Errors
     /// Damage, or the source.
@@ -131,7 +137,10 @@ struct Replay<'a, S: Source> {
 ///
 /// # Errors
 /// A change that cannot be; damage, or the source.
-pub(super) fn replay<S: Source>(volume: &Volume<S>, commits: Vec<Vec<Change>>) -> Result<Outcome, Error> {
+pub(super) fn replay<S: Source>(
+    volume: &Volume<S>,
+    commits: Vec<Vec<Change>>,
+) -> Result<Outcome, Error> {
     let mut replay = Replay {
         volume,
         inodes: BTreeMap::new(),
@@ -187,7 +196,8 @@ impl<S: Source> Replay<'_, S> {
         }
     }
 
-    /// Inode `ino` as it is by now; `None` if it is free: of such nothing is replayed, as in the kernel.
+    /// Inode `ino` as it is by now; `None` if it is free: of such nothing is replayed, as in the
+    /// kernel.
     fn inode(&mut self, ino: u32) -> Result<Option<Inode>, Error> {
         let superblock = self.volume.superblock().clone();
         let inode = Inode::parse(&superblock, ino, self.bytes(ino)?)?;
@@ -261,7 +271,8 @@ impl<S: Source> Replay<'_, S> {
         let bytes = self.bytes(ino)?;
         let links = u16::from_le_bytes([bytes[LINKS_AT], bytes[LINKS_AT + 1]]);
         let counted = i32::from(links) + change;
-        let links = u16::try_from(counted).map_err(|_| corrupt(Defect::InodeField("link count"), ino))?;
+        let links =
+            u16::try_from(counted).map_err(|_| corrupt(Defect::InodeField("link count"), ino))?;
         bytes[LINKS_AT..LINKS_AT + 2].copy_from_slice(&links.to_le_bytes());
         Ok(())
     }
@@ -290,7 +301,13 @@ impl<S: Source> Replay<'_, S> {
     }
 
     /// Whether `name` was new.
-    fn add_name(&mut self, parent: u32, ino: u32, name: Vec<u8>, file_type: FileType) -> Result<bool, Error> {
+    fn add_name(
+        &mut self,
+        parent: u32,
+        ino: u32,
+        name: Vec<u8>,
+        file_type: FileType,
+    ) -> Result<bool, Error> {
         self.directory(parent)?;
         if name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
             return Err(corrupt(Defect::DirectoryEntry, parent));
@@ -341,7 +358,8 @@ impl<S: Source> Replay<'_, S> {
         if inode.metadata().links == 1 { self.lose(ino) } else { Ok(()) }
     }
 
-    /// Inode `ino` has no name any more: if it comes back, as something else, it has none of the blocks that it had.
+    /// Inode `ino` has no name any more: if it comes back, as something else, it has none of the
+    /// blocks that it had.
     fn lose(&mut self, ino: u32) -> Result<(), Error> {
         self.bytes(ino)?[LINKS_AT..LINKS_AT + 2].fill(0);
         self.gone.insert(ino);

@@ -51,7 +51,8 @@ pub(super) struct DelRange {
     pub(super) len: U32,
 }
 
-const _: () = assert!(size_of::<TagHeader>() == 4 && size_of::<Head>() == 8 && size_of::<Tail>() == 8);
+const _: () =
+    assert!(size_of::<TagHeader>() == 4 && size_of::<Head>() == 8 && size_of::<Tail>() == 8);
 const _: () = assert!(size_of::<AddRange>() == 16 && size_of::<DelRange>() == 12);
 
 pub(super) const ADD_RANGE: u16 = 1;
@@ -165,9 +166,12 @@ impl Scan {
         self.commits
     }
 
-    /// The next block of the area. What is no whole commit of this transaction ends it: it was not committed, or is old.
+    /// The next block of the area. What is no whole commit of this transaction ends it: it was not
+    /// committed, or is old.
     pub(super) fn block(&mut self, block: &[u8]) -> Result<Next, UnknownFeatures> {
-        if !self.begun && TagHeader::read_from_prefix(block).is_ok_and(|(tl, _)| tl.tag.get() != HEAD) {
+        if !self.begun
+            && TagHeader::read_from_prefix(block).is_ok_and(|(tl, _)| tl.tag.get() != HEAD)
+        {
             return Ok(Next::Stop);
         }
         self.begun = true;
@@ -207,7 +211,8 @@ impl Scan {
         whole: Range<usize>,
     ) -> Result<Next, UnknownFeatures> {
         if tag == TAIL {
-            // The checksum is not part of what it is over; what follows it up to the block's end neither.
+            // The checksum is not part of what it is over; what follows it up to the block's end
+            // neither.
             let covered = whole.start + size_of::<TagHeader>() + size_of::<U32>();
             let crc = crc32c(self.crc, &block[whole.start..covered]);
             self.crc = 0;
@@ -249,7 +254,11 @@ fn change(tag: u16, value: &[u8]) -> Option<Change> {
         }
         DEL_RANGE => {
             let (range, _) = DelRange::read_from_prefix(value).ok()?;
-            Change::DelRange { ino: range.ino.get(), first: range.first.get(), blocks: range.len.get() }
+            Change::DelRange {
+                ino: range.ino.get(),
+                first: range.first.get(),
+                blocks: range.len.get(),
+            }
         }
         CREAT => Change::Create { parent: word(0)?, ino: word(4)?, name: name()? },
         LINK => Change::Link { parent: word(0)?, ino: word(4)?, name: name()? },

@@ -1,12 +1,13 @@
-//! Writing fast commits, as `ext4_fc_perform_commit` lays them out: tags one after another, none over the end of a block; what is left of a block that has no
-//! room for the next is a pad; a tail with the checksum of all of it ends the commit, and takes the rest of its block.
+//! Writing fast commits, as `ext4_fc_perform_commit` lays them out: tags one after another, none
+//! over the end of a block; what is left of a block that has no room for the next is a pad; a tail
+//! with the checksum of all of it ends the commit, and takes the rest of its block.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::scan::{
-    ADD_RANGE, AddRange, CREAT, Change, DEL_RANGE, DelRange, HEAD, Head, INODE, LINK, PAD, TAIL, TagHeader,
-    Tail, UNLINK, WRITTEN_BLOCKS_MAX,
+    ADD_RANGE, AddRange, CREAT, Change, DEL_RANGE, DelRange, HEAD, Head, INODE, LINK, PAD, TAIL,
+    TagHeader, Tail, UNLINK, WRITTEN_BLOCKS_MAX,
 };
 use crate::checksum::crc32c;
 
@@ -29,7 +30,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A fast commit in blocks of `block_bytes` bytes, on top of the transaction before `tid`; `first`: it is the first one there, at the area's beginning.
+    /// A fast commit in blocks of `block_bytes` bytes, on top of the transaction before `tid`;
+    /// `first`: it is the first one there, at the area's beginning.
     pub fn new(block_bytes: usize, tid: u32, first: bool) -> Self {
         let mut writer = Self { block_bytes, tid, bytes: Vec::with_capacity(block_bytes), crc: 0 };
         if first {
@@ -49,7 +51,11 @@ impl Writer {
                 self.add_range(*ino, *first, *blocks, *at, *unwritten)
             }
             Change::DelRange { ino, first, blocks } => {
-                let range = DelRange { ino: U32::new(*ino), first: U32::new(*first), len: U32::new(*blocks) };
+                let range = DelRange {
+                    ino: U32::new(*ino),
+                    first: U32::new(*first),
+                    len: U32::new(*blocks),
+                };
                 self.tag(DEL_RANGE, &[range.as_bytes()])
             }
             Change::Create { parent, ino, name } => self.name(CREAT, *parent, *ino, name),
@@ -59,7 +65,8 @@ impl Writer {
         }
     }
 
-    /// An extent's length has 15 bits, the longest one that is not written yet is shorter by a block.
+    /// An extent's length has 15 bits, the longest one that is not written yet is shorter by a
+    /// block.
     fn add_range(
         &mut self,
         ino: u32,
@@ -68,8 +75,11 @@ impl Writer {
         at: u64,
         unwritten: bool,
     ) -> Result<(), Unsayable> {
-        let (most, flag) =
-            if unwritten { (WRITTEN_BLOCKS_MAX - 1, WRITTEN_BLOCKS_MAX) } else { (WRITTEN_BLOCKS_MAX, 0) };
+        let (most, flag) = if unwritten {
+            (WRITTEN_BLOCKS_MAX - 1, WRITTEN_BLOCKS_MAX)
+        } else {
+            (WRITTEN_BLOCKS_MAX, 0)
+        };
         let mut done = 0;
         while done < blocks {
             let some = (blocks - done).min(u32::from(most)) as u16;
@@ -130,7 +140,8 @@ impl Writer {
         self.bytes.extend_from_slice(value.as_bytes());
     }
 
-    /// The blocks of the whole commit. They have to be written together, the last one not before all that the commit says is true of the disk.
+    /// The blocks of the whole commit. They have to be written together, the last one not before
+    /// all that the commit says is true of the disk.
     pub fn finish(mut self) -> Result<Vec<u8>, Unsayable> {
         self.reserve(size_of::<Tail>())?;
         let at = self.bytes.len();
@@ -228,7 +239,13 @@ mod tests {
 
     #[test]
     fn long_extents_are_said_in_parts() {
-        let add = |unwritten| Change::AddRange { ino: 12, first: 0, blocks: 70_000, at: 1_000, unwritten };
+        let add = |unwritten| Change::AddRange {
+            ino: 12,
+            first: 0,
+            blocks: 70_000,
+            at: 1_000,
+            unwritten,
+        };
         for (unwritten, most) in [(false, 32_768), (true, 32_767)] {
             let read = scan(&commit(1024, 1, true, &[add(unwritten)]), 1024, 1).concat();
             let mut expected = Vec::new();

@@ -1,5 +1,5 @@
-//! What was allocated is given owners and names, so that `e2fsck` can say whether all of it is right: by hand, since nothing here is to depend on
-//! the code that does so for files.
+//! What was allocated is given owners and names, so that `e2fsck` can say whether all of it is
+//! right: by hand, since nothing here is to depend on the code that does so for files.
 
 use std::ops::Range;
 
@@ -27,7 +27,8 @@ fn put_header(bytes: &mut [u8], entries: usize, most: usize, depth: u16) {
     bytes[6..8].copy_from_slice(&depth.to_le_bytes());
 }
 
-/// Writes `runs`, from logical block `first` on, as extents behind a header; where the next one would begin.
+/// Writes `runs`, from logical block `first` on, as extents behind a header; where the next one
+/// would begin.
 fn put_extents(bytes: &mut [u8], runs: &[Range<u64>], mut first: u32) -> u32 {
     for (at, run) in runs.iter().enumerate() {
         let entry = &mut bytes[12 + at * 12..24 + at * 12];
@@ -94,8 +95,11 @@ fn put_entries(handle: &mut Handle<'_>, ino: u32, block: u64, entries: &[(u32, u
     let empty = [(0, 0, String::new())];
     let entries = if entries.is_empty() { &empty } else { entries };
     for (number, (ino, kind, name)) in entries.iter().enumerate() {
-        let length =
-            if number + 1 == entries.len() { end - at } else { (8 + name.len()).next_multiple_of(4) };
+        let length = if number + 1 == entries.len() {
+            end - at
+        } else {
+            (8 + name.len()).next_multiple_of(4)
+        };
         bytes[at..at + 4].copy_from_slice(&ino.to_le_bytes());
         bytes[at + 4..at + 6].copy_from_slice(&(length as u16).to_le_bytes());
         (bytes[at + 6], bytes[at + 7]) = (name.len() as u8, *kind);
@@ -111,7 +115,8 @@ fn put_entries(handle: &mut Handle<'_>, ino: u32, block: u64, entries: &[(u32, u
     }
 }
 
-/// Gives every inode of `made` its blocks, and a name in `lost+found`, whose entries are written anew.
+/// Gives every inode of `made` its blocks, and a name in `lost+found`, whose entries are written
+/// anew.
 pub(super) fn attach(image: &Image, allocator: &Allocator, made: &[(u32, Made)]) {
     for (ino, file) in made {
         let work = |handle: &mut Handle<'_>| {
@@ -120,8 +125,14 @@ pub(super) fn attach(image: &Image, allocator: &Allocator, made: &[(u32, Made)])
             let mut runs = file.runs.clone();
             if file.directory {
                 assert!(runs.is_empty());
-                let want =
-                    Want { ino: *ino, goal: None, blocks: 1, reservation: None, metadata: true, node: true };
+                let want = Want {
+                    ino: *ino,
+                    goal: None,
+                    blocks: 1,
+                    reservation: None,
+                    metadata: true,
+                    node: true,
+                };
                 runs.push(allocator.blocks(handle, want)?);
             }
             inode.set_mode(if file.directory { 0o40755 } else { 0o100644 });
@@ -143,7 +154,11 @@ pub(super) fn attach(image: &Image, allocator: &Allocator, made: &[(u32, Made)])
         let area = *inode.block_area();
         let word = |at: usize| u32::from_le_bytes(area[at..at + 4].try_into().unwrap());
         let (count, first) = (u64::from(word(16) & 0xFFFF), u64::from(word(20)));
-        assert_eq!(count << handle.superblock().block_bits(), inode.size(), "lost+found in one extent");
+        assert_eq!(
+            count << handle.superblock().block_bits(),
+            inode.size(),
+            "lost+found in one extent"
+        );
         let mut entries: Vec<_> = made
             .iter()
             .map(|(ino, file)| (*ino, if file.directory { 2 } else { 1 }, format!("{ino}")))

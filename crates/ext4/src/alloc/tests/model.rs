@@ -1,4 +1,5 @@
-//! Random allocation on file systems of many shapes: what is given out is nobody else's, and in the end `e2fsck` finds nothing.
+//! Random allocation on file systems of many shapes: what is given out is nobody else's, and in the
+//! end `e2fsck` finds nothing.
 
 use std::collections::BTreeSet;
 
@@ -43,11 +44,18 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     let blocks = prop_oneof![3 => 1u32..4, 3 => 1u32..300, 1 => 1u32..20_000];
     let take = (any::<usize>(), blocks, goal, any::<bool>(), any::<bool>()).prop_map(
-        |(file, blocks, goal, metadata, reserved)| Op::Take { file, blocks, goal, metadata, reserved },
+        |(file, blocks, goal, metadata, reserved)| Op::Take {
+            file,
+            blocks,
+            goal,
+            metadata,
+            reserved,
+        },
     );
     let free = (any::<usize>(), any::<usize>(), prop_oneof![1u64..10, 1u64..20_000])
         .prop_map(|(file, run, blocks)| Op::Free { file, run, blocks });
-    let make = (any::<usize>(), any::<bool>()).prop_map(|(parent, directory)| Op::Make { parent, directory });
+    let make = (any::<usize>(), any::<bool>())
+        .prop_map(|(parent, directory)| Op::Make { parent, directory });
     prop_oneof![
         8 => take,
         6 => free,
@@ -67,7 +75,8 @@ struct Model {
     held: BTreeSet<u64>,
 }
 
-/// Fills what was never written with garbage: unused slots of inode tables, bitmaps that are not there.
+/// Fills what was never written with garbage: unused slots of inode tables, bitmaps that are not
+/// there.
 fn litter(image: &Image) {
     let volume = image.volume();
     let superblock = volume.superblock();
@@ -126,12 +135,14 @@ impl Model {
             Goal::None => None,
             Goal::At(block) => Some(block % self.image.volume().block_count()),
         };
-        let reservation = if reserved { self.allocator.reserve(u64::from(blocks)).ok() } else { None };
+        let reservation =
+            if reserved { self.allocator.reserve(u64::from(blocks)).ok() } else { None };
         let reservation = std::cell::RefCell::new(reservation);
         let taken = self.change(|handle| {
             let mut reservation = reservation.borrow_mut();
             let reservation = reservation.as_mut();
-            self.allocator.blocks(handle, Want { ino, goal, blocks, reservation, metadata, node: metadata })
+            self.allocator
+                .blocks(handle, Want { ino, goal, blocks, reservation, metadata, node: metadata })
         });
         let left = reservation.into_inner().map(|reservation| reservation.blocks());
         match taken {
@@ -140,7 +151,10 @@ impl Model {
                 assert!((1..=u64::from(blocks)).contains(&count), "{taken:?} of {blocks}");
                 assert!(left.is_none_or(|left| left == u64::from(blocks) - count));
                 for block in taken.clone() {
-                    assert!(!self.held.contains(&block), "block {block} was freed and has not committed");
+                    assert!(
+                        !self.held.contains(&block),
+                        "block {block} was freed and has not committed"
+                    );
                     assert!(self.used.insert(block), "block {block} is in use");
                 }
                 self.made[at].1.runs.push(taken);
@@ -177,8 +191,9 @@ impl Model {
             self.held.insert(block);
         }
         // Not twice.
-        let again =
-            self.image.change_with(&self.allocator, |handle| self.allocator.free_blocks(handle, freed));
+        let again = self
+            .image
+            .change_with(&self.allocator, |handle| self.allocator.free_blocks(handle, freed));
         assert!(matches!(again, Err(Error::Corrupt(_))));
     }
 
@@ -192,10 +207,15 @@ impl Model {
                 if self.made.len() >= 60 {
                     return;
                 }
-                let parents: Vec<_> =
-                    self.made.iter().filter(|(_, made)| made.directory).map(|(ino, _)| *ino).collect();
+                let parents: Vec<_> = self
+                    .made
+                    .iter()
+                    .filter(|(_, made)| made.directory)
+                    .map(|(ino, _)| *ino)
+                    .collect();
                 let parent = parents.get(parent % (parents.len() + 1)).copied().unwrap_or(2);
-                let ino = self.change(|handle| self.allocator.inode(handle, parent, *directory)).unwrap();
+                let ino =
+                    self.change(|handle| self.allocator.inode(handle, parent, *directory)).unwrap();
                 assert!(ino > 11 && self.made.iter().all(|(made, _)| *made != ino));
                 self.made.push((ino, Made { directory: *directory, runs: Vec::new() }));
             }
@@ -206,7 +226,8 @@ impl Model {
                 let at = file % self.made.len();
                 if self.made[at].1.runs.is_empty() {
                     let (ino, made) = self.made.swap_remove(at);
-                    self.change(|handle| self.allocator.free_inode(handle, ino, made.directory)).unwrap();
+                    self.change(|handle| self.allocator.free_inode(handle, ino, made.directory))
+                        .unwrap();
                 }
             }
             Op::Commit => {

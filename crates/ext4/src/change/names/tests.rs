@@ -29,7 +29,11 @@ impl Rig {
             let path = dir.path().join("image");
             image.save(&path);
             for request in debugfs {
-                let output = Command::new("debugfs").args(["-w", "-R", request]).arg(&path).output().unwrap();
+                let output = Command::new("debugfs")
+                    .args(["-w", "-R", request])
+                    .arg(&path)
+                    .output()
+                    .unwrap();
                 assert!(output.status.success());
             }
             image = Image::load(&path);
@@ -64,7 +68,12 @@ pub(super) fn names(volume: &Volume<&Image>, ino: u32) -> BTreeMap<Vec<u8>, u32>
         assert!(last.cookie > cookie);
         cookie = last.cookie;
         for entry in some {
-            assert_eq!(found.insert(entry.name.clone(), entry.ino), None, "{}", entry.name.escape_ascii());
+            assert_eq!(
+                found.insert(entry.name.clone(), entry.ino),
+                None,
+                "{}",
+                entry.name.escape_ascii()
+            );
         }
     }
     for (name, ino) in &found {
@@ -77,7 +86,8 @@ pub(super) fn names(volume: &Volume<&Image>, ino: u32) -> BTreeMap<Vec<u8>, u32>
     found
 }
 
-/// Calls `work` with the kernel's mount of the image at a path, if that may be done; the image is what the kernel made of it then.
+/// Calls `work` with the kernel's mount of the image at a path, if that may be done; the image is
+/// what the kernel made of it then.
 pub(super) fn with_kernel(rig: &mut Rig, options: &str, work: impl FnOnce(&Path)) {
     let dir = tempfile::tempdir().unwrap();
     let (file, at) = (dir.path().join("image"), dir.path().join("mount"));
@@ -100,7 +110,8 @@ pub(super) fn with_kernel(rig: &mut Rig, options: &str, work: impl FnOnce(&Path)
     rig.allocator = Allocator::new(&rig.image.volume()).unwrap();
 }
 
-/// Names of about `bytes` bytes, some of which are not ASCII: there, hashes differ by the sign of `char`.
+/// Names of about `bytes` bytes, some of which are not ASCII: there, hashes differ by the sign of
+/// `char`.
 fn name(number: u32, bytes: usize) -> Vec<u8> {
     let mut name = format!("{number:x}-").into_bytes();
     while name.len() < bytes {
@@ -140,7 +151,8 @@ fn what_is_made_is_as_the_kernel_makes_it() {
         mknod(handle, allocator, dir, b"socket", &NEW, FileType::Socket, (0, 0))?;
         mknod(handle, allocator, dir, b"small", &NEW, FileType::Block, (8, 17))?;
         mknod(handle, allocator, dir, b"large", &NEW, FileType::Character, (259, 0x12345))?;
-        let (old, new) = (Name { parent: dir, name: b"other" }, Name { parent: dir, name: b"moved" });
+        let (old, new) =
+            (Name { parent: dir, name: b"other" }, Name { parent: dir, name: b"moved" });
         let flags = RenameFlags { whiteout: true, ..RenameFlags::default() };
         rename(handle, allocator, old, new, flags, &NEW)?;
         Ok(())
@@ -162,7 +174,10 @@ fn what_is_made_is_as_the_kernel_makes_it() {
     assert_eq!(inode("below").flags(), flags::EXTENTS | 0x40 | 0x80 | 0x1_0000);
     assert_eq!(inode("pipe").flags(), 0x40 | 0x80);
     assert_eq!((inode("file").metadata().links, all[&b"moved"[..]]), (2, all[&b"file"[..]]));
-    assert_eq!((inode("other").metadata().device, inode("other").metadata().mode), ((0, 0), 0o020_000));
+    assert_eq!(
+        (inode("other").metadata().device, inode("other").metadata().mode),
+        ((0, 0), 0o020_000)
+    );
     drop(volume);
     with_kernel(&mut rig, "ro", |at| {
         use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -193,7 +208,8 @@ fn default_access_lists_are_inherited() {
             change_inode(handle, ROOT_INO, |handle, root| {
                 attributes::set(handle, allocator, root, name, &list, SetAttribute::Any)
             })?;
-            let file = create(handle, allocator, ROOT_INO, b"file", &NewNode { mode: 0o640, ..NEW })?;
+            let file =
+                create(handle, allocator, ROOT_INO, b"file", &NewNode { mode: 0o640, ..NEW })?;
             let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NewNode { mode: 0o755, ..NEW })?;
             Ok((file, dir, symlink(handle, allocator, ROOT_INO, b"link", b"target", &NEW)?))
         })
@@ -212,7 +228,9 @@ fn default_access_lists_are_inherited() {
 #[test]
 fn subdirectories_are_counted_to_65000() {
     let Some(rig) = Rig::new("16M", &["-b", "1024"], &[]) else { return };
-    let make = |name: &[u8]| rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, name, &NEW));
+    let make = |name: &[u8]| {
+        rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, name, &NEW))
+    };
     let set = |links| {
         rig.change(|handle, _| {
             change_inode(handle, ROOT_INO, |_, inode| {
@@ -240,7 +258,8 @@ fn subdirectories_are_counted_to_65000() {
     assert_eq!(links(), 1);
     rig.image.fsck();
     // A file has as many names and no more.
-    let file = rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, b"file", &NEW)).unwrap();
+    let file =
+        rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, b"file", &NEW)).unwrap();
     rig.change(|handle, _| {
         change_inode(handle, file, |_, inode| {
             inode.set_links(LINKS_MAX);
@@ -264,7 +283,8 @@ fn what_may_not_be_is_refused() {
         .unwrap();
     let before = names(&rig.image.volume(), dir);
     let moved = |old, new, flags| {
-        rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &NEW)).unwrap_err()
+        rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &NEW))
+            .unwrap_err()
     };
     let none = RenameFlags::default();
     let exchange = RenameFlags { exchange: true, ..none };
@@ -286,19 +306,19 @@ fn what_may_not_be_is_refused() {
     assert!(matches!(moved(at(dir, b"file"), at(dir, b".."), none), Error::Invalid(_)));
     assert_eq!(moved(at(dir, b"file"), at(dir, &[b'x'; 256]), none), Error::NameTooLong);
     assert_eq!(moved(at(file, b"file"), at(dir, b"x"), none), Error::NotDirectory);
-    let refused = |name: &[u8]| rig.change(|handle, allocator| create(handle, allocator, dir, name, &NEW));
+    let refused =
+        |name: &[u8]| rig.change(|handle, allocator| create(handle, allocator, dir, name, &NEW));
     assert_eq!(refused(b"."), Err(Error::Exists));
     assert_eq!(refused(b""), Err(Error::NotFound));
     assert!(matches!(refused(b"a/b"), Err(Error::Invalid(_))));
     assert_eq!(refused(b"file"), Err(Error::Exists));
-    let gone = |parent, name: &'static [u8], is_dir: bool| {
-        rig.change(
-            |handle, _| {
+    let gone =
+        |parent, name: &'static [u8], is_dir: bool| {
+            rig.change(|handle, _| {
                 if is_dir { rmdir(handle, parent, name) } else { unlink(handle, parent, name) }
-            },
-        )
-        .unwrap_err()
-    };
+            })
+            .unwrap_err()
+        };
     assert_eq!(gone(ROOT_INO, b"dir", true), Error::NotEmpty);
     assert_eq!(gone(ROOT_INO, b"dir", false), Error::IsDirectory);
     assert_eq!(gone(dir, b"file", true), Error::NotDirectory);
@@ -314,9 +334,12 @@ fn what_may_not_be_is_refused() {
         })
         .unwrap();
     };
-    for (ino, bits) in
-        [(file, flags::IMMUTABLE), (file, flags::APPEND), (dir, flags::IMMUTABLE), (dir, flags::APPEND)]
-    {
+    for (ino, bits) in [
+        (file, flags::IMMUTABLE),
+        (file, flags::APPEND),
+        (dir, flags::IMMUTABLE),
+        (dir, flags::APPEND),
+    ] {
         flag(ino, bits);
         assert_eq!(gone(dir, b"file", false), Error::NotPermitted);
         assert_eq!(moved(at(dir, b"file"), at(dir, b"x"), none), Error::NotPermitted);
@@ -334,7 +357,8 @@ fn what_may_not_be_is_refused() {
 fn a_file_without_a_name_gets_one() {
     for args in [&["-O", "orphan_file"][..], &[]] {
         let Some(rig) = Rig::new("16M", args, &[]) else { return };
-        let make = || rig.change(|handle, allocator| tmpfile(handle, allocator, ROOT_INO, &NEW)).unwrap();
+        let make =
+            || rig.change(|handle, allocator| tmpfile(handle, allocator, ROOT_INO, &NEW)).unwrap();
         let (kept, dropped) = (make(), make());
         rig.change(|handle, allocator| link(handle, allocator, kept, ROOT_INO, b"kept")).unwrap();
         assert_eq!(rig.change(|handle, _| orphans::list(handle)), Ok(vec![dropped]));
@@ -344,7 +368,8 @@ fn a_file_without_a_name_gets_one() {
     }
 }
 
-/// The last name of what could not be deleted stays: else it would be an orphan that nobody ever frees.
+/// The last name of what could not be deleted stays: else it would be an orphan that nobody ever
+/// frees.
 #[test]
 fn what_cannot_be_deleted_keeps_its_last_name() {
     let Some(mut rig) = Rig::new("16M", &["-b", "1024", "-O", "ea_inode"], &[]) else { return };
@@ -368,12 +393,14 @@ fn what_cannot_be_deleted_keeps_its_last_name() {
     if !is_made {
         return;
     }
-    let cannot = |result: Result<Unlinked, Error>| assert!(matches!(result, Err(Error::Unsupported(_))));
+    let cannot =
+        |result: Result<Unlinked, Error>| assert!(matches!(result, Err(Error::Unsupported(_))));
     let renamed = |rig: &Rig, old: &[u8], new: &[u8]| {
         let [old, new] = [old, new].map(|name| Name { parent: ROOT_INO, name });
         let flags = RenameFlags::default();
         let owner = NewNode::default();
-        let done = rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &owner));
+        let done =
+            rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &owner));
         done.map(|done| done.replaced.unwrap())
     };
     let before = rig.image.bytes();

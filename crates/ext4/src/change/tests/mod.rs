@@ -48,7 +48,10 @@ impl Bench {
         Some(Self { image, allocator, ino, dir })
     }
 
-    fn change<T>(&self, work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    fn change<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.image.change_with(&self.allocator, work)
     }
 
@@ -90,8 +93,9 @@ impl Bench {
         assert!(map.is_complete());
         let blocks = |extent: &MappedExtent| {
             let extent = *extent;
-            (0..extent.blocks)
-                .map(move |at| (extent.logical + at, (extent.physical + u64::from(at), extent.unwritten)))
+            (0..extent.blocks).map(move |at| {
+                (extent.logical + at, (extent.physical + u64::from(at), extent.unwritten))
+            })
         };
         map.extents().iter().flat_map(blocks).collect()
     }
@@ -104,7 +108,8 @@ impl Bench {
     /// Blocks that are free, and those that the file has, its tree's included.
     fn free_and_own(&self) -> (u64, u64) {
         let volume = self.image.volume();
-        let own = volume.inode(self.ino).unwrap().metadata().blocks_512 * 512 / volume.block_bytes() as u64;
+        let own = volume.inode(self.ino).unwrap().metadata().blocks_512 * 512
+            / volume.block_bytes() as u64;
         (self.allocator.usage().free_blocks, own)
     }
 
@@ -112,7 +117,8 @@ impl Bench {
     fn insert(&self, model: &mut Model, range: Range<u32>, unwritten: bool) {
         let mut from = range.start;
         while from < range.end {
-            let hole = (from..range.end).take_while(|block| !model.contains_key(block)).count() as u32;
+            let hole =
+                (from..range.end).take_while(|block| !model.contains_key(block)).count() as u32;
             if hole == 0 {
                 from += 1;
                 continue;
@@ -128,7 +134,8 @@ impl Bench {
                 };
                 let found = self.allocator.blocks(handle, want)?;
                 let blocks = (found.end - found.start) as u32;
-                let extent = MappedExtent { logical: from, blocks, physical: found.start, unwritten };
+                let extent =
+                    MappedExtent { logical: from, blocks, physical: found.start, unwritten };
                 extents::insert(handle, &self.allocator, inode, extent)?;
                 Ok(found)
             });
@@ -141,7 +148,9 @@ impl Bench {
 
     fn remove(&self, model: &mut Model, range: Range<u32>, budget: usize) {
         let progress = || {
-            self.edit(|handle, inode| extents::remove(handle, &self.allocator, inode, range.clone(), budget))
+            self.edit(|handle, inode| {
+                extents::remove(handle, &self.allocator, inode, range.clone(), budget)
+            })
         };
         while progress().unwrap() == Progress::More {}
         model.retain(|block, _| !range.contains(block));
@@ -157,7 +166,8 @@ impl Bench {
 
     /// So that nothing is behind the end.
     fn grow(&self) {
-        let grown = self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, 1 << 30, 8));
+        let grown =
+            self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, 1 << 30, 8));
         assert_eq!(grown, Ok(Progress::Done));
     }
 }

@@ -61,8 +61,15 @@ impl Bench {
         .unwrap()
     }
 
-    /// Finishes orphan `ino` in steps, looking at what a crash after some of them comes to; how many steps.
-    fn finish_with_crashes(&self, ino: u32, budget: usize, each: usize, check: impl Fn(&Bench)) -> usize {
+    /// Finishes orphan `ino` in steps, looking at what a crash after some of them comes to; how
+    /// many steps.
+    fn finish_with_crashes(
+        &self,
+        ino: u32,
+        budget: usize,
+        each: usize,
+        check: impl Fn(&Bench),
+    ) -> usize {
         for step in 0.. {
             if step % each == 0 {
                 let crashed = self.crashed();
@@ -80,7 +87,8 @@ impl Bench {
     }
 
     fn set_size(&self, size: u64, budget: usize) -> Progress {
-        self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, size, budget)).unwrap()
+        self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, size, budget))
+            .unwrap()
     }
 
     fn is_orphan(&self) -> bool {
@@ -101,7 +109,10 @@ fn an_inode_is_deleted_whatever_happens() {
             }
             assert_eq!((bench.model(), bench.depth()), (model, 2));
             let gone = |bench: &Bench| {
-                assert_eq!((bench.free_and_own().0, bench.allocator.usage().free_inodes), (free, inodes));
+                assert_eq!(
+                    (bench.free_and_own().0, bench.allocator.usage().free_inodes),
+                    (free, inodes)
+                );
             };
             let steps = bench.finish_with_crashes(bench.ino, budget, each, gone);
             assert!(steps >= if budget == 1 { 390 } else { 1 }, "{steps}");
@@ -127,7 +138,10 @@ fn whatever_an_inode_is_it_can_go() {
         bench.insert(&mut model, 5..6, false);
         bench
             .change(|handle| {
-                assert_eq!(orphans::finish(handle, &bench.allocator, bench.ino, 90)?, Progress::Done);
+                assert_eq!(
+                    orphans::finish(handle, &bench.allocator, bench.ino, 90)?,
+                    Progress::Done
+                );
                 let forgotten: Vec<u64> = handle.changes().forgotten.iter().copied().collect();
                 let mut had: Vec<u64> = model.values().map(|(block, _)| *block).collect();
                 had.sort_unstable();
@@ -135,13 +149,16 @@ fn whatever_an_inode_is_it_can_go() {
                 Ok(())
             })
             .unwrap();
-        assert_eq!((bench.allocator.usage().free_blocks, bench.allocator.usage().free_inodes), before);
+        assert_eq!(
+            (bench.allocator.usage().free_blocks, bench.allocator.usage().free_inodes),
+            before
+        );
         bench.image.fsck();
     }
 }
 
-/// A file without names gets its first one while it is being cut off: after a crash it has nothing behind its size, and what was set aside there only if it
-/// was not being cut off.
+/// A file without names gets its first one while it is being cut off: after a crash it has nothing
+/// behind its size, and what was set aside there only if it was not being cut off.
 #[test]
 fn a_name_comes_in_the_middle_of_a_truncation() {
     for features in FEATURES {
@@ -162,7 +179,9 @@ fn a_name_comes_in_the_middle_of_a_truncation() {
             if is_cut_off {
                 assert_eq!(bench.set_size(5000, 1), Progress::More);
             }
-            bench.change(|handle| names::link(handle, &bench.allocator, bench.ino, ROOT_INO, b"g")).unwrap();
+            bench
+                .change(|handle| names::link(handle, &bench.allocator, bench.ino, ROOT_INO, b"g"))
+                .unwrap();
             let crashed = bench.crashed();
             assert_eq!(crashed.is_orphan(), is_cut_off);
             crashed.recover();
@@ -172,7 +191,9 @@ fn a_name_comes_in_the_middle_of_a_truncation() {
             assert_eq!((crashed.model(), crashed.is_orphan()), (model, false), "{features}");
             crashed.image.fsck();
             while is_cut_off
-                && bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 8)).unwrap()
+                && bench
+                    .change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 8))
+                    .unwrap()
                     == Progress::More
             {}
             assert_eq!((bench.model(), bench.is_orphan()), (crashed.model(), false), "{features}");
@@ -183,7 +204,9 @@ fn a_name_comes_in_the_middle_of_a_truncation() {
 
 #[test]
 fn orphans_leave_in_any_order() {
-    for (features, file) in [("metadata_csum", ""), ("metadata_csum,orphan_file", "orphan_file_size=2048")] {
+    for (features, file) in
+        [("metadata_csum", ""), ("metadata_csum,orphan_file", "orphan_file_size=2048")]
+    {
         let args = ["-b", "1024", "-N", "2048", "-O", features, "-E", file];
         let args = if file.is_empty() { &args[..6] } else { &args };
         let Some(bench) = Bench::new("8M", args) else { return };
@@ -264,19 +287,27 @@ fn a_truncation_ends_whatever_happens() {
         };
         assert!(bench.finish_with_crashes(bench.ino, 3, 1, cut) >= 1);
         // What was set aside behind the end goes, too, and nothing does when a file grows.
-        let set_aside = bench
-            .change(|handle| fallocate::allocate(handle, &bench.allocator, bench.ino, 400..500, None, 90));
+        let set_aside = bench.change(|handle| {
+            fallocate::allocate(handle, &bench.allocator, bench.ino, 400..500, None, 90)
+        });
         assert_eq!(set_aside, Ok(500));
-        assert_eq!((bench.set_size(size + 7, 90), bench.model().len()), (Progress::Done, model.len() + 100));
-        assert_eq!((bench.set_size(size + 7, 90), bench.model().len()), (Progress::Done, model.len()));
+        assert_eq!(
+            (bench.set_size(size + 7, 90), bench.model().len()),
+            (Progress::Done, model.len() + 100)
+        );
+        assert_eq!(
+            (bench.set_size(size + 7, 90), bench.model().len()),
+            (Progress::Done, model.len())
+        );
         assert_eq!((bench.set_size(0, 90), bench.free_and_own().1), (Progress::Done, 0));
         bench.image.fsck();
         assert_eq!(bench.set_size(5 << 30, 90), Progress::Done);
         bench.image.fsck();
         let longest = (u64::from(u32::MAX)) << 10;
         assert_eq!(bench.set_size(longest, 90), Progress::Done);
-        let too_long =
-            bench.change(|handle| truncate::set_size(handle, &bench.allocator, bench.ino, longest + 1, 90));
+        let too_long = bench.change(|handle| {
+            truncate::set_size(handle, &bench.allocator, bench.ino, longest + 1, 90)
+        });
         assert_eq!(too_long, Err(Error::FileTooBig));
     }
 }
@@ -294,14 +325,19 @@ fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
         let set_links = |links: u16| {
             bench.edit(|handle, inode| {
                 inode.set_links(links);
-                if links == 0 { orphans::add(handle, inode) } else { orphans::remove(handle, inode) }
+                if links == 0 {
+                    orphans::add(handle, inode)
+                } else {
+                    orphans::remove(handle, inode)
+                }
             })
         };
         set_links(0).unwrap();
         let listed = || bench.change(|handle| orphans::list(handle)).unwrap();
         assert_eq!(listed().iter().filter(|ino| **ino == bench.ino).count(), 1);
-        let go_on =
-            || bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 5)).unwrap();
+        let go_on = || {
+            bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 5)).unwrap()
+        };
         while go_on() == Progress::More {}
         // Whoever has it open still has it.
         assert_eq!((bench.model().len(), bench.is_orphan()), (1, true));
@@ -314,7 +350,9 @@ fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
 /// With blocks on every level of its map.
 fn mapped(features: &str) -> Option<Bench> {
     Bench::with("16M", &["-b", "1024", "-O", features], |file| {
-        for (at, bytes) in [(0, 40_000), (250_000, 50_000), (4 << 20, 1 << 20), (70 << 20, 3_000_000)] {
+        for (at, bytes) in
+            [(0, 40_000), (250_000, 50_000), (4 << 20, 1 << 20), (70 << 20, 3_000_000)]
+        {
             file.write_all_at(&vec![7; bytes], at).unwrap();
         }
     })
@@ -330,7 +368,9 @@ fn a_file_with_a_map_loses_its_blocks() {
         for hole in [100..260, 5..7, 4000..5000, 71_900..74_000] {
             let punched = || {
                 bench
-                    .change(|handle| fallocate::punch(handle, &bench.allocator, bench.ino, hole.clone(), 5))
+                    .change(|handle| {
+                        fallocate::punch(handle, &bench.allocator, bench.ino, hole.clone(), 5)
+                    })
                     .unwrap()
             };
             while punched() == Progress::More {
@@ -350,11 +390,14 @@ fn a_file_with_a_map_loses_its_blocks() {
             extents::insert(handle, &bench.allocator, inode, extent)
         });
         assert!(matches!(given, Err(Error::Unsupported(_))));
-        for size in [(72 << 20) + 5, (70 << 20) + 100_000, 5_000_000, 280_000, 14_000, 12 << 10, 2000, 0] {
+        for size in
+            [(72 << 20) + 5, (70 << 20) + 100_000, 5_000_000, 280_000, 14_000, 12 << 10, 2000, 0]
+        {
             let blocks = u64::div_ceil(size, 1024);
             model.retain(|block, _| u64::from(*block) < blocks);
             if bench.set_size(size, 7) == Progress::More {
-                bench.finish_with_crashes(bench.ino, 7, 3, |bench| assert_eq!(bench.model(), model));
+                bench
+                    .finish_with_crashes(bench.ino, 7, 3, |bench| assert_eq!(bench.model(), model));
             }
             // Nothing behind the end either, which the map of a file does not tell.
             assert_eq!(bench.model(), model, "{size}");
@@ -462,8 +505,9 @@ fn room_is_set_aside_and_given_back() {
 fn nothing_is_done_to_what_is_no_file() {
     let Some(mut bench) = Bench::with_features("8M", "metadata_csum,inline_data") else { return };
     bench.ino = ROOT_INO;
-    let set_size =
-        |bench: &Bench| bench.change(|handle| truncate::set_size(handle, &bench.allocator, bench.ino, 0, 9));
+    let set_size = |bench: &Bench| {
+        bench.change(|handle| truncate::set_size(handle, &bench.allocator, bench.ino, 0, 9))
+    };
     assert_eq!(set_size(&bench), Err(Error::IsDirectory));
     bench.ino = bench.orphan(DEVICE);
     assert_eq!(set_size(&bench), Err(Error::Special));

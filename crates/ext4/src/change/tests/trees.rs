@@ -71,8 +71,11 @@ fn trees_of_three_levels_come_and_go() {
 
 #[test]
 fn blocks_may_be_of_any_size() {
-    for (size, bytes, count) in [("16M", "2048", 900), ("32M", "4096", 1500), ("64M", "65536", 400)] {
-        let Some(bench) = Bench::new(size, &["-b", bytes, "-O", "metadata_csum,64bit,^has_journal"]) else {
+    for (size, bytes, count) in [("16M", "2048", 900), ("32M", "4096", 1500), ("64M", "65536", 400)]
+    {
+        let Some(bench) =
+            Bench::new(size, &["-b", bytes, "-O", "metadata_csum,64bit,^has_journal"])
+        else {
             return;
         };
         bench.grow();
@@ -105,7 +108,8 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let range = |longest: u32| (0u32..3000, 1..longest).prop_map(|(start, blocks)| start..start + blocks);
+    let range =
+        |longest: u32| (0u32..3000, 1..longest).prop_map(|(start, blocks)| start..start + blocks);
     let step = prop_oneof![
         4 => (range(60), any::<bool>()).prop_map(|(range, unwritten)| Step::Insert(range, unwritten)),
         2 => (range(400), 1usize..30).prop_map(|(range, budget)| Step::Remove(range, budget)),

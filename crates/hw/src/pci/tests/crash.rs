@@ -18,7 +18,12 @@ fn machine(no_iommu: bool) -> (Arc<Sim>, Sysfs) {
 }
 
 /// Kills `work` before each of its changes, and repairs; how many changes there were.
-fn killed_everywhere(no_iommu: bool, prepare: fn(&Sysfs), work: fn(&Sysfs), bound_is_right: bool) -> u32 {
+fn killed_everywhere(
+    no_iommu: bool,
+    prepare: fn(&Sysfs),
+    work: fn(&Sysfs),
+    bound_is_right: bool,
+) -> u32 {
     for step in 0..100 {
         let (sim, sysfs) = machine(no_iommu);
         prepare(&sysfs);
@@ -56,7 +61,9 @@ fn while_taking_and_using() {
         let steps = killed_everywhere(
             no_iommu,
             |_| {},
-            |sysfs| drop(take(sysfs, address(ADDRESS), &options()).and_then(|taken| taken.give_back())),
+            |sysfs| {
+                drop(take(sysfs, address(ADDRESS), &options()).and_then(|taken| taken.give_back()))
+            },
             false,
         );
         assert!(steps >= 18, "{steps}");

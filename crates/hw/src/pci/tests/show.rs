@@ -20,9 +20,16 @@ fn a_controller_with_all_about_it() {
     assert_eq!((link.speed.as_str(), link.width, link.max_width), ("8.0 GT/s PCIe", 4, Some(4)));
     let group = function.group.clone().unwrap();
     assert_eq!((group.number, group.no_iommu), (7, false));
-    assert_eq!(group.others_in_words(), ["0000:01:00.1 (snd_hda_intel)"], "bridges are not in the way");
-    let disks: Vec<_> =
-        function.disks.iter().map(|disk| (disk.name.as_str(), disk.bytes, disk.partitions.len())).collect();
+    assert_eq!(
+        group.others_in_words(),
+        ["0000:01:00.1 (snd_hda_intel)"],
+        "bridges are not in the way"
+    );
+    let disks: Vec<_> = function
+        .disks
+        .iter()
+        .map(|disk| (disk.name.as_str(), disk.bytes, disk.partitions.len()))
+        .collect();
     assert_eq!(disks, [("nvme0n1", 1 << 20, 2), ("nvme0n2", 1 << 20, 0)]);
     assert_eq!(function.disks[0].partitions[1].number, Some((259, 2)));
     assert_eq!((function.uses, function.taker), (vec![], None));

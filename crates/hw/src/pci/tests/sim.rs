@@ -1,4 +1,5 @@
-//! A made-up machine: a tree of files in place of `/sys`, `/proc`, `/dev` and `/run`, and a kernel that changes it as the real one does when it is written to.
+//! A made-up machine: a tree of files in place of `/sys`, `/proc`, `/dev` and `/run`, and a kernel
+//! that changes it as the real one does when it is written to.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -68,7 +69,9 @@ impl Sim {
     /// A machine without NVMe, with the drivers nvme and vfio-pci to be had as modules.
     pub(super) fn new() -> Arc<Self> {
         let sim = Self { dir: tempfile::tempdir().unwrap(), state: Mutex::default() };
-        for dir in ["sys/bus/pci/devices", "sys/bus/pci/drivers/nvme", "sys/class/block", "dev", "run"] {
+        for dir in
+            ["sys/bus/pci/devices", "sys/bus/pci/drivers/nvme", "sys/class/block", "dev", "run"]
+        {
             fs::create_dir_all(sim.root().join(dir)).unwrap();
         }
         for (file, text) in [
@@ -84,7 +87,8 @@ impl Sim {
         Arc::new(sim)
     }
 
-    /// With one controller in IOMMU group 7 that has the namespace `nvme0n1` with two partitions, and `nvme0n2`.
+    /// With one controller in IOMMU group 7 that has the namespace `nvme0n1` with two partitions,
+    /// and `nvme0n2`.
     pub(super) fn with_ssd() -> (Arc<Self>, Sysfs) {
         let sim = Self::new();
         sim.add(ADDRESS, Some(7), &[("nvme0n1", 2), ("nvme0n2", 0)]);
@@ -119,7 +123,10 @@ impl Sim {
 
     pub(super) fn process(&self, pid: u32, name: &str, start_ticks: u64) {
         let fields = vec!["0"; 18].join(" ");
-        self.put(&format!("proc/{pid}/stat"), &format!("{pid} ({name} (x)) S {fields} {start_ticks} 0\n"));
+        self.put(
+            &format!("proc/{pid}/stat"),
+            &format!("{pid} ({name} (x)) S {fields} {start_ticks} 0\n"),
+        );
         self.put(&format!("proc/{pid}/comm"), &format!("{name}\n"));
     }
 
@@ -235,11 +242,17 @@ impl Sim {
         assert_eq!(function.driver.as_deref(), Some("nvme"));
         assert_eq!(function.driver_override, None);
         assert_eq!(function.taker, None);
-        assert_eq!(function.disks.iter().map(|disk| disk.partitions.len()).collect::<Vec<_>>(), [2, 0]);
+        assert_eq!(
+            function.disks.iter().map(|disk| disk.partitions.len()).collect::<Vec<_>>(),
+            [2, 0]
+        );
         let left = super::super::sysfs::names(&self.root().join("run/meantime/pci"));
         assert!(left.iter().all(|name| name == "lock"), "{left:?}");
         let parameter = self.root().join("sys").join(super::super::take::NO_IOMMU_PARAMETER);
-        assert!(fs::read_to_string(parameter).is_ok_and(|text| text == "N\n") || function.group.is_some());
+        assert!(
+            fs::read_to_string(parameter).is_ok_and(|text| text == "N\n")
+                || function.group.is_some()
+        );
     }
 
     /// One change: the process may be killed before it, or the device pulled out.
@@ -247,7 +260,8 @@ impl Sim {
         let mut state = self.state();
         if !state.dead && state.die_at == Some(state.steps) {
             state.dead = true;
-            fs::remove_dir_all(self.root().join("proc").join(std::process::id().to_string())).unwrap();
+            fs::remove_dir_all(self.root().join("proc").join(std::process::id().to_string()))
+                .unwrap();
         }
         if state.dead {
             return Err(io::Error::other("killed"));
@@ -346,13 +360,20 @@ impl Sim {
             let link = dir.join("iommu_group");
             let no_iommu = link.join("name").exists();
             let group = super::super::sysfs::link_name(&link).unwrap();
-            let node =
-                self.root().join("dev/vfio").join(if no_iommu { format!("noiommu-{group}") } else { group });
-            assert!(!self.state().open.contains(&node), "this would block until the node is closed");
+            let node = self.root().join("dev/vfio").join(if no_iommu {
+                format!("noiommu-{group}")
+            } else {
+                group
+            });
+            assert!(
+                !self.state().open.contains(&node),
+                "this would block until the node is closed"
+            );
             let others = super::super::sysfs::names(&link.join("devices"));
             let others = others.into_iter().filter(|other| *other != at.to_string());
             let with_vfio = |other: String| {
-                super::super::sysfs::link_name(&self.function(address(&other)).join("driver")).as_deref()
+                super::super::sysfs::link_name(&self.function(address(&other)).join("driver"))
+                    .as_deref()
                     == Some("vfio-pci")
             };
             if !others.into_iter().any(with_vfio) {
@@ -393,11 +414,9 @@ impl Sim {
             other => panic!("override {other:?}"),
         };
         let there = self.root().join("sys/bus/pci/drivers").join(driver).exists();
-        let fails = self
-            .state()
-            .faults
-            .iter()
-            .any(|fault| *fault == Fault::ProbeFails(if driver == "nvme" { "nvme" } else { "vfio-pci" }));
+        let fails = self.state().faults.iter().any(|fault| {
+            *fault == Fault::ProbeFails(if driver == "nvme" { "nvme" } else { "vfio-pci" })
+        });
         if there && !fails {
             self.attach(at, driver);
         }
@@ -409,7 +428,12 @@ impl SysfsOps for Sim {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         let name = path.file_name().unwrap().to_str().unwrap();
         self.step(format!("write {name} {}", text.trim_end()))?;
-        if self.state().faults.iter().any(|fault| matches!(fault, Fault::Refuses(file) if *file == name)) {
+        if self
+            .state()
+            .faults
+            .iter()
+            .any(|fault| matches!(fault, Fault::Refuses(file) if *file == name))
+        {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         if !path.exists() {
@@ -422,7 +446,8 @@ impl SysfsOps for Sim {
             }
             "unbind" => {
                 let at = address(text.trim());
-                let driver = super::super::sysfs::link_name(&self.function(at).join("driver")).unwrap();
+                let driver =
+                    super::super::sysfs::link_name(&self.function(at).join("driver")).unwrap();
                 if !self
                     .state()
                     .faults

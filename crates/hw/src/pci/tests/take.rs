@@ -18,7 +18,9 @@ fn taken_for_the_time_of_use() {
     assert!(taken.will_be_given_back());
     let function = sim.only();
     assert_eq!(function.driver.as_deref(), Some("vfio-pci"));
-    assert!(function.taker.is_some_and(|taker| taker.alive && !taker.persistent && !taker.unfinished));
+    assert!(
+        function.taker.is_some_and(|taker| taker.alive && !taker.persistent && !taker.unfinished)
+    );
     assert_eq!(
         sim.log(),
         [
@@ -117,7 +119,11 @@ fn what_is_in_use_is_not_taken() {
     let forced = TakeOptions { force: true, ..Default::default() };
     type Case = (&'static str, fn(&Sim), bool);
     let cases: [Case; 5] = [
-        ("mounted at /m", |sim| sim.put("proc/self/mountinfo", "30 1 259:2 / /m rw - ext4 x rw\n"), false),
+        (
+            "mounted at /m",
+            |sim| sim.put("proc/self/mountinfo", "30 1 259:2 / /m rw - ext4 x rw\n"),
+            false,
+        ),
         ("swap space", |sim| sim.put("proc/swaps", "Filename\n/dev/nvme0n2 p 9 0 -2\n"), false),
         ("held by md0", |sim| sim.put("sys/class/block/nvme0n2/holders/md0", ""), false),
         ("nvme0n2 is in exclusive use", |sim| sim.claim_for_other("nvme0n2"), false),
@@ -178,14 +184,19 @@ fn two_ssds_of_one_group_are_bound_together() {
     let error = bind(&sysfs, address(ADDRESS), &options()).unwrap_err().to_string();
     assert!(error.contains("`meantime bind 0000:01:00.0 0000:02:00.0`"), "{error}");
     let both = vec![address(ADDRESS), address(other)];
-    let together = TakeOptions { together: both.clone(), owner: Some((5, 5)), ..Default::default() };
+    let together =
+        TakeOptions { together: both.clone(), owner: Some((5, 5)), ..Default::default() };
     for one in &both {
         bind(&sysfs, *one, &together).unwrap();
     }
     unbind(&sysfs, both[0]).unwrap();
     assert_eq!(sim.owner_of("dev/vfio/7").unwrap().uid, 5, "the other is still its owner's");
     unbind(&sysfs, both[1]).unwrap();
-    assert!(super::super::scan(&sysfs).iter().all(|function| function.driver.as_deref() == Some("nvme")));
+    assert!(
+        super::super::scan(&sysfs)
+            .iter()
+            .all(|function| function.driver.as_deref() == Some("nvme"))
+    );
 }
 
 #[test]
@@ -200,7 +211,10 @@ fn without_an_iommu_only_if_asked_for() {
     assert_eq!(sim.log(), Vec::<String>::new());
     let reckless = TakeOptions { unsafe_no_iommu: true, ..Default::default() };
     let error = take(&sysfs, address(ADDRESS), &reckless).unwrap_err().to_string();
-    assert!(error.contains("CONFIG_VFIO_NOIOMMU") && error.contains("everything was put back"), "{error}");
+    assert!(
+        error.contains("CONFIG_VFIO_NOIOMMU") && error.contains("everything was put back"),
+        "{error}"
+    );
     sim.put("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n");
     let taken = take(&sysfs, address(ADDRESS), &reckless).unwrap();
     assert!(taken.node().ends_with("vfio/noiommu-0"));

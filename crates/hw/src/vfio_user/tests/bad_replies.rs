@@ -1,4 +1,5 @@
-//! Replies that are none: the connection ends, nothing that comes later is taken for an answer, and memory stays lost.
+//! Replies that are none: the connection ends, nothing that comes later is taken for an answer, and
+//! memory stays lost.
 
 use super::fake::{self, *};
 use super::*;
@@ -11,7 +12,9 @@ type Bad = fn(&Message) -> Answer;
 /// What the client makes of `bad` as the answer to reading a register.
 fn after(bad: Bad) -> Served {
     let script = move |message: &Message| {
-        let hit = message.command == REGION_READ && message.u64(0) == u64::from(CSTS) && message.u32(8) == 0;
+        let hit = message.command == REGION_READ
+            && message.u64(0) == u64::from(CSTS)
+            && message.u32(8) == 0;
         hit.then(|| bad(message))
     };
     let served = attach(State::new(), Box::new(script), &PATIENT).unwrap();
@@ -20,7 +23,13 @@ fn after(bad: Bad) -> Served {
 }
 
 fn right(message: &Message) -> Vec<u8> {
-    fake::message(message.id, message.command, REPLY, 0, &[&message.body[..], &[1, 0, 0, 0]].concat())
+    fake::message(
+        message.id,
+        message.command,
+        REPLY,
+        0,
+        &[&message.body[..], &[1, 0, 0, 0]].concat(),
+    )
 }
 
 /// The same with the byte at `at` changed.
@@ -64,7 +73,9 @@ fn a_reply_that_is_none_ends_the_connection() {
         ("which are not those", |m| changed(m, 16, 0)),
         ("which are not those", |m| changed(m, 24, 1)),
         ("which are not those", |m| changed(m, 28, 8)),
-        ("which are not those", |m| Answer::bytes(fake::message(m.id, m.command, REPLY, 0, &m.body))),
+        ("which are not those", |m| {
+            Answer::bytes(fake::message(m.id, m.command, REPLY, 0, &m.body))
+        }),
         ("which are not those", |m| m.reply(&[])),
         ("an error of 4112 bytes", |m| {
             Answer::bytes(fake::message(m.id, m.command, REPLY | ERROR, 5, &[0; 4096]))
@@ -121,8 +132,9 @@ fn a_byte_now_and_then_is_not_enough() {
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    let error =
-        UserTransport::over(ours, "slow".into(), &UserOptions { timeout_ns: 200_000_000 }).err().unwrap();
+    let error = UserTransport::over(ours, "slow".into(), &UserOptions { timeout_ns: 200_000_000 })
+        .err()
+        .unwrap();
     // Sixteen of them are a header, of no good.
     let expected = ["no answer to VERSION", "neither command nor reply", "a command of"];
     assert!(expected.iter().any(|text| error.to_string().contains(text)), "{error}");
@@ -131,7 +143,8 @@ fn a_byte_now_and_then_is_not_enough() {
 
 #[test]
 fn a_server_that_does_not_read_is_given_up() {
-    let Served { transport, server, .. } = attach(State::new(), Box::new(|_| None), &PATIENT).unwrap();
+    let Served { transport, server, .. } =
+        attach(State::new(), Box::new(|_| None), &PATIENT).unwrap();
     drop(transport);
     server.join().unwrap();
     // A socket that nobody reads fills up.

@@ -46,7 +46,9 @@ fn connect(path: &Path, options: &UserOptions) -> UserTransport {
     loop {
         match UserTransport::connect(path, options) {
             Ok(transport) => return transport,
-            Err(HwError::VfioUser(UserError::Connect { .. })) if std::time::Instant::now() < deadline => {
+            Err(HwError::VfioUser(UserError::Connect { .. }))
+                if std::time::Instant::now() < deadline =>
+            {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(error) => panic!("{error}"),

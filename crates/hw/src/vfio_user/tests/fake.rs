@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 pub(super) const VERSION: u16 = 1;
@@ -143,7 +143,8 @@ pub(super) fn word_of(file: &std::fs::File, at: u64) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Starts a server; our end of its connection, what it has seen, and the thread, which gives back the device in the end.
+/// Starts a server; our end of its connection, what it has seen, and the thread, which gives back
+/// the device in the end.
 pub(super) fn start(
     state: State,
     script: Script,
@@ -204,16 +205,21 @@ impl Fake {
             assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
         }
         // Whether anybody still listens is the test's business.
-        let _ = sendmsg(&self.stream, &[IoSlice::new(&answer.bytes)], &mut control, SendFlags::NOSIGNAL);
+        let _ = sendmsg(
+            &self.stream,
+            &[IoSlice::new(&answer.bytes)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        );
     }
 
     /// As a good server does.
     fn answer(&mut self, message: &Message) -> Option<Answer> {
-        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let words =
+            |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         Some(match message.command {
-            VERSION => {
-                message.reply(b"\0\0\x01\0{\"capabilities\":{\"max_msg_fds\":1,\"max_dma_maps\":5}}\0")
-            }
+            VERSION => message
+                .reply(b"\0\0\x01\0{\"capabilities\":{\"max_msg_fds\":1,\"max_dma_maps\":5}}\0"),
             // RESET | PCI, 9 regions, 5 kinds of interrupts.
             GET_INFO => message.reply(&words(&[16, 3, 9, 5])),
             GET_REGION_INFO => match (message.u32(8), message.u32(0)) {
@@ -247,13 +253,18 @@ impl Fake {
             GET_IRQ_INFO => message.reply(&words(&[16, 1, 2, 9])),
             REGION_READ => {
                 let (at, count) = (message.u64(0) as usize, message.u32(12) as usize);
-                let from = if message.u32(8) == 7 { &self.state.config[..] } else { &self.state.bar };
+                let from =
+                    if message.u32(8) == 7 { &self.state.config[..] } else { &self.state.bar };
                 let data = &from[at..at + count];
                 message.reply(&[&message.body, data].concat())
             }
             REGION_WRITE => {
                 let (at, data) = (message.u64(0) as usize, &message.body[16..]);
-                let to = if message.u32(8) == 7 { &mut self.state.config[..] } else { &mut self.state.bar };
+                let to = if message.u32(8) == 7 {
+                    &mut self.state.config[..]
+                } else {
+                    &mut self.state.bar
+                };
                 to[at..at + data.len()].copy_from_slice(data);
                 message.reply(&message.body[..16])
             }

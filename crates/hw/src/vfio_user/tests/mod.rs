@@ -26,7 +26,8 @@ trait Drive {
 
 impl Drive for UserTransport {
     fn put32(&self, offset: u32, value: u32) {
-        // SAFETY: the server is a test, and reaches no memory of ours but `shared_pages`, which nobody looks at.
+        // SAFETY: the server is a test, and reaches no memory of ours but `shared_pages`, which
+        // nobody looks at.
         unsafe { self.write32(offset, value) };
     }
     fn put64(&self, offset: u32, value: u64) {
@@ -61,7 +62,11 @@ impl Served {
 
 fn attach(state: State, script: Script, options: &UserOptions) -> Result<Served> {
     let (stream, seen, server) = fake::start(state, script);
-    UserTransport::over(stream, "fake".into(), options).map(|transport| Served { transport, seen, server })
+    UserTransport::over(stream, "fake".into(), options).map(|transport| Served {
+        transport,
+        seen,
+        server,
+    })
 }
 
 /// As any good server.

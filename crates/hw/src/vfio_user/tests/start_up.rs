@@ -34,7 +34,8 @@ fn the_messages_of_a_start() {
     // 0.1, and JSON that ends with a NUL.
     assert_eq!(version.body[..4], [0, 0, 1, 0]);
     assert_eq!(version.body.last(), Some(&0));
-    let said: serde_json::Value = serde_json::from_slice(&version.body[4..version.body.len() - 1]).unwrap();
+    let said: serde_json::Value =
+        serde_json::from_slice(&version.body[4..version.body.len() - 1]).unwrap();
     let said = &said["capabilities"];
     assert_eq!((&said["max_msg_fds"], &said["max_data_xfer_size"]), (&16.into(), &1048576.into()));
     assert_eq!(said["meantime_parking"], true);
@@ -75,7 +76,8 @@ fn a_server_of_small_messages_gets_small_ones() {
     served.transport.put64(0x28, 0x1_0000_2000);
     let (seen, state) = served.end();
     assert_eq!(state.bar[0x28..0x30], [0, 0x20, 0, 0, 1, 0, 0, 0]);
-    let accesses = seen.iter().filter(|message| matches!(message.command, REGION_READ | REGION_WRITE));
+    let accesses =
+        seen.iter().filter(|message| matches!(message.command, REGION_READ | REGION_WRITE));
     assert!(accesses.map(|message| message.u32(12)).all(|count| count <= 4));
 }
 
@@ -119,7 +121,8 @@ fn a_server_that_takes_its_doorbells_away() {
 fn a_server_that_sleeps_is_woken_by_message() {
     let mut state = State::new();
     state.config[0x41] = 0x60;
-    state.config[0x60..0x6c].copy_from_slice(&[0x09, 0, 12, 1, b'M', b'T', b'p', b'k', 0x00, 0x18, 0, 0]);
+    state.config[0x60..0x6c]
+        .copy_from_slice(&[0x09, 0, 12, 1, b'M', b'T', b'p', b'k', 0x00, 0x18, 0, 0]);
     let file = state.file.try_clone().unwrap();
     let served = attach(state, Box::new(|_| None), &PATIENT).unwrap();
     let bell = served.transport.bell(0x1000).unwrap();
@@ -140,7 +143,8 @@ fn a_server_whose_sleep_cannot_be_seen_gets_messages() {
     let mut state = State::new();
     state.config[0x41] = 0x60;
     // Where nothing is mapped.
-    state.config[0x60..0x6c].copy_from_slice(&[0x09, 0, 12, 1, b'M', b'T', b'p', b'k', 0x00, 0x30, 0, 0]);
+    state.config[0x60..0x6c]
+        .copy_from_slice(&[0x09, 0, 12, 1, b'M', b'T', b'p', b'k', 0x00, 0x30, 0, 0]);
     let served = attach(state, Box::new(|_| None), &PATIENT).unwrap();
     served.transport.bell(0x1000).unwrap().ring_tail(3);
     let (_, state) = served.end();
@@ -166,7 +170,10 @@ fn memory_is_shared_by_its_file() {
     let (seen, _) = served.end();
     let [map, unmap] = &seen[10..] else { panic!("{} messages", seen.len()) };
     // READ | WRITE, from 0 of the file.
-    assert_eq!(map.body, hex("20000000 03000000 0000000000000000 0000000001000000 0000200000000000"));
+    assert_eq!(
+        map.body,
+        hex("20000000 03000000 0000000000000000 0000000001000000 0000200000000000")
+    );
     assert_eq!(unmap.body, hex("18000000 00000000 0000000001000000 0000200000000000"));
     let file = std::fs::File::from(map.fds[0].try_clone().unwrap());
     file.write_at(&[42], 77).unwrap();
@@ -185,7 +192,8 @@ fn vectors_are_installed_before_msix_is_on() {
     served.transport.set_vector(3, None).unwrap();
     assert!(matches!(served.transport.set_vector(9, Some(&first)), Err(HwError::Missing { .. })));
     let (seen, state) = served.end();
-    // Eventfds to be triggered: the admin queue's vector, on which nobody waits, 3, MSI-X on; 8; 3 once more. Then off.
+    // Eventfds to be triggered: the admin queue's vector, on which nobody waits, 3, MSI-X on; 8; 3
+    // once more. Then off.
     let set = |vector: &str| format!("14000000 24000000 02000000 {vector} 01000000");
     let expected = [
         set("00000000"),
@@ -245,10 +253,12 @@ fn what_cannot_be_used_is_refused() {
         ("do not end with a NUL", |m| (m.command == VERSION).then(|| m.reply(b"\0\0\0\0{}"))),
         ("refused VERSION: Invalid", |m| (m.command == VERSION).then(|| m.error(22))),
         ("no PCI function", |m| {
-            (m.command == GET_INFO).then(|| m.reply(&[16u32, 1, 9, 5].map(u32::to_le_bytes).concat()))
+            (m.command == GET_INFO)
+                .then(|| m.reply(&[16u32, 1, 9, 5].map(u32::to_le_bytes).concat()))
         }),
         ("has 7 regions", |m| {
-            (m.command == GET_INFO).then(|| m.reply(&[16u32, 2, 7, 5].map(u32::to_le_bytes).concat()))
+            (m.command == GET_INFO)
+                .then(|| m.reply(&[16u32, 2, 7, 5].map(u32::to_le_bytes).concat()))
         }),
         ("region 3 where 7", |m| {
             (m.command == GET_REGION_INFO)
@@ -268,27 +278,33 @@ fn what_cannot_be_used_is_refused() {
         }),
         ("4294967295 bytes to describe", |m| {
             let bar = m.command == GET_REGION_INFO && m.u32(8) == 0;
-            bar.then(|| m.reply(&[u32::MAX, 7, 0, 0, 0x4000, 0, 0, 0].map(u32::to_le_bytes).concat()))
+            bar.then(|| {
+                m.reply(&[u32::MAX, 7, 0, 0, 0x4000, 0, 0, 0].map(u32::to_le_bytes).concat())
+            })
         }),
         // A file of one page; a device; nothing.
         ("the file ends at 0x1000", |m| {
             let whole = m.command == GET_REGION_INFO && m.u32(8) == 0;
             whole.then(|| {
-                m.reply(&[32u32, 7, 0, 0, 0x4000, 0, 0, 0].map(u32::to_le_bytes).concat()).with(memfd(0x1000))
+                m.reply(&[32u32, 7, 0, 0, 0x4000, 0, 0, 0].map(u32::to_le_bytes).concat())
+                    .with(memfd(0x1000))
             })
         }),
         ("not a file in memory", |m| {
             let whole = m.command == GET_REGION_INFO && m.u32(8) == 0;
             let null = std::fs::File::open("/dev/null").unwrap();
             whole.then(|| {
-                m.reply(&[32u32, 7, 0, 0, 0x4000, 0, 0, 0].map(u32::to_le_bytes).concat()).with(null)
+                m.reply(&[32u32, 7, 0, 0, 0x4000, 0, 0, 0].map(u32::to_le_bytes).concat())
+                    .with(null)
             })
         }),
         ("no file to map them from", |m| {
             let whole = m.command == GET_REGION_INFO && m.u32(8) == 0;
-            let info = [64u32, 15, 0, 32, 0x4000, 0, 0, 0, 0x0001_0001, 0, 1, 0, 0x1000, 0, 0x1000, 0];
-            whole
-                .then(|| m.reply(&info.map(u32::to_le_bytes).concat()[..if m.u32(0) < 64 { 32 } else { 64 }]))
+            let info =
+                [64u32, 15, 0, 32, 0x4000, 0, 0, 0, 0x0001_0001, 0, 1, 0, 0x1000, 0, 0x1000, 0];
+            whole.then(|| {
+                m.reply(&info.map(u32::to_le_bytes).concat()[..if m.u32(0) < 64 { 32 } else { 64 }])
+            })
         }),
         ("class code is 0x010601", |m| {
             (m.command == REGION_READ).then(|| {
@@ -307,9 +323,14 @@ fn what_cannot_be_used_is_refused() {
 #[test]
 fn memory_that_the_server_does_not_take() {
     let script = |message: &Message| {
-        (message.command == DMA_MAP || message.command == DMA_UNMAP && message.u64(8) == 1 << 33).then(|| {
-            message.error(if message.command == DMA_MAP && message.u64(16) == 1 << 32 { 12 } else { 0 })
-        })
+        (message.command == DMA_MAP || message.command == DMA_UNMAP && message.u64(8) == 1 << 33)
+            .then(|| {
+                message.error(if message.command == DMA_MAP && message.u64(16) == 1 << 32 {
+                    12
+                } else {
+                    0
+                })
+            })
     };
     let served = attach(State::new(), Box::new(script), &PATIENT).unwrap();
     let error = served.transport.map_dma(1 << 32, &shared_pages()).unwrap_err();

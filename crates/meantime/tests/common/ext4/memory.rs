@@ -20,7 +20,13 @@ pub(crate) struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     pub(crate) fn new(image: &'a [u8], device_bytes: u64) -> Self {
-        Self { image, device_bytes, reads: Cell::new(0), left: Cell::new(u64::MAX), broken: Cell::new(None) }
+        Self {
+            image,
+            device_bytes,
+            reads: Cell::new(0),
+            left: Cell::new(u64::MAX),
+            broken: Cell::new(None),
+        }
     }
 
     pub(crate) fn device_bytes(&self) -> u64 {

@@ -1,4 +1,5 @@
-//! Damaged file systems in memory: made, walked whole, and judged. The tests and the fuzzer share it.
+//! Damaged file systems in memory: made, walked whole, and judged. The tests and the fuzzer share
+//! it.
 #![allow(dead_code)]
 
 pub(crate) mod base;

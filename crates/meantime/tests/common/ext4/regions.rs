@@ -70,7 +70,11 @@ impl Base {
     pub(crate) fn new(name: String, mut image: Vec<u8>) -> Self {
         let device_bytes = image.len() as u64;
         image.truncate(
-            image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1).next_multiple_of(65536),
+            image
+                .iter()
+                .rposition(|byte| *byte != 0)
+                .map_or(0, |last| last + 1)
+                .next_multiple_of(65536),
         );
         let memory = Memory::new(&image, device_bytes);
         let opened = Volume::open(&memory, device_bytes, VolumeOptions::default());
@@ -105,13 +109,20 @@ impl<'a> Finder<'a> {
     }
 
     fn block(&mut self, kind: Kind, block: u64, ino: Option<u32>) {
-        self.regions.push(Region { kind, offset: block as usize * self.block, bytes: self.block, ino });
+        self.regions.push(Region {
+            kind,
+            offset: block as usize * self.block,
+            bytes: self.block,
+            ino,
+        });
     }
 
     fn all(&mut self) -> Result<Vec<u32>> {
         let superblock = self.at(1024, 1024);
         let word = |at: usize| {
-            superblock.get(at..at + 4).map_or(0, |word| u32::from_le_bytes(word.try_into().expect("4")))
+            superblock
+                .get(at..at + 4)
+                .map_or(0, |word| u32::from_le_bytes(word.try_into().expect("4")))
         };
         // s_feature_ro_compat METADATA_CSUM, s_feature_incompat CSUM_SEED, s_checksum_seed, s_uuid.
         self.seeds.metadata_csum = word(0x64) & 0x400 != 0;
@@ -122,7 +133,12 @@ impl<'a> Finder<'a> {
         self.regions.push(Region { kind: Kind::Superblock, offset: 1024, bytes: 1024, ino: None });
         for group in 0..self.volume.superblock().groups().min((self.block / descriptor) as u32) {
             let offset = first + group as usize * descriptor;
-            self.regions.push(Region { kind: Kind::Group(group), offset, bytes: descriptor, ino: None });
+            self.regions.push(Region {
+                kind: Kind::Group(group),
+                offset,
+                bytes: descriptor,
+                ino: None,
+            });
         }
         let mut queue: VecDeque<u32> = [8, ROOT_INO].into();
         let mut seen = BTreeSet::new();
@@ -148,7 +164,11 @@ impl<'a> Finder<'a> {
             self.regions.push(Region { kind: Kind::Inode(ino), offset, bytes, ino: Some(ino) });
         }
         if inode.attribute_block() != 0 {
-            self.block(Kind::Attributes(inode.attribute_block()), inode.attribute_block(), Some(ino));
+            self.block(
+                Kind::Attributes(inode.attribute_block()),
+                inode.attribute_block(),
+                Some(ino),
+            );
         }
         let directory = inode.file_type() == FileType::Directory;
         if inode.has_blocks() {
@@ -191,7 +211,9 @@ impl<'a> Finder<'a> {
 
     /// Seed and features of the journal, whose first block was found last.
     fn journal(&mut self) {
-        let Some(first) = self.regions.iter().find(|region| region.kind == Kind::Journal) else { return };
+        let Some(first) = self.regions.iter().find(|region| region.kind == Kind::Journal) else {
+            return;
+        };
         let superblock = self.at(first.offset, 1024);
         if superblock.len() == 1024 {
             self.seeds.journal = crc(!0, &superblock[0x30..0x40]);

@@ -1,4 +1,5 @@
-//! Checksums of structures put right again, reckoned by the kernel's documentation and not by our own code: what was changed gets past them.
+//! Checksums of structures put right again, reckoned by the kernel's documentation and not by our
+//! own code: what was changed gets past them.
 
 use super::regions::{Kind, Region, Seeds};
 
@@ -70,7 +71,8 @@ fn directory(seed: u32, bytes: &mut [u8]) {
         bytes[end - 4..].copy_from_slice(&sum.to_le_bytes());
         return;
     }
-    // A node of the hash tree: limit and count are behind `.`, `..` and 8 bytes in the root, behind an empty entry elsewhere.
+    // A node of the hash tree: limit and count are behind `.`, `..` and 8 bytes in the root, behind
+    // an empty entry elsewhere.
     let at = if u16_at(bytes, 4) == 12 { 32 } else { 8 };
     let (limit, count) = (usize::from(u16_at(bytes, at)), usize::from(u16_at(bytes, at + 2)));
     let tail = at + limit * 8;

@@ -42,12 +42,19 @@ fn judge(error: &Error) {
     assert!(!said.is_empty() && said.len() < 4096, "{said:?}");
     match error {
         Error::Corrupt(corruption) => {
-            assert!(corruption.ino.is_some() || corruption.block.is_some(), "{corruption:?} is nowhere");
+            assert!(
+                corruption.ino.is_some() || corruption.block.is_some(),
+                "{corruption:?} is nowhere"
+            );
         }
         Error::Unsupported(unsupported) => {
             assert!(!unsupported.what.is_empty() && !unsupported.advice.is_empty())
         }
-        Error::NotFound | Error::NotDirectory | Error::Loop | Error::NameTooLong | Error::Invalid(_) => {}
+        Error::NotFound
+        | Error::NotDirectory
+        | Error::Loop
+        | Error::NameTooLong
+        | Error::Invalid(_) => {}
         other => panic!("a damaged volume in memory cannot fail so: {other:?}"),
     }
 }
@@ -75,7 +82,8 @@ impl<'a> Walker<'a> {
                     format!("{error:?}").hash(&mut self.digest);
                 }
                 // What a path or the kind of a file brings with it is an answer, too.
-                self.errors += u64::from(matches!(error, Error::Corrupt(_) | Error::Unsupported(_)));
+                self.errors +=
+                    u64::from(matches!(error, Error::Corrupt(_) | Error::Unsupported(_)));
                 if std::env::var_os("MEANTIME_TRACE").is_some() {
                     println!("{error}");
                 }
@@ -120,10 +128,14 @@ impl<'a> Walker<'a> {
         }
         let size_blocks = inode.size() / self.volume.block_bytes() as u64;
         for logical in [0, 1, 13, 300, size_blocks / 2, size_blocks, u64::from(u32::MAX)] {
-            let Some(run) = self.ask(mapped, |volume| volume.run_at(inode, logical)) else { continue };
+            let Some(run) = self.ask(mapped, |volume| volume.run_at(inode, logical)) else {
+                continue;
+            };
             assert!(run.blocks > 0, "a run of nothing");
-            // Whoever has the whole map is told the same; block maps are told of up to the file's end only.
-            let Some(mapped) = map.run_at(logical).filter(|_| mapped || logical < size_blocks) else {
+            // Whoever has the whole map is told the same; block maps are told of up to the file's
+            // end only.
+            let Some(mapped) = map.run_at(logical).filter(|_| mapped || logical < size_blocks)
+            else {
                 continue;
             };
             assert_eq!(
@@ -169,8 +181,13 @@ impl<'a> Walker<'a> {
     }
 }
 
-/// Opens the volume and asks everything, or only what concerns `inodes`. Panics if an answer cannot be.
-pub(crate) fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: Option<&[u32]>) -> Walk {
+/// Opens the volume and asks everything, or only what concerns `inodes`. Panics if an answer cannot
+/// be.
+pub(crate) fn walk<'a>(
+    memory: &'a Memory<'a>,
+    options: VolumeOptions,
+    inodes: Option<&[u32]>,
+) -> Walk {
     let mut nothing = Walk { digest: 0, errors: 1, inodes: 0, reads: 0, opened: false };
     // Backups are looked for with each block size.
     memory.allow(4096);
@@ -189,8 +206,13 @@ pub(crate) fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: O
         }
     };
     let blocks = memory.device_bytes() / volume.block_bytes() as u64;
-    let mut walker =
-        Walker { memory, volume, digest: DefaultHasher::new(), errors: 0, reads_max: 4 * blocks + 4096 };
+    let mut walker = Walker {
+        memory,
+        volume,
+        digest: DefaultHasher::new(),
+        errors: 0,
+        reads_max: 4 * blocks + 4096,
+    };
     walker.ask(true, |volume| Ok(volume.info()));
 
     // Replaying needs each block of the journal a few times.

@@ -29,7 +29,13 @@ impl Model {
                 };
                 let object = self.next_object;
                 self.next_object += 1;
-                let new = Object { content, mode, attribute: None, touched: number, data_touched: number };
+                let new = Object {
+                    content,
+                    mode,
+                    attribute: None,
+                    touched: number,
+                    data_touched: number,
+                };
                 next.objects.insert(object, new);
                 next.names.insert(name.to_owned(), object);
                 next.touch(&[dir, object], number, true);
@@ -112,7 +118,9 @@ impl Model {
                 slot.take().ok_or(Fail::NoAttribute)?;
                 next.touch(&[object], number, false);
             }
-            Op::Write(name, at, bytes) | Op::Direct(name, at, bytes) | Op::WriteSync(name, at, bytes) => {
+            Op::Write(name, at, bytes)
+            | Op::Direct(name, at, bytes)
+            | Op::WriteSync(name, at, bytes) => {
                 let id = number as u32;
                 let (object, data) = next.file(name)?;
                 let grows = at + bytes > data.size;
@@ -121,7 +129,8 @@ impl Model {
                 if let Op::WriteSync(..) = op {
                     *synced = Synced { floor: number, objects: vec![(object, at..at + bytes)] };
                 }
-                // In place, only data are written: what a sync of data demands of them stands apart from its floor.
+                // In place, only data are written: what a sync of data demands of them stands apart
+                // from its floor.
                 next.touch(&[object], number, grows);
             }
             Op::Append(name, bytes) => {
@@ -135,7 +144,8 @@ impl Model {
             Op::Truncate(name, size) => {
                 let (object, data) = next.file(name)?;
                 data.resize(size);
-                // What is left of the last block is made zero before, and may be on the disk without the new size.
+                // What is left of the last block is made zero before, and may be on the disk
+                // without the new size.
                 effects.push(Effect { object, range: size..size.next_multiple_of(block), id: 0 });
                 next.touch(&[object], number, true);
             }

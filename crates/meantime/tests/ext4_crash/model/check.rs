@@ -8,10 +8,16 @@ use super::moment::{Content, Moment};
 use crate::tree::{Inode, Kind, Tree};
 
 impl Model {
-    /// Whether `tree` may be what is found after a crash when `begun` operations had begun and `returned` of them had returned; else why not.
+    /// Whether `tree` may be what is found after a crash when `begun` operations had begun and
+    /// `returned` of them had returned; else why not.
     ///
     /// Which prefix it is.
-    pub(crate) fn check(&self, tree: &Tree, begun: usize, returned: usize) -> Result<usize, String> {
+    pub(crate) fn check(
+        &self,
+        tree: &Tree,
+        begun: usize,
+        returned: usize,
+    ) -> Result<usize, String> {
         let floor = self.synced[..=returned].iter().map(|synced| synced.floor).max().unwrap_or(0);
         let mut why = Vec::new();
         // The newest first: that is what it most often is.
@@ -22,10 +28,19 @@ impl Model {
             }
         }
         let most = why.len().min(12);
-        Err(format!("{begun} begun, {returned} returned, {floor} synced: {}", why[..most].join("; ")))
+        Err(format!(
+            "{begun} begun, {returned} returned, {floor} synced: {}",
+            why[..most].join("; ")
+        ))
     }
 
-    fn check_prefix(&self, tree: &Tree, prefix: usize, begun: usize, returned: usize) -> Result<(), String> {
+    fn check_prefix(
+        &self,
+        tree: &Tree,
+        prefix: usize,
+        begun: usize,
+        returned: usize,
+    ) -> Result<(), String> {
         let moment = &self.moments[prefix];
         let expected: Vec<&str> = moment.names.keys().map(String::as_str).collect();
         let found: Vec<&str> = tree.names.keys().map(String::as_str).collect();
@@ -79,20 +94,28 @@ impl Model {
         }
         match (&object.content, &inode.kind) {
             (Content::Directory, Kind::Directory) => Ok(()),
-            (Content::Symlink(target), Kind::Symlink(found)) if target.as_bytes() == found => Ok(()),
+            (Content::Symlink(target), Kind::Symlink(found)) if target.as_bytes() == found => {
+                Ok(())
+            }
             (Content::File(data), Kind::File(found)) => {
                 let mut data = data.clone();
-                // What was written later may be there. If it was synced it must be, though the state is an older one: a
-                // sync of data does not make durable what else was changed before it.
+                // What was written later may be there. If it was synced it must be, though the
+                // state is an older one: a sync of data does not make durable what else was changed
+                // before it.
                 for later in prefix..=begun {
                     if later > prefix {
-                        for effect in self.effects[later].iter().filter(|effect| effect.object == number) {
+                        for effect in
+                            self.effects[later].iter().filter(|effect| effect.object == number)
+                        {
                             data.may_be(effect.range.clone(), effect.id);
                         }
                     }
-                    let Content::File(then) = &self.moments[later].objects[&number].content else { continue };
-                    let synced =
-                        self.synced[..=returned].get(later).map_or(&[][..], |synced| &synced.objects);
+                    let Content::File(then) = &self.moments[later].objects[&number].content else {
+                        continue;
+                    };
+                    let synced = self.synced[..=returned]
+                        .get(later)
+                        .map_or(&[][..], |synced| &synced.objects);
                     synced
                         .iter()
                         .filter(|(of, _)| *of == number)

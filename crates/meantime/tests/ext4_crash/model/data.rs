@@ -72,9 +72,12 @@ impl Data {
         (self.size, self.least, self.most) = (size, size, size);
     }
 
-    /// Zeroes: at once where whole pages go, and otherwise as a write: in what is left of a page, zeroes are written to the cache, so that they reach the disk when
-    /// what is written there does. No standard says more of a hole than of a write that was not synced, and nobody sees but what was in this file before. (The kernel
-    /// has the zeroes on the disk before the transaction commits: this would be stricter.) What is zeroed as by a write, which may be there before anything else is.
+    /// Zeroes: at once where whole pages go, and otherwise as a write: in what is left of a page,
+    /// zeroes are written to the cache, so that they reach the disk when what is written there
+    /// does. No standard says more of a hole than of a write that was not synced, and nobody sees
+    /// but what was in this file before. (The kernel has the zeroes on the disk before the
+    /// transaction commits: this would be stricter.) What is zeroed as by a write, which may be
+    /// there before anything else is.
     pub(super) fn zero(&mut self, range: Range<u64>) -> [Range<u64>; 2] {
         self.now.set(range.clone(), 0);
         let whole = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
@@ -138,6 +141,7 @@ impl Data {
 
 /// The "write" that made what is in file `name` in the beginning.
 pub(crate) fn beginning_id(name: &str) -> u32 {
-    let place = BEGINNING.iter().position(|(other, _)| *other == name).expect("one of the beginning");
+    let place =
+        BEGINNING.iter().position(|(other, _)| *other == name).expect("one of the beginning");
     1_000_000 + place as u32
 }

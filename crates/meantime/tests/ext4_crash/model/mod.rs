@@ -1,11 +1,14 @@
-//! What a file system in ordered mode, with delayed allocation, may be after a crash, from what POSIX and ext4 promise.
+//! What a file system in ordered mode, with delayed allocation, may be after a crash, from what
+//! POSIX and ext4 promise.
 //!
-//! - Changes of metadata are atomic and come in order: what is found is the state after some prefix of the operations, which is no shorter than what was
-//!   synced: a sync of a file makes everything durable up to the last operation that changed it; a sync of data,
-//!   up to the last that changed more than bytes within its size. The data are there in any case.
-//! - Data that were not synced may be there or not, byte by byte; the size of a file to which was written may be that before or after, or between. But a
-//!   byte is only ever something that was written to it, or zero where there was nothing: whatever is in blocks before a file has them is nobody's to see, and what was
-//!   truncated does not come back.
+//! - Changes of metadata are atomic and come in order: what is found is the state after some prefix
+//!   of the operations, which is no shorter than what was synced: a sync of a file makes everything
+//!   durable up to the last operation that changed it; a sync of data, up to the last that changed
+//!   more than bytes within its size. The data are there in any case.
+//! - Data that were not synced may be there or not, byte by byte; the size of a file to which was
+//!   written may be that before or after, or between. But a byte is only ever something that was
+//!   written to it, or zero where there was nothing: whatever is in blocks before a file has them
+//!   is nobody's to see, and what was truncated does not come back.
 
 mod apply;
 mod check;
@@ -66,12 +69,14 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Before the first operation. What is there in the beginning was written by "writes" beyond all others.
+    /// Before the first operation. What is there in the beginning was written by "writes" beyond
+    /// all others.
     pub(crate) fn new(block_bytes: u64) -> Self {
         let mut first = Moment::default();
         let mut next_object = 1;
         first.names.insert(String::new(), 0);
-        let object = |content, mode| Object { content, mode, attribute: None, touched: 0, data_touched: 0 };
+        let object =
+            |content, mode| Object { content, mode, attribute: None, touched: 0, data_touched: 0 };
         first.objects.insert(0, object(Content::Directory, DIRECTORY_MODE));
         for (name, size) in BEGINNING {
             let new = match size {

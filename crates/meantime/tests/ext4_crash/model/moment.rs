@@ -18,7 +18,8 @@ pub(super) struct Object {
     pub(super) content: Content,
     pub(super) mode: u16,
     pub(super) attribute: Option<usize>,
-    /// The last operation that changed it, from 1 on; and that changed what a sync of data must write.
+    /// The last operation that changed it, from 1 on; and that changed what a sync of data must
+    /// write.
     pub(super) touched: usize,
     pub(super) data_touched: usize,
 }
@@ -77,7 +78,9 @@ impl Moment {
 
     pub(super) fn sync(&mut self, objects: &[(u32, Range<u64>)]) {
         for (object, range) in objects {
-            if let Content::File(data) = &mut self.objects.get_mut(object).expect("an object").content {
+            if let Content::File(data) =
+                &mut self.objects.get_mut(object).expect("an object").content
+            {
                 let then = data.clone();
                 data.sync(&then, range);
             }

@@ -58,7 +58,8 @@ fn a_plan_is_read() {
         },
     };
     let opcodes = Some(OpcodeSet::admin(&[AdminOpcode::Identify, AdminOpcode::GetLogPage]));
-    let third = FaultRule { fault: Fault::SlowAdmin(1_000), when: When { opcodes, ..When::ALWAYS } };
+    let third =
+        FaultRule { fault: Fault::SlowAdmin(1_000), when: When { opcodes, ..When::ALWAYS } };
     assert_eq!(rules(text), [first, second, third]);
 }
 
@@ -83,17 +84,32 @@ fn errors_name_line_and_key_and_what_is_possible() {
             "[[fault]]\nfault = 'status'\nstatus = 'read error'",
             &["line 3", "`status`", "unrecovered-read-error"],
         ),
-        ("[[fault]]\nfault = 'status'\nstatus = 'write-fault'\nsct = 1\nsc = 1", &["line 3", "not both"]),
+        (
+            "[[fault]]\nfault = 'status'\nstatus = 'write-fault'\nsct = 1\nsc = 1",
+            &["line 3", "not both"],
+        ),
         ("[[fault]]\nfault = 'status'\nsct = 1", &["line 3", "`sct`", "sc belong"]),
         ("[[fault]]\nfault = 'status'\nsct = 0\nsc = 0", &["`status`", "success"]),
         ("[[fault]]\nfault = 'status'\nsct = 8\nsc = 0", &["line 3", "from 0 to 7"]),
         ("[[fault]]\nfault = 'stuck-admin'\nlba = 3", &["line 3", "`lba`", "it has opcode, ppm"]),
-        ("[[fault]]\nfault = 'never-ready'\nopcode = 'read'", &["line 3", "`opcode`", "it has ppm"]),
-        ("[[fault]]\nfault = 'stray-cqe'\n\nopcod = 'read'", &["line 4", "`opcod`", "opcode, nsid"]),
-        ("[[fault]]\nfault = 'stray-cqe'\nopcode = 'reed'", &["line 3", "`opcode`", "write-zeroes"]),
+        (
+            "[[fault]]\nfault = 'never-ready'\nopcode = 'read'",
+            &["line 3", "`opcode`", "it has ppm"],
+        ),
+        (
+            "[[fault]]\nfault = 'stray-cqe'\n\nopcod = 'read'",
+            &["line 4", "`opcod`", "opcode, nsid"],
+        ),
+        (
+            "[[fault]]\nfault = 'stray-cqe'\nopcode = 'reed'",
+            &["line 3", "`opcode`", "write-zeroes"],
+        ),
         ("[[fault]]\nfault = 'stray-cqe'\nopcode = []", &["line 3", "`opcode`", "write-zeroes"]),
         ("[[fault]]\nfault = 'stray-cqe'\nopcode = 'read,abort'", &["line 3", "two rules"]),
-        ("[[fault]]\nfault = 'slow-admin'\nby = '1ms'\nopcode = 'read'", &["line 4", "admin commands"]),
+        (
+            "[[fault]]\nfault = 'slow-admin'\nby = '1ms'\nopcode = 'read'",
+            &["line 4", "admin commands"],
+        ),
         ("[[fault]]\nfault = 'stray-cqe'\nqueue = 0\nopcode = 'read'", &["line 4", "queue 0"]),
         ("[[fault]]\nfault = 'stray-cqe'\nqueue = 1\nopcode = 'abort'", &["line 3", "queue 0"]),
         ("[[fault]]\nfault = 'stray-cqe'\nqueue = 0\nlba = 1", &["line 4", "no blocks"]),
@@ -174,23 +190,33 @@ fn any_fault() -> impl Strategy<Value = Fault> {
 fn any_when() -> impl Strategy<Value = When> {
     let opcodes = proptest::sample::subsequence(IoOpcode::ALL.to_vec(), 1..5);
     let opcodes = proptest::option::of(opcodes.prop_map(|list| OpcodeSet::io(&list)));
-    let lbas = proptest::option::of((0..1000u64, 0..1000u64).prop_map(|(first, len)| (first, first + len)));
+    let lbas = proptest::option::of(
+        (0..1000u64, 0..1000u64).prop_map(|(first, len)| (first, first + len)),
+    );
     let counts = (0..=1_000_000u32, 1..1000u64, 1..1000u64, proptest::option::of(0..1000u64));
     let times = (0..1_000_000u64, proptest::option::of(1..1_000_000u64));
-    (opcodes, proptest::option::of(1..9u32), lbas, proptest::option::of(1..9u16), counts, times).prop_map(
-        |(opcodes, nsid, lbas, queue, (probability_ppm, every, from, times), (after_ns, more))| When {
-            opcodes,
-            nsid,
-            lbas,
-            queue,
-            probability_ppm,
-            every,
-            from,
-            times,
-            after_ns,
-            until_ns: more.map(|more| after_ns + more),
-        },
-    )
+    (opcodes, proptest::option::of(1..9u32), lbas, proptest::option::of(1..9u16), counts, times)
+        .prop_map(
+            |(
+                opcodes,
+                nsid,
+                lbas,
+                queue,
+                (probability_ppm, every, from, times),
+                (after_ns, more),
+            )| When {
+                opcodes,
+                nsid,
+                lbas,
+                queue,
+                probability_ppm,
+                every,
+                from,
+                times,
+                after_ns,
+                until_ns: more.map(|more| after_ns + more),
+            },
+        )
 }
 
 proptest! {

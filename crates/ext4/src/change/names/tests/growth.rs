@@ -15,8 +15,9 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
         .unwrap();
     for first in (1..count).step_by(20) {
         rig.change(|handle, allocator| {
-            (first..count.min(first + 20))
-                .try_for_each(|number| link(handle, allocator, file, dir, &name(number, name_bytes)))
+            (first..count.min(first + 20)).try_for_each(|number| {
+                link(handle, allocator, file, dir, &name(number, name_bytes))
+            })
         })
         .unwrap();
     }
@@ -39,7 +40,8 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
         let root = directory.root().unwrap().0;
         assert_eq!(root.levels, levels - 1);
     }
-    let again = rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(1, name_bytes)));
+    let again =
+        rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(1, name_bytes)));
     assert_eq!(again, Err(Error::Exists));
     // Two of three go.
     let stays = |number: u32| number.is_multiple_of(3);
@@ -61,7 +63,8 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), entries);
         for number in 0..count.min(2000) {
             let name = name(number, name_bytes);
-            let path = dir.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&name));
+            let path =
+                dir.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&name));
             assert_eq!(path.exists(), stays(number));
             if stays(number) {
                 std::fs::remove_file(path).unwrap();
@@ -117,7 +120,8 @@ fn an_index_that_is_full_says_so() {
     let mut number = 0;
     let failed = loop {
         number += 1;
-        let result = rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 250)));
+        let result =
+            rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 250)));
         if let Err(error) = result {
             break error;
         }
@@ -159,7 +163,8 @@ fn without_extents_a_directory_has_twelve_blocks() {
     let mut number = 0;
     let failed = loop {
         number += 1;
-        let result = rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 100)));
+        let result =
+            rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 100)));
         if let Err(error) = result {
             break error;
         }

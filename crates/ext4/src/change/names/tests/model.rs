@@ -40,7 +40,11 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just((true, false, false)),
         2 => Just((false, false, true)),
     ]
-    .prop_map(|(no_replace, exchange, whiteout)| RenameFlags { no_replace, exchange, whiteout });
+    .prop_map(|(no_replace, exchange, whiteout)| RenameFlags {
+        no_replace,
+        exchange,
+        whiteout,
+    });
     prop_oneof![
         6 => (dir(), name()).prop_map(|(dir, name)| Op::Create(dir, name)),
         2 => (dir(), name()).prop_map(|(dir, name)| Op::Mkdir(dir, name)),
@@ -166,7 +170,8 @@ fn compare(rig: &Rig, model: &Model) {
         assert_eq!(volume.lookup(&found, b"..").unwrap().unwrap().0, *parent);
     }
     let usage = rig.allocator.usage();
-    // Of those that are not the model's: lost+found, the file of orphans if there is one, and the reserved ones but for the root.
+    // Of those that are not the model's: lost+found, the file of orphans if there is one, and the
+    // reserved ones but for the root.
     let orphan_file = volume.superblock().features().has_compat(compat::ORPHAN_FILE);
     let own = u64::from(volume.superblock().first_ino()) - 1 + u64::from(orphan_file);
     assert_eq!(usage.inodes - usage.free_inodes, used + own);
@@ -178,14 +183,18 @@ fn name_of(number: u32) -> Vec<u8> {
 }
 
 fn apply(rig: &Rig, model: &mut Model, op: Op) {
-    let dirs: Vec<_> = model.0.iter().filter(|(_, inode)| inode.dir.is_some()).map(|(ino, _)| *ino).collect();
+    let dirs: Vec<_> =
+        model.0.iter().filter(|(_, inode)| inode.dir.is_some()).map(|(ino, _)| *ino).collect();
     let dir = |index: usize| dirs[index % dirs.len()];
     let put = |model: &mut Model, dir, name: &[u8], made: Result<u32, Error>, is_dir: bool| {
         let absent = model.absent(dir, name);
         assert_eq!(made.clone().map(|_| ()), absent);
         if let Ok(ino) = made {
-            let inode =
-                if is_dir { Inode { links: 2, dir: Some((Tree::new(), dir)) } } else { Inode::default() };
+            let inode = if is_dir {
+                Inode { links: 2, dir: Some((Tree::new(), dir)) }
+            } else {
+                Inode::default()
+            };
             assert!(model.0.insert(ino, inode).is_none());
             model.add(dir, name, ino);
         }
@@ -212,7 +221,8 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
         Op::Symlink(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
             let target = vec![b't'; name.len()];
-            let made = rig.change(|handle, allocator| symlink(handle, allocator, dir, &name, &target, &NEW));
+            let made = rig
+                .change(|handle, allocator| symlink(handle, allocator, dir, &name, &target, &NEW));
             put(model, dir, &name, made, false);
         }
         Op::Link(at, number, to, other) => {
@@ -228,7 +238,9 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
         Op::Unlink(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
             match (rig.change(|handle, _| unlink(handle, dir, &name)), model.find(dir, &name)) {
-                (Ok(unlinked), Some(ino)) if !model.is_dir(ino) => gone(model, dir, &name, unlinked),
+                (Ok(unlinked), Some(ino)) if !model.is_dir(ino) => {
+                    gone(model, dir, &name, unlinked)
+                }
                 (Err(Error::IsDirectory), Some(ino)) if model.is_dir(ino) => {}
                 (Err(Error::NotFound), None) => {}
                 other => panic!("{op:?}: {other:?}"),
@@ -240,7 +252,8 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
                 (Ok(unlinked), Some(ino)) if model.is_dir(ino) && model.tree(ino).is_empty() => {
                     gone(model, dir, &name, unlinked);
                 }
-                (Err(Error::NotEmpty), Some(ino)) if model.is_dir(ino) && !model.tree(ino).is_empty() => {}
+                (Err(Error::NotEmpty), Some(ino))
+                    if model.is_dir(ino) && !model.tree(ino).is_empty() => {}
                 (Err(Error::NotDirectory), Some(ino)) if !model.is_dir(ino) => {}
                 (Err(Error::NotFound), None) => {}
                 other => panic!("{op:?}: {other:?}"),
@@ -250,7 +263,8 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
             let (from, to) = (dir(from), dir(to));
             let (old, new) = (name_of(number), name_of(other));
             let result = rig.change(|handle, allocator| {
-                let (old, new) = (Name { parent: from, name: &old }, Name { parent: to, name: &new });
+                let (old, new) =
+                    (Name { parent: from, name: &old }, Name { parent: to, name: &new });
                 rename(handle, allocator, old, new, flags, &NEW)
             });
             let expected = model.rename((from, &old), (to, &new), flags);
@@ -269,7 +283,11 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
                     }
                 }
                 (Err(error), Err(expected)) => {
-                    assert_eq!(discriminant(&error), discriminant(&expected), "{op:?}: {error} {expected}");
+                    assert_eq!(
+                        discriminant(&error),
+                        discriminant(&expected),
+                        "{op:?}: {error} {expected}"
+                    );
                 }
                 other => panic!("{op:?}: {other:?}"),
             }
