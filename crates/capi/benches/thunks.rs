@@ -8,12 +8,12 @@ use std::ffi::{CStr, CString};
 use std::hint::black_box;
 use std::ptr::{null, null_mut};
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, Request, open,
 };
-use meantime::hw::{Clock, DmaBuf, cpu};
 use meantime_c::abi;
 use meantime_c::{buf, channel, device};
+use meantime_hw::{Clock, DmaBuf, cpu};
 
 const PAIRS: usize = 31;
 const READS: usize = 20_000;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use meantime::hw::DmaBuf;
+use meantime_hw::DmaBuf;
 
 use crate::device;
 use crate::error::{Answer, hw_failed, misuse};

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use meantime::block::{BlockDevice, ChannelOptions};
-use meantime::completion::Policy;
+use meantime_block::{BlockDevice, ChannelOptions};
+use meantime_completion::Policy;
 
 use crate::abi::{
     MT_COMPARE_AND_WRITE, MT_FLUSH, MT_READ, MT_WRITE, Options, Outcome, Request, Ticket,

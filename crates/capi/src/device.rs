@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int};
 
-use meantime::block::{BlockDevice, Device, OpenOptions};
+use meantime_block::{BlockDevice, Device, OpenOptions};
 
 use crate::abi::Info;
 use crate::error::{Answer, Failed, channel_failed, open_failed};
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut Handle) -
         unsafe { place.write(std::ptr::null_mut()) };
         // SAFETY: the header's promise.
         let uri = unsafe { text(CALL, "uri", uri) }?;
-        let device = meantime::block::open(uri, &OpenOptions::default())
+        let device = meantime_block::open(uri, &OpenOptions::default())
             .map_err(|error| open_failed(&error))?;
         let info = device.info();
         let uri = CString::new(uri).unwrap_or_default();

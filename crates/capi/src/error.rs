@@ -1,13 +1,13 @@
-//! Errors as C has them: a negative errno, which [`meantime::posix::Errno`] decides; and the
+//! Errors as C has them: a negative errno, which [`meantime_posix::Errno`] decides; and the
 //! library's own words, kept for each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt::Display;
 
-use meantime::block::{ChannelError, IoError, OpenError, SubmitError};
-use meantime::hw::HwError;
-use meantime::posix::Errno;
+use meantime_block::{ChannelError, IoError, OpenError, SubmitError};
+use meantime_hw::HwError;
+use meantime_posix::Errno;
 
 /// A call that failed; [`mt_last_error`] has the reason. A negative errno.
 #[derive(Debug, Clone, Copy)]

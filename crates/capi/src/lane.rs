@@ -1,9 +1,9 @@
 //! A channel as C has it: tickets and buffers of the library, which can only be moved, stay here; C
 //! has numbers and handles.
 
-use meantime::block::{self, BlockChannel, Channel, Done, Rejected};
-use meantime::completion::Policy;
-use meantime::nvme::Op;
+use meantime_block::{self as block, BlockChannel, Channel, Done, Rejected};
+use meantime_completion::Policy;
+use meantime_nvme::Op;
 
 use crate::abi::{
     MT_COMPARE_AND_WRITE, MT_DEALLOCATE, MT_FLUSH, MT_FUA, MT_READ, MT_WRITE, MT_WRITE_ZEROES,

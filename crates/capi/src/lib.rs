@@ -1,4 +1,4 @@
-//! The block layer from C: thunks over [`meantime::block`], and what C needs beside it. The
+//! The block layer from C: thunks over [`meantime_block`], and what C needs beside it. The
 //! documentation is `include/meantime.h`; a test compares it with the definitions here.
 //!
 //! Handles are never unmapped, only marked, so that a closed one is recognised (`shell`). A channel

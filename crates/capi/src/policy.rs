@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use meantime::completion::{Goal, Policy};
+use meantime_completion::{Goal, Policy};
 
 use crate::error::{Answer, Failed, fail, misuse};
 use crate::guard::{guarded, out, text};

@@ -4,11 +4,11 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use meantime::block::{
+use meantime_block::{
     Access, BlockChannel as _, BlockDevice as _, BlockInfo, Channel, ChannelOptions, OpenOptions,
     Request,
 };
-use meantime::nvme::CommandError;
+use meantime_nvme::CommandError;
 
 use crate::cli::CompareAndWriteArgs;
 use crate::failure::{Failure, named};
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     // A device that was taken from the kernel's driver is given back first.
     signal::catch();
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::default() };
-    let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
+    let device = meantime_block::open(uri, &options).map_err(|error| named(uri, &error))?;
     let info = device.info();
     if info.compare_write_blocks == 0 {
         return Err(Failure::new(format_args!(

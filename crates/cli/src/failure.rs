@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use meantime::block::OpenError;
+use meantime_block::OpenError;
 
 use crate::job::{JobError, JobErrors, Origin};
 

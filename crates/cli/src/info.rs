@@ -8,7 +8,7 @@ mod smart;
 use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table};
-use meantime::block::{NvmeDevice, OpenOptions};
+use meantime_block::{NvmeDevice, OpenOptions};
 use serde_json::{Value, json};
 
 use crate::cli::InfoArgs;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
     // A device that was taken from the kernel's driver is given back first.
     signal::catch();
-    let device = meantime::block::open_nvme(uri, &OpenOptions::default())
+    let device = meantime_block::open_nvme(uri, &OpenOptions::default())
         .map_err(|error| crate::failure::named(uri, &error))?;
     let controller =
         controller::facts(device.controller().info(), device.controller().max_queue_entries());

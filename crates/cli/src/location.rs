@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use meantime::block::Uri;
+use meantime_block::Uri;
 
 use crate::failure::Failure;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use meantime::hw::cpu;
+use meantime_hw::cpu;
 use serde_json::{Map, Value, json};
 
 /// The git revision, or the version where there was no git.

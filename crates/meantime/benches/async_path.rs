@@ -11,12 +11,12 @@
 use std::collections::VecDeque;
 use std::error::Error;
 
-use meantime::block::{
+use meantime_block::{
     AsyncChannel, BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, Executor,
     NvmeChannel, OpenOptions, Rejected, Request, SubmitError, Ticket, open_nvme,
 };
-use meantime::completion::Policy;
-use meantime::hw::{Clock, DmaBuf, HwError, cpu};
+use meantime_completion::Policy;
+use meantime_hw::{Clock, DmaBuf, HwError, cpu};
 
 const DEVICE_BYTES: u64 = 1 << 30;
 const PAIRS: usize = 15;

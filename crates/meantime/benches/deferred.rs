@@ -10,11 +10,11 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
-use meantime::completion::{Pieces, Policy, Progress};
-use meantime::hw::{Clock, DmaBuf, cpu};
+use meantime_completion::{Pieces, Policy, Progress};
+use meantime_hw::{Clock, DmaBuf, cpu};
 
 const READS: u64 = 2_000;
 const WARM_UP: u64 = 200;

@@ -18,10 +18,10 @@ use std::process::Command;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
-use meantime::ext4::Timestamp;
-use meantime::ext4::alloc::{Allocator, Want};
-use meantime::ext4::format::{Source, SourceError, Volume, VolumeOptions};
-use meantime::ext4::journal::{Handle, Held, Orphans};
+use meantime_ext4::Timestamp;
+use meantime_ext4::alloc::{Allocator, Want};
+use meantime_ext4::format::{Source, SourceError, Volume, VolumeOptions};
+use meantime_ext4::journal::{Handle, Held, Orphans};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

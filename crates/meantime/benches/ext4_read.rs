@@ -15,14 +15,14 @@
 
 use std::error::Error;
 
-use meantime::block::{
+use meantime_block::{
     AsyncChannel, BlockChannel, BlockDevice, Channel, ChannelOptions, Executor, Request,
 };
-use meantime::completion::Policy;
-use meantime::ext4::{
+use meantime_completion::Policy;
+use meantime_ext4::{
     Advice, AsyncFileSystem, File, FileSystem, MountOptions, Overlap, ReadOptions, SegmentKind,
 };
-use meantime::hw::{Clock, DmaBuf, cpu};
+use meantime_hw::{Clock, DmaBuf, cpu};
 
 mod common;
 

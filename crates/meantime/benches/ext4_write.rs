@@ -20,9 +20,11 @@
 use std::error::Error;
 use std::ffi::OsStr;
 
-use meantime::block::{BlockChannel, BlockDevice, Channel, ChannelOptions, Request, Ticket};
-use meantime::ext4::{self, CommitOverlap, File, FileSystem, MountOptions, NewNode, SegmentKind};
-use meantime::hw::{Clock, DmaBuf};
+use meantime_block::{BlockChannel, BlockDevice, Channel, ChannelOptions, Request, Ticket};
+use meantime_ext4::{
+    self as ext4, CommitOverlap, File, FileSystem, MountOptions, NewNode, SegmentKind,
+};
+use meantime_hw::{Clock, DmaBuf};
 
 mod common;
 
@@ -103,10 +105,8 @@ fn new_file(fs: &FileSystem, name: &str) -> Result<File> {
         OsStr::new(name),
         &NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 },
     )?;
-    Ok(fs.open_node_with(
-        &node,
-        &meantime::ext4::OpenOptions { write: true, ..Default::default() },
-    )?)
+    Ok(fs
+        .open_node_with(&node, &meantime_ext4::OpenOptions { write: true, ..Default::default() })?)
 }
 
 impl Rig {
@@ -357,7 +357,7 @@ fn many(fs: &FileSystem, files: &[File], count: usize) -> Result<(f64, f64, Vec<
                         file.sync_all()?;
                         times.push((clock.now_ns() - start_ns) as f64);
                     }
-                    Ok::<_, meantime::ext4::Error>(times)
+                    Ok::<_, meantime_ext4::Error>(times)
                 })
             })
             .collect();

@@ -9,13 +9,13 @@ use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 
-use meantime::block::{
+use meantime_block::{
     AsyncChannel, BlockChannel, BlockDevice, ChannelOptions, Done, Executor, NvmeChannel,
     NvmeDevice, Request,
 };
-use meantime::hw::DmaBuf;
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{Controller, ControllerOptions};
+use meantime_hw::DmaBuf;
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{Controller, ControllerOptions};
 use meantime_spec::seam::VirtualClock;
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 

@@ -7,12 +7,12 @@
 
 use std::error::Error;
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
-use meantime::completion::calibrate::cacheline_rtt;
-use meantime::hw::floor::Floor;
-use meantime::hw::{Clock, DmaBuf, cpu};
+use meantime_completion::calibrate::cacheline_rtt;
+use meantime_hw::floor::Floor;
+use meantime_hw::{Clock, DmaBuf, cpu};
 
 const DEVICE_BYTES: u64 = 1 << 30;
 const PAIRS: usize = 15;

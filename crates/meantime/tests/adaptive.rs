@@ -6,8 +6,8 @@ mod common;
 use std::sync::atomic::Ordering;
 
 use common::rig::{MS, Rig, US, late, put, read_of, ssd, verify, write_of};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel};
-use meantime::completion::{Goal, Policy};
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel};
+use meantime_completion::{Goal, Policy};
 use meantime_ssd::{FaultPlan, Jitter, Model, SsdConfig};
 
 fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {

@@ -12,10 +12,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use common::quick;
-use meantime::block::{BlockDevice, ChannelOptions, NvmeDevice};
-use meantime::completion::Policy;
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{Controller, QueueClass};
+use meantime_block::{BlockDevice, ChannelOptions, NvmeDevice};
+use meantime_completion::Policy;
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{Controller, QueueClass};
 use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock};
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use common::rig::{LOST, MS, Rig, ssd};
-use meantime::block::{
+use meantime_block::{
     AsyncChannel, BlockChannel, DriverTaken, NvmeChannel, Request, RequestError, SharedChannel,
     SubmitError,
 };
-use meantime::completion::Policy;
-use meantime::nvme::CommandError;
+use meantime_completion::Policy;
+use meantime_nvme::CommandError;
 
 #[derive(Default)]
 struct Count(AtomicUsize);

@@ -13,8 +13,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use common::rig::{Rig, US, ssd};
-use meantime::block::{AsyncChannel, Executor, NvmeChannel};
-use meantime::completion::{Pieces, Progress};
+use meantime_block::{AsyncChannel, Executor, NvmeChannel};
+use meantime_completion::{Pieces, Progress};
 
 fn executor(rig: &Rig, depth: u16) -> Executor<NvmeChannel> {
     Executor::new(&AsyncChannel::new(rig.channel(depth))).expect("the first")

@@ -13,11 +13,11 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use common::rig::{LOST, Rig, rig_options, ssd};
-use meantime::block::{
+use meantime_block::{
     AsyncChannel, BlockDevice, ChannelOptions, Executor, NvmeChannel, OpenOptions, open_nvme,
 };
-use meantime::completion::Policy;
-use meantime::nvme::ControllerOptions;
+use meantime_completion::Policy;
+use meantime_nvme::ControllerOptions;
 
 fn executor(rig: &Rig, depth: u16) -> Executor<NvmeChannel> {
     Executor::new(&AsyncChannel::new(rig.channel(depth))).expect("the first")

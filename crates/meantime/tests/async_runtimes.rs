@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use meantime::block::{
+use meantime_block::{
     AsyncChannel, BlockDevice, ChannelOptions, Driver, NvmeChannel, OpenOptions, Shared,
     SharedChannel, Sharing, open_nvme,
 };
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 

@@ -14,12 +14,12 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use common::rig::{Rig, fill, holds, ssd};
 use common::{Rng, device, quick, stepped};
-use meantime::block::{
+use meantime_block::{
     AsyncChannel, BlockDevice, ChannelOptions, Done, Driver, NvmeChannel, Rejected, Request,
 };
-use meantime::completion::Policy;
-use meantime::hw::DmaBuf;
-use meantime::nvme::{CommandError, ControllerOptions};
+use meantime_completion::Policy;
+use meantime_hw::DmaBuf;
+use meantime_nvme::{CommandError, ControllerOptions};
 use meantime_ssd::{FaultPlan, Model, SsdConfig};
 
 const BLOCK: usize = 512;

@@ -5,12 +5,12 @@ mod common;
 
 use common::rig::{LOST, Rig, fill, kind, put, read_of, ssd, verify, write_of};
 use common::{Rng, rig};
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelError, ChannelOptions, NvmeDevice, Request, SubmitError,
     Ticket,
 };
-use meantime::completion::Policy;
-use meantime::nvme::{CommandError, Error, Op};
+use meantime_completion::Policy;
+use meantime_nvme::{CommandError, Error, Op};
 use meantime_ssd::{NamespaceConfig, SsdConfig};
 
 /// What splitting `blocks` blocks at `lba` must come to, counted the slow way: a new command
@@ -458,7 +458,7 @@ fn errors_of_requests_that_timed_out_name_them() {
 fn a_detached_write_of_many_commands_is_done_when_the_channel_ends() {
     const BYTES: usize = 8 << 20;
     let device =
-        meantime::block::open_nvme("mem:16M?mdts=8k", &meantime::block::OpenOptions::default())
+        meantime_block::open_nvme("mem:16M?mdts=8k", &meantime_block::OpenOptions::default())
             .expect("an SSD");
     for (policy, mark) in [(Policy::Poll, 7), (Policy::Interrupt, 9)] {
         let options = ChannelOptions { depth: 4, policy, ..ChannelOptions::default() };

@@ -10,11 +10,11 @@ use std::task::{Poll, Waker};
 use common::rig::{
     LOST, MS, OVERDUE_NS, Rig, US, kind, late, put, read_of, rig_options, ssd, verify,
 };
-use meantime::block::{BlockChannel, NvmeChannel};
-use meantime::completion::{
+use meantime_block::{BlockChannel, NvmeChannel};
+use meantime_completion::{
     DEFERRED_LIMIT, DeferRefusal, Deferred, PATIENCE_NS, Pieces, Policy, Progress, WorkCounters,
 };
-use meantime::nvme::CommandError;
+use meantime_nvme::CommandError;
 use meantime_ssd::{FaultPlan, Jitter, Model, Slow, SsdConfig};
 use proptest::prelude::*;
 

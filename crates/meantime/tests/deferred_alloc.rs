@@ -3,11 +3,11 @@
 
 use std::task::Poll;
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
-use meantime::completion::{Pieces, Policy, Progress};
-use meantime::hw::DmaBuf;
+use meantime_completion::{Pieces, Policy, Progress};
+use meantime_hw::DmaBuf;
 
 #[path = "common/counting.rs"]
 mod counting;

@@ -11,14 +11,14 @@ use std::time::Duration;
 use common::device;
 use common::rig::{MS, in_flight_late, kind, put, rig_options, ssd, verify, write_of};
 use common::rig::{Rig, read_of};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Rejected};
-use meantime::hw::pages::Pages;
-use meantime::hw::soft::SoftTransport;
-use meantime::hw::{
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Rejected};
+use meantime_hw::pages::Pages;
+use meantime_hw::soft::SoftTransport;
+use meantime_hw::{
     Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, Result,
     Transport,
 };
-use meantime::nvme::{CommandError, Controller, Error};
+use meantime_nvme::{CommandError, Controller, Error};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts};
 use meantime_ssd::{FaultPlan, Medium, SteppedSsd};
 

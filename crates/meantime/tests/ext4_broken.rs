@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use meantime::block;
-use meantime::ext4::check::Event;
-use meantime::ext4::{Error, FileSystem, MountError, MountOptions};
+use meantime_block as block;
+use meantime_ext4::check::Event;
+use meantime_ext4::{Error, FileSystem, MountError, MountOptions};
 
 #[path = "common/ext4_image.rs"]
 mod image;

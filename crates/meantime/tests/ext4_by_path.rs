@@ -3,10 +3,10 @@
 use std::io::{Read, Write};
 use std::path::Path;
 
-use meantime::block::{self, Device};
-use meantime::ext4::format::mkfs::MakeOptions;
-use meantime::ext4::{Error, FileSystem, FileType, MountOptions, OpenOptions, Timestamp, mkfs};
-use meantime::posix::Errno;
+use meantime_block::{self as block, Device};
+use meantime_ext4::format::mkfs::MakeOptions;
+use meantime_ext4::{Error, FileSystem, FileType, MountOptions, OpenOptions, Timestamp, mkfs};
+use meantime_posix::Errno;
 
 fn made() -> FileSystem {
     let device: Device = block::open("mem:32M", &block::OpenOptions::default()).unwrap();

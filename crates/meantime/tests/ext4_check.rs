@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use meantime::block;
-use meantime::ext4::check::{Checker, Event, Finding, Summary};
-use meantime::ext4::format::{Inode, Source, SourceError, Volume, VolumeOptions};
-use meantime::ext4::{Defect, FileSystem, MountOptions, NewNode};
+use meantime_block as block;
+use meantime_ext4::check::{Checker, Event, Finding, Summary};
+use meantime_ext4::format::{Inode, Source, SourceError, Volume, VolumeOptions};
+use meantime_ext4::{Defect, FileSystem, MountOptions, NewNode};
 
 /// An image in memory.
 struct Image(Vec<u8>);

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::FileType;
-use meantime::ext4::format::{Volume, journal};
+use meantime_ext4::FileType;
+use meantime_ext4::format::{Volume, journal};
 
 #[path = "common/ext4_image.rs"]
 mod image;

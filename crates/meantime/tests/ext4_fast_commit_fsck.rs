@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::journal::JournalCounters;
-use meantime::ext4::{File, FileSystem, MountOptions, NewNode};
+use meantime_ext4::journal::JournalCounters;
+use meantime_ext4::{File, FileSystem, MountOptions, NewNode};
 
 #[path = "common/ext4_image.rs"]
 mod image;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-use meantime::ext4::format::journal::recover;
-use meantime::ext4::{
+use meantime_ext4::format::journal::recover;
+use meantime_ext4::{
     Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags,
 };
 

@@ -6,13 +6,13 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::format::checksum::crc32c;
-use meantime::ext4::format::edit::InodeEdit;
-use meantime::ext4::format::inode::flags;
-use meantime::ext4::format::journal::fast_commit::{Change, Writer};
-use meantime::ext4::format::journal::recover;
-use meantime::ext4::format::{RunState, Volume};
-use meantime::ext4::{FileType, Timestamp};
+use meantime_ext4::format::checksum::crc32c;
+use meantime_ext4::format::edit::InodeEdit;
+use meantime_ext4::format::inode::flags;
+use meantime_ext4::format::journal::fast_commit::{Change, Writer};
+use meantime_ext4::format::journal::recover;
+use meantime_ext4::format::{RunState, Volume};
+use meantime_ext4::{FileType, Timestamp};
 
 #[path = "common/ext4_image.rs"]
 mod image;

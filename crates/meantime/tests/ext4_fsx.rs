@@ -8,8 +8,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use meantime::block::{self, OpenOptions as DeviceOptions};
-use meantime::ext4::{
+use meantime_block::{self as block, OpenOptions as DeviceOptions};
+use meantime_ext4::{
     Allocate, Error, File, FileSystem, MountOptions, NewNode, ReadOptions, WriteOptions,
 };
 

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use meantime::ext4::{
+use meantime_ext4::{
     Allocate, Error, FileSystem, MountOptions, NewNode, Node, RenameFlags, ReservedBlocks,
     SetAttribute,
 };

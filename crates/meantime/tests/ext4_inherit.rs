@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use meantime::ext4::{FileType, NewNode, SetAttribute};
+use meantime_ext4::{FileType, NewNode, SetAttribute};
 use rustix::fs::{Mode, XattrFlags, lgetxattr, lsetxattr};
 
 #[path = "common/ext4_image.rs"]

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::format::journal::{Recovery, recover};
-use meantime::ext4::format::{ROOT_INO, RunState, Volume};
-use meantime::ext4::{NewNode, OpenOptions};
+use meantime_ext4::format::journal::{Recovery, recover};
+use meantime_ext4::format::{ROOT_INO, RunState, Volume};
+use meantime_ext4::{NewNode, OpenOptions};
 
 #[path = "common/ext4_image.rs"]
 mod image;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::format::mkfs::MakeOptions;
-use meantime::ext4::{MountOptions, NewNode, ReadOptions, Timestamp, mkfs};
+use meantime_ext4::format::mkfs::MakeOptions;
+use meantime_ext4::{MountOptions, NewNode, ReadOptions, Timestamp, mkfs};
 
 #[path = "common/mod.rs"]
 mod common;
@@ -109,7 +109,7 @@ fn uninitialised(path: &Path) -> (usize, usize) {
     let groups: Vec<_> =
         (0..volume.superblock().groups()).map(|number| volume.group(number).unwrap()).collect();
     let count =
-        |of: &dyn Fn(&&meantime::ext4::format::Group) -> bool| groups.iter().filter(of).count();
+        |of: &dyn Fn(&&meantime_ext4::format::Group) -> bool| groups.iter().filter(of).count();
     (count(&|group| group.block_uninit), count(&|group| group.inode_uninit))
 }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use meantime::block::{self, Device, NvmeDevice};
-use meantime::ext4::{
+use meantime_block::{self as block, Device, NvmeDevice};
+use meantime_ext4::{
     Corruption, Defect, Error, FileSystem, Mmp, MmpState, MountError, MountOptions, NewNode,
     OpenOptions,
 };
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{Controller, ControllerOptions};
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{Controller, ControllerOptions};
 use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
 
 #[path = "common/ext4_image.rs"]
@@ -224,7 +224,7 @@ fn what_somebody_else_has_is_not_written_to() {
         assert!(matches!(fs.multiple_mount_protection(), Err(Error::Corrupt(_))));
         let mut found = Vec::new();
         fs.check(&mut |event| {
-            if let meantime::ext4::check::Event::Found(finding) = event {
+            if let meantime_ext4::check::Event::Found(finding) = event {
                 found.push(finding.corruption.defect);
             }
             std::ops::ControlFlow::Continue(())

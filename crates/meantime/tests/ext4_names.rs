@@ -8,8 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-use meantime::ext4::FileType;
-use meantime::ext4::format::{Error, ROOT_INO, Volume, VolumeOptions};
+use meantime_ext4::FileType;
+use meantime_ext4::format::{Error, ROOT_INO, Volume, VolumeOptions};
 
 #[path = "common/ext4_image.rs"]
 mod image;

@@ -6,12 +6,12 @@ use std::io::{IoSliceMut, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use meantime::block::{
-    self, AsyncChannel, BlockChannel as _, BlockDevice as _, ChannelOptions, Executor, OpenOptions,
-    Request,
+use meantime_block::{
+    self as block, AsyncChannel, BlockChannel as _, BlockDevice as _, ChannelOptions, Executor,
+    OpenOptions, Request,
 };
-use meantime::completion::Policy;
-use meantime::ext4::{
+use meantime_completion::Policy;
+use meantime_ext4::{
     Advice, AsyncFile, AsyncFileSystem, Error, File, FileDevice, FileDeviceOptions, FileSystem,
     MountOptions, Overlap, ReadOptions, SegmentKind,
 };

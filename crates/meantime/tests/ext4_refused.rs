@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::{FileSystem, MountError, MountOptions, NewNode};
+use meantime_ext4::{FileSystem, MountError, MountOptions, NewNode};
 
 #[path = "common/ext4_image.rs"]
 mod image;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meantime::ext4::{
+use meantime_ext4::{
     Allocate, Error, File, MountOptions, OpenOptions, ReadOptions, SegmentKind, WriteOptions,
 };
 
@@ -203,7 +203,7 @@ fn what_was_written_is_data_before_and_after_it_is_written_back() {
                         &format!("blocks of {block_bytes}, seed {seed}, synced in step {n}"),
                     );
                     let waits =
-                        |segment: &meantime::ext4::Segment| segment.kind == SegmentKind::Delayed;
+                        |segment: &meantime_ext4::Segment| segment.kind == SegmentKind::Delayed;
                     assert!(!file.segments().unwrap().iter().any(waits), "all of it has a place");
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use meantime::ext4::{
+use meantime_ext4::{
     Advice, Allocate, Error, File, FileSystem, MountOptions, OpenOptions, ReadOptions, WriteOptions,
 };
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use meantime::ext4::{
+use meantime_ext4::{
     AccessTimes, Allocate, File, FileSystem, MountOptions, OpenOptions, ReadOptions, Timestamp,
 };
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use meantime::ext4::{
+use meantime_ext4::{
     Allocate, Error, File, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags,
     SetAttribute, WriteOptions,
 };
@@ -94,7 +94,7 @@ fn step(random: &mut Random, file: &File, model: &mut Vec<u8>, most: u64, byte: 
         _ => {
             let mut some = vec![0; len];
             let options =
-                meantime::ext4::ReadOptions { direct: random.below(2) == 0, ..Default::default() };
+                meantime_ext4::ReadOptions { direct: random.below(2) == 0, ..Default::default() };
             let read = file.read_at_with(&mut some, offset, &options).unwrap();
             let begin = model.len().min(offset as usize);
             let wanted = &model[begin..model.len().min(begin + len)];

@@ -11,10 +11,10 @@ use common::rig::{
     rig_options, ssd, verify, write_of,
 };
 use common::{quick, rig};
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, Request, SubmitError, Ticket,
 };
-use meantime::nvme::CommandError;
+use meantime_nvme::CommandError;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::{
@@ -36,7 +36,7 @@ struct Case {
     rig: Rig,
     channel: NvmeChannel,
     allocated_before: usize,
-    resting: Vec<(meantime::hw::DmaBuf, u8)>,
+    resting: Vec<(meantime_hw::DmaBuf, u8)>,
 }
 
 impl Case {
@@ -475,8 +475,8 @@ fn a_device_that_is_plugged_in_again_holds_what_it_held() {
     ssd.plug();
     // SAFETY: the port's last user is gone.
     let transport =
-        unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
-    let controller = meantime::nvme::Controller::enable(std::sync::Arc::new(transport), quick());
+        unsafe { meantime_hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
+    let controller = meantime_nvme::Controller::enable(std::sync::Arc::new(transport), quick());
     let device = common::device(&controller.expect("it is back"));
     let mut channel = device
         .channel(&ChannelOptions { depth: 4, ..ChannelOptions::default() })
@@ -508,8 +508,8 @@ fn a_controller_that_was_slow_once_comes_up_the_next_time() {
     assert!(error.contains("CAP.TO"), "{error}");
     // SAFETY: the port's last user is gone.
     let transport =
-        unsafe { meantime::hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
-    meantime::nvme::Controller::enable(std::sync::Arc::new(transport), quick())
+        unsafe { meantime_hw::soft::SoftTransport::new(ssd.port(), "again".into(), None) };
+    meantime_nvme::Controller::enable(std::sync::Arc::new(transport), quick())
         .map(drop)
         .expect("ready now");
 }
@@ -745,9 +745,9 @@ fn a_plan_comes_with_the_devices_name() {
     let path = dir.path().join("plan.toml");
     let text = "[[fault]]\nfault = 'status'\nstatus = 'access-denied'\ndnr = true\nopcode = 'read'\nlba = 3";
     std::fs::write(&path, text).unwrap();
-    let options = meantime::block::OpenOptions::default();
+    let options = meantime_block::OpenOptions::default();
     let uri = format!("mem:1M?faults={}", path.display());
-    let device = meantime::block::open(&uri, &options).expect("opened");
+    let device = meantime_block::open(&uri, &options).expect("opened");
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
     for lba in [2, 3] {
         let request = read_of(&channel, lba..lba + 1);
@@ -760,15 +760,15 @@ fn a_plan_comes_with_the_devices_name() {
         );
     }
     std::fs::write(&path, "[[fault]]\nfault = 'no-completion'").unwrap();
-    let error = meantime::block::open(&uri, &options).err().expect("a bad plan").to_string();
+    let error = meantime_block::open(&uri, &options).err().expect("a bad plan").to_string();
     assert!(error.contains("plan.toml") && error.contains("line 2"), "{error}");
-    let error = meantime::block::open("mem:1M?faults=/nowhere/x.toml", &options)
+    let error = meantime_block::open("mem:1M?faults=/nowhere/x.toml", &options)
         .err()
         .expect("none")
         .to_string();
     assert!(error.contains("/nowhere/x.toml"), "{error}");
     let error =
-        meantime::block::open("mem:1M?faults=", &options).err().expect("no name").to_string();
+        meantime_block::open("mem:1M?faults=", &options).err().expect("no name").to_string();
     assert!(error.contains("faults="), "{error}");
     let _ = rig::US;
 }

@@ -13,11 +13,11 @@ use common::rig::{
     nothing_leaks, open, put, read_of, ssd, verify, write_of,
 };
 use common::{quick, rig};
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelError, ChannelOptions, NvmeChannel, SubmitError, Ticket,
 };
-use meantime::completion::Policy;
-use meantime::nvme::{CommandError, Error};
+use meantime_completion::Policy;
+use meantime_nvme::{CommandError, Error};
 use meantime_ssd::FaultPlan;
 
 /// An admin command that is not answered.

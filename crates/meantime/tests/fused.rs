@@ -5,13 +5,13 @@ mod common;
 use std::sync::Arc;
 
 use common::rig::{LOST, MS, Rig, kind, late, rig_options, ssd};
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, Request, SubmitError, open,
 };
-use meantime::completion::Policy;
-use meantime::hw::DmaBuf;
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{CommandError, Controller, ControllerOptions};
+use meantime_completion::Policy;
+use meantime_hw::DmaBuf;
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{CommandError, Controller, ControllerOptions};
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::{FaultControl as _, FaultRule, Medium, Model, MonotonicClock, Ssd, SsdConfig};
 

@@ -4,11 +4,11 @@
 
 use std::process::Command;
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
-use meantime::completion::{Goal, Policy};
-use meantime::hw::DmaBuf;
+use meantime_completion::{Goal, Policy};
+use meantime_hw::DmaBuf;
 
 #[path = "common/counting.rs"]
 mod counting;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, open_nvme};
-use meantime::completion::Policy;
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, open_nvme};
+use meantime_completion::Policy;
 
 /// CPU time of this whole process.
 fn process_cpu() -> Duration {

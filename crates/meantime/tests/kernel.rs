@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelError, ChannelOptions, Device, OpenOptions, Request,
     SubmitError, open,
 };
-use meantime::completion::{Pieces, Policy, Progress};
-use meantime::nvme::CommandError;
+use meantime_completion::{Pieces, Policy, Progress};
+use meantime_nvme::CommandError;
 
 const ENGINES: [&str; 2] = ["io_uring", "preadv2"];
 

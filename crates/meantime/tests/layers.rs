@@ -19,9 +19,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("meantime", &["block", "completion", "ext4", "hw", "nvme", "posix"]),
     // It shares only the specification with the driver.
     ("ssd", &["process", "spec"]),
-    ("capi", &["meantime"]),
-    ("preload", &["meantime", "process"]),
-    ("cli", &["meantime", "spec", "ssd"]),
+    ("capi", &["block", "completion", "hw", "nvme", "posix"]),
+    ("preload", &["block", "ext4", "posix", "process"]),
+    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
 ];
 
 /// The crates of this repository that `name` has as dependencies, but not for its tests.

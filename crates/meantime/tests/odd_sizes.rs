@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use meantime::block::{self, BlockChannel, BlockDevice, ChannelOptions, Device};
-use meantime::completion::Policy;
-use meantime::ext4::{FileSystem, MountOptions};
+use meantime_block::{self as block, BlockChannel, BlockDevice, ChannelOptions, Device};
+use meantime_completion::Policy;
+use meantime_ext4::{FileSystem, MountOptions};
 
 #[path = "common/ext4_image.rs"]
 mod image;

@@ -5,8 +5,8 @@ mod common;
 
 use common::quick;
 use common::rig::{MS, Rig, put, read_of, ssd, verify, write_of};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request};
-use meantime::nvme::{CommandError, ControllerOptions, Error, QueueClass};
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request};
+use meantime_nvme::{CommandError, ControllerOptions, Error, QueueClass};
 use meantime_spec::features::{Arbitration, PowerManagement, fid};
 use meantime_spec::identify::oncs;
 use meantime_spec::opcode::{admin, io};

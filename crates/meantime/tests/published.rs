@@ -6,8 +6,8 @@ mod common;
 use std::sync::atomic::Ordering;
 
 use common::rig::{MS, Rig, US, put, read_of, ssd, verify, write_of};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, SubmitError};
-use meantime::completion::{Policy, WakeCosts};
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, SubmitError};
+use meantime_completion::{Policy, WakeCosts};
 use meantime_ssd::SsdConfig;
 
 /// A sleep costs 2 × 1 + 1 = 3 µs; the interrupt is taken from 30 µs on.

@@ -11,10 +11,10 @@ use common::rig::{
     ALWAYS, LOST, MS, OVERDUE_NS, Rig, US, holds, in_flight_late, in_flight_lost, kind, late,
     nothing_leaks, put, read_of, ssd, verify, write_of,
 };
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request, Ticket};
-use meantime::completion::Policy;
-use meantime::nvme::retry::{Verdict, verdict};
-use meantime::nvme::{CommandError, ControllerOptions};
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request, Ticket};
+use meantime_completion::Policy;
+use meantime_nvme::retry::{Verdict, verdict};
+use meantime_nvme::{CommandError, ControllerOptions};
 use meantime_spec::opcode::AdminOpcode;
 use meantime_spec::status::Status;
 use meantime_ssd::{

@@ -6,13 +6,13 @@ mod common;
 
 use common::Rng;
 use common::rig::{ALWAYS, Rig, fill, kind, late, nothing_leaks, put, ssd, verify};
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, RequestError, SubmitError,
     open,
 };
-use meantime::completion::Policy;
-use meantime::hw::{DmaBuf, DmaHeap, DmaPages};
-use meantime::nvme::CommandError;
+use meantime_completion::Policy;
+use meantime_hw::{DmaBuf, DmaHeap, DmaPages};
+use meantime_nvme::CommandError;
 use meantime_ssd::{FaultPlan, SsdConfig};
 
 const PAGE: usize = 4096;

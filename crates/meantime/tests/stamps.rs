@@ -1,10 +1,10 @@
 //! The device's time stamps and the probe of a wait, as whoever measures uses them.
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, WaitTimes, open,
 };
-use meantime::completion::Policy;
-use meantime::hw::Clock;
+use meantime_completion::Policy;
+use meantime_hw::Clock;
 
 #[test]
 fn stamps_and_waits_are_on_one_time_line() {

@@ -5,9 +5,9 @@ mod common;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use common::rig::{Rig, put, ssd};
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request};
-use meantime::completion::Policy;
-use meantime::completion::steer::{self, AskError, Steer};
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request};
+use meantime_completion::Policy;
+use meantime_completion::steer::{self, AskError, Steer};
 
 fn alone(rig: &Rig, policy: Policy) -> (NvmeChannel, Arc<Steer>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

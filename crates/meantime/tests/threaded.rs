@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use common::rig::{in_own_process, put, read_of, verify, write_of};
 use common::{Rng, device};
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, OpenOptions, Request, open,
 };
-use meantime::completion::Policy;
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{CommandError, Controller, ControllerOptions};
+use meantime_completion::Policy;
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{CommandError, Controller, ControllerOptions};
 use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
 use rustix::time::{ClockId, clock_gettime};
 

@@ -12,12 +12,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Rng, device, quick, stepped};
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, Request, SubmitError,
 };
-use meantime::completion::Policy;
-use meantime::hw::DmaBuf;
-use meantime::nvme::{CommandError, ControllerOptions, Op};
+use meantime_completion::Policy;
+use meantime_hw::DmaBuf;
+use meantime_nvme::{CommandError, ControllerOptions, Op};
 use meantime_ssd::{FaultPlan, Model, SsdConfig};
 
 /// What a block may hold: the version written last, and versions of writes whose end is not known.

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use meantime::block::{self, OpenOptions};
-use meantime::ext4::{Error, File, FileSystem, MountOptions, Overlap, ReadOptions, SegmentKind};
-use meantime::hw::DmaHeap;
+use meantime_block::{self as block, OpenOptions};
+use meantime_ext4::{Error, File, FileSystem, MountOptions, Overlap, ReadOptions, SegmentKind};
+use meantime_hw::DmaHeap;
 
 #[path = "common/ext4_filled.rs"]
 mod filled;

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, Done, NvmeDevice, OpenOptions, Request, Ticket,
     open_nvme,
 };
-use meantime::completion::Policy;
-use meantime::hw::{Clock, UserOptions, UserTransport};
-use meantime::nvme::{CommandError, ControllerOptions};
+use meantime_completion::Policy;
+use meantime_hw::{Clock, UserOptions, UserTransport};
+use meantime_nvme::{CommandError, ControllerOptions};
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, Model, Ssd, SsdConfig};
 
@@ -42,7 +42,7 @@ fn serve(path: &Path, model: &str) -> (Server, Ssd) {
 fn try_open(
     path: &Path,
     options: ControllerOptions,
-) -> Result<NvmeDevice, meantime::block::OpenError> {
+) -> Result<NvmeDevice, meantime_block::OpenError> {
     let options = OpenOptions { controller: options, ..OpenOptions::default() };
     open_nvme(&format!("vfio-user:{}", path.display()), &options)
 }

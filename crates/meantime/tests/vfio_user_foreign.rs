@@ -13,9 +13,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, open_nvme};
-use meantime::completion::Policy;
-use meantime::hw::Clock;
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request, open_nvme};
+use meantime_completion::Policy;
+use meantime_hw::Clock;
 use meantime_spec::regs::{CC, DOORBELLS};
 use meantime_spec::seam::{DmaRegion, SOFT_DSTRD, SoftPort};
 use meantime_ssd::{Medium, Ssd, SsdConfig};

@@ -9,9 +9,9 @@ use common::rig::{
     GRACE_NS, LOST, MS, OVERDUE_NS, Rig, US, in_flight_late, in_flight_lost, kind, late,
     nothing_leaks, put, read_of, rig_options, ssd, verify, write_of,
 };
-use meantime::block::{BlockChannel, Request, SubmitError, Ticket};
-use meantime::completion::Policy;
-use meantime::nvme::{CommandError, ControllerOptions};
+use meantime_block::{BlockChannel, Request, SubmitError, Ticket};
+use meantime_completion::Policy;
+use meantime_nvme::{CommandError, ControllerOptions};
 
 #[test]
 fn each_request_is_waited_for_as_it_says() {

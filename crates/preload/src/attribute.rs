@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use libc::{size_t, ssize_t};
-use meantime::posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Place, Posix};
 
 use crate::path::{bytes, copy_out, on_descriptor, on_path};
 use crate::real::{guarded, real};

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{dev_t, gid_t, mode_t, off_t, size_t, timespec, timeval, uid_t, utimbuf};
-use meantime::posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Place, Posix};
 
 use crate::path::{on_path, on_path_or_fd};
 use crate::real::{errno, real, set_errno};
@@ -28,7 +28,7 @@ fn remove_name(_: &'static Posix, _: Place) -> Result<c_int, Errno> {
 
 /// Changes the length: not of directories, nor of what has none.
 fn resize(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
-    use meantime::ext4::FileType;
+    use meantime_ext4::FileType;
     let found = place.found()?;
     Err(match found.node().file_type() {
         FileType::Directory => Errno(libc::EISDIR),

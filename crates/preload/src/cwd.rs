@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::mode_t;
-use meantime::posix::{Errno, Found, Place, Posix};
+use meantime_posix::{Errno, Found, Place, Posix};
 
 use crate::real::{errno, real};
 use crate::state::{is_owner, mount, mounted};

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use libc::{flock as Flock, off_t, size_t, ssize_t};
-use meantime::posix::{Errno, Kind, Lock, MAX_DESCRIPTORS, Table};
+use meantime_posix::{Errno, Kind, Lock, MAX_DESCRIPTORS, Table};
 
 use meantime_process::{descriptor as reserved, fork, thread};
 

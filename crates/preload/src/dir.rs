@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::null_mut;
 
 use libc::{DIR, dirent, dirent64, size_t, ssize_t};
-use meantime::posix::{Description, DirEntry, Errno, Kind};
+use meantime_posix::{Description, DirEntry, Errno, Kind};
 
 use crate::descriptor::close;
 use crate::open::open;

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use meantime::posix::Walk;
+use meantime_posix::Walk;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 /// Pieces that nobody has.

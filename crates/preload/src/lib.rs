@@ -2,7 +2,7 @@
 //! starts (LD_PRELOAD).
 //!
 //! Paths below the mount point, and descriptors that were opened by them, are
-//! [`meantime::posix`]'s; everything else goes to the next definition of the function as it came,
+//! [`meantime_posix`]'s; everything else goes to the next definition of the function as it came,
 //! without an allocation or a system call more. What is here is thunks: C's arguments made into
 //! Rust's, answers into return values and errno. We are guests in somebody's process: a panic ends
 //! at the boundary as EIO, nothing is printed, and until a path below the mount point is used there

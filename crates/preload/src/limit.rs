@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long};
 
-use meantime::posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Place, Posix};
 
 use crate::path::{on_descriptor, on_path};
 use crate::real::{guarded, real};

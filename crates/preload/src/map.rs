@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{off_t, size_t};
-use meantime::posix::{Errno, Kind, RwFlags};
+use meantime_posix::{Errno, Kind, RwFlags};
 
 use crate::real::errno;
 use crate::state::mount;

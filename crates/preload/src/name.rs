@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use libc::{size_t, ssize_t};
-use meantime::posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Place, Posix};
 
 use crate::cwd::{change, current, left};
 use crate::path::{bytes, copy_out, named_descriptor, on_descriptor, on_path, on_path_or_fd};

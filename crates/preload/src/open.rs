@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use libc::mode_t;
-use meantime::posix::{Errno, Place, Posix, Table};
+use meantime_posix::{Errno, Place, Posix, Table};
 
 use crate::path::on_path;
 use crate::real::{cancellation_point, errno, real};

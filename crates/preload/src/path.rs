@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use meantime::posix::settings::Settings;
-use meantime::posix::{Errno, Found, Place, Posix};
+use meantime_posix::settings::Settings;
+use meantime_posix::{Errno, Found, Place, Posix};
 
 use crate::cwd::current;
 use crate::lent::Lent;

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
 
 use libc::{iovec, off_t, size_t, ssize_t};
-use meantime::posix::{Description, Errno, RwFlags};
+use meantime_posix::{Description, Errno, RwFlags};
 
 use crate::real::{cancellation_point, errno, guarded, real, set_errno};
 use crate::state::descriptor;
@@ -300,7 +300,7 @@ macro_rules! sync_hooks {
             type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
             by_descriptor!(
                 fd,
-                |open| if matches!(open.kind(), meantime::posix::Kind::Path) { Err(Errno(libc::EBADF)) } else { Ok(0) },
+                |open| if matches!(open.kind(), meantime_posix::Kind::Path) { Err(Errno(libc::EBADF)) } else { Ok(0) },
                 // SAFETY: no memory is meant.
                 unsafe { real!($real as Sync)(fd) }
             )

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use meantime::posix::Errno;
+use meantime_posix::Errno;
 use meantime_process::fork;
 use meantime_process::thread::{self, Ours};
 

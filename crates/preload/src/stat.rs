@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_uint};
 use libc::{
     mode_t, stat as StatBuf, statfs as StatFsBuf, statvfs as StatVfsBuf, statx as StatxBuf,
 };
-use meantime::ext4::Timestamp;
-use meantime::posix::{Access, Errno, Place, Posix, Stat, StatFs};
+use meantime_ext4::Timestamp;
+use meantime_posix::{Access, Errno, Place, Posix, Stat, StatFs};
 
 use crate::path::{on_descriptor, on_path, on_path_or_fd};
 use crate::real::{guarded, real};

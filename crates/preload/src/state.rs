@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use arc_swap::Guard;
-use meantime::posix::settings::Settings;
-use meantime::posix::{Description, Errno, Posix};
+use meantime_posix::settings::Settings;
+use meantime_posix::{Description, Errno, Posix};
 use meantime_process::thread::Ours;
 use meantime_process::{descriptor, fork};
 

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{FILE, off64_t, size_t, ssize_t};
-use meantime::posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Place, Posix};
 
 use crate::descriptor::close;
 use crate::open::open_place;

@@ -94,7 +94,7 @@ mod tests {
             competing.record(&TimeLine { parts_ns, competitor_ns: 2_700, ..TimeLine::default() });
         }
         competing.competed = Sample { at_ns: 9_000, ran_ns: 2_700, work: 270, ..Sample::default() };
-        let policy = meantime::completion::Policy::Interrupt;
+        let policy = meantime_completion::Policy::Interrupt;
         let device = "mem:1M".to_owned();
         let bar =
             Bar { device, stamped: true, bytes: 4096, policy, alone: Tally::default(), competing };

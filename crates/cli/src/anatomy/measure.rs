@@ -7,11 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use meantime::block::{
-    BlockChannel, BlockDevice, Channel, Device, Request, StampSource, WaitTimes,
-};
-use meantime::completion::Policy;
-use meantime::hw::{Clock, DmaBuf};
+use meantime_block::{BlockChannel, BlockDevice, Channel, Device, Request, StampSource, WaitTimes};
+use meantime_completion::Policy;
+use meantime_hw::{Clock, DmaBuf};
 
 use super::tally::Tally;
 use super::timeline::{HostTimes, TimeLine};
@@ -203,7 +201,7 @@ fn record(
 
 #[cfg(test)]
 mod tests {
-    use meantime::block::DeviceStamp;
+    use meantime_block::DeviceStamp;
 
     use super::*;
 

@@ -13,9 +13,9 @@ mod timeline;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use meantime::block::{BlockChannel as _, BlockDevice as _, ChannelOptions};
-use meantime::completion::{Policy, calibrate};
-use meantime::hw::{Clock, cpu};
+use meantime_block::{BlockChannel as _, BlockDevice as _, ChannelOptions};
+use meantime_completion::{Policy, calibrate};
+use meantime_hw::{Clock, cpu};
 
 use crate::bench::devices::Devices;
 use crate::bench::pattern::{Pattern, Rng};

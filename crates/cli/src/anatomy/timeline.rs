@@ -18,7 +18,7 @@
 //! `fetched`, whichever is earlier. The other moments are brought into this order, so that every
 //! part is at least 0 and all parts add up to `end` − `start`, I/O by I/O.
 
-use meantime::block::DeviceStamp;
+use meantime_block::DeviceStamp;
 
 /// The host's moments of one I/O, in ns.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,9 +1,9 @@
 //! The threads of a job, with what each needs in each cell.
 
-use meantime::block::ChannelOptions;
-use meantime::hw::floor::Floor;
-use meantime::hw::{cpu, numa};
-use meantime::nvme::QueueClass;
+use meantime_block::ChannelOptions;
+use meantime_hw::floor::Floor;
+use meantime_hw::{cpu, numa};
+use meantime_nvme::QueueClass;
 
 use super::devices::Devices;
 use super::engine::Plain;

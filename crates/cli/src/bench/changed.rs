@@ -1,7 +1,7 @@
 //! The control socket of a run, and what was changed by it: a result that says `poll` and is not
 //! must say so.
 
-use meantime::block::control::{self, Change, ControlServer};
+use meantime_block::control::{self, Change, ControlServer};
 use serde_json::{Value, json};
 
 use crate::failure::warn;

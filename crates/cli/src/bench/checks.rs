@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use meantime::block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
-use meantime::hw::{MemPolicy, PmQos, SchedClass, numa, pm_qos};
+use meantime_block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
+use meantime_hw::{MemPolicy, PmQos, SchedClass, numa, pm_qos};
 
 use super::cells;
 use super::devices::Devices;
@@ -289,7 +289,7 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
 }
 
 fn check_cpus(job: &Job) -> Result<(), Failure> {
-    let allowed = meantime::hw::cpu::allowed();
+    let allowed = meantime_hw::cpu::allowed();
     let nodes = numa::nodes();
     let named = [
         ("numa_cpu_nodes", &job.numa.cpu_nodes[..]),

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use meantime::block::Uri;
+use meantime_block::Uri;
 
 use super::group::Group;
 use super::log_files;

@@ -5,9 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use meantime::block::{Access, BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri};
-use meantime::ext4::{FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, Overlap};
-use meantime::hw::cpu;
+use meantime_block::{Access, BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri};
+use meantime_ext4::{FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, Overlap};
+use meantime_hw::cpu;
 
 use super::checks;
 use super::target::{HowRead, Target, Wanted};
@@ -184,7 +184,7 @@ impl Devices {
             _ => None,
         };
         let is_new = creates.is_some_and(|path| is_free(path));
-        let device = meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?;
+        let device = meantime_block::open(uri, &options).map_err(|error| named(uri, &error))?;
         if let (true, Uri::File { path, .. } | Uri::Kernel { path, .. }) = (is_new, what) {
             self.created.add(path);
         }
@@ -223,7 +223,7 @@ impl Devices {
             }
             Device::Kernel(_) => {
                 let options = OpenOptions { access, ..OpenOptions::default() };
-                meantime::block::open(uri, &options).map_err(|error| named(uri, &error))?
+                meantime_block::open(uri, &options).map_err(|error| named(uri, &error))?
             }
         };
         Ok((device, first.ssd_cpu, first.begins_empty))
@@ -238,7 +238,7 @@ impl Devices {
         device: Device,
     ) -> Result<Target, Failure> {
         let failed =
-            |error: meantime::ext4::Error| Failure::new(format_args!("{}: {error}", wanted.uri));
+            |error: meantime_ext4::Error| Failure::new(format_args!("{}: {error}", wanted.uri));
         let same = |mount: &&Mount| {
             mount.device == wanted.device
                 && mount.cache_bytes == how.cache_bytes
@@ -258,7 +258,7 @@ impl Devices {
         };
         let file = fs.open(path).map_err(failed)?;
         if file.metadata().file_type == FileType::Directory {
-            return Err(failed(meantime::ext4::Error::IsDirectory));
+            return Err(failed(meantime_ext4::Error::IsDirectory));
         }
         file.advise(0, 0, how.advice).map_err(failed)?;
         let name = Some(wanted.uri.clone());

@@ -5,9 +5,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meantime::block::{BlockChannel, Done, IoError, Request};
-use meantime::hw::{Clock, DmaBuf};
-use meantime::nvme::CommandError;
+use meantime_block::{BlockChannel, Done, IoError, Request};
+use meantime_hw::{Clock, DmaBuf};
+use meantime_nvme::CommandError;
 
 use super::pattern::{Dir, Io, Pattern, Rng};
 use super::tally::Record;
@@ -68,7 +68,7 @@ impl Slots {
         channel: &C,
         depth: usize,
         bytes: usize,
-    ) -> Result<Self, meantime::hw::HwError> {
+    ) -> Result<Self, meantime_hw::HwError> {
         let mut rng = Rng::new(0x6d65_616e_7469_6d65);
         let io = Io { dir: Dir::Read, lba: 0, bytes: 0, ioprio: 0 };
         let idle = Flight { io, start_ns: 0, rung_ns: 0 };

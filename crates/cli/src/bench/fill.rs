@@ -3,9 +3,9 @@
 //! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays
 //! in the cache: reads of them would be faster than any device's.
 
-use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, KernelDevice};
-use meantime::completion::Policy;
-use meantime::hw::Clock;
+use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, KernelDevice};
+use meantime_completion::Policy;
+use meantime_hw::Clock;
 
 use super::devices::Devices;
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};

@@ -1,6 +1,6 @@
 //! Whether `adaptive` reached what it was asked for: a goal that was missed is not passed over.
 
-use meantime::completion::{Goal, Policy};
+use meantime_completion::{Goal, Policy};
 
 use crate::figures;
 use crate::report::RunResult;

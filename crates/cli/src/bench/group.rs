@@ -280,7 +280,7 @@ pub(crate) fn ios_max(
 
 #[cfg(test)]
 mod tests {
-    use meantime::completion::Policy;
+    use meantime_completion::Policy;
 
     use super::*;
 

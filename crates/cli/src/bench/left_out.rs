@@ -2,7 +2,7 @@
 //! report says why. It is an error if nothing is left of the device, or if the policy was asked for
 //! and no device of the job has it.
 
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 use serde_json::{Value, json};
 
 use super::checks::wrong;

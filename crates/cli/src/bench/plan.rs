@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use meantime::block::BlockInfo;
-use meantime::completion::Policy;
-use meantime::hw::SchedClass;
+use meantime_block::BlockInfo;
+use meantime_completion::Policy;
+use meantime_hw::SchedClass;
 
 use super::pattern::PatternSpec;
 use super::target::Wanted;

@@ -4,7 +4,7 @@
 use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 
 const STEPS: u64 = 1000;
 

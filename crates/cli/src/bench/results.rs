@@ -1,6 +1,6 @@
 //! From what the threads counted to a result as it is reported.
 
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 
 use super::plan::JobPlan;
 use super::schedule::{CellState, median, spread};

@@ -20,8 +20,8 @@ use crate::failure::{Failure, warn};
 use crate::job::Exit;
 use crate::report::Settings;
 use crate::signal;
-use meantime::completion::Policy;
-use meantime::hw::PmQos;
+use meantime_completion::Policy;
+use meantime_hw::PmQos;
 
 /// How long a measurement of the floor is to take. Below, cold page tables show.
 const FLOOR_NS: u64 = 10_000_000;

@@ -1,12 +1,12 @@
 //! What a job does I/O on: a device, or a file in the file system of one.
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel as _, BlockDevice, BlockInfo, Channel, ChannelCounters, ChannelError,
     ChannelOptions, Device, KernelDevice, NvmeDevice,
 };
-use meantime::completion::Policy;
-use meantime::ext4::{Advice, FileChannel, FileDevice, Overlap};
-use meantime::hw::{DmaHeap, HwError};
+use meantime_completion::Policy;
+use meantime_ext4::{Advice, FileChannel, FileDevice, Overlap};
+use meantime_hw::{DmaHeap, HwError};
 
 use super::engine::Slots;
 use crate::failure::Failure;

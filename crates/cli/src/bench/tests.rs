@@ -2,13 +2,13 @@
 
 use std::sync::atomic::AtomicBool;
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, IoError, NvmeChannel, NvmeDevice,
     OpenOptions, Rejected, Request, SubmitError, Ticket,
 };
-use meantime::completion::Policy;
-use meantime::hw::{Clock, DmaBuf, HwError};
-use meantime::nvme::{CommandError, Op};
+use meantime_completion::Policy;
+use meantime_hw::{Clock, DmaBuf, HwError};
+use meantime_nvme::{CommandError, Op};
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
 use super::pattern::{Pattern, PatternSpec};
@@ -134,7 +134,7 @@ impl BlockChannel for Faulty {
 }
 
 fn device() -> NvmeDevice {
-    meantime::block::open_nvme("mem:1M", &OpenOptions::default()).unwrap()
+    meantime_block::open_nvme("mem:1M", &OpenOptions::default()).unwrap()
 }
 
 fn faulty(device: &NvmeDevice, depth: u16, wrong: Wrong) -> Faulty {

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use meantime::hw::{IoPriority, cpu};
+use meantime_hw::{IoPriority, cpu};
 
 use super::worker::Worker;
 use crate::failure::Failure;

@@ -1,6 +1,6 @@
 //! `rw=trim` and its kind: the places of writes, deallocated.
 
-use meantime::hw::DmaBuf;
+use meantime_hw::DmaBuf;
 
 use super::engine::Source;
 use super::pattern::{Dir, Io};

@@ -6,7 +6,7 @@
 //! whatever the generator is called. With several sizes I/Os may overlap: each place is still drawn
 //! once as a beginning.
 
-use meantime::hw::DmaBuf;
+use meantime_hw::DmaBuf;
 
 use super::engine::Source;
 use super::pattern::{Io, PatternSpec, Rng};

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use meantime::hw::DmaBuf;
+use meantime_hw::DmaBuf;
 
 use super::digest::{self, DIGEST_BYTES, digest};
 use super::engine::Source;

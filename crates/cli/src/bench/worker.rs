@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use meantime::block::{BlockChannel, Channel, ChannelCounters};
-use meantime::completion::calibrate;
-use meantime::hw::floor::Floor;
-use meantime::hw::{Clock, SchedClass, SchedError};
+use meantime_block::{BlockChannel, Channel, ChannelCounters};
+use meantime_completion::calibrate;
+use meantime_hw::floor::Floor;
+use meantime_hw::{Clock, SchedClass, SchedError};
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
 use super::logs::Log;

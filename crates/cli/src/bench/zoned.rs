@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime::hw::DmaBuf;
+use meantime_hw::DmaBuf;
 
 use super::checks;
 use super::devices::Devices;

@@ -4,7 +4,7 @@ pub(crate) mod user;
 
 use std::process::ExitCode;
 
-use meantime::hw::pci::{self, Bound, PciAddress, Sysfs, TakeOptions};
+use meantime_hw::pci::{self, Bound, PciAddress, Sysfs, TakeOptions};
 
 use crate::cli::{BindArgs, UnbindArgs};
 use crate::devices::{failure, given_back};

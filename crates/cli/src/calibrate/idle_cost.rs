@@ -1,7 +1,7 @@
 //! How much of an interrupt's cost is the idle state: what Shaohua Li asked when polling was
 //! proposed to Linux (2013).
 
-use meantime::completion::calibrate::Times;
+use meantime_completion::calibrate::Times;
 use serde_json::{Value, json};
 
 use super::measure::label;

@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use meantime::completion::calibrate::{self, Times};
-use meantime::hw::{Clock, HwError, PmQos, SleepWay, Sleeper, pm_qos};
+use meantime_completion::calibrate::{self, Times};
+use meantime_hw::{Clock, HwError, PmQos, SleepWay, Sleeper, pm_qos};
 use serde_json::{Value, json};
 
 use super::Limit;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table};
-use meantime::completion::calibrate::Times;
-use meantime::hw::{PmQos, cpu, pm_qos};
+use meantime_completion::calibrate::Times;
+use meantime_hw::{PmQos, cpu, pm_qos};
 use serde_json::{Map, Value, json};
 
 use crate::cli::CalibrateArgs;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 
 use super::fs_write::{
     CHANGE_AFTER, LnArgs, MKFS_ABOUT, MKFS_AFTER, MkdirArgs, MkfsArgs, MvArgs, PUT_ABOUT,
@@ -92,7 +92,7 @@ pub(crate) struct MountArgs {
 
 /// A size with a unit.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
-    let bytes = meantime::block::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
+    let bytes = meantime_block::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
     bytes
         .filter(|bytes| *bytes >= 1 << 20)
         .ok_or_else(|| format!("{text:?} is no size from 1M on, e.g. 64M"))

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 
 use super::fs::bytes;
 
@@ -201,7 +201,7 @@ fn feature(text: &str) -> Result<(Feature, bool), String> {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    meantime::block::parse_bytes(text).ok_or_else(|| format!("{text:?} is no size, e.g. 64M"))
+    meantime_block::parse_bytes(text).ok_or_else(|| format!("{text:?} is no size, e.g. 64M"))
 }
 
 fn mode(text: &str) -> Result<u16, String> {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 
 /// Options of `run`.
 #[derive(Debug, Args)]
@@ -12,7 +12,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "URI", long_help = DEVICE)]
     pub device: String,
     /// The directory at which the program finds the file system
-    #[arg(long, value_name = "DIRECTORY", default_value = meantime::posix::DEFAULT_MOUNT_POINT, long_help = AT)]
+    #[arg(long, value_name = "DIRECTORY", default_value = meantime_posix::DEFAULT_MOUNT_POINT, long_help = AT)]
     pub at: OsString,
     /// Memory for the page cache of each process, e.g. 64M [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
@@ -33,7 +33,7 @@ pub(crate) struct RunArgs {
 const LEAST_CACHE_BYTES: u64 = 1 << 20;
 
 fn cache_bytes(text: &str) -> Result<usize, String> {
-    let bytes = meantime::block::parse_bytes(text).filter(|bytes| *bytes >= LEAST_CACHE_BYTES);
+    let bytes = meantime_block::parse_bytes(text).filter(|bytes| *bytes >= LEAST_CACHE_BYTES);
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| format!("{text:?} is no size of at least 1M; e.g. 64M"))
 }

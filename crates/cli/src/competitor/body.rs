@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use meantime::hw::Clock;
+use meantime_hw::Clock;
 
 use super::Kind;
 use super::shared::Counters;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use meantime::block::parse_bytes;
+use meantime_block::parse_bytes;
 
 /// The largest working set.
 const WALK_MAX_BYTES: u64 = 1 << 32;

@@ -17,7 +17,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-use meantime::hw::{Clock, cpu};
+use meantime_hw::{Clock, cpu};
 use rustix::process::{Pid, Signal};
 
 use crate::cli::CompetitorArgs;

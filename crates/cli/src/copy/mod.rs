@@ -6,7 +6,7 @@ mod target;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use meantime::block::{Access, BlockDevice, Channel, ChannelOptions, Device, OpenOptions};
+use meantime_block::{Access, BlockDevice, Channel, ChannelOptions, Device, OpenOptions};
 
 use crate::cli::CopyArgs;
 use crate::failure::{Failure, named};
@@ -66,7 +66,7 @@ fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
         return Ok(None);
     }
     let options = OpenOptions { access, ..OpenOptions::default() };
-    meantime::block::open(uri, &options).map(Some).map_err(|error| named(uri, &error))
+    meantime_block::open(uri, &options).map(Some).map_err(|error| named(uri, &error))
 }
 
 /// Found before anything is overwritten.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 
-use meantime::block::{BlockChannel as _, BlockDevice as _, Channel, Device, Request, Ticket};
-use meantime::hw::DmaBuf;
+use meantime_block::{BlockChannel as _, BlockDevice as _, Channel, Device, Request, Ticket};
+use meantime_hw::DmaBuf;
 
 use super::{DEPTH, channel, chunk_bytes};
 use crate::failure::{Failure, named};

@@ -1,6 +1,6 @@
 //! The controllers for programs.
 
-use meantime::hw::pci::{NvmeFunction, Repaired, UseKind};
+use meantime_hw::pci::{NvmeFunction, Repaired, UseKind};
 use serde_json::{Value, json};
 
 /// Everything that is known.

@@ -6,7 +6,7 @@ mod table;
 
 use std::process::ExitCode;
 
-use meantime::hw::pci::{self, GivenBack, PciError, Repaired, Sysfs};
+use meantime_hw::pci::{self, GivenBack, PciError, Repaired, Sysfs};
 
 use crate::cli::DevicesArgs;
 use crate::failure::{FAILED, Failure};

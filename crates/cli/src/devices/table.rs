@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table};
-use meantime::hw::pci::{DiskUse, NvmeFunction, Taker};
+use meantime_hw::pci::{DiskUse, NvmeFunction, Taker};
 
 use crate::figures;
 

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use meantime::hw::pci::{Sysfs, System, scan};
+use meantime_hw::pci::{Sysfs, System, scan};
 
 use super::{json, table};
 

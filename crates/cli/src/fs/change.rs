@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime::ext4::{Entry, Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags};
+use meantime_ext4::{Entry, Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags};
 
 use super::write::{change, find, parent};
 use super::{failed, names};

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use meantime::block::Access;
-use meantime::ext4::check::{Event, Finding, Summary};
-use meantime::ext4::{Corruption, Error, FileSystem, MountError, MountOptions, VolumeInfo};
+use meantime_block::Access;
+use meantime_ext4::check::{Event, Finding, Summary};
+use meantime_ext4::{Corruption, Error, FileSystem, MountError, MountOptions, VolumeInfo};
 use serde_json::{Map, Value, json};
 
 use super::names;
@@ -234,7 +234,7 @@ fn finding_json(finding: &Finding) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use meantime::ext4::Defect;
+    use meantime_ext4::Defect;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use meantime::ext4::SegmentKind;
+use meantime_ext4::SegmentKind;
 use serde_json::{Map, Value, json};
 
 use super::{end, failed, mount, names};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
-use meantime::ext4::{Error, FileSystem, FileType, Metadata, Node};
+use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
 use serde_json::{Map, Value, json};
 
 use super::{end, failed, mount, names, type_name};

@@ -4,10 +4,10 @@ use std::io::Read as _;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use meantime::block::Access;
-use meantime::ext4::Timestamp;
-use meantime::ext4::format::mkfs::MakeOptions;
-use meantime::ext4::mkfs::{found_on, make};
+use meantime_block::Access;
+use meantime_ext4::Timestamp;
+use meantime_ext4::format::mkfs::MakeOptions;
+use meantime_ext4::mkfs::{found_on, make};
 use serde_json::json;
 
 use super::open;

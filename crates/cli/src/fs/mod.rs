@@ -16,8 +16,8 @@ mod write;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use meantime::block::{Access, Device, OpenOptions};
-use meantime::ext4::{Error, FileSystem, FileType, MountOptions};
+use meantime_block::{Access, Device, OpenOptions};
+use meantime_ext4::{Error, FileSystem, FileType, MountOptions};
 
 use crate::cli::{FsArgs, FsCommand, MountArgs};
 use crate::failure::{Failure, named};
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
 
 fn open(uri: &str, access: Access) -> Result<Device, Failure> {
     let options = OpenOptions { access, ..OpenOptions::default() };
-    meantime::block::open(uri, &options).map_err(|error| named(uri, &error))
+    meantime_block::open(uri, &options).map_err(|error| named(uri, &error))
 }
 
 /// The file system on the device of `location`, and what `location` says.

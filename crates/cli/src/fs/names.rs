@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use meantime::ext4::{FileType, Timestamp};
+use meantime_ext4::{FileType, Timestamp};
 use serde_json::{Map, Value, json};
 
 /// A name for standard output: on a terminal without what would control it, elsewhere its bytes.

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use meantime::ext4::{Advice, FileType, Metadata};
+use meantime_ext4::{Advice, FileType, Metadata};
 use serde_json::{Map, Value, json};
 
 use super::{CHUNK_BYTES, end, failed, mount, names, type_name};
@@ -19,7 +19,7 @@ pub(super) fn cat(args: &CatArgs) -> Result<ExitCode, Failure> {
     let at = |error| failed(&location, &error);
     let file = fs.open(location.path()).map_err(at)?;
     if file.metadata().file_type == FileType::Directory {
-        return Err(at(meantime::ext4::Error::IsDirectory));
+        return Err(at(meantime_ext4::Error::IsDirectory));
     }
     // To be read once, in order.
     file.advise(0, 0, Advice::Sequential).map_err(at)?;

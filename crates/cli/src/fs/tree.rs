@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime::ext4::{Corruption, Defect, Error, FileSystem, FileType, Node};
+use meantime_ext4::{Corruption, Defect, Error, FileSystem, FileType, Node};
 use serde_json::{Map, Value, json};
 
 use super::{failed, mount, names, type_name};

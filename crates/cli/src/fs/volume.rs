@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use meantime::ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
+use meantime_ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
 use serde_json::json;
 
 use super::{end, failed, mount, names};
@@ -120,7 +120,7 @@ pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
 
 /// What the kernel does with it.
 fn in_use(device: &str) -> Option<String> {
-    meantime::block::in_use(&device.parse().ok()?)
+    meantime_block::in_use(&device.parse().ok()?)
 }
 
 /// When it was last said who has it.

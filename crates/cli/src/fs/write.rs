@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use meantime::block::Access;
-use meantime::ext4::{Error, FileSystem, FileType, MountOptions, Node};
+use meantime_block::Access;
+use meantime_ext4::{Error, FileSystem, FileType, MountOptions, Node};
 
 use super::{failed, open};
 use crate::cli::WriteArgs;

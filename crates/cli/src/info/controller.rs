@@ -1,6 +1,6 @@
 //! Identify Controller and CAP in words.
 
-use meantime::nvme::ControllerInfo;
+use meantime_nvme::ControllerInfo;
 use meantime_spec::identify::{oacs, oncs};
 use meantime_spec::regs::CAP_CSS_NVM;
 use serde_json::json;

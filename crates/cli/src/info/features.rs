@@ -1,7 +1,7 @@
 //! Features of interest, with their values in words (NVMe Base 1.4 §5.21.1).
 
-use meantime::block::NvmeDevice;
-use meantime::nvme::{Controller, Error};
+use meantime_block::NvmeDevice;
+use meantime_nvme::{Controller, Error};
 use meantime_spec::features::{
     Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig,
     NumberOfQueues, PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,

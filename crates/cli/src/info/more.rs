@@ -1,7 +1,7 @@
 //! Power states, firmware slots, commands, errors, and what the namespaces are called.
 
-use meantime::block::NvmeDevice;
-use meantime::nvme::{NamespaceIds, PowerState};
+use meantime_block::NvmeDevice;
+use meantime_nvme::{NamespaceIds, PowerState};
 use meantime_spec::log::CommandsSupportedLog;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! The SMART / health log in words (NVMe Base 1.4 §5.14.1.2).
 
-use meantime::block::NvmeDevice;
+use meantime_block::NvmeDevice;
 use meantime_spec::log::critical_warning;
 use serde_json::{Value, json};
 

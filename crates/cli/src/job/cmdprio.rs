@@ -1,6 +1,6 @@
 //! `cmdprio_percentage` and its kind: some I/Os of a job have a priority of their own.
 
-use meantime::hw::IoPriority;
+use meantime_hw::IoPriority;
 
 use super::Job;
 use super::lists::of_both;

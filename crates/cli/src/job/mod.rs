@@ -27,7 +27,7 @@ mod tests_of_keys;
 
 use std::time::Duration;
 
-use meantime::hw::{IoPriority, SchedClass};
+use meantime_hw::{IoPriority, SchedClass};
 
 use crate::competitor::Kind;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use meantime::ext4::Overlap;
-use meantime::hw::MemPolicy;
+use meantime_ext4::Overlap;
+use meantime_hw::MemPolicy;
 
 use super::{Extent, Payload};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use meantime::ext4::Overlap;
+use meantime_ext4::Overlap;
 
 use super::tests::parse;
 use super::*;
@@ -284,7 +284,7 @@ fn amounts_and_groups() {
 
 #[test]
 fn io_priorities_are_fio_s() {
-    use meantime::hw::IoPriority::{BestEffort, Idle, None, RealTime};
+    use meantime_hw::IoPriority::{BestEffort, Idle, None, RealTime};
     for (text, priority) in [
         ("prio=3", BestEffort(3)),
         ("prioclass=1\nprio=2", RealTime(2)),
@@ -302,7 +302,7 @@ fn io_priorities_are_fio_s() {
 
 #[test]
 fn what_the_threads_compete_with_and_how() {
-    use meantime::hw::SchedClass::{Fifo, Other, RoundRobin, Slice};
+    use meantime_hw::SchedClass::{Fifo, Other, RoundRobin, Slice};
     let job = one("sched=other, rr:1,fifo:99,slice:0.1ms\npm_qos=none,0,1ms\nhog=3");
     assert_eq!(job.scheds, [Other, RoundRobin(1), Fifo(99), Slice(100_000)]);
     assert_eq!(job.pm_qos_us, [None, Some(0), Some(1_000)]);

@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use meantime::ext4::Overlap;
-use meantime::hw::sched::ParseSchedClassError;
-use meantime::hw::{MemPolicy, SchedClass};
+use meantime_ext4::Overlap;
+use meantime_hw::sched::ParseSchedClassError;
+use meantime_hw::{MemPolicy, SchedClass};
 
 use super::{CPU_MAX, Extent, Hint, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Steady, Verify};
 use crate::competitor::Kind;

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use meantime::block::{Uri, UriError};
+use meantime_block::{Uri, UriError};
 
 use super::absolute;
 use crate::failure::Failure;

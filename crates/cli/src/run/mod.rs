@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use meantime::posix::MountPoint;
-use meantime::posix::settings::Settings;
+use meantime_posix::MountPoint;
+use meantime_posix::settings::Settings;
 
 use crate::cli::RunArgs;
 use crate::failure::{Failure, warn};

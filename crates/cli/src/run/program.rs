@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use meantime::posix::MountPoint;
+use meantime_posix::MountPoint;
 
 use crate::failure::Failure;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use meantime::block::{Access, OpenOptions, Uri, start_ssd};
+use meantime_block::{Access, OpenOptions, Uri, start_ssd};
 use meantime_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Counters, Ssd, control};

@@ -202,7 +202,7 @@ impl App {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use meantime::block::control::Served;
+    use meantime_block::control::Served;
 
     use super::super::row::tests::known;
     use super::*;
@@ -284,7 +284,7 @@ pub(super) mod tests {
     #[test]
     fn every_policy_of_the_list_is_one() {
         for (name, about) in POLICIES {
-            name.parse::<meantime::completion::Policy>().unwrap();
+            name.parse::<meantime_completion::Policy>().unwrap();
             assert!(about.chars().count() <= 84, "{about}");
         }
     }

@@ -1,6 +1,6 @@
 //! Changes of policy from the command line: `QUEUE=POLICY`.
 
-use meantime::block::control::Client;
+use meantime_block::control::Client;
 
 use super::process::{Process, plain};
 use crate::failure::Failure;

@@ -76,7 +76,7 @@ pub(super) fn draw(frame: &mut Frame, list: &List) {
 
 #[cfg(test)]
 mod tests {
-    use meantime::block::control::Served;
+    use meantime_block::control::Served;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

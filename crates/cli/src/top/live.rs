@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use meantime::block::control::ControlError;
-use meantime::completion::steer::Snapshot;
+use meantime_block::control::ControlError;
+use meantime_completion::steer::Snapshot;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
@@ -195,7 +195,7 @@ fn start_looking(
 fn start_change(process: &Process, queue: u64, policy: String, sender: Sender<News>) {
     let path = process.served.path.clone();
     thread::spawn(move || {
-        let changed = meantime::block::control::Client::connect(&path)
+        let changed = meantime_block::control::Client::connect(&path)
             .and_then(|mut client| client.set(queue, &policy))
             .map_err(|error| plain(&error.to_string()));
         let _ = sender.send(News::Answered { queue, policy, outcome: changed });

@@ -54,7 +54,7 @@ pub(super) fn json(process: &Process, rows: &[Row], interval_ns: u64) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use meantime::block::control::Served;
+    use meantime_block::control::Served;
 
     use super::super::row::tests::known;
     use super::*;

@@ -1,6 +1,6 @@
 //! Which process is looked at.
 
-use meantime::block::control::{self, Client, ControlError, Served};
+use meantime_block::control::{self, Client, ControlError, Served};
 
 use crate::failure::Failure;
 

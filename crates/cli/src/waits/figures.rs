@@ -1,6 +1,6 @@
 //! What a way to wait came to in a cell.
 
-use meantime::block::ChannelCounters;
+use meantime_block::ChannelCounters;
 
 use crate::bench::results::JobResult;
 use crate::bench::schedule::median;

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use meantime::completion::Policy;
-use meantime::hw::clock::parse_time_ns;
+use meantime_completion::Policy;
+use meantime_hw::clock::parse_time_ns;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::failure::Failure;
@@ -274,7 +274,7 @@ pub(super) fn time_name(ns: u64) -> String {
 mod tests {
     use std::collections::HashSet;
 
-    use meantime::block::OpenOptions;
+    use meantime_block::OpenOptions;
 
     use super::*;
 
@@ -294,7 +294,7 @@ mod tests {
         let policies = [Policy::Poll, Policy::ADAPTIVE];
         for cell in cells(&DEVICE_TIMES_NS, &Shape::ALL, None).unwrap() {
             let model = ModelFile::create(&cell).unwrap();
-            let opened = meantime::block::open(&cell.uri(&model.path()), &OpenOptions::default());
+            let opened = meantime_block::open(&cell.uri(&model.path()), &OpenOptions::default());
             assert!(opened.is_ok(), "{}: {}", cell.name(), opened.err().unwrap());
             let job = cell.job(&policies, Duration::from_millis(250), Some("tsc")).unwrap();
             assert_eq!(job.runtime, Some(Duration::from_millis(250)));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use meantime::completion::Policy;
+use meantime_completion::Policy;
 
 use crate::bench::devices::Devices;
 use crate::bench::group::{self, Group};

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use meantime::completion::Policy;
-use meantime::completion::sim;
+use meantime_completion::Policy;
+use meantime_completion::sim;
 use serde_json::json;
 
 use crate::bench::progress::Progress;

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use meantime::block::{BlockChannel, BlockDevice, Channel, ChannelOptions, StampSource};
-use meantime::completion::calibrate::{self, Times};
-use meantime::completion::sim::{self, Trace};
-use meantime::completion::{Kind, Policy};
-use meantime::hw::{Clock, cpu};
+use meantime_block::{BlockChannel, BlockDevice, Channel, ChannelOptions, StampSource};
+use meantime_completion::calibrate::{self, Times};
+use meantime_completion::sim::{self, Trace};
+use meantime_completion::{Kind, Policy};
+use meantime_hw::{Clock, cpu};
 
 use crate::bench::devices::Devices;
 use crate::bench::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use meantime::block::{self, BlockChannel, BlockDevice, ChannelOptions, Device, OpenOptions};
-use meantime::hw::cpu;
+use meantime_block::{
+    self as block, BlockChannel, BlockDevice, ChannelOptions, Device, OpenOptions,
+};
+use meantime_hw::cpu;
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use meantime::block::{self, OpenOptions};
-use meantime::ext4::{FileSystem, MountOptions};
+use meantime_block::{self as block, OpenOptions};
+use meantime_ext4::{FileSystem, MountOptions};
 
 /// An image, in a directory that goes with it.
 pub(crate) struct Image {

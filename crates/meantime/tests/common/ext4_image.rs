@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use std::time::{Duration, Instant};
 
-use meantime::block::{self, Device};
-use meantime::ext4::check::Event;
-use meantime::ext4::format::{
+use meantime_block::{self as block, Device};
+use meantime_ext4::check::Event;
+use meantime_ext4::format::{
     Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions,
 };
-use meantime::ext4::{FileSystem, MountError, MountOptions, OpenOptions};
+use meantime_ext4::{FileSystem, MountError, MountOptions, OpenOptions};
 
 /// An image file, with a count of what was read.
 pub(crate) struct Image {

@@ -6,9 +6,9 @@ pub(crate) mod rig;
 
 use std::sync::Arc;
 
-use meantime::block::NvmeDevice;
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{Controller, ControllerOptions};
+use meantime_block::NvmeDevice;
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{Controller, ControllerOptions};
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
 
 /// Deadlines short enough that a lost completion costs little virtual time.

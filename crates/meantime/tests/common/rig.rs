@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::process::Command;
 use std::sync::Arc;
 
-use meantime::block::{
+use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, NvmeDevice, Request, Ticket,
 };
-use meantime::completion::Policy;
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{CommandError, Controller, ControllerOptions, Error};
+use meantime_completion::Policy;
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{CommandError, Controller, ControllerOptions, Error};
 use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
 
 use super::port::{Meddling, MeddlingPort};

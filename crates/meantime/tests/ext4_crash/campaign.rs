@@ -379,7 +379,7 @@ pub(crate) fn clean_end(
 ) -> Result<(), String> {
     place.load(base);
     let attached = attach(place.medium(), &Config { model: "null", ..*config }, 1);
-    let fs = meantime::ext4::FileSystem::mount(attached.device(), &config.mount_options())
+    let fs = meantime_ext4::FileSystem::mount(attached.device(), &config.mount_options())
         .map_err(|error| error.to_string())?;
     let mut model = Model::new(config.block_bytes as u64);
     for op in ops.iter().filter(|op| **op != Op::Remount) {

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use meantime::block::{Device, NvmeDevice};
-use meantime::ext4::{CommitOverlap, FileSystem, MountError, MountOptions, Overlap};
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{Controller, ControllerOptions};
+use meantime_block::{Device, NvmeDevice};
+use meantime_ext4::{CommitOverlap, FileSystem, MountError, MountOptions, Overlap};
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{Controller, ControllerOptions};
 use meantime_ssd::record::CutOptions;
 use meantime_ssd::{Medium, Model, SsdConfig, SteppedSsd};
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::{
+use meantime_ext4::{
     Allocate, Error, File, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags,
     SetAttribute,
 };

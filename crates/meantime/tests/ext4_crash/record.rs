@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use meantime::ext4::{Error, FileSystem};
+use meantime_ext4::{Error, FileSystem};
 use meantime_ssd::FaultPlan;
 use meantime_ssd::record::History;
 

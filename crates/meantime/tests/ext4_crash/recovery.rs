@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use meantime::ext4::{FileSystem, MountError};
+use meantime_ext4::{FileSystem, MountError};
 use meantime_ssd::record::{History, State};
 
 use crate::device::{Config, attach, e2fsck, mounted};

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
-use meantime::ext4::journal::{Rule, break_rule};
+use meantime_ext4::journal::{Rule, break_rule};
 
 use crate::campaign::{Campaign, Effort};
 use crate::common::Rng;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use meantime::ext4::{CommitOverlap, Overlap};
+use meantime_ext4::{CommitOverlap, Overlap};
 
 use crate::common::Rng;
 use crate::device::Config;

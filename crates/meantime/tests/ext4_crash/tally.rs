@@ -119,7 +119,7 @@ fn labels(config: &Config) -> Vec<String> {
         format!("overlap data: {}", yes(config.commit_overlap.data)),
         format!("overlap prepare: {}", yes(config.commit_overlap.prepare)),
         format!("commits by their leader: {}", yes(config.commit_overlap.direct)),
-        format!("overlap of reads: {}", yes(config.overlap == meantime::ext4::Overlap::ALL)),
+        format!("overlap of reads: {}", yes(config.overlap == meantime_ext4::Overlap::ALL)),
         format!(
             "fast commits: {}",
             if config.makes_fast_commits() || !config.fast_commit {

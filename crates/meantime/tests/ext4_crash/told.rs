@@ -1,6 +1,6 @@
 //! Who is told of a write that failed.
 
-use meantime::ext4::{File, FileSystem, NewNode, OpenOptions};
+use meantime_ext4::{File, FileSystem, NewNode, OpenOptions};
 use meantime_spec::opcode::IoOpcode;
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, OpcodeSet, SteppedSsd, When};

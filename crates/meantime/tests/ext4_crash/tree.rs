@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use meantime::ext4::{Error, FileSystem, FileType};
+use meantime_ext4::{Error, FileSystem, FileType};
 
 /// What an inode is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 
-use meantime::ext4::format::{Error, OpenFailure, RunState, Volume, VolumeOptions};
-use meantime::ext4::{Corruption, Defect, MountError};
+use meantime_ext4::format::{Error, OpenFailure, RunState, Volume, VolumeOptions};
+use meantime_ext4::{Corruption, Defect, MountError};
 use tempfile::TempDir;
 
 use super::{
@@ -170,7 +170,7 @@ fn what_the_journal_has_newer_counts() {
     // A replayed superblock is checked as well.
     let failure = volume.set_overlay(overlay(&first)).unwrap_err();
     assert_eq!(failure, Corruption::new(Defect::SuperblockChecksum).in_block(0).into());
-    let checksum = meantime::ext4::format::checksum::crc32c(!0, &first[1024..2044]);
+    let checksum = meantime_ext4::format::checksum::crc32c(!0, &first[1024..2044]);
     first[2044..2048].copy_from_slice(&checksum.to_le_bytes());
     volume.set_overlay(overlay(&first)).unwrap();
     assert_eq!(volume.info().label, b"new");

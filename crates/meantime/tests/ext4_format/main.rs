@@ -9,8 +9,8 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use image::{Image, Mounted, debugfs_write, open, run, tools, try_open};
-use meantime::ext4::format::{Error, ROOT_INO, Run, RunState, Volume};
-use meantime::ext4::{Corruption, Defect, FileType};
+use meantime_ext4::format::{Error, ROOT_INO, Run, RunState, Volume};
+use meantime_ext4::{Corruption, Defect, FileType};
 use tempfile::TempDir;
 
 fn debugfs(image: &Path, request: &str) -> String {

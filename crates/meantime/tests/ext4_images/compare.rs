@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use meantime::block::{OpenOptions, open};
-use meantime::ext4::check::Event;
-use meantime::ext4::{
+use meantime_block::{OpenOptions, open};
+use meantime_ext4::check::Event;
+use meantime_ext4::{
     Error, FileSystem, FileType, Metadata, MountError, MountOptions, Overlap, ReadOptions,
     SegmentKind,
 };
@@ -347,7 +347,7 @@ impl<'a> Comparison<'a> {
     fn stretch(
         &mut self,
         path: &Path,
-        ours: &meantime::ext4::File,
+        ours: &meantime_ext4::File,
         theirs: &File,
         begin: u64,
         end: u64,
@@ -375,7 +375,7 @@ impl<'a> Comparison<'a> {
     fn read(
         &mut self,
         path: &Path,
-        ours: &meantime::ext4::File,
+        ours: &meantime_ext4::File,
         theirs: &File,
         at: u64,
         bytes: usize,

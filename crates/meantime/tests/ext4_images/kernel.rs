@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 
-use meantime::ext4::{SegmentKind, Timestamp};
+use meantime_ext4::{SegmentKind, Timestamp};
 use rustix::fs::{AtFlags, CWD, SeekFrom, StatxFlags, lgetxattr, llistxattr, seek, statx};
 
 /// The full names of `path`'s attributes with their values, in the kernel's order.

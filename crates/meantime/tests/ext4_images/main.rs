@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use common::{Rng, setting};
 use compare::{Comparison, Tally};
 use lab::Lab;
-use meantime::ext4::MountError;
+use meantime_ext4::MountError;
 use shape::Shape;
 use writer::{Amount, Writer};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use meantime::ext4::{FileSystem, NewNode, Node, ReadDir, RenameFlags};
+use meantime_ext4::{FileSystem, NewNode, Node, ReadDir, RenameFlags};
 
 use crate::collide;
 use crate::common::{Rng, setting};

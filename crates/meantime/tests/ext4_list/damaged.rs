@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use meantime::ext4::format::Error;
-use meantime::ext4::format::{Inode, ROOT_INO, Volume, VolumeOptions};
-use meantime::ext4::{Corruption, Defect};
+use meantime_ext4::format::Error;
+use meantime_ext4::format::{Inode, ROOT_INO, Volume, VolumeOptions};
+use meantime_ext4::{Corruption, Defect};
 
 use crate::image::{Image, mkfs, open_with, run_for, scratch, tools};
 
 type List =
-    fn(&Volume<Image>, &Inode, u64) -> Result<Vec<meantime::ext4::format::DirectoryEntry>, Error>;
+    fn(&Volume<Image>, &Inode, u64) -> Result<Vec<meantime_ext4::format::DirectoryEntry>, Error>;
 
 /// All that `list` gives until it ends, and how it ends.
 fn all(volume: &Volume<Image>, dir: &Inode, list: List) -> (Vec<Vec<u8>>, Result<(), Error>) {

@@ -3,8 +3,8 @@
 
 use std::ffi::OsStr;
 
-use meantime::block::Device;
-use meantime::ext4::{FileSystem, MountOptions, NewNode};
+use meantime_block::Device;
+use meantime_ext4::{FileSystem, MountOptions, NewNode};
 
 use crate::image::{mkfs, mount, scratch, tools, writable};
 

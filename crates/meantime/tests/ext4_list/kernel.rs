@@ -8,8 +8,8 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use meantime::ext4::format::{ROOT_INO, Volume};
-use meantime::ext4::{Entry, FileSystem, FileType, MountOptions};
+use meantime_ext4::format::{ROOT_INO, Volume};
+use meantime_ext4::{Entry, FileSystem, FileType, MountOptions};
 use rustix::fs::{RawDir, SeekFrom, seek};
 
 use crate::collide;

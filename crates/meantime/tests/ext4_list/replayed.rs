@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use meantime::ext4::{Entry, FileSystem, MountOptions, NewNode, RenameFlags};
+use meantime_ext4::{Entry, FileSystem, MountOptions, NewNode, RenameFlags};
 
 use crate::image::{READ_WRITE, mkfs, mount, scratch, tools, writable};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meantime::ext4::{FileSystem, NewNode, Node};
+use meantime_ext4::{FileSystem, NewNode, Node};
 
 use crate::common::setting;
 use crate::image::{mkfs, mount, run_for, scratch, tools, writable};

@@ -35,7 +35,7 @@ use ext4::memory::Memory;
 use ext4::regions::{Base, Kind, Region};
 use ext4::walk::{Walk, walk};
 use lab::Lab;
-use meantime::ext4::format::VolumeOptions;
+use meantime_ext4::format::VolumeOptions;
 use mutate::{Damage, Patient};
 use shape::Shape;
 use writer::{Amount, Writer};

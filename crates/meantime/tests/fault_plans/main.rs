@@ -18,12 +18,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Rng, device};
-use meantime::block::{
-    AsyncChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, Request,
-};
-use meantime::completion::Policy;
-use meantime::hw::DmaBuf;
-use meantime::nvme::{CommandError, Controller, ControllerOptions, Op};
+use meantime_block::{AsyncChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, Request};
+use meantime_completion::Policy;
+use meantime_hw::DmaBuf;
+use meantime_nvme::{CommandError, Controller, ControllerOptions, Op};
 use meantime_ssd::{FaultControl, Model as Service, SsdConfig};
 use model::Model;
 use world::{Device, Lanes};
@@ -353,7 +351,7 @@ impl Run {
 
     /// Whether the driver has given the device up.
     fn is_gone(&self) -> bool {
-        matches!(self.controller.take_events(), Err(meantime::nvme::Error::Gone))
+        matches!(self.controller.take_events(), Err(meantime_nvme::Error::Gone))
     }
 
     fn drain(&mut self) {

@@ -1,8 +1,8 @@
 //! What each block may hold, whatever has failed, been repeated or lost.
 
-use meantime::block::{Done, Request};
-use meantime::hw::DmaBuf;
-use meantime::nvme::Op;
+use meantime_block::{Done, Request};
+use meantime_hw::DmaBuf;
+use meantime_nvme::Op;
 
 use crate::common::Rng;
 

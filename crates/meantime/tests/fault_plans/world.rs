@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use meantime::block::{AsyncChannel, BlockChannel, Done, Driver, NvmeChannel, Rejected, Request};
-use meantime::hw::Clock;
-use meantime::hw::soft::SoftTransport;
-use meantime::nvme::{Controller, ControllerOptions};
+use meantime_block::{AsyncChannel, BlockChannel, Done, Driver, NvmeChannel, Rejected, Request};
+use meantime_hw::Clock;
+use meantime_hw::soft::SoftTransport;
+use meantime_nvme::{Controller, ControllerOptions};
 use meantime_spec::seam::SoftPort;
 use meantime_ssd::{FaultControl, Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
 
@@ -78,7 +78,7 @@ pub(crate) enum Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn alloc(&self, bytes: usize) -> meantime::hw::DmaBuf {
+    pub(crate) fn alloc(&self, bytes: usize) -> meantime_hw::DmaBuf {
         let buf = match self {
             Self::Tickets(channels) => channels[0].alloc(bytes),
             Self::Futures { channel, .. } => channel.alloc(bytes),

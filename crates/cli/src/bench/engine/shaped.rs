@@ -4,7 +4,7 @@
 //! all that is in flight is waited for (as fio does), so that nothing completes unseen. A flush
 //! therefore covers every write before it.
 
-use meantime::block::{BlockChannel, Done, Request};
+use meantime_block::{BlockChannel, Done, Request};
 
 use super::{Ended, Engine, Flight, Limit, Source, quarantined};
 use crate::bench::pattern::{Dir, Io};

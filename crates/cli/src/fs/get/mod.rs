@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime::ext4::{Corruption, Defect, Error, FileSystem, FileType, Metadata, Node};
+use meantime_ext4::{Corruption, Defect, Error, FileSystem, FileType, Metadata, Node};
 
 use super::{CHUNK_BYTES, failed, mount, names};
 use crate::cli::GetArgs;
@@ -320,7 +320,7 @@ fn refused(path: &Path, errno: rustix::io::Errno) -> Failure {
 
 /// Times of `meta`, as they are given to a copy.
 fn times(meta: &Metadata) -> rustix::fs::Timestamps {
-    let spec = |time: meantime::ext4::Timestamp| rustix::fs::Timespec {
+    let spec = |time: meantime_ext4::Timestamp| rustix::fs::Timespec {
         tv_sec: time.seconds,
         tv_nsec: i64::from(time.nanoseconds),
     };

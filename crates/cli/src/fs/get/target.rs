@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use meantime::ext4::{FileType, Metadata};
+use meantime_ext4::{FileType, Metadata};
 use rustix::fs::{self, AtFlags, FileType as Kind, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::{Errno, Result};
 

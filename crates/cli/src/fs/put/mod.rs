@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use meantime::ext4::{
+use meantime_ext4::{
     Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute, Timestamp,
 };
 

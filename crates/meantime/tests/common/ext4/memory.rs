@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use meantime::ext4::format::{Source, SourceError};
+use meantime_ext4::format::{Source, SourceError};
 
 /// More than this is never asked for at once.
 const READ_BYTES_MAX: usize = 1 << 20;

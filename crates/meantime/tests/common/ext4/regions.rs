@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use meantime::ext4::FileType;
-use meantime::ext4::format::{ROOT_INO, Volume, VolumeOptions};
+use meantime_ext4::FileType;
+use meantime_ext4::format::{ROOT_INO, Volume, VolumeOptions};
 
 use super::memory::Memory;
 use super::sums::crc;
@@ -101,7 +101,7 @@ struct Finder<'a> {
     block: usize,
 }
 
-type Result<T> = std::result::Result<T, meantime::ext4::Error>;
+type Result<T> = std::result::Result<T, meantime_ext4::Error>;
 
 impl<'a> Finder<'a> {
     fn at(&self, offset: usize, bytes: usize) -> &'a [u8] {

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::hash::{Hash as _, Hasher as _};
 
-use meantime::ext4::format::{
+use meantime_ext4::format::{
     DirectoryEntry, Error, Inode, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal,
 };
-use meantime::ext4::{FileType, MountError};
+use meantime_ext4::{FileType, MountError};
 
 use super::memory::Memory;
 
