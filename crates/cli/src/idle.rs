@@ -1,4 +1,4 @@
-//! How the CPUs idle: the C-states the kernel has, who chooses among them, and what the boot
+//! How the CPUs idle: the kernel's C-states, the governor that chooses among them, and what the boot
 //! options say.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Where results go: stdout, which may be a pipe somebody closed, and files, which appear whole or
+//! Where results go: stdout, which may be a closed pipe, and files, which appear whole or
 //! not at all.
 
 use std::fs::{File, OpenOptions};

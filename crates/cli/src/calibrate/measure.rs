@@ -41,7 +41,7 @@ pub(super) struct Row {
     pub held: Option<Times>,
 }
 
-/// How a time is measured: so many samples.
+/// How a time is measured: the number of samples.
 type Measurement<'a> = &'a dyn Fn(usize) -> Result<Times, HwError>;
 
 struct Measuring<'a> {
@@ -57,7 +57,7 @@ impl Measuring<'_> {
         if self.quick { (count / 10).max(20) as usize } else { count as usize }
     }
 
-    /// `count` samples in all, without the limit and, if it can be had, with it, in turns.
+    /// `count` samples in all, without the limit and, if it is available, with it, in turns.
     fn both(&self, count: usize, once: Measurement<'_>) -> Result<(Times, Option<Times>), Failure> {
         let rounds = if self.limit.can_be_held() { ROUNDS } else { 1 };
         let each = count.div_ceil(rounds);

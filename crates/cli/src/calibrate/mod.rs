@@ -36,7 +36,7 @@ const GROUPS: [&str; 7] = [
     "sleep_cpu",
 ];
 
-/// Whether the limit on idling can be had, and was there before.
+/// Whether the limit on idling is available, and whether it was set before.
 struct Limit {
     /// Why not.
     refused: Option<String>,
@@ -96,7 +96,7 @@ struct Report {
     limit: Limit,
     first: usize,
     last: usize,
-    /// Part of the time in which others had the CPU that this wanted.
+    /// Share of the time in which others ran on the CPU that this needed.
     waited_percent: Option<f64>,
 }
 

@@ -108,7 +108,7 @@ THE SECOND PROGRAM
     Td        the device is at work: from the doorbell to the CQE written
     Tu        what the second program really got while the I/O was under way
     Ta        total − Td: what does not overlap the device, before (Ta') and after (Ta'')
-    Tb        Td − Tu: what of the device's time nobody got. Below 0 where the second program runs on until the interrupt has reached the CPU
+    Tb        Td − Tu: what of the device's time no program got. Below 0 where the second program runs on until the interrupt has reached the CPU
     Ta + Tb   total − Tu: what the I/O costs the CPU
 
   it runs: its part of the wall time, in the middle of an I/O or not. Its speed: work done per second against what it does with the CPU for itself, \

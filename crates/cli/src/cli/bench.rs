@@ -79,7 +79,7 @@ pub(crate) struct JobArgs {
     /// How much to transfer, if that is more or less than --size holds
     #[arg(long, value_name = "BYTES")]
     io_size: Option<String>,
-    /// End after so many I/Os of each thread
+    /// End after this number of I/Os of each thread
     #[arg(long, value_name = "N")]
     number_ios: Option<String>,
     /// How long to measure, in seconds or e.g. 500ms; beside --size, --io-size, --number-ios or
@@ -103,7 +103,7 @@ pub(crate) struct JobArgs {
     /// Random places may come again before all have been
     #[arg(long, value_name = "0|1", num_args = 0..=1, default_missing_value = "1", require_equals = true)]
     norandommap: Option<String>,
-    /// Flush after so many writes, when they are done [default: 0, never]
+    /// Flush after this number of writes, when they are done [default: 0, never]
     #[arg(long, value_name = "N")]
     fsync: Option<String>,
     /// The same: a block device has no metadata that could be left out
@@ -113,13 +113,13 @@ pub(crate) struct JobArgs {
     /// [default: none]
     #[arg(long, value_name = "KIND")]
     sync: Option<String>,
-    /// At most so many I/Os per second and thread, evenly spaced; READS,WRITES for two rates
+    /// At most this number of I/Os per second and thread, evenly spaced; READS,WRITES for two rates
     #[arg(long, value_name = "IOPS")]
     rate_iops: Option<String>,
-    /// At most so many bytes per second and thread; READ,WRITTEN for two rates
+    /// At most this number of bytes per second and thread; READ,WRITTEN for two rates
     #[arg(long, value_name = "BYTES")]
     rate: Option<String>,
-    /// Pause after each I/O, in microseconds or e.g. 1ms (--thinktime-blocks: after so many)
+    /// Pause after each I/O, in microseconds or e.g. 1ms (--thinktime-blocks: after this number of I/Os)
     #[arg(long, value_name = "TIME")]
     thinktime: Option<String>,
     /// How many I/Os lie between two pauses [default: 1]
@@ -150,7 +150,7 @@ pub(crate) struct JobArgs {
     /// Log histograms to NAME_clat_hist.N.log; needs --log-hist-msec
     #[arg(long, value_name = "NAME")]
     write_hist_log: Option<String>,
-    /// Log averages over so many milliseconds, not each I/O
+    /// Log averages over this number of milliseconds, not each I/O
     #[arg(long, value_name = "MS")]
     log_avg_msec: Option<String>,
     /// How many milliseconds a histogram covers
@@ -170,7 +170,7 @@ pub(crate) struct JobArgs {
     /// (walks a working set of that size); shown is which share of its lone speed it keeps
     #[arg(long, value_name = "KIND")]
     competitor: Option<String>,
-    /// Have so many programs that do nothing but use the CPU want the same one; shown is which
+    /// Start this number of programs that only use the CPU, on the same one; shown is which
     /// share of it they keep
     #[arg(long, value_name = "N")]
     hog: Option<String>,
@@ -178,7 +178,7 @@ pub(crate) struct JobArgs {
     /// slice:T (e.g. slice:1ms) [default: as they are]
     #[arg(long, value_name = "LIST")]
     sched: Option<String>,
-    /// Hold /dev/cpu_dma_latency at so many microseconds, so that idle CPUs wake up in time; a
+    /// Hold /dev/cpu_dma_latency at this number of microseconds, so that idle CPUs wake up in time; a
     /// list, in which none is no limit, is compared [without a value: 0]
     #[arg(long, value_name = "LIST", num_args = 0..=1, default_missing_value = "0", require_equals = true)]
     pm_qos: Option<String>,

@@ -173,7 +173,7 @@ pub(crate) struct TreeArgs {
     /// Names that begin with a dot, too
     #[arg(short, long)]
     pub all: bool,
-    /// Go down so many levels only
+    /// Go down at most this number of levels
     #[arg(short = 'L', long, value_name = "LEVELS", value_parser = clap::value_parser!(u32).range(1..))]
     pub depth: Option<u32>,
     /// Print JSON instead of text

@@ -137,7 +137,7 @@ pub(crate) struct MkfsArgs {
     /// Size of an inode: a power of two from 128
     #[arg(short = 'I', long, value_name = "BYTES", default_value = "256", value_parser = size)]
     pub inode_size: u64,
-    /// One inode for so many bytes [default: 16K, or 4K below 512 MiB, 32K from 4 TiB on]
+    /// One inode for every BYTES bytes [default: 16K, or 4K below 512 MiB, 32K from 4 TiB on]
     #[arg(short = 'i', long, value_name = "BYTES", value_parser = size)]
     pub bytes_per_inode: Option<u64>,
     /// Size of the journal, e.g. 64M [default: by the size of the file system]
@@ -168,7 +168,7 @@ pub(crate) struct MkfsArgs {
     pub json: bool,
 }
 
-/// A feature that can be had or not.
+/// A feature to switch on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feature {
     /// `metadata_csum_seed`

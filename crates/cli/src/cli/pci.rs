@@ -8,7 +8,7 @@ pub(crate) struct DevicesArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
-    /// After a crash: give back to the kernel what nobody will give back any more
+    /// After a crash: give back to the kernel what its program can give back no more
     #[arg(long, long_help = REPAIR)]
     pub repair: bool,
 }
@@ -20,7 +20,7 @@ pub(crate) struct BindArgs {
     /// together
     #[arg(value_name = "ADDRESS", required = true)]
     pub devices: Vec<String>,
-    /// The user who may use it from then on, without being root
+    /// The user that may use it from then on, without being root
     #[arg(long, value_name = "USER", long_help = OWNER)]
     pub owner: Option<String>,
     /// Also if a process has it open; never if it is mounted, swapped on or held
@@ -42,12 +42,12 @@ pub(crate) struct UnbindArgs {
 
 /// `devices --help`, at the top.
 pub(super) const DEVICES_ABOUT: &str = "\
-Shows every NVMe controller on PCI: model, size, the driver in charge, its IOMMU group and who else is in it, and what uses it: mounts (those \
+Shows every NVMe controller on PCI: model, size, the driver in charge, its IOMMU group and what else is in it, and what uses it: mounts (those \
 of containers, too), swap, devices made of it, programs. Changes nothing without --repair.";
 
 /// `devices --repair`.
 const REPAIR: &str = "\
-First gives back to the kernel's driver what nobody will give back any more: controllers whose program was killed, that a `bind` or `unbind` left \
+First gives back to the kernel's driver what its program can give back no more: controllers whose program was killed, that a `bind` or `unbind` left \
 half-way, or that have no driver at all. What is bound, and what a living program uses, is left alone. Needs root. Can be repeated.";
 
 /// `devices --help`, at the bottom.
@@ -59,7 +59,7 @@ OUTPUT
     name          the kernel's name, while its driver has the controller
     model         model, and below it the PCIe link and the NUMA node
     size          of all namespaces together, and how many there are
-    driver        who has it: nvme is the kernel, vfio-pci is user space
+    driver        what drives it: nvme is the kernel, vfio-pci is user space
     IOMMU group   its number, and the others in it: all of a group must leave their kernel drivers. none: the IOMMU is off
     used by       what keeps it from being taken, by block device. \"open in\" only warns: --force overrides it. Or who took it
 
@@ -85,7 +85,7 @@ controller by itself, and gives it back when it ends.";
 
 /// `bind --owner`.
 const OWNER: &str = "\
-The user who may use it from then on, by name or number, without being root. All that is written to or read from the SSD goes through memory that is locked: \
+The user that may use it from then on, by name or number, without being root. All that is written to or read from the SSD goes through memory that is locked: \
 that user's RLIMIT_MEMLOCK (`ulimit -l`) must allow it.";
 
 /// `bind --help`, at the bottom.

@@ -87,7 +87,7 @@ is replaced. SPDK wants it to be called cntrl, and is given its directory.";
 /// `ssd --log`.
 const LOG: &str = "\
 What to report on standard error while it runs, a line each. refused: drivers as they come and go, and every command, register or doorbell access and \
-message that was refused, with the reason, at most 20 in a fifth of a second; what hosts do when they go away and harms nobody is only counted, unless the \
+message that was refused, with the reason, at most 20 in a fifth of a second; what hosts do when they go away and is harmless is only counted, unless the \
 URI says strict=1. Once, if it is so: that the SSD's thread does not get to run, and what would help. none: nothing.";
 
 /// `ssd --help`, at the bottom.

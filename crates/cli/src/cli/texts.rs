@@ -116,7 +116,7 @@ Parameters follow a question mark, joined by &. Of vfio: and vfio-user: nsid=N, 
 not registered with io_uring), lba=512 or 4096, create=SIZE. Of the others: model=null (default, takes no time), fast12, dram-nvme, nvram, \
 optane, zssd, nand, or the path of a model file; lba=512 or 4096 (bytes per logical block); vwc=0 or 1 (volatile \
 write cache); cpu=N (the SSD's thread; default the last); mdts=BYTES (most data of one command); boundary=BLOCKS; \
-queues=N; vectors=N; strict=1 (refuse also what harms nobody; docs/faults.md); lock=1 (lock the driver's memory); faults=FILE (a plan of faults); namespaces=N and nsid=N (mem: only).
+queues=N; vectors=N; strict=1 (refuse also what is harmless; docs/faults.md); lock=1 (lock the driver's memory); faults=FILE (a plan of faults); namespaces=N and nsid=N (mem: only).
 
 In a shell, quote URIs: ? and & mean something to it.";
 
@@ -167,7 +167,7 @@ quarter with --floor, and then there are at least 9).";
 /// `bench --no-control`.
 pub(super) const NO_CONTROL: &str = "\
 Serve no control socket. Without this option `meantime top` can look at the run while it lasts, and change how its queues wait; it is served by a thread of \
-its own, which sleeps unless somebody asks. Results say if a policy was changed so.";
+its own, which sleeps unless it is asked. Results say if a policy was changed so.";
 
 /// `bench --help`, at the bottom.
 pub(super) const BENCH_AFTER: &str = "\
@@ -315,7 +315,7 @@ here) or a futex, how late short sleeps end, by each way of sleeping, and what a
 
 Each is measured twice, in turns: as the machine is, and while /dev/cpu_dma_latency is held at 0 (PM QoS), so that no CPU enters a C-state \
 that takes time to leave. That needs root, or the right to write to that file; without, there is one set of figures. The C-states the \
-kernel has are shown, with who chooses among them.
+kernel has are shown, with the governor that chooses among them.
 
 The measuring thread runs on the first CPU this process may use, its peer on the last.";
 

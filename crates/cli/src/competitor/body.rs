@@ -115,7 +115,7 @@ mod tests {
             let start_ns = clock.now_ns();
             std::thread::scope(|scope| {
                 scope.spawn(|| run(kind, &counters, &clock));
-                // So long, and until it has had the CPU.
+                // For this long, and until it has run on the CPU.
                 std::thread::sleep(std::time::Duration::from_millis(30));
                 let idle =
                     || counters.work.load(Relaxed) == 0 || counters.ran_ns.load(Relaxed) == 0;

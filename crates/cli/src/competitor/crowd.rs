@@ -26,7 +26,7 @@ impl Crowd {
         self.0.iter_mut().try_for_each(Competitor::check)
     }
 
-    /// What they do in `duration` when nobody else competes: the caller sleeps meanwhile. They must
+    /// What they do in `duration` when nothing else competes: the caller sleeps meanwhile. They must
     /// be paused, and are again.
     pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();

@@ -161,7 +161,7 @@ impl Competitor {
         self.shared.ran_ns.load(Relaxed)
     }
 
-    /// What it does in `duration` when nobody competes: the caller sleeps meanwhile. It must be
+    /// What it does in `duration` when nothing competes: the caller sleeps meanwhile. It must be
     /// paused, and is again.
     pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();

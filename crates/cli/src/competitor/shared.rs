@@ -26,7 +26,7 @@ pub(super) struct Counters {
     pub ready: AtomicBool,
     /// It is to end.
     pub stop: AtomicBool,
-    /// How many pauses have ended: a gap in which this changed is nobody's doing.
+    /// How many pauses have ended: a gap in which this changed counts for no program.
     pub pauses: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl Shared {
         }
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice; the file is as long as the
-        // mapping, and nobody who has it makes it shorter.
+        // mapping, and no holder of it makes it shorter.
         let addr = unsafe {
             mmap(std::ptr::null_mut(), size_of::<Counters>(), prot, MapFlags::SHARED, &file, 0)
         }?;

@@ -16,7 +16,7 @@ use crate::signal;
 use source::Source;
 use target::Target;
 
-/// How much is in flight on either side: so many I/Os of so much.
+/// How much is in flight on either side: the number of I/Os, and the size of each.
 const DEPTH: u16 = 8;
 const CHUNK_BYTES: usize = 128 << 10;
 

@@ -99,7 +99,7 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // After an error or a signal: nobody asks for these.
+        // After an error or a signal: these are not asked for.
         for read in self.reads.drain(..) {
             self.channel.detach(read);
         }

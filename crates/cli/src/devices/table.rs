@@ -132,7 +132,7 @@ fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
     let left = addresses(&astray);
     if !left.is_empty() {
         lines.push(format!(
-            "Left half-way: {}. `sudo meantime devices --repair` gives back what nobody uses",
+            "Left half-way: {}. `sudo meantime devices --repair` gives back what no program uses",
             left.join(", ")
         ));
     }

@@ -90,7 +90,7 @@ impl Log {
     /// The same, without delay.
     pub(super) fn look_now(&mut self, ssd: &Ssd) {
         let counters = ssd.counters();
-        // What is put up with nobody can, or has to, do anything about.
+        // Nothing can, or has to, be done about what is tolerated.
         let refused = counters.remembered - counters.tolerated;
         if !self.on || refused == self.seen {
             return;

@@ -48,7 +48,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         uid: owner.as_ref().map(|owner| owner.uid),
         gid: owner.as_ref().map(|owner| owner.gid),
     };
-    // Before the medium, which may create a file: nothing is left behind if somebody serves there
+    // Before the medium, which may create a file: nothing is left behind if another process serves there
     // already.
     let socket = Socket::bind(path, &options).map_err(Failure::new)?;
     sigbus::catch()?;

@@ -104,7 +104,7 @@ fn bound_to(status: &str) -> Option<usize> {
     status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().parse().ok()
 }
 
-/// How long the hypervisor had `cpu`, in ns (proc(5), stat).
+/// How long the hypervisor ran other guests on `cpu`, in ns (proc(5), stat).
 fn stolen(cpu: usize) -> Option<u64> {
     stolen_in(&read_to_string("/proc/stat").ok()?, cpu)
 }

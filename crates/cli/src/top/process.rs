@@ -104,7 +104,7 @@ pub(super) fn only(mut processes: Vec<Process>) -> Result<Process, Failure> {
     }
 }
 
-/// `text`, cut to so many characters.
+/// `text`, cut to at most this number of characters.
 pub(super) fn shortened(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();

@@ -21,7 +21,7 @@ const DEVICE_MIN: usize = 10;
 /// A mean this much off what was expected is worth a look, in percent.
 const MISS_PERCENT: f64 = 25.0;
 
-/// So are sleeps of which so many percent were too long.
+/// Sleeps are marked from this percentage of too long ones on.
 const OVERSLEEP_PERCENT: f64 = 5.0;
 
 /// Draws all of it.

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::names;
 
-/// The bar, or what turns if nobody knows how much there is.
+/// The bar, or a spinner where the total is unknown.
 pub(crate) struct Progress {
     bar: ProgressBar,
     of_one: bool,

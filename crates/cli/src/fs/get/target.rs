@@ -144,7 +144,7 @@ impl Target {
         self.make(path, |parent, name| fs::linkat(&from, first, parent, name, AtFlags::empty()))
     }
 
-    /// A symbolic link, as it is: nobody follows it here.
+    /// A symbolic link, as it is: it is not followed here.
     pub(super) fn make_symlink(&self, path: &Path, leads_to: &Path) -> Result<()> {
         self.make(path, |parent, name| fs::symlinkat(leads_to, parent, name))
     }
