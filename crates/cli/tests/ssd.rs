@@ -1,7 +1,5 @@
 //! `meantime ssd`: the real command, with a client written by hand.
 
-#[path = "../../ssd/tests/by_hand/mod.rs"]
-mod by_hand;
 mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -12,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use by_hand::{Client, DATA, GET_INFO, Host, IO_QUEUES, IOVA, PATIENCE};
 use common::{Ran, meantime, run};
+use meantime_testkit::by_hand::{self, Client, DATA, GET_INFO, Host, IO_QUEUES, IOVA, PATIENCE};
+use meantime_testkit::wire;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

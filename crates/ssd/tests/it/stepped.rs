@@ -1,14 +1,12 @@
 //! The stepped SSD: one seed, one run; and nothing the host writes makes it panic or forget a
 //! command.
 
-mod common;
-
 use std::collections::HashMap;
 
-use common::*;
 use meantime_spec::regs;
 use meantime_spec::sqe::{Sqe, qprio};
 use meantime_ssd::{FaultPlan, Medium, Model, PowerState, Rng, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 use proptest::prelude::*;
 
 /// Runs a mixed load and writes down what is seen of it.

@@ -1,10 +1,7 @@
 //! Shadow doorbells.
 
-mod common;
-
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use common::*;
 use meantime_spec::dbbuf::{cq_head_offset, must_ring, sq_tail_offset};
 use meantime_spec::features::{NumberOfQueues, fid};
 use meantime_spec::identify::{IdentifyController, cns, oacs};
@@ -13,6 +10,7 @@ use meantime_spec::seam::SOFT_DSTRD;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::SsdConfig;
+use meantime_testkit::host::*;
 use zerocopy::FromBytes;
 
 const POLLED: u32 = 0xffff;

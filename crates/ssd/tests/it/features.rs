@@ -1,9 +1,6 @@
 //! Features that are selected and saved, power states, retry delays, and what a reset of the NVM
 //! subsystem does.
 
-mod common;
-
-use common::*;
 use meantime_spec::features::{
     ApstEntry, ApstTable, Arbitration, FeatureCapabilities, HostBehaviorSupport, NumberOfQueues,
     fid, sel,
@@ -13,6 +10,7 @@ use meantime_spec::regs::{self, Cap};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{FaultPlan, Medium, Model, PowerState, Rng, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 use zerocopy::{FromBytes, IntoBytes};
 
 const MS: u64 = 1_000_000;

@@ -1,14 +1,12 @@
 //! The SSD served to a client that no one here wrote: the crate `vfio_user`, which is Cloud
 //! Hypervisor's.
 
-mod by_hand;
-
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Instant;
 
-use by_hand::{ENTRIES, IOVA, Memory, PATIENCE, u16_at, u32_at, u64_at};
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig};
+use meantime_testkit::by_hand::{ENTRIES, IOVA, Memory, PATIENCE, u16_at, u32_at, u64_at};
 use std::sync::atomic::Ordering;
 
 const TRIGGER_EVENTFD: u32 = 0x24;

@@ -1,13 +1,11 @@
 //! Arbitration between queues, in virtual time: exact.
 
-mod common;
-
-use common::*;
 use meantime_spec::features::{Arbitration, fid};
 use meantime_spec::regs::{self, Cap, ams};
 use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::{Sqe, qprio};
 use meantime_ssd::{Medium, Model, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 
 const US: u64 = 1_000;
 

@@ -1,8 +1,5 @@
 //! Log pages: what they say, against what is so.
 
-mod common;
-
-use common::*;
 use meantime_spec::features::{AsyncEventConfig, fid};
 use meantime_spec::identify::{NamespaceIdDescriptors, cns, nidt};
 use meantime_spec::log::{
@@ -13,6 +10,7 @@ use meantime_spec::opcode::{admin, io};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{Rng, SsdConfig};
+use meantime_testkit::host::*;
 use zerocopy::FromBytes;
 
 fn log<T: FromBytes>(host: &mut Host, lid: u8, rae: bool) -> T {

@@ -1,16 +1,13 @@
 //! Hosts that go away as others' do: they end their event requests on their own side and use the
 //! identifiers again, and free the memory of queues whether those could be deleted or not.
 
-mod by_hand;
-#[path = "by_hand/rig.rs"]
-mod rig;
-
 use std::time::{Duration, Instant};
 
-use by_hand::*;
 use meantime_ssd::served::Event;
 use meantime_ssd::{Model, SsdConfig};
-use rig::Rig;
+use meantime_testkit::by_hand::*;
+use meantime_testkit::served::Rig;
+use meantime_testkit::wire;
 
 /// No wait may be longer.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -19,13 +16,10 @@ const INVALID_QUEUE: u16 = 0x101;
 const CID_CONFLICT: u16 = 0x003;
 const CFS: u32 = 2;
 
-impl Rig {
-    fn attach(&self) -> Host {
-        let path = self.path();
-        let mut host = in_time("attach", || Host::with_regions(Client::new(&path, "{}")));
-        in_time("enable", || host.enable());
-        host
-    }
+fn attach(rig: &Rig) -> Host {
+    let mut host = in_time("attach", || Host::with_regions(rig.client()));
+    in_time("enable", || host.enable());
+    host
 }
 
 /// Reads and writes take so long.
@@ -86,7 +80,7 @@ fn a_thousand_hosts_attach_and_go_away() {
     let model = taking(30_000);
     let rig = Rig::new(SsdConfig { model, ..SsdConfig::with_namespace(1 << 20, 512) });
     for round in 0..ROUNDS {
-        let mut host = rig.attach();
+        let mut host = attach(&rig);
         let cids = ask_for_events(&mut host, 4);
         in_time("Identify", || host.identify());
         in_time("creating queues", || host.create_queues(None));
@@ -154,7 +148,7 @@ fn a_thousand_hosts_attach_and_go_away() {
 #[test]
 fn a_strict_one_refuses_and_stops() {
     let rig = Rig::new(SsdConfig { strict: true, ..SsdConfig::with_namespace(1 << 20, 512) });
-    let mut host = rig.attach();
+    let mut host = attach(&rig);
     let cids = ask_for_events(&mut host, 2);
     host.create_queues(None);
     assert_eq!(delete(&mut host, 0x00, Some(cids[0])), CID_CONFLICT);
@@ -170,7 +164,7 @@ fn a_strict_one_refuses_and_stops() {
 fn what_is_in_flight_of_an_ended_submission_queue_is_aborted() {
     let model = taking(3_600_000_000_000);
     let rig = Rig::new(SsdConfig { model, ..SsdConfig::with_namespace(1 << 20, 512) });
-    let mut host = rig.attach();
+    let mut host = attach(&rig);
     // The completion queue stays.
     assert_eq!(host.client.unmap(IO_QUEUES.0, IO_QUEUES.1).error, 0);
     let (sq, half) = (IO_QUEUES.0, IO_QUEUES.1 / 2);
@@ -196,14 +190,14 @@ fn what_is_in_flight_of_an_ended_submission_queue_is_aborted() {
 #[test]
 fn without_its_admin_queue_it_has_to_be_reset() {
     let rig = Rig::new(SsdConfig::with_namespace(1 << 20, 512));
-    let mut host = rig.attach();
+    let mut host = attach(&rig);
     host.create_queues(None);
     assert_eq!(host.client.unmap(IOVA, IO_QUEUES.0 - IOVA).error, 0);
     assert_eq!(host.csts() & CFS, CFS);
     // It was shut down: nobody is waiting for anything.
     let mut host = {
         drop(host);
-        rig.attach()
+        attach(&rig)
     };
     host.client.write(0, 0x14, &wire![0x0046_4001u32]);
     while host.csts() >> 2 & 3 != 2 {}

@@ -1,16 +1,14 @@
 //! I/O commands and data pointers, rule by rule. Each runs with the `null` model, where plain
 //! commands take the short path, and with `optane`, where none does.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 
-use common::*;
 use meantime_spec::dsm::DsmRange;
 use meantime_spec::features::fid;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{FaultPlan, Model, NamespaceConfig, Rng, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
@@ -120,7 +118,7 @@ fn data_pointers_that_are_wrong() {
         // Nothing mapped there at all; or only in part: the arena's end.
         refused(host.io(1, read(1, 0x1000, 0)), S::DataTransferError);
         refused(host.io(1, read(1, u64::MAX - 511, 0)), S::DataTransferError);
-        let end = BASE + host.arena.len() as u64;
+        let end = BASE + host.arena.bytes() as u64;
         refused(host.io(1, read(1, end, 0)), S::DataTransferError);
         refused(host.io(1, read(16, end - 4096, end)), S::DataTransferError);
         refused(host.io(1, read(24, area, end)), S::DataTransferError);

@@ -1,16 +1,14 @@
 //! Submission queues in the controller's own memory.
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::*;
 use meantime_spec::regs::{self, Cap, Cmbloc, Cmbmsc, Cmbsz};
 use meantime_spec::seam::ControllerMemory;
 use meantime_spec::sgl::SglDescriptor;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{Medium, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 
 const CBA: u64 = 0x55_0000_0000;
 

@@ -1,17 +1,16 @@
 //! The SSD on its own thread.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::*;
 use meantime_spec::regs;
 use meantime_spec::seam::SeamError;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode;
 use meantime_ssd::{FaultPlan, Medium, Model, MonotonicClock, Ssd, SsdConfig, SsdError};
+use meantime_testkit::host::*;
+use meantime_testkit::process::in_own_process;
 
 #[test]
 fn data_comes_back() {
@@ -96,14 +95,8 @@ fn thread_ticks(name: &str) -> u64 {
 
 #[test]
 fn an_idle_ssd_parks_and_wakes() {
-    // Other tests of this file run in threads of the same name: measured in a process of its own.
-    if std::env::var_os("MEANTIME_PARKING_CHILD").is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "an_idle_ssd_parks_and_wakes", "--nocapture"])
-            .env("MEANTIME_PARKING_CHILD", "1")
-            .status()
-            .unwrap();
-        assert!(status.success());
+    // Other tests run in threads of the same name.
+    if !in_own_process("threaded::an_idle_ssd_parks_and_wakes", |_| {}) {
         return;
     }
     let (ssd, mut host) = threaded(config(1 << 20, 512));

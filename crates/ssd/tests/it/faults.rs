@@ -1,20 +1,18 @@
 //! Faults to order, as a host sees them entry by entry; and docs/faults.md, whose example does what
 //! it says.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
 use meantime_spec::regs::{CSTS, GONE};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultControl, FaultPlan, FaultRule, Model, SsdConfig, SteppedSsd, When};
+use meantime_testkit::host::*;
 
 const MS: u64 = 1_000_000;
 
 fn example() -> FaultPlan {
-    let text = include_str!("../../../docs/faults.md");
+    let text = include_str!("../../../../docs/faults.md");
     let (_, rest) = text.split_once("```toml\n").expect("an example");
     let (plan, _) = rest.split_once("```").expect("its end");
     FaultPlan::parse(plan).expect("the documented plan is one")
@@ -107,7 +105,7 @@ fn the_documented_example_does_what_it_says() {
 
 #[test]
 fn every_fault_and_key_is_documented() {
-    let text = include_str!("../../../docs/faults.md");
+    let text = include_str!("../../../../docs/faults.md");
     let error = FaultRule::parse_line("nonsense").unwrap_err().to_string();
     let (_, names) = error.split_once("there are ").expect("a list");
     for name in names.split(", ") {

@@ -1,8 +1,5 @@
 //! Enable, reset, registers and admin commands, rule by rule.
 
-mod common;
-
-use common::*;
 use meantime_spec::features::{InterruptVectorConfig, NumberOfQueues, fid};
 use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns};
 use meantime_spec::log::{ErrorLogEntry, FirmwareSlotLog, SmartLog, lid};
@@ -10,6 +7,7 @@ use meantime_spec::regs::{self, Aqa, Cap};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{FaultPlan, Medium, NamespaceConfig, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 

@@ -1,12 +1,10 @@
 //! Blocks that cannot be read, and formats.
 
-mod common;
-
-use common::*;
 use meantime_spec::identify::{IdentifyNamespace, cns, fna, oacs};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{Model, NamespaceConfig, Rng, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 use zerocopy::FromBytes;
 
 fn unreadable(cqe: meantime_spec::cqe::Cqe) {

@@ -1,6 +1,5 @@
 //! A client of vfio-user and an NVMe host written by hand: every byte typed from the
 //! specifications, none of our own structures, so that what is wrong in those does not hide.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -16,20 +15,20 @@ use rustix::net::{
 };
 
 /// No wait of a test is longer; none is expected to be.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const VERSION: u16 = 1;
-pub(crate) const DMA_MAP: u16 = 2;
-pub(crate) const DMA_UNMAP: u16 = 3;
-pub(crate) const GET_INFO: u16 = 4;
-pub(crate) const GET_REGION_INFO: u16 = 5;
-pub(crate) const GET_IRQ_INFO: u16 = 7;
-pub(crate) const SET_IRQS: u16 = 8;
-pub(crate) const REGION_READ: u16 = 9;
-pub(crate) const REGION_WRITE: u16 = 10;
-pub(crate) const RESET: u16 = 13;
+pub const VERSION: u16 = 1;
+pub const DMA_MAP: u16 = 2;
+pub const DMA_UNMAP: u16 = 3;
+pub const GET_INFO: u16 = 4;
+pub const GET_REGION_INFO: u16 = 5;
+pub const GET_IRQ_INFO: u16 = 7;
+pub const SET_IRQS: u16 = 8;
+pub const REGION_READ: u16 = 9;
+pub const REGION_WRITE: u16 = 10;
+pub const RESET: u16 = 13;
 
-pub(crate) const EINVAL: u32 = 22;
+pub const EINVAL: u32 = 22;
 
 /// Numbers as they are on the wire.
 #[macro_export]
@@ -41,24 +40,24 @@ macro_rules! wire {
     }};
 }
 
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap())
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-pub(crate) fn header(id: u16, command: u16, bytes: u32, flags: u32) -> Vec<u8> {
+pub fn header(id: u16, command: u16, bytes: u32, flags: u32) -> Vec<u8> {
     wire![id, command, bytes, flags, 0u32]
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
     pub id: u16,
     pub command: u16,
     pub flags: u32,
@@ -67,33 +66,33 @@ pub(crate) struct Answer {
     pub fds: Vec<OwnedFd>,
 }
 
-pub(crate) struct Client {
+pub struct Client {
     pub stream: UnixStream,
     next_id: u16,
 }
 
 impl Client {
     /// Connects and says nothing.
-    pub(crate) fn connect(path: &Path) -> Self {
+    pub fn connect(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self { stream, next_id: 0x7001 }
     }
 
     /// Connects and introduces itself with `json`.
-    pub(crate) fn new(path: &Path, json: &str) -> Self {
+    pub fn new(path: &Path, json: &str) -> Self {
         let mut client = Self::connect(path);
         client.introduce(json);
         client
     }
 
-    pub(crate) fn introduce(&mut self, json: &str) -> Answer {
+    pub fn introduce(&mut self, json: &str) -> Answer {
         let answer = self.ask(VERSION, &version(json), &[]);
         assert_eq!(answer.error, 0);
         answer
     }
 
-    pub(crate) fn send_raw(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    pub fn send_raw(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
@@ -106,7 +105,7 @@ impl Client {
         self.stream.write_all(&bytes[sent..]).unwrap();
     }
 
-    pub(crate) fn send(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> u16 {
+    pub fn send(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> u16 {
         self.next_id = self.next_id.wrapping_add(1);
         let mut bytes = header(self.next_id, command, 16 + body.len() as u32, 0);
         bytes.extend_from_slice(body);
@@ -115,7 +114,7 @@ impl Client {
     }
 
     /// The next answer; `None` if the server has hung up.
-    pub(crate) fn try_receive(&mut self) -> Option<Answer> {
+    pub fn try_receive(&mut self) -> Option<Answer> {
         let mut head = [0; 16];
         let mut fds = Vec::new();
         let mut have = 0;
@@ -155,7 +154,7 @@ impl Client {
     }
 
     /// A command's answer, whatever it is.
-    pub(crate) fn ask(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
+    pub fn ask(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Answer {
         let id = self.send(command, body, fds);
         let answer = self.try_receive().expect("the server has hung up");
         assert_eq!((answer.id, answer.command), (id, command));
@@ -170,7 +169,7 @@ impl Client {
 
     /// The body of the answer to a command that has to succeed.
     #[track_caller]
-    pub(crate) fn ok(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Vec<u8> {
+    pub fn ok(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Vec<u8> {
         let answer = self.ask(command, body, fds);
         assert_eq!(answer.error, 0);
         answer.body
@@ -178,40 +177,40 @@ impl Client {
 
     /// The errno of a command that has to fail.
     #[track_caller]
-    pub(crate) fn errno(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> u32 {
+    pub fn errno(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> u32 {
         let answer = self.ask(command, body, fds);
         assert_ne!(answer.error, 0);
         answer.error
     }
 
-    pub(crate) fn read(&mut self, region: u32, offset: u64, count: u32) -> Vec<u8> {
+    pub fn read(&mut self, region: u32, offset: u64, count: u32) -> Vec<u8> {
         let body = self.ok(REGION_READ, &wire![offset, region, count], &[]);
         assert_eq!(body[..16], wire![offset, region, count]);
         body[16..].to_vec()
     }
 
-    pub(crate) fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
+    pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
         let mut body = wire![offset, region, data.len() as u32];
         body.extend_from_slice(data);
         assert_eq!(self.ok(REGION_WRITE, &body, &[]), wire![offset, region, data.len() as u32]);
     }
 
-    pub(crate) fn map(&mut self, memory: &Memory, iova: u64) {
+    pub fn map(&mut self, memory: &Memory, iova: u64) {
         self.map_part(memory, 0, iova, memory.len as u64);
     }
 
     /// Maps `len` bytes of `memory` from `offset`.
-    pub(crate) fn map_part(&mut self, memory: &Memory, offset: u64, iova: u64, len: u64) {
+    pub fn map_part(&mut self, memory: &Memory, offset: u64, iova: u64, len: u64) {
         let body = wire![32u32, 3u32, offset, iova, len];
         assert!(self.ok(DMA_MAP, &body, &[memory.file.as_fd()]).is_empty());
     }
 
-    pub(crate) fn unmap(&mut self, iova: u64, len: u64) -> Answer {
+    pub fn unmap(&mut self, iova: u64, len: u64) -> Answer {
         self.ask(DMA_UNMAP, &wire![24u32, 0u32, iova, len], &[])
     }
 
     /// The doorbells, mapped as the region's description says.
-    pub(crate) fn doorbells(&mut self) -> Doorbells {
+    pub fn doorbells(&mut self) -> Doorbells {
         let answer = self.ask(GET_REGION_INFO, &wire![64u32, 0u32, 0u32, 0u32, 0u64, 0u64], &[]);
         assert_eq!((answer.error, answer.fds.len()), (0, 1));
         let (region_offset, area) = (u64_at(&answer.body, 24), u64_at(&answer.body, 48));
@@ -221,7 +220,7 @@ impl Client {
     }
 }
 
-pub(crate) fn version(json: &str) -> Vec<u8> {
+pub fn version(json: &str) -> Vec<u8> {
     let mut body = wire![0u16, 1u16];
     if !json.is_empty() {
         body.extend_from_slice(json.as_bytes());
@@ -231,7 +230,7 @@ pub(crate) fn version(json: &str) -> Vec<u8> {
 }
 
 /// A file of memory, mapped.
-pub(crate) struct Memory {
+pub struct Memory {
     pub file: OwnedFd,
     base: *mut u8,
     pub len: usize,
@@ -241,14 +240,14 @@ pub(crate) struct Memory {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    pub(crate) fn new(len: usize) -> Self {
+    pub fn new(len: usize) -> Self {
         let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("by-hand", flags).unwrap();
         rustix::fs::ftruncate(&file, len as u64).unwrap();
         Self::of(file, 0, len)
     }
 
-    pub(crate) fn of(file: OwnedFd, offset: u64, len: usize) -> Self {
+    pub fn of(file: OwnedFd, offset: u64, len: usize) -> Self {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping.
@@ -258,13 +257,13 @@ impl Memory {
         Self { file, base: base.cast(), len }
     }
 
-    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+    pub fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len);
         // SAFETY: within the mapping.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at), bytes.len()) }
     }
 
-    pub(crate) fn get(&self, at: usize, len: usize) -> Vec<u8> {
+    pub fn get(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= self.len);
         let mut bytes = vec![0; len];
         // SAFETY: within the mapping.
@@ -272,7 +271,7 @@ impl Memory {
         bytes
     }
 
-    pub(crate) fn word(&self, at: usize) -> &AtomicU32 {
+    pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at + 4 <= self.len && at.is_multiple_of(4));
         // SAFETY: within the mapping, aligned, and only accessed as an atomic while shared.
         unsafe { AtomicU32::from_ptr(self.base.add(at).cast()) }
@@ -286,23 +285,23 @@ impl Drop for Memory {
     }
 }
 
-pub(crate) struct Doorbells {
+pub struct Doorbells {
     pub memory: Memory,
     /// Where in BAR0 it begins.
     pub area: u64,
 }
 
 /// Where the host's memory is mapped.
-pub(crate) const IOVA: u64 = 0x7f00_0000_0000;
+pub const IOVA: u64 = 0x7f00_0000_0000;
 const ASQ: usize = 0;
 const ACQ: usize = 0x1000;
 const SQ: usize = 0x2000;
 const CQ: usize = 0x3000;
 /// The first page that is free for data.
-pub(crate) const DATA: usize = 0x4000;
-pub(crate) const ENTRIES: u32 = 16;
+pub const DATA: usize = 0x4000;
+pub const ENTRIES: u32 = 16;
 /// The region of the I/O queues, if they have their own: where, and how many bytes.
-pub(crate) const IO_QUEUES: (u64, u64) = (IOVA + SQ as u64, (DATA - SQ) as u64);
+pub const IO_QUEUES: (u64, u64) = (IOVA + SQ as u64, (DATA - SQ) as u64);
 
 struct Queue {
     sq: usize,
@@ -313,7 +312,7 @@ struct Queue {
 }
 
 /// A driver that knows no more than the NVMe specification.
-pub(crate) struct Host {
+pub struct Host {
     pub client: Client,
     pub memory: Memory,
     pub bells: Doorbells,
@@ -327,14 +326,14 @@ pub(crate) struct Host {
 
 impl Host {
     /// Maps memory and doorbells; the controller stays as it is.
-    pub(crate) fn new(mut client: Client) -> Self {
+    pub fn new(mut client: Client) -> Self {
         let memory = Memory::new(1 << 20);
         client.map(&memory, IOVA);
         Self::with(client, memory)
     }
 
     /// The same; the I/O queues lie in a region of their own, [`IO_QUEUES`].
-    pub(crate) fn with_regions(mut client: Client) -> Self {
+    pub fn with_regions(mut client: Client) -> Self {
         let memory = Memory::new(1 << 20);
         let len = memory.len as u64 - DATA as u64;
         client.map_part(&memory, 0, IOVA, SQ as u64);
@@ -351,11 +350,11 @@ impl Host {
         Self { client, memory, bells, stride: 4 << dstrd, queues, parked_offset: None, cid: 0 }
     }
 
-    pub(crate) fn csts(&mut self) -> u32 {
+    pub fn csts(&mut self) -> u32 {
         u32_at(&self.client.read(0, 0x1c, 4), 0)
     }
 
-    pub(crate) fn enable(&mut self) {
+    pub fn enable(&mut self) {
         self.client.write(0, 0x24, &wire![(ENTRIES - 1) << 16 | (ENTRIES - 1)]);
         self.client.write(0, 0x28, &wire![IOVA + ASQ as u64]);
         self.client.write(0, 0x30, &wire![IOVA + ACQ as u64]);
@@ -367,7 +366,7 @@ impl Host {
     }
 
     /// A command's first bytes: opcode, command identifier, namespace, PRP1.
-    pub(crate) fn command(&mut self, opcode: u8, nsid: u32, prp1: u64) -> [u8; 64] {
+    pub fn command(&mut self, opcode: u8, nsid: u32, prp1: u64) -> [u8; 64] {
         self.cid += 1;
         let mut sqe = [0; 64];
         sqe[0] = opcode;
@@ -377,13 +376,13 @@ impl Host {
         sqe
     }
 
-    pub(crate) fn put(&mut self, qid: usize, sqe: &[u8; 64]) {
+    pub fn put(&mut self, qid: usize, sqe: &[u8; 64]) {
         let queue = &mut self.queues[qid];
         self.memory.put(queue.sq + queue.tail as usize * 64, sqe);
         queue.tail = (queue.tail + 1) % ENTRIES;
     }
 
-    pub(crate) fn ring(&mut self, qid: usize) {
+    pub fn ring(&mut self, qid: usize) {
         let (at, tail) = (qid * 2 * self.stride, self.queues[qid].tail);
         self.bells.memory.word(at).store(tail, Ordering::Release);
         if let Some(parked) = self.parked_offset {
@@ -396,7 +395,7 @@ impl Host {
     }
 
     /// The next completion, if it is there.
-    pub(crate) fn poll(&mut self, qid: usize) -> Option<[u8; 16]> {
+    pub fn poll(&mut self, qid: usize) -> Option<[u8; 16]> {
         let queue = &mut self.queues[qid];
         let at = queue.cq + queue.head as usize * 16;
         let status = self.memory.word(at + 12).load(Ordering::Acquire);
@@ -414,7 +413,7 @@ impl Host {
         Some(cqe)
     }
 
-    pub(crate) fn wait(&mut self, qid: usize) -> [u8; 16] {
+    pub fn wait(&mut self, qid: usize) -> [u8; 16] {
         let start = Instant::now();
         loop {
             if let Some(cqe) = self.poll(qid) {
@@ -426,7 +425,7 @@ impl Host {
     }
 
     /// Does a command and gives its status code and type (0: success).
-    pub(crate) fn run(&mut self, qid: usize, sqe: [u8; 64]) -> u16 {
+    pub fn run(&mut self, qid: usize, sqe: [u8; 64]) -> u16 {
         self.put(qid, &sqe);
         self.ring(qid);
         let cqe = self.wait(qid);
@@ -435,7 +434,7 @@ impl Host {
     }
 
     /// Identify Controller.
-    pub(crate) fn identify(&mut self) -> Vec<u8> {
+    pub fn identify(&mut self) -> Vec<u8> {
         let mut sqe = self.command(0x06, 0, IOVA + DATA as u64);
         sqe[40] = 1;
         assert_eq!(self.run(0, sqe), 0);
@@ -443,7 +442,7 @@ impl Host {
     }
 
     /// An I/O queue pair; completions interrupt by `vector`, if there is one.
-    pub(crate) fn create_queues(&mut self, vector: Option<u16>) {
+    pub fn create_queues(&mut self, vector: Option<u16>) {
         let mut sqe = self.command(0x05, 0, IOVA + CQ as u64);
         sqe[40..44].copy_from_slice(&wire![(ENTRIES - 1) << 16 | 1]);
         let interrupts = vector.map_or(0u32, |vector| u32::from(vector) << 16 | 2);
@@ -456,13 +455,13 @@ impl Host {
     }
 
     /// The I/O queue pair's memory is zeroed: another may be created there.
-    pub(crate) fn forget_queues(&mut self) {
+    pub fn forget_queues(&mut self) {
         self.memory.put(SQ, &[0; DATA - SQ]);
         self.queues[1] = Queue { sq: SQ, cq: CQ, tail: 0, head: 0, phase: 1 };
     }
 
     /// A read (2) or write (1) of the block of 512 bytes at `lba`, to or from `iova`.
-    pub(crate) fn transfer(&mut self, opcode: u8, lba: u64, iova: u64) -> [u8; 64] {
+    pub fn transfer(&mut self, opcode: u8, lba: u64, iova: u64) -> [u8; 64] {
         let mut sqe = self.command(opcode, 1, iova);
         sqe[40..48].copy_from_slice(&lba.to_le_bytes());
         sqe

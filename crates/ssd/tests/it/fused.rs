@@ -1,8 +1,5 @@
 //! Fused Compare and Write (1.4 §4.12, §6.2), as a host sees it entry by entry.
 
-mod common;
-
-use common::*;
 use meantime_spec::cqe::Cqe;
 use meantime_spec::identify::{IdentifyController, cns, fuses};
 use meantime_spec::opcode::{IoOpcode, io};
@@ -11,6 +8,7 @@ use meantime_spec::status::{Status, StatusCode as S};
 use meantime_ssd::{
     Fault, FaultControl as _, FaultRule, Model, OpcodeSet, SsdConfig, SteppedSsd, When,
 };
+use meantime_testkit::host::*;
 use zerocopy::FromBytes;
 
 struct Rig {

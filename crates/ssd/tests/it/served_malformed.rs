@@ -1,16 +1,15 @@
 //! Messages that are none: every length, random bytes, and lies about sizes. The server answers or
 //! hangs up; it never ends, and the next client finds all well.
 
-mod by_hand;
-
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use by_hand::*;
 use meantime_spec::vfio_user::Header;
 use meantime_ssd::served::{Function, Message, Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
+use meantime_testkit::by_hand::*;
+use meantime_testkit::wire;
 use proptest::prelude::*;
 use zerocopy::FromBytes as _;
 

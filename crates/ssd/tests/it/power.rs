@@ -1,14 +1,12 @@
 //! The volatile write cache and power cuts; interrupts and their coalescing.
 
-mod common;
-
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use common::*;
 use meantime_spec::features::{InterruptCoalescing, InterruptVectorConfig, fid};
 use meantime_spec::sqe::Sqe;
 use meantime_ssd::{Medium, Model, Rng, SsdConfig, SteppedSsd};
+use meantime_testkit::host::*;
 
 fn cached() -> SsdConfig {
     SsdConfig { volatile_write_cache: true, ..config(1 << 20, 512) }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 
+use crate::by_hand::{Client, PATIENCE};
 use meantime_ssd::served::{Event, Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig};
 
 /// A served SSD. Fields are dropped in this order.
-pub(crate) struct Rig {
+pub struct Rig {
     pub server: Server,
     pub ssd: Ssd,
     pub events: Receiver<Event>,
@@ -15,7 +16,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) fn new(config: SsdConfig) -> Self {
+    pub fn new(config: SsdConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let medium = Medium::dram(config.total_bytes()).unwrap();
         let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
@@ -27,7 +28,32 @@ impl Rig {
         Self { server: server.unwrap(), ssd, events, _dir: dir }
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.server.path().to_owned()
+    }
+
+    pub fn plain() -> Self {
+        Self::new(SsdConfig::with_namespace(1 << 20, 512))
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.path(), "{}")
+    }
+
+    /// Waits for an event; those before it are of no interest.
+    pub fn wait_for(&self, is: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            let event = self.events.recv_timeout(PATIENCE).expect("the event does not come");
+            if is(&event) {
+                return event;
+            }
+        }
+    }
+
+    pub fn wait_for_end(&self) -> Option<String> {
+        match self.wait_for(|event| matches!(event, Event::Ended { .. })) {
+            Event::Ended { why } => why,
+            _ => unreachable!(),
+        }
     }
 }

@@ -1,44 +1,14 @@
 //! The SSD served over vfio-user, to a client written by hand.
 
-mod by_hand;
-#[path = "by_hand/rig.rs"]
-mod rig;
-
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use by_hand::*;
 use meantime_ssd::served::Event;
 use meantime_ssd::{Model, SsdConfig};
-use rig::Rig;
-
-impl Rig {
-    fn plain() -> Self {
-        Self::new(SsdConfig::with_namespace(1 << 20, 512))
-    }
-
-    fn client(&self) -> Client {
-        Client::new(&self.path(), "{}")
-    }
-
-    /// Waits for an event; those before it are of no interest.
-    fn wait_for(&self, is: impl Fn(&Event) -> bool) -> Event {
-        loop {
-            let event = self.events.recv_timeout(PATIENCE).expect("the event does not come");
-            if is(&event) {
-                return event;
-            }
-        }
-    }
-
-    fn wait_for_end(&self) -> Option<String> {
-        match self.wait_for(|event| matches!(event, Event::Ended { .. })) {
-            Event::Ended { why } => why,
-            _ => unreachable!(),
-        }
-    }
-}
+use meantime_testkit::by_hand::*;
+use meantime_testkit::served::Rig;
+use meantime_testkit::wire;
 
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let start = Instant::now();

@@ -1,13 +1,11 @@
 //! Scatter gather lists, right ones and wrong ones.
 
-mod common;
-
-use common::*;
 use meantime_spec::identify::{IdentifyController, cns};
 use meantime_spec::sgl::{SglDescriptor as D, SglKind, sgls};
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{Model, Rng};
+use meantime_testkit::host::*;
 use zerocopy::{FromBytes, IntoBytes};
 
 fn list(host: &mut Host, descriptors: &[D]) -> u64 {

@@ -1,6 +1,5 @@
 //! A raw host: it writes entries and rings doorbells by hand, so that nothing between hides what
 //! the SSD does.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::Arc;
@@ -15,10 +14,10 @@ use meantime_spec::status::StatusCode;
 use meantime_ssd::{Clock, Medium, MonotonicClock, Ssd, SsdConfig, SteppedSsd};
 
 /// Where the arena is mapped.
-pub(crate) const BASE: u64 = 0x1_0000_0000;
-pub(crate) const PAGE: u64 = 4096;
+pub const BASE: u64 = 0x1_0000_0000;
+pub const PAGE: u64 = 4096;
 
-pub(crate) struct Arena {
+pub struct Arena {
     ptr: *mut u8,
     layout: Layout,
 }
@@ -29,7 +28,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    pub(crate) fn new(bytes: usize) -> Arc<Self> {
+    pub fn new(bytes: usize) -> Arc<Self> {
         let layout = Layout::from_size_align(bytes, 4096).unwrap();
         // SAFETY: the layout is not empty.
         let ptr = unsafe { alloc_zeroed(layout) };
@@ -38,27 +37,27 @@ impl Arena {
     }
 
     /// All of it, at `iova`.
-    pub(crate) fn region(arena: &Arc<Self>, iova: u64) -> DmaRegion {
+    pub fn region(arena: &Arc<Self>, iova: u64) -> DmaRegion {
         // SAFETY: allocated as long as the arena, which the region holds, and only accessed by raw
         // copies and atomics.
-        unsafe { DmaRegion::new(iova, arena.addr(), arena.len(), Arc::clone(arena) as Arc<_>) }
+        unsafe { DmaRegion::new(iova, arena.addr(), arena.bytes(), Arc::clone(arena) as Arc<_>) }
     }
 
-    pub(crate) fn addr(&self) -> usize {
+    pub fn addr(&self) -> usize {
         self.ptr.expose_provenance()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.layout.size()
     }
 
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset + len <= self.len());
+        assert!(offset + len <= self.bytes());
         // SAFETY: within the allocation.
         unsafe { self.ptr.add(offset) }
     }
 
-    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
         // SAFETY: aligned, within the allocation, and only accessed as an atomic while shared.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
@@ -72,7 +71,7 @@ impl Drop for Arena {
     }
 }
 
-pub(crate) struct Queue {
+pub struct Queue {
     pub qid: u16,
     pub sq_iova: u64,
     pub cq_iova: u64,
@@ -83,7 +82,7 @@ pub(crate) struct Queue {
     pub phase: bool,
 }
 
-pub(crate) struct Host {
+pub struct Host {
     pub port: Arc<dyn SoftPort>,
     pub bells: Arc<Doorbells>,
     pub arena: Arc<Arena>,
@@ -92,12 +91,12 @@ pub(crate) struct Host {
     next_cid: u16,
 }
 
-pub(crate) fn config(bytes: u64, lba_bytes: u32) -> SsdConfig {
+pub fn config(bytes: u64, lba_bytes: u32) -> SsdConfig {
     SsdConfig::with_namespace(bytes, lba_bytes)
 }
 
 /// A stepped SSD with its host, enabled.
-pub(crate) fn stepped(config: SsdConfig) -> (SteppedSsd, Host) {
+pub fn stepped(config: SsdConfig) -> (SteppedSsd, Host) {
     let medium = Medium::dram(config.total_bytes()).unwrap();
     let ssd = SteppedSsd::new(config, medium, 1).unwrap();
     let mut host = Host::new(ssd.port());
@@ -106,7 +105,7 @@ pub(crate) fn stepped(config: SsdConfig) -> (SteppedSsd, Host) {
 }
 
 /// A threaded SSD with its host, enabled.
-pub(crate) fn threaded(config: SsdConfig) -> (Ssd, Host) {
+pub fn threaded(config: SsdConfig) -> (Ssd, Host) {
     let medium = Medium::dram(config.total_bytes()).unwrap();
     let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
     let mut host = Host::new(ssd.port());
@@ -114,14 +113,14 @@ pub(crate) fn threaded(config: SsdConfig) -> (Ssd, Host) {
     (ssd, host)
 }
 
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     use std::sync::OnceLock;
     static CLOCK: OnceLock<MonotonicClock> = OnceLock::new();
     CLOCK.get_or_init(MonotonicClock::new).now_ns()
 }
 
 impl Host {
-    pub(crate) fn new(port: Arc<dyn SoftPort>) -> Self {
+    pub fn new(port: Arc<dyn SoftPort>) -> Self {
         let arena = Arena::new(16 << 20);
         port.map_dma(Arena::region(&arena, BASE)).unwrap();
         let bells = port.doorbells();
@@ -129,20 +128,20 @@ impl Host {
     }
 
     /// Whole pages.
-    pub(crate) fn alloc(&mut self, bytes: u64) -> u64 {
+    pub fn alloc(&mut self, bytes: u64) -> u64 {
         let at = self.next;
         self.next += bytes.next_multiple_of(PAGE);
-        assert!(self.next <= BASE + self.arena.len() as u64, "arena full");
+        assert!(self.next <= BASE + self.arena.bytes() as u64, "arena full");
         at
     }
 
-    pub(crate) fn write(&self, iova: u64, data: &[u8]) {
+    pub fn write(&self, iova: u64, data: &[u8]) {
         let at = self.arena.at((iova - BASE) as usize, data.len());
         // SAFETY: within the arena, where the SSD does not write while it owns no command on it.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), at, data.len()) }
     }
 
-    pub(crate) fn read(&self, iova: u64, len: usize) -> Vec<u8> {
+    pub fn read(&self, iova: u64, len: usize) -> Vec<u8> {
         let at = self.arena.at((iova - BASE) as usize, len);
         let mut data = vec![0; len];
         // SAFETY: as in `write`.
@@ -151,13 +150,13 @@ impl Host {
     }
 
     /// Lets a stepped SSD work; does nothing to a threaded one.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         if let Some(clock) = self.port.virtual_clock() {
             clock.advance(0);
         }
     }
 
-    pub(crate) fn prepare_admin(&mut self, entries: u32) {
+    pub fn prepare_admin(&mut self, entries: u32) {
         let sq_iova = self.alloc(u64::from(entries) * 64);
         let cq_iova = self.alloc(u64::from(entries) * 16);
         self.write(cq_iova, &vec![0; entries as usize * 16]);
@@ -177,21 +176,21 @@ impl Host {
     }
 
     /// CC with what every host sets.
-    pub(crate) fn cc() -> regs::Cc {
+    pub fn cc() -> regs::Cc {
         regs::Cc(0).with_en(true).with_iosqes(6).with_iocqes(4)
     }
 
-    pub(crate) fn enable(&mut self) {
+    pub fn enable(&mut self) {
         self.prepare_admin(32);
         self.port.write32(regs::CC, Self::cc().0);
         self.wait_csts(|csts| csts.rdy());
     }
 
-    pub(crate) fn csts(&self) -> regs::Csts {
+    pub fn csts(&self) -> regs::Csts {
         regs::Csts(self.port.read32(regs::CSTS))
     }
 
-    pub(crate) fn wait_csts(&self, is: impl Fn(regs::Csts) -> bool) {
+    pub fn wait_csts(&self, is: impl Fn(regs::Csts) -> bool) {
         let start = Instant::now();
         while !is(self.csts()) {
             if let Some(clock) = self.port.virtual_clock() {
@@ -201,17 +200,17 @@ impl Host {
         }
     }
 
-    pub(crate) fn queue(&mut self, qid: u16) -> &mut Queue {
+    pub fn queue(&mut self, qid: u16) -> &mut Queue {
         self.queues.iter_mut().find(|q| q.qid == qid).expect("queue exists")
     }
 
-    pub(crate) fn cid(&mut self) -> u16 {
+    pub fn cid(&mut self) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         self.next_cid
     }
 
     /// Writes an entry without ringing.
-    pub(crate) fn put(&mut self, qid: u16, sqe: &Sqe) {
+    pub fn put(&mut self, qid: u16, sqe: &Sqe) {
         let (at, words) = {
             let q = self.queue(qid);
             let at = q.sq_iova + u64::from(q.tail) * 64;
@@ -223,7 +222,7 @@ impl Host {
         }
     }
 
-    pub(crate) fn ring(&mut self, qid: u16) {
+    pub fn ring(&mut self, qid: u16) {
         let tail = self.queue(qid).tail;
         self.bells.sq_tail(qid).unwrap().store(tail, Ordering::Release);
         if self.bells.parking().must_wake() {
@@ -231,13 +230,13 @@ impl Host {
         }
     }
 
-    pub(crate) fn submit(&mut self, qid: u16, sqe: &Sqe) {
+    pub fn submit(&mut self, qid: u16, sqe: &Sqe) {
         self.put(qid, sqe);
         self.ring(qid);
     }
 
     /// Takes the next completion, without telling the SSD.
-    pub(crate) fn peek(&mut self, qid: u16) -> Option<Cqe> {
+    pub fn peek(&mut self, qid: u16) -> Option<Cqe> {
         let (at, phase) = {
             let q = self.queue(qid);
             ((q.cq_iova - BASE) as usize + q.head as usize * 16, q.phase)
@@ -256,19 +255,19 @@ impl Host {
         Some(Cqe::from_words([low, high]))
     }
 
-    pub(crate) fn ring_head(&mut self, qid: u16) {
+    pub fn ring_head(&mut self, qid: u16) {
         let head = self.queue(qid).head;
         self.bells.cq_head(qid).unwrap().store(head, Ordering::Release);
     }
 
-    pub(crate) fn poll(&mut self, qid: u16) -> Option<Cqe> {
+    pub fn poll(&mut self, qid: u16) -> Option<Cqe> {
         let cqe = self.peek(qid)?;
         self.ring_head(qid);
         Some(cqe)
     }
 
     /// The next completion, letting time pass.
-    pub(crate) fn wait(&mut self, qid: u16) -> Cqe {
+    pub fn wait(&mut self, qid: u16) -> Cqe {
         let clock = self.port.virtual_clock();
         let start = Instant::now();
         let mut turns = 0u64;
@@ -286,7 +285,7 @@ impl Host {
         }
     }
 
-    pub(crate) fn admin(&mut self, mut sqe: Sqe) -> Cqe {
+    pub fn admin(&mut self, mut sqe: Sqe) -> Cqe {
         let cid = self.cid();
         sqe.set_cid(cid);
         self.submit(0, &sqe);
@@ -295,7 +294,7 @@ impl Host {
         cqe
     }
 
-    pub(crate) fn io(&mut self, qid: u16, mut sqe: Sqe) -> Cqe {
+    pub fn io(&mut self, qid: u16, mut sqe: Sqe) -> Cqe {
         let cid = self.cid();
         sqe.set_cid(cid);
         self.submit(qid, &sqe);
@@ -305,12 +304,12 @@ impl Host {
     }
 
     /// An I/O queue pair with the same identifier for both.
-    pub(crate) fn create_queues(&mut self, qid: u16, entries: u32, vector: Option<u16>) {
+    pub fn create_queues(&mut self, qid: u16, entries: u32, vector: Option<u16>) {
         self.create_pair(qid, entries, vector, 0);
     }
 
     /// The same without interrupts, of a priority class.
-    pub(crate) fn create_queues_of(&mut self, qid: u16, entries: u32, qprio: u8) {
+    pub fn create_queues_of(&mut self, qid: u16, entries: u32, qprio: u8) {
         self.create_pair(qid, entries, None, qprio);
     }
 
@@ -335,14 +334,14 @@ impl Host {
 }
 
 #[track_caller]
-pub(crate) fn ok(cqe: Cqe) -> Cqe {
+pub fn ok(cqe: Cqe) -> Cqe {
     assert!(cqe.status().is_success(), "{}", cqe.status());
     cqe
 }
 
 /// Ends with `code` and Do Not Retry.
 #[track_caller]
-pub(crate) fn refused(cqe: Cqe, code: StatusCode) {
+pub fn refused(cqe: Cqe, code: StatusCode) {
     assert!(cqe.status().is(code), "{} instead of {code}", cqe.status());
     assert!(cqe.status().dnr(), "{} should say do not retry", cqe.status());
 }

@@ -1,15 +1,13 @@
 //! What a power cut may leave: of histories made by hand all states and no others, and of a real
 //! run none that the SSD's own power cut does not agree with.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::*;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::record::{CutOptions, Event, History};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, Medium, Model, Rng, SsdConfig, SteppedSsd, When};
+use meantime_testkit::host::*;
 
 const LBA: usize = 512;
 
