@@ -22,7 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("capi", &["block", "completion", "hw", "nvme", "posix"]),
     ("preload", &["block", "ext4", "posix", "process"]),
     // For tests only.
-    ("testkit", &["spec", "ssd"]),
+    ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
     ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
 ];
 
