@@ -13,18 +13,14 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use meantime::ext4::format::VolumeOptions;
 use meantime_fuzz::Input;
-
-#[path = "../../crates/meantime/tests/common/ext4/mod.rs"]
-mod ext4;
-
-use ext4::memory::Memory;
-use ext4::regions::Base;
-use ext4::{sums, walk};
+use meantime_testkit::damage::memory::Memory;
+use meantime_testkit::damage::regions::Base;
+use meantime_testkit::damage::{base, sums, walk};
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let directory = std::env::temp_dir().join(format!("meantime-fuzz-ext4-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a temporary directory");
-    let bases = ext4::base::all(&directory);
+    let bases = base::all(&directory);
     let _ = std::fs::remove_dir_all(&directory);
     bases.unwrap_or_else(|why| {
         panic!("the images cannot be made (e2fsprogs has to be installed): {why}")

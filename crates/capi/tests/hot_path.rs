@@ -7,9 +7,10 @@ use std::ptr::{null, null_mut};
 use meantime_c::abi::{MT_READ, MT_WRITE, Outcome, Request, Ticket};
 use meantime_c::{buf, channel, device};
 
-#[path = "../../meantime/tests/common/counting.rs"]
-mod counting;
-use counting::allocations;
+use meantime_testkit::alloc::{Counting, allocations};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// So many reads and writes, one after the other and then eight at once.
 fn ios(channel: *mut channel::Handle, bufs: &[*mut buf::Buf; 8], count: u64) {

@@ -21,6 +21,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ssd", &["process", "spec"]),
     ("capi", &["block", "completion", "hw", "nvme", "posix"]),
     ("preload", &["block", "ext4", "posix", "process"]),
+    // For tests only.
+    ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
     ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
 ];
 

@@ -5,17 +5,14 @@
 //!
 //! `cargo bench -p meantime-ssd --bench ssd_alone -- [ROUNDS [INITIATOR_CPU SSD_CPU]]`
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{BASE, Host, config, ok};
 use meantime_spec::cqe::phase_of_high_word;
 use meantime_spec::sqe::Sqe;
 use meantime_ssd::{Medium, MonotonicClock, Rng, Ssd};
+use meantime_testkit::host::{BASE, Host, config, ok};
 
 const MEDIUM_BYTES: u64 = 1 << 30;
 const DEPTH: u32 = 32;

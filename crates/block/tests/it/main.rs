@@ -1,0 +1,21 @@
+//! Block devices as their callers see them: requests, waits, futures, deferred work.
+
+mod adaptive;
+mod async_channel;
+mod async_deferred;
+mod async_executor;
+mod async_runtimes;
+mod async_torture;
+mod block;
+mod deferred;
+mod idle;
+mod kernel;
+mod published;
+mod scattered;
+mod stamps;
+mod steer;
+mod threaded;
+mod torture;
+mod vfio_user;
+mod vfio_user_foreign;
+mod waits;

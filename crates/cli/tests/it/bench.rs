@@ -1,0 +1,333 @@
+//! `meantime bench` as a user runs it, in short.
+
+use std::io::Read as _;
+
+use crate::common::{files, interrupted, json, meantime, run, succeed};
+
+const SHORT: [&str; 3] = ["--runtime", "120ms", "--time-based"];
+
+#[test]
+fn a_job_file_gives_text_table_and_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[global]\nrw=randread\nfilename=mem:4M\ncompletion=interrupt,poll,hybrid=2us\n[small]\nbs=512\n[large]\nstonewall\nbs=4k\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    let ran =
+        succeed(dir.path(), &[&["bench", "j.fio", "--json", "out.json"][..], &SHORT].concat());
+    assert_eq!(ran.stderr, "");
+    for word in
+        ["small: (groupid=0", "large: (groupid=1", "clat percentiles", "vs\n", "hybrid=2us", "CPUs"]
+    {
+        assert!(ran.stdout.contains(word), "no {word:?} in {}", ran.stdout);
+    }
+    let widest = ran.stdout.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 120, "{widest} columns\n{}", ran.stdout);
+
+    let report = json(&dir.path().join("out.json"));
+    let jobs = report["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 6);
+    for (job, policy) in jobs.iter().zip(["interrupt", "poll", "hybrid=2us"].iter().cycle()) {
+        assert_eq!(job["job options"]["completion"], **policy);
+        assert_eq!(job["job options"]["device"], "mem:4M");
+        assert_eq!(job["job options"]["rw"], "randread");
+        assert!(job["read"]["total_ios"].as_u64().unwrap() > 0);
+        assert!(job["read"]["clat_ns"]["percentile"]["99.900000"].as_u64().unwrap() > 0);
+        assert!(job["read"]["lat_ns"]["mean"].as_f64().unwrap() > 0.0);
+        assert!(job["usr_cpu"].as_f64().unwrap() + job["sys_cpu"].as_f64().unwrap() > 0.0);
+        assert!(job.get("floor_ns").is_none());
+        // 120 ms were asked for. A busy machine may take longer, but not nearly the 120 s that a
+        // mistaken unit would.
+        let runtime_ms = job["job_runtime"].as_u64().unwrap();
+        assert!((110..60_000).contains(&runtime_ms), "{runtime_ms}");
+    }
+    for key in [
+        "revision",
+        "cpu",
+        "kernel",
+        "governor",
+        "isolcpus",
+        "virtual_machine",
+        "cacheline_rtt_ns",
+        "turns_repeated",
+    ] {
+        assert!(report["meantime"].get(key).is_some(), "no {key}");
+    }
+    assert_eq!(files(dir.path()), ["j.fio", "out.json"]);
+}
+
+#[test]
+fn several_devices_and_json_on_stdout() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "bench",
+        "--device",
+        "mem:4M,mem:8M?lba=4096",
+        "--completion",
+        "poll,hybrid",
+        "--json",
+        "-",
+        "--name",
+        "x",
+    ];
+    let ran = succeed(dir.path(), &[&args[..], &SHORT].concat());
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let ways: Vec<_> =
+        report["jobs"].as_array().unwrap().iter().map(|job| &job["job options"]).collect();
+    let ways: Vec<_> = ways
+        .iter()
+        .map(|way| (way["device"].as_str().unwrap(), way["completion"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        ways,
+        [
+            ("mem:4M", "poll"),
+            ("mem:4M", "hybrid"),
+            ("mem:8M?lba=4096", "poll"),
+            ("mem:8M?lba=4096", "hybrid")
+        ]
+    );
+    assert_eq!(report["jobs"][0]["jobname"], "x");
+    assert!(ran.stderr.contains("vs\n"), "the table goes to stderr then: {}", ran.stderr);
+}
+
+#[test]
+fn a_size_is_transferred_exactly() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, ios) in [
+        (&["--size", "1m"][..], 256),
+        (&["--size", "1m", "--loops", "3", "--iodepth", "7"], 768),
+        (&["--size", "1m", "--numjobs", "2"], 512),
+        (&["--size", "50%", "--rw", "randread"], 512),
+        (&["--size", "1030656", "--rw", "randread"], 251),
+        (&["--size", "1m", "--rounds", "4", "--iodepth", "3"], 256),
+    ] {
+        let base =
+            ["bench", "--device", "mem:4M", "--completion", "poll,interrupt", "--json", "out.json"];
+        succeed(dir.path(), &[&base[..], args].concat());
+        for job in json(&dir.path().join("out.json"))["jobs"].as_array().unwrap() {
+            assert_eq!(job["read"]["total_ios"], ios, "{args:?}");
+            assert_eq!(job["read"]["io_bytes"], ios * 4096, "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn writes_are_verified() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [
+        &["--rw", "randwrite", "--iodepth", "16", "--loops", "2", "--size", "100%"][..],
+        &["--rw", "write", "--bs", "12k", "--numjobs", "2", "--size", "100%"],
+        &["--rw", "randrw", "--iodepth", "4", "--loops", "3", "--rwmixread", "30", "--size", "2m"],
+        &["--rw", "randwrite", "--bs", "512", "--runtime", "200ms", "--time-based"],
+        &["--rw", "randwrite", "--bs", "512", "--size", "100%"],
+    ] {
+        let base = [
+            "bench",
+            "--device",
+            "file:d.img?create=2M",
+            "--completion",
+            "poll,interrupt",
+            "--verify",
+            "crc32c",
+        ];
+        let ran = succeed(dir.path(), &[&base[..], args, &["--json", "out.json"]].concat());
+        assert!(!ran.stderr.contains("verify:"), "{}", ran.stderr);
+        for job in json(&dir.path().join("out.json"))["jobs"].as_array().unwrap() {
+            assert_eq!((&job["verify_errors"], &job["error"]), (&0.into(), &0.into()));
+            // How many there are in a given time depends on the machine.
+            let least = if args.contains(&"--time-based") { 0.0 } else { 100.0 };
+            assert!(job["extra"]["verified_blocks"].as_f64().unwrap() > least, "{args:?}: {job}");
+        }
+    }
+    // What was written is in the file: every block of the last job begins with its magic.
+    let image = std::fs::read(dir.path().join("d.img")).unwrap();
+    assert_eq!(image.chunks(512).filter(|block| block.starts_with(b"MTVERIF2")).count(), 4096);
+}
+
+#[test]
+fn the_floor_is_measured_in_pairs() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "bench",
+        "--device",
+        "mem:4M",
+        "--completion",
+        "poll",
+        "--floor",
+        "--json",
+        "out.json",
+        "--rw",
+        "randread",
+    ];
+    // A turn is a ninth of that: long enough for an I/O, whoever else has the CPU.
+    let ran = succeed(dir.path(), &[&args[..], &["--runtime", "3", "--time-based"]].concat());
+    assert!(ran.stdout.contains("floor"));
+    let report = json(&dir.path().join("out.json"));
+    let job = &report["jobs"][0];
+    assert!(job["floor_ns"].as_f64().unwrap() > 0.0 && job["floor_ratio"].as_f64().unwrap() > 0.0);
+    assert!(job["extra"]["floor_pairs"].as_f64().unwrap() >= 9.0, "{job}");
+}
+
+#[test]
+fn ctrl_c_ends_with_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let args =
+        ["bench", "--device", "mem:4M", "--runtime", "600", "--time-based", "--json", "out.json"];
+    interrupted(dir.path(), &args, |ran| {
+        ran.stdout.contains("interrupt") && ran.stdout.contains("vs\n")
+    });
+    let report = json(&dir.path().join("out.json"));
+    assert_eq!(report["meantime"]["interrupted"], true);
+    assert!(report["jobs"][0]["read"]["total_ios"].as_u64().unwrap() > 0);
+    assert_eq!(files(dir.path()), ["out.json"]);
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "--device", "mem:4M", "--completion", "poll"];
+    let mut child = meantime(dir.path(), &[&args[..], &SHORT].concat()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn harmless_keys_are_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("j.fio"),
+        "[a]\nioengine=libaio\ndirect=1\ninvalidate=1\nfilename=mem:1M\nsize=1m\n",
+    )
+    .unwrap();
+    let ran = succeed(dir.path(), &["bench", "j.fio", "--completion", "poll"]);
+    // One warning for all, each with its reason; of what is obeyed, as direct is, it says nothing.
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.starts_with(
+            "meantime: warning: fio's keys without effect here: ioengine (the device's"
+        ),
+        "{}",
+        ran.stderr
+    );
+    assert!(
+        ran.stderr.contains("; invalidate (no files") && !ran.stderr.contains("direct"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn the_example_is_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../jobs/qd1.fio");
+    let ran = run(
+        dir.path(),
+        &[
+            "bench",
+            example,
+            "--runtime",
+            "50ms",
+            "--device",
+            "mem:4M?model=fast12,mem:4M?model=optane",
+        ],
+    );
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert_eq!(ran.stdout.matches(": (groupid=").count(), 16);
+}
+
+/// Two jobs need twice the queues when they run at the same time, and no more than one when they do
+/// not.
+#[test]
+fn jobs_of_a_file_run_at_the_same_time_unless_a_stonewall_divides_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let bench = |walls: &str, device: &str| {
+        let text =
+            format!("[global]\nrw=randread\nsize=1m\ncompletion=poll\n[a]\n[b]\n{walls}rw=write\n");
+        std::fs::write(dir.path().join("j.fio"), text).unwrap();
+        run(dir.path(), &["bench", "j.fio", "--device", device, "--json", "out.json"])
+    };
+    let ran = bench("", "mem:1M?queues=1");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(
+        ran.stderr.contains("need 2 queue pairs") && ran.stderr.contains("stonewall"),
+        "{}",
+        ran.stderr
+    );
+    let ran = bench("stonewall\n", "mem:1M?queues=1");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let groups = |dir: &std::path::Path| {
+        let report = json(&dir.join("out.json"));
+        let jobs = report["jobs"].as_array().unwrap().iter();
+        jobs.map(|job| (job["groupid"].as_u64(), job.get("cell").and_then(|cell| cell.as_u64())))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(groups(dir.path()), [(Some(0), None), (Some(1), None)]);
+    let ran = bench("", "mem:1M?queues=2");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(groups(dir.path()), [(Some(0), Some(0)); 2]);
+    let ran = bench("new_group\n", "mem:1M,mem:2M");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let cells = [(Some(0), Some(0)), (Some(0), Some(1)), (Some(1), Some(0)), (Some(1), Some(1))];
+    assert_eq!(groups(dir.path()), cells);
+}
+
+#[test]
+fn a_reporting_group_is_shown_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[global]\nsize=1m\nfilename=mem:1M\ncompletion=interrupt,poll\ngroup_reporting\n\
+                [a]\nrw=randread\nnumjobs=2\n[b]\nrw=write\n[c]\nnew_group\n[d]\nstonewall\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
+    let report = json(&dir.path().join("out.json"));
+    let jobs = report["jobs"].as_array().unwrap().iter();
+    let got: Vec<_> = jobs
+        .map(|job| {
+            let number = |value: &serde_json::Value| value.as_u64().unwrap();
+            let ios =
+                [&job["read"], &job["write"]].map(|direction| number(&direction["total_ios"]));
+            (
+                job["jobname"].as_str().unwrap(),
+                number(&job["groupid"]),
+                number(&job["numjobs"]),
+                ios,
+            )
+        })
+        .collect();
+    let want = [
+        ("a", 0, 3, [512, 256]),
+        ("a", 0, 3, [512, 256]),
+        ("c", 1, 1, [256, 0]),
+        ("c", 1, 1, [256, 0]),
+        ("d", 2, 1, [256, 0]),
+        ("d", 2, 1, [256, 0]),
+    ];
+    assert_eq!(got, want);
+}
+
+/// One that has ended is idle while the other goes on.
+#[test]
+fn a_short_job_beside_a_long_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[global]\nfilename=mem:1M\ncompletion=poll\n[short]\nsize=64k\n[long]\nrw=randrw\nruntime=1200ms\ntime_based\n\
+                rate_iops=2000\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    let ran = succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
+    assert!(ran.stdout.contains("mem:1M, poll, beside long (poll)\n"), "{}", ran.stdout);
+    let report = json(&dir.path().join("out.json"));
+    let (short, long) = (&report["jobs"][0], &report["jobs"][1]);
+    assert_eq!(
+        (&short["beside"][0], &long["beside"][0]),
+        (&"long (poll)".into(), &"short (poll)".into())
+    );
+    assert_eq!(short["read"]["total_ios"], 16);
+    assert!(short["job_runtime"].as_u64() < long["job_runtime"].as_u64());
+    // A rate is a limit, for each direction: a busy machine may not reach it, or take longer.
+    let ios = |direction: &str| long[direction]["total_ios"].as_u64().unwrap();
+    let most = 2_000 * (long["job_runtime"].as_u64().unwrap() + 100) / 1_000;
+    assert!((1..=most).contains(&ios("read")) && (1..=most).contains(&ios("write")), "{long}");
+    let series = long["series"].as_array().unwrap();
+    let in_series: u64 = series.iter().map(|point| point["ios"].as_u64().unwrap()).sum();
+    assert_eq!(in_series, ios("read") + ios("write"));
+    assert!(series.len() <= 500 && series.last().unwrap()["at_ms"].as_u64().unwrap() > 500);
+}

@@ -1,0 +1,304 @@
+//! What comes of a state: recovered by us, by e2fsck and by the kernel.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use meantime_ext4::{FileSystem, MountError};
+use meantime_ssd::record::{History, State};
+
+use crate::device::{Config, attach, e2fsck, mounted};
+use crate::place::Place;
+use crate::tally::Counts;
+use crate::tree::Tree;
+
+/// In what way a promise was not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Something that was synced is not there, or what never was there is: by the model.
+    Broken,
+    /// e2fsck finds something to mend.
+    Unclean,
+    /// It is not recovered, or cannot be read.
+    Refused,
+    /// Two recoveries come to different things.
+    Differs,
+    /// The workload itself went wrong: no power was cut.
+    Workload,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub kind: Kind,
+    pub why: String,
+}
+
+impl Violation {
+    pub(crate) fn new(kind: Kind, why: impl Into<String>) -> Self {
+        Self { kind, why: why.into() }
+    }
+
+    pub(crate) fn before(self, what: &str) -> Self {
+        Self { why: format!("{what}: {}", self.why), ..self }
+    }
+}
+
+/// What was found out in a run already, by fingerprint: states come to few different things.
+#[derive(Default)]
+pub(crate) struct Seen {
+    ours: HashSet<u64>,
+    theirs: HashMap<u64, Vec<Tree>>,
+}
+
+/// How a state is recovered.
+#[derive(Clone, Copy)]
+pub(crate) struct Task<'a> {
+    pub config: &'a Config,
+    pub roots: &'a [&'a str],
+    /// By the kernel, too.
+    pub kernel: bool,
+    /// Whatever looks like something known is looked at all the same.
+    pub thorough: bool,
+    /// The device failed: the file system may be marked, so that who mounts it has it checked
+    /// first.
+    pub failed: bool,
+}
+
+fn trees(fs: &FileSystem, roots: &[&str]) -> Result<Vec<Tree>, Violation> {
+    let tree = |root: &&str| {
+        Tree::ours(fs, root)
+            .map_err(|error| Violation::new(Kind::Refused, format!("reading: {error}")))
+    };
+    roots.iter().map(tree).collect()
+}
+
+/// That `e2fsck -fn` has nothing to say of `image`.
+pub(crate) fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
+    let (code, said) = e2fsck(image, "-fn");
+    if code == 0 && said.is_empty() {
+        Ok(())
+    } else {
+        Err(Violation::new(Kind::Unclean, format!("e2fsck -fn after {whose}: {code}, {said:?}")))
+    }
+}
+
+/// What e2fsck says of a file of orphans that is empty, if the superblock says that it is in use.
+/// It is so while the file system is mounted; e2fsck takes that away when it checks everything, and
+/// not when it only recovers the journal.
+const ORPHANS_LEFT: &str = "Feature orphan_present is set but orphan file is clean.";
+
+/// The lines among `said` by e2fsck -p that tell of more than what is left to do for every mount
+/// after a crash.
+fn unexpected<'a>(said: &'a [String], task: &Task<'_>) -> Vec<&'a String> {
+    let mut cleared = false;
+    let mut is_expected = |line: &str| {
+        // The answer to what was said before.
+        let may_clear = std::mem::replace(&mut cleared, false);
+        if may_clear && line == "CLEARED." {
+            return true;
+        }
+        // A device that failed: the file system is marked, so that all of it is checked.
+        if task.failed && line.ends_with("contains a file system with errors, check forced.") {
+            return true;
+        }
+        if task.failed && task.config.has_orphan_file() && line.ends_with(ORPHANS_LEFT) {
+            cleared = true;
+            return true;
+        }
+        // Whose last name was gone, but not yet its blocks. And figures.
+        let is_orphan = line.contains(": Clearing orphaned inode ");
+        let is_summary = line.contains(": clean, ") && line.ends_with(" blocks");
+        line.ends_with(": recovering journal") || is_orphan || is_summary
+    };
+    said.iter().filter(|line| !is_expected(line)).collect()
+}
+
+/// Whether our mount is refused since there was a failure.
+fn is_marked(error: &MountError) -> bool {
+    error.to_string().contains("has errors")
+}
+
+/// Recovered by us: mounted for writing, and unmounted. With what was written for it.
+pub(crate) fn ours(
+    place: &mut Place,
+    task: &Task<'_>,
+    model: &'static str,
+) -> Result<(Vec<Tree>, bool, History), Violation> {
+    let config = Config { model, ..*task.config };
+    let refused = |error: MountError| Violation::new(Kind::Refused, format!("our mount: {error}"));
+    let attached = attach(place.medium(), &config, 7);
+    let recorder = attached.ssd.record();
+    let mount = |write| FileSystem::mount(attached.device(), &config.recovery_options(write));
+    let (fs, marked) = match mount(true) {
+        // Reading it is all that may be done.
+        Err(error) if task.failed && is_marked(&error) => (mount(false).map_err(refused)?, true),
+        mounted => (mounted.map_err(refused)?, false),
+    };
+    let trees = trees(&fs, task.roots).map_err(|why| why.before("our mount"))?;
+    fs.unmount().map_err(|error| Violation::new(Kind::Refused, format!("our unmount: {error}")))?;
+    attached.ssd.settle();
+    let history = recorder.take();
+    place.wrote(&history);
+    if marked && !history.is_empty() {
+        return Err(Violation::new(
+            Kind::Refused,
+            "a mount that was refused has written something",
+        ));
+    }
+    Ok((trees, marked, history))
+}
+
+fn same(ours: &[Tree], theirs: &[Tree], whose: &str) -> Result<(), Violation> {
+    match ours.iter().zip(theirs).find_map(|(ours, theirs)| ours.difference(theirs)) {
+        None => Ok(()),
+        Some(difference) => Err(Violation::new(
+            Kind::Differs,
+            format!("recovered by us and by {whose}: {difference}"),
+        )),
+    }
+}
+
+/// Recovers what is `on` the run's base by everybody, who must come to the same trees: those. If
+/// that fails, the place is no more what it says it is.
+pub(crate) fn recover(
+    place: &mut Place,
+    on: &[&State],
+    task: &Task<'_>,
+    seen: &mut Seen,
+    counts: &mut Counts,
+) -> Result<Vec<Tree>, Violation> {
+    place.put(on);
+    let (ours, marked, _) = ours(place, task, "null")?;
+    counts.ours += 1;
+    if !marked && (seen.ours.insert(place.fingerprint()) || task.thorough) {
+        counts.silent += 1;
+        silent(place.image(), "our recovery")?;
+    }
+    by_e2fsck(place, on, task, &ours, seen, counts)?;
+    if task.kernel {
+        by_kernel(place, on, task, &ours, counts)?;
+    }
+    Ok(ours)
+}
+
+/// The same by e2fsck -p.
+fn by_e2fsck(
+    place: &mut Place,
+    on: &[&State],
+    task: &Task<'_>,
+    ours: &[Tree],
+    seen: &mut Seen,
+    counts: &mut Counts,
+) -> Result<(), Violation> {
+    place.put(on);
+    let (code, said) = e2fsck(place.image(), "-p");
+    counts.e2fsck += 1;
+    // (1: it has mended something. What it does after a crash is not that.)
+    if code > i32::from(task.failed) || code < 0 || !unexpected(&said, task).is_empty() {
+        return Err(Violation::new(Kind::Unclean, format!("e2fsck -p: {code}, {said:?}")));
+    }
+    place.find_changes(false);
+    let print = place.fingerprint();
+    if task.thorough || !seen.theirs.contains_key(&print) {
+        counts.silent += 1;
+        let entries_left = silent_after_e2fsck(place, task.config)?;
+        let read_only = mounted(place.medium(), task.config, &task.config.recovery_options(false));
+        let (ssd, fs) = read_only.map_err(|error| {
+            Violation::new(Kind::Refused, format!("mount after e2fsck: {error}"))
+        })?;
+        seen.theirs
+            .insert(print, trees(&fs, task.roots).map_err(|why| why.before("after e2fsck"))?);
+        drop((fs, ssd));
+        if entries_left {
+            // Who mounts it next takes them out.
+            let (ours, ..) = self::ours(place, task, "null")?;
+            silent(place.image(), "our mount after e2fsck's recovery")?;
+            same(&ours, &seen.theirs[&print], "e2fsck")?;
+        }
+    }
+    same(ours, &seen.theirs[&print], "e2fsck")
+}
+
+/// Whether the kernel has mounted any state: then it is not for want of loop devices, or rights,
+/// that it does not mount another.
+static KERNEL_MOUNTS: AtomicBool = AtomicBool::new(false);
+
+fn by_kernel(
+    place: &mut Place,
+    on: &[&State],
+    task: &Task<'_>,
+    ours: &[Tree],
+    counts: &mut Counts,
+) -> Result<(), Violation> {
+    place.put(on);
+    let mut kernels = kernel(place, task.roots)?;
+    // A loop device may be somebody else's for a moment.
+    for _ in 0..50 {
+        if kernels.is_some() || !KERNEL_MOUNTS.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        kernels = kernel(place, task.roots)?;
+    }
+    match kernels {
+        Some(kernels) => {
+            KERNEL_MOUNTS.store(true, Ordering::Relaxed);
+            counts.kernel += 1;
+            same(ours, &kernels, "the kernel")?;
+        }
+        None if KERNEL_MOUNTS.load(Ordering::Relaxed) => {
+            return Err(Violation::new(
+                Kind::Refused,
+                "the kernel does not mount it, which mounted others",
+            ));
+        }
+        None => {}
+    }
+    place.find_changes(true);
+    Ok(())
+}
+
+/// That `e2fsck -fn` has nothing to say after e2fsck -p, but of what this leaves of orphans, as it
+/// does with file systems that the kernel has written, too: the mark that there are some; and in
+/// their file, those that it has deleted. Whether there are such.
+fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation> {
+    let (code, said) = e2fsck(place.image(), "-fn");
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    let is_end = |end: &str| {
+        config.has_orphan_file() && end.contains("WARNING: Filesystem still has errors")
+    };
+    let left = match &said[..] {
+        [] if code == 0 => Some(false),
+        [ORPHANS_LEFT, "Clear? no", end] if is_end(end) => Some(false),
+        [what, "Clear? no", "Failed to initialize orphan file.", "Recreate? no", end] => {
+            let is_entry =
+                what.starts_with("Orphan file (inode ") && what.ends_with(" is not clean.");
+            (is_entry && is_end(end)).then_some(true)
+        }
+        _ => None,
+    };
+    if let Some(left) = left {
+        return Ok(left);
+    }
+    Err(Violation::new(
+        Kind::Unclean,
+        format!("e2fsck -fn after e2fsck's recovery: {code}, {said:?}"),
+    ))
+}
+
+/// The trees that the kernel finds in the image; `None`: it cannot be mounted here.
+pub(crate) fn kernel(place: &Place, roots: &[&str]) -> Result<Option<Vec<Tree>>, Violation> {
+    let at = place.beside("mnt");
+    let Some(mounted) = meantime_testkit::image::Mounted::new(place.image(), &at, "noatime") else {
+        return Ok(None);
+    };
+    let tree = |root: &&str| {
+        Tree::kernels(&at.join(root))
+            .map_err(|error| Violation::new(Kind::Refused, format!("the kernel: {error}")))
+    };
+    let trees = roots.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
+    drop(mounted);
+    silent(place.image(), "the kernel's recovery")?;
+    Ok(Some(trees))
+}

@@ -1,0 +1,163 @@
+//! A full disk: whatever needs a block fails, nothing is lost by it, and what is deleted is room
+//! again.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use meantime_ext4::{
+    Allocate, Error, FileSystem, MountOptions, NewNode, Node, RenameFlags, ReservedBlocks,
+    SetAttribute,
+};
+
+use meantime_testkit::image::{self, Mounted, READ_WRITE, mkfs, run_for, scratch, tools};
+
+const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 1000, umask: 0 };
+fn mount(image: &Path, reserved: ReservedBlocks) -> FileSystem {
+    image::mount(image, &MountOptions { cache_bytes: 8 << 20, reserved, ..image::writable() })
+}
+
+/// Writes all of `data` to the end of `node`.
+fn append(fs: &FileSystem, node: &Node, data: &[u8]) -> Result<(), Error> {
+    fs.open_node_with(node, &READ_WRITE)?.append(data).map(drop)
+}
+
+/// Makes `name` in `dir`, with something in it.
+fn make(fs: &FileSystem, dir: &Node, name: &str, data: &[u8]) -> Result<(), Error> {
+    let node = fs.create(dir, OsStr::new(name), &NEW)?;
+    append(fs, &node, data)
+}
+
+fn long(number: usize) -> String {
+    format!("{number:0>200}")
+}
+
+/// What needs a block more, each of which is tried when there is none, and when there are some
+/// again.
+fn each_kind(fs: &FileSystem, full_name: &str) -> Vec<(&'static str, Result<(), Error>)> {
+    let root = fs.root().unwrap();
+    let dir = fs.lookup(&root, OsStr::new("dir")).unwrap();
+    let old = fs.lookup(&root, OsStr::new("old")).unwrap();
+    let holes = fs.lookup(&root, OsStr::new("holes")).unwrap();
+    let name = OsStr::new;
+    let file = fs.open_node_with(&holes, &READ_WRITE).unwrap();
+    let attribute =
+        |node: &Node| fs.set_attribute(node, b"user.large", &[7; 800], SetAttribute::Any);
+    vec![
+        ("write", make(fs, &root, "new", &[7; 100])),
+        ("append", append(fs, &old, &[7; 10_000])),
+        ("into a hole", file.write_at(&[7; 100], 1 << 20).map(drop)),
+        ("fallocate", file.allocate(2 << 20, 8 << 10, Allocate::KeepSize)),
+        ("mkdir", fs.mkdir(&root, name("made"), &NEW).map(drop)),
+        ("symlink", fs.symlink(&root, name("link"), name(&"t".repeat(200)), &NEW).map(drop)),
+        ("attribute", attribute(&old)),
+        ("create", fs.create(&dir, name(full_name), &NEW).map(drop)),
+        ("link", fs.link(&old, &dir, name(full_name))),
+        ("rename", fs.rename(&root, name("old"), &dir, name(full_name), RenameFlags::default())),
+    ]
+}
+
+#[test]
+fn what_needs_room_fails_and_nothing_is_lost() {
+    if !tools() {
+        return;
+    }
+    for (block, journal) in [("1024", "size=1"), ("4096", "size=4")] {
+        let dir = scratch();
+        let image = mkfs(
+            dir.path(),
+            "image",
+            "20M",
+            &["-b", block, "-J", journal, "-N", "2000", "-m", "5"],
+        );
+        let fs = mount(&image, ReservedBlocks::Keep);
+        let root = fs.root().unwrap();
+        let content = vec![3; 50_000 / 4096 * 4096];
+        make(&fs, &root, "old", &content).unwrap();
+        fs.create(&root, OsStr::new("holes"), &NEW).unwrap();
+        fs.open_with("/holes", &READ_WRITE).unwrap().set_len(4 << 20).unwrap();
+        let sub = fs.mkdir(&root, OsStr::new("dir"), &NEW).unwrap();
+        // The directory has no room for another such name without one block more.
+        let mut names = 0;
+        let bytes = sub.metadata().size;
+        loop {
+            fs.create(&sub, OsStr::new(&long(names)), &NEW).unwrap();
+            names += 1;
+            if sub.metadata().size > bytes {
+                fs.unlink(&sub, OsStr::new(&long(names - 1))).unwrap();
+                break;
+            }
+            assert!(names < 100);
+        }
+        // (It has got that block, now: it is filled, too.)
+        let fill = |fs: &FileSystem, piece: usize| {
+            let mut count = 0;
+            let node = match fs.lookup(&root, OsStr::new("fill")) {
+                Ok(node) => node,
+                Err(_) => fs.create(&root, OsStr::new("fill"), &NEW).unwrap(),
+            };
+            while append(fs, &node, &vec![9; piece]) == Ok(()) {
+                count += 1;
+            }
+            count
+        };
+        assert!(fill(&fs, 64 << 10) > 100);
+        fill(&fs, 1024);
+        while fs.create(&sub, OsStr::new(&long(names)), &NEW).is_ok() {
+            names += 1;
+        }
+        // (Of a hash tree, another leaf may have room.)
+        let full_name = long(names);
+        fill(&fs, 1024);
+        fs.sync().unwrap();
+        let usage = fs.usage().unwrap();
+        assert!(usage.available_blocks == 0 && usage.free_blocks > 100, "{usage:?}");
+
+        for (what, result) in each_kind(&fs, &full_name) {
+            assert_eq!(result, Err(Error::NoSpace), "{what}, blocks of {block}");
+        }
+        fs.sync().unwrap();
+        let check = |fs: &FileSystem| {
+            let file = fs.open("/old").unwrap();
+            let mut found = vec![0; content.len() + 1];
+            let read = file.read_at(&mut found, 0).unwrap();
+            assert!(found[..read] == content[..]);
+            assert_eq!(fs.metadata("/made").map(drop), Err(Error::NotFound));
+            assert_eq!(fs.read_dir("/dir").unwrap().count(), names + 1);
+        };
+        // (The last name of the loop above was taken away.)
+        check(&fs);
+        drop((root, sub));
+        fs.unmount().unwrap();
+        run_for("e2fsck", &["-fn", image.to_str().unwrap()], &[0]);
+
+        // Whoever may use what is kept in reserve goes on.
+        let fs = mount(&image, ReservedBlocks::Use);
+        let root = fs.root().unwrap();
+        fs.unlink(&root, OsStr::new("new")).unwrap();
+        make(&fs, &root, "reserved", &[7; 5000]).unwrap();
+        fs.unlink(&root, OsStr::new("reserved")).unwrap();
+        drop(root);
+        fs.unmount().unwrap();
+
+        let fs = mount(&image, ReservedBlocks::Keep);
+        check(&fs);
+        let root = fs.root().unwrap();
+        fs.unlink(&root, OsStr::new("fill")).unwrap();
+        for (what, result) in each_kind(&fs, &full_name) {
+            // The name is there by then, of the first of those who want it.
+            let expected = match what {
+                "link" => Err(Error::Exists),
+                _ => Ok(()),
+            };
+            assert_eq!(result, expected, "{what}, blocks of {block}");
+        }
+        drop(root);
+        fs.unmount().unwrap();
+        run_for("e2fsck", &["-fn", image.to_str().unwrap()], &[0]);
+        if let Some(mounted) = Mounted::new(&image, &dir.path().join("mnt"), "ro") {
+            let moved = std::fs::read(dir.path().join("mnt/dir").join(&full_name)).unwrap();
+            assert!(moved.starts_with(&content) && moved.len() == content.len() + 10_000);
+            drop(mounted);
+        }
+    }
+}

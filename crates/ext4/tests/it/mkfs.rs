@@ -1,0 +1,174 @@
+//! File systems that are made here, on a device that was not empty, written to here, then by the
+//! kernel, then here again: each finds what the others wrote, and e2fsck has nothing to say in
+//! between.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use meantime_ext4::format::mkfs::MakeOptions;
+use meantime_ext4::{MountOptions, NewNode, ReadOptions, Timestamp, mkfs};
+
+use meantime_testkit::Rng;
+use meantime_testkit::image::{
+    Mounted, READ_WRITE, device, mount, mount_after_kernel, open, run, tools, writable,
+};
+
+/// What files contain, by their paths.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+fn some_bytes(rng: &mut Rng) -> Vec<u8> {
+    let most = [100, 5_000, 200_000][rng.below(3) as usize];
+    let bytes = rng.below(most) as usize;
+    let words = (0..bytes.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes());
+    words.take(bytes).collect()
+}
+
+/// Directories `{who}{n}` with files, written here.
+fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
+    let fs = mount_after_kernel(path, &MountOptions { cache_bytes: 8 << 20, ..writable() });
+    let root = fs.root().unwrap();
+    for dir in 0..6 {
+        let dir_name = format!("{who}{dir}");
+        let new = NewNode { mode: 0o755, uid: 0, gid: 0, umask: 0 };
+        let node = fs.mkdir(&root, OsStr::new(&dir_name), &new).unwrap();
+        for file in 0..20 {
+            let name = format!("file{file}");
+            let data = some_bytes(rng);
+            let made =
+                fs.create(&node, OsStr::new(&name), &NewNode { mode: 0o644, ..new }).unwrap();
+            let made = fs.open_node_with(&made, &READ_WRITE).unwrap();
+            assert_eq!(made.write_at(&data, 0).unwrap(), data.len());
+            if rng.one_in(4) {
+                made.sync_all().unwrap();
+            }
+            files.insert(Path::new(&dir_name).join(name), data);
+        }
+    }
+    drop(root);
+    fs.unmount().unwrap();
+}
+
+/// The kernel, which has the file system mounted at `at`, finds `files`, takes every third away and
+/// writes others, to each of them all over the disk.
+fn write_by_kernel(at: &Path, rng: &mut Rng, files: &mut Files) {
+    for (name, data) in &*files {
+        assert!(
+            std::fs::read(at.join(name)).unwrap() == *data,
+            "the kernel reads {}",
+            name.display()
+        );
+    }
+    let taken: Vec<_> = files.keys().step_by(3).cloned().collect();
+    for name in taken {
+        std::fs::remove_file(at.join(&name)).unwrap();
+        files.remove(&name);
+    }
+    // The kernel spreads directories at the top over the groups, and their files with them.
+    for dir in 0..60 {
+        let dir = PathBuf::from(format!("kernel{dir}"));
+        std::fs::create_dir(at.join(&dir)).unwrap();
+        for file in 0..12 {
+            let (name, data) = (dir.join(format!("file{file}")), some_bytes(rng));
+            std::fs::write(at.join(&name), &data).unwrap();
+            files.insert(name, data);
+        }
+    }
+}
+
+/// `path` has `files` and no others, read through the cache and past it.
+fn compare(path: &Path, files: &Files) {
+    let fs = mount(path, &MountOptions::default());
+    let mut found = 0;
+    for dir in fs.read_dir("/").unwrap() {
+        let dir = Path::new("/").join(dir.unwrap().name);
+        if ["/.", "/..", "/lost+found"].iter().any(|other| dir == Path::new(other)) {
+            continue;
+        }
+        found += fs.read_dir(&dir).unwrap().count() - 2;
+    }
+    assert_eq!(found, files.len());
+    for (name, data) in files {
+        let file = fs.open(name).unwrap();
+        for direct in [false, true] {
+            let mut all = vec![0; data.len() + 1];
+            let read =
+                file.read_at_with(&mut all, 0, &ReadOptions { direct, ..ReadOptions::default() });
+            assert_eq!(read.unwrap(), data.len(), "{}", name.display());
+            assert!(all[..data.len()] == *data, "{}, direct: {direct}", name.display());
+        }
+    }
+}
+
+/// How many groups have a bitmap of blocks, and of inodes, that was never written.
+fn uninitialised(path: &Path) -> (usize, usize) {
+    let volume = open(path);
+    let groups: Vec<_> =
+        (0..volume.superblock().groups()).map(|number| volume.group(number).unwrap()).collect();
+    let count =
+        |of: &dyn Fn(&&meantime_ext4::format::Group) -> bool| groups.iter().filter(of).count();
+    (count(&|group| group.block_uninit), count(&|group| group.inode_uninit))
+}
+
+#[test]
+fn the_kernel_goes_on_with_what_was_made_here() {
+    if !tools() {
+        return;
+    }
+    // (With so few inodes that some groups do not suffice.)
+    let usual = || MakeOptions {
+        bytes_per_inode: Some(64 << 10),
+        ..MakeOptions::new([7; 32], Timestamp { seconds: 1_700_000_000, nanoseconds: 0 })
+    };
+    let shapes = [
+        (MakeOptions { block_bytes: Some(1024), ..usual() }, "noatime"),
+        // The tables of inodes are zeroed by nobody.
+        (
+            MakeOptions {
+                block_bytes: Some(2048),
+                checksum_seed: true,
+                orphan_file: true,
+                fast_commit: true,
+                ..usual()
+            },
+            "noatime,noinit_itable",
+        ),
+    ];
+    for (number, (options, mount_options)) in shapes.iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let mut rng = Rng(number as u64 + 1);
+        // What is not written is no zeroes, and nothing that makes sense.
+        let noise: Vec<u8> = (0..1 << 17).flat_map(|_| rng.next().to_le_bytes()).collect();
+        std::fs::write(&path, noise.repeat(160)).unwrap();
+        mkfs::make(&device(&path), options).unwrap();
+        let fsck = || run("e2fsck", &["-fn", path.to_str().unwrap()]);
+        fsck();
+        let mut files = Files::new();
+        write(&path, "first", &mut rng, &mut files);
+        fsck();
+        let before = uninitialised(&path);
+        let Some(mounted) = Mounted::new(&path, &dir.path().join("mnt"), mount_options) else {
+            return;
+        };
+        write_by_kernel(&dir.path().join("mnt"), &mut rng, &mut files);
+        drop(mounted);
+        fsck();
+        let after = uninitialised(&path);
+        println!(
+            "without bitmaps of blocks, of inodes: {before:?} groups; when the kernel has written: {after:?}"
+        );
+        assert!(after.0 < before.0 && after.1 < before.1, "{before:?} {after:?}");
+        compare(&path, &files);
+        // What it has initialised is gone on with here.
+        write(&path, "again", &mut rng, &mut files);
+        fsck();
+        compare(&path, &files);
+        if let Some(mounted) = Mounted::new(&path, &dir.path().join("mnt"), "ro") {
+            for (name, data) in &files {
+                assert!(std::fs::read(dir.path().join("mnt").join(name)).unwrap() == *data);
+            }
+            drop(mounted);
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! Reading files: the bytes are right whatever way they come, a page is asked of the device once,
+//! and errors stay where they happened.
+
+use std::fs;
+use std::io::{IoSliceMut, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use meantime_block::{
+    self as block, AsyncChannel, BlockChannel as _, BlockDevice as _, ChannelOptions, Executor,
+    OpenOptions, Request,
+};
+use meantime_completion::Policy;
+use meantime_ext4::{
+    Advice, AsyncFile, AsyncFileSystem, Error, File, FileDevice, FileDeviceOptions, FileSystem,
+    MountOptions, Overlap, ReadOptions, SegmentKind,
+};
+
+use meantime_testkit::Rng;
+use meantime_testkit::filled::Image;
+
+const PAGE: u64 = 4096;
+
+/// What byte `at` of file `seed` is.
+fn byte(seed: u64, at: u64) -> u8 {
+    let word = (at / 8).wrapping_add(seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (at % 8 * 8)) as u8
+}
+
+fn content(seed: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|at| byte(seed, at)).collect()
+}
+
+/// A file `data` of `bytes`.
+fn one_file(bytes: u64) -> impl FnOnce(&Path) {
+    move |root| fs::write(root.join("data"), content(1, bytes)).unwrap()
+}
+
+fn quiet() -> MountOptions {
+    MountOptions { read_ahead_bytes: 0, ..MountOptions::default() }
+}
+
+/// Reads `len` bytes at `offset` and compares them.
+fn check(file: &File, seed: u64, offset: u64, len: usize, options: &ReadOptions) {
+    let mut buf = vec![0xEE; len];
+    let read = file.read_at_with(&mut buf, offset, options).unwrap();
+    assert_eq!(
+        read as u64,
+        file.size().saturating_sub(offset).min(len as u64),
+        "at {offset}, {len} bytes"
+    );
+    for (at, got) in buf[..read].iter().enumerate() {
+        let place = offset + at as u64;
+        assert_eq!(
+            *got,
+            byte(seed, place),
+            "byte {place} of a read of {len} bytes at {offset}, {options:?}"
+        );
+    }
+    assert!(buf[read..].iter().all(|rest| *rest == 0xEE), "written beyond what was read");
+}
+
+const SIZES: [u64; 10] = [0, 1, 511, 512, 1025, 4095, 4096, 4097, 70_000, 1_000_007];
+
+#[test]
+fn every_size_at_every_block_size() {
+    for block_bytes in ["1024", "2048", "4096"] {
+        let made = Image::make(&["-b", block_bytes], 16, |root| {
+            for (seed, bytes) in SIZES.iter().enumerate() {
+                fs::write(root.join(format!("f{seed}")), content(seed as u64, *bytes)).unwrap();
+            }
+        });
+        let Some(image) = made else { return };
+        for (direct, query) in [(false, ""), (true, ""), (false, "&lba=4096"), (true, "&lba=4096")]
+        {
+            let fs = image.mount(query, &MountOptions::default());
+            let options = ReadOptions { direct, ..ReadOptions::default() };
+            let mut random = Rng(5);
+            for (seed, bytes) in SIZES.iter().enumerate() {
+                let file = fs.open(format!("f{seed}")).unwrap();
+                assert_eq!(file.size(), *bytes);
+                check(&file, seed as u64, 0, *bytes as usize + 10, &options);
+                for _ in 0..50 {
+                    let offset = random.below(bytes + 10);
+                    let most = random.below(19);
+                    let len = random.below(1 << most) as usize;
+                    check(&file, seed as u64, offset, len, &options);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_combination_of_overlaps() {
+    let Some(image) = Image::make(&[], 16, one_file(2_000_123)) else { return };
+    for bits in 0..16 {
+        let bit = |n: u32| bits >> n & 1 == 1;
+        let overlap =
+            Overlap { preload: bit(0), pool: bit(1), lazy_insert: bit(2), lazy_unmap: bit(3) };
+        let options = MountOptions { overlap, cache_bytes: 1 << 20, ..MountOptions::default() };
+        let fs = image.mount("", &options);
+        let file = fs.open("/data").unwrap();
+        let mut random = Rng(77);
+        for n in 0..120 {
+            let direct = n % 3 == 0;
+            let options = ReadOptions { direct, ..ReadOptions::default() };
+            check(&file, 1, random.below(2_000_200), random.below(40_000) as usize, &options);
+        }
+        // Large enough that the memory is lent.
+        for len in [16 << 10, 65_536 + 4096, 150_000, 700_001, 2_000_200] {
+            let options = ReadOptions { direct: true, ..ReadOptions::default() };
+            check(&file, 1, random.below(4096) * 4, len, &options);
+            check(&file, 1, random.below(1_000_000), len, &options);
+        }
+        assert!(fs.counters().lent > 0, "{:?}", fs.counters());
+        // In order as well.
+        let mut offset = 0;
+        while offset < file.size() {
+            check(&file, 1, offset, 8192, &ReadOptions::default());
+            offset += 8192;
+        }
+    }
+}
+
+#[test]
+fn several_buffers_and_a_position() {
+    let Some(image) = Image::make(&[], 8, one_file(30_000)) else { return };
+    let fs = image.mount("", &MountOptions::default());
+    let mut file = fs.open("data").unwrap();
+    for direct in [false, true] {
+        let options = ReadOptions { direct, ..ReadOptions::default() };
+        let (mut a, mut b, mut c) = (vec![0; 5000], vec![0; 0], vec![0; 13]);
+        let mut bufs = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b), IoSliceMut::new(&mut c)];
+        assert_eq!(file.read_vectored_at(&mut bufs, 4090, &options).unwrap(), 5013);
+        a.extend(c);
+        assert_eq!(a, content(1, 30_000)[4090..4090 + 5013]);
+    }
+    let mut all = Vec::new();
+    file.seek(SeekFrom::End(-100)).unwrap();
+    file.read_to_end(&mut all).unwrap();
+    assert_eq!(all, content(1, 30_000)[29_900..]);
+    file.rewind().unwrap();
+    all.clear();
+    file.read_to_end(&mut all).unwrap();
+    assert_eq!(all, content(1, 30_000));
+    assert!(file.seek(SeekFrom::Current(-30_001)).is_err());
+    assert_eq!(file.read_at(&mut [0; 8], u64::MAX).unwrap(), 0);
+    assert_eq!(fs.open("/").unwrap().read_at(&mut [0; 8], 0), Err(Error::IsDirectory));
+    assert_eq!(fs.open("/nothing").err(), Some(Error::NotFound));
+}
+
+#[test]
+fn holes_are_zeroes_and_are_found() {
+    let made = Image::make(&["-b", "4096"], 16, |root| {
+        let file = fs::File::create(root.join("sparse")).unwrap();
+        file.set_len(5_000_000).unwrap();
+        for place in [0, 1_000_000 / PAGE * PAGE, 4_096_000] {
+            file.write_all_at(&content(1, 5000), place).unwrap();
+        }
+    });
+    let Some(image) = made else { return };
+    let fs = image.mount("", &MountOptions::default());
+    let file = fs.open("sparse").unwrap();
+    let starts = [0, 1_000_000 / PAGE * PAGE, 4_096_000];
+    for direct in [false, true] {
+        let mut all = vec![1; 5_000_000];
+        let options = ReadOptions { direct, ..ReadOptions::default() };
+        assert_eq!(file.read_at_with(&mut all, 0, &options).unwrap(), all.len());
+        for start in starts.map(|start| start as usize) {
+            assert_eq!(all[start..start + 5000], content(1, 5000));
+            all[start..start + 5000].fill(0);
+        }
+        assert!(all.iter().all(|byte| *byte == 0));
+    }
+    assert_eq!(file.seek_data(100), Ok(100));
+    assert_eq!(file.seek_hole(0), Ok(8192));
+    assert_eq!(file.seek_data(8192), Ok(starts[1]));
+    assert_eq!(file.seek_data(4_500_000), Err(Error::NotFound));
+    assert_eq!(file.seek_hole(4_500_000), Ok(4_500_000));
+    assert_eq!(file.seek_hole(5_000_000), Err(Error::NotFound));
+    let segments = file.segments().unwrap();
+    assert_eq!(
+        segments.iter().map(|segment| segment.bytes).sum::<u64>(),
+        5_000_000_u64.next_multiple_of(PAGE)
+    );
+    assert!(segments.windows(2).all(|pair| pair[0].offset + pair[0].bytes == pair[1].offset));
+    assert!(segments.iter().filter(|segment| segment.kind == SegmentKind::Hole).count() >= 3);
+}
+
+#[test]
+fn small_files_in_their_inode() {
+    let made = Image::make(&["-O", "inline_data"], 8, |root| {
+        for bytes in [1_u64, 59, 60, 61, 100, 150] {
+            fs::write(root.join(format!("f{bytes}")), content(bytes, bytes)).unwrap();
+        }
+    });
+    let Some(image) = made else { return };
+    let fs = image.mount("", &MountOptions::default());
+    let mut inline = 0;
+    for bytes in [1_u64, 59, 60, 61, 100, 150] {
+        let file = fs.open(format!("f{bytes}")).unwrap();
+        check(&file, bytes, 0, 200, &ReadOptions::default());
+        check(
+            &file,
+            bytes,
+            bytes / 2,
+            200,
+            &ReadOptions { direct: true, ..ReadOptions::default() },
+        );
+        if file.segments().unwrap()[0].kind == SegmentKind::Inline {
+            inline += 1;
+            assert_eq!((file.seek_data(0), file.seek_hole(0)), (Ok(0), Ok(bytes)));
+        }
+    }
+    assert!(inline > 0, "mkfs.ext4 put no file into its inode");
+}
+
+/// However many read the same file at once, the device is asked for a page once.
+#[test]
+fn threads_share_the_pages() {
+    const PAGES: u64 = 512;
+    let Some(image) = Image::make(&[], 16, one_file(PAGES * PAGE)) else { return };
+    for (model, read_ahead_bytes) in [("", 0), ("&lba=4096", 256 << 10)] {
+        let fs = image.mount(model, &MountOptions { read_ahead_bytes, ..MountOptions::default() });
+        let file = fs.open("data").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let file = &file;
+                scope.spawn(move || {
+                    let mut random = Rng(thread / 2 + 1);
+                    for _ in 0..400 {
+                        let page = random.below(PAGES - 8);
+                        check(
+                            file,
+                            1,
+                            page * PAGE,
+                            (1 + random.below(8)) as usize * 4096,
+                            &ReadOptions::default(),
+                        );
+                    }
+                    for page in 0..PAGES {
+                        check(file, 1, page * PAGE, 4096, &ReadOptions::default());
+                    }
+                });
+            }
+        });
+        let counters = fs.counters();
+        assert_eq!(counters.misses + counters.ahead, PAGES, "{counters:?}");
+        assert_eq!(counters.requested_bytes, (PAGES + counters.private) * PAGE, "{counters:?}");
+        assert_eq!(counters.failed, 0);
+    }
+}
+
+#[test]
+fn a_cache_smaller_than_the_file() {
+    const BYTES: u64 = 6 << 20;
+    let Some(image) = Image::make(&[], 16, one_file(BYTES)) else { return };
+    for read_ahead_bytes in [0, 512 << 10] {
+        let options = MountOptions {
+            cache_bytes: 1 << 20,
+            read_ahead_bytes,
+            channels: 2,
+            ..MountOptions::default()
+        };
+        let fs = image.mount("", &options);
+        let file = fs.open("data").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let file = &file;
+                scope.spawn(move || {
+                    let mut random = Rng(thread + 1);
+                    for _ in 0..600 {
+                        check(
+                            file,
+                            1,
+                            random.below(BYTES),
+                            random.below(30_000) as usize,
+                            &ReadOptions::default(),
+                        );
+                    }
+                    for offset in (0..BYTES).step_by(64 << 10) {
+                        check(file, 1, offset, 64 << 10, &ReadOptions::default());
+                    }
+                });
+            }
+        });
+        // A read larger than the cache.
+        check(&file, 1, 0, BYTES as usize, &ReadOptions::default());
+    }
+}
+
+#[test]
+fn read_ahead_is_for_those_who_read_in_order() {
+    const PAGES: u64 = 1024;
+    let Some(image) = Image::make(&[], 16, one_file(PAGES * PAGE)) else { return };
+    let fs = image.mount("", &MountOptions::default());
+    let file = fs.open("data").unwrap();
+    for page in 0..PAGES {
+        check(&file, 1, page * PAGE, 4096, &ReadOptions::default());
+    }
+    let counters = fs.counters();
+    assert!(counters.ahead > PAGES * 9 / 10, "{counters:?}");
+    assert!(counters.requests < PAGES / 8, "{counters:?}");
+    assert_eq!(counters.misses + counters.ahead, PAGES);
+    drop((file, fs));
+
+    let fs = image.mount("", &MountOptions::default());
+    let file = fs.open("data").unwrap();
+    let mut random = Rng(3);
+    for _ in 0..300 {
+        check(&file, 1, (2 + random.below(PAGES - 2)) * PAGE, 4096, &ReadOptions::default());
+    }
+    let counters = fs.counters();
+    assert!(counters.ahead < 40, "{counters:?}");
+    // Not even in order, if the program says that it is not.
+    file.advise(0, 0, Advice::DontNeed).unwrap();
+    file.advise(0, 0, Advice::Random).unwrap();
+    let before = fs.counters().ahead;
+    for page in 0..100 {
+        check(&file, 1, page * PAGE, 4096, &ReadOptions::default());
+    }
+    assert_eq!(fs.counters().ahead, before);
+}
+
+#[test]
+fn without_waiting_only_what_is_there() {
+    let Some(image) = Image::make(&[], 16, one_file(64 * PAGE)) else { return };
+    let fs = image.mount("", &quiet());
+    let file = fs.open("data").unwrap();
+    let now = ReadOptions { no_wait: true, ..ReadOptions::default() };
+    let mut buf = vec![0; 3 * 4096];
+    assert_eq!(file.read_at_with(&mut buf, 0, &now), Err(Error::WouldBlock));
+    check(&file, 1, 0, 2 * 4096, &ReadOptions::default());
+    assert_eq!(file.read_at_with(&mut buf, 0, &now), Ok(2 * 4096));
+    assert_eq!(buf[..2 * 4096], content(1, 64 * PAGE)[..2 * 4096]);
+    assert_eq!(file.read_at_with(&mut buf, 8192, &now), Err(Error::WouldBlock));
+    assert_eq!(file.read_at_with(&mut buf, 64 * PAGE, &now), Ok(0));
+    // Fetched on advice, and forgotten on advice.
+    file.advise(0, 0, Advice::WillNeed).unwrap();
+    check(&file, 1, 0, 64 * 4096, &ReadOptions::default());
+    let counters = fs.counters();
+    assert_eq!((counters.misses, counters.ahead), (2, 62), "{counters:?}");
+    file.advise(4096, 4096, Advice::DontNeed).unwrap();
+    assert_eq!(file.read_at_with(&mut buf, 0, &now), Ok(4096));
+    file.advise(0, 0, Advice::DontNeed).unwrap();
+    assert_eq!(file.read_at_with(&mut buf, 0, &now), Err(Error::WouldBlock));
+    check(&file, 1, 0, 64 * 4096, &ReadOptions::default());
+}
+
+/// Where byte 0 of the file is on the device, in blocks of 512 bytes.
+fn first_lba(file: &File) -> u64 {
+    match file.segments().unwrap()[0].kind {
+        SegmentKind::Data(place) => place / 512,
+        kind => panic!("no data: {kind:?}"),
+    }
+}
+
+#[test]
+fn an_error_of_the_device_is_that_reads_alone() {
+    let Some(image) = Image::make(&[], 16, one_file(64 * PAGE)) else { return };
+    let lba = first_lba(&image.mount("", &quiet()).open("data").unwrap());
+    for direct in [false, true] {
+        let plan = format!(
+            "[[fault]]\nfault = \"status\"\nstatus = \"unrecovered-read-error\"\ndnr = true\nopcode = \"read\"\n\
+             lba = \"{}-{}\"\ntimes = 2\n",
+            lba + 8 * 16,
+            lba + 8 * 16 + 7,
+        );
+        fs::write(image.path("plan.toml"), plan).unwrap();
+        let fs = image.mount(&format!("&faults={}", image.path("plan.toml").display()), &quiet());
+        let file = fs.open("data").unwrap();
+        let options = ReadOptions { direct, ..ReadOptions::default() };
+        let mut buf = vec![0; 64 * 4096];
+        assert!(matches!(
+            file.read_at_with(&mut buf[..4096], 16 * PAGE, &options),
+            Err(Error::Io(_))
+        ));
+        // What came before it is had.
+        let read = file.read_at_with(&mut buf, 0, &options).unwrap();
+        assert!(read > 0 && read <= 16 * 4096 && read.is_multiple_of(512), "{read}");
+        assert_eq!(buf[..read], content(1, 64 * PAGE)[..read]);
+        // And nothing of the failure is left.
+        check(&file, 1, 0, 64 * 4096, &options);
+        if !direct {
+            assert!(fs.counters().failed >= 2, "{:?}", fs.counters());
+        }
+    }
+}
+
+#[test]
+fn any_way_to_wait() {
+    let Some(image) = Image::make(&[], 16, one_file(64 * PAGE)) else { return };
+    for mounted in [Policy::Poll, Policy::Interrupt, Policy::ADAPTIVE] {
+        let fs = image.mount("", &MountOptions { policy: Some(mounted), ..quiet() });
+        let file = fs.open("data").unwrap();
+        let ways = [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(1000), Policy::ADAPTIVE];
+        for (n, policy) in ways.into_iter().enumerate() {
+            for direct in [false, true] {
+                let options = ReadOptions { policy: Some(policy), direct, no_wait: false };
+                check(&file, 1, n as u64 * 8 * PAGE, 7 * 4096, &options);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_as_a_device() {
+    let Some(image) = Image::make(&[], 16, one_file(64 * PAGE + 100)) else { return };
+    let fs = image.mount("", &MountOptions::default());
+    for direct in [false, true] {
+        let options =
+            FileDeviceOptions { direct, block_bytes: 4096, ..FileDeviceOptions::default() };
+        let device = FileDevice::new(fs.open("data").unwrap(), options).unwrap();
+        assert_eq!(device.info().blocks, 64);
+        let mut channel =
+            device.channel(&ChannelOptions { depth: 4, ..ChannelOptions::default() }).unwrap();
+        let mut buf = channel.alloc(8192).unwrap();
+        for lba in [0, 62, 5] {
+            buf = channel.read(lba, buf).unwrap();
+            assert_eq!(*buf, content(1, 64 * PAGE)[lba as usize * 4096..][..8192]);
+        }
+        assert!(channel.read(63, buf).is_err());
+        let write = Request::write(0, channel.alloc(4096).unwrap());
+        assert!(channel.submit(write).is_err());
+        for lba in 0..4 {
+            let request = Request::read(lba, channel.alloc(4096).unwrap()).user_data(lba);
+            channel.enqueue(request).unwrap();
+        }
+        assert!(channel.enqueue(Request::read(9, channel.alloc(4096).unwrap())).is_err());
+        let mut seen = 0;
+        while let Some(done) = channel.wait_done() {
+            done.result.unwrap();
+            assert_eq!(
+                *done.buf.unwrap(),
+                content(1, 64 * PAGE)[done.user_data as usize * 4096..][..4096]
+            );
+            seen += 1;
+        }
+        assert_eq!(seen, 4);
+    }
+}
+
+/// The kernel's own stack beneath.
+#[test]
+fn on_a_file_of_the_kernels() {
+    let Some(image) = Image::make(&[], 16, one_file(100 * PAGE + 9)) else { return };
+    let uri = format!("kernel:{}", image.path("image").display());
+    let device = match block::open(&uri, &OpenOptions::default()) {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let options = MountOptions { policy: Some(Policy::Interrupt), ..MountOptions::default() };
+    let fs = match FileSystem::mount(device, &options) {
+        Ok(fs) => fs,
+        Err(error) if error.to_string().contains("io_uring") => {
+            return println!("skipped: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let file = fs.open("data").unwrap();
+    let mut random = Rng(9);
+    for n in 0..200 {
+        let options = ReadOptions { direct: n % 2 == 0, ..ReadOptions::default() };
+        check(&file, 1, random.below(file.size()), random.below(90_000) as usize, &options);
+    }
+}
+
+async fn check_async<S: block::Sharing>(
+    file: &AsyncFile<S>,
+    seed: u64,
+    offset: u64,
+    len: usize,
+    direct: bool,
+) {
+    let mut buf = vec![0xEE; len];
+    let options = ReadOptions { direct, ..ReadOptions::default() };
+    let read = file.read_at_with(&mut buf, offset, &options).await.unwrap();
+    assert_eq!(
+        read as u64,
+        file.size().saturating_sub(offset).min(len as u64),
+        "at {offset}, {len} bytes"
+    );
+    for (at, got) in buf[..read].iter().enumerate() {
+        let place = offset + at as u64;
+        assert_eq!(*got, byte(seed, place), "byte {place} of a read of {len} bytes at {offset}");
+    }
+}
+
+#[test]
+fn tasks_of_one_thread_share_the_pages() {
+    const PAGES: u64 = 300;
+    for block_bytes in ["1024", "4096"] {
+        let Some(image) = Image::make(&["-b", block_bytes], 16, one_file(PAGES * PAGE - 700))
+        else {
+            return;
+        };
+        let uri = format!("file:{}?model=null", image.path("image").display());
+        let device = block::open(&uri, &OpenOptions::default()).unwrap();
+        let fs = AsyncFileSystem::mount(device, &MountOptions::default()).unwrap();
+        let executor = Executor::new(fs.channel()).unwrap();
+        let readers: Vec<_> = (0..4)
+            .map(|task| {
+                let fs = fs.clone();
+                executor.spawn(async move {
+                    let file = fs.open("data").await.unwrap();
+                    let mut random = Rng(task / 2 + 1);
+                    for n in 0..150 {
+                        let (offset, most) = (random.below(PAGES * PAGE), 1 + random.below(60_000));
+                        check_async(&file, 1, offset, random.below(most) as usize, n % 8 == 7)
+                            .await;
+                    }
+                })
+            })
+            .collect();
+        executor.block_on(async {
+            for reader in readers {
+                reader.await;
+            }
+            let file = fs.open("/data").await.unwrap();
+            check_async(&file, 1, 0, (PAGES * PAGE) as usize, false).await;
+        });
+        let counters = fs.file_system().counters();
+        assert!(counters.misses <= PAGES, "{counters:?}");
+        assert!(counters.misses > PAGES * 9 / 10 || counters.private > 0, "{counters:?}");
+    }
+}
+
+/// Threads and tasks at the same cache; futures that are dropped half way.
+#[test]
+fn futures_and_threads_and_dropped_futures() {
+    const PAGES: u64 = 400;
+    let Some(image) = Image::make(&[], 16, one_file(PAGES * PAGE)) else { return };
+    let fs = image.mount("", &MountOptions { cache_bytes: 1 << 20, ..MountOptions::default() });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = fs.open("data").unwrap();
+            let mut random = Rng(8);
+            for _ in 0..300 {
+                check(
+                    &file,
+                    1,
+                    random.below(PAGES * PAGE),
+                    random.below(50_000) as usize,
+                    &ReadOptions::default(),
+                );
+            }
+        });
+        let channel =
+            AsyncChannel::shared(fs.device().channel(&ChannelOptions::default()).unwrap());
+        let tasks = AsyncFileSystem::new(fs.clone(), channel).unwrap();
+        for thread in 0..2 {
+            let tasks = tasks.clone();
+            scope.spawn(move || {
+                pollster::block_on(async {
+                    let file = tasks.open("data").await.unwrap();
+                    let mut random = Rng(20 + thread);
+                    for n in 0..300 {
+                        let (offset, len) =
+                            (random.below(PAGES * PAGE), random.below(50_000) as usize);
+                        if n % 5 == 0 {
+                            // Polled once, and forgotten.
+                            let mut buf = vec![0; len];
+                            let mut read = std::pin::pin!(file.read_at(&mut buf, offset));
+                            std::future::poll_fn(|cx| {
+                                let _ = read.as_mut().poll(cx);
+                                std::task::Poll::Ready(())
+                            })
+                            .await;
+                            continue;
+                        }
+                        check_async(&file, 1, offset, len, n % 7 == 0).await;
+                    }
+                });
+            });
+        }
+    });
+    check(&fs.open("data").unwrap(), 1, 0, (PAGES * PAGE) as usize, &ReadOptions::default());
+}

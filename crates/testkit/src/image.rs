@@ -1,0 +1,199 @@
+//! Images of ext4 file systems, made by e2fsprogs, filled by the kernel where that is possible.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use std::time::{Duration, Instant};
+
+use crate::e2fs;
+pub use crate::e2fs::{debugfs_write, mkfs, run, run_for, tools};
+use meantime_block::{self as block, Device};
+use meantime_ext4::check::Event;
+use meantime_ext4::format::{
+    Inode, OpenFailure, RunState, Source, SourceError, Volume, VolumeOptions,
+};
+use meantime_ext4::{FileSystem, MountError, MountOptions, OpenOptions};
+
+/// An image file, with a count of what was read.
+pub struct Image {
+    file: std::fs::File,
+    pub reads: AtomicUsize,
+}
+
+impl Source for Image {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.reads.fetch_add(1, Relaxed);
+        let mut buf = vec![0; bytes];
+        self.file.read_exact_at(&mut buf, offset).map_err(|_| SourceError::OutOfRange)?;
+        Ok(buf.into())
+    }
+}
+
+pub fn try_open(path: &Path, options: VolumeOptions) -> Result<Volume<Image>, OpenFailure> {
+    let file = std::fs::File::open(path).unwrap();
+    let bytes = file.metadata().unwrap().len();
+    Volume::open(Image { file, reads: AtomicUsize::new(0) }, bytes, options)
+}
+
+pub fn open_with(path: &Path, options: VolumeOptions) -> Volume<Image> {
+    try_open(path, options).unwrap()
+}
+
+pub fn open(path: &Path) -> Volume<Image> {
+    open_with(path, VolumeOptions::default())
+}
+
+/// A directory that goes when it is dropped: in memory, where that can be.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// How files are opened to be read and written.
+pub const READ_WRITE: OpenOptions = OpenOptions {
+    read: true,
+    write: true,
+    create: false,
+    create_new: false,
+    truncate: false,
+    append: false,
+    direct: false,
+    sync: false,
+    dsync: false,
+    mode: 0,
+};
+
+/// The image `path` as a device, which takes no time.
+pub fn device(path: &Path) -> Device {
+    let uri = format!("file:{}?model=null", path.display());
+    block::open(&uri, &block::OpenOptions::default()).unwrap()
+}
+
+/// Mounts image `path` here.
+pub fn try_mount(path: &Path, options: &MountOptions) -> Result<FileSystem, MountError> {
+    FileSystem::mount(device(path), options)
+}
+
+pub fn mount(path: &Path, options: &MountOptions) -> FileSystem {
+    try_mount(path, options).unwrap()
+}
+
+/// The same, when the kernel has let go of the image: its loop device stays for a moment when its
+/// mount has gone.
+pub fn mount_after_kernel(path: &Path, options: &MountOptions) -> FileSystem {
+    let begun = Instant::now();
+    loop {
+        match try_mount(path, options) {
+            Ok(fs) => return fs,
+            Err(MountError::InUse { .. }) if begun.elapsed() < Duration::from_secs(30) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// That our check finds nothing wrong with `fs`.
+pub fn clean(fs: &FileSystem, what: &str) {
+    let mut found = Vec::new();
+    let summary = fs.check(&mut |event| {
+        if let Event::Found(finding) = event {
+            found.push(finding.to_string());
+        }
+        ControlFlow::Continue(())
+    });
+    assert!(summary.unwrap().complete && found.is_empty(), "{what}: {found:#?}");
+}
+
+/// Options of mounts for writing, with a small cache, and with nothing done that was not asked for.
+pub fn writable() -> MountOptions {
+    MountOptions { write: true, background: false, cache_bytes: 4 << 20, ..MountOptions::default() }
+}
+
+/// A file system that the kernel has mounted, until it is dropped.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// `None`, said so, if this may not be done or cannot be.
+    pub fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let options = format!("loop,{options}");
+        let args = ["-t", "ext4", "-o", &options, image.to_str().unwrap(), at.to_str().unwrap()];
+        let output = e2fs::command("mount").args(args).output();
+        if output.as_ref().is_ok_and(|output| output.status.success()) {
+            return Some(Self(at.to_owned()));
+        }
+        println!("skipped: no mount on a loop device ({output:?})");
+        None
+    }
+
+    /// Everything is in the journal, if not in its place.
+    pub fn sync(&self) {
+        run("sync", &["-f", self.0.to_str().unwrap()]);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A process that another thread is just starting has this one's files until it runs its
+        // program: it is busy for a moment.
+        for _ in 0..200 {
+            let ended = e2fs::command("umount").arg(&self.0).output();
+            if ended.is_ok_and(|output| output.status.success()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = e2fs::command("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// The names in directory `ino`, with their inodes, and that each is found on its own.
+pub fn names(volume: &Volume<Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
+    let dir = volume.linked_inode(ino).unwrap();
+    let mut found = BTreeMap::new();
+    let mut cookie = 0;
+    loop {
+        let some = volume.entries(&dir, cookie).unwrap();
+        let Some(last) = some.last() else { break };
+        assert!(last.cookie > cookie);
+        cookie = last.cookie;
+        for entry in some {
+            assert_eq!(
+                found.insert(entry.name.clone(), entry.ino),
+                None,
+                "{}",
+                entry.name.escape_ascii()
+            );
+        }
+    }
+    for (name, ino) in &found {
+        let looked_up = volume.lookup(&dir, name).unwrap();
+        assert_eq!(looked_up.map(|(ino, _)| ino), Some(*ino), "{}", name.escape_ascii());
+    }
+    volume.check_index(&dir).unwrap();
+    found
+}
+
+/// The content of a file, block by block.
+pub fn content(volume: &Volume<Image>, inode: &Inode) -> Vec<u8> {
+    let block_bytes = volume.block_bytes() as u64;
+    let mut content = vec![0; inode.size() as usize];
+    let mut logical = 0_u64;
+    while logical.saturating_mul(block_bytes) < inode.size() {
+        let run = volume.run_at(inode, logical).unwrap();
+        let written = if run.state == RunState::Written { run.blocks } else { 0 };
+        for n in 0..written {
+            let at = ((logical + n) * block_bytes) as usize;
+            let Some(room) = content.get_mut(at..).filter(|room| !room.is_empty()) else { break };
+            let bytes = volume.block(run.physical + n).unwrap();
+            let len = room.len().min(bytes.len());
+            room[..len].copy_from_slice(&bytes[..len]);
+        }
+        logical = logical.saturating_add(run.blocks);
+    }
+    content
+}
