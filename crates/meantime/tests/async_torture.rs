@@ -15,7 +15,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use common::rig::{Rig, fill, holds, ssd};
 use common::{Rng, device, quick, stepped};
 use meantime_block::{
-    AsyncChannel, BlockDevice, ChannelOptions, Done, Driver, NvmeChannel, Rejected, Request,
+    AsyncChannel, BlockDevice, ChannelOptions, Done, Driver, IoErrorKind, NvmeChannel, Rejected,
+    Request,
 };
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
@@ -137,9 +138,9 @@ impl Torture<'_> {
         match done.result {
             Ok(()) => self.tally.ready += 1,
             Err(error) => match error.kind {
-                CommandError::Status(_) => self.tally.failed += 1,
-                CommandError::TimedOut => self.tally.timed_out += 1,
-                CommandError::Reset => self.tally.reset += 1,
+                IoErrorKind::Command(CommandError::Status(_)) => self.tally.failed += 1,
+                IoErrorKind::Command(CommandError::TimedOut) => self.tally.timed_out += 1,
+                IoErrorKind::Command(CommandError::Reset) => self.tally.reset += 1,
                 other => panic!("{other:?} cannot be: {error}"),
             },
         }

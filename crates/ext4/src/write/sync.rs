@@ -104,7 +104,7 @@ impl Mount {
             Durability::Durable => Ok(()),
             Durability::Open => self.lanes.take()?.flush().map_err(Error::from),
             Durability::Unknown => {
-                let kind = CommandError::CacheLost;
+                let kind = CommandError::CacheLost.into();
                 Err(Error::from_io(IoError { op: Op::Flush, lba: 0, kind }))
             }
         };

@@ -6,11 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use meantime_block::{
-    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, NvmeDevice, Request, Ticket,
+    BlockChannel, BlockDevice, ChannelOptions, Done, IoErrorKind, NvmeChannel, NvmeDevice, Request,
+    Ticket,
 };
 use meantime_completion::Policy;
 use meantime_hw::soft::SoftTransport;
-use meantime_nvme::{CommandError, Controller, ControllerOptions, Error};
+use meantime_nvme::{Controller, ControllerOptions, Error};
 use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
 
 use super::port::{Meddling, MeddlingPort};
@@ -117,7 +118,7 @@ pub(crate) const fn late(late_by_ns: u64) -> FaultPlan {
 }
 
 /// Why it failed.
-pub(crate) fn kind(done: &Done) -> CommandError {
+pub(crate) fn kind(done: &Done) -> IoErrorKind {
     done.result.expect_err("it should have failed").kind
 }
 
