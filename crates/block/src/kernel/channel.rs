@@ -71,7 +71,7 @@ impl Rings {
             ioprio: 0,
             vectors: None,
         };
-        ring.stage(&io).map_err(|error| error.to_string())?;
+        stage(&mut ring, &io).map_err(|error| error.to_string())?;
         let (mut answer, mut tries) = (None, 100);
         while answer.is_none() {
             if let Err(error) = ring.wait(Duration::from_secs(1)) {
@@ -84,7 +84,7 @@ impl Rings {
             if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0
             {
                 (answer, tries) = (None, tries - 1);
-                ring.stage(&io).map_err(|error| error.to_string())?;
+                stage(&mut ring, &io).map_err(|error| error.to_string())?;
             }
         }
         match answer.map_or(0, |result| -result) {
@@ -129,12 +129,27 @@ impl Rings {
         }
         while let Some(slot) = state.again.pop() {
             let (rest, polled) = (state.rest(slot), state.flight(slot).polled);
-            if self.of(polled).stage(&rest).is_err() {
+            if stage(self.of(polled), &rest).is_err() {
                 state.finish(slot, Err(IoErrorKind::os(libc::EFAULT)));
             }
         }
         count
     }
+}
+
+/// Stages an I/O on one of the channel's rings.
+///
+/// # Errors
+/// See [`Uring::stage`].
+#[expect(unsafe_code)]
+fn stage(ring: &mut Uring, io: &UringIo) -> Result<(), HwError> {
+    // SAFETY: `io` is of one of two kinds. That of a request ([`State::begin`], [`State::rest`])
+    // names the buffer that the request brought, which `State` keeps, and lends to nobody, until
+    // the ring has given the completion: in the request's slot; if the request is given up, among
+    // the orphans; if no completion will come, in quarantine. Its vectors are in a box of that
+    // buffer, and are changed only between a completion and the next `stage`. The other kind is
+    // that of `Rings::try_polling`, which keeps its buffer until the completion, or quarantines it.
+    unsafe { ring.stage(io) }
 }
 
 fn poll_kind(policy: Policy) -> RingPoll {
@@ -375,7 +390,7 @@ impl KernelChannel {
         match &mut self.way {
             Way::Calls { waiting } => waiting.push_back(slot),
             Way::Rings(rings) => {
-                if rings.of(polled).stage(&io).is_err() {
+                if stage(rings.of(polled), &io).is_err() {
                     // The buffer is of our heap, so it is the kernel that cannot register more
                     // memory.
                     self.state.finish(slot, Err(IoErrorKind::os(libc::ENOMEM)));
