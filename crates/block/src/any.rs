@@ -5,9 +5,10 @@ use std::task::Waker;
 
 use super::channel::{ChannelCounters, NvmeChannel};
 use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
+use super::error::{Rejected, SubmitError};
 use super::kernel::{KernelChannel, KernelDevice};
 use super::probe::Probe;
-use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use super::request::{BlockChannel, Done, Request, Ticket};
 use super::stamps::StampSource;
 use meantime_completion::adaptive::Estimate;
 use meantime_completion::{DeferError, Deferred, Policy};

@@ -11,10 +11,11 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::device::BlockInfo;
+use super::error::{Rejected, SubmitError};
 use super::gap_work::{Attention, GapWork, WithWork};
 use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
-use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use super::request::{BlockChannel, Done, Request, Ticket};
 use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::steer::Helm;

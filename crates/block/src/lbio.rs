@@ -11,7 +11,8 @@ use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcom
 
 use meantime_spec::status::{Status, StatusCode};
 
-use super::request::{Done, IoError, Request};
+use super::error::{IoError, IoErrorKind};
+use super::request::{Done, Request};
 
 /// Where a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +105,7 @@ pub(crate) struct Lbio {
     pub(crate) policy: Policy,
     /// When it was submitted, if its time is taken.
     submitted_ns: u64,
-    error: Option<CommandError>,
+    error: Option<IoErrorKind>,
 }
 
 impl Lbio {
@@ -399,18 +400,18 @@ impl Table {
 
     /// One command of `slot` has ended.
     #[inline(always)]
-    pub(crate) fn complete(&mut self, owner: u16, outcome: Outcome) {
+    pub(crate) fn complete(&mut self, owner: u16, outcome: Result<u32, impl Into<IoErrorKind>>) {
         // Of a fused pair's there is a mark above the slot's index.
         let slot = index(owner) as u16;
         if let Err(error) = outcome {
-            self.fail(slot, error);
+            self.fail(slot, error.into());
         }
         self.release(slot);
     }
 
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, slot: u16, error: CommandError) {
+    fn fail(&mut self, slot: u16, error: IoErrorKind) {
         let lbio = self.get_mut(slot);
         lbio.fail(error);
         if error == CommandError::CacheLost {
@@ -422,7 +423,7 @@ impl Table {
 
     /// What is not yet sent of `slot` never will be.
     pub(crate) fn cancel_rest(&mut self, slot: u16, error: CommandError) {
-        self.fail(slot, error);
+        self.fail(slot, error.into());
     }
 
     /// A command of `slot` has ended, or there is no more of it to be sent.
@@ -522,13 +523,11 @@ impl Table {
         let (op, lba) = (lbio.op, lbio.lba);
         let failures = std::mem::take(&mut lbio.failures);
         // Both commands of a pair have ended; and one that has failed is not the write.
-        if op == Op::CompareAndWrite
-            && lbio.error == Some(CommandError::Miscompare)
-            && failures == 1
+        if op == Op::CompareAndWrite && lbio.error == Some(IoErrorKind::Miscompare) && failures == 1
         {
-            lbio.error = Some(CommandError::Unfused);
+            lbio.error = Some(IoErrorKind::Unfused);
         }
-        if lbio.error == Some(CommandError::Unfused) {
+        if lbio.error == Some(IoErrorKind::Unfused) {
             tracing::error!(lba, "the device did a fused write whose comparison had failed");
         }
         let error = lbio.error.take().map(|kind| IoError { op, lba, kind });
@@ -617,23 +616,24 @@ impl Lbio {
 
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, error: CommandError) {
+    fn fail(&mut self, error: IoErrorKind) {
+        use IoErrorKind::Command as Nvme;
         // The first error is the cause; what follows are its consequences. But a device that is
         // gone may still write to the buffer, whatever went wrong before.
-        let gone = matches!(error, CommandError::Gone { memory_released: false });
+        let gone = matches!(error, Nvme(CommandError::Gone { memory_released: false }));
         let error = match error {
-            CommandError::Status(status) if status.is(StatusCode::CompareFailure) => {
-                CommandError::Miscompare
+            Nvme(CommandError::Status(status)) if status.is(StatusCode::CompareFailure) => {
+                IoErrorKind::Miscompare
             }
             error => error,
         };
         // Of a pair the command that has failed of itself may be heard of after the other.
         let is_pair = self.op == Op::CompareAndWrite;
         let is_consequence = |error| match error {
-            CommandError::Status(status) => {
+            Nvme(CommandError::Status(status)) => {
                 is_pair && status.is(StatusCode::CommandAbortedFailedFused)
             }
-            CommandError::Reset => is_pair,
+            Nvme(CommandError::Reset) => is_pair,
             _ => false,
         };
         if self.error.is_none_or(is_consequence) {
@@ -641,10 +641,10 @@ impl Lbio {
         }
         // A write that failed of itself was begun.
         if is_pair
-            && self.error == Some(CommandError::Miscompare)
-            && matches!(error, CommandError::Status(status) if !was_aborted(status))
+            && self.error == Some(IoErrorKind::Miscompare)
+            && matches!(error, Nvme(CommandError::Status(status)) if !was_aborted(status))
         {
-            self.error = Some(CommandError::Unfused);
+            self.error = Some(IoErrorKind::Unfused);
         }
         self.failed = true;
         self.failures += 1;

@@ -90,6 +90,7 @@ mod channel;
 #[cfg(feature = "control")]
 pub mod control;
 mod device;
+mod error;
 mod executor;
 pub mod futures;
 mod gap_work;
@@ -105,6 +106,7 @@ mod uri;
 pub use any::{Channel, Device};
 pub use channel::{ChannelCounters, NvmeChannel};
 pub use device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, NvmeDevice};
+pub use error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
 pub use executor::{Executor, JoinHandle, Spawner};
 pub use futures::{
     AsyncChannel, Driver, DriverTaken, Io, Local, Plain, Shared, SharedChannel, Sharing, Transfer,
@@ -115,8 +117,6 @@ pub use open::start_ssd;
 pub use open::{Access, OpenError, OpenOptions, in_use, open, open_nvme};
 pub use pool::PagePool;
 pub use probe::{Probe, WaitTimes};
-pub use request::{
-    BlockChannel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket,
-};
+pub use request::{BlockChannel, Done, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};
 pub use uri::{KernelEngine, KernelUri, NvmeUri, SoftUri, Uri, UriError, parse_bytes};

@@ -4,9 +4,10 @@ use std::task::Waker;
 
 use meantime_completion::{DeferError, DeferRefusal, Deferred, Policy};
 use meantime_hw::{DmaBuf, EventFd, HwError};
-use meantime_nvme::{CommandError, Op};
+use meantime_nvme::Op;
 
 use super::device::BlockInfo;
+use super::error::{IoError, IoErrorKind, Rejected, RequestError, SubmitError};
 use super::probe::Probe;
 
 /// One block I/O. It may be larger than the device takes at once; it is split beneath.
@@ -65,12 +66,12 @@ impl Request {
 
     /// Compares the first half of `buf` with what is there from `lba` on, and if it is the same
     /// writes the second half there; nothing else that the device does to these blocks comes
-    /// between. If it is not, the request fails with [`CommandError::Miscompare`], and nothing is
+    /// between. If it is not, the request fails with [`IoErrorKind::Miscompare`](super::IoErrorKind), and nothing is
     /// written. The device says how many blocks can be:
     /// [`BlockInfo::compare_write_blocks`](super::BlockInfo::compare_write_blocks).
     ///
     /// A device that writes although the comparison has failed breaks the specification:
-    /// [`CommandError::Unfused`].
+    /// [`IoErrorKind::Unfused`](super::IoErrorKind).
     ///
     /// It is never repeated: after a time-out, a reset or another error only a read tells whether
     /// it was done.
@@ -79,7 +80,7 @@ impl Request {
     }
 
     /// Compares all of `buf` with what is there from `lba` on. They differ if it fails with
-    /// [`CommandError::Miscompare`].
+    /// [`IoErrorKind::Miscompare`](super::IoErrorKind).
     pub fn compare(lba: u64, buf: DmaBuf) -> Self {
         Self::new(Op::Compare, lba, 0, Some(buf))
     }
@@ -164,144 +165,6 @@ pub struct Done {
     pub buf: Option<DmaBuf>,
     /// From the request.
     pub user_data: u64,
-}
-
-/// An I/O that failed on its way to the device or in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IoError {
-    /// What was to be done.
-    pub op: Op,
-    /// First logical block of the request.
-    pub lba: u64,
-    /// Why it was not.
-    pub kind: CommandError,
-}
-
-impl std::fmt::Display for IoError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let op = match self.op {
-            Op::Read => "read",
-            Op::Write => "write",
-            Op::Flush => return write!(f, "flush: {}", self.kind),
-            Op::WriteZeroes => "write zeroes",
-            Op::Deallocate => "deallocate",
-            Op::Compare => "compare",
-            Op::Verify => "verify",
-            Op::WriteUncorrectable => "write uncorrectable",
-            Op::CompareAndWrite => "compare and write",
-        };
-        write!(f, "{op} at LBA {}: {}", self.lba, self.kind)
-    }
-}
-
-impl std::error::Error for IoError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.kind)
-    }
-}
-
-/// Why a request was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SubmitError {
-    /// Every slot is taken: wait for something first.
-    #[error(
-        "all {depth} requests of the channel are in flight: wait for one, or open the channel with more depth"
-    )]
-    Full {
-        /// How many there are.
-        depth: u16,
-    },
-    /// Beyond the end of the namespace.
-    #[error("{blocks} blocks at LBA {lba} reach beyond the namespace's {size} blocks")]
-    OutOfRange {
-        /// First logical block.
-        lba: u64,
-        /// How many.
-        blocks: u64,
-        /// Size of the namespace in blocks.
-        size: u64,
-    },
-    /// The buffer's length is no positive multiple of the block size.
-    #[error("a buffer of {bytes} bytes is no whole number of blocks of {block_bytes} bytes")]
-    PartialBlock {
-        /// Length of the buffer.
-        bytes: usize,
-        /// Logical block size.
-        block_bytes: u32,
-    },
-    /// The buffer of a compare-and-write is not what is expected and, as long, what is to be
-    /// written.
-    #[error(
-        "a buffer of {bytes} bytes is not two halves of whole blocks of {block_bytes} bytes, one after the other"
-    )]
-    Halves {
-        /// Length of the buffer.
-        bytes: usize,
-        /// Logical block size.
-        block_bytes: u32,
-    },
-    /// The device does not compare and write so many blocks in one.
-    #[error("a compare-and-write of {blocks} blocks: the device does at most {most} in one")]
-    NotAtomic {
-        /// How many.
-        blocks: u64,
-        /// How many it does.
-        most: u32,
-    },
-    /// The buffer belongs to another device.
-    #[error("the buffer was not allocated by this device: use its `alloc`")]
-    ForeignBuffer,
-    /// A read or write without a buffer, or another operation with one.
-    #[error("a read or write needs a buffer, and nothing else takes one")]
-    Buffer,
-    /// No blocks.
-    #[error("the request covers no blocks")]
-    Empty,
-    /// The device lacks the command.
-    #[error("the device does not support {0}")]
-    Unsupported(&'static str),
-    /// The policy needs an interrupt vector and the channel has none.
-    #[error("the channel has no interrupt vector: use a polled policy, or open it with interrupts")]
-    NoInterrupt,
-    /// The device can be read only.
-    #[error("the device cannot be written: {0}")]
-    ReadOnly(String),
-    /// The channel cannot wait by this policy.
-    #[error("the channel cannot wait by {policy}: {why}")]
-    CannotWait {
-        /// The policy.
-        policy: Policy,
-        /// Why, and what would help.
-        why: String,
-    },
-    /// The device is gone, or its queue is lost.
-    #[error("the device cannot take requests: {0}")]
-    Lost(String),
-}
-
-/// Why a synchronous request failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// It was not taken.
-    #[error(transparent)]
-    Rejected(#[from] SubmitError),
-    /// It was not done.
-    #[error(transparent)]
-    Failed(#[from] IoError),
-    /// The device is gone and may still write to the buffer, which is given up.
-    #[error("the device is gone, and the buffer had to be given up")]
-    Quarantined,
-}
-
-/// A request that was not taken, given back whole.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct Rejected {
-    /// Why.
-    pub error: SubmitError,
-    /// The request, with its buffer.
-    pub request: Request,
 }
 
 /// One thread's way to a device.
@@ -486,7 +349,7 @@ pub trait BlockChannel {
         let done = self.wait(ticket);
         let written = match done.result {
             Ok(()) => true,
-            Err(IoError { kind: CommandError::Miscompare, .. }) => false,
+            Err(IoError { kind: IoErrorKind::Miscompare, .. }) => false,
             Err(error) => return Err(error.into()),
         };
         Ok((done.buf.ok_or(RequestError::Quarantined)?, written))

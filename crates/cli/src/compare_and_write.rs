@@ -5,10 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use meantime_block::{
-    Access, BlockChannel as _, BlockDevice as _, BlockInfo, Channel, ChannelOptions, OpenOptions,
-    Request,
+    Access, BlockChannel as _, BlockDevice as _, BlockInfo, Channel, ChannelOptions, IoErrorKind,
+    OpenOptions, Request,
 };
-use meantime_nvme::CommandError;
 
 use crate::cli::CompareAndWriteArgs;
 use crate::failure::{Failure, named};
@@ -68,7 +67,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     let ticket = channel.submit(request).map_err(|rejected| failed(&rejected.error))?;
     match channel.wait(ticket).result {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) if error.kind == CommandError::Miscompare => {
+        Err(error) if error.kind == IoErrorKind::Miscompare => {
             if let Some(found) = &args.found {
                 keep(&mut channel, args.lba, new.len(), found, uri)?;
             }

@@ -10,7 +10,7 @@ use crate::error::Error;
 /// The longest path, in bytes (`PATH_MAX` without its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
 /// How many symbolic links a path may lead through (`MAXSYMLINKS`).
-const LINKS_MAX: usize = 40;
+pub const LINKS_MAX: usize = 40;
 
 /// A tree of names, as far as paths need it.
 pub trait Names {

@@ -7,12 +7,12 @@ use super::error::Error;
 use super::file::File;
 use super::options::ReadOptions;
 use meantime_block::{
-    BlockChannel, BlockDevice, BlockInfo, ChannelError, ChannelOptions, Done, IoError, Rejected,
-    Request, RequestError, SubmitError, Ticket,
+    BlockChannel, BlockDevice, BlockInfo, ChannelError, ChannelOptions, Done, IoError, IoErrorKind,
+    Rejected, Request, RequestError, SubmitError, Ticket,
 };
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaHeap, HwError};
-use meantime_nvme::{CommandError, Op};
+use meantime_nvme::Op;
 
 /// The most requests that a [`FileChannel`] keeps.
 const DEPTH_MAX: u16 = 1023;
@@ -198,11 +198,11 @@ impl FileChannel {
             let read = file.read_at_with(buf, lba * u64::from(info.block_bytes), &options);
             result = match read {
                 Ok(read) if read == bytes => Ok(()),
-                Ok(_) => Err(CommandError::os(libc::EIO)),
+                Ok(_) => Err(IoErrorKind::os(libc::EIO)),
                 Err(Error::Io(RequestError::Failed(error))) => Err(error.kind),
                 Err(error) => {
                     tracing::error!(%error, file = %info.uri, "a read failed");
-                    Err(CommandError::os(libc::EIO))
+                    Err(IoErrorKind::os(libc::EIO))
                 }
             };
         }

@@ -164,17 +164,27 @@ impl FileSystem {
     }
 
     /// The directory that `path` is in, from the root, and what it ends in.
-    pub(super) fn place<'p>(&self, path: &'p Path) -> Result<(Node, Last<'p>), Error> {
+    fn place<'p>(&self, path: &'p Path) -> Result<(Node, Last<'p>), Error> {
+        self.place_from(&self.root()?, path)
+    }
+
+    /// The same for a path that, without a slash at its beginning, leads on from directory `from`.
+    pub(super) fn place_from<'p>(
+        &self,
+        from: &Node,
+        path: &'p Path,
+    ) -> Result<(Node, Last<'p>), Error> {
         match path.as_os_str().len() {
             0 => return Err(Error::NotFound),
             bytes if bytes > PATH_BYTES_MAX => return Err(Error::NameTooLong),
             _ => {}
         }
         let (before, last) = Last::of(path);
-        let root = self.root()?;
         // (It ends in a slash: it is a directory.)
-        let parent =
-            if before.as_os_str().is_empty() { root } else { self.resolve(&root, before, true)? };
+        let parent = match before.as_os_str().is_empty() {
+            true => from.clone(),
+            false => self.resolve(from, before, true)?,
+        };
         Ok((parent, last))
     }
 

@@ -17,6 +17,7 @@ use super::fs::{FileSystem, Node};
 use super::journal::Handle;
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
 use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::path::LINKS_MAX;
 use meantime_ext4_format::{FileType, Timestamp};
 
 /// EXT4_IMMUTABLE_FL and others.
@@ -409,31 +410,37 @@ impl FileSystem {
     /// # Errors
     /// As `open(2)`.
     pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, Error> {
-        let path = path.as_ref();
-        let root = self.root()?;
-        let making = options.create || options.create_new;
-        let place = if making { Some(self.place(path)?) } else { None };
-        let (parent, name) = match place {
-            Some((parent, Last::Name(name, false))) => (parent, name),
-            // What is made here is no directory.
-            Some((_, Last::Name(..))) => return Err(Error::IsDirectory),
-            Some(_) if options.create_new => return Err(Error::Exists),
-            Some(_) => return Err(Error::IsDirectory),
-            None => return self.open_node_with(&self.resolve(&root, path, true)?, options),
-        };
-        let found = match self.resolve(&root, path, true) {
-            Ok(_) if options.create_new => return Err(Error::Exists),
-            Err(Error::NotFound) => {
-                let new = NewNode { mode: options.mode, uid: 0, gid: 0, umask: 0 };
-                match self.create(&parent, name, &new) {
-                    // Another thread was faster; or it is a link that leads nowhere.
-                    Err(Error::Exists) if !options.create_new => self.resolve(&root, path, true),
-                    made => made,
-                }
+        if !options.create && !options.create_new {
+            return self.open_node_with(&self.resolve(&self.root()?, path, true)?, options);
+        }
+        let (mut from, mut path) = (self.root()?, path.as_ref().to_owned());
+        for _ in 0..=LINKS_MAX {
+            let (parent, name) = match self.place_from(&from, &path)? {
+                (parent, Last::Name(name, false)) => (parent, name),
+                _ if options.create_new => return Err(Error::Exists),
+                // What is made here is no directory.
+                _ => return Err(Error::IsDirectory),
+            };
+            let new = NewNode { mode: options.mode, uid: 0, gid: 0, umask: 0 };
+            let node = match self.resolve(&parent, name, !options.create_new) {
+                Ok(_) if options.create_new => return Err(Error::Exists),
+                Err(Error::NotFound) => match self.create(&parent, name, &new) {
+                    // Another thread was faster; or it is a link to what is not there.
+                    Err(Error::Exists) if !options.create_new => {
+                        self.resolve(&parent, name, false)?
+                    }
+                    made => made?,
+                },
+                found => found?,
+            };
+            if node.file_type() != FileType::Symlink {
+                return self.open_node_with(&node, options);
             }
-            found => found,
-        };
-        self.open_node_with(&found?, options)
+            // The file is made where the link leads to.
+            let target = self.read_link(&node)?;
+            (from, path) = (parent, target);
+        }
+        Err(Error::Loop)
     }
 
     /// Opens `node` as `options` say; it is there, whatever they say of making it.

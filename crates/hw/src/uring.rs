@@ -232,7 +232,12 @@ impl Uring {
     /// # Errors
     /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has
     /// entries. The kernel knows nothing of `io` then.
-    pub fn stage(&mut self, io: &UringIo) -> Result<()> {
+    ///
+    /// # Safety
+    /// The memory of a read or write (`data`, or `vectors` and all that they lead to) is one live
+    /// buffer's. Until [`Uring::reap`] has given the completion of `io`, that buffer is not freed,
+    /// and nothing else writes to it, or reads it if the kernel writes to it.
+    pub unsafe fn stage(&mut self, io: &UringIo) -> Result<()> {
         let file = Fixed(0);
         let entry = match io.op {
             UringOp::Read | UringOp::Write { .. } => self.transfer(io)?,
@@ -243,9 +248,9 @@ impl Uring {
         };
         let entry = entry.user_data(io.tag);
         // SAFETY: the memory that `entry` names, if any, is inside a region whose pages this ring
-        // keeps mapped (see `transfer`), or, with the vectors that name it, of a scattered buffer;
-        // that this stays, and nobody else touches it until the completion, is the protocol of this
-        // layer, as with a controller that is given an IOVA.
+        // keeps mapped (see `transfer`), or, with the vectors that name it, of a scattered buffer.
+        // Our caller promises that it stays, and that nothing else touches it, until the
+        // completion.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| HwError::Os {
             what: "the kernel takes no more I/O from this ring",

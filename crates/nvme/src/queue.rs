@@ -143,16 +143,6 @@ pub enum CommandError {
     /// The device did not complete it in time; it was aborted, or its queue deleted.
     #[error("the device did not answer in time")]
     TimedOut,
-    /// Of a comparison: what is there is something else than what was expected. A compare-and-write
-    /// has written nothing, as far as the device says.
-    #[error("what is there is not what was expected")]
-    Miscompare,
-    /// Of a compare-and-write: the comparison failed, and the device did the write, or began it,
-    /// against the specification.
-    #[error(
-        "the comparison failed, and the device still wrote: its compare-and-write is broken; read what is there, and do not rely on it"
-    )]
-    Unfused,
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,
@@ -168,20 +158,6 @@ pub enum CommandError {
         /// Whether the device was cut off from memory; if not, buffers must never be reused.
         memory_released: bool,
     },
-    /// The kernel, which has the device, answered with this errno. (Of 16 bits: a result is moved
-    /// with every I/O.)
-    #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(i32::from(*.0)))]
-    Os(u16),
-    /// The kernel transferred nothing: the file has become shorter.
-    #[error("the kernel reached the end of the file: was it truncated?")]
-    EndOfFile,
-}
-
-impl CommandError {
-    /// What the kernel answered: an errno, which is positive and below 4,096.
-    pub fn os(errno: i32) -> Self {
-        Self::Os(u16::try_from(errno).unwrap_or(libc::EIO as u16))
-    }
 }
 
 // A result is moved with every I/O.

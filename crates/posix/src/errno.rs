@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::ffi::c_int;
 use std::fmt;
 
-use meantime_block::{ChannelError, IoError, OpenError, RequestError, SubmitError};
+use meantime_block::{ChannelError, IoError, IoErrorKind, OpenError, RequestError, SubmitError};
 use meantime_ext4::{Error, MountError};
 use meantime_hw::HwError;
 use meantime_nvme::{self as nvme, CommandError};
@@ -172,20 +172,21 @@ impl From<&IoError> for Errno {
     #[inline(never)]
     fn from(error: &IoError) -> Self {
         Self(match error.kind {
-            CommandError::Status(status) => match status.code() {
+            IoErrorKind::Command(CommandError::Status(status)) => match status.code() {
                 Ok(StatusCode::CapacityExceeded) => libc::ENOSPC,
                 Ok(StatusCode::NamespaceIsWriteProtected) => libc::EROFS,
                 _ => libc::EIO,
             },
             // As fsync(2) says of writes that were lost.
-            CommandError::EndOfFile | CommandError::CacheLost | CommandError::Unfused => libc::EIO,
+            IoErrorKind::Command(CommandError::CacheLost) => libc::EIO,
+            IoErrorKind::Command(CommandError::TimedOut) => libc::ETIMEDOUT,
+            IoErrorKind::Command(CommandError::Reset) => libc::ECANCELED,
+            IoErrorKind::Command(CommandError::Gone { .. }) => libc::ENODEV,
+            IoErrorKind::EndOfFile | IoErrorKind::Unfused => libc::EIO,
             // No failure: whoever compares has to tell it from one.
-            CommandError::Miscompare => libc::EILSEQ,
-            CommandError::Os(errno) if i32::from(errno) == libc::EINVAL => libc::EIO,
-            CommandError::TimedOut => libc::ETIMEDOUT,
-            CommandError::Reset => libc::ECANCELED,
-            CommandError::Gone { .. } => libc::ENODEV,
-            CommandError::Os(errno) => errno.into(),
+            IoErrorKind::Miscompare => libc::EILSEQ,
+            IoErrorKind::Os(errno) if i32::from(errno) == libc::EINVAL => libc::EIO,
+            IoErrorKind::Os(errno) => errno.into(),
         })
     }
 }

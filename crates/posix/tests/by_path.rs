@@ -104,7 +104,8 @@ fn ends_of_paths_mean_what_they_mean_to_linux() {
     let paths = [
         "f", "f/", "f//", "f/.", "f/..", "d", "d/", "d/.", "d/./", "d/..", "e", "e/", "e/.", "new",
         "new/", "new/.", "new/x", "f/x", "l", "l/", "l/.", "l/x", "dead", "dead/", "lf/", ".",
-        "./", "d/../e/", "d/x/..", "d/x/../",
+        "./", "d/../e/", "d/x/..", "d/x/../", "to/new", "to/new/", "to/to", "to/slash", "to/self",
+        "to/up",
     ];
     let fs = made();
     for (operation, path) in OPERATIONS.into_iter().flat_map(|one| paths.map(|path| (one, path))) {
@@ -112,7 +113,7 @@ fn ends_of_paths_mean_what_they_mean_to_linux() {
         let here = format!("{operation} of {}/", path.replace('/', "|"));
         fs.create_dir(&here).unwrap();
         let at = |name: &str| (format!("{here}{name}"), dir.path().join(name));
-        for name in ["d", "d/x", "e"] {
+        for name in ["d", "d/x", "e", "to"] {
             let (ours, kernels) = at(name);
             fs.create_dir(ours).unwrap();
             std::fs::create_dir(kernels).unwrap();
@@ -121,14 +122,23 @@ fn ends_of_paths_mean_what_they_mean_to_linux() {
         let make = OpenOptions { write: true, create: true, mode: 0o600, ..OpenOptions::default() };
         fs.open_with(ours_f, &make).unwrap();
         std::fs::write(kernels_f, "").unwrap();
-        for (target, name) in [("e", "l"), ("nowhere/at/all", "dead"), ("f", "lf")] {
+        for (target, name) in [
+            ("e", "l"),
+            ("nowhere/at/all", "dead"),
+            ("f", "lf"),
+            ("made", "to/new"),
+            ("../to/new", "to/to"),
+            ("made/", "to/slash"),
+            ("self", "to/self"),
+            ("../d/made", "to/up"),
+        ] {
             let (ours, kernels) = at(name);
             fs.symlink_path(target, ours).unwrap();
             std::os::unix::fs::symlink(target, kernels).unwrap();
         }
         let expected = kernels(dir.path(), operation, path);
         assert_eq!(ours(&fs, &here, operation, path), expected, "{operation} {path}");
-        for (ours, kernels) in [at(""), at("d")] {
+        for (ours, kernels) in [at(""), at("d"), at("to")] {
             let Ok(entries) = std::fs::read_dir(kernels) else { continue };
             let mut there: Vec<_> =
                 entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

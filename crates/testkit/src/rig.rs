@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use meantime_block::{
-    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, NvmeDevice, Request, Ticket,
+    BlockChannel, BlockDevice, ChannelOptions, Done, IoErrorKind, NvmeChannel, NvmeDevice, Request,
+    Ticket,
 };
 use meantime_completion::Policy;
 use meantime_hw::soft::SoftTransport;
-use meantime_nvme::{CommandError, Controller, ControllerOptions, Error};
+use meantime_nvme::{Controller, ControllerOptions, Error};
 use meantime_ssd::{FaultPlan, Medium, Model, SsdConfig, SteppedSsd};
 
 use crate::port::{Meddling, MeddlingPort};
@@ -111,7 +112,7 @@ pub const fn late(late_by_ns: u64) -> FaultPlan {
 }
 
 /// Why it failed.
-pub fn kind(done: &Done) -> CommandError {
+pub fn kind(done: &Done) -> IoErrorKind {
     done.result.expect_err("it should have failed").kind
 }
 

@@ -3,7 +3,8 @@
 use std::task::Waker;
 
 use super::super::device::BlockInfo;
-use super::super::request::{BlockChannel, Request, SubmitError};
+use super::super::error::SubmitError;
+use super::super::request::{BlockChannel, Request};
 use super::driver::{Driver, DriverTaken};
 use super::io::{Io, Plain, Transfer};
 use super::sharing::{Local, Shared, Sharing};

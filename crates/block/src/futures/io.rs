@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::super::request::{BlockChannel, Done, Rejected, Request, RequestError};
+use super::super::error::{Rejected, RequestError};
+use super::super::request::{BlockChannel, Done, Request};
 use super::channel::{AsyncChannel, wake};
 use super::sharing::{Local, Sharing};
 use super::slots::{Duty, Started};

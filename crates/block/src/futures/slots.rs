@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 use std::task::{RawWakerVTable, Waker};
 
-use super::super::request::{BlockChannel, Done, IoError, Rejected, Request};
+use super::super::error::{IoError, Rejected};
+use super::super::request::{BlockChannel, Done, Request};
 use meantime_hw::DmaBuf;
 
 /// Whose a slot is.

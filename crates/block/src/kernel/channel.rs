@@ -12,8 +12,9 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::super::device::{BlockInfo, ChannelError, ChannelOptions};
+use super::super::error::{IoErrorKind, Rejected, SubmitError};
 use super::super::lbio::Claim;
-use super::super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
+use super::super::request::{BlockChannel, Done, Request, Ticket};
 use super::super::uri::KernelEngine;
 use super::Shared;
 use super::state::{SWEEPS, State};
@@ -70,7 +71,7 @@ impl Rings {
             ioprio: 0,
             vectors: None,
         };
-        ring.stage(&io).map_err(|error| error.to_string())?;
+        stage(&mut ring, &io).map_err(|error| error.to_string())?;
         let (mut answer, mut tries) = (None, 100);
         while answer.is_none() {
             if let Err(error) = ring.wait(Duration::from_secs(1)) {
@@ -83,7 +84,7 @@ impl Rings {
             if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0
             {
                 (answer, tries) = (None, tries - 1);
-                ring.stage(&io).map_err(|error| error.to_string())?;
+                stage(&mut ring, &io).map_err(|error| error.to_string())?;
             }
         }
         match answer.map_or(0, |result| -result) {
@@ -128,12 +129,27 @@ impl Rings {
         }
         while let Some(slot) = state.again.pop() {
             let (rest, polled) = (state.rest(slot), state.flight(slot).polled);
-            if self.of(polled).stage(&rest).is_err() {
-                state.finish(slot, Err(CommandError::os(libc::EFAULT)));
+            if stage(self.of(polled), &rest).is_err() {
+                state.finish(slot, Err(IoErrorKind::os(libc::EFAULT)));
             }
         }
         count
     }
+}
+
+/// Stages an I/O on one of the channel's rings.
+///
+/// # Errors
+/// See [`Uring::stage`].
+#[expect(unsafe_code)]
+fn stage(ring: &mut Uring, io: &UringIo) -> Result<(), HwError> {
+    // SAFETY: `io` is of one of two kinds. That of a request ([`State::begin`], [`State::rest`])
+    // names the buffer that the request brought, which `State` keeps, and lends to nobody, until
+    // the ring has given the completion: in the request's slot; if the request is given up, among
+    // the orphans; if no completion will come, in quarantine. Its vectors are in a box of that
+    // buffer, and are changed only between a completion and the next `stage`. The other kind is
+    // that of `Rings::try_polling`, which keeps its buffer until the completion, or quarantines it.
+    unsafe { ring.stage(io) }
 }
 
 fn poll_kind(policy: Policy) -> RingPoll {
@@ -374,10 +390,10 @@ impl KernelChannel {
         match &mut self.way {
             Way::Calls { waiting } => waiting.push_back(slot),
             Way::Rings(rings) => {
-                if rings.of(polled).stage(&io).is_err() {
+                if stage(rings.of(polled), &io).is_err() {
                     // The buffer is of our heap, so it is the kernel that cannot register more
                     // memory.
-                    self.state.finish(slot, Err(CommandError::os(libc::ENOMEM)));
+                    self.state.finish(slot, Err(IoErrorKind::os(libc::ENOMEM)));
                 } else if !self.plugged {
                     let told = rings.of(polled).submit();
                     self.note(told);
@@ -394,7 +410,7 @@ impl KernelChannel {
             tracing::error!(%error, "io_uring_enter failed; its I/O is given up");
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             self.broken = Some(errno);
-            self.state.give_up_all(CommandError::os(errno));
+            self.state.give_up_all(IoErrorKind::os(errno));
         }
     }
 
@@ -479,10 +495,10 @@ impl KernelChannel {
 }
 
 /// Does the I/O of `slot` by system calls.
-fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandError> {
+fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, IoErrorKind> {
     let file = &shared.file.fd;
     let io = state.flight(slot).io;
-    let failed = |errno: Errno| CommandError::os(errno.raw_os_error());
+    let failed = |errno: Errno| IoErrorKind::os(errno.raw_os_error());
     let (mut done, mut flags) = (0usize, ReadWriteFlags::empty());
     match io.op {
         UringOp::Fdatasync => return rustix::fs::fdatasync(file).map(|()| 0).map_err(failed),
@@ -498,7 +514,7 @@ fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandErr
         UringOp::Read | UringOp::Write { dsync: false } => {}
     }
     let Some(buf) = state.table.get_mut(slot).buf_mut() else {
-        return Err(CommandError::os(libc::EFAULT));
+        return Err(IoErrorKind::os(libc::EFAULT));
     };
     while done < buf.transfer_bytes() {
         let (offset, rest) = (io.offset_bytes + done as u64, buf.stretch_mut(done));
@@ -507,7 +523,7 @@ fn call(shared: &Shared, state: &mut State, slot: u16) -> Result<u32, CommandErr
             _ => rustix::io::pwritev2(file, &[IoSlice::new(rest)], offset, flags),
         };
         match moved {
-            Ok(0) => return Err(CommandError::EndOfFile),
+            Ok(0) => return Err(IoErrorKind::EndOfFile),
             Ok(bytes) => done += bytes,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(failed(errno)),
@@ -684,7 +700,7 @@ impl Drop for KernelChannel {
         {
             self.wait_some(None, u64::MAX);
         }
-        self.state.give_up_all(CommandError::TimedOut);
+        self.state.give_up_all(CommandError::TimedOut.into());
         self.state.quarantine();
         self.finish_work();
     }

@@ -1,5 +1,6 @@
 //! The requests of a channel that are with the kernel, and what becomes of them.
 
+use super::super::error::IoErrorKind;
 use super::super::lbio::Table;
 use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
@@ -140,8 +141,8 @@ impl State {
                 self.again.push(slot);
                 return;
             }
-            ..0 => Err(CommandError::os(-result)),
-            0 if has_data => Err(CommandError::EndOfFile),
+            ..0 => Err(IoErrorKind::os(-result)),
+            0 if has_data => Err(IoErrorKind::EndOfFile),
             _ if has_data => {
                 flight.done_bytes += u64::from(result.unsigned_abs());
                 if flight.done_bytes < flight.io.bytes {
@@ -162,7 +163,7 @@ impl State {
     }
 
     /// The request in `slot` has ended.
-    pub(super) fn finish(&mut self, slot: u16, outcome: Result<u32, CommandError>) {
+    pub(super) fn finish(&mut self, slot: u16, outcome: Result<u32, IoErrorKind>) {
         self.flights[usize::from(slot)].under_way = false;
         self.table.complete(slot, outcome);
     }
@@ -175,13 +176,13 @@ impl State {
             flight.age = flight.age.saturating_add(1);
             // One more than there are, since a request meets its first sweep at any time.
             if flight.under_way && flight.age > SWEEPS {
-                self.give_up(slot, CommandError::TimedOut);
+                self.give_up(slot, CommandError::TimedOut.into());
             }
         }
     }
 
     /// Gives up all that is with the kernel.
-    pub(super) fn give_up_all(&mut self, error: CommandError) {
+    pub(super) fn give_up_all(&mut self, error: IoErrorKind) {
         for slot in 0..self.flights.len() as u16 {
             if self.flight(slot).under_way {
                 self.give_up(slot, error);
@@ -189,7 +190,7 @@ impl State {
         }
     }
 
-    fn give_up(&mut self, slot: u16, error: CommandError) {
+    fn give_up(&mut self, slot: u16, error: IoErrorKind) {
         let tag = self.flight(slot).io.tag;
         let waiting = self.again.len();
         self.again.retain(|again| *again != slot);
@@ -292,7 +293,7 @@ mod tests {
             state.again.clear();
         }
         let done = state.table.take_failed(slot);
-        assert_eq!(done.result.unwrap_err().kind, CommandError::os(libc::EAGAIN));
+        assert_eq!(done.result.unwrap_err().kind, IoErrorKind::os(libc::EAGAIN));
     }
 
     /// The deadline is over: the caller hears of it, and the buffer stays away from everybody until
@@ -321,7 +322,7 @@ mod tests {
     fn what_waits_to_be_sent_again_is_not_with_the_kernel() {
         let (heap, mut state, slot, io) = begun();
         state.ended(io.tag, 512);
-        state.give_up_all(CommandError::os(libc::EIO));
+        state.give_up_all(IoErrorKind::os(libc::EIO));
         assert!(state.table.take_failed(slot).buf.is_some());
         assert_eq!((state.orphans(), state.again.len(), heap.allocated_bytes()), (0, 0, 0));
     }

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use meantime_block::{
-    AsyncChannel, BlockDevice, ChannelOptions, Done, Driver, NvmeChannel, Rejected, Request,
+    AsyncChannel, BlockDevice, ChannelOptions, Done, Driver, IoErrorKind, NvmeChannel, Rejected,
+    Request,
 };
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
@@ -135,9 +136,9 @@ impl Torture<'_> {
         match done.result {
             Ok(()) => self.tally.ready += 1,
             Err(error) => match error.kind {
-                CommandError::Status(_) => self.tally.failed += 1,
-                CommandError::TimedOut => self.tally.timed_out += 1,
-                CommandError::Reset => self.tally.reset += 1,
+                IoErrorKind::Command(CommandError::Status(_)) => self.tally.failed += 1,
+                IoErrorKind::Command(CommandError::TimedOut) => self.tally.timed_out += 1,
+                IoErrorKind::Command(CommandError::Reset) => self.tally.reset += 1,
                 other => panic!("{other:?} cannot be: {error}"),
             },
         }

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_block::{
-    BlockChannel, BlockDevice, ChannelError, ChannelOptions, Device, OpenOptions, Request,
-    SubmitError, open,
+    BlockChannel, BlockDevice, ChannelError, ChannelOptions, Device, IoErrorKind, OpenOptions,
+    Request, SubmitError, open,
 };
 use meantime_completion::{Pieces, Policy, Progress};
-use meantime_nvme::CommandError;
 
 const ENGINES: [&str; 2] = ["io_uring", "preadv2"];
 
@@ -223,7 +222,7 @@ fn a_file_that_was_truncated_is_an_error() {
         let buf = channel.alloc(4096).expect("memory");
         let ticket = channel.submit(Request::read(0, buf)).expect("taken");
         let done = channel.wait(ticket);
-        assert_eq!(done.result.expect_err("nothing there").kind, CommandError::EndOfFile);
+        assert_eq!(done.result.expect_err("nothing there").kind, IoErrorKind::EndOfFile);
         assert!(done.buf.is_some());
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meantime_block::{
-    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeChannel, Request, SubmitError,
+    BlockChannel, BlockDevice, ChannelOptions, Done, IoErrorKind, NvmeChannel, Request, SubmitError,
 };
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
@@ -195,14 +195,14 @@ impl Torture {
         match done.result {
             Ok(()) => {}
             Err(error) => match error.kind {
-                CommandError::Status(_) => {
+                IoErrorKind::Command(CommandError::Status(_)) => {
                     if std::env::var_os("MEANTIME_TRACE").is_some() {
                         println!("{error} {} blocks", was.blocks);
                     }
                     self.tally.status_errors += 1;
                 }
-                CommandError::TimedOut => self.tally.timed_out += 1,
-                CommandError::Reset => self.tally.reset += 1,
+                IoErrorKind::Command(CommandError::TimedOut) => self.tally.timed_out += 1,
+                IoErrorKind::Command(CommandError::Reset) => self.tally.reset += 1,
                 other => panic!("{other:?} cannot be: {error}"),
             },
         }

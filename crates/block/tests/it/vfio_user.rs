@@ -4,8 +4,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use meantime_block::{
-    BlockChannel, BlockDevice, ChannelOptions, Done, NvmeDevice, OpenOptions, Request, Ticket,
-    open_nvme,
+    BlockChannel, BlockDevice, ChannelOptions, Done, IoErrorKind, NvmeDevice, OpenOptions, Request,
+    Ticket, open_nvme,
 };
 use meantime_completion::Policy;
 use meantime_hw::{Clock, UserOptions, UserTransport};
@@ -261,7 +261,7 @@ fn a_server_that_hangs_in_the_middle() {
     for done in &failed {
         assert!(matches!(
             done.result.unwrap_err().kind,
-            CommandError::TimedOut | CommandError::Gone { .. }
+            IoErrorKind::Command(CommandError::TimedOut | CommandError::Gone { .. })
         ));
         // It may wake up, and write.
         assert!(done.buf.is_none());

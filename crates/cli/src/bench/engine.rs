@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use meantime_block::{BlockChannel, Done, IoError, Request};
+use meantime_block::{BlockChannel, Done, IoError, IoErrorKind, Request};
 use meantime_hw::{Clock, DmaBuf};
 use meantime_nvme::CommandError;
 
@@ -352,7 +352,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         self.faults.errors += 1;
         self.faults.first.get_or_insert_with(|| error.to_string());
         match error.kind {
-            CommandError::Gone { .. } => Err(Ended::Lost(error.to_string())),
+            IoErrorKind::Command(CommandError::Gone { .. }) => Err(Ended::Lost(error.to_string())),
             _ if lost => Err(quarantined()),
             _ => Ok(()),
         }

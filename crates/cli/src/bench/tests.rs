@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use meantime_block::{
-    BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, IoError, NvmeChannel, NvmeDevice,
-    OpenOptions, Rejected, Request, SubmitError, Ticket,
+    BlockChannel, BlockDevice, BlockInfo, ChannelOptions, Done, IoError, IoErrorKind, NvmeChannel,
+    NvmeDevice, OpenOptions, Rejected, Request, SubmitError, Ticket,
 };
 use meantime_completion::Policy;
 use meantime_hw::{Clock, DmaBuf, HwError};
@@ -29,7 +29,7 @@ enum Wrong {
     /// Acknowledges writes to an LBA and does not do them.
     LosesWriteAt(u64),
     /// Answers reads of an LBA with an error.
-    FailsReadAt(u64, CommandError),
+    FailsReadAt(u64, IoErrorKind),
 }
 
 /// A channel to a device that does something wrong.
@@ -265,7 +265,8 @@ fn everything_is_counted_once() {
 fn a_failed_io_is_counted_and_the_job_goes_on() {
     let device = device();
     for depth in [1, 16] {
-        let mut channel = faulty(&device, depth, Wrong::FailsReadAt(8, CommandError::TimedOut));
+        let mut channel =
+            faulty(&device, depth, Wrong::FailsReadAt(8, CommandError::TimedOut.into()));
         let (ended, tally, faults) =
             drive(&mut channel, &mut Plain(Pattern::new(spec(100, Some(2)))), NO_LIMIT);
         assert_eq!((ended, tally.ios(), faults.errors), (Ended::Dry, 510, 2));
@@ -281,7 +282,7 @@ fn a_device_that_is_gone_ends_the_job() {
     let device = device();
     for depth in [1, 16] {
         let gone = CommandError::Gone { memory_released: true };
-        let mut channel = faulty(&device, depth, Wrong::FailsReadAt(8, gone));
+        let mut channel = faulty(&device, depth, Wrong::FailsReadAt(8, gone.into()));
         let (ended, tally, faults) =
             drive(&mut channel, &mut Plain(Pattern::new(spec(100, None))), NO_LIMIT);
         assert_eq!(ended, Ended::Lost("read at LBA 8: the device is gone".to_owned()));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::tree::{Level, Tree};
 use super::{Progress, block_map};
 use crate::alloc::Allocator;
-use crate::journal::{Handle, Rule, is_broken};
+use crate::journal::{Handle, may_say_blocks};
 use crate::{Corruption, Defect, Error, FileType};
 use meantime_ext4_format::MappedExtent;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit, max_blocks};
@@ -83,8 +83,7 @@ fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
 /// gives to a file as well. (A tree that has grown out of its inode, or back into it, has taken or
 /// given up a block for that.)
 fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
-    let is_in_inode = NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0);
-    if is_in_inode || is_broken(Rule::TreeInInode) {
+    if may_say_blocks(inode) {
         handle.record(range);
     } else {
         handle.fast_ineligible();

@@ -1,4 +1,24 @@
-//! Rules of `docs/ordering.md` that tests take away, to see that they notice.
+//! The log device of tests: it breaks one rule of `docs/ordering.md`, so that tests show that they
+//! notice. Each function stands for the one of [`log_device`] with its name.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Sequence;
+use super::commit::Follow;
+use super::held::Held;
+use super::log::{Log, Stretch};
+use super::log_device;
+pub(crate) use super::log_device::Before;
+use super::ordered::Ordered;
+use super::writer::{Room, Writer};
+use crate::Error;
+use crate::crowd::Crowd;
+use crate::lanes::Lane;
+use meantime_block::Request;
+use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::journal::JournalFormat;
+use meantime_hw::DmaBuf;
 
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,32 +50,113 @@ pub enum Rule {
     TreeInInode,
 }
 
-#[cfg(feature = "broken-rules")]
-mod switch {
-    use std::sync::atomic::{AtomicU32, Ordering};
+static BROKEN: AtomicU32 = AtomicU32::new(0);
 
-    use super::Rule;
+/// From now on every journal of this process breaks `rule`; `None`: none.
+pub fn break_rule(rule: Option<Rule>) {
+    BROKEN.store(rule.map_or(0, |rule| rule as u32), Ordering::Relaxed);
+}
 
-    static BROKEN: AtomicU32 = AtomicU32::new(0);
+fn is_broken(rule: Rule) -> bool {
+    BROKEN.load(Ordering::Relaxed) == rule as u32
+}
 
-    /// From now on every journal of this process breaks `rule`; `None`: none.
-    pub fn break_rule(rule: Option<Rule>) {
-        BROKEN.store(rule.map_or(0, |rule| rule as u32), Ordering::Relaxed);
-    }
+/// Without the FLUSH.
+pub(crate) fn flush(lane: &mut Lane, before: Before) -> Result<(), Error> {
+    let rule = match before {
+        Before::Commit => Rule::FlushFirst,
+        Before::Tail => Rule::HomeBeforeTail,
+        Before::Return => Rule::FlushData,
+    };
+    if is_broken(rule) { Ok(()) } else { log_device::flush(lane, before) }
+}
 
-    pub(crate) fn is_broken(rule: Rule) -> bool {
-        BROKEN.load(Ordering::Relaxed) == rule as u32
+/// Without waiting.
+pub(super) fn finish_log(writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+    if is_broken(Rule::LogFirst) { Ok(()) } else { log_device::finish_log(writer, lane) }
+}
+
+/// Without waiting.
+pub(super) fn finish_data(data: &mut impl Follow, lane: &mut Lane) {
+    if !is_broken(Rule::DataFirst) {
+        log_device::finish_data(data, lane);
     }
 }
 
-#[cfg(feature = "broken-rules")]
-pub use switch::break_rule;
-#[cfg(feature = "broken-rules")]
-pub(crate) use switch::is_broken;
+/// Without waiting.
+pub(super) fn wait_for_data(ordered: &Ordered, crowd: &Crowd) -> Result<(), Error> {
+    if is_broken(Rule::DataFirst) { Ok(()) } else { log_device::wait_for_data(ordered, crowd) }
+}
 
-/// Whether `rule` is not kept.
-#[cfg(not(feature = "broken-rules"))]
-#[inline(always)]
-pub(crate) const fn is_broken(_: Rule) -> bool {
-    false
+/// Always.
+pub(super) fn has_data(ordered: &Ordered) -> bool {
+    is_broken(Rule::DataFirst) || log_device::has_data(ordered)
+}
+
+/// Without FUA.
+pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
+    log_device::commit_block(lba, buf, volatile && !is_broken(Rule::Fua))
+}
+
+/// Without FUA.
+pub(super) fn send_fast(
+    writer: &mut Writer,
+    lane: &mut Lane,
+    place: u64,
+    buf: DmaBuf,
+    fua: bool,
+    room: Room<'_>,
+) -> Result<(), Error> {
+    log_device::send_fast(writer, lane, place, buf, fua && !is_broken(Rule::Fua), room)
+}
+
+/// Not at all.
+pub(super) fn write_tail(
+    writer: &mut Writer,
+    lane: &mut Lane,
+    format: &JournalFormat,
+    home: u64,
+    fua: bool,
+) -> Result<(), Error> {
+    if is_broken(Rule::TailBeforeReuse) {
+        return Ok(());
+    }
+    log_device::write_tail(writer, lane, format, home, fua)
+}
+
+/// A block that revokes nothing.
+pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
+    log_device::revoke(format, to, tid, if is_broken(Rule::Revoke) { &[] } else { blocks });
+}
+
+/// The fast commits go on counting.
+pub(super) fn supersede(
+    writer: &mut Writer,
+    lane: &mut Lane,
+    format: &mut JournalFormat,
+    [home, head]: [u64; 2],
+    fua: bool,
+) -> Result<(), Error> {
+    if is_broken(Rule::Supersede) {
+        return log_device::write_tail(writer, lane, format, home, fua);
+    }
+    log_device::supersede(writer, lane, format, [home, head], fua)
+}
+
+/// It goes round.
+pub(super) fn log(format: &JournalFormat, stretches: Vec<Stretch>) -> Log {
+    let log = log_device::log(format, stretches);
+    if is_broken(Rule::Straight) { log.straight(false) } else { log }
+}
+
+/// Not held.
+pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
+    if !is_broken(Rule::Held) {
+        log_device::hold(held, blocks, sequence);
+    }
+}
+
+/// Always.
+pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
+    is_broken(Rule::TreeInInode) || log_device::may_say_blocks(inode)
 }

@@ -4,11 +4,11 @@
 use std::sync::PoisonError;
 
 use super::Sequence;
-use super::broken::{Rule, is_broken};
 use super::commit::Committer;
+use super::device::{self, Before};
 use super::pending::Pending;
 use super::running::Journal;
-use super::writer::{Writer, flush};
+use super::writer::Writer;
 use crate::Error;
 use crate::lanes::Lane;
 use meantime_process::lock::MutexGuard;
@@ -70,8 +70,8 @@ impl Journal {
             }
             written?;
         }
-        if self.volatile && !is_broken(Rule::HomeBeforeTail) {
-            flush(lane)?;
+        if self.volatile {
+            device::flush(lane, Before::Tail)?;
         }
         // What was not home when the flush began is not home now for this: it is of later
         // transactions, or was put off by one.
@@ -102,9 +102,8 @@ impl Journal {
             None => (committer.tid, committer.log.start_if_empty()),
         };
         committer.format.set_tail(tid, start)?;
-        if !is_broken(Rule::TailBeforeReuse) {
-            self.write_superblock(committer, writer, lane)?;
-        }
+        let home = committer.home()?;
+        device::write_tail(writer, lane, &committer.format, home, self.volatile)?;
         let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
         committer.log.give_back(blocks);
         Ok(())
@@ -117,8 +116,7 @@ impl Journal {
         writer: &mut Writer,
         lane: &mut Lane,
     ) -> Result<(), Error> {
-        let (place, _) =
-            committer.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
-        writer.write_all(lane, std::iter::once((place, committer.format.block())), self.volatile)
+        let block = (committer.home()?, committer.format.block());
+        writer.write_all(lane, std::iter::once(block), self.volatile)
     }
 }

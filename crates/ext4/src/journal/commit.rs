@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{PoisonError, TryLockError};
 
 use super::Sequence;
-use super::broken::{Rule, is_broken};
 use super::counters::{Counts, JournalCounters};
+use super::device::{self, Before};
 use super::fast_commit::{FastArea, LedFast, Supersede};
 use super::log::{Log, Logged, Plan};
 use super::running::{Journal, time_now};
 use super::transaction::Transaction;
-use super::writer::{Writer, flush};
+use super::writer::Writer;
 use crate::Error;
 use crate::lanes::Lane;
 use crate::options::CommitOverlap;
-use meantime_block::{Request, RequestError};
+use meantime_block::RequestError;
 use meantime_ext4_format::journal::{Copied, JournalFormat};
 use meantime_hw::DmaBuf;
 use meantime_hw::futex::Futex;
@@ -158,6 +158,15 @@ impl Committer {
         }
     }
 
+    /// Where the journal's superblock is, in blocks of the file system.
+    ///
+    /// # Errors
+    /// The journal has no blocks.
+    pub(super) fn home(&self) -> Result<u64, Error> {
+        let place = self.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
+        Ok(place.0)
+    }
+
     /// Waits for what was sent.
     pub(super) fn finish_writing(&mut self, lane: &mut Lane) -> Result<(), Error> {
         self.writer.finish(lane)
@@ -165,9 +174,8 @@ impl Committer {
 
     /// How `transaction` would be written.
     fn plan(&self, transaction: &Transaction) -> Plan {
-        let revoked = if is_broken(Rule::Revoke) { 0 } else { transaction.revoked.len() };
         Plan {
-            revoke_blocks: revoked.div_ceil(self.format.revoked_most()),
+            revoke_blocks: transaction.revoked.len().div_ceil(self.format.revoked_most()),
             copies: transaction.blocks.len(),
             buffer_blocks: self.writer.buffer_blocks(),
             tags_most: self.format.tags_most(),
@@ -223,7 +231,7 @@ impl Committer {
             self.parts(lane, at, count)?;
             for (index, some) in (0..revokes).zip(&mut revoked) {
                 let to = Self::part_block(&mut self.parts, index, bytes).ok_or_else(gone)?;
-                self.format.revoke(to, self.tid, some);
+                device::revoke(&self.format, to, self.tid, some);
             }
             self.copies.clear();
             for (index, (block, content)) in (revokes + 1..).zip(blocks.by_ref().take(copies)) {
@@ -267,7 +275,7 @@ impl Committer {
         lane: &mut Lane,
         at: u32,
         buf: DmaBuf,
-        fua: bool,
+        volatile: bool,
         gap: Option<impl FnOnce()>,
     ) -> Result<(), Error> {
         let (place, _) =
@@ -277,9 +285,7 @@ impl Committer {
             self.commit_block = Some(buf);
             return Err(error);
         }
-        let mut request = Request::write(lba, buf);
-        request.fua = fua;
-        let ticket = match lane.submit(request) {
+        let ticket = match lane.submit(device::commit_block(lba, buf, volatile)) {
             Ok(ticket) => ticket,
             Err(rejected) => {
                 self.commit_block = rejected.request.buf;
@@ -324,19 +330,15 @@ impl Committer {
             std::thread::yield_now();
         }
         // From here on nothing is left under way, whatever happens.
-        if !is_broken(Rule::DataFirst) {
-            data.finish(lane);
-        }
-        let logged = if is_broken(Rule::LogFirst) { Ok(()) } else { self.writer.finish(lane) };
+        device::finish_data(data, lane);
+        let logged = device::finish_log(&mut self.writer, lane);
         let written = sent?;
         logged?;
-        if !is_broken(Rule::DataFirst) {
-            transaction.ordered.wait(&lane.crowd)?;
-        }
+        device::wait_for_data(&transaction.ordered, &lane.crowd)?;
         if empty {
             // There were data only, which nothing in the log leads to.
             if volatile && transaction.ordered.is_unflushed() {
-                flush(lane)?;
+                lane.flush()?;
             }
             return Ok(0);
         }
@@ -344,16 +346,15 @@ impl Committer {
             Some(buf) => buf,
             None => self.prepare(lane)?,
         };
-        if volatile && !is_broken(Rule::FlushFirst) {
-            flush(lane)?;
+        if volatile {
+            device::flush(lane, Before::Commit)?;
         }
         let at = self.log.behind(self.log.head(), written);
-        let fua = volatile && !is_broken(Rule::Fua);
         let gap = || {
             data.use_commit_gap();
             gap();
         };
-        self.write_commit(lane, at, buf, fua, overlap.prepare.then_some(gap))?;
+        self.write_commit(lane, at, buf, volatile, overlap.prepare.then_some(gap))?;
         self.writer.finish(lane)?;
         let start = self.log.head();
         self.log.take(written + 1);

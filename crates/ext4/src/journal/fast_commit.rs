@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Sequence;
-use super::broken::{Rule, is_broken};
 use super::commit::{Committer, Follow};
+use super::device::{self, Before};
 use super::fast::Unsaid;
 use super::running::Journal;
-use super::writer::flush;
+use super::writer::Room;
 use crate::Error;
 use crate::lanes::Lane;
 use meantime_ext4_format::features::incompat;
@@ -140,8 +140,8 @@ impl Journal {
             let ordered = &running.ordered;
             (running.unsaid.reaches_blocks() || !ordered.is_done(), Arc::clone(ordered))
         };
-        if (needs_data || !self.overlap.data) && !is_broken(Rule::DataFirst) {
-            data.finish(lane);
+        if needs_data || !self.overlap.data {
+            device::finish_data(data, lane);
             // Else the whole transaction would be committed because of them.
             others.wait_a_little(&lane.crowd);
         }
@@ -169,9 +169,7 @@ impl Journal {
         let running = &mut open.running;
         // Whoever has data under way for it may be waiting for the lead: a transaction that is
         // closed gets no more of them, and waits for these.
-        if running.sequence > upto
-            || !is_broken(Rule::DataFirst) && running.ordered.has_succeeded() != Some(true)
-        {
+        if running.sequence > upto || !device::has_data(&running.ordered) {
             return None;
         }
         let (at, first) = area.at(committer.tid);
@@ -221,17 +219,12 @@ impl Journal {
         lane: &mut Lane,
         data: &mut impl Follow,
     ) -> Result<(), Error> {
-        let ordered = said.reaches_blocks && !is_broken(Rule::FlushFirst);
+        let ordered = said.reaches_blocks;
         if self.volatile && ordered {
-            flush(lane)?;
+            device::flush(lane, Before::Commit)?;
         }
         let tid = committer.tid;
-        let sent = committer.send_fast(
-            said,
-            self.volatile && ordered && !is_broken(Rule::Fua),
-            lane,
-            data,
-        );
+        let sent = committer.send_fast(said, self.volatile && ordered, lane, data);
         if self.overlap.prepare {
             data.use_commit_gap();
             self.make_spares();
@@ -243,7 +236,7 @@ impl Journal {
         sent?;
         written?;
         if self.volatile && !ordered {
-            flush(lane)?;
+            lane.flush()?;
         }
         let count = said.bytes.len() / committer.format.block_bytes();
         if let Some(area) = committer.fast.as_mut().filter(|_| count > 0) {
@@ -261,7 +254,7 @@ impl Committer {
     /// # Errors
     /// There is no room for it.
     pub(super) fn supersede(&mut self, need: usize) -> Result<Supersede, Error> {
-        if is_broken(Rule::Supersede) || self.fast.as_ref().is_none_or(|area| !area.used) {
+        if self.fast.as_ref().is_none_or(|area| !area.used) {
             return Ok(Supersede::No);
         }
         if !self.logged.is_empty() {
@@ -293,18 +286,13 @@ impl Committer {
     pub(super) fn finish_superseding(&mut self, lane: &mut Lane, fua: bool) -> Result<(), Error> {
         let missing = || Error::Invalid("the journal has no such block");
         let first = *self.logged.front().ok_or_else(missing)?;
+        let home = self.home()?;
         let area = self.fast.as_mut().ok_or_else(missing)?;
-        let (home, _) = self.log.place(0).ok_or_else(missing)?;
         let (head, _) = self.log.place(area.blocks.start).ok_or_else(missing)?;
         // For whoever reads it now the log goes on into their blocks: nothing is written to it
         // before they are out of it again.
         self.format.set_tail(first.tid, first.start)?;
-        self.format.set_fast_commits(false)?;
-        self.writer.write_all(lane, std::iter::once((home, self.format.block())), fua)?;
-        let zeroes = vec![0; self.format.block_bytes()];
-        self.writer.write_all(lane, std::iter::once((head, &zeroes[..])), fua)?;
-        self.format.set_fast_commits(true)?;
-        self.writer.write_all(lane, std::iter::once((home, self.format.block())), fua)?;
+        device::supersede(&mut self.writer, lane, &mut self.format, [home, head], fua)?;
         (area.next, area.used) = (area.blocks.start, false);
         Ok(())
     }
@@ -329,10 +317,11 @@ impl Committer {
             let (some, others) = rest.split_at(count * block_bytes);
             let mut buf = self.writer.buffer(lane, count)?;
             buf[..some.len()].copy_from_slice(some);
-            self.writer.send(lane, place, buf, fua, &mut |lane| {
+            let room: Room<'_> = &mut |lane| {
                 data.finish(lane);
                 !std::mem::replace(&mut finished, true)
-            })?;
+            };
+            device::send_fast(&mut self.writer, lane, place, buf, fua, room)?;
             (rest, at) = (others, at + count as u32);
         }
         Ok(())

@@ -12,6 +12,7 @@
 //! Nothing here has a thread of its own: who wants something durable commits, and one for all who
 //! want it at a time.
 
+#[cfg(feature = "broken-rules")]
 mod broken;
 mod checkpoint;
 mod commit;
@@ -24,6 +25,7 @@ mod fast_tests;
 mod handle;
 mod held;
 mod log;
+mod log_device;
 mod mount;
 mod newest;
 mod ordered;
@@ -39,15 +41,18 @@ mod tests;
 mod transaction;
 mod writer;
 
-pub use broken::Rule;
 #[cfg(feature = "broken-rules")]
-pub use broken::break_rule;
-pub(crate) use broken::is_broken;
+use broken as device;
+#[cfg(feature = "broken-rules")]
+pub use broken::{Rule, break_rule};
 pub(crate) use commit::Follow;
 pub use commit::log_piece_blocks;
 pub use counters::JournalCounters;
+pub(crate) use device::{Before, flush, may_say_blocks};
 pub use handle::{Changed, Changes, Handle};
 pub use held::Held;
+#[cfg(not(feature = "broken-rules"))]
+use log_device as device;
 pub(crate) use mount::check;
 pub use newest::{Blocks, Newest};
 pub use ordered::OrderedToken;

@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::broken::{Rule, is_broken};
 use super::commit::{Commits, Committer};
+use super::device;
 use super::fast_commit::FastArea;
 use super::held::Held;
-use super::log::{Log, Stretch};
+use super::log::Stretch;
 use super::orphans::Orphans;
 use super::pending::Pending;
 use super::recover::{Overlaid, Replacement, carry_out, look_over};
 use super::running::{Journal, Open, time_now};
-use super::writer::{Writer, flush};
+use super::writer::Writer;
 use crate::error::{Corruption, Defect, Error, MountFailure, Unsupported};
 use crate::lanes::{Lane, Lanes};
 use crate::options::CommitOverlap;
@@ -139,7 +139,7 @@ impl Beginner<'_> {
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        if self.volatile { flush(self.lane) } else { Ok(()) }
+        if self.volatile { Ok(self.lane.flush()?) } else { Ok(()) }
     }
 }
 
@@ -237,8 +237,7 @@ impl Journal {
         };
         format.set_tail(last, 0)?;
         format.convert(converted.0, converted.1, fast)?;
-        let straight = format.fast_commits().is_some() && !is_broken(Rule::Straight);
-        let log = Log::new(stretches, format.log()).straight(straight);
+        let log = device::log(&format, stretches);
         if log.len() < LOG_BLOCKS_LEAST {
             return Err(refused(
                 "writing with so small a journal",

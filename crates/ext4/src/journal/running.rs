@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Sequence;
-use super::broken::{Rule, is_broken};
 use super::commit::Commits;
+use super::device;
 use super::handle::{Changes, Handle};
 use super::held::Held;
 use super::ordered::OrderedToken;
@@ -160,8 +160,8 @@ impl Journal {
         drop(newest.publish(&changes.blocks, &changes.forgotten, || {
             observer.map(|observer| observer.visible(&changes))
         }));
-        for freed in changes.freed.iter().filter(|_| !is_broken(Rule::Held)) {
-            self.held.hold(freed.clone(), sequence);
+        for freed in &changes.freed {
+            device::hold(&self.held, freed.clone(), sequence);
         }
         self.orphans.completed(&changes);
         if let Some(observer) = observer {

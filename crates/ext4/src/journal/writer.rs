@@ -211,11 +211,3 @@ impl Writer {
         Ok(())
     }
 }
-
-/// Has the device make everything durable that has completed, and waits for it.
-///
-/// # Errors
-/// It did not.
-pub(super) fn flush(lane: &mut Lane) -> Result<(), Error> {
-    Ok(lane.flush()?)
-}

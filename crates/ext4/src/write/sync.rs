@@ -9,7 +9,7 @@ use super::super::error::Error;
 use super::super::file::File;
 use super::super::flushes::Durability;
 use super::super::fs::Mount;
-use super::super::journal::{Rule, Sequence, is_broken};
+use super::super::journal::{self, Before, Sequence};
 use super::super::live::Live;
 use super::super::node::Known;
 use super::super::read::cached::PAGE;
@@ -94,17 +94,15 @@ impl Mount {
     /// there was one.
     fn flush_data(&self, live: &Live) -> Result<(), Error> {
         let landed = live.landed.load(Ordering::Acquire);
-        if !self.lanes.info().volatile_write_cache
-            || live.flushed.load(Ordering::Acquire) >= landed
-            || is_broken(Rule::FlushData)
+        if !self.lanes.info().volatile_write_cache || live.flushed.load(Ordering::Acquire) >= landed
         {
             return Ok(());
         }
         let flushed = match self.lanes.flushes().durability(landed) {
             Durability::Durable => Ok(()),
-            Durability::Open => self.lanes.take()?.flush().map_err(Error::from),
+            Durability::Open => journal::flush(&mut *self.lanes.take()?, Before::Return),
             Durability::Unknown => {
-                let kind = CommandError::CacheLost;
+                let kind = CommandError::CacheLost.into();
                 Err(Error::from_io(IoError { op: Op::Flush, lba: 0, kind }))
             }
         };

@@ -1,7 +1,9 @@
 //! What controllers may have beside the least: queue classes, SGLs, shadow doorbells, power states,
 //! logs, features. On the stepped SSD, which refuses what is not right and says why.
 
-use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request};
+use meantime_block::{
+    BlockChannel, BlockDevice, ChannelOptions, IoErrorKind, NvmeChannel, Request,
+};
 use meantime_nvme::{CommandError, ControllerOptions, Error, QueueClass};
 use meantime_spec::features::{Arbitration, PowerManagement, fid};
 use meantime_spec::identify::oncs;
@@ -206,8 +208,10 @@ fn compare_verify_and_write_uncorrectable() {
     let run = |channel: &mut NvmeChannel, request: Request| {
         let ticket = channel.submit(request).expect("the SSD has it");
         channel.wait(ticket).result.map_err(|error| match error.kind {
-            CommandError::Status(status) => status.code().expect("a known one"),
-            CommandError::Miscompare => StatusCode::CompareFailure,
+            IoErrorKind::Command(CommandError::Status(status)) => {
+                status.code().expect("a known one")
+            }
+            IoErrorKind::Miscompare => StatusCode::CompareFailure,
             other => panic!("{other}"),
         })
     };

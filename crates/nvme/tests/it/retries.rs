@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request, Ticket};
+use meantime_block::{
+    BlockChannel, BlockDevice, ChannelOptions, IoErrorKind, NvmeChannel, Request, Ticket,
+};
 use meantime_completion::Policy;
 use meantime_nvme::retry::{Verdict, verdict};
 use meantime_nvme::{CommandError, ControllerOptions};
@@ -24,8 +26,10 @@ const fn refusing(seed: u64) -> FaultPlan {
     FaultPlan { seed, status_error_ppm: ALWAYS, ..FaultPlan::NONE }
 }
 
-fn status_of(kind: CommandError) -> Status {
-    let CommandError::Status(status) = kind else { panic!("{kind} is no status") };
+fn status_of(kind: IoErrorKind) -> Status {
+    let IoErrorKind::Command(CommandError::Status(status)) = kind else {
+        panic!("{kind} is no status")
+    };
     status
 }
 
@@ -33,7 +37,7 @@ fn cached(volatile: bool) -> SsdConfig {
     SsdConfig { volatile_write_cache: volatile, ..ssd("optane") }
 }
 
-fn flush(channel: &mut NvmeChannel) -> Result<(), CommandError> {
+fn flush(channel: &mut NvmeChannel) -> Result<(), IoErrorKind> {
     let ticket = channel.submit(Request::flush()).expect("room");
     channel.wait(ticket).result.map_err(|error| error.kind)
 }
@@ -427,21 +431,29 @@ fn a_power_cut_fails_the_next_flush_of_every_channel_once() {
     rig.ssd.power_cut(&mut Rng::new(1));
     // The cut is noticed by whoever comes first, and goes unnoticed by what is repeated.
     put(&mut writer, 8..16, 2);
-    assert_eq!(flush(&mut writer), Err(CommandError::CacheLost));
+    assert_eq!(flush(&mut writer), Err(CommandError::CacheLost.into()));
     assert_eq!(flush(&mut writer), Ok(()));
     // Who flushes for others has to hear it, too.
-    assert_eq!(flush(&mut other), Err(CommandError::CacheLost));
+    assert_eq!(flush(&mut other), Err(CommandError::CacheLost.into()));
     assert_eq!(flush(&mut other), Ok(()));
     // But nobody who came when it was known.
     let mut later = rig.channel(4);
     assert_eq!(flush(&mut later), Ok(()));
     rig.ssd.power_cut(&mut Rng::new(2));
-    assert_eq!(flush(&mut later), Err(CommandError::CacheLost), "this flush found it itself");
+    assert_eq!(
+        flush(&mut later),
+        Err(CommandError::CacheLost.into()),
+        "this flush found it itself"
+    );
     assert_eq!(flush(&mut later), Ok(()), "and was told already");
     rig.ssd.power_cut(&mut Rng::new(3));
     verify(&mut later, 8..16, 2);
     let mut last = rig.channel(4);
-    assert_eq!(flush(&mut last), Err(CommandError::CacheLost), "nobody was told of this one");
+    assert_eq!(
+        flush(&mut last),
+        Err(CommandError::CacheLost.into()),
+        "nobody was told of this one"
+    );
 }
 
 #[test]
@@ -521,7 +533,7 @@ fn a_second_power_cut_before_the_next_flush_is_told_as_well() {
         rig.ssd.power_cut(&mut Rng::new(seed));
         // It is a write that notices.
         put(&mut channel, 8..16, seed);
-        assert_eq!(flush(&mut channel), Err(CommandError::CacheLost), "cut {seed}");
+        assert_eq!(flush(&mut channel), Err(CommandError::CacheLost.into()), "cut {seed}");
     }
     assert_eq!(flush(&mut channel), Ok(()));
 }
@@ -537,12 +549,12 @@ fn a_flush_that_hears_late_of_a_power_cut_does_not_tell_of_the_next() {
     let early = rig.doomed(late(MS), &mut channel, early);
     rig.ssd.power_cut(&mut Rng::new(1));
     rig.controller.reset_now();
-    assert_eq!(flush(&mut channel), Err(CommandError::CacheLost));
+    assert_eq!(flush(&mut channel), Err(CommandError::CacheLost.into()));
     assert_eq!(kind(&channel.wait(early)), CommandError::CacheLost);
     put(&mut channel, 0..8, 2);
     rig.ssd.power_cut(&mut Rng::new(2));
     put(&mut channel, 8..16, 2);
-    assert_eq!(flush(&mut channel), Err(CommandError::CacheLost), "the second cut");
+    assert_eq!(flush(&mut channel), Err(CommandError::CacheLost.into()), "the second cut");
     assert_eq!(flush(&mut channel), Ok(()));
 }
 

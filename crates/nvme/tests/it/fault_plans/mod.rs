@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use self::model::Model;
 use self::world::{Device, Lanes};
-use meantime_block::{AsyncChannel, BlockDevice, ChannelOptions, NvmeChannel, NvmeDevice, Request};
+use meantime_block::{
+    AsyncChannel, BlockDevice, ChannelOptions, IoErrorKind, NvmeChannel, NvmeDevice, Request,
+};
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_nvme::{CommandError, Controller, ControllerOptions, Op};
@@ -281,15 +283,15 @@ impl Run {
             if let Err(error) = done.result {
                 assert!(!self.faultless, "{error}, though nothing was ordered to fail");
                 match error.kind {
-                    CommandError::Status(_) => self.tally.statuses += 1,
-                    CommandError::TimedOut => self.tally.timed_out += 1,
-                    CommandError::Reset => self.tally.reset += 1,
-                    CommandError::Gone { memory_released } => {
+                    IoErrorKind::Command(CommandError::Status(_)) => self.tally.statuses += 1,
+                    IoErrorKind::Command(CommandError::TimedOut) => self.tally.timed_out += 1,
+                    IoErrorKind::Command(CommandError::Reset) => self.tally.reset += 1,
+                    IoErrorKind::Command(CommandError::Gone { memory_released }) => {
                         assert!(memory_released, "it can always be cut off");
                         self.gone = true;
                         self.tally.gone += 1;
                     }
-                    CommandError::Os(_) | CommandError::EndOfFile => {
+                    IoErrorKind::Os(_) | IoErrorKind::EndOfFile => {
                         panic!("there is no kernel here: {error}")
                     }
                     #[allow(unreachable_patterns, reason = "the driver may have more to say")]

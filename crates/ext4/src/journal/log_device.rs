@@ -1,0 +1,150 @@
+//! The log device: all that the journal has the device do whose order or content a rule of
+//! `docs/ordering.md` is about. A function keeps one rule, which its comment names.
+//!
+//! The rest of the journal knows no broken rules. Tests replace these functions by those of
+//! `broken.rs`, which break one rule at a time (feature `broken-rules`).
+
+use std::ops::Range;
+
+use super::Sequence;
+use super::commit::Follow;
+use super::held::Held;
+use super::log::{Log, Stretch};
+use super::ordered::Ordered;
+use super::writer::{Room, Writer};
+use crate::Error;
+use crate::crowd::Crowd;
+use crate::lanes::Lane;
+use meantime_block::Request;
+use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
+use meantime_ext4_format::journal::JournalFormat;
+use meantime_hw::DmaBuf;
+
+/// What a FLUSH has to come before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// The commit block, or a fast commit (rule 3).
+    Commit,
+    /// A tail of the log that is past what was written home (rule 6).
+    Tail,
+    /// The return of an `fsync` of data that were written in place (rule 18).
+    Return,
+}
+
+/// Makes durable what has completed, before what `before` says (rules 3, 6 and 18).
+///
+/// # Errors
+/// The device.
+pub(crate) fn flush(lane: &mut Lane, _before: Before) -> Result<(), Error> {
+    Ok(lane.flush()?)
+}
+
+/// Waits for all of a transaction that was sent to the log, before its commit block (rule 1).
+///
+/// # Errors
+/// The first write that failed.
+pub(super) fn finish_log(writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+    writer.finish(lane)
+}
+
+/// Waits for the caller's own data, before a commit that makes them reachable (rule 2).
+pub(super) fn finish_data(data: &mut impl Follow, lane: &mut Lane) {
+    data.finish(lane);
+}
+
+/// Waits for the data of a closed transaction, before its commit block (rule 2).
+///
+/// # Errors
+/// The first write that failed.
+pub(super) fn wait_for_data(ordered: &Ordered, crowd: &Crowd) -> Result<(), Error> {
+    ordered.wait(crowd)
+}
+
+/// Whether all data are on the device that a fast commit would make reachable (rule 2).
+pub(super) fn has_data(ordered: &Ordered) -> bool {
+    ordered.has_succeeded() == Some(true)
+}
+
+/// The write of a commit block; forced, if the device has a volatile cache (rule 3).
+pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
+    Request { fua: volatile, ..Request::write(lba, buf) }
+}
+
+/// Sends blocks of a fast commit; forced, if `fua` (rule 3).
+///
+/// # Errors
+/// They were not taken.
+pub(super) fn send_fast(
+    writer: &mut Writer,
+    lane: &mut Lane,
+    place: u64,
+    buf: DmaBuf,
+    fua: bool,
+    room: Room<'_>,
+) -> Result<(), Error> {
+    writer.send(lane, place, buf, fua, room)
+}
+
+/// Writes the journal's superblock, which is `format`'s, with a new tail to block `home`, durably,
+/// before the log behind the old one is written to (rule 7).
+///
+/// # Errors
+/// The device.
+pub(super) fn write_tail(
+    writer: &mut Writer,
+    lane: &mut Lane,
+    format: &JournalFormat,
+    home: u64,
+    fua: bool,
+) -> Result<(), Error> {
+    writer.write_all(lane, std::iter::once((home, format.block())), fua)
+}
+
+/// Makes `to` a block of the log that revokes `blocks` (rule 9).
+pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
+    format.revoke(to, tid, blocks);
+}
+
+/// Has the log begin as `format` says, with a transaction that fast commits went on from: in the
+/// same write of the superblock (block `home`), the fast commits stop to count (rule 16). Then
+/// zeroes their first block (`head`), and lets those that follow count.
+///
+/// # Errors
+/// The device; what is durable is not known then.
+pub(super) fn supersede(
+    writer: &mut Writer,
+    lane: &mut Lane,
+    format: &mut JournalFormat,
+    [home, head]: [u64; 2],
+    fua: bool,
+) -> Result<(), Error> {
+    format.set_fast_commits(false)?;
+    writer.write_all(lane, std::iter::once((home, format.block())), fua)?;
+    let zeroes = vec![0; format.block_bytes()];
+    writer.write_all(lane, std::iter::once((head, &zeroes[..])), fua)?;
+    format.set_fast_commits(true)?;
+    writer.write_all(lane, std::iter::once((home, format.block())), fua)
+}
+
+/// The empty log of a journal that lies in `stretches`: straight, if there are fast commits (rule
+/// 20). (Where a block goes is decided here, before it is sent anywhere.)
+pub(super) fn log(format: &JournalFormat, stretches: Vec<Stretch>) -> Log {
+    Log::new(stretches, format.log()).straight(format.fast_commits().is_some())
+}
+
+/// Holds `blocks`, which transaction `sequence` freed, until it has committed (rule 8).
+///
+/// No write of the journal shows whether this rule is kept: what breaks it is a write of data, by
+/// whoever the allocator gives the blocks to. This is the one place that keeps them from it.
+pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
+    held.hold(blocks, sequence);
+}
+
+/// Whether a fast commit may say where blocks of `inode` are: all extents are in the inode (rule
+/// 21).
+///
+/// What is sent is the same either way, but for what it leaves out: so the rule is kept where a
+/// change is noted for a fast commit.
+pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
+    NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0)
+}
