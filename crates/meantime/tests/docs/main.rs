@@ -1,0 +1,346 @@
+//! The documents say what is there: names, files, links, sections, commands and examples that they
+//! quote are looked up in the sources.
+
+mod markdown;
+mod sources;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use markdown::Page;
+use sources::Sources;
+
+/// The most bytes that a page may have.
+const LIMITS: &[(&str, usize)] =
+    &[("README.md", 6 << 10), ("ARCHITECTURE.md", 16 << 10), ("CONTRIBUTING.md", 6 << 10)];
+
+/// Names that are not ours: the kernel's, the C library's, NVMe's, Rust's, other programs'.
+#[rustfmt::skip]
+const FOREIGN: &[&str] = &[
+    // Rust, the kernel, the C library.
+    "Arc", "Box", "Send", "Sync", "sched_yield", "vfs_rename", "pthread_cancel",
+    // ext4 and its journal.
+    "journal_async_commit", "j_fc_last", "j_last", "s_errno", "s_state",
+    // fio's tools; names for any crate, any length, any time.
+    "fiologparser_hist.py", "crates/NAME", "crates/NAME/src/lib.rs", "len_bytes", "t_k",
+];
+
+/// Targets of `make` that docs may name already.
+const TARGETS_TO_COME: &[&str] = &["test-long"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+fn sources() -> &'static Sources {
+    static SOURCES: OnceLock<Sources> = OnceLock::new();
+    SOURCES.get_or_init(|| Sources::read(&root()))
+}
+
+/// The pages that are checked, with their texts.
+fn pages() -> Vec<(&'static str, Page, &'static str)> {
+    let is_page = |path: &str| match path.strip_prefix("docs/") {
+        Some(name) => name.ends_with(".md"),
+        None => LIMITS.iter().any(|(page, _)| *page == path),
+    };
+    let pages = sources().texts.iter().filter(|(path, _)| is_page(path));
+    pages.map(|(path, text)| (path.as_str(), Page::parse(text), text.as_str())).collect()
+}
+
+/// Fails with all of `wrong` at once.
+fn report(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{} not true:\n{}\n", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn quoted_names_exist() {
+    let mut wrong = Vec::new();
+    for (path, page, _) in pages() {
+        for (line, quote) in &page.quotes {
+            for name in braces(quote) {
+                if !FOREIGN.contains(&name.as_str()) && !exists(&name) {
+                    wrong.push(format!("{path}:{line}: `{name}`"));
+                }
+            }
+        }
+    }
+    report(&wrong);
+}
+
+/// A row of a table with functions and files: the functions are in those files.
+#[test]
+fn functions_are_where_tables_say() {
+    let mut wrong = Vec::new();
+    for (path, page, text) in pages() {
+        for (number, _) in (1..).zip(text.lines()).filter(|(_, line)| line.starts_with('|')) {
+            let quotes = page.quotes.iter().filter(|(line, _)| *line == number);
+            let (files, names): (Vec<&str>, Vec<&str>) =
+                quotes.map(|(_, quote)| quote.as_str()).partition(|quote| quote.ends_with(".rs"));
+            let functions = names.into_iter().filter(|name| {
+                let is_function = |(_, name): (_, &str)| name.starts_with(char::is_lowercase);
+                name.rsplit_once("::").is_some_and(is_function)
+            });
+            for name in functions.filter(|_| !files.is_empty()) {
+                let (_, function) = name.rsplit_once("::").unwrap_or_default();
+                if !files.iter().any(|file| sources().file_has(file, function)) {
+                    wrong.push(format!("{path}:{number}: `{name}` is not in {files:?}"));
+                }
+            }
+        }
+    }
+    report(&wrong);
+}
+
+/// `a::{b, c}` is two names.
+fn braces(quote: &str) -> Vec<String> {
+    match quote.split_once("::{") {
+        Some((before, inside)) => inside
+            .trim_end_matches('}')
+            .split(',')
+            .map(|name| format!("{before}::{}", name.trim()))
+            .collect(),
+        None => vec![quote.to_owned()],
+    }
+}
+
+/// Whether what `quote` names is there; what looks like neither a name nor a file is not looked at.
+fn exists(quote: &str) -> bool {
+    if let Some(is_there) = file_exists(quote) {
+        return is_there;
+    }
+    let name = quote.split(['(', '<', '!']).next().unwrap_or_default();
+    let parts: Vec<&str> = name.split("::").collect();
+    let is_identifier =
+        |part: &&str| part.starts_with(|c: char| c.is_ascii_alphabetic()) && part.chars().all(word);
+    if !parts.iter().all(is_identifier) {
+        return true;
+    }
+    let camel = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_uppercase()) && part.contains(char::is_lowercase)
+    };
+    match parts.as_slice() {
+        ["std" | "core" | "libc", ..] => true,
+        [one] if camel(one) => sources().has_item(one),
+        [one] if one.contains('_') || quote.contains('(') => sources().has_word(one),
+        [_] => true,
+        [.., owner, name] if camel(owner) => sources().has_member(owner, name),
+        [.., module, name] => sources().module_has(module, name),
+        [] => true,
+    }
+}
+
+fn word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether the file that `quote` names is there; `None`: it names none of ours.
+fn file_exists(quote: &str) -> Option<bool> {
+    let is_path = quote.chars().all(|c| word(c) || "/.-".contains(c)) && !quote.starts_with('/');
+    let ours = ["crates/", "docs/", "scripts/", "jobs/", "fuzz/", "tests/", "examples/"];
+    let (_, extension) = quote.rsplit_once('.').unwrap_or_default();
+    let is_file = ["rs", "md", "sh", "py", "fio", "h"].contains(&extension);
+    (is_path && (is_file || ours.iter().any(|dir| quote.starts_with(dir))))
+        .then(|| sources().has_path(quote))
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for (path, page, _) in pages() {
+        for (line, link) in page.links.iter().filter(|(_, link)| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let base = Path::new(path).parent().unwrap();
+            let target = if file.is_empty() { PathBuf::from(path) } else { base.join(file) };
+            let target = root().join(target);
+            let has_anchor = || {
+                let text = std::fs::read_to_string(&target).unwrap_or_default();
+                Page::parse(&text).has_anchor(anchor)
+            };
+            if !target.exists() || !anchor.is_empty() && !has_anchor() {
+                wrong.push(format!("{path}:{line}: {link}"));
+            }
+        }
+    }
+    report(&wrong);
+}
+
+#[test]
+fn pages_can_be_read() {
+    let mut wrong = Vec::new();
+    for (path, page, text) in pages() {
+        let limit = LIMITS.iter().find(|(name, _)| *name == path).map(|(_, limit)| *limit);
+        if let Some(limit) = limit.filter(|limit| text.len() > *limit) {
+            wrong.push(format!("{path} has {} bytes, and may have {limit}", text.len()));
+        }
+        // Its table is generated, and so are the texts around it.
+        if path == "docs/fio.md" {
+            continue;
+        }
+        wrong.extend(page.long.iter().map(|line| format!("{path}:{line}: more than 100 columns")));
+    }
+    report(&wrong);
+}
+
+/// Comments point to sections, rules and pages that are there.
+#[test]
+fn references_lead_somewhere() {
+    let architecture = &sources().texts["ARCHITECTURE.md"];
+    let page = Page::parse(architecture);
+    let mut wrong = Vec::new();
+    for (path, text) in sources().texts.iter().filter(|(path, _)| *path != "CHANGELOG.md") {
+        if path.ends_with("tests/docs/main.rs") {
+            continue;
+        }
+        let text = joined(text);
+        if text.contains("DESIGN §") {
+            wrong.push(format!("{path}: DESIGN is no page"));
+        }
+        for (at, name) in text.match_indices("ARCHITECTURE.md §") {
+            let rest = &text[at + name.len()..];
+            let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            if !page.has_section(&number) {
+                wrong.push(format!("{path}: ARCHITECTURE.md has no §{number}"));
+            }
+        }
+        for (at, _) in text.match_indices("docs/") {
+            let before = text[..at].chars().next_back();
+            let name: String =
+                text[at..].chars().take_while(|c| word(*c) || "/.-".contains(*c)).collect();
+            let name = name.trim_end_matches('.');
+            let whole = before.is_none_or(|c| !word(c) && !"/-.".contains(c));
+            if whole && name.ends_with(".md") && !sources().texts.contains_key(name) {
+                wrong.push(format!("{path}: there is no {name}"));
+            }
+        }
+    }
+    report(&wrong);
+}
+
+/// A source's text with the ends of lines, and the marks of comments, made into one space.
+fn joined(text: &str) -> String {
+    let marks = ["//!", "///", "//", "#"];
+    let mut joined = String::new();
+    for line in text.lines().map(str::trim) {
+        let mark = marks.iter().find_map(|mark| line.strip_prefix(mark));
+        joined.push_str(mark.unwrap_or(line).trim());
+        joined.push(' ');
+    }
+    joined
+}
+
+/// The commands that the pages quote: in code, or between backticks.
+fn commands() -> Vec<(String, Vec<String>)> {
+    let mut commands = Vec::new();
+    for (path, page, _) in pages() {
+        let code = page.code.iter().map(|(line, text, _)| (line, text));
+        for (line, text) in code.chain(page.quotes.iter().map(|(line, text)| (line, text))) {
+            let text = text.split(" #").next().unwrap_or_default();
+            let words = text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            commands.push((format!("{path}:{line}: {text}"), words));
+        }
+    }
+    commands
+}
+
+#[test]
+fn targets_of_make_exist() {
+    let makefile = &sources().texts["Makefile"];
+    let is_target = |name: &str| {
+        TARGETS_TO_COME.contains(&name)
+            || makefile.lines().any(|line| line.starts_with(&format!("{name}:")))
+    };
+    let mut wrong = Vec::new();
+    for (place, words) in commands() {
+        if words.first().is_some_and(|word| word == "make") {
+            let named = words[1..].iter().filter(|word| !word.contains('='));
+            let missing = named.filter(|word| word.chars().all(word_or_dash) && !is_target(word));
+            wrong.extend(missing.map(|name| format!("{place}: no target {name}")));
+        }
+    }
+    report(&wrong);
+}
+
+fn word_or_dash(c: char) -> bool {
+    word(c) || c == '-'
+}
+
+#[test]
+fn commands_and_options_exist() {
+    let sources = sources();
+    let cli = &sources.texts["crates/cli/src/cli/mod.rs"];
+    let code: String = sources
+        .texts
+        .iter()
+        .filter(|(path, _)| path.starts_with("crates/cli/src/") && path.ends_with(".rs"))
+        .map(|(_, text)| text.as_str())
+        .collect();
+    let has = |option: &str| {
+        code.contains(&format!("\"{option}\""))
+            || code.contains(&format!("{}:", option.replace('-', "_")))
+    };
+    let (_, variants) = cli.split_once("enum Command {").unwrap();
+    let (variants, _) = variants.split_once("\n}").unwrap();
+    let is_command = |name: &str| {
+        let camel: String = name.split('-').map(capital).collect();
+        variants.lines().any(|line| line.trim().starts_with(&format!("{camel}(")))
+    };
+    let mut wrong = Vec::new();
+    for (place, words) in commands() {
+        let ours = words.iter().position(|word| word == "meantime" || word.ends_with("/meantime"));
+        let Some(at) = ours.filter(|at| words[..*at].iter().all(|word| word == "sudo")) else {
+            continue;
+        };
+        let Some(name) = words.get(at + 1) else { continue };
+        if !name.starts_with('-') && name != "help" && !is_command(name) {
+            wrong.push(format!("{place}: no command {name}"));
+        }
+        // What follows `--` is another program's.
+        for option in words[at..].iter().take_while(|word| *word != "--") {
+            let Some(option) = option.strip_prefix("--") else { continue };
+            let option =
+                option.split('=').next().unwrap_or_default().trim_end_matches([',', '.', '`']);
+            if !has(option) {
+                wrong.push(format!("{place}: no option --{option}"));
+            }
+        }
+    }
+    report(&wrong);
+}
+
+fn capital(part: &str) -> String {
+    let mut chars = part.chars();
+    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
+}
+
+/// Each example is a part of a file that is compiled: of a program, or of a test in documentation.
+#[test]
+fn examples_are_compiled() {
+    let compiled: Vec<String> = sources()
+        .texts
+        .iter()
+        .filter(|(path, _)| {
+            path.starts_with("crates/") && (path.ends_with(".rs") || path.ends_with(".c"))
+        })
+        .map(|(_, text)| example(text.lines()))
+        .collect();
+    let mut wrong = Vec::new();
+    for (path, page, _) in pages() {
+        for (line, block) in page.blocks("rust").into_iter().chain(page.blocks("c")) {
+            let block = example(block.into_iter());
+            if !compiled.iter().any(|text| text.contains(&block)) {
+                wrong.push(format!("{path}:{line}: is in no example, and in no documentation"));
+            }
+        }
+    }
+    report(&wrong);
+}
+
+/// Lines without indentation, comment marks, and what documentation hides.
+fn example<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let strip = |line: &'a str| {
+        let line = line.trim();
+        line.strip_prefix("//!").or(line.strip_prefix("///")).unwrap_or(line).trim()
+    };
+    let shown = lines.map(strip).filter(|line| !line.is_empty() && !line.starts_with("# "));
+    shown.map(|line| line.to_owned() + "\n").collect()
+}
