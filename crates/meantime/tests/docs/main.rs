@@ -91,6 +91,45 @@ fn functions_are_where_tables_say() {
     report(&wrong);
 }
 
+/// The page that a crate's documentation opens with, and the directory of its sources.
+fn crate_pages() -> impl Iterator<Item = (&'static str, Page)> {
+    let roots = ["/src/lib.rs", "/src/main.rs"];
+    sources().texts.iter().filter_map(move |(path, text)| {
+        let dir = roots.iter().find_map(|root| path.strip_suffix(root))?;
+        let is_page = |line: &&str| line.starts_with("//!");
+        let page = text.lines().take_while(is_page).map(|line| {
+            let line = line.trim_start_matches("//!");
+            line.strip_prefix(' ').unwrap_or(line).to_owned() + "\n"
+        });
+        dir.starts_with("crates/").then(|| (dir, Page::parse(&page.collect::<String>())))
+    })
+}
+
+/// In the picture of its parts a crate names its modules.
+#[test]
+fn pictures_show_modules() {
+    let mut wrong = Vec::new();
+    for (dir, page) in crate_pages() {
+        for (line, text, _) in page.code.iter().filter(|(.., language)| language == "text") {
+            let indent = text.len() - text.trim_start().len();
+            let names = text.trim_start().split("  ").next().unwrap_or_default();
+            // What is indented further goes on with a description.
+            for name in names.split([',', ' ']).filter(|name| !name.is_empty() && indent < 8) {
+                let there = [format!("{dir}/src"), "crates".to_owned()];
+                if !there.iter().any(|above| sources().has_below(above, name)) {
+                    wrong.push(format!("{dir}, line {line}: there is no module {name}"));
+                }
+            }
+        }
+        for (line, quote) in &page.quotes {
+            if !quote.starts_with('[') && !FOREIGN.contains(&quote.as_str()) && !exists(quote) {
+                wrong.push(format!("{dir}, line {line}: `{quote}`"));
+            }
+        }
+    }
+    report(&wrong);
+}
+
 /// `a::{b, c}` is two names.
 fn braces(quote: &str) -> Vec<String> {
     match quote.split_once("::{") {

@@ -74,6 +74,13 @@ impl Sources {
         })
     }
 
+    /// Whether there is a module or directory `name` anywhere below the directory `above`.
+    pub fn has_below(&self, above: &str, name: &str) -> bool {
+        let name = name.trim_end_matches('/');
+        let inside = self.paths.iter().filter_map(|path| path.strip_prefix(above));
+        inside.into_iter().any(|path| is_end_of(name, path.trim_end_matches(".rs")))
+    }
+
     /// Whether a file whose path ends with `quote` defines the function `name`.
     pub fn file_has(&self, quote: &str, name: &str) -> bool {
         let defines = |text: &str| {
