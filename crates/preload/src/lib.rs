@@ -13,6 +13,8 @@
 //! - Until a path below the mount point is used there is neither thread nor memory of ours.
 //! - Nothing is cancelled in the middle (`pthread_cancel`): reads are cancellation points at their
 //!   beginning.
+//! - A descriptor of ours is an O_PATH descriptor to the kernel, which keeps the number. Streams are
+//!   cookies; directories are objects of our own.
 //! - A program with more rights than its user (AT_SECURE) is left alone.
 //! - Our descriptors are at the top of the program's limit, below 4,096. The program can neither
 //!   close them nor put a file onto one: both answer EBADF. The limit is not changed, because

@@ -7,7 +7,8 @@
 //! # What it promises
 //! - Threads that come from [`thread`] block all signals but those that a thread causes itself, so
 //!   a program's handlers, `sigwait` and `signalfd` see no difference.
-//! - Descriptors that go through [`descriptor`] have numbers out of the program's way.
+//! - Where [`descriptor`] is switched on (`meantime run`), our descriptors have numbers out of the
+//!   program's way.
 //! - [`fork`] tells whether this is the process that threads and devices belong to. It also
 //!   notices a child that was made past the C library's `fork`, by a word that the kernel empties
 //!   (MADV_WIPEONFORK).

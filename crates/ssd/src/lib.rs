@@ -22,6 +22,9 @@
 //!   torn at AWUPF. For `file:` the kernel's page cache is the volatile cache, and FLUSH and FUA
 //!   are `fdatasync`.
 //! - A fused pair is fetched in one go and executed with nothing between.
+//! - Doorbells are 128 bytes apart (CAP.DSTRD = 5), two cache lines each.
+//! - Queues are served once around, unless CC.AMS asks for weighted round robin or the model bounds
+//!   what is inside the device (`inside`): then `arbiter` chooses.
 //!
 //! # Parts, in reading order
 //! ```text
