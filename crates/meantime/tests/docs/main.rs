@@ -4,6 +4,7 @@
 mod markdown;
 mod sources;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -180,6 +181,43 @@ fn file_exists(quote: &str) -> Option<bool> {
     let is_file = ["rs", "md", "sh", "py", "fio", "h"].contains(&extension);
     (is_path && (is_file || ours.iter().any(|dir| quote.starts_with(dir))))
         .then(|| sources().has_path(quote))
+}
+
+/// The rules of docs/ordering.md name each switch that the crash tests have, and no other.
+#[test]
+fn switches_of_rules_exist() {
+    let page = &sources().texts["docs/ordering.md"];
+    let (_, rules) = page.split_once("\n## Rules\n").unwrap();
+    let (rules, _) = rules.split_once("\n## ").unwrap();
+    let heads = rules.lines().filter(|line| line.contains(". **"));
+    let named: BTreeSet<String> = heads
+        .filter_map(|head| head.split_once("** ("))
+        .flat_map(|(_, names)| names.split('`').skip(1).step_by(2))
+        .filter(|name| !name.ends_with(".rs") && *name != "mmp")
+        .map(str::to_owned)
+        .collect();
+    let broken = &sources().texts["crates/ext4/src/journal/broken.rs"];
+    let (_, variants) = broken.split_once("pub enum Rule {").unwrap();
+    let (variants, _) = variants.split_once("\n}").unwrap();
+    let variants = variants.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    let there: BTreeSet<String> = variants
+        .map(|line| line.trim_end_matches([',', ' ', '1', '=']))
+        .filter(|name| !name.is_empty())
+        .map(kebab)
+        .collect();
+    assert_eq!(named, there);
+}
+
+/// `LogFirst` is `log-first`.
+fn kebab(name: &str) -> String {
+    let mut kebab = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !kebab.is_empty() {
+            kebab.push('-');
+        }
+        kebab.push(c.to_ascii_lowercase());
+    }
+    kebab
 }
 
 #[test]
