@@ -384,6 +384,44 @@ fn commands_and_options_exist() {
     report(&wrong);
 }
 
+/// Parameters and models of device URIs, and names of policies, are known.
+#[test]
+fn uris_and_policies_exist() {
+    let (uris, policies) = (
+        &sources().texts["crates/block/src/uri.rs"],
+        &sources().texts["crates/completion/src/policy.rs"],
+    );
+    let is_quoted = |text: &str, name: &str| text.contains(&format!("\"{name}\""));
+    let is_model = |name: &str| sources().has_path(&format!("models/{name}.toml"));
+    let mut wrong = Vec::new();
+    for (place, words) in commands() {
+        let schemes = ["mem:", "file:", "vfio:", "vfio-user:", "kernel:"];
+        for uri in words
+            .iter()
+            .flat_map(|word| word.split(['\'', '"', ',']))
+            .filter(|uri| schemes.iter().any(|scheme| uri.starts_with(scheme)))
+        {
+            let (_, query) = uri.split_once('?').unwrap_or_default();
+            for pair in query.split('&').filter(|pair| pair.contains('=')) {
+                let (key, value) = pair.split_once('=').unwrap_or_default();
+                let value = value.split([':', '`', ')']).next().unwrap_or_default();
+                let is_name = value.starts_with(char::is_lowercase) && !value.contains('.');
+                if !is_quoted(uris, key) || key == "model" && is_name && !is_model(value) {
+                    wrong.push(format!("{place}: {pair}"));
+                }
+            }
+        }
+        let named = words.windows(2).filter(|pair| pair[0] == "--completion");
+        for policy in named.flat_map(|pair| pair[1].split(',')) {
+            let name: String = policy.chars().take_while(|c| word_or_dash(*c)).collect();
+            if !is_quoted(policies, &name) {
+                wrong.push(format!("{place}: policy {name}"));
+            }
+        }
+    }
+    report(&wrong);
+}
+
 fn capital(part: &str) -> String {
     let mut chars = part.chars();
     chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
