@@ -2,6 +2,7 @@
 //! quote are looked up in the sources.
 
 mod markdown;
+mod references;
 mod sources;
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use markdown::Page;
-use sources::Sources;
+use sources::{CHECKER, Sources};
 
 /// The most bytes that a page may have.
 const LIMITS: &[(&str, usize)] =
@@ -256,53 +257,6 @@ fn pages_can_be_read() {
         wrong.extend(page.long.iter().map(|line| format!("{path}:{line}: more than 100 columns")));
     }
     report(&wrong);
-}
-
-/// Comments point to sections, rules and pages that are there.
-#[test]
-fn references_lead_somewhere() {
-    let architecture = &sources().texts["ARCHITECTURE.md"];
-    let page = Page::parse(architecture);
-    let mut wrong = Vec::new();
-    for (path, text) in sources().texts.iter().filter(|(path, _)| *path != "CHANGELOG.md") {
-        if path.ends_with("tests/docs/main.rs") {
-            continue;
-        }
-        let text = joined(text);
-        if text.contains("DESIGN §") {
-            wrong.push(format!("{path}: DESIGN is no page"));
-        }
-        for (at, name) in text.match_indices("ARCHITECTURE.md §") {
-            let rest = &text[at + name.len()..];
-            let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
-            if !page.has_section(&number) {
-                wrong.push(format!("{path}: ARCHITECTURE.md has no §{number}"));
-            }
-        }
-        for (at, _) in text.match_indices("docs/") {
-            let before = text[..at].chars().next_back();
-            let name: String =
-                text[at..].chars().take_while(|c| word(*c) || "/.-".contains(*c)).collect();
-            let name = name.trim_end_matches('.');
-            let whole = before.is_none_or(|c| !word(c) && !"/-.".contains(c));
-            if whole && name.ends_with(".md") && !sources().texts.contains_key(name) {
-                wrong.push(format!("{path}: there is no {name}"));
-            }
-        }
-    }
-    report(&wrong);
-}
-
-/// A source's text with the ends of lines, and the marks of comments, made into one space.
-fn joined(text: &str) -> String {
-    let marks = ["//!", "///", "//", "#"];
-    let mut joined = String::new();
-    for line in text.lines().map(str::trim) {
-        let mark = marks.iter().find_map(|mark| line.strip_prefix(mark));
-        joined.push_str(mark.unwrap_or(line).trim());
-        joined.push(' ');
-    }
-    joined
 }
 
 /// The commands that the pages quote: in code, or between backticks.

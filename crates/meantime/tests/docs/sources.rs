@@ -10,7 +10,7 @@ use std::path::Path;
 const NOT_SOURCES: &[&str] = &["target", ".git", "out", "corpus-seed"];
 
 /// The checker itself quotes names, and may not define them.
-const CHECKER: &str = "crates/meantime/tests/docs/";
+pub const CHECKER: &str = "crates/meantime/tests/docs/";
 
 pub struct Sources {
     /// Every file and directory, from the root of the repository on.
