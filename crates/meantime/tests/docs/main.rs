@@ -338,6 +338,51 @@ fn commands_and_options_exist() {
     report(&wrong);
 }
 
+/// The messages of docs/troubleshooting.md are messages of ours. `…` stands for anything.
+#[test]
+fn messages_exist() {
+    let page = &sources().texts["docs/troubleshooting.md"];
+    let ours = |path: &str| path.starts_with("crates/") || path.starts_with("scripts/");
+    let texts = sources().texts.iter().filter(|(path, _)| ours(path));
+    // A literal may go on in the next line, behind a backslash.
+    let texts: Vec<String> =
+        texts.map(|(_, text)| text.split("\\\n").map(str::trim_start).collect()).collect();
+    let mut wrong = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let message = row.split(" | ").next().unwrap_or_default();
+        let quotes =
+            message.split('`').skip(1).step_by(2).filter(|quote| !quote.contains("meantime"));
+        for part in quotes.flat_map(|quote| quote.split('…')).filter(|part| part.len() > 5) {
+            if !texts.iter().any(|text| text.contains(part.trim())) {
+                wrong.push(format!("{message}: {part:?}"));
+            }
+        }
+    }
+    report(&wrong);
+}
+
+/// What cargo is told to build is there: crates, tests, benchmarks, examples.
+#[test]
+fn targets_of_cargo_exist() {
+    let mut wrong = Vec::new();
+    for (place, words) in commands() {
+        let Some(at) = words.iter().position(|word| word == "cargo") else { continue };
+        let value = |option: &str| {
+            let pairs = words[at..].windows(2);
+            pairs.filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).next()
+        };
+        let package = value("-p").unwrap_or("meantime");
+        let dir = format!("crates/{}", package.strip_prefix("meantime-").unwrap_or(package));
+        let targets = [("--test", "tests"), ("--bench", "benches"), ("--example", "examples")];
+        let named = targets
+            .iter()
+            .filter_map(|(option, kind)| value(option).map(|name| format!("{dir}/{kind}/{name}")));
+        let missing = named.chain([dir.clone()]).find(|path| !sources().has_path(path));
+        wrong.extend(missing.map(|path| format!("{place}: there is no {path}")));
+    }
+    report(&wrong);
+}
+
 /// Parameters and models of device URIs, and names of policies, are known.
 #[test]
 fn uris_and_policies_exist() {
