@@ -2,21 +2,21 @@
 
 /// A page, taken apart line by line.
 #[derive(Default)]
-pub struct Page {
+pub(super) struct Page {
     /// Headings, as written.
-    pub headings: Vec<String>,
+    pub(super) headings: Vec<String>,
     /// Each link's target, with its line.
-    pub links: Vec<(usize, String)>,
+    pub(super) links: Vec<(usize, String)>,
     /// Each text between backticks, with its line.
-    pub quotes: Vec<(usize, String)>,
+    pub(super) quotes: Vec<(usize, String)>,
     /// Each line of a code block, with its line and the block's language.
-    pub code: Vec<(usize, String, String)>,
+    pub(super) code: Vec<(usize, String, String)>,
     /// Lines of prose (no tables, no code) that are longer than 100 characters.
-    pub long: Vec<usize>,
+    pub(super) long: Vec<usize>,
 }
 
 impl Page {
-    pub fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         let mut page = Self::default();
         let mut fence: Option<String> = None;
         let mut open: Option<String> = None;
@@ -75,17 +75,17 @@ impl Page {
     }
 
     /// What a link to a heading is called: lower case, spaces to hyphens, the rest left out.
-    pub fn has_anchor(&self, anchor: &str) -> bool {
+    pub(super) fn has_anchor(&self, anchor: &str) -> bool {
         self.headings.iter().any(|heading| slug(heading) == anchor)
     }
 
     /// Whether there is a section `number`, as in `## 3. Who owns a buffer`.
-    pub fn has_section(&self, number: &str) -> bool {
+    pub(super) fn has_section(&self, number: &str) -> bool {
         self.headings.iter().any(|heading| heading.starts_with(&format!("{number}. ")))
     }
 
     /// The blocks of one language: each with its first line.
-    pub fn blocks(&self, language: &str) -> Vec<(usize, Vec<&str>)> {
+    pub(super) fn blocks(&self, language: &str) -> Vec<(usize, Vec<&str>)> {
         let mut blocks: Vec<(usize, Vec<&str>)> = Vec::new();
         for (line, text, _) in self.code.iter().filter(|(_, _, of)| of == language) {
             match blocks.last_mut() {

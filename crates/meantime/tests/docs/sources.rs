@@ -10,13 +10,13 @@ use std::path::Path;
 const NOT_SOURCES: &[&str] = &["target", ".git", "out", "corpus-seed"];
 
 /// The checker itself quotes names, and may not define them.
-pub const CHECKER: &str = "crates/meantime/tests/docs/";
+pub(super) const CHECKER: &str = "crates/meantime/tests/docs/";
 
-pub struct Sources {
+pub(super) struct Sources {
     /// Every file and directory, from the root of the repository on.
     paths: BTreeSet<String>,
     /// The text of each file that can be read.
-    pub texts: BTreeMap<String, String>,
+    pub(super) texts: BTreeMap<String, String>,
     /// Types, traits, constants, functions, macros.
     items: HashSet<String>,
     /// Of a type, trait or enum: functions, constants, fields, variants.
@@ -28,7 +28,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    pub fn read(root: &Path) -> Self {
+    pub(super) fn read(root: &Path) -> Self {
         let mut sources = Self {
             paths: BTreeSet::new(),
             texts: BTreeMap::new(),
@@ -66,7 +66,7 @@ impl Sources {
 
     /// Whether `quote` ends the path of a file or directory. A crate's `src` may be left out, and
     /// the `.rs` of a test.
-    pub fn has_path(&self, quote: &str) -> bool {
+    pub(super) fn has_path(&self, quote: &str) -> bool {
         let quote = quote.trim_end_matches('/');
         self.paths.iter().any(|path| {
             let path = path.strip_suffix(".rs").filter(|_| !quote.ends_with(".rs")).unwrap_or(path);
@@ -75,14 +75,14 @@ impl Sources {
     }
 
     /// Whether there is a module or directory `name` anywhere below the directory `above`.
-    pub fn has_below(&self, above: &str, name: &str) -> bool {
+    pub(super) fn has_below(&self, above: &str, name: &str) -> bool {
         let name = name.trim_end_matches('/');
         let inside = self.paths.iter().filter_map(|path| path.strip_prefix(above));
         inside.into_iter().any(|path| is_end_of(name, path.trim_end_matches(".rs")))
     }
 
     /// Whether a file whose path ends with `quote` defines the function `name`.
-    pub fn file_has(&self, quote: &str, name: &str) -> bool {
+    pub(super) fn file_has(&self, quote: &str, name: &str) -> bool {
         let defines = |text: &str| {
             let before = format!("fn {name}");
             text.match_indices(&before)
@@ -92,23 +92,23 @@ impl Sources {
     }
 
     /// Whether code has the word `name`.
-    pub fn has_word(&self, name: &str) -> bool {
+    pub(super) fn has_word(&self, name: &str) -> bool {
         self.words.values().any(|words| words.contains(name))
     }
 
     /// Whether there is an item, a variant or a field of this name.
-    pub fn has_item(&self, name: &str) -> bool {
+    pub(super) fn has_item(&self, name: &str) -> bool {
         self.items.contains(name) || self.members.values().any(|names| names.contains(name))
     }
 
     /// Whether `owner`, a type or a trait, has `name`.
-    pub fn has_member(&self, owner: &str, name: &str) -> bool {
+    pub(super) fn has_member(&self, owner: &str, name: &str) -> bool {
         let of = |owner: &str| self.members.get(owner).is_some_and(|names| names.contains(name));
         of(owner) || self.traits.get(owner).is_some_and(|traits| traits.iter().any(|one| of(one)))
     }
 
     /// Whether a module or crate `module` has a file with the word `name`.
-    pub fn module_has(&self, module: &str, name: &str) -> bool {
+    pub(super) fn module_has(&self, module: &str, name: &str) -> bool {
         let module = module.strip_prefix("meantime_").unwrap_or(module).replace('_', "-");
         self.words.iter().any(|(path, words)| {
             let parts = path.split('/').map(|part| part.trim_end_matches(".rs").replace('_', "-"));
