@@ -16,8 +16,8 @@
 //!   dispatch. (The doorbell of a software SSD whose thread has parked wakes it.)
 //! - A ticket is redeemed once. A dropped future leaves its buffer with the device until that is
 //!   done.
-//! - A flush that returns well made everything durable that was done before it, also if the device
-//!   lost its cache in between: then it fails.
+//! - A flush that succeeds has made everything durable that was done before it. If the device lost
+//!   its cache in between, the flush fails.
 //! - Requests that overlap and are in flight together have no order.
 //! - What the kernel uses is never written ([`in_use`]).
 //!

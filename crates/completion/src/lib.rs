@@ -16,8 +16,7 @@
 //! - What a sleep hid is never counted as device time.
 //! - Published rules behave as published. What a publication leaves open is said in the rule's
 //!   type.
-//! - A channel without deferred work pays nothing for it, and nor does one that is not looked at
-//!   from outside.
+//! - A channel without deferred work pays nothing for it. Telemetry is published off the fast path.
 //!
 //! # Parts, in reading order
 //! ```text

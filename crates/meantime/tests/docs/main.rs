@@ -132,6 +132,18 @@ fn pictures_show_modules() {
     report(&wrong);
 }
 
+/// The map in ARCHITECTURE.md has every crate, and no other.
+#[test]
+fn the_map_has_every_crate() {
+    let (_, map) = sources().texts["ARCHITECTURE.md"].split_once("\n| crate |").unwrap();
+    let (map, _) = map.split_once("\n\n").unwrap();
+    let rows = map.lines().filter_map(|row| row.strip_prefix("| `")?.split_once('`'));
+    let named: BTreeSet<&str> = rows.map(|(name, _)| name).chain(["meantime"]).collect();
+    let manifests = sources().texts.keys().filter_map(|path| path.strip_suffix("/Cargo.toml"));
+    let there: BTreeSet<&str> = manifests.filter_map(|dir| dir.strip_prefix("crates/")).collect();
+    assert_eq!(named, there);
+}
+
 /// `a::{b, c}` is two names.
 fn braces(quote: &str) -> Vec<String> {
     match quote.split_once("::{") {
