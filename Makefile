@@ -3,7 +3,7 @@
 # make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
 # make build   the command, at target/release/meantime, and the library that `meantime run` loads; debug information beside them (*.debug)
 # make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
-# make bench   the figures that README and ARCHITECTURE.md quote
+# make bench   the figures of docs/benchmarks.md
 # make bench-fs    reads of a file: ours, the kernel's ext4 on a loop device, fuse2fs (needs root; BENCH_FS=--quick)
 # make test-guest    in a virtual machine, on NVMe controllers that are not ours (GUEST_TESTS=: names of scripts/guest/tests)
 # make test-served    there, Linux on a software SSD of ours, by vfio-user (QEMU 10.1 or later, QEMU=COMMAND)

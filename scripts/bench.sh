@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The figures that README.md and ARCHITECTURE.md quote. Best on a machine with two CPUs and nothing else to do.
+# The figures of docs/benchmarks.md. Best on a machine with two CPUs and nothing else to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 echo "== instructions of a read (callgrind)"

@@ -1,4 +1,4 @@
-//! Tells the command which revision it was built from: every result carries it (DESIGN §7).
+//! Tells the command which revision it was built from: every result carries it.
 
 use std::path::Path;
 use std::process::Command;

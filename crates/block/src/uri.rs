@@ -1,5 +1,5 @@
-//! Device URIs (DESIGN §4): `mem:1G?model=optane`, `file:disk.img?model=zssd`, `vfio:0000:01:00.0`,
-//! `vfio-user:/run/ssd.sock`, `kernel:/dev/nvme0n1`.
+//! Device URIs (docs/guide.md): `mem:1G?model=optane`, `file:disk.img?model=zssd`,
+//! `vfio:0000:01:00.0`, `vfio-user:/run/ssd.sock`, `kernel:/dev/nvme0n1`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

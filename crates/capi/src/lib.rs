@@ -1,9 +1,30 @@
-//! The block layer from C: thunks over [`meantime_block`], and what C needs beside it. The
-//! documentation is `include/meantime.h`; a test compares it with the definitions here.
+//! The block layer from C: thunks over [`meantime_block`], and what C needs beside it.
 //!
-//! Handles are never unmapped, only marked, so that a closed one is recognised (`shell`). A channel
-//! keeps the move-only tickets and buffers of its requests in a table; C has numbers for them
-//! (`lane`). Every call that can reach the library catches panics (`guard`).
+//! The documentation is `include/meantime.h`; a test compares it with the definitions here.
+//! docs/c-api.md says how to install and link it.
+//!
+//! # What it owns
+//! - Handles: devices, channels, buffers (`shell`). They are never unmapped, only marked, so a
+//!   closed one is recognised.
+//! - Each channel's table of tickets and buffers (`lane`): the library's can only be moved, and C
+//!   has numbers for them.
+//!
+//! # What it promises
+//! - A buffer that is with the device can be neither freed nor submitted. A ticket is redeemed
+//!   once.
+//! - A panic ends at the boundary (`guard`): the call returns `-EIO`, and the channel is neither
+//!   used nor dropped again, because the device may still write to its buffers.
+//! - Errors are negative errnos; `mt_last_error()` has the text, for each thread.
+//! - `mt_submit` and `mt_wait` add no allocation, lock or system call.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   abi                     structures as in meantime.h
+//!   device, buf, channel    the functions
+//!   lane                    tickets and buffers of a channel
+//!   shell, guard            handles; panics
+//!   policy, error           texts
+//! ```
 
 // What each function promises and asks for is in the header.
 #![allow(clippy::missing_safety_doc, missing_docs)]

@@ -1,4 +1,4 @@
-//! Facts of the machine that every result carries (DESIGN §7).
+//! Facts of the machine that every result carries (docs/benchmarks.md).
 
 use std::fs;
 

@@ -1,4 +1,37 @@
 //! The `meantime` command.
+//!
+//! # What it is for
+//! Every public operation of the library can be reached from here, and compared. Each command is
+//! one module; its options and texts are in the file of its name in `cli/`.
+//!
+//! # What it promises
+//! - An error is one line on stderr that says what would help (`failure`). Exit status: 0 done, 1
+//!   an error, 2 a command line that cannot be obeyed, 130 Ctrl-C.
+//! - A file of results appears whole or not at all (`output`).
+//! - Output that programs read (fio's JSON, exit codes) is stable.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   cli/            clap's definitions; texts of --help
+//!   job/            fio's job files: parse (lines), table (the keys), keys (look-up), value and
+//!                     lists (fio's types), store (into fields), validate (contradictions)
+//!   bench/          plan (what to run), run and schedule (turns), worker (a thread), engine (the
+//!                     loop of an I/O), engine/shaped (with flushes, rates, pauses), tally
+//!   report/         fio's JSON, text, logs, the comparison table
+//!   html/           read (JSON), build and model (jobs, devices, runs), page, tables, svg/
+//!   waits/          the grid of policies, live or simulated
+//!   anatomy/        single I/Os taken apart
+//!   competitor/     the program that competes for the CPU
+//!   fs/ run/        files
+//!   ssd/ top/ devices/ bind/ calibrate/ copy/ info
+//! ```
+//!
+//! The measured loop has no policy of its own: what is recorded is a type parameter, and the kind
+//! of channel is asked for once a turn, outside. `bench --html` goes through the JSON, so that a
+//! page from a file cannot differ from one from a run. `html::markup` is the only place that
+//! writes tags, so nothing is unescaped. Percentiles come from the histogram's bins; without bins,
+//! curves join the known percentiles and say so. Runs are compared only within one job, one device
+//! and one machine.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The names of the ways to wait (DESIGN §5).
+//! The names of the ways to wait (docs/policies.md).
 
 use std::fmt;
 use std::str::FromStr;

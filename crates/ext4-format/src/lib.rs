@@ -1,8 +1,39 @@
 //! The on-disk format of ext4 (kernel documentation: `filesystems/ext4`; e2fsprogs: `lib/ext2fs`),
 //! without a device.
 //!
-//! Nothing read is believed: what has not been checked is another type than what has. [`Volume`] is
-//! the one who reads, from a [`Source`], and checks; what it gives away can be.
+//! # What it is for
+//! It reads, checks and edits the structures of ext2, ext3 and ext4, and makes new file systems.
+//! It does no I/O: bytes come from a [`Source`], and edits are made in bytes that the caller has.
+//!
+//! # What it owns
+//! Nothing but what it parsed. It has no cache, no lock, no thread.
+//!
+//! # What it promises
+//! - Nothing read is believed. What has not been checked is another type than what has
+//!   ([`RawSuperblock`], [`Superblock`]). [`Volume`] is the one place that reads structures, and
+//!   checks every checksum, range and order.
+//! - Every walk ends, whatever is on the disk: depths and counts are bounded by what a sound file
+//!   system can hold.
+//! - An error names the defect, the inode and the block ([`Corruption`]).
+//! - Names, hashes, orders and cookies of directories are the kernel's.
+//! - Safe Rust only, and no panic on any input: `tests/ext4_mutations` and the fuzzer `ext4`
+//!   look.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   source             where bytes come from
+//!   superblock, features, geometry, group, open     what the file system is, and where things are
+//!   volume             Volume: structures, read and checked
+//!   inode, mapping, extents, block_map, inline      a file and its blocks
+//!   directory, dirent, htree, hash, list, path      names
+//!   xattr, attributes  extended attributes
+//!   checksum, error, metadata, usage
+//!   journal/           layout; replay; fast_commit/; write: blocks of the journal to be written
+//!   edit/              the same structures, changed
+//!   mkfs/              a new file system: Layout says what to write where
+//!   mmp                multiple mount protection
+//!   check/             looking for damage in all of it
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,45 @@
-//! The ext4 file layer: the file system that people already have, read over our own driver.
+//! The ext4 file layer: reads and writes the file systems that people already have, over our own
+//! driver.
 //!
-//! [`FileSystem::mount`] opens one on any [`Device`](meantime_block::Device); a [`File`] reads like
-//! a `std::fs::File`, and with [`File::read_at_with`] each read says how it is waited for. The
-//! on-disk format is in [`mod@format`], which knows no device; the page cache, and the read path
-//! that does its own work while the device does, are here.
+//! # What it is for
+//! [`FileSystem::mount`] opens one on any [`Device`](meantime_block::Device). A [`File`] reads and
+//! writes like a `std::fs::File`; with [`File::read_at_with`] each read says how it is waited for.
+//! The on-disk format is in [`mod@format`], which knows no device. docs/ext4.md is the design,
+//! docs/ordering.md the order of writes.
+//!
+//! # What it owns
+//! A mount owns its channels (*lanes*: one thread's at a time), its page cache in DMA memory, and,
+//! if it writes, the journal and the running transaction.
+//!
+//! # What it promises
+//! - A mount for reading writes nothing.
+//! - A change of metadata happens as a whole or not at all, also across a power cut. What
+//!   `sync_all` returned for survives. No block is reachable that holds what another file had in
+//!   it.
+//! - What cannot be kept right is refused by name before the first write.
+//! - A page is read by one reader at a time; a hit takes no lock and writes nothing shared.
+//! - While the device works, this crate does its own work.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   fs, file, options      FileSystem, File, and what can be asked of them
+//!   node, live             inodes in memory; what one has on a mount for writing
+//!   source, lanes          metadata from the device; channels, and who has them
+//!   cache/                 table (the protocol), queues (S3-FIFO), parking (another's page)
+//!   read/                  cached (through the cache), direct (past it), request, ahead and window
+//!                            (read-ahead), place (where bytes are)
+//!   journal/               handle, running (changes); transaction, ordered (data before a commit);
+//!                            commit, log, writer; checkpoint; fast_commit; recover and mount
+//!   alloc/                 free blocks and inodes
+//!   change/                what can be done to metadata: names, directories, extents, attributes
+//!   write/                 buffered (to the cache), back (writeback), sync (fsync), direct, resize
+//!   writer, writing        what a mount for writing has; changes by name
+//!   flushes, crowd, times, mmp    FLUSHes counted; fsyncs together; access times; other hosts
+//!   asynchronous, block    files with futures; a file as a block device
+//!   mkfs                   a new file system on a device
+//! ```
+//!
+//! ARCHITECTURE.md §8 follows a cached read and an fsync through these files.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //!
 //! One core sets a flag; the other sees it, copies the payload from a random place of a medium as
 //! large as the device's into the first core's buffer, and sets a flag back. No queue, no command
-//! (DESIGN §7).
+//! (docs/benchmarks.md).
 
 #![expect(unsafe_code)]
 

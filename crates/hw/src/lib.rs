@@ -1,7 +1,62 @@
-//! Hardware: memory-mapped doorbells, DMA memory, clocks, interrupts, and the transports that reach
-//! a controller.
+//! Hardware, and the kernel where it stands between: memory, doorbells, clocks, interrupts, and
+//! the transports that reach a controller.
 //!
-//! This is the lowest layer and, with `nvme/ring.rs`, the only one with `unsafe`.
+//! # What it is for
+//! The layers above are safe code over this crate's bounds-checked interfaces. It knows registers
+//! and addresses, and no NVMe command.
+//!
+//! # What it owns
+//! - Memory that a device may reach. A [`DmaBuf`] is a range of a [`DmaHeap`] and goes back to it
+//!   when it is dropped. Arenas outlive their users by reference count.
+//! - The mapping of a device's doorbells, and its interrupts.
+//! - Which driver a controller has: a [`Claim`].
+//!
+//! # What it promises
+//! - Safe code cannot write a register or a doorbell, because they say which memory the controller
+//!   accesses. A map refuses addresses that are mapped already.
+//! - A doorbell is stored with Release (`mmio`). A doorbell whose device vanished does not crash
+//!   the program: the SIGBUS handler makes the mapping ordinary memory, and registers read all
+//!   ones.
+//! - DMA memory and doorbells are not in a forked child (MADV_DONTFORK).
+//!
+//! # Parts, in reading order
+//! ```text
+//!   transport               Transport, DmaMap: what a driver needs of a device
+//!   pages, dma, scatter,    memory for DMA: huge pages if there are any, the heap, requests over
+//!     user_memory, view       scattered pages, memory that is lent for one read, pages of a cache
+//!   mmio                    doorbells
+//!   event, futex            an interrupt's other end
+//!   soft                    transport: a software SSD in this process
+//!   vfio/                   transport: a PCIe SSD
+//!   vfio_user/              transport: a controller of another process
+//!   sigbus                  stores to device memory that is gone
+//!   pci/                    NVMe controllers in sysfs: shown, taken, given back, repaired
+//!   uring                   the kernel as the other side: registered memory, io_uring
+//!   clock, sleep, pause     time, ways to let it pass
+//!   cpu, numa, sched,       what a thread may use, and how the kernel treats it
+//!     ioprio, pm_qos, usage
+//!   floor                   what no protocol between two cores can beat
+//! ```
+//!
+//! # PCIe devices
+//! Registers are accessed by `pread` and `pwrite` on the device's file, which fail where a load
+//! from a mapping would raise SIGBUS. Only doorbells are mapped. Each device has an IOMMU
+//! container of its own. MSI-X is enabled once with all vectors. The kernel resets the function
+//! when its file is first opened and when it is closed, whichever way the process ends.
+//!
+//! `pci` writes a record of what it is about to change (`/run/meantime/pci/ADDRESS`, by rename,
+//! with pid, start time and boot) before it changes anything. An unfinished record that is seen
+//! under the lock is abandoned, because what is begun is finished under the lock. The disks are
+//! held exclusively until the kernel's driver is gone. Giving back is one procedure for unbind,
+//! drop, roll-back and repair, which can start from any point. It refuses while the group is open,
+//! because the kernel would block.
+//!
+//! `pci::in_use` is asked wherever a `file:` or `kernel:` device is opened for writing: mounts of
+//! every mount namespace that can be seen, swap, holders, the partitions, and the same of each
+//! loop device whose file it is. A loop device tells that file by device and inode number
+//! (LOOP_GET_STATUS64); only if it cannot be opened, its file's name is compared. For a partition
+//! the whole disk counts, but not the partitions beside it; for a loop device, others with the
+//! same bytes. A loop device that nothing uses forbids nothing.
 
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! The polled path against the floor and at depth 32, on the `null` model.
 //!
 //! `cargo bench -p meantime --bench path` prints, as medians of alternating pairs: the latency of
-//! random reads at depth 1 of 512 B and 4 KiB as a ratio to the floor of the same process (DESIGN
-//! §7); IOPS of one thread at depth 32; and the CPU time that submitting and reaping take of it per
-//! I/O, polling excluded.
+//! random reads at depth 1 of 512 B and 4 KiB as a ratio to the floor of the same process
+//! (docs/benchmarks.md); IOPS of one thread at depth 32; and the CPU time that submitting and
+//! reaping take of it per I/O, polling excluded.
 
 use std::error::Error;
 

@@ -1,11 +1,104 @@
-//! Meantime: a user-space I/O stack for SSDs that answer in microseconds.
+//! Meantime: a user-space I/O stack for NVMe SSDs that answer in microseconds.
 //!
-//! This crate is what a program depends on; each module is a crate of its own, which uses only
-//! those beneath it: [`hw`] (memory, doorbells, clock, transports), [`nvme`] (controller, queue
-//! pairs, recovery), [`completion`] (how to spend the time a device takes), [`block`] (requests,
-//! tickets, devices by URI), [`ext4`] (files), [`posix`] (descriptors and errno, for programs that
-//! know nothing of all this). Start with [`block::open`]. ARCHITECTURE.md in the repository tells
-//! what holds and why.
+//! This crate is what a program depends on. It has no code of its own: each module is a crate, and
+//! uses only those above it in this list.
+//!
+//! ```text
+//!   hw            memory that a device reaches, doorbells, clocks, transports
+//!   completion    policies, and the one function that waits
+//!   nvme          controller, queue pairs, recovery
+//!   block         requests with tickets, channels, futures, devices by URI     <- begin here
+//!   ext4          files: page cache, read and write paths, journal
+//!   posix         descriptors and errno, for programs that do not know of all this
+//! ```
+//!
+//! [`block::open`] opens a device by its URI. A channel belongs to one thread. A request owns its
+//! buffer until the device is done with it; the result gives it back.
+//!
+//! ```
+//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//! let mut channel = device.channel(&ChannelOptions::default())?; // one for each thread
+//! let buf = channel.alloc(4096)?; // memory that the device reaches
+//!
+//! let ticket = channel.submit(Request::read(8, buf))?; // the device has the buffer now
+//! // ... something else ...
+//! let done = channel.wait(ticket); // the buffer comes back with the result
+//! done.result?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`BlockChannel::defer`](block::BlockChannel::defer) hands over work for the time that the device
+//! takes:
+//!
+//! ```
+//! use meantime::completion::Pieces;
+//! # use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
+//! # fn checksum(data: &[u8]) {}
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//! # let mut channel = device.channel(&ChannelOptions::default())?;
+//! # let previous = vec![0; 4096];
+//! # let buf = channel.alloc(4096)?;
+//! # let ticket = channel.submit(Request::read(8, buf))?;
+//!
+//! channel.defer(Box::new(Pieces::once(2_000, move || checksum(&previous))))?; // at most 2 µs
+//! let done = channel.wait(ticket); // the work is done before, if there was time
+//! # done.result?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`AsyncChannel`](block::AsyncChannel) has requests as futures, for any executor:
+//!
+//! ```
+//! use meantime::block::{AsyncChannel, Executor};
+//! # use meantime::block::{BlockDevice, ChannelOptions, OpenOptions};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//!
+//! let channel = AsyncChannel::new(device.channel(&ChannelOptions::default())?);
+//! let executor = Executor::new(&channel)?; // polls the queue between tasks
+//! executor.block_on(async {
+//!     let buf = channel.write(8, channel.alloc(4096)?).await?;
+//!     let buf = channel.read(8, buf).await?;
+//!     // ...
+//! #   drop(buf);
+//! #   Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! [`FileSystem`](ext4::FileSystem) reads and writes files on any device, whole disks and images:
+//!
+//! ```
+//! use std::io::Write;
+//!
+//! use meantime::ext4::{FileSystem, MountOptions, OpenOptions};
+//! # use meantime::ext4::{Timestamp, format::mkfs::MakeOptions, mkfs};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let device = meantime::block::open("mem:64M", &meantime::block::OpenOptions::default())?;
+//! # mkfs::make(&device, &MakeOptions::new([7; 32], Timestamp { seconds: 0, nanoseconds: 0 }))?;
+//!
+//! let fs = FileSystem::mount(device, &MountOptions { write: true, ..MountOptions::default() })?;
+//! let make = OpenOptions { write: true, create: true, mode: 0o644, ..OpenOptions::default() };
+//! let mut file = fs.open_with("/first", &make)?;
+//! file.write_all(b"Every I/O opens a gap.\n")?;
+//! file.sync_all()?; // survives a power cut from here on
+//!
+//! let mut head = [0; 9];
+//! let bytes = fs.open("/first")?.read_at(&mut head, 0)?;
+//! fs.unmount()?; // else the journal is replayed at the next mount
+//! # assert_eq!(&head[..bytes], b"Every I/O");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Errors say what was attempted, why it failed, and what would help. ARCHITECTURE.md in the
+//! repository has the fault model, the memory ordering rules and a walk through a read.
 
 #![deny(missing_docs)]
 

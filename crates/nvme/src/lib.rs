@@ -1,4 +1,55 @@
-//! The NVMe driver: controller, queue pairs, commands, errors, recovery.
+//! The NVMe driver: controller, queue pairs, recovery.
+//!
+//! # What it is for
+//! It turns a [`Command`] into a submission queue entry and a completion queue entry into an
+//! [`Outcome`], and recovers when the device does not answer. It knows no request, no policy and
+//! no thread.
+//!
+//! # What it owns
+//! - The registers and doorbells of its controller, which it has claimed: a second
+//!   [`Controller::enable`] on a transport is [`Error::Driven`] until the first controller and its
+//!   queues are gone.
+//! - The rings of each queue pair, and the slot of each command in flight. A queue pair belongs to
+//!   one thread (`Send`, not `Sync`). Channels of a device share the [`Controller`]: a lock for
+//!   the admin queue, and an atomic *epoch*, which a reset changes.
+//!
+//! # What it promises
+//! - Nothing that the device writes is believed. A completion is accepted only if queue, CID and
+//!   generation are those of a command in flight (`QueuePair::accept`); all others are counted and
+//!   dropped. Structures of Identify are validated (`identify`) before they are used.
+//! - A command ends exactly once, in bounded time, whatever the device does.
+//! - What may be repeated is repeated, at most `retries` times, unseen by the caller (`retry`
+//!   argues for each kind). A fused pair is never repeated: one of the two commands alone is no
+//!   pair, and a pair that was done unheard would find what it wrote itself.
+//! - A command's memory is its own until the device is provably done with it (ARCHITECTURE.md §3).
+//! - No clock is read, nothing is allocated, and no lock is taken when a command is staged or
+//!   reaped.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   ring        the two rings: the phase is checked here; the only loads and stores of entries
+//!   prp         how a command names its data
+//!   queue       QueuePair: slots with CIDs, staging, reaping that trusts nothing
+//!   io_queue    IoQueue: a queue pair of a live controller, with the time-out ladder
+//!   retry       which statuses are repeated, when, how often
+//!   recovery    commands that are held to be staged again
+//!   registers   the one place that writes registers and doorbells
+//!   enable      bringing a controller up and down
+//!   admin       the admin queue
+//!   controller  Controller: queues, reset, giving up
+//!   identify, features, logs, arbitration, shadow     what else a controller has
+//! ```
+//!
+//! A command's tag is its slot. Slots `0..assigned` are assigned by the caller, so that the common
+//! request, which is one command, needs no second free list. Further slots serve the parts of
+//! requests that are split. The two commands of a compare-and-write are staged one after the other
+//! with no doorbell between, also across the end of the ring. If the compare failed and the device
+//! wrote all the same, the error is [`CommandError::Unfused`].
+//!
+//! # Deadlines of a busy queue
+//! A queue that is always busy never comes to look at its deadlines. So `Ring::wrap` closes the
+//! queue every four rounds, and the next command takes the long way, which looks. The fast path
+//! pays nothing.
 
 #![deny(unsafe_code)]
 

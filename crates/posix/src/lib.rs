@@ -1,17 +1,36 @@
 //! A file system as a C program sees it: descriptors, paths below a mount point, errno.
 //!
-//! [`Posix`] is what one process knows: the mounted file system, where its paths begin
-//! ([`MountPoint`]) and which descriptors are its own. Every call is what the system call of its
-//! name does, for reading; what would write answers EROFS, at the same point where Linux does. The
-//! interposition library (`crates/preload`) turns a program's calls into these.
+//! # What it is for
+//! The interposition library (`crates/preload`) turns a program's calls into calls of [`Posix`].
+//! Every function does what the system call of its name does, for reading. What would write
+//! answers EROFS, at the same point where Linux does.
 //!
-//! Where it differs from a kernel's mount:
+//! # What it owns
+//! [`Posix`] is what one process knows: the mounted file system, where its paths begin
+//! ([`MountPoint`]), which descriptors are its own, and the working directory if it is below the
+//! mount point.
+//!
+//! # What it promises
+//! `errno` is the one place that decides which errno an error is. Where it differs from a kernel's
+//! mount:
 //! - Permissions are looked at as for root: whoever may read the device may read its files.
 //!   Executing asks for an `x` bit.
 //! - Access times are not kept (as with `noatime`).
 //! - O_DIRECT asks for no alignment.
-//! - Locks for reading are granted, and never conflict: nobody writes.
+//! - Locks for reading are granted, and never conflict, because nobody writes.
 //! - Device nodes, pipes and sockets can be looked at, and not opened (ENXIO).
+//!
+//! A child by fork mounts anew with the same descriptors, because the threads that its parent's
+//! device needs are not in it.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   mountpoint, walk, host   which paths are ours; from a path to an inode; links of the machine
+//!   table, descriptor        descriptors
+//!   open, read, stat, dir, lock    the calls
+//!   errno                    errors to errno
+//!   settings                 what `meantime run` hands to the program
+//! ```
 
 #![forbid(unsafe_code)]
 

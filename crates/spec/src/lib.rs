@@ -1,14 +1,37 @@
 //! What the NVM Express specification defines, as data.
 //!
-//! References are to NVM Express Base Specification revision 1.4 ("1.4 §3.1.1"); where revision 2.0
-//! changed or added something, to that ("2.0 §3.1.3.1", or "NVM 1.0 §..." for the NVM Command Set
-//! Specification it was moved to). Integers on the wire are little-endian, counts keep the
-//! specification's base ("0's based" means that 0 stands for one) unless a name or comment says
-//! otherwise, and a code that a device or host may send decodes fallibly: reserved values are an
-//! error here, never undefined behaviour.
+//! # What it is for
+//! Driver and software SSD share these definitions, and only these. Nothing here does I/O.
 //!
-//! Driver and software SSD share this crate, so a wrong number could hide between them: sizes and
-//! offsets are asserted at compile time against numbers typed from the specification.
+//! References are to NVM Express Base Specification revision 1.4 ("1.4 §3.1.1"); where revision
+//! 2.0 changed or added something, to that ("2.0 §3.1.3.1", or "NVM 1.0 §..." for the NVM Command
+//! Set Specification it was moved to).
+//!
+//! # What it promises
+//! - Integers on the wire are little-endian. Counts keep the specification's base ("0's based"
+//!   means that 0 stands for one) unless a name or comment says otherwise.
+//! - A code that a device or host may send decodes fallibly: a reserved value is an error, never
+//!   undefined behaviour.
+//! - Sizes and offsets are asserted at compile time against numbers typed from the specification,
+//!   because a wrong number could hide between two sides that share it. `tests/golden_bytes.rs`
+//!   has bytes.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   macros                  registers of bit fields, sets of named codes
+//!   regs                    CAP, CC, CSTS, doorbells
+//!   sqe, sqe_admin, opcode  submission queue entry; I/O and admin commands
+//!   cqe, status             completion queue entry; its status
+//!   prp, sgl, dsm           how a command names its data; ranges of Dataset Management
+//!   identify/, features,    what a controller tells about itself
+//!     log
+//!   dbbuf                   shadow doorbells
+//!   seam                    SoftPort: what a driver and a software SSD in one process share in
+//!                             place of a PCIe link: registers, doorbells, `parked`, mappings
+//!   pci, vfio_user          configuration space; the protocol to a device of another process
+//! ```
+//!
+//! `seam` declares contracts (`unsafe trait`, `unsafe fn`) that its users have to keep.
 
 // `seam` declares what its implementers and users have to promise; nothing here does anything
 // unsafe.

@@ -1,20 +1,78 @@
 //! A software NVMe SSD at register level.
 //!
-//! It is a controller of NVMe Base Specification 1.4 with the NVM command set: registers, admin
-//! commands, I/O queues, MSI-X-like interrupts, a DRAM or file [`Medium`], a volatile write cache
-//! whose unflushed data a power cut really takes, and a service-time [`Model`]. It is strict: what
-//! a real controller refuses, or is undefined on, gets the proper status or a fatal one, and is
-//! counted.
+//! # What it is for
+//! A driver can be tested, measured and broken without hardware. It is a controller of NVMe Base
+//! Specification 1.4 with the NVM command set: registers, admin commands, I/O queues, MSI-X-like
+//! interrupts, a DRAM or file [`Medium`], a volatile write cache, and a service-time [`Model`]. A
+//! driver reaches it through [`SoftPort`](meantime_spec::seam::SoftPort), or from another process
+//! over vfio-user ([`served`]).
 //!
-//! It runs in one of two ways, on the same controller: [`Ssd`] has a thread of its own and real
-//! time; [`SteppedSsd`] has none and moves only when its clock does, so that one seed reproduces a
-//! run. A driver reaches either through [`SoftPort`](meantime_spec::seam::SoftPort).
+//! # What it owns
+//! Its medium, its write cache, and the queues as a controller keeps them. Host memory belongs to
+//! the host: every access is translated and bounds-checked (`hostmem`).
 //!
-//! [`served`] offers it to a driver in another process, over vfio-user.
+//! # What it promises
+//! - It is strict. What a real controller refuses, or is undefined on, gets the proper status or a
+//!   fatal one, and is counted with the reason. docs/faults.md lists what is tolerated.
+//! - One controller, two ways to run: [`Ssd`] has a thread and real time; [`SteppedSsd`] has none
+//!   and moves only when its clock does, so one seed reproduces a run.
+//! - With a model the device time is the model's: data move when a command is fetched, and the
+//!   completion entry is written when its time has come. The entry is reserved before the fetch.
+//! - The write cache is real: `power_cut` rolls completed, unflushed writes back, in any subset,
+//!   torn at AWUPF. For `file:` the kernel's page cache is the volatile cache, and FLUSH and FUA
+//!   are `fdatasync`.
+//! - A fused pair is fetched in one go and executed with nothing between.
+//! - Doorbells are 128 bytes apart (CAP.DSTRD = 5), two cache lines each.
+//! - Queues are served once around, unless CC.AMS asks for weighted round robin or the model bounds
+//!   what is inside the device (`inside`): then `arbiter` chooses.
 //!
-//! `unsafe` is confined to `hostmem` (memory shared with the host), `medium` (memory mapped for the
-//! data), `sys` (prefetches) and `served::mapping` (memory shared with another process); the rest
-//! of the crate is safe code over their bounds-checked interfaces.
+//! # Parts, in reading order
+//! ```text
+//!   config, model          what kind of SSD; how long commands take
+//!   controller/mod         Controller::turn: doorbells, fetch, execute, complete
+//!     regs, queues           registers; queues, posting completions
+//!     fast                   plain reads and writes without a model, in one pass
+//!     io, prp, sgl           all other I/O; walking their data, strictly
+//!     complete, pending, interrupts     completions now or later, telling the host
+//!     admin, identify, features, logs   admin commands
+//!     arbiter                which queue is next
+//!   hostmem                host memory: translation, copies, rings
+//!   medium, store, vwc     the medium, namespaces, the write cache
+//!   service                a model at work: which channel is busy until when
+//!   threaded, stepped      the two ways to run
+//!   faults/                rules, their text, the engine
+//!   record/                what was written and flushed; the states that a power cut allows
+//!   control/               changing a running one
+//!   served/                a PCI function of it, over vfio-user
+//! ```
+//!
+//! # Parking
+//! The thread sleeps when nothing is in flight and no doorbell has moved for 2 ms (ARCHITECTURE.md
+//! §6). While completions wait for room in a completion queue it naps for 1 ms at a time, because
+//! the head doorbell wakes nobody.
+//!
+//! Over vfio-user the doorbells and `parked` are in memory that both processes map; a vendor
+//! specific capability in configuration space says where. The wake-up is the doorbell once more by
+//! message, and the host waits for the reply: a late one would undo a newer store. A host that
+//! does not know `parked` (it did not say so in the handshake) cannot wake the thread, which then
+//! naps, 50 µs to 1 ms, while there are queues. Calls wake it whatever the shared word says. For a
+//! host with shadow doorbells (1.4 §7.13) the SSD stores what it has seen in EventIdx before it
+//! parks, executes the full fence of the announcement, and looks again.
+//!
+//! # Serving
+//! `served::Function` is a PCI function of the controller without a socket; the fuzzer drives it.
+//! `Server` gives it to one client at a time. A client gets doorbells in a sealed memfd of its
+//! own, because a former one may have kept its mapping. When it goes, the controller is
+//! power-cycled without loss of data, its memory is unmapped and its eventfds are closed, all
+//! before its connection is. If the file of a mapping shrinks, the SIGBUS handler replaces the
+//! mapping by zeroes, and its client is ended. Eventfds are looked at before they are written, so
+//! a full one blocks nobody. The Keep Alive Timer is looked at when nothing else happens; when it
+//! expires, CSTS.CFS is set.
+//!
+//! # Unsafe code
+//! It is in `hostmem` (memory shared with the host), `medium` (mapped data), `sys` (prefetches)
+//! and `served::mapping` (memory shared with another process). `threaded` and `stepped` promise
+//! the seam's contract. The rest is safe code over their bounds-checked interfaces.
 
 #![deny(unsafe_code)]
 // Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only

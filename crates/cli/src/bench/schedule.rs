@@ -13,7 +13,7 @@ const TURN_NS: u64 = 500_000_000;
 /// With a floor, whose drift is quicker.
 const TURN_WITH_FLOOR_NS: u64 = 250_000_000;
 
-/// A median of fewer pairs is not worth quoting (DESIGN §7).
+/// A median of fewer pairs is not worth quoting (docs/benchmarks.md).
 const PAIRS_MIN: u64 = 9;
 
 /// Beyond this factor between two probes the CPUs have moved.

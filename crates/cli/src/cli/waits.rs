@@ -103,7 +103,7 @@ Write to DIR, which is created if it is not there:
 const SIMULATE: &str = "\
 Measure nothing; everything in a simulator, which runs the ways to wait as they are in virtual time, on a device and a machine that are made up. The \
 figures are the same every time, and nothing on the machine disturbs them. They are those of 30,000 I/Os a cell and of the ways that --policies names; \
-README's simulated figures are those of `cargo run --release -p meantime --example grid`, which has other shapes and another seed, and so other figures.
+the simulated figures in docs/benchmarks.md are those of `cargo run --release -p meantime --example grid`, which has other shapes and another seed, and so other figures.
 
   bare-metal    a server without a hypervisor: waking up takes 1.5 to 3 µs (the default)
   this-machine  wake costs as measured here and now

@@ -1,5 +1,4 @@
-//! What this machine's ways of waiting cost, measured here and now: no figure is built in (DESIGN
-//! §7).
+//! What this machine's ways of waiting cost, measured here and now: no figure is built in.
 
 mod sleeps;
 mod wakes;
