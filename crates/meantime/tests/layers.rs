@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
     ("posix", &["block", "completion", "ext4", "hw", "nvme", "process", "spec"]),
-    ("meantime", &["block", "completion", "ext4", "hw", "nvme", "posix"]),
+    ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares only the specification with the driver, and what knows of neither.
     ("ssd", &["process", "random", "spec"]),
     ("capi", &["block", "completion", "hw", "nvme", "posix"]),
