@@ -614,11 +614,6 @@ impl Controller {
         self.info.oncs & command != 0
     }
 
-    /// Whether write zeroes may be used.
-    pub fn has_write_zeroes(&self) -> bool {
-        self.supports(oncs::WRITE_ZEROES)
-    }
-
     /// Whether blocks can be deallocated.
     pub fn has_deallocate(&self) -> bool {
         self.supports(oncs::DATASET_MANAGEMENT)
@@ -656,11 +651,6 @@ impl Controller {
         }
         queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(events)
-    }
-
-    /// Entries of the admin queue that were refused.
-    pub fn admin_strays(&self) -> u64 {
-        self.lock().queue.as_ref().map_or(0, |queue| queue.queue().counters().strays)
     }
 }
 
