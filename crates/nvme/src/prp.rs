@@ -35,7 +35,7 @@ pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: I
     }
 }
 
-/// Whether the data are on more than two pages.
+/// Whether the data span more than two pages.
 pub(crate) fn needs_list(data: Iova, len: u32) -> bool {
     data.0 % PAGE + u64::from(len) > 2 * PAGE
 }
