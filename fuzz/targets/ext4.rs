@@ -11,7 +11,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use meantime::ext4::format::VolumeOptions;
+use meantime_ext4::format::VolumeOptions;
 use meantime_fuzz::Input;
 use meantime_testkit::damage::memory::Memory;
 use meantime_testkit::damage::regions::Base;

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use meantime::block::{KernelEngine, SoftUri, Uri, parse_bytes};
-use meantime::completion::Policy;
+use meantime_block::{KernelEngine, SoftUri, Uri, parse_bytes};
+use meantime_completion::Policy;
 
 /// What holds of every accepted URI.
 fn check_soft(soft: &SoftUri) {

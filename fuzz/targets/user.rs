@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use meantime::hw::pages::Pages;
-use meantime::hw::{DmaLimits, DmaMap, EventFd, Transport, UserOptions, UserTransport};
+use meantime_hw::pages::Pages;
+use meantime_hw::{DmaLimits, DmaMap, EventFd, Transport, UserOptions, UserTransport};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 static PAGES: LazyLock<Arc<Pages>> = LazyLock::new(|| {

@@ -81,9 +81,8 @@
 //! ```
 //! use std::sync::mpsc::{Receiver, channel as results};
 //!
-//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions};
+//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, DmaBuf, OpenOptions};
 //! use meantime::completion::{Pieces, Progress};
-//! use meantime::hw::DmaBuf;
 //!
 //! /// The sum of all bytes of `buf`; and `buf`, when it is done with.
 //! fn sum_of(buf: DmaBuf, channel: &mut impl BlockChannel) -> Receiver<(u64, DmaBuf)> {

@@ -3,17 +3,10 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// From so many bytes on, carry-less multiplication has the checksum sooner than the CPU's
-/// instruction for it: of a block, ten times.
-const LONG: usize = 128;
-
 /// CRC-32C over `bytes`, going on from `state`, **without** the inversions at both ends that crates
 /// and hardware descriptions have: ext4 starts at all ones where it wants to and keeps the state as
 /// it is.
 pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() < LONG {
-        return !::crc32c::crc32c_append(!state, bytes);
-    }
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(state));
     digest.update(bytes);
     digest.get_state() as u32

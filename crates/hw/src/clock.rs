@@ -156,7 +156,7 @@ impl Clock {
     }
 
     /// The clock of a stepped device.
-    pub fn virtual_time(clock: Arc<dyn VirtualClock>) -> Self {
+    pub(crate) fn virtual_time(clock: Arc<dyn VirtualClock>) -> Self {
         Self(Source::Virtual(clock))
     }
 
@@ -292,7 +292,7 @@ fn real_sleep(duration_ns: u64) {
 
 /// Sets this thread's timer slack to 1 ns (the default of 50 µs would make every short sleep late
 /// by as much). Returns the slack in ns that was in force.
-pub fn tighten_timer_slack() -> u64 {
+pub(crate) fn tighten_timer_slack() -> u64 {
     // SAFETY: PR_GET_TIMERSLACK and PR_SET_TIMERSLACK take plain integers and touch no memory of
     // ours.
     unsafe {

@@ -21,7 +21,7 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 pub const DMA_PAGE: usize = 4096;
 
 /// The largest single buffer.
-pub const MAX_BUFFER: usize = 1 << 30;
+pub(crate) const MAX_BUFFER: usize = 1 << 30;
 
 const CHUNK: usize = 8 << 20;
 
@@ -145,11 +145,6 @@ impl DmaHeap {
     /// As [`DmaHeap::alloc`].
     pub fn reserve(&self, bytes: usize) -> Result<()> {
         self.alloc(bytes).map(drop)
-    }
-
-    /// How much memory the controller can reach, in bytes.
-    pub fn mapped_bytes(&self) -> usize {
-        self.0.lock().chunks.iter().map(|chunk| chunk.pages.len()).sum()
     }
 
     /// How much is allocated, in bytes.

@@ -32,7 +32,7 @@ pub trait Wake: Send + Sync {
 }
 
 /// Writes a doorbell that is not memory: slow, and only where there is no other way.
-pub trait WriteDoorbell: Send + Sync {
+pub(crate) trait WriteDoorbell: Send + Sync {
     /// Writes `value`; the controller sees it some time after.
     fn write(&self, value: u32);
 }
@@ -118,7 +118,7 @@ impl Doorbell {
     }
 
     /// A doorbell that `message` writes.
-    pub fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
+    pub(crate) fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
         // One that nobody looks at, and one that says that there is always more to do.
         let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
         let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));

@@ -19,7 +19,7 @@ use super::transport::DmaLimits;
 use super::{HwError, Result};
 
 /// The size of a huge page on x86-64, and the granularity of [`Pages`].
-pub const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// What the memory is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use super::Clock;
 
 /// A way to wait within user mode that this CPU has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UserWait {
+pub(crate) struct UserWait {
     instruction: Instruction,
     /// Ticks of the counter in a nanosecond, times 2³².
     ticks_per_ns: u64,
@@ -35,23 +35,15 @@ const MWAITX_TICKS_MAX: u64 = u32::MAX as u64;
 impl UserWait {
     /// What this CPU has; `None` if it has nothing of the kind, or no time stamp counter to wait
     /// by.
-    pub fn detect() -> Option<Self> {
+    pub(crate) fn detect() -> Option<Self> {
         let instruction = x86::instruction()?;
         Some(Self { instruction, ticks_per_ns: Clock::real().ticks_per_ns()? })
-    }
-
-    /// The instruction.
-    pub fn name(&self) -> &'static str {
-        match self.instruction {
-            Instruction::Tpause => "tpause",
-            Instruction::Mwaitx => "mwaitx",
-        }
     }
 
     /// Waits until the time stamp counter has reached `deadline_tsc`; at once if it has. Never
     /// returns before.
     #[inline]
-    pub fn pause_until(&self, deadline_tsc: u64) {
+    pub(crate) fn pause_until(&self, deadline_tsc: u64) {
         loop {
             let now_tsc = x86::rdtsc();
             if now_tsc >= deadline_tsc {
@@ -68,7 +60,7 @@ impl UserWait {
 
     /// Waits for `duration_ns`.
     #[inline]
-    pub fn pause_ns(&self, duration_ns: u64) {
+    pub(crate) fn pause_ns(&self, duration_ns: u64) {
         self.pause_until(x86::rdtsc().saturating_add(self.ticks(duration_ns)));
     }
 
@@ -166,18 +158,18 @@ mod x86 {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod x86 {
-    pub fn instruction() -> Option<super::Instruction> {
+    pub(crate) fn instruction() -> Option<super::Instruction> {
         None
     }
 
     // Never reached: without an instruction there is no `UserWait`.
-    pub fn rdtsc() -> u64 {
+    pub(crate) fn rdtsc() -> u64 {
         u64::MAX
     }
 
-    pub fn tpause(_deadline_tsc: u64) {}
+    pub(crate) fn tpause(_deadline_tsc: u64) {}
 
-    pub fn mwaitx(_ticks: u32) {}
+    pub(crate) fn mwaitx(_ticks: u32) {}
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::io::{Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use meantime::block::{self, BlockDevice};
-use meantime::ext4::format::mkfs::MakeOptions;
-use meantime::ext4::{FileSystem, MountOptions, OpenOptions, Timestamp, mkfs};
+use meantime::ext4::mkfs::{self, MakeOptions};
+use meantime::ext4::{FileSystem, MountOptions, OpenOptions, Timestamp};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let named = std::env::args().nth(1);

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use meantime::block::{
-    BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, Request, open,
+    BlockChannel, BlockDevice, Channel, ChannelOptions, OpenOptions, QueueClass, Request, open,
 };
-use meantime::nvme::QueueClass;
 
 const SINGLE_BYTES: usize = 4096;
 const BULK_BYTES: usize = 128 << 10;

@@ -1,16 +1,17 @@
 //! Meantime: a user-space I/O stack for NVMe SSDs that answer in microseconds.
 //!
-//! This crate is what a program depends on. It has no code of its own: each module is a crate, and
-//! uses only those above it in this list.
+//! This crate is what a program depends on. It has no code of its own, and three parts:
 //!
 //! ```text
-//!   hw            memory that a device reaches, doorbells, clocks, transports
-//!   completion    policies, and the one function that waits
-//!   nvme          controller, queue pairs, recovery
-//!   block         requests with tickets, channels, futures, devices by URI     <- begin here
+//!   block         devices by URI, channels, requests, futures                  <- begin here
+//!   completion    policies: how to wait; deferred work: what to do meanwhile
 //!   ext4          files: page cache, read and write paths, journal
-//!   posix         descriptors and errno, for programs that do not know of all this
 //! ```
+//!
+//! Each part is curated from crates (`meantime-block`, `meantime-ext4`, `meantime-completion`, with
+//! `meantime-nvme` and `meantime-hw` beneath them), which a program can depend on if it needs what
+//! is left out here: the driver's insides, transports, the on-disk format. Only what is here is
+//! meant to stay.
 //!
 //! [`block::open`] opens a device by its URI. A channel belongs to one thread. A request owns its
 //! buffer until the device is done with it; the result gives it back.
@@ -78,10 +79,10 @@
 //! use std::io::Write;
 //!
 //! use meantime::ext4::{FileSystem, MountOptions, OpenOptions};
-//! # use meantime::ext4::{Timestamp, format::mkfs::MakeOptions, mkfs};
+//! # use meantime::ext4::{Timestamp, mkfs};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let device = meantime::block::open("mem:64M", &meantime::block::OpenOptions::default())?;
-//! # mkfs::make(&device, &MakeOptions::new([7; 32], Timestamp { seconds: 0, nanoseconds: 0 }))?;
+//! # mkfs::make(&device, &mkfs::MakeOptions::new([7; 32], Timestamp { seconds: 0, nanoseconds: 0 }))?;
 //!
 //! let fs = FileSystem::mount(device, &MountOptions { write: true, ..MountOptions::default() })?;
 //! let make = OpenOptions { write: true, create: true, mode: 0o644, ..OpenOptions::default() };
@@ -102,9 +103,59 @@
 
 #![deny(missing_docs)]
 
-pub use meantime_block as block;
-pub use meantime_completion as completion;
-pub use meantime_ext4 as ext4;
-pub use meantime_hw as hw;
-pub use meantime_nvme as nvme;
-pub use meantime_posix as posix;
+/// Devices by URI, channels, requests and futures.
+pub mod block {
+    #[cfg(feature = "control")]
+    #[doc(inline)]
+    pub use meantime_block::control;
+    #[doc(inline)]
+    pub use meantime_block::{
+        Access, AsyncChannel, BlockChannel, BlockDevice, BlockInfo, Channel, ChannelCounters,
+        ChannelError, ChannelOptions, Device, Done, Driver, DriverTaken, Executor, Io, IoError,
+        JoinHandle, Local, OpenError, OpenOptions, PagePool, Plain, Rejected, Request,
+        RequestError, Shared, SharedChannel, Sharing, Spawner, SubmitError, Ticket, Transfer, Uri,
+        UriError, open, parse_bytes,
+    };
+    #[doc(inline)]
+    pub use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
+    #[doc(inline)]
+    pub use meantime_nvme::{CommandError, ControllerOptions, Op, QueueClass};
+}
+
+/// Policies: how to wait for a completion; deferred work: what to do meanwhile; control.
+pub mod completion {
+    #[doc(inline)]
+    pub use meantime_completion::{
+        Bell, DEFERRED_LIMIT, DeferError, DeferRefusal, Deferred, GapCounters, Goal, PATIENCE_NS,
+        ParsePolicyError, Pieces, Policy, PolledPieces, Progress, WorkCounters, steer,
+    };
+}
+
+/// Files in an ext4 file system on a [`block`] device.
+pub mod ext4 {
+    #[doc(inline)]
+    pub use meantime_ext4::cache::CacheCounters;
+    #[doc(inline)]
+    pub use meantime_ext4::{
+        AccessTimes, Advice, Allocate, AsyncFile, AsyncFileSystem, CommitOverlap, Corruption,
+        Counters, Defect, Entry, Error, File, FileChannel, FileDevice, FileDeviceOptions,
+        FileSystem, FileType, JournalCounters, Metadata, Mmp, MmpState, MountError, MountOptions,
+        NewNode, Node, OpenOptions, Overlap, ReadDir, ReadOptions, Recovered, RenameFlags,
+        ReservedBlocks, Segment, SegmentKind, SetAttribute, Timestamp, Unsupported, Usage,
+        VolumeInfo, WriteOptions,
+    };
+
+    /// Finding out whether a file system is consistent: what [`FileSystem::check`] reports.
+    pub mod check {
+        #[doc(inline)]
+        pub use meantime_ext4::check::{Event, Finding, Summary};
+    }
+
+    /// Making a file system.
+    pub mod mkfs {
+        #[doc(inline)]
+        pub use meantime_ext4::format::mkfs::{MakeOptions, MakeRefusal};
+        #[doc(inline)]
+        pub use meantime_ext4::mkfs::{Made, MakeError, found_on, make};
+    }
+}

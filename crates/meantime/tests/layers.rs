@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("spec", &[]),
     ("process", &[]),
+    ("random", &[]),
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
     ("nvme", &["hw", "process", "spec"]),
@@ -16,14 +17,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
     ("posix", &["block", "completion", "ext4", "hw", "nvme", "process", "spec"]),
-    ("meantime", &["block", "completion", "ext4", "hw", "nvme", "posix"]),
-    // It shares only the specification with the driver.
-    ("ssd", &["process", "spec"]),
+    ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
+    // It shares only the specification with the driver, and what knows of neither.
+    ("ssd", &["process", "random", "spec"]),
     ("capi", &["block", "completion", "hw", "nvme", "posix"]),
     ("preload", &["block", "ext4", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
-    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
+    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "random", "spec", "ssd"]),
 ];
 
 /// The crates of this repository that `name` has as dependencies, but not for its tests.

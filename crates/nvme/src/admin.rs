@@ -22,7 +22,7 @@ const EVENT_OWNER: u16 = u16::MAX;
 /// How long to wait before each further try of a command, in ns.
 const RETRY_PAUSES_NS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
 
-/// How many events are kept until somebody asks.
+/// How many events are kept until the caller takes them.
 const EVENTS_KEPT: usize = 64;
 
 /// The admin queue and what is in flight on it.
@@ -30,8 +30,8 @@ pub(crate) struct AdminQueue {
     queue: QueuePair,
     /// By owner: the outcome of a command once it is there.
     outcomes: Vec<Option<Outcome>>,
-    /// By owner: the data buffer of a command nobody waits for any more. Stays until the command
-    /// ends.
+    /// By owner: the data buffer of a command that no caller waits for any more. Stays until the
+    /// command ends.
     abandoned: Vec<Option<DmaBuf>>,
     /// Whether an owner has a command in flight.
     taken: Vec<bool>,
@@ -135,7 +135,7 @@ impl AdminQueue {
         }
     }
 
-    /// Takes what has completed: outcomes for those who wait, events for later.
+    /// Takes what has completed: outcomes for waiting callers, events for later.
     pub(crate) fn reap(&mut self) {
         let Self { queue, outcomes, abandoned, taken, events, event_requests } = self;
         queue.reap(|owner, outcome| {
@@ -151,7 +151,7 @@ impl AdminQueue {
             }
             let owner = usize::from(owner);
             taken[owner] = false;
-            // An answer that nobody waits for any more gives its buffer back here.
+            // An answer that no caller waits for any more gives its buffer back here.
             if abandoned[owner].take().is_none() {
                 outcomes[owner] = Some(outcome);
             }

@@ -1,13 +1,13 @@
-//! Whose commands the controller takes first: weighted round robin with urgent priority class (NVMe
-//! Base 1.4 §4.13).
+//! Which queue the controller takes commands from first: weighted round robin with urgent priority
+//! class (NVMe Base 1.4 §4.13).
 
 use meantime_spec::features::Arbitration;
 use meantime_spec::sqe::qprio;
 
 use meantime_hw::ioprio::IoPriority;
 
-/// The class of a submission queue (1.4 §5.4, QPRIO). Only a controller that has weighted round
-/// robin goes by it.
+/// The class of a submission queue (1.4 §5.4, QPRIO). Only a controller with weighted round robin
+/// uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum QueueClass {
@@ -45,8 +45,8 @@ impl std::fmt::Display for QueueClass {
     }
 }
 
-/// Weights for who names none: in a round 16 commands of high class to four of medium and one of
-/// low, a few at a time from each queue.
+/// The default weights: per round 16 commands of high class, four of medium and one of low, a few
+/// at a time from each queue.
 pub(crate) fn default_weights() -> Arbitration {
     // Weights are 0's based; AB is a power of two.
     Arbitration(0).with_hpw(15).with_mpw(3).with_lpw(0).with_ab(1)

@@ -26,7 +26,7 @@ use super::{Error, IoQueue, QueueClass, Result};
 use meantime_hw::{Clock, DeviceEvent, DmaBuf, DmaHeap, DmaMap, Doorbell, EventFd, Transport};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// How long the driver waits for what.
+/// The driver's timeouts, retries and optional features.
 #[derive(Debug, Clone, Copy)]
 pub struct ControllerOptions {
     /// Deadline of an I/O command in ns, from the first look that found it outstanding; at most an
@@ -41,16 +41,16 @@ pub struct ControllerOptions {
     /// How often an I/O command is repeated if the device says that it may be, or if it was lost
     /// with its queue; see [`retry`](super::retry). 0: never.
     pub retries: u8,
-    /// Whether a controller that has weighted round robin arbitration is to use it, so that queues
-    /// have classes.
+    /// Whether to enable weighted round robin arbitration where the controller has it, so that
+    /// queues have classes.
     pub weighted_round_robin: bool,
     /// Its weights and burst; `None`: 16 to 4 to 1, two commands at a time.
     pub arbitration: Option<Arbitration>,
-    /// Whether the device is to stay in power state 0 while it is open, if it would leave that by
-    /// itself (APST); what was before is set again at the end.
+    /// Whether to keep the device in power state 0 while it is open if it would leave that by
+    /// itself (APST). The former setting is restored at the end.
     pub low_latency: bool,
-    /// Whether data on more than two pages is named by an SGL descriptor instead of a PRP list, if
-    /// the controller has SGLs.
+    /// Whether data on more than two pages use an SGL descriptor instead of a PRP list, if the
+    /// controller has SGLs.
     pub sgl: bool,
     /// Whether doorbells are shadowed by memory, if the controller has that; `None`: if the
     /// transport's are slow.
@@ -77,14 +77,13 @@ impl Default for ControllerOptions {
 /// The longest deadline of an I/O command: an hour.
 const LONGEST_TIMEOUT_NS: u64 = 3_600_000_000_000;
 
-/// Asynchronous event requests to keep with a controller that takes so many.
+/// Asynchronous event requests to keep outstanding, if the controller takes as many.
 const EVENT_REQUESTS: u16 = 4;
 
-/// `epoch` of a controller that was given up.
+/// The `epoch` of a controller that is gone for good.
 const EPOCH_GONE: u32 = u32::MAX;
 
-/// A controller that is enabled. Shared by the queues created on it; the last one to go shuts it
-/// down.
+/// An enabled controller. The queues created on it share it; the last one dropped shuts it down.
 pub struct Controller {
     clock: Clock,
     heap: DmaHeap,
@@ -97,17 +96,19 @@ pub struct Controller {
     /// Namespaces that exist and cannot be used, with the reason.
     unusable: Vec<(u32, String)>,
     admin: Mutex<Admin>,
-    /// Even: enabled, so many resets ago. Odd: being reset. [`EPOCH_GONE`]: given up.
+    /// Reset epoch. Even: enabled; odd: being reset; [`EPOCH_GONE`]: gone for good. Each reset adds
+    /// 2.
     epoch: AtomicU32,
-    /// Once gone: whether the device was cut off from our memory.
+    /// Valid once gone: whether the device was cut off from our memory.
     memory_released: AtomicBool,
     /// Held while the device is released. Taken after `admin`, if both are.
     releasing: Mutex<()>,
-    /// How often the controller was found disabled, with a volatile cache, though it was not us.
+    /// How often a controller with a volatile cache was found disabled, though we had not disabled
+    /// it.
     cache_losses: AtomicU32,
-    /// Up to which of them a flush has failed, of whichever channel.
+    /// The number of losses that a failed flush, on any channel, has already reported.
     losses_told: AtomicU32,
-    /// Last, so that the device is free for the next driver when nothing of ours is left.
+    /// Dropped last: the next driver may claim the device only when nothing of ours is left.
     registers: Registers,
 }
 
@@ -126,8 +127,8 @@ impl Controller {
     /// §7.6.1).
     ///
     /// # Errors
-    /// [`Error::Driven`] while another controller is enabled on it. Whatever a device can do wrong;
-    /// the controller is left disabled then.
+    /// [`Error::Driven`] while another controller is enabled on it. Any fault of the device; the
+    /// controller is left disabled then.
     pub fn enable(
         transport: Arc<dyn Transport>,
         mut options: ControllerOptions,
@@ -173,8 +174,8 @@ impl Controller {
         let (info, namespaces, unusable) = match found {
             Ok(found) => found,
             Err(error) => {
-                // The device must not know our memory when it is freed. It has had its time to
-                // become ready.
+                // The device must not know our memory when it is freed. Its time to become ready is
+                // over.
                 if clear_enable(&registers, &clock, cap).is_err() && !registers.take_back(&heap) {
                     shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
@@ -204,7 +205,7 @@ impl Controller {
         });
         let told = Arc::downgrade(&controller);
         controller.registers.transport().on_event(Box::new(move |event| {
-            // One that is being dropped gives its device back anyhow.
+            // A controller that is being dropped gives its device back anyway.
             if let Some(controller) = told.upgrade() {
                 controller.on_event(event);
             }
@@ -212,12 +213,12 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Something happened to the device outside of any command.
+    /// Handles an event of the device that belongs to no command.
     fn on_event(&self, event: DeviceEvent) {
         tracing::warn!(device = %self.describe(), ?event, "something happened to the device");
         match event {
             DeviceEvent::Release => self.give_up(),
-            // Either it comes back from a reset, or it is gone.
+            // Either the device comes back from a reset, or it is gone.
             DeviceEvent::Error | DeviceEvent::Lost => self.reset_now(),
         }
     }
@@ -232,7 +233,7 @@ impl Controller {
         &self.namespaces
     }
 
-    /// The namespaces that cannot, with the reason.
+    /// The namespaces that cannot be used, with the reason.
     pub fn unusable_namespaces(&self) -> &[(u32, String)] {
         &self.unusable
     }
@@ -265,7 +266,7 @@ impl Controller {
         &self.clock
     }
 
-    /// The waits in force.
+    /// The options in force.
     pub fn options(&self) -> &ControllerOptions {
         &self.options
     }
@@ -285,16 +286,16 @@ impl Controller {
         self.shadows.is_some()
     }
 
-    /// The doorbells of queue `qid`, which the controller does not know at present, if they are
-    /// shadowed: both are 0 then.
+    /// The doorbells of queue `qid` if they are shadowed, both set to 0. The controller must not
+    /// know the queue at present.
     pub(crate) fn shadow_doorbells(&self, qid: u16) -> Result<Option<(Doorbell, Doorbell)>> {
         let Some(shadows) = &self.shadows else { return Ok(None) };
         let (tail, head) = self.registers.doorbells(qid, self.cap)?;
         Ok(Some(shadows.shade(qid, tail, head)))
     }
 
-    /// Whether the controller goes by the classes of queues: it has weighted round robin
-    /// arbitration, and it is on.
+    /// Whether the controller uses queue classes: it has weighted round robin arbitration, and it
+    /// is enabled.
     pub fn has_queue_classes(&self) -> bool {
         arbitration(self.cap, &self.options) == ams::WEIGHTED_ROUND_ROBIN
     }
@@ -308,40 +309,40 @@ impl Controller {
     /// Changes whenever the controller is reset; odd while it is.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u32 {
-        // Acquire: whoever sees the new epoch also sees that the device was disabled.
+        // Acquire: a thread that sees the new epoch also sees that the device was disabled.
         self.epoch.load(Ordering::Acquire)
     }
 
     /// The epoch once no reset is under way.
     pub(crate) fn settled_epoch(&self) -> u32 {
-        // Whoever resets holds the lock until the epoch is even again, or gone.
+        // The resetting thread holds the lock until the epoch is even again, or gone.
         let _admin = self.lock();
         self.epoch()
     }
 
-    /// Whether the controller was given up, and if so whether it was cut off from our memory.
+    /// `None` while the controller works; once it is gone: whether it was cut off from our memory.
     pub fn gone(&self) -> Option<bool> {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
     }
 
-    /// How often what was done and not flushed may have been lost. A channel whose last look gave
+    /// How often completed but unflushed writes may have been lost. A channel that last read
     /// another number fails its next flush.
     ///
-    /// It is all channels' affair, whoever wrote: a flush is of the whole namespace, and who
-    /// flushes for others has to hear it.
+    /// This concerns every channel, including those that wrote nothing: a flush covers the whole
+    /// namespace, and may be sent on behalf of other channels.
     pub fn cache_losses(&self) -> u32 {
         self.cache_losses.load(Ordering::Acquire)
     }
 
-    /// What [`Controller::cache_losses`] is to a channel that begins: a loss that nobody was told
-    /// of concerns it as well.
+    /// The number of [`Controller::cache_losses`] that a new channel starts from: a loss that no
+    /// flush has reported yet concerns it as well.
     pub fn cache_losses_told(&self) -> u32 {
         self.losses_told.load(Ordering::Acquire)
     }
 
-    /// A flush has failed for as many losses as `losses`.
+    /// Records that a failed flush has reported the first `losses` losses.
     pub fn loss_is_told(&self, losses: u32) {
-        // Not what has come to light since then.
+        // Losses detected since then stay unreported.
         self.losses_told.fetch_max(losses, Ordering::AcqRel);
     }
 
@@ -352,7 +353,7 @@ impl Controller {
     }
 
     fn lock(&self) -> MutexGuard<'_, Admin> {
-        // Admin state is consistent between statements that can panic (asserts on our own bugs).
+        // Only asserts on our own bugs can panic here, and the admin state is consistent at each.
         self.admin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -419,7 +420,7 @@ impl Controller {
         Ok((QueuePair::new(qid, ring, assigned), event))
     }
 
-    /// Makes the controller know the rings of `pair` (NVMe Base 1.4 §5.3, §5.4).
+    /// Creates the queues of `pair` on the controller (NVMe Base 1.4 §5.3, §5.4).
     pub(crate) fn register_queue(
         &self,
         pair: &QueuePair,
@@ -430,7 +431,7 @@ impl Controller {
         let (qid, entries) = (pair.qid(), u32::from(ring.entries()));
         let cq = Sqe::create_io_cq(0, qid, entries, ring.cq_iova().0, vector);
         self.execute("Create I/O Completion Queue", cq, None)?;
-        // Without weighted round robin the field means nothing.
+        // Without weighted round robin the controller ignores the field.
         let qprio = if self.has_queue_classes() { class as u8 } else { 0 };
         let sq = Sqe::create_io_sq(0, qid, entries, ring.sq_iova().0, qid, qprio);
         if let Err(error) = self.execute("Create I/O Submission Queue", sq, None) {
@@ -440,11 +441,11 @@ impl Controller {
         Ok(())
     }
 
-    /// Makes the controller forget the rings of queue `qid`: afterwards it touches neither them nor
-    /// any buffer of theirs.
+    /// Deletes queue `qid` on the controller: afterwards the controller touches neither its rings
+    /// nor any of its buffers.
     pub(crate) fn unregister_queue(&self, qid: u16) -> Result<()> {
-        // QEMU's controller calls a completion queue that it does not know invalid (1.4 §5.5 has
-        // another code for it).
+        // For an unknown completion queue QEMU's controller answers Invalid Field; 1.4 §5.5 has
+        // another code.
         let codes = [StatusCode::InvalidQueueIdentifier, StatusCode::CompletionQueueInvalid];
         let unknown = |result: Result<_>| match result {
             Err(error) if codes.iter().any(|&code| is_code(&error, code)) => Ok(()),
@@ -468,7 +469,7 @@ impl Controller {
         self.execute("Abort", Sqe::abort(0, qid, cid), None).map(|_| ())
     }
 
-    /// Disables and enables the controller, unless somebody else has since `seen_epoch`
+    /// Disables and enables the controller, unless another thread has reset it since `seen_epoch`
     /// (ARCHITECTURE.md §4, step 4).
     ///
     /// When it returns the device has given up every command and buffer of the old epoch, or is
@@ -486,14 +487,14 @@ impl Controller {
             }
             Err(error) => {
                 tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
-                // Whatever state it is in: without EN it has no business with our memory.
+                // In whatever state it is: without EN it must not touch our memory.
                 let _ = clear_enable(&self.registers, &self.clock, self.cap);
                 self.abandon(admin);
             }
         }
     }
 
-    /// Gives the device up for good, in good order: shut down, disabled, cut off from memory, and
+    /// Gives the device up for good, in order: shut down, disabled, cut off from memory, and
     /// [released](Transport::release) so that others can take it. What is in flight fails with
     /// [`CommandError::Gone`], later commands too.
     ///
@@ -504,14 +505,14 @@ impl Controller {
         if epoch == EPOCH_GONE {
             return;
         }
-        // Odd: from now on nobody sends anything.
+        // Odd: from now on no queue sends anything.
         self.epoch.store(epoch | 1, Ordering::Release);
         self.restore_features(&mut admin);
         let _ = self.shut_down();
         self.abandon(admin);
     }
 
-    /// The end of a controller that is disabled, or beyond reach.
+    /// Marks a controller that is disabled or unreachable as gone.
     fn abandon(&self, mut admin: MutexGuard<'_, Admin>) {
         let released = self.registers.take_back(&self.heap);
         self.memory_released.store(released, Ordering::Relaxed);
@@ -523,12 +524,12 @@ impl Controller {
         {
             queue.quarantine();
         }
-        // Before anybody can see that it is gone: see `wait_until_released`.
+        // Locked before any thread can see that it is gone: see `wait_until_released`.
         let releasing = self.releasing();
         // Release: `memory_released` before it.
         self.epoch.store(EPOCH_GONE, Ordering::Release);
-        // Giving the device back to the kernel's driver may take minutes. Whoever waits for an I/O
-        // has a deadline, and need not wait for that.
+        // Giving the device back to the kernel's driver may take minutes. A thread that waits for
+        // an I/O has a deadline, and must not wait for that.
         drop(admin);
         self.registers.transport().release();
         drop(releasing);
@@ -538,8 +539,8 @@ impl Controller {
         self.releasing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a device that is gone was given back: for the end of whoever used it, lest the
-    /// process ends in the middle of that.
+    /// Waits until a device that is gone was given back, so that the process does not end in the
+    /// middle of that.
     pub(crate) fn wait_until_released(&self) {
         drop(self.releasing());
     }
@@ -577,9 +578,9 @@ impl Controller {
         let queue = queue.as_mut().ok_or(Error::Gone)?;
         let was_enabled = Cc(registers.cc()).en();
         disable(registers, &self.clock, self.cap)?;
-        // A Controller Reset, which ours is, leaves what had completed as it is, and the admin
-        // queue's attributes, too (1.4 §3.1.5). One that was disabled without us, or has forgotten
-        // these, was without power.
+        // Our Controller Reset keeps completed writes and the admin queue's attributes (1.4
+        // §3.1.5). A controller that was disabled without us, or has lost these attributes, has
+        // lost power.
         if !(was_enabled && registers.admin_attributes() == admin_attributes(queue).0) {
             tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
             if self.info.volatile_write_cache {
@@ -612,11 +613,6 @@ impl Controller {
     /// Whether the controller has an optional I/O command, one of [`oncs`].
     pub fn supports(&self, command: u16) -> bool {
         self.info.oncs & command != 0
-    }
-
-    /// Whether write zeroes may be used.
-    pub fn has_write_zeroes(&self) -> bool {
-        self.supports(oncs::WRITE_ZEROES)
     }
 
     /// Whether blocks can be deallocated.
@@ -657,11 +653,6 @@ impl Controller {
         queue.keep_event_requests(self.info.event_requests.min(EVENT_REQUESTS));
         Ok(events)
     }
-
-    /// Entries of the admin queue that were refused.
-    pub fn admin_strays(&self) -> u64 {
-        self.lock().queue.as_ref().map_or(0, |queue| queue.queue().counters().strays)
-    }
 }
 
 impl Drop for Controller {
@@ -678,7 +669,8 @@ impl Drop for Controller {
             self.shadows.iter().for_each(Shadows::quarantine);
             queue.quarantine();
         }
-        // Buffers may outlive us, and with them the transport: the device need not wait for them.
+        // Buffers, and with them the transport, may outlive the controller: the device is released
+        // now.
         self.registers.transport().release();
     }
 }
@@ -737,7 +729,8 @@ fn has_sgls(info: &ControllerInfo) -> bool {
     matches!(info.sgls & sgls::SUPPORT_MASK, sgls::SUPPORTED | sgls::SUPPORTED_DWORD_ALIGNED)
 }
 
-/// Whether doorbells are to be shadowed. Asked for in vain, it is said.
+/// Whether doorbells are to be shadowed. Logs it if they were asked for and the controller has
+/// none.
 fn wants_shadows(
     info: &ControllerInfo,
     transport: &dyn Transport,

@@ -1,5 +1,4 @@
-//! Bringing a controller up and down: its registers, and what it says of itself (NVMe Base 1.4
-//! §7.6).
+//! Enabling and disabling a controller, and identifying it (NVMe Base 1.4 §7.6).
 
 use meantime_spec::features::{NumberOfQueues, fid};
 use meantime_spec::identify::{ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns};
@@ -15,12 +14,12 @@ use super::registers::Registers;
 use super::{Error, Result};
 use meantime_hw::{Clock, DmaHeap};
 
-/// Whether CSTS is that of a controller that takes commands.
+/// Whether CSTS says that the controller takes commands.
 pub(super) fn is_alive(csts: u32) -> bool {
     csts != GONE && Csts(csts).rdy() && !Csts(csts).cfs()
 }
 
-/// What of CAP the driver cannot do without (NVMe Base 1.4 §3.1.1).
+/// Checks what the driver needs of CAP (NVMe Base 1.4 §3.1.1).
 pub(super) fn check_capabilities(cap: Cap) -> Result<()> {
     let unsupported = |what: String| Err(Error::Unsupported(what));
     if cap.css() & 1 == 0 {
@@ -78,8 +77,8 @@ pub(super) fn disable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<
         return Err(Error::Gone);
     }
     if cc.en() {
-        // EN must not be cleared before RDY has followed it, unless the controller has failed; or
-        // does not come up in its own time, which is to be ended somehow.
+        // EN must not be cleared before RDY has followed it, unless the controller has failed or
+        // has exceeded its own time to become ready.
         let ready = |csts: Csts| csts.rdy() || csts.cfs();
         match wait_for(registers, clock, "become ready", timeout_ms, ready) {
             Ok(()) | Err(Error::NotReady { .. }) => {}

@@ -111,8 +111,8 @@ impl Features {
         }
         for &(id, nsid, value) in &self.set {
             let result = to.set(id, nsid, value).map(drop);
-            // Whoever switched the cache off relies on it; of the rest a device that works is worth
-            // more.
+            // A caller that switched the cache off relies on it; of the rest a device that works is
+            // worth more.
             if id == fid::VOLATILE_WRITE_CACHE {
                 result?;
             } else {

@@ -1,5 +1,4 @@
-//! What a controller says of itself, validated: the device's structures are not used before they
-//! went through here.
+//! Identify data, validated: nothing else uses the device's structures directly.
 
 use meantime_spec::identify::{
     IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, fuses, lpa, nsfeat, oncs,
@@ -10,7 +9,7 @@ use meantime_spec::regs::{Cap, Vs};
 use super::prp;
 use super::{Error, Result};
 
-/// A controller, as far as the driver and people need to know it.
+/// What the driver and its users need to know of a controller.
 #[derive(Debug, Clone)]
 pub struct ControllerInfo {
     /// PCI vendor.
@@ -58,7 +57,7 @@ pub struct ControllerInfo {
 }
 
 impl ControllerInfo {
-    /// Checks `raw` against what the driver relies on.
+    /// Validates `raw` against what the driver relies on.
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::Unsupported`], naming the field.

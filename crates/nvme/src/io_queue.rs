@@ -24,20 +24,19 @@ pub struct IoQueue {
     epoch: u32,
     /// Whether the controller of that epoch knows the queue.
     registered: bool,
-    /// Whether the controller might know it, so that its memory must not be freed before it was
+    /// Whether the controller might know it: its memory must not be freed before the controller was
     /// told to forget it.
     perhaps_known: bool,
     next_sweep_ns: u64,
-    /// When there is next something to be looked at: a sweep, or a command that is to be staged
-    /// again.
+    /// When the slow path is next due: a deadline sweep, or a command to be staged again.
     next_look_ns: u64,
     told_ns: u64,
-    /// How often the controller had lost its volatile cache when this queue last looked.
+    /// The controller's count of cache losses when this queue last read it.
     cache_losses: u32,
 }
 
 impl IoQueue {
-    /// Makes the controller know `pair`.
+    /// Registers `pair` with the controller.
     ///
     /// # Errors
     /// If it refuses, or is gone; the identifier and the vector are free again then.
@@ -124,14 +123,14 @@ impl IoQueue {
     }
 
     /// A slot to stage one command in. `None` if the queue is full, or if the controller was reset
-    /// meanwhile: [`IoQueue::check`] catches up with that.
+    /// meanwhile: call [`IoQueue::check`] then.
     #[inline(always)]
     pub fn take_tag(&mut self) -> Option<Tag> {
         if self.is_current() { self.pair.take_tag() } else { None }
     }
 
     /// Whether the controller knows this queue, so that commands can be staged. If not,
-    /// [`IoQueue::check`] may help.
+    /// [`IoQueue::check`] tries to register it.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
         self.controller.epoch() == self.pair.ring().gate()
@@ -163,13 +162,13 @@ impl IoQueue {
         self.pair.free_tags() == 0
     }
 
-    /// Tells the device of what was just staged.
+    /// Announces what was just staged to the device.
     #[inline(always)]
     pub fn ring_now(&mut self) {
         self.pair.ring_now();
     }
 
-    /// Tells the device of everything staged.
+    /// Announces everything staged to the device.
     #[inline(always)]
     pub fn ring_doorbell(&mut self) {
         self.pair.ring_doorbell();
@@ -193,30 +192,31 @@ impl IoQueue {
         self.pair.has_completion()
     }
 
-    /// How often deadlines are looked at, in ns: a command is found overdue at most this much late.
+    /// How often deadlines are checked, in ns: the most by which an overdue command is detected
+    /// late.
     pub fn sweep_interval_ns(&self) -> u64 {
         (self.controller.options().io_timeout_ns / 8).max(1)
     }
 
-    /// For how long it may be slept before [`IoQueue::tick`] is due, in ns.
+    /// How long a caller may sleep before [`IoQueue::tick`] is due, in ns.
     pub fn look_interval_ns(&self) -> u64 {
         let interval_ns = self.sweep_interval_ns();
         match self.pair.due_ns() {
             u64::MAX => interval_ns,
-            // Something, so that a wait that blocks does.
+            // Not 0, so that a blocking wait does block.
             due_ns => interval_ns.min(due_ns.saturating_sub(self.clock().now_ns()).max(1_000)),
         }
     }
 
-    /// The latest time that [`IoQueue::tick`] or [`IoQueue::check`] was told, in ns: some time ago.
+    /// The time of the last [`IoQueue::tick`] or [`IoQueue::check`], in ns.
     #[inline(always)]
     pub fn told_ns(&self) -> u64 {
         self.told_ns
     }
 
-    /// Off the fast path: catches up with a reset made elsewhere, climbs the ladder for commands
-    /// that are overdue, and stages again what is due. To be called now and then while waiting;
-    /// returns at once when it is not time yet. Returns how many commands ended.
+    /// The slow path: handles a reset made by another thread, climbs the ladder for overdue
+    /// commands, and stages due retries. Call it now and then while waiting; it returns at once
+    /// when nothing is due. Returns how many commands ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
         self.told_ns = now_ns;
@@ -226,7 +226,7 @@ impl IoQueue {
         self.check(now_ns, to)
     }
 
-    /// As [`IoQueue::tick`], but always catches up. After it commands can be staged, or
+    /// As [`IoQueue::tick`], whether or not it is due. Afterwards commands can be staged, or
     /// [`IoQueue::usable`] says why not.
     #[cold]
     #[inline(never)]
@@ -258,14 +258,14 @@ impl IoQueue {
                 .fail_held(gone.map(|memory_released| CommandError::Gone { memory_released }), to);
             return;
         }
-        // The losses before the epoch: one that is found after this epoch has ended it.
+        // Read the losses before the epoch: a loss that is found later has ended this epoch.
         let losses = self.controller.cache_losses();
         if self.controller.epoch() == self.epoch {
-            // One that came to light while the queue was registered.
+            // A loss detected while the queue was being registered.
             if losses != std::mem::replace(&mut self.cache_losses, losses) {
                 self.pair.fail_held_flushes(to);
             }
-            // A recovery may have taken its time.
+            // Recovery may have taken long.
             let now_ns = self.clock().now_ns();
             self.pair.restage(now_ns, to);
         }
@@ -273,7 +273,7 @@ impl IoQueue {
 
     fn sweep(&mut self, now_ns: u64, to: &mut dyn Owner) {
         let timeout_ns = self.controller.options().io_timeout_ns;
-        // Bounded: each turn ends a command. They do not wait for one another's deadlines.
+        // Bounded: each turn ends a command, and no command waits for another's deadline.
         for _ in 0..self.pair.slots() {
             if self.in_flight() == 0 || self.controller.gone().is_some() {
                 return;
@@ -291,15 +291,15 @@ impl IoQueue {
 
     /// The ladder for the overdue command `cid`.
     fn climb(&mut self, cid: u16, to: &mut dyn Owner) {
-        // Step 1: perhaps it is there already, and nobody looked.
+        // Step 1: it may have completed unnoticed.
         self.reap(|owner, outcome| to.ended(owner, outcome));
         if !self.pair.is_busy(cid) {
             self.pair.counters_mut().late += 1;
             return;
         }
         tracing::warn!(device = %self.controller.describe(), qid = self.qid(), cid, "command timed out");
-        // Each step only as long as the controller is the one that has the command. A reset that
-        // somebody else makes meanwhile, or that is under way, shows in the epoch.
+        // Take each step only while the epoch is the command's own: another thread's reset changes
+        // the epoch.
         let seen = self.epoch;
         if self.abort(cid, to) {
             return;
@@ -314,7 +314,7 @@ impl IoQueue {
         self.catch_up(Some(cid), to);
     }
 
-    /// Step 2. True if the command came back: it has ended, or is held to be begun anew.
+    /// Step 2. True if the command came back: it has ended, or is held for another try.
     fn abort(&mut self, cid: u16, to: &mut dyn Owner) -> bool {
         self.pair.counters_mut().aborts += 1;
         if self.controller.abort(self.qid(), cid).is_err() {
@@ -335,24 +335,24 @@ impl IoQueue {
         }
     }
 
-    /// Reaps, and says in the caller's terms what our own recovery made of commands.
+    /// Reaps, and translates the statuses that our own recovery caused.
     fn reap_aborted(&mut self, to: &mut dyn Owner) {
         self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
     }
 
-    /// Step 3. True if the controller has forgotten the queue; everything that was in flight on it
-    /// is held, or has been failed then.
+    /// Step 3. True if the controller has forgotten the queue; every command that was in flight on
+    /// it is then held or failed.
     fn delete(&mut self, victim: u16, to: &mut dyn Owner) -> bool {
         if !self.forget() {
             return false;
         }
-        // What the device completed before it deleted the queue is in the ring.
+        // The ring holds what the device completed before it deleted the queue.
         self.reap_aborted(to);
         self.pair.requeue_all(Some(victim), false, to);
         true
     }
 
-    /// Has the controller forget the queue. False if it does not answer.
+    /// Has the controller delete the queue. False if it does not answer.
     fn forget(&mut self) -> bool {
         if self.controller.unregister_queue(self.qid()).is_err() {
             return false;
@@ -361,14 +361,14 @@ impl IoQueue {
         true
     }
 
-    /// The controller does not know the queue any more.
+    /// Notes that the controller no longer knows the queue.
     fn forgotten(&mut self) {
         self.registered = false;
         self.perhaps_known = false;
         self.pair.ring_mut().mute();
     }
 
-    /// Makes the controller know this queue, which has nothing in flight, again, with empty rings.
+    /// Registers this queue again, with empty rings; it has nothing in flight.
     fn register(&mut self) -> Result<()> {
         self.pair.counters_mut().recreations += 1;
         let mut result = Err(Error::Gone);
@@ -389,7 +389,7 @@ impl IoQueue {
             if let Err(Error::AdminTimeout { .. } | Error::Fatal { .. } | Error::Gone) = result {
                 self.controller.reset(self.epoch);
             } else {
-                // A reset in the middle of it leaves the queue known or not.
+                // After a reset in between the queue may be known or not.
                 self.forget();
             }
         }
@@ -403,7 +403,7 @@ impl IoQueue {
     /// After a reset, or the end, of the controller: holds or fails what was in flight, and
     /// registers the queue anew.
     fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Owner) {
-        // Waits for a reset that is under way elsewhere; its steps are all bounded.
+        // Waits for a reset by another thread; all its steps are bounded.
         let epoch = self.controller.settled_epoch();
         if let Some(memory_released) = self.controller.gone() {
             self.epoch = epoch;
@@ -416,8 +416,8 @@ impl IoQueue {
         if epoch != self.epoch {
             self.forgotten();
             self.epoch = epoch;
-            // RDY = 0 was read on the way to the new epoch: the device has let go of every buffer.
-            // It may have completed commands before that; those entries are whole, and are taken.
+            // RDY was 0 on the way to the new epoch, so the device has let go of every buffer.
+            // Entries that it completed before that are whole, and are taken.
             self.reap_aborted(to);
             let losses = self.controller.cache_losses();
             let cache_lost = losses != std::mem::replace(&mut self.cache_losses, losses);
@@ -444,15 +444,14 @@ impl IoQueue {
         }
     }
 
-    /// Gets every command back from the device, by whatever step of the ladder it takes. Meanwhile
-    /// commands are repeated as ever: nobody would hear that a write was not done that was
-    /// detached.
+    /// Gets every command back from the device, by whatever step of the ladder it takes. Commands
+    /// are still repeated meanwhile, since no caller would learn that a detached write failed.
     pub fn drain(&mut self, to: &mut dyn Owner) {
         if self.controller.epoch() == self.epoch {
             self.ring_doorbell();
         }
         let clock = self.clock().clone();
-        // As long as it takes to find one overdue that no sweep has met yet, and to begin it anew.
+        // Long enough to find a command overdue that no sweep has seen yet, and to repeat it.
         let deadline_ns = clock.now_ns().saturating_add(11 * self.sweep_interval_ns());
         let mut pause_ns = 0;
         while self.in_flight() > 0 && clock.now_ns() < deadline_ns {
@@ -503,10 +502,10 @@ impl Owner for Counting<'_> {
     }
 }
 
-/// Nobody asks any more.
-struct Nobody;
+/// The owner of commands that no caller waits for.
+struct NoOwner;
 
-impl Owner for Nobody {
+impl Owner for NoOwner {
     fn ended(&mut self, _: u16, _: Outcome) {}
 
     fn again(&mut self, _: u16) -> Option<Command> {
@@ -516,10 +515,10 @@ impl Owner for Nobody {
 
 impl Drop for IoQueue {
     fn drop(&mut self) {
-        // The layer above has drained the queue if it lent buffers; these outcomes have no owner
-        // any more.
+        // The layer above has drained the queue if it lent buffers: no owner waits for these
+        // outcomes.
         if self.in_flight() > 0 {
-            self.end_all(&mut Nobody);
+            self.end_all(&mut NoOwner);
         }
         // Its memory is freed next.
         if self.perhaps_known && self.controller.gone().is_none() {

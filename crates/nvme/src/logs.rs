@@ -8,8 +8,7 @@ use zerocopy::FromBytes;
 use super::controller::Controller;
 use super::{Error, Result};
 
-/// What a namespace is called, all over the world: whichever of the three there are (1.4 §5.15.2,
-/// CNS 03h).
+/// A namespace's globally unique identifiers: whichever of the three it has (1.4 §5.15.2, CNS 03h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NamespaceIds {
     /// IEEE Extended Unique Identifier.

@@ -6,7 +6,7 @@ use meantime_hw::dma::{DMA_PAGE, Iova};
 
 /// Entries of one list page. Lists are not chained: a command is split before it would need a
 /// second page.
-pub const LIST_ENTRIES: usize = DMA_PAGE / 8;
+pub(crate) const LIST_ENTRIES: usize = DMA_PAGE / 8;
 
 /// The most data that one command can name with one list page, whatever its first offset: PRP1 may
 /// cover less than a page, so one page less than PRP1 plus a full list.
@@ -35,8 +35,8 @@ pub fn fill(data: Iova, len: u32, list: &[AtomicU64; LIST_ENTRIES], list_iova: I
     }
 }
 
-/// Whether the data are on more than two pages.
-pub fn needs_list(data: Iova, len: u32) -> bool {
+/// Whether the data span more than two pages.
+pub(crate) fn needs_list(data: Iova, len: u32) -> bool {
     data.0 % PAGE + u64::from(len) > 2 * PAGE
 }
 

@@ -1,4 +1,5 @@
-//! A queue pair: slots with command identifiers, submission, and reaping that trusts nothing.
+//! A queue pair: slots with command identifiers, submission, and reaping that does not trust the
+//! device.
 
 use std::sync::atomic::Ordering;
 
@@ -64,7 +65,8 @@ impl Op {
         matches!(self, Self::Read | Self::Write)
     }
 
-    /// What of ONCS says that a device has it, and its name; `None`: every device has it.
+    /// The ONCS bit that says whether a device supports it, and its name; `None`: every device
+    /// does.
     pub fn optional(self) -> Option<(u16, &'static str)> {
         match self {
             // FUSES says whether there is the last one.
@@ -106,7 +108,7 @@ pub type Outcome = Result<u32, CommandError>;
 /// A command that its own completion queue entry has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Completed {
-    /// Whose command it was.
+    /// The owner of the command.
     pub owner: u16,
     /// How it ended.
     pub status: Status,
@@ -179,7 +181,7 @@ pub struct QueueCounters {
     pub strays: u64,
     /// Entries whose SQ head was not one that could be.
     pub bad_sqhd: u64,
-    /// Commands that were found complete when their deadline had passed.
+    /// Commands found complete only after their deadline.
     pub late: u64,
     /// Abort commands sent.
     pub aborts: u64,
@@ -201,14 +203,14 @@ const fn index(tag: u16) -> usize {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
-    /// What a CQE's upper word must be above the SQ head, but for the phase tag, to end this slot's
-    /// command well: the SQ identifier, the CID, and a status of 0. With [`VACANT`], which no CQE
-    /// can match, while there is no command.
+struct CommandSlot {
+    /// What a CQE's upper word holds above the SQ head, apart from the phase tag, when it completes
+    /// this slot's command with success: the SQ identifier, the CID, and a status of 0. While there
+    /// is no command, [`VACANT`] is set, which no CQE can match.
     key: u64,
-    /// When the deadline sweep first met this command, in µs (which may wrap); 0 if it has not yet.
+    /// When the deadline sweep first saw this command, in µs (which may wrap); 0 if it has not yet.
     first_swept_us: u32,
-    /// Whose command this is, in the terms of the layer above; with [`FUSED`] if it is one of a
+    /// The owner of the command, as the layer above numbers it; with [`FUSED`] if it is one of a
     /// pair.
     owner: u16,
     /// The CID of the command, or of the next one: the generation is bumped at each release. It
@@ -223,15 +225,15 @@ const VACANT: u64 = 1 << 63;
 /// The phase tag, above SQ identifier and CID.
 const PHASE: u64 = 1 << 32;
 
-const _: () = assert!(size_of::<Slot>() == 16);
+const _: () = assert!(size_of::<CommandSlot>() == 16);
 
-impl Slot {
+impl CommandSlot {
     #[inline(always)]
     fn is_busy(&self) -> bool {
         self.key & VACANT == 0
     }
 
-    /// No command any more; the next one is of the next generation.
+    /// Frees the slot; its next command has the next generation.
     #[inline(always)]
     fn vacate(&mut self) {
         self.cid = self.cid.wrapping_add(NEXT_GENERATION);
@@ -245,8 +247,7 @@ impl Slot {
 pub struct Tag(u16);
 
 impl Tag {
-    /// One of the slots that are the caller's to assign, which has no command in flight on the
-    /// queue.
+    /// One of the slots that the caller assigns. It must have no command in flight on the queue.
     #[inline(always)]
     pub fn assigned(slot: u16) -> Self {
         Self(slot)
@@ -257,42 +258,41 @@ impl Tag {
 /// thread.
 pub struct QueuePair {
     ring: Ring,
-    slots: Box<[Slot; MAX_SLOTS as usize]>,
+    slots: Box<[CommandSlot; MAX_SLOTS as usize]>,
     count: u16,
-    /// The first so many slots are the caller's to assign.
+    /// Slots `0..assigned` are assigned by the caller.
     assigned: u16,
     /// Indices of the other free slots; the one freed last is used next, while its lines are warm.
     free: Vec<u16>,
-    /// Commands staged since it was made, and commands ended in any way.
+    /// Commands staged since the queue was created, and commands ended in any way.
     staged: u64,
     ended: u64,
     qid: u16,
-    /// The tail that the device was told last.
+    /// The last tail written to the doorbell.
     tail_rung: u16,
     counters: QueueCounters,
-    /// Whether long transfers are named by an SGL.
+    /// Whether long transfers use an SGL instead of a PRP list.
     sgl: bool,
-    /// If commands are repeated.
+    /// Retry state, if commands are repeated.
     pub(super) recovery: Option<Box<Recovery>>,
 }
 
 impl QueuePair {
-    /// A queue pair with as many slots as `ring` has entries, less the one that tells full from
-    /// empty.
+    /// A queue pair with one slot less than `ring` has entries: one entry tells full from empty.
     ///
-    /// The caller assigns the first `assigned` slots itself, by [`Tag::assigned`], one command at a
-    /// time to each; the others are had from [`QueuePair::take_tag`].
+    /// The caller assigns slots `0..assigned` by [`Tag::assigned`], one command at a time to each.
+    /// [`QueuePair::take_tag`] hands out the others.
     pub(crate) fn new(qid: u16, ring: Ring, assigned: u16) -> Self {
         let count = ring.entries() - 1;
         assert!(count <= MAX_SLOTS, "a queue of {count} slots does not fit the CID");
         assert!(assigned <= count, "{assigned} slots cannot be assigned of {count}");
-        let free = |tag| Slot {
+        let free = |tag| CommandSlot {
             key: u64::from(tag) << 16 | u64::from(qid) | VACANT,
             owner: 0,
             first_swept_us: 0,
             cid: tag,
         };
-        let slots: Vec<Slot> = (0..MAX_SLOTS).map(free).collect();
+        let slots: Vec<CommandSlot> = (0..MAX_SLOTS).map(free).collect();
         Self {
             ring,
             slots: slots.try_into().expect("as many as there can be"),
@@ -325,7 +325,7 @@ impl QueuePair {
         (self.staged - self.ended) as u16
     }
 
-    /// What was counted so far.
+    /// Counters since the queue was created.
     pub fn counters(&self) -> QueueCounters {
         QueueCounters { staged: self.staged, ended: self.ended, ..self.counters }
     }
@@ -380,7 +380,7 @@ impl QueuePair {
         self.ring.push(&sqe);
     }
 
-    /// The same for one with contiguous data, always by PRPs.
+    /// Stages a command with contiguous data, always by PRPs.
     #[inline(always)]
     pub(crate) fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         debug_assert!(command.op.has_data());
@@ -393,8 +393,8 @@ impl QueuePair {
         self.ring.push(&Sqe::transfer(command.op as u8, cid, nsid, slba, nlb, prp1, prp2, fua));
     }
 
-    /// The same, naming the data by one SGL descriptor, since they are contiguous in the
-    /// controller's address space.
+    /// Stages a command by one SGL descriptor: the data are contiguous in the controller's address
+    /// space.
     fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
         let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
@@ -403,8 +403,8 @@ impl QueuePair {
         self.ring.push(&sqe.with_sgl(SglDescriptor::data_block(data.0, data_bytes)));
     }
 
-    /// The same for data that bring a list of their pages, or are on two: always by PRPs, which
-    /// every controller takes.
+    /// Stages a command whose data have a list of their pages already, or are on two pages: always
+    /// by PRPs, which every controller supports.
     fn stage_scattered(&mut self, tag: u16, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
         let &Command { op, nsid, slba, nlb, data, second, fua, .. } = command;
@@ -412,13 +412,13 @@ impl QueuePair {
         self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, data.0, second.0, fua));
     }
 
-    /// From now on [`QueuePair::stage`] names data that would need a list of their pages by an SGL.
-    /// The controller has them (SGLS).
+    /// Has [`QueuePair::stage`] use an SGL where data would need a PRP list. The controller
+    /// supports them (SGLS).
     pub(crate) fn use_sgls(&mut self) {
         self.sgl = true;
     }
 
-    /// The same for a command that its owner could not name again: a copy is kept.
+    /// Stages a command that its owner cannot build again: a copy is kept for retries.
     #[inline]
     pub(crate) fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         self.keep(tag, command);
@@ -428,9 +428,9 @@ impl QueuePair {
     /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two entries next to each
     /// other, with no doorbell between.
     ///
-    /// It is never repeated. One of the two alone is no pair, and a pair that was done, but of
-    /// which nobody has heard, would find what it has written itself. Whoever is told the end gets
-    /// `owner` with its highest bit set.
+    /// It is never repeated: one of the two alone is no pair, and the compare of a repeated pair
+    /// would find what its own first try wrote. Its outcome is reported with the highest bit of
+    /// `owner` set.
     pub(crate) fn stage_pair(&mut self, tags: [Tag; 2], owner: u16, pair: &[Command; 2]) {
         let parts = tags.into_iter().zip(pair).zip([fuse::FIRST, fuse::SECOND]);
         for ((Tag(tag), command), part) in parts {
@@ -450,8 +450,8 @@ impl QueuePair {
         owner & FUSED != 0
     }
 
-    /// Stages `command`, whose deadline began at `since_us`, in the slot that it was held in; its
-    /// new CID.
+    /// Stages a held `command` again in its slot, with a deadline that began at `since_us`. Returns
+    /// its new CID.
     pub(super) fn stage_again(
         &mut self,
         tag: u16,
@@ -459,7 +459,7 @@ impl QueuePair {
         command: &Command,
         since_us: u32,
     ) -> u16 {
-        // It is still counted as staged.
+        // It still counts as staged.
         self.staged -= 1;
         self.stage(Tag(tag), owner, command);
         let slot = &mut self.slots[index(tag)];
@@ -467,7 +467,7 @@ impl QueuePair {
         slot.cid
     }
 
-    /// Stages an entry as it is, but for its CID.
+    /// Stages an entry as it is, except for its CID.
     pub(crate) fn stage_raw(&mut self, owner: u16, mut sqe: Sqe) -> Result<(), QueueFull> {
         let tag = self.free.pop().ok_or(QueueFull)?;
         sqe.set_cid(self.occupy(tag, owner));
@@ -495,14 +495,14 @@ impl QueuePair {
         iova
     }
 
-    /// Tells the device of what was just staged.
+    /// Announces what was just staged to the device.
     #[inline(always)]
     pub fn ring_now(&mut self) {
         self.tail_rung = self.ring.sq_tail();
         self.ring.ring_tail();
     }
 
-    /// Tells the device of everything staged, if anything was.
+    /// Announces everything staged, if there is anything.
     #[inline(always)]
     pub fn ring_doorbell(&mut self) {
         let tail = self.ring.sq_tail();
@@ -537,24 +537,24 @@ impl QueuePair {
         ended
     }
 
-    /// As [`QueuePair::reap`], one entry at the most: for who waits for one command.
+    /// As [`QueuePair::reap`], for at most one entry: for a caller that waits for one command.
     #[inline(always)]
     pub fn reap_one(&mut self) -> Option<Completed> {
         let cqe = self.ring.take()?;
         self.accept(&cqe)
     }
 
-    /// The command that `cqe` completes, whose slot is free from now on; `None` for a stray.
+    /// The command that `cqe` completes; its slot becomes free. `None` for a stray.
     #[inline(always)]
     fn accept(&mut self, cqe: &Cqe) -> Option<Completed> {
-        // A head that cannot be is counted; nothing goes by it, since slots bound what is in the
-        // ring.
+        // An impossible head is counted and otherwise ignored: slots, not SQHD, bound what is in
+        // the ring.
         if cqe.sqhd.get() >= self.ring.entries() {
             self.counters.bad_sqhd += 1;
         }
         let cid = cqe.cid.get();
         let slot = &mut self.slots[index(cid)];
-        // One comparison: the slot is busy, the generation is its own, the queue is this one, and
+        // One comparison checks that the slot is busy, that generation and queue match, and that
         // the status is success.
         if slot.key != cqe.to_words()[1] >> 16 & !PHASE {
             let [low, high] = cqe.to_words();
@@ -566,9 +566,9 @@ impl QueuePair {
         Some(Completed { owner, status: Status::SUCCESS, dw0: cqe.dw0.get() })
     }
 
-    /// A stray, or the end of a command that was no plain success: `None` as well if the command is
-    /// to be repeated. Takes and gives plain numbers, which are passed in registers: entries of
-    /// those that are a success need not lie in memory then.
+    /// Handles a stray, or a command that did not simply succeed; `None` also if the command is to
+    /// be repeated. Arguments and result are plain numbers, which are passed in registers, so that
+    /// the entry of a success need not be written to memory.
     #[cold]
     #[inline(never)]
     fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
@@ -593,8 +593,8 @@ impl QueuePair {
         cid & TAG_MASK
     }
 
-    /// When the deadline sweep first met the command in slot `tag`, or the last one that was there,
-    /// in µs; 0 if it did not.
+    /// When the deadline sweep first saw the command in slot `tag`, or the slot's last command, in
+    /// µs; 0 if it never did.
     pub(super) fn first_swept_us(&self, tag: u16) -> u32 {
         self.slots[index(tag)].first_swept_us
     }
@@ -608,8 +608,7 @@ impl QueuePair {
             .collect()
     }
 
-    /// The device has no command in slot `tag` any more; what becomes of the slot is the caller's
-    /// to say.
+    /// The device no longer has the command in slot `tag`. The caller frees or refills the slot.
     pub(super) fn vacate(&mut self, tag: u16) {
         self.slots[index(tag)].vacate();
     }
@@ -633,8 +632,8 @@ impl QueuePair {
         );
     }
 
-    /// Looks at every command in flight; the CID of one that has been so for `timeout_ns`, counted
-    /// from the first sweep that met it. (No clock is read when a command is submitted.)
+    /// Checks every command in flight. Returns the CID of one that is overdue: `timeout_ns` have
+    /// passed since the first sweep that saw it. (Submission reads no clock.)
     pub(crate) fn sweep(&mut self, now_ns: u64, timeout_ns: u64) -> Option<u16> {
         let (now_us, timeout_us) = (micros(now_ns), timeout_ns.div_ceil(1_000));
         let mut overdue = None;
@@ -655,8 +654,7 @@ impl QueuePair {
     }
 
     /// Ends every command in flight with `error`, that of `victim` with [`CommandError::TimedOut`].
-    /// Only when the device can touch none of their buffers any more, or never will be trusted with
-    /// memory again.
+    /// Only when the device can no longer touch their buffers, or is never given memory again.
     pub(crate) fn fail_all(
         &mut self,
         victim: Option<u16>,
@@ -674,14 +672,14 @@ impl QueuePair {
         }
     }
 
-    /// Empty rings, for a queue that the device no longer knows.
+    /// Empties the rings of a queue that the device no longer knows.
     pub(crate) fn reset_rings(&mut self) {
         assert_eq!(self.with_device(), 0, "commands in flight would be lost");
         self.ring.reset();
         self.tail_rung = 0;
     }
 
-    /// Gives the rings' memory up for good.
+    /// Never frees the rings' memory.
     pub(crate) fn quarantine(&mut self) {
         self.ring.quarantine();
     }

@@ -1,8 +1,7 @@
-//! Commands that are kept to be staged again: after a status that allows it, or because their queue
-//! was lost.
+//! Commands held for a retry: after a status that allows it, or because their queue was lost.
 //!
-//! A command that is held keeps its slot, without being in flight: its CID is of the next
-//! generation already, so that what the device may still say of the last try is a stray.
+//! A held command keeps its slot without being in flight. Its CID already has the next generation,
+//! so that a late entry for the last try is a stray.
 
 use super::queue::{Command, CommandError, Op, Outcome, QueuePair};
 use super::retry::{Retries, Verdict, verdict};
@@ -10,7 +9,7 @@ use meantime_hw::Clock;
 use meantime_hw::dma::Iova;
 use meantime_spec::status::Status;
 
-/// Whom the commands of a queue belong to.
+/// The owner of a queue's commands: the layer above.
 pub trait Owner {
     /// A command of `owner` has ended.
     fn ended(&mut self, owner: u16, outcome: Outcome);
@@ -19,7 +18,7 @@ pub trait Owner {
     fn again(&mut self, owner: u16) -> Option<Command>;
 }
 
-/// Of the commands of a queue, what is needed to stage them again.
+/// What is needed to stage a queue's commands again.
 pub(crate) struct Recovery {
     clock: Clock,
     retries: Retries,
@@ -32,8 +31,8 @@ pub(crate) struct Recovery {
     due_ns: u64,
 }
 
-/// Which command it is whose tries are counted: a slot that is used afresh has another CID, or
-/// another beginning.
+/// Identifies the command whose tries are counted: a slot's next command has another CID or another
+/// start time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Trial {
     cid: u16,
@@ -52,7 +51,7 @@ struct Held {
     due_ns: u64,
     /// When its deadline began, in µs; 0: begins anew.
     since_us: u32,
-    /// Why it was not done the last time.
+    /// Why the last try failed.
     error: CommandError,
 }
 
@@ -84,8 +83,7 @@ impl Recovery {
         }
     }
 
-    /// How often the command was repeated that had `cid`, and was first met by a sweep at
-    /// `since_us`.
+    /// How often the command with `cid`, first seen by a sweep at `since_us`, was repeated.
     fn count(&self, tag: u16, cid: u16, since_us: u32) -> u8 {
         let trial = self.trials[usize::from(tag)];
         if since_us != 0 && trial.cid == cid && trial.since_us == since_us {
@@ -106,7 +104,7 @@ impl Recovery {
 }
 
 impl QueuePair {
-    /// From now on commands are repeated.
+    /// Has failed commands repeated from now on.
     pub(crate) fn set_recovery(&mut self, clock: Clock, retries: Retries) {
         self.recovery = Some(Box::new(Recovery::new(self.slots(), clock, retries)));
     }
@@ -145,8 +143,8 @@ impl QueuePair {
         self.recovery.as_ref().map_or(u64::MAX, |recovery| recovery.due_ns)
     }
 
-    /// The command of `owner` that had `cid`, whose slot is vacated already, has ended with
-    /// `status`. True if it is held to be repeated.
+    /// The command of `owner` with `cid`, whose slot is already vacated, has ended with `status`.
+    /// True if it is held to be repeated.
     pub(super) fn hold_failed(&mut self, cid: u16, owner: u16, status: Status) -> bool {
         if Self::is_fused(owner) {
             return false;

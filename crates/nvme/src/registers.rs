@@ -1,6 +1,5 @@
-//! The registers and doorbells of a controller. This is the one place where the driver writes them,
-//! and where it is argued that what the controller does in consequence touches nobody else's
-//! memory.
+//! The registers and doorbells of a controller. Only this file writes them, and it argues why what
+//! the controller then does touches no memory but its own.
 
 #![expect(unsafe_code)]
 
@@ -14,7 +13,7 @@ use super::ring::Ring;
 use super::{Error, Result};
 use meantime_hw::{DmaHeap, Doorbell, Transport};
 
-/// A transport that nobody else drives, as long as this exists.
+/// A transport that no other driver uses as long as this exists.
 pub(super) struct Registers(Arc<dyn Transport>);
 
 impl Registers {
@@ -30,7 +29,7 @@ impl Registers {
         }
     }
 
-    /// What is no driver's alone.
+    /// The transport, for what needs no exclusive access.
     pub(super) fn transport(&self) -> &dyn Transport {
         self.0.as_ref()
     }
@@ -50,15 +49,15 @@ impl Registers {
         self.0.read32(AQA)
     }
 
-    /// Tells a controller that is disabled of its admin queue, and sets CC with EN (NVMe Base 1.4
+    /// Programs the admin queue of a disabled controller, and sets CC with EN (NVMe Base 1.4
     /// §7.6.1, steps 3 to 5).
     ///
     /// The owner of `admin` keeps it until the controller is disabled, or has no memory any more:
     /// [`Controller`](super::Controller) does, and quarantines it if neither can be done.
     pub(super) fn enable(&self, admin: &Ring, sizes: Aqa, cc: Cc) {
-        // SAFETY: nobody else drives the device, which knows no queue while it is disabled. This
-        // one is memory of the heap whose only user is the ring, and stays for as long as is said
-        // above. No entry is announced yet; `AdminQueue` writes those that come, and holds their
+        // SAFETY: no other driver uses the device, which knows no queue while it is disabled. This
+        // queue is memory of the heap, used by the ring alone, and stays for as long as the owner
+        // promises. No entry is announced yet; `AdminQueue` writes the entries, and holds their
         // data.
         unsafe {
             self.0.write32(AQA, sizes.0);
@@ -70,21 +69,21 @@ impl Registers {
 
     /// Clears CC.EN, and CC.SHN with it.
     pub(super) fn clear_enable(&self) {
-        // SAFETY: nobody else drives the device. Without EN it touches less memory than before.
+        // SAFETY: no other driver uses the device. Without EN it touches less memory than before.
         unsafe { self.0.write32(CC, Cc(self.cc()).with_en(false).with_shn(0).0) };
     }
 
     /// Asks for a normal shutdown (NVMe Base 1.4 §7.6.2).
     pub(super) fn shut_down(&self) {
-        // SAFETY: nobody else drives the device, whose queues stay those it has: only SHN changes.
+        // SAFETY: no other driver uses the device, and its queues stay the same: only SHN changes.
         unsafe { self.0.write32(CC, Cc(self.cc()).with_shn(1).0) };
     }
 
     /// Takes all memory of `heap` back; true if the controller will not touch it again. The
     /// caller's controller has stopped, or is gone, and gets no command any more.
     pub(super) fn take_back(&self, heap: &DmaHeap) -> bool {
-        // SAFETY: nobody else drives the device, and its rings are muted by then: no command names
-        // the memory later.
+        // SAFETY: no other driver uses the device, and its rings are muted by then: no later
+        // command names the memory.
         unsafe { heap.unmap_all() }
     }
 
@@ -96,10 +95,10 @@ impl Registers {
     /// If the transport has no such doorbells.
     pub(super) fn doorbells(&self, qid: u16, cap: Cap) -> Result<(Doorbell, Doorbell)> {
         let (tail, head) = (sq_tail_doorbell(qid, cap.dstrd()), cq_head_doorbell(qid, cap.dstrd()));
-        // SAFETY: nobody else drives the device. Only a `Ring` rings them: for entries that it has
-        // written, each of which keeps its slot, and the slot its buffer, until the device has let
-        // go of it (ARCHITECTURE.md §3). The ring is muted while the controller does not know it,
-        // and is in a queue that holds the controller, and with it this claim.
+        // SAFETY: no other driver uses the device. Only a `Ring` writes these doorbells, for
+        // entries that it has written. Each entry keeps its slot, and the slot its buffer, until
+        // the device has let go of it (ARCHITECTURE.md §3). The ring is muted while the controller
+        // does not know it, and its queue holds the controller, and with it this claim.
         let bells = unsafe { (self.0.doorbell(tail), self.0.doorbell(head)) };
         Ok((bells.0?, bells.1?))
     }

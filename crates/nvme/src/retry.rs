@@ -7,60 +7,59 @@
 //! | status | why |
 //! |---|---|
 //! | Data Transfer Error, Transient Transport Error | something on the way; the same command with the same memory may get through |
-//! | Internal Error | the controller's own trouble, which says with DNR if it stays |
-//! | Command Interrupted | is there to be repeated: the controller had something more urgent to do (1.4 §4.6.1.2.1) |
+//! | Internal Error | the controller's own fault; DNR says whether it persists |
+//! | Command Interrupted | meant to be repeated: the controller had more urgent work (1.4 §4.6.1.2.1) |
 //! | Commands Aborted due to Power Loss Notification | the power may come back; if not, the controller goes |
 //! | Namespace Not Ready | DNR says whether it becomes ready |
 //! | Internal Path Error, Asymmetric Access Transition, Controller Pathing Error | the path, not the command |
-//! | Command Aborted due to SQ Deletion | it was we who deleted the queue, and put its commands into the new one |
-//! | Command Abort Requested | it was we who asked, since its time was over: as with a command that is lost, it is begun anew |
+//! | Command Aborted due to SQ Deletion | our recovery deleted the queue, and stages its commands in the new one |
+//! | Command Abort Requested | our recovery aborted it after its deadline: it is repeated like a lost command |
 //!
 //! And these are not, whatever DNR says:
 //!
 //! | status | why |
 //! |---|---|
-//! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has tried for itself; once more is its wear and our time |
-//! | what is wrong with the command (opcode, field, CID, LBA, PRP, SGL) | it would be as wrong the next time |
-//! | Format or Sanitize In Progress | lasts for minutes; the caller is to know |
+//! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has already retried internally; another try costs wear and time |
+//! | what is wrong with the command (opcode, field, CID, LBA, PRP, SGL) | the same command would fail again |
+//! | Format or Sanitize In Progress | lasts for minutes; the caller should know |
 //! | Reservation Conflict, Write Protected, Access Denied, Compare Failure | an answer, not an accident |
-//! | reserved and vendor specific ones | nobody has said that it helps |
+//! | reserved and vendor specific ones | no specification says that a retry helps |
 //!
-//! Tries that the device has answered share one deadline; a pause that would not end before it is
-//! not begun. A command that the device did not answer in time, or that was taken back for
-//! another's sake, begins anew, as often as any other.
+//! All tries that the device has answered share one deadline; a pause that would end after it is
+//! not started. A command that timed out, or was taken back because of another command, starts with
+//! a new deadline and counts as one repeat.
 //!
-//! A fused pair is never repeated, after a status or otherwise: one of its commands alone is no
-//! pair, and a compare that has failed because the pair was done already is no answer. What is not
-//! known then, whether it was done, only a read can tell.
+//! A fused pair is never repeated: one of its commands alone is no pair, and if the first try was
+//! done, the second compare would fail because of it. Whether the pair was done, only a read can
+//! tell.
 //!
 //! # After a queue was deleted or the controller reset
 //!
-//! The device has let go of every command then, done or not, and none has been told to the caller
-//! as done. Each kind can be done twice:
+//! The device has let go of every command then, done or not, and the caller has seen none of them
+//! complete. Each kind can safely be done twice:
 //!
 //! - *Read, Compare, Verify* change nothing.
 //! - *Write, Write Zeroes, Deallocate, Write Uncorrectable* leave the same blocks the same however
-//!   often they are done. Done twice they may overwrite what another command wrote to the same
-//!   blocks meanwhile; but that one was in flight together with this one, and between two such
-//!   commands NVMe has no order (1.4 §6.3): whoever needs one waits for the first before he submits
-//!   the second. The buffer is the device's until the last time, so that what is written is the
-//!   same.
-//! - *Flush* covers what had completed before it was submitted. A Controller Reset does not impair
-//!   what had completed (1.4 §3.1.5, CC.EN), so that a flush after it still covers that. If the
-//!   controller was disabled by something else than us, power above all, what was in its volatile
-//!   cache may be gone: a flush that was in flight then fails, and is not repeated
+//!   often they are done. The second time may overwrite what another command wrote to the same
+//!   blocks meanwhile. Both were in flight together then, and NVMe does not order such commands
+//!   (1.4 §6.3): a caller that needs an order waits for the first before it submits the second. The
+//!   device keeps the buffer until the last try, so that each writes the same data.
+//! - *Flush* covers what completed before it was submitted. A Controller Reset keeps that (1.4
+//!   §3.1.5, CC.EN), so a flush after it still covers it. If something else disabled the
+//!   controller, such as a loss of power, its volatile cache may be gone: a flush that was in
+//!   flight then fails, and is not repeated
 //!   ([`CommandError::CacheLost`](super::CommandError::CacheLost)).
 
 use meantime_spec::status::{Status, StatusCode};
 
-/// What a status without success leads to.
+/// What is done about a status other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The caller is told.
+    /// The command fails.
     Final,
     /// The command is repeated after a pause.
     Retry,
-    /// It was we who took the command back: it is begun anew, with a new deadline.
+    /// Our recovery took the command back: it is repeated with a new deadline.
     Requeue,
 }
 

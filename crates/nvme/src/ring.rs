@@ -1,4 +1,4 @@
-//! The two rings of a queue pair: raw memory that the device reads or writes while we look.
+//! The two rings of a queue pair: raw memory that the device reads and writes concurrently.
 
 #![expect(unsafe_code)]
 
@@ -15,13 +15,13 @@ use meantime_hw::{self as hw, DmaBuf, DmaHeap, Doorbell};
 const SQE_BYTES: usize = size_of::<Sqe>();
 const CQE_BYTES: usize = size_of::<Cqe>();
 
-/// No epoch of a controller: those are even, or [`u32::MAX`].
+/// Equals no epoch of a controller: those are even, or [`u32::MAX`].
 const CLOSED: u32 = u32::MAX - 2;
 
-/// How often a busy completion ring is gone around between two looks at the deadlines.
+/// Wraps of a busy completion ring between two checks of the deadlines.
 const ROUNDS_PER_LOOK: u32 = 4;
 
-/// A submission ring, a completion ring, their doorbells, and a page per slot for PRP lists.
+/// A submission ring, a completion ring, their doorbells, and a PRP list page per slot.
 pub(crate) struct Ring {
     sqes: NonNull<[AtomicU64; 8]>,
     cqes: NonNull<[AtomicU64; 2]>,
@@ -30,24 +30,24 @@ pub(crate) struct Ring {
     entries: u16,
     sq_tail: u16,
     cq_head: u16,
-    /// The head doorbell is written when these bits of the head are 0: about every quarter of the
-    /// ring.
+    /// The head doorbell is written when these bits of the head are 0: about once per quarter of
+    /// the ring.
     report_mask: u16,
-    /// The head doorbell is also written after each batch, so that a controller's idea of what it
-    /// has to interrupt for is up to date.
+    /// Whether the head doorbell is also written after each batch, so that the controller knows
+    /// which entries it need not interrupt for.
     report_batches: bool,
     phase: bool,
     /// What the controller's epoch must equal for commands to be staged. See [`Ring::close`].
     gate: u32,
-    /// How often the completion ring was gone around.
+    /// How often the completion ring has wrapped.
     rounds: u32,
-    /// The controller does not know the queue any more: its doorbells must not be written.
+    /// The controller no longer knows the queue: its doorbells must not be written.
     muted: bool,
     tail_doorbell: Doorbell,
     head_doorbell: Doorbell,
     sq_iova: Iova,
     cq_iova: Iova,
-    /// Only to be freed with the ring; `None` once it was given up.
+    /// Freed with the ring; `None` once quarantined.
     memory: Option<Memory>,
 }
 
@@ -64,9 +64,9 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Rings of `entries` slots each.
     ///
-    /// The head doorbell is written at every quarter of the ring, which saves the polled path most
-    /// of these stores and leaves the controller three quarters to go on with; with
-    /// `report_batches` also after each batch.
+    /// The head doorbell is written once per quarter of the ring. That saves the polled path most
+    /// of these stores and leaves the controller three quarters of the ring. With `report_batches`
+    /// it is also written after each batch.
     pub(crate) fn new(
         heap: &DmaHeap,
         entries: u16,
@@ -125,10 +125,10 @@ impl Ring {
         (list, Iova(self.lists_iova.0 + u64::from(tag) * (LIST_ENTRIES as u64 * 8)))
     }
 
-    /// Puts `sqe` at the tail, without ringing.
+    /// Writes `sqe` at the tail without ringing the doorbell.
     ///
-    /// The caller has a slot for each command in flight and fewer slots than entries, so that the
-    /// entry at the tail was fetched long ago (ARCHITECTURE.md §2, rule 6).
+    /// The caller has a slot for each command in flight and fewer slots than entries, so the
+    /// controller has already fetched the entry at the tail (ARCHITECTURE.md §2, rule 6).
     #[inline(always)]
     pub(crate) fn push(&mut self, sqe: &Sqe) {
         // SAFETY: `sq_tail` < `entries`.
@@ -148,18 +148,18 @@ impl Ring {
         self.sq_tail
     }
 
-    /// The CIDs in the submission ring, that of the oldest entry first.
+    /// The CIDs in the submission ring, oldest entry first.
     pub(crate) fn cids(&self) -> impl Iterator<Item = u16> + '_ {
         let (entries, tail) = (u32::from(self.entries), u32::from(self.sq_tail));
         (0..entries).map(move |n| {
             // SAFETY: the remainder is below `entries`.
             let entry = unsafe { self.sqes.add(((tail + n) % entries) as usize).as_ref() };
-            // CDW0 31:16. What the device may have made of it decides about an order only.
+            // CDW0 31:16. A device that overwrites it affects only the order in which we retry.
             (entry[0].load(Ordering::Relaxed) >> 16) as u16
         })
     }
 
-    /// Tells the controller of everything pushed.
+    /// Announces everything pushed to the controller.
     #[inline(always)]
     pub(crate) fn ring_tail(&self) {
         self.tail_doorbell.ring_tail(self.sq_tail);
@@ -192,8 +192,9 @@ impl Ring {
         self.cq_head = 0;
         self.phase = !self.phase;
         self.rounds = self.rounds.wrapping_add(1);
-        // A queue that is always busy never runs out of completions, and so never comes to look at
-        // its deadlines. Now and then the next command takes the long way, which does.
+        // A queue that is always busy never runs out of completions, so it never reaches the
+        // deadline check. Closing the gate sends the next command through the slow path, which does
+        // the check.
         if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             self.close();
         }
@@ -205,12 +206,12 @@ impl Ring {
         self.gate
     }
 
-    /// No command is staged before somebody has looked at what is to be done off the fast path.
+    /// Stages no command until the slow path has run.
     pub(crate) fn close(&mut self) {
         self.gate = CLOSED;
     }
 
-    /// Commands can be staged while the controller's epoch is `epoch`.
+    /// Allows staging while the controller's epoch is `epoch`.
     pub(crate) fn open(&mut self, epoch: u32) {
         self.gate = epoch;
     }
@@ -223,7 +224,7 @@ impl Ring {
         phase_of_high_word(entry[1].load(Ordering::Acquire)) == self.phase
     }
 
-    /// After a batch of entries was taken.
+    /// Ends a batch of taken entries.
     #[inline(always)]
     pub(crate) fn end_batch(&self) {
         if self.report_batches {
@@ -238,7 +239,7 @@ impl Ring {
         }
     }
 
-    /// The controller has forgotten the queue; what it completed before is still to be taken.
+    /// The controller has forgotten the queue. Entries that it wrote before can still be taken.
     pub(crate) fn mute(&mut self) {
         self.muted = true;
         self.close();
@@ -249,12 +250,12 @@ impl Ring {
         self.muted
     }
 
-    /// Other doorbells, for a queue that the controller does not know at present.
+    /// Replaces the doorbells of a queue that the controller does not know at present.
     pub(crate) fn set_doorbells(&mut self, (tail, head): (Doorbell, Doorbell)) {
         (self.tail_doorbell, self.head_doorbell) = (tail, head);
     }
 
-    /// As new. Only when the controller no longer knows the rings.
+    /// Empties both rings. Only when the controller no longer knows them.
     pub(crate) fn reset(&mut self) {
         for index in 0..usize::from(self.entries) {
             // SAFETY: `index` < `entries`.
@@ -268,7 +269,7 @@ impl Ring {
         self.phase = true;
     }
 
-    /// The controller may write here for ever: the memory is given up, and stays where it is.
+    /// The controller may write here for ever: the memory is never freed.
     pub(crate) fn quarantine(&mut self) {
         if let Some(Memory { sq, cq, lists }) = self.memory.take() {
             sq.quarantine();

@@ -1,9 +1,9 @@
 //! Shadow doorbells (NVMe Base 1.4 §5.7 and §7.13): for a controller whose registers are slow to
-//! write, since somebody has to be told of each write.
+//! write because a hypervisor or server handles each write.
 //!
-//! Each doorbell has a cell in either of two pages of memory: the value itself, and the
-//! controller's EventIdx, which says from what value on it has to be told by the register. The
-//! rule, and its fence, is `hw::Doorbell`'s. The admin queue stays with its registers.
+//! Each doorbell has a cell in each of two pages of memory: the value itself, and the controller's
+//! EventIdx, which says from what value on the register must be written. `hw::Doorbell` has the
+//! rule and its fence. The admin queue keeps its registers.
 
 #![expect(unsafe_code)]
 
@@ -30,7 +30,7 @@ pub(crate) struct Shadows {
 struct Pages {
     /// Shadow doorbells and EventIdx; only taken when this goes.
     buffers: Option<[DmaBuf; 2]>,
-    /// The device may write here for ever.
+    /// Never freed: the device may write here for ever.
     quarantined: AtomicBool,
 }
 

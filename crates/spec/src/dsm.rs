@@ -5,9 +5,6 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The most ranges of one command.
-pub const MAX_RANGES: usize = 256;
-
 /// A range of logical blocks.
 #[derive(
     Clone,

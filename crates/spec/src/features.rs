@@ -14,8 +14,6 @@ pub mod fid {
     pub const ARBITRATION: u8 = 0x01;
     /// Power Management.
     pub const POWER_MANAGEMENT: u8 = 0x02;
-    /// LBA Range Type.
-    pub const LBA_RANGE_TYPE: u8 = 0x03;
     /// Temperature Threshold.
     pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
     /// Error Recovery.
@@ -34,44 +32,14 @@ pub mod fid {
     pub const ASYNC_EVENT_CONFIG: u8 = 0x0b;
     /// Autonomous Power State Transition.
     pub const AUTONOMOUS_POWER_STATE_TRANSITION: u8 = 0x0c;
-    /// Host Memory Buffer.
-    pub const HOST_MEMORY_BUFFER: u8 = 0x0d;
     /// Timestamp.
     pub const TIMESTAMP: u8 = 0x0e;
     /// Keep Alive Timer.
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
-    /// Host Controlled Thermal Management.
-    pub const HOST_CONTROLLED_THERMAL_MANAGEMENT: u8 = 0x10;
     /// Non-Operational Power State Config.
     pub const NON_OPERATIONAL_POWER_STATE_CONFIG: u8 = 0x11;
-    /// Read Recovery Level Config.
-    pub const READ_RECOVERY_LEVEL_CONFIG: u8 = 0x12;
-    /// Predictable Latency Mode Config.
-    pub const PREDICTABLE_LATENCY_MODE_CONFIG: u8 = 0x13;
-    /// Predictable Latency Mode Window.
-    pub const PREDICTABLE_LATENCY_MODE_WINDOW: u8 = 0x14;
-    /// LBA Status Information Attributes.
-    pub const LBA_STATUS_INFORMATION_ATTRIBUTES: u8 = 0x15;
     /// Host Behavior Support.
     pub const HOST_BEHAVIOR_SUPPORT: u8 = 0x16;
-    /// Sanitize Config.
-    pub const SANITIZE_CONFIG: u8 = 0x17;
-    /// Endurance Group Event Configuration.
-    pub const ENDURANCE_GROUP_EVENT_CONFIG: u8 = 0x18;
-    /// I/O Command Set Profile (2.0).
-    pub const IO_COMMAND_SET_PROFILE: u8 = 0x19;
-    /// Spinup Control (2.0).
-    pub const SPINUP_CONTROL: u8 = 0x1a;
-    /// Software Progress Marker.
-    pub const SOFTWARE_PROGRESS_MARKER: u8 = 0x80;
-    /// Host Identifier.
-    pub const HOST_IDENTIFIER: u8 = 0x81;
-    /// Reservation Notification Mask.
-    pub const RESERVATION_NOTIFICATION_MASK: u8 = 0x82;
-    /// Reservation Persistence.
-    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
-    /// Namespace Write Protection Config.
-    pub const NAMESPACE_WRITE_PROTECTION_CONFIG: u8 = 0x84;
 }
 
 /// Which value Get Features returns (1.4 §5.13).

@@ -32,36 +32,12 @@ pub mod cns {
     pub const ACTIVE_NAMESPACE_LIST: u8 = 0x02;
     /// Namespace Identification Descriptor list of NSID.
     pub const NAMESPACE_ID_DESCRIPTORS: u8 = 0x03;
-    /// NVM Set List.
-    pub const NVM_SET_LIST: u8 = 0x04;
     /// I/O command set specific Identify Namespace (2.0).
     pub const NAMESPACE_OF_COMMAND_SET: u8 = 0x05;
     /// I/O command set specific Identify Controller (2.0).
     pub const CONTROLLER_OF_COMMAND_SET: u8 = 0x06;
-    /// Active namespaces of one I/O command set (2.0).
-    pub const ACTIVE_NAMESPACE_LIST_OF_COMMAND_SET: u8 = 0x07;
     /// I/O command set independent Identify Namespace (2.0).
     pub const NAMESPACE_INDEPENDENT: u8 = 0x08;
-    /// Allocated namespaces with identifiers above NSID.
-    pub const ALLOCATED_NAMESPACE_LIST: u8 = 0x10;
-    /// Identify Namespace of an allocated NSID.
-    pub const ALLOCATED_NAMESPACE: u8 = 0x11;
-    /// Controllers with identifiers from CNTID that are attached to NSID.
-    pub const ATTACHED_CONTROLLER_LIST: u8 = 0x12;
     /// Controllers of the NVM subsystem with identifiers from CNTID.
     pub const CONTROLLER_LIST: u8 = 0x13;
-    /// Primary Controller Capabilities.
-    pub const PRIMARY_CONTROLLER_CAPABILITIES: u8 = 0x14;
-    /// Secondary Controller List.
-    pub const SECONDARY_CONTROLLER_LIST: u8 = 0x15;
-    /// Namespace Granularity List.
-    pub const NAMESPACE_GRANULARITY_LIST: u8 = 0x16;
-    /// UUID List.
-    pub const UUID_LIST: u8 = 0x17;
-    /// Domain List (2.0).
-    pub const DOMAIN_LIST: u8 = 0x18;
-    /// Endurance Group List (2.0).
-    pub const ENDURANCE_GROUP_LIST: u8 = 0x19;
-    /// I/O Command Set data structure (2.0).
-    pub const IO_COMMAND_SET: u8 = 0x1c;
 }

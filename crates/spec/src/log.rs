@@ -12,8 +12,6 @@ use crate::status::Status;
 
 /// Log Page Identifiers (1.4 §5.14.1, 2.0 §5.16.1).
 pub mod lid {
-    /// Supported Log Pages (2.0).
-    pub const SUPPORTED_LOG_PAGES: u8 = 0x00;
     /// Error Information.
     pub const ERROR_INFORMATION: u8 = 0x01;
     /// SMART / Health Information.
@@ -26,30 +24,10 @@ pub mod lid {
     pub const COMMANDS_SUPPORTED: u8 = 0x05;
     /// Device Self-test.
     pub const DEVICE_SELF_TEST: u8 = 0x06;
-    /// Telemetry Host-Initiated.
-    pub const TELEMETRY_HOST: u8 = 0x07;
-    /// Telemetry Controller-Initiated.
-    pub const TELEMETRY_CONTROLLER: u8 = 0x08;
-    /// Endurance Group Information.
-    pub const ENDURANCE_GROUP: u8 = 0x09;
-    /// Predictable Latency Per NVM Set.
-    pub const PREDICTABLE_LATENCY: u8 = 0x0a;
-    /// Predictable Latency Event Aggregate.
-    pub const PREDICTABLE_LATENCY_EVENTS: u8 = 0x0b;
     /// Asymmetric Namespace Access.
     pub const ANA: u8 = 0x0c;
     /// Persistent Event Log.
     pub const PERSISTENT_EVENT: u8 = 0x0d;
-    /// LBA Status Information.
-    pub const LBA_STATUS: u8 = 0x0e;
-    /// Endurance Group Event Aggregate.
-    pub const ENDURANCE_GROUP_EVENTS: u8 = 0x0f;
-    /// Feature Identifiers Supported and Effects (2.0).
-    pub const FEATURES_SUPPORTED: u8 = 0x12;
-    /// Reservation Notification.
-    pub const RESERVATION_NOTIFICATION: u8 = 0x80;
-    /// Sanitize Status.
-    pub const SANITIZE_STATUS: u8 = 0x81;
 }
 
 /// Error Information Log Entry (1.4 §5.14.1.1); the page holds ELPE + 1 of them, the latest first.
@@ -299,8 +277,6 @@ bitfields! {
 
 /// CSE, Command Submission and Execution (1.4 §5.14.1.5).
 pub mod cse {
-    /// No restriction.
-    pub const UNRESTRICTED: u8 = 0;
     /// When no other command to the same namespace is outstanding.
     pub const ALONE_IN_NAMESPACE: u8 = 1;
     /// When no other command to any namespace is outstanding.

@@ -42,29 +42,12 @@ pub const BPMBL: u32 = 0x48;
 pub const CMBMSC: u32 = 0x50;
 /// Controller Memory Buffer Status.
 pub const CMBSTS: u32 = 0x58;
-/// Controller Memory Buffer Elasticity Buffer Size (2.0).
-pub const CMBEBS: u32 = 0x5c;
-/// Controller Memory Buffer Sustained Write Throughput (2.0).
-pub const CMBSWTP: u32 = 0x60;
-/// NVM Subsystem Shutdown (2.0).
-pub const NSSD: u32 = 0x64;
 /// Controller Ready Timeouts (2.0).
 pub const CRTO: u32 = 0x68;
 /// Persistent Memory Region Capabilities.
 pub const PMRCAP: u32 = 0xe00;
-/// Persistent Memory Region Control.
-pub const PMRCTL: u32 = 0xe04;
-/// Persistent Memory Region Status.
-pub const PMRSTS: u32 = 0xe08;
-/// Persistent Memory Region Elasticity Buffer Size.
-pub const PMREBS: u32 = 0xe0c;
 /// Persistent Memory Region Sustained Write Throughput.
 pub const PMRSWTP: u32 = 0xe10;
-/// Persistent Memory Region Controller Memory Space Control, low half (2.0; 64 bits at this offset
-/// in 1.4).
-pub const PMRMSCL: u32 = 0xe14;
-/// Persistent Memory Region Controller Memory Space Control, high half (2.0).
-pub const PMRMSCU: u32 = 0xe18;
 /// The first doorbell, that of the admin submission queue.
 pub const DOORBELLS: u32 = 0x1000;
 
@@ -280,15 +263,9 @@ pub const CAP_CSS_ADMIN_ONLY: u8 = 1 << 7;
 
 /// CC.CSS: the NVM command set.
 pub const CC_CSS_NVM: u8 = 0;
-/// CC.CSS: all I/O command sets supported (2.0).
-pub const CC_CSS_ALL: u8 = 6;
-/// CC.CSS: admin commands only.
-pub const CC_CSS_ADMIN_ONLY: u8 = 7;
 
 /// CAP.AMS bit: weighted round robin with urgent priority class.
 pub const CAP_AMS_WEIGHTED_ROUND_ROBIN: u8 = 1 << 0;
-/// CAP.AMS bit: a mechanism of the vendor's.
-pub const CAP_AMS_VENDOR_SPECIFIC: u8 = 1 << 1;
 
 /// Arbitration Mechanism Selected, CC.AMS (1.4 §3.1.5).
 pub mod ams {

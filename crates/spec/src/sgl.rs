@@ -25,8 +25,6 @@ pub mod psdt {
     pub const PRP: u8 = 0;
     /// An SGL; the metadata pointer is the address of a contiguous buffer.
     pub const SGL: u8 = 1;
-    /// An SGL; the metadata pointer is the address of an SGL segment of one descriptor.
-    pub const SGL_METADATA_SGL: u8 = 2;
 }
 
 codes! {
@@ -46,8 +44,6 @@ codes! {
 pub mod sub_type {
     /// The descriptor holds an address.
     pub const ADDRESS: u8 = 0;
-    /// The descriptor holds an offset (Fabrics).
-    pub const OFFSET: u8 = 1;
 }
 
 /// SGLS of Identify Controller: SGL Support (1.4 §5.15.2.2).
@@ -58,20 +54,10 @@ pub mod sgls {
     pub const SUPPORTED: u32 = 1;
     /// They are; data blocks must be aligned to dwords and hold whole dwords.
     pub const SUPPORTED_DWORD_ALIGNED: u32 = 2;
-    /// Keyed data block descriptors.
-    pub const KEYED: u32 = 1 << 2;
     /// Bit bucket descriptors.
     pub const BIT_BUCKET: u32 = 1 << 16;
-    /// A metadata pointer to a byte-aligned contiguous buffer.
-    pub const METADATA_BYTE_ALIGNED: u32 = 1 << 17;
-    /// An SGL may be longer than the data to be transferred.
-    pub const LONGER_THAN_DATA: u32 = 1 << 18;
-    /// A metadata pointer to an SGL segment of one descriptor.
-    pub const METADATA_SGL: u32 = 1 << 19;
     /// The address field may hold an offset.
     pub const OFFSETS: u32 = 1 << 20;
-    /// Transport data block descriptors.
-    pub const TRANSPORT: u32 = 1 << 21;
 }
 
 /// Bytes of a descriptor.

@@ -24,8 +24,6 @@ pub const NSID_BROADCAST: u32 = 0xffff_ffff;
 
 /// CDW12 bit of the commands that write or read: Force Unit Access.
 pub const CDW12_FUA: u32 = 1 << 30;
-/// CDW12 bit of the same: Limited Retry.
-pub const CDW12_LR: u32 = 1 << 31;
 /// CDW12 bit of Write Zeroes: Deallocate.
 pub const CDW12_DEAC: u32 = 1 << 25;
 /// CDW11 bit of Dataset Management: Attribute – Deallocate.

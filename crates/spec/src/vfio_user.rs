@@ -20,8 +20,6 @@ pub const DEFAULT_MAX_MSG_FDS: u32 = 1;
 /// Data of a message that reads or writes a region or DMA memory, in bytes, unless the version
 /// handshake says otherwise.
 pub const DEFAULT_MAX_DATA_XFER_BYTES: u32 = 1 << 20;
-/// DMA mappings, unless the version handshake says otherwise.
-pub const DEFAULT_MAX_DMA_MAPS: u32 = 65_535;
 
 codes! {
     /// What a message asks for.
@@ -222,33 +220,6 @@ wire! {
         /// How many bytes.
         8 count: U64,
     }
-    /// DEVICE_GET_REGION_IO_FDS and its reply, after which the sub-regions follow.
-    RegionIoFds, 16 {
-        /// Bytes that the asker takes; in the reply, bytes that there are.
-        0 argsz: U32,
-        /// 0.
-        4 flags: U32,
-        /// Which region.
-        8 index: U32,
-        /// How many sub-regions follow.
-        12 count: U32,
-    }
-    /// REGION_WRITE_MULTI: so many writes follow, each of [`MultiWrite`].
-    WriteMulti, 8 {
-        /// How many.
-        0 count: U64,
-    }
-    /// One of several writes of at most 8 bytes.
-    MultiWrite, 24 {
-        /// Where in the region.
-        0 offset: U64,
-        /// Which region.
-        8 region: U32,
-        /// How many bytes.
-        12 count: U32,
-        /// The data, padded.
-        16 data: [u8; 8],
-    }
 }
 
 /// Flags of DMA_MAP and DMA_UNMAP.
@@ -301,27 +272,17 @@ pub mod region {
 
 /// Interrupts of a PCI function (VFIO_PCI_*_IRQ_INDEX) and their flags.
 pub mod irq {
-    /// INTx.
-    pub const INTX: u32 = 0;
     /// MSI.
     pub const MSI: u32 = 1;
     /// MSI-X.
     pub const MSIX: u32 = 2;
     /// Errors.
     pub const ERR: u32 = 3;
-    /// The device is to be given back.
-    pub const REQ: u32 = 4;
     /// How many there are.
     pub const COUNT: u32 = 5;
 
     /// Of DEVICE_GET_IRQ_INFO: by eventfd.
     pub const INFO_EVENTFD: u32 = 1 << 0;
-    /// It can be masked.
-    pub const INFO_MASKABLE: u32 = 1 << 1;
-    /// It masks itself.
-    pub const INFO_AUTOMASKED: u32 = 1 << 2;
-    /// All have to be set at once.
-    pub const INFO_NORESIZE: u32 = 1 << 3;
 
     /// Of DEVICE_SET_IRQS: nothing goes with it.
     pub const SET_DATA_NONE: u32 = 1 << 0;

@@ -92,7 +92,6 @@ mod mailbox;
 mod medium;
 mod model;
 pub mod record;
-mod rng;
 pub mod served;
 mod service;
 mod stamps;
@@ -102,6 +101,8 @@ mod sys;
 mod threaded;
 mod uncorrectable;
 mod vwc;
+
+pub use meantime_random::Rng;
 
 pub use clock::{Clock, MonotonicClock};
 pub use config::{NamespaceConfig, PowerState, SsdConfig};
@@ -115,7 +116,6 @@ pub use faults::{
 };
 pub use medium::{MEDIUM_ALIGN_BYTES, Medium};
 pub use model::{Jitter, Model, Nand, Select, Slow};
-pub use rng::{Rng, split_mix};
 pub use stamps::{STAMP_RING_LEN, Stamp, StampRing};
 pub use stepped::SteppedSsd;
 pub use threaded::{Ssd, SsdHandle};

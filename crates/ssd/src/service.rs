@@ -1,7 +1,7 @@
 //! A service-time model at work: which channel is busy until when.
 
+use crate::Rng;
 use crate::model::{Jitter, Model, Select, cost_ns};
-use crate::rng::Rng;
 
 /// What a command costs the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use meantime_spec::seam::{
     ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock,
 };
 
+use crate::Rng;
 use crate::clock::FixedClock;
 use crate::config::SsdConfig;
 use crate::control::{AddFaultError, FaultControl};
@@ -17,7 +18,6 @@ use crate::error::SsdError;
 use crate::faults::{FaultHits, FaultPlan, FaultRule};
 use crate::medium::Medium;
 use crate::record::Recorder;
-use crate::rng::{Rng, split_mix};
 use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
@@ -67,9 +67,9 @@ impl SteppedSsd {
     /// If the configuration makes no sense or the medium is too small.
     pub fn new(mut config: SsdConfig, medium: Medium, seed: u64) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
-        let mut seeds = seed;
-        config.seed = split_mix(&mut seeds);
-        config.faults.seed = split_mix(&mut seeds);
+        let mut seeds = Rng::new(seed);
+        config.seed = seeds.next_u64();
+        config.faults.seed = seeds.next_u64();
         let vectors = config.vectors;
         let controller = Controller::new(config, medium);
         let regs = Arc::clone(controller.registers());

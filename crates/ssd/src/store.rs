@@ -1,8 +1,8 @@
 //! Namespaces on the medium, and the write cache between.
 
+use crate::Rng;
 use crate::config::SsdConfig;
 use crate::medium::{Medium, MediumSpan};
-use crate::rng::Rng;
 use crate::uncorrectable::Uncorrectable;
 use crate::vwc::{Extent, WriteCache};
 

@@ -13,6 +13,7 @@ use meantime_spec::seam::{
     ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock,
 };
 
+use crate::Rng;
 use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::control::{AddFaultError, FaultControl};
@@ -22,7 +23,6 @@ use crate::error::SsdError;
 use crate::faults::{FaultHits, FaultPlan, FaultRule};
 use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
-use crate::rng::Rng;
 use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::sys;

@@ -9,8 +9,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::Rng;
 use crate::medium::Medium;
-use crate::rng::Rng;
 
 /// One write of at most the atomic unit, whole blocks.
 struct Logged {

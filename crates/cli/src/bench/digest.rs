@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crc_fast::CrcParams;
+use crc_fast::{CrcAlgorithm, CrcParams};
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
 
@@ -16,13 +16,18 @@ static CRC_64: LazyLock<CrcParams> = LazyLock::new(|| {
     CrcParams::new("CRC-64/REDIS", 64, 0xad93_d235_94c9_35a9, 0, true, 0, 0xe9c6_d914_c4b8_d9ca)
 });
 
+/// CRC-32C.
+pub(super) fn crc32c(data: &[u8]) -> u32 {
+    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, data) as u32
+}
+
 /// The digest of `data` by `method`, first bytes first; the rest is zeroes.
 pub(super) fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
     let mut digest = [0; DIGEST_BYTES];
     let mut put = |bytes: &[u8]| digest[..bytes.len()].copy_from_slice(bytes);
     match method {
         Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => {}
-        Verify::Crc32c => put(&crc32c::crc32c(data).to_le_bytes()),
+        Verify::Crc32c => put(&crc32c(data).to_le_bytes()),
         Verify::Crc64 => put(&crc_fast::checksum_with_params(*CRC_64, data).to_le_bytes()),
         Verify::Md5 => put(&Md5::digest(data)),
         Verify::Sha256 => put(&Sha256::digest(data)),

@@ -1,6 +1,8 @@
 //! Where the I/Os of a job go: sequential or random, aligned to the block size, within the job's
 //! range.
 
+pub(crate) use meantime_random::Rng;
+
 /// Direction of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dir {
@@ -58,48 +60,8 @@ impl PatternSpec {
         match self.read_percent {
             100 => Dir::Read,
             0 => Dir::Write,
-            percent if ((rng.next() >> 32) * 100) >> 32 < u64::from(percent) => Dir::Read,
+            percent if ((rng.next_u64() >> 32) * 100) >> 32 < u64::from(percent) => Dir::Read,
             _ => Dir::Write,
-        }
-    }
-}
-
-/// A splitmix64 generator: small, fast, and good enough to choose places and fill buffers.
-#[derive(Debug, Clone)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    /// Equal seeds give equal sequences.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    #[inline(always)]
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit` (0 if that is 0), all equally likely.
-    #[inline(always)]
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
-    }
-
-    /// A number from 0 to below 1.
-    #[inline(always)]
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Fills `bytes`.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_mut(8) {
-            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
         }
     }
 }
@@ -124,8 +86,8 @@ impl Permutation {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
         Self {
-            state: rng.next() & mask,
-            increment: rng.next() | 1,
+            state: rng.next_u64() & mask,
+            increment: rng.next_u64() | 1,
             mask,
             half: (bits / 2).max(1),
             limit,

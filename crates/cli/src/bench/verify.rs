@@ -5,7 +5,7 @@ use std::fmt;
 
 use meantime_hw::DmaBuf;
 
-use super::digest::{self, DIGEST_BYTES, digest};
+use super::digest::{self, DIGEST_BYTES, crc32c, digest};
 use super::engine::Source;
 use super::pattern::{Dir, Io, Pattern, PatternSpec, Rng};
 use super::varied::Varied;
@@ -151,7 +151,7 @@ fn seal(block: &mut [u8], stamp: Stamp) {
     header[24..32].copy_from_slice(&stamp.seed.to_le_bytes());
     header[32..36].copy_from_slice(&length.to_le_bytes());
     header[DIGEST_AT..CRC_AT].copy_from_slice(&digest(stamp.method, payload));
-    let crc = crc32c::crc32c(&header[..CRC_AT]);
+    let crc = crc32c(&header[..CRC_AT]);
     header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
 }
 
@@ -163,7 +163,7 @@ fn check(block: &[u8], stamp: Stamp) -> Result<(), Mismatch> {
         let zeroes = block.iter().all(|byte| *byte == 0);
         return Err(if zeroes { Mismatch::Zeroes } else { Mismatch::Magic(u64_at(0)) });
     }
-    let header_crc = crc32c::crc32c(&block[..CRC_AT]);
+    let header_crc = crc32c(&block[..CRC_AT]);
     if header_crc != u32_at(CRC_AT) {
         return Err(Mismatch::Header(header_crc, u32_at(CRC_AT)));
     }

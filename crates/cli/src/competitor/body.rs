@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use meantime_hw::Clock;
+use meantime_random::Rng;
 
 use super::Kind;
 use super::shared::Counters;
@@ -73,15 +74,14 @@ fn watch(counters: &Counters, clock: &Clock, gap_ns: u64, each: u64, mut step: i
     }
 }
 
-/// So many lines in one random cycle, so that every line is visited before any is again, and no
-/// prefetcher knows which is next.
+/// `len` lines in one random cycle: every line is visited before any is again, and no prefetcher
+/// knows which is next.
 fn working_set(len: usize) -> Vec<Line> {
     let mut lines: Vec<Line> = (0..len).map(|at| Line { next: at as u64, visits: 0 }).collect();
-    let mut state = 0x6d65_616e_7469_6d65_u64;
+    let mut rng = Rng::new(0x6d65_616e_7469_6d65);
     // Sattolo's algorithm: a permutation of one cycle.
     for at in (1..len).rev() {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        let other = ((u128::from(state) * at as u128) >> 64) as usize;
+        let other = rng.below(at as u64) as usize;
         let next = lines[at].next;
         lines[at].next = lines[other].next;
         lines[other].next = next;

@@ -66,7 +66,7 @@ impl GroupMember {
     }
 
     /// Whether it is an NVMe controller, too.
-    pub fn is_nvme(&self) -> bool {
+    pub(crate) fn is_nvme(&self) -> bool {
         self.class == NVME_CLASS
     }
 }

@@ -291,14 +291,10 @@ pub mod oacs {
 
 /// LPA: Log Page Attributes.
 pub mod lpa {
-    /// The SMART / Health log page per namespace.
-    pub const SMART_PER_NAMESPACE: u8 = 1 << 0;
     /// The Commands Supported and Effects log page.
     pub const COMMANDS_SUPPORTED: u8 = 1 << 1;
     /// Extended data for Get Log Page: 32-bit NUMD, and an offset.
     pub const EXTENDED_DATA: u8 = 1 << 2;
-    /// Telemetry log pages and notices.
-    pub const TELEMETRY: u8 = 1 << 3;
     /// The Persistent Event log page.
     pub const PERSISTENT_EVENT: u8 = 1 << 4;
 }
@@ -341,10 +337,6 @@ pub mod fuses {
 pub mod fna {
     /// A format applies to all namespaces.
     pub const FORMAT_ALL: u8 = 1 << 0;
-    /// A secure erase applies to all namespaces.
-    pub const ERASE_ALL: u8 = 1 << 1;
-    /// Cryptographic erase is supported.
-    pub const CRYPTOGRAPHIC_ERASE: u8 = 1 << 2;
 }
 
 /// VWC: Volatile Write Cache.
@@ -354,10 +346,6 @@ pub mod vwc {
     pub const PRESENT: u8 = 1 << 0;
     /// The bits that say what Flush does with NSID FFFFFFFFh.
     pub const FLUSH_ALL_MASK: u8 = 0x6;
-    /// Not indicated (before 1.4).
-    pub const FLUSH_ALL_NOT_INDICATED: u8 = 0 << 1;
-    /// It is not supported: Invalid Namespace or Format.
-    pub const FLUSH_ALL_NOT_SUPPORTED: u8 = 2 << 1;
     /// It flushes all namespaces.
     pub const FLUSH_ALL_SUPPORTED: u8 = 3 << 1;
 }
@@ -369,16 +357,7 @@ pub mod apsta {
 }
 
 /// SANICAP: Sanitize Capabilities; 0 if there is no Sanitize.
-pub mod sanicap {
-    /// Crypto erase.
-    pub const CRYPTO_ERASE: u32 = 1 << 0;
-    /// Block erase.
-    pub const BLOCK_ERASE: u32 = 1 << 1;
-    /// Overwrite.
-    pub const OVERWRITE: u32 = 1 << 2;
-    /// No-Deallocate Inhibited.
-    pub const NO_DEALLOCATE_INHIBITED: u32 = 1 << 29;
-}
+pub mod sanicap {}
 
 /// Flags of a power state descriptor, its byte 3.
 pub mod power_flags {

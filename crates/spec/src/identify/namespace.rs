@@ -139,32 +139,16 @@ const _: () = {
 
 /// NSFEAT: Namespace Features.
 pub mod nsfeat {
-    /// Thin provisioning: NCAP may be less than NSZE.
-    pub const THIN_PROVISIONING: u8 = 1 << 0;
     /// NAWUN, NAWUPF and NACWU are this namespace's own.
     pub const ATOMICITY: u8 = 1 << 1;
-    /// The Deallocated or Unwritten Logical Block error is supported.
-    pub const DEALLOCATED_ERROR: u8 = 1 << 2;
-    /// NGUID and EUI64 are never reused.
-    pub const ID_NOT_REUSED: u8 = 1 << 3;
-    /// NPWG, NPWA, NPDG, NPDA and NOWS are defined.
-    pub const OPTIMAL_PERFORMANCE: u8 = 1 << 4;
 }
 
 /// DLFEAT: Deallocate Logical Block Features.
 pub mod dlfeat {
-    /// The bits that say what a deallocated block reads as.
-    pub const READ_MASK: u8 = 0x7;
-    /// What it reads as is not reported.
-    pub const READ_NOT_REPORTED: u8 = 0;
     /// All bytes 00h.
     pub const READ_ZEROES: u8 = 1;
-    /// All bytes FFh.
-    pub const READ_ONES: u8 = 2;
     /// Write Zeroes supports its Deallocate bit.
     pub const WRITE_ZEROES_DEALLOCATE: u8 = 1 << 3;
-    /// A deallocated block's guard field is a correct CRC.
-    pub const GUARD_CRC: u8 = 1 << 4;
 }
 
 impl IdentifyNamespace {

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError};
 use meantime_spec::status::{Status, StatusCode};
 
+use crate::Rng;
 use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;
@@ -50,7 +51,6 @@ use crate::faults::{FaultHits, FaultPlan, FaultRule, Faults, TooManyRules};
 use crate::hostmem::{HostMemory, OwnMemory, Segment};
 use crate::medium::Medium;
 use crate::record::Recorder;
-use crate::rng::Rng;
 use crate::service::Service;
 use crate::stamps::{STAMP_RING_LEN, StampRing};
 use crate::store::Store;

@@ -6,7 +6,7 @@ use meantime_spec::status::{Status, StatusCode};
 
 use super::rule::{Fault, FaultHits, FaultRule};
 use super::{FaultPlan, FaultRules, TooManyRules};
-use crate::rng::{Rng, split_mix};
+use crate::Rng;
 
 /// Bits that are flipped, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ pub(crate) struct Faults {
     plan: FaultPlan,
     rules: Vec<Armed>,
     /// Seeds of the rules' own generators.
-    seeds: u64,
+    seeds: Rng,
     rng: Rng,
     commands: u64,
     none: bool,
@@ -143,9 +143,8 @@ const STATUSES: [(StatusCode, bool); 8] = [
 impl Faults {
     pub(crate) fn new(plan: FaultPlan) -> Self {
         let rng = Rng::new(plan.seed);
-        let mut seeds = plan.seed;
-        let rules =
-            plan.rules.iter().map(|rule| Armed::new(*rule, split_mix(&mut seeds))).collect();
+        let mut seeds = Rng::new(plan.seed);
+        let rules = plan.rules.iter().map(|rule| Armed::new(*rule, seeds.next_u64())).collect();
         let none = plan.is_none();
         Self { plan, rules, seeds, rng, commands: 0, none }
     }
@@ -159,7 +158,7 @@ impl Faults {
     /// Adds a rule to the plan in force.
     pub(crate) fn add(&mut self, rule: FaultRule) -> Result<(), TooManyRules> {
         self.plan.rules.push(rule)?;
-        let seed = split_mix(&mut self.seeds);
+        let seed = self.seeds.next_u64();
         self.rules.push(Armed::new(rule, seed));
         self.none = false;
         Ok(())

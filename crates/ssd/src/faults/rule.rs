@@ -116,7 +116,7 @@ impl OpcodeSet {
 
     /// Whether it is of admin commands.
     #[must_use]
-    pub const fn is_admin(&self) -> bool {
+    pub(crate) const fn is_admin(&self) -> bool {
         self.admin
     }
 

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::{Event, History};
-use crate::rng::Rng;
+use crate::Rng;
 
 /// What lies below the atomic unit: no write is smaller, or begins elsewhere. In bytes.
 const GRANULE_BYTES: usize = 512;

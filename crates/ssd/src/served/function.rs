@@ -93,12 +93,12 @@ impl Function {
     }
 
     /// What was refused by the last message, if it was: the command, with what errno, and why.
-    pub fn take_refusal(&mut self) -> Option<(Command, Errno, &'static str)> {
+    pub(crate) fn take_refusal(&mut self) -> Option<(Command, Errno, &'static str)> {
         self.refusal.take()
     }
 
     /// What there is to know of the last message, though it was not refused.
-    pub fn take_note(&mut self) -> Option<String> {
+    pub(crate) fn take_note(&mut self) -> Option<String> {
         self.note.take()
     }
 
