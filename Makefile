@@ -1,21 +1,27 @@
-# make demo    set up, build, show what ways to wait cost on this machine beside its kernel, and write a report (a minute and a half after building)
-# make test    set up, then everything `make check` and `make test-guest` do: what CI runs
-# make check   format, lints, tests, loom models, a short fuzzing run, docs; no set-up
-# make build   the command, at target/release/meantime, and the library that `meantime run` loads; debug information beside them (*.debug)
-# make install PREFIX=/usr/local DESTDIR=    the command, the C library, its header and pkg-config file; make uninstall
-# make bench   the figures of docs/benchmarks.md
-# make bench-fs    reads of a file: ours, the kernel's ext4 on a loop device, fuse2fs (needs root; BENCH_FS=--quick)
-# make test-guest    in a virtual machine, on NVMe controllers that are not ours (GUEST_TESTS=: names of scripts/guest/tests)
-# make test-served    there, Linux on a software SSD of ours, by vfio-user (QEMU 10.1 or later, QEMU=COMMAND)
-# make bench-guest    there, the kernel's ways to wait beside ours: a quarter of an hour (BENCH_GUEST=: options)
-# make fuzz SECONDS=600    each fuzzer for so long
-# make crash STATES=100000 SEED=1    crashes of the file system: so many states that a power cut may leave (the table at the end; KEEP=DIRECTORY: images of what fails)
+# make            the command, at target/release/meantime, and the library that `meantime run` loads
+# make demo       what ways to wait cost on this machine beside its kernel, and a report
+# make check      before a commit: format, lints, unit tests, quick integration tests
+# make test       what CI runs: installs what is missing, then everything
+# make test-long  hours: 10⁵ crash states, 10⁶ fault plans, 240 images, ten minutes a fuzzer
+# make crash STATES=100000 SEED=1    crashes of the file system (KEEP=DIRECTORY: images of failures)
+# make fuzz SECONDS=600              each fuzzer for so long
+# make test-guest GUEST_TESTS=       in a virtual machine, on NVMe controllers that are not ours
+# make test-served QEMU=COMMAND      there, Linux on a software SSD of ours (QEMU 10.1 or later)
+# make coverage   of the tests, at target/llvm-cov/html
+# make bench      the figures of docs/benchmarks.md
+# make bench-fs   reads of a file beside the kernel's ext4 and fuse2fs (root; BENCH_FS=--quick)
+# make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
+# make install PREFIX=/usr/local DESTDIR=    command, C library, header; make uninstall
 
-.PHONY: all build demo test check setup setup-test format lint unit loom fuzz crash docs bench bench-fs test-guest test-served bench-guest clean install uninstall
+.PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
+	crash docs coverage bench bench-fs test-guest test-served bench-guest clean install uninstall
 .DEFAULT_GOAL := build
 
 CARGO := cargo
-RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+# cargo-nextest, cargo-deny and cargo-llvm-cov, where setup-test puts them.
+export PATH := $(abspath $(TARGET))/tools/bin:$(PATH)
 SECONDS := 15
 STATES := 100000
 SEED := 1
@@ -37,19 +43,38 @@ setup-test:
 demo: setup build
 	@scripts/demo.sh
 
-test: setup-test check test-guest
+check:
+	@scripts/stages.sh format lint quick
 
-check: format lint unit loom fuzz docs
+test: setup-test
+	@scripts/stages.sh format lint tests loom fuzz docs test-guest
+
+# What each variable makes longer is said at the head of the test that reads it.
+test-long: setup-test
+	MEANTIME_EXT4_IMAGES=240 MEANTIME_EXT4_MUTATIONS=10000000 MEANTIME_FAULT_PLANS=1000000 \
+		MEANTIME_FAULT_PLANS_THREADED=1000 \
+		$(CARGO) nextest run --profile long --workspace --locked
+	$(MAKE) crash STATES=100000
+	$(MAKE) fuzz SECONDS=600
+	$(MAKE) loom docs test-guest
 
 format:
 	@scripts/component.sh rustfmt $(CARGO) fmt --all --check
 
+# Advisories count where their database can be reached.
 lint:
 	@scripts/component.sh clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) deny --locked --log-level error check bans licenses sources
+	@if $(CARGO) deny --log-level off fetch db >/dev/null 2>&1; then \
+		$(CARGO) deny --offline --log-level error check advisories; \
+	else echo "lint: the database of advisories cannot be reached"; fi
 
-# One test at a time: many start processes, and one that is just being started has the locks and files of all the others. All of them, though one fails.
-unit:
-	RUST_TEST_THREADS=1 $(CARGO) test --workspace --locked --no-fail-fast
+tests:
+	$(CARGO) nextest run --workspace --locked
+	$(CARGO) test --doc --workspace --locked --quiet
+
+quick:
+	$(CARGO) nextest run --profile quick --workspace --locked
 
 loom:
 	@scripts/loom.sh
@@ -57,15 +82,22 @@ loom:
 fuzz:
 	@scripts/fuzz.sh $(SECONDS)
 
-# Kinds of what is done, settings and devices in turn; the kernel and e2fsck recover with us where they are.
+# Kinds of what is done, settings and devices in turn; the kernel and e2fsck recover with us where
+# they are.
 crash:
-	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) $(if $(KEEP),MEANTIME_CRASH_KEEP="$(KEEP)") \
-		$(CARGO) test -p meantime-ext4 --test crash --locked -- --exact long --ignored --nocapture
+	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) \
+		$(if $(KEEP),MEANTIME_CRASH_KEEP="$(KEEP)") $(CARGO) test -p meantime-ext4 --test crash \
+		--locked -- --exact long --ignored --nocapture
 
 # The command and the library have one name, and would write to one directory at the same time.
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -p meantime-cli --no-deps --locked --quiet
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude meantime-cli --no-deps --locked --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude meantime-cli --no-deps --locked \
+		--quiet
+
+coverage:
+	rustup component add llvm-tools
+	$(CARGO) llvm-cov nextest --workspace --locked --html
 
 bench: build
 	@scripts/bench.sh

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# The loom models of the waits (ARCHITECTURE.md §5 and §6) and of the page cache. Their own target directory: --cfg loom rebuilds everything.
+# The loom models of the waits (ARCHITECTURE.md §5 and §6) and of the page cache.
+#
+# They have a target directory of their own, since --cfg loom rebuilds everything. The crates' other
+# unit tests are compiled without loom only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Every schedule with at most three preemptions: enough for each window in these protocols, in seconds instead of a minute.
+# Every schedule with at most three preemptions: enough for each window in these protocols.
 export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}"
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
-cargo test --locked -p meantime-ssd --test loom_parking
-cargo test --locked -p meantime-completion --lib model::
-cargo test --locked -p meantime-ext4 --lib model::
+model() { cargo test --profile loom --locked --quiet "$@"; }
+model -p meantime-ssd --test loom_parking
+model -p meantime-completion --lib model::
+model -p meantime-ext4 --lib model::

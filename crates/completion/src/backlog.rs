@@ -223,7 +223,7 @@ impl Backlog {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::Cell;
     use std::sync::{Arc, Mutex};

@@ -236,7 +236,7 @@ impl FromStr for Policy {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

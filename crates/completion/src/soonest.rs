@@ -104,7 +104,7 @@ impl Soonest {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::class::Kind;
     use super::*;

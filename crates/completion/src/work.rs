@@ -293,7 +293,7 @@ pub struct WorkCounters {
     pub panics: u64,
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -134,7 +134,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

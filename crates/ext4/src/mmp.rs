@@ -355,7 +355,7 @@ impl FileSystem {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,6 +1,5 @@
 //! The parking protocol between a doorbell and the SSD's thread, in every interleaving that the
-//! memory model allows (as far as loom models it):
-//! `RUSTFLAGS="--cfg loom" cargo test -p meantime-ssd --test loom_parking --release`.
+//! memory model allows (as far as loom models it). Run by `make loom`.
 //!
 //! The model: a submitter stores a doorbell, fences, looks at `parked` and, if set, leaves a
 //! wake-up token. The SSD announces that it parks, fences, looks at the doorbell once more, and

@@ -2,7 +2,7 @@
 //! no buffer is reused before the device is done with it, none is lost, and what is written is what
 //! is read. The SSD is stepped: a seed reproduces a run.
 //!
-//! `MEANTIME_ASYNC=10000000 cargo test --release -p meantime --test async_torture -- --nocapture`
+//! `MEANTIME_ASYNC=10000000 cargo test --release -p meantime-block --test it async_torture`
 //! is the long run; `MEANTIME_SEED=n` runs one seed.
 
 use std::pin::Pin;

@@ -2,7 +2,7 @@
 //! errors, lost, late, duplicate and stray completions and resets. The SSD is stepped: a seed
 //! reproduces a run.
 //!
-//! `MEANTIME_TORTURE=10000000 cargo test --release -p meantime --test torture -- --nocapture` is
+//! `MEANTIME_TORTURE=10000000 cargo test --release -p meantime-block --test it torture` is
 //! the long run; `MEANTIME_SEED=n` runs one seed.
 
 use std::collections::HashMap;

@@ -527,7 +527,7 @@ fn within(limit_ns: f32, plan: &Plan) -> Plan {
     within
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

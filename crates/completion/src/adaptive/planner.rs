@@ -180,7 +180,7 @@ pub fn plan(support: &Support, wake: &Groups, sleep_cpu_ns: f32, price: f32) -> 
     Planned { plan, late_ns: best[0].late, cpu_ns: best[0].cpu }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

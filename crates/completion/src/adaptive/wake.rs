@@ -214,7 +214,7 @@ impl WakeCost {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -130,7 +130,7 @@ fn spawn(
         .map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

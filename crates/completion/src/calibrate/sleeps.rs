@@ -39,7 +39,7 @@ pub fn sleep_cpu_ns(sleeper: &Sleeper, sleep_ns: u64, count: usize) -> Times {
     Times::new((0..count.div_ceil(BATCH)).map(batch).collect())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -103,7 +103,7 @@ fn wake(
     Ok(Times::new(samples.split_off(samples.len().saturating_sub(count))))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

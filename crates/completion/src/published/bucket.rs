@@ -95,7 +95,7 @@ impl Rule for HybridBucket {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::tests::sample;
     use super::*;

@@ -119,7 +119,7 @@ impl Rule for Dpas {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::pas::tests::io;
     use super::super::tests::sample;

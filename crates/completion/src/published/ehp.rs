@@ -73,7 +73,7 @@ impl Rule for Ehp {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::tests::sample;
     use super::*;

@@ -70,7 +70,7 @@ impl HalfMin {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -77,7 +77,7 @@ impl Rule for HalfMin {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -127,7 +127,7 @@ impl Rule for Pas {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(super) mod tests {
     use super::super::tests::sample;
     use super::*;

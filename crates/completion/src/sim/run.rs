@@ -285,7 +285,7 @@ impl<'m> Channel<'m> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::random::Distribution;
     use super::super::shape::Shape;

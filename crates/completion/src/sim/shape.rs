@@ -151,7 +151,7 @@ impl FromStr for Shape {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

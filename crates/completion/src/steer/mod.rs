@@ -329,7 +329,7 @@ fn thread_name(thread_id: u64) -> String {
     String::from_utf8_lossy(&name).trim_end().to_owned()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 #[cfg(all(loom, test))]

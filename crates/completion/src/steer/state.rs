@@ -103,7 +103,7 @@ pub(super) fn from_words(words: &[u64; WORDS]) -> (String, QueueFigures) {
     (unpack(&words[FIGURES..]), QueueFigures::from_values(values))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

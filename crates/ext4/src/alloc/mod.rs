@@ -11,7 +11,7 @@ mod inodes;
 mod pool;
 mod search;
 mod spread;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod windows;
 mod zones;

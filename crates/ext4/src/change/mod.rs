@@ -2,7 +2,7 @@
 //! [`Handle`](super::journal::Handle).
 
 pub mod acl;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod attribute_tests;
 pub mod attributes;
 mod block_map;
@@ -15,7 +15,7 @@ pub mod names;
 mod new_inode;
 pub mod orphans;
 mod rename;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod tree;
 pub mod truncate;

@@ -385,5 +385,5 @@ pub fn rmdir(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlink
     lose_name(handle, inode.ino())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

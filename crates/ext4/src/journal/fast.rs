@@ -269,7 +269,7 @@ pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
         && new[fields..] == old[fields..]
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::journal::Changed;

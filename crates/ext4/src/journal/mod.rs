@@ -20,7 +20,7 @@ mod counters;
 mod failure;
 pub mod fast;
 mod fast_commit;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod fast_tests;
 mod handle;
 mod held;
@@ -34,9 +34,9 @@ mod pending;
 mod recover;
 mod running;
 mod spares;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub(crate) mod testing;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod transaction;
 mod writer;

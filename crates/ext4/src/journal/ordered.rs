@@ -159,7 +159,7 @@ impl Drop for OrderedToken {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

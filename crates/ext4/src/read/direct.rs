@@ -433,7 +433,7 @@ pub(crate) fn read_bytes(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -221,7 +221,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -73,7 +73,7 @@ impl<'a, 'b> Target<'a, 'b> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

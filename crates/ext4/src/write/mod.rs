@@ -7,7 +7,7 @@ mod direct;
 pub(super) mod handover;
 mod resize;
 mod sync;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::io::Write;

@@ -173,7 +173,7 @@ fn image(lab: &Lab, seed: u64, large: bool) -> Tally {
             }
             let size = if large { "MEANTIME_EXT4_LARGE=1 " } else { "" };
             println!(
-                "again: {size}MEANTIME_EXT4_IMAGES=1 MEANTIME_EXT4_SEED={seed} cargo test -p meantime --test ext4_images"
+                "again: {size}MEANTIME_EXT4_IMAGES=1 MEANTIME_EXT4_SEED={seed} cargo test -p meantime-ext4 --test images agree"
             );
             std::panic::resume_unwind(panic);
         }

@@ -116,5 +116,5 @@ fn reference<P>(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

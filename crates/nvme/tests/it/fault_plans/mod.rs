@@ -2,8 +2,8 @@
 //! way there is, every block verified against what it may hold. No request hangs, no byte is wrong,
 //! every buffer comes back, and nobody writes to one after that.
 //!
-//! `MEANTIME_FAULT_PLANS=1000000 cargo test --release -p meantime --test fault_plans --
-//! --nocapture` is the long run of the stepped SSD, where a seed reproduces a run:
+//! `MEANTIME_FAULT_PLANS=1000000 cargo test --release -p meantime-nvme --test it
+//! fault_plans` is the long run of the stepped SSD, where a seed reproduces a run:
 //! `MEANTIME_SEED=n` runs one. `MEANTIME_FAULT_PLANS_THREADED=1000` is that of the SSD with a
 //! thread of its own.
 
