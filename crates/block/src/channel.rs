@@ -2,31 +2,27 @@
 //! slots of its requests.
 
 mod lane;
-mod learn;
 mod steering;
 mod view;
-mod work;
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::device::BlockInfo;
-use super::gap_work::{Attention, GapWork, WithWork};
 use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::steer::Helm;
-use meantime_completion::{
-    DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters,
-};
+use meantime_completion::waiter::{FIRST_LOOKS, Found, Waiter};
+use meantime_completion::{DeferError, Deferred, GapCounters, Policy, Way, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
-use steering::{SAMPLED, Times};
-use view::{Both, View};
+use steering::SAMPLED;
+use view::Parts;
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,9 +42,6 @@ pub struct ChannelCounters {
 /// What PRP entries name without a list, of a buffer that begins with a page, in bytes.
 const TWO_PAGES: u32 = 8192;
 
-/// How often a wait looks before it reads a clock: about 200 ns' worth.
-const FIRST_LOOKS: u32 = 128;
-
 /// One thread's way to an NVMe namespace.
 ///
 /// An SQ is bound to one CQ, and whether a CQ interrupts is fixed when it is created; so that a
@@ -61,19 +54,14 @@ pub struct NvmeChannel {
     polled: Lane,
     interrupt: Option<Lane>,
     table: Table,
-    learning: Learning,
-    times: Times,
+    waiter: Waiter,
     helm: Helm,
     policy: Policy,
-    /// Whether requests are collected, and whether there is work for the gaps.
-    attention: Attention,
     /// The most blocks that are one command wherever they begin, and no more than there are; 0 if
     /// that depends on where.
     single_blocks: u32,
     /// The same; 0 as well while polled I/O is timed, so that none takes the untimed way.
     untimed_blocks: u32,
-    /// Work for the gaps.
-    work: Box<GapWork>,
     /// Block size less one.
     block_mask: u32,
     /// Optional commands that the device has.
@@ -98,15 +86,15 @@ impl NvmeChannel {
         let cache_losses = controller.cache_losses_told();
         let lane = |queue| {
             let backlog = VecDeque::with_capacity(usize::from(depth));
-            Lane { queue, gap: Gap::default(), backlog }
+            Lane { queue, backlog }
         };
         // Virtual time passes exactly.
         let costs = (!polled.clock().is_real()).then(SleepCosts::none);
-        let mut learning = Learning::new(costs);
+        let mut waiter = Waiter::new(costs);
         if interrupt.is_some() {
-            learning.allow_interrupts();
+            waiter.allow_interrupts();
         }
-        learning.prepare(policy);
+        waiter.prepare(policy);
         let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
         let single_blocks = match ns.optimal_boundary_blocks {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
@@ -122,15 +110,12 @@ impl NvmeChannel {
             ns,
             info,
             heap,
-            learning,
-            times: Times::default(),
+            waiter,
             helm,
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
             policy,
-            attention: Attention::NONE,
-            work: Box::default(),
             block_mask: ns.block_bytes() - 1,
             single_blocks,
             untimed_blocks: single_blocks,
@@ -143,30 +128,26 @@ impl NvmeChannel {
     pub fn counters(&self) -> ChannelCounters {
         ChannelCounters {
             polled: self.polled.queue.counters(),
-            polled_waits: self.polled.gap.counters(),
+            polled_waits: self.waiter.counters(false),
             interrupt: self.interrupt.as_ref().map(|lane| lane.queue.counters()),
-            interrupt_waits: self
-                .interrupt
-                .as_ref()
-                .map(|lane| lane.gap.counters())
-                .unwrap_or_default(),
-            work: self.work.backlog.counters(),
+            interrupt_waits: self.waiter.counters(true),
+            work: self.waiter.work_counters(),
         }
     }
 
     /// How long a wait may spin before it stops burning the CPU.
     pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
-        self.polled.gap.set_spin_budget_ns(budget_ns);
+        self.waiter.set_spin_budget_ns(budget_ns);
     }
 
     /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
     pub fn mean_device_time_ns(&self) -> u64 {
-        self.learning.mean_ns()
+        self.waiter.mean_ns()
     }
 
     /// What the channel's policy goes by at present; `None` if it does not estimate.
     pub fn estimate(&self) -> Option<Estimate> {
-        self.learning.estimate(self.policy)
+        self.waiter.estimate(self.policy)
     }
 
     /// The clock that this device's time is measured by.
@@ -244,7 +225,7 @@ impl NvmeChannel {
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        if self.learning.polls(policy) || policy.is_poll() && self.work.takes_times() {
+        if self.waiter.polls_timed(policy) {
             return self.start_polled::<true>(request, claim);
         }
         self.start_long(request, claim)
@@ -287,7 +268,7 @@ impl NvmeChannel {
         // The request's own slot in the queue: it has no other command, and no other request has
         // this slot.
         self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
-        if !self.attention.is_plugged() {
+        if !self.waiter.is_plugged() {
             self.polled.queue.ring_now();
         }
         if TIMED {
@@ -309,7 +290,7 @@ impl NvmeChannel {
         if looked
             && policy.is_poll()
             && slot.is_some()
-            && self.times.take_sample(self.polled.queue.told_ns())
+            && self.waiter.take_sample(self.polled.queue.told_ns())
         {
             request.policy = Some(SAMPLED);
         }
@@ -323,7 +304,7 @@ impl NvmeChannel {
             return false;
         }
         let class = self.table.class(op, bytes, self.table.active() + 1);
-        self.learning.interrupts(policy, class)
+        self.waiter.interrupts(policy, class)
     }
 
     /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up
@@ -388,10 +369,10 @@ impl NvmeChannel {
         (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
         lbio.note_cache(self.cache_losses);
         let timed_ns = policy.wants_times().then(|| self.take_time(slot, op, bytes));
-        if timed_ns.is_none() && self.work.takes_times() {
+        if timed_ns.is_none() && self.waiter.takes_times() {
             self.take_time(slot, op, bytes);
         }
-        let plugged = self.attention.is_plugged();
+        let plugged = self.waiter.is_plugged();
         let (lane, table, ns) = self.split(interrupt);
         if lane.backlog.is_empty() && lane.send(table, ns, slot) {
             table.release(slot);
@@ -482,55 +463,95 @@ impl NvmeChannel {
     #[inline(never)]
     fn another_ended(&mut self) {
         self.polled.after_reap(&mut self.table, &self.ns);
-        self.learn(None);
+        self.learn();
     }
 
     #[inline(never)]
     fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
         while !self.table.is_done(slot) {
-            self.wait_on(slot, probe);
+            self.with_waiter(probe, |waiter, parts| waiter.wait_for(parts, slot));
+            self.show(self.last_tick_ns());
         }
     }
 
-    /// Waits until something ended on the lane of `slot`, in the way that its policy has come to.
-    #[inline(always)]
-    fn wait_on(&mut self, slot: u16, probe: &impl Probe) {
-        if self.attention.has_work() {
-            return self.wait_working(slot, probe);
-        }
-        let lbio = self.table.get_mut(slot);
-        let (policy, flight) = (lbio.policy, lbio.flight());
-        lbio.waited = true;
-        let way = self.learning.way(policy, &flight);
-        let (lane, table, ns) = self.split(flight.interrupted);
-        if lane.queue.in_flight() > 0 {
-            lane.gap.wait(&mut View { queue: &mut lane.queue, table, ns, probe }, way);
-        }
-        lane.after_reap(table, ns);
-        // Slow I/O that is polled comes by the long way too rarely.
-        let told_ns = lane.queue.told_ns();
-        self.learn(Some(flight.interrupted));
-        self.show(told_ns);
-    }
-
-    /// Waits until something ended on either lane. Neither may be slept through for the other, so
-    /// that it is looked for on both, and by growing sleeps when the budget is spent.
+    /// As `wait_probed`, when requests are collected or there is work.
+    #[cold]
     #[inline(never)]
-    fn wait_on_both(&mut self, probe: &impl Probe) {
-        let ends_ns = if self.attention.has_work() { self.soonest_end_ns(None) } else { None };
-        let Self { table, ns, polled, interrupt, work, .. } = self;
-        let Some(interrupt) = interrupt else { return };
-        let mut both =
-            Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, ns, probe };
-        if !self.attention.has_work() {
-            polled.gap.wait(&mut both, Way::Poll);
-        } else if work.work(&mut both, ends_ns) == 0 {
-            polled.gap.wait(&mut WithWork::new(&mut both, work), Way::Poll);
+    fn wait_slow(&mut self, slot: u16, generation: u32, probe: &impl Probe) -> Done {
+        if self.waiter.is_plugged() {
+            self.ring_all();
         }
-        polled.after_reap(table, ns);
-        interrupt.after_reap(table, ns);
-        self.learn(Some(false));
-        self.work.forget_sight();
+        let lbio = self.table.claimed(slot, generation);
+        let polled = lbio.policy.is_poll() && !self.waiter.has_work();
+        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
+        if !done {
+            self.wait_long(slot, probe);
+        }
+        self.finish(slot)
+    }
+
+    /// Waits until something has ended, whichever request without a ticket. False if none is under
+    /// way.
+    #[inline]
+    fn wait_for_any(&mut self, probe: &impl Probe) -> bool {
+        let waited = self.with_waiter(probe, |waiter, parts| waiter.wait_for_any(parts));
+        self.show(self.last_tick_ns());
+        waited
+    }
+
+    /// Lends queues and requests to the waiter, whose deferred work decides afterwards whether
+    /// polled I/O is timed.
+    #[inline(always)]
+    fn with_waiter<P: Probe, R>(
+        &mut self,
+        probe: &P,
+        act: impl FnOnce(&mut Waiter, &mut Parts<'_, P>) -> R,
+    ) -> R {
+        let Self { waiter, polled, interrupt, table, ns, .. } = self;
+        let outcome = act(waiter, &mut Parts { polled, interrupt, table, ns, probe });
+        self.untimed_blocks = if waiter.takes_times() { 0 } else { self.single_blocks };
+        outcome
+    }
+
+    /// Takes in the times of what was found without waiting.
+    #[inline]
+    fn learn(&mut self) {
+        if !self.table.timed.is_empty() {
+            self.with_waiter(&(), |waiter, parts| waiter.learn(parts, Found::Looking));
+        }
+    }
+
+    /// The same for looks from outside. A caller that only ever looks runs the work that has waited
+    /// too long so.
+    #[cold]
+    #[inline(never)]
+    fn learn_polled(&mut self) {
+        self.learn();
+        self.waiter.run_overdue(self.polled.queue.clock());
+    }
+
+    /// `slot`, whose command has been sent, is waited for by `policy`.
+    #[inline(never)]
+    fn start_timed(&mut self, slot: u16, policy: Policy) {
+        let lbio = self.table.get_mut(slot);
+        let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
+        let class = self.table.class(op, bytes, self.table.active());
+        if !self.waiter.wants_time(policy, class) {
+            return;
+        }
+        self.table.get_mut(slot).policy = policy;
+        let now_ns = self.clock().now_ns();
+        self.table.take_time(slot, class, now_ns);
+        self.show(now_ns);
+    }
+
+    /// From now on the time of `slot` is taken: what time it is.
+    #[inline]
+    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) -> u64 {
+        let class = self.table.class(op, bytes, self.table.active());
+        let now_ns = self.clock().now_ns();
+        self.table.take_time(slot, class, now_ns);
+        now_ns
     }
 
     /// The result of an ended request.
@@ -565,12 +586,12 @@ impl BlockChannel for NvmeChannel {
 
     #[inline]
     fn plug(&mut self) {
-        self.attention.plug();
+        self.waiter.set_plugged(true);
     }
 
     #[inline]
     fn unplug(&mut self) {
-        self.attention.unplug();
+        self.waiter.set_plugged(false);
         self.ring_all();
     }
 
@@ -600,8 +621,8 @@ impl BlockChannel for NvmeChannel {
     #[inline]
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
         let (slot, generation) = ticket.redeem();
-        if self.attention.is_any() {
-            return self.wait_attentively(slot, generation, probe);
+        if self.waiter.is_slow() {
+            return self.wait_slow(slot, generation, probe);
         }
         let lbio = self.table.claimed(slot, generation);
         let polled = lbio.policy.is_poll();
@@ -640,34 +661,22 @@ impl BlockChannel for NvmeChannel {
             if let Some(slot) = self.table.pop_done() {
                 return Some(self.finish(slot));
             }
-            if self.table.queued() == 0 {
+            if self.table.queued() == 0 || !self.wait_for_any(&()) {
                 return None;
             }
-            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
-                self.wait_on_both(&());
-                continue;
-            }
-            let slot = self.next_to_end()?;
-            self.wait_on(slot, &());
         }
     }
 
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         self.ring_all();
-        if !self.attention.has_work() && self.policy.is_poll() && self.polls_until_any_done() {
-            self.learn(None);
+        if !self.waiter.has_work() && self.policy.is_poll() && self.polls_until_any_done() {
+            self.learn();
             return;
         }
         while !self.table.has_done() && !stop() {
-            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
-                self.wait_on_both(&Until(stop));
-                continue;
-            }
-            if self.table.queued() == 0 {
+            if !self.wait_for_any(&Until(stop)) {
                 return;
             }
-            let Some(slot) = self.next_to_end() else { return };
-            self.wait_on(slot, &Until(stop));
         }
     }
 
@@ -696,31 +705,32 @@ impl BlockChannel for NvmeChannel {
         if policy.may_interrupt() && self.interrupt.is_none() {
             tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
         }
-        self.learning.prepare(policy);
+        self.waiter.prepare(policy);
         self.helm.set_policy(policy);
         self.policy = policy;
         Ok(())
     }
 
     fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
-        self.take_work(work)
+        let now_ns = self.clock().now_ns();
+        self.with_waiter(&(), |waiter, _| waiter.defer(work, now_ns))
     }
 
     fn run_deferred(&mut self, budget_ns: u64) -> usize {
         let clock = self.clock().clone();
-        self.work.run_for(budget_ns, &clock)
+        self.waiter.run_deferred(budget_ns, &clock)
     }
 
     fn deferred(&self) -> usize {
-        self.work.backlog.len()
+        self.waiter.deferred()
     }
 
     fn gap_left_ns(&mut self) -> Option<u64> {
-        self.ask_gap()
+        self.with_waiter(&(), |waiter, parts| waiter.gap_left_ns(parts))
     }
 
     fn wake_for_deferred(&mut self, waker: Option<Waker>) {
-        self.work.backlog.set_waker(waker);
+        self.waiter.set_work_waker(waker);
     }
 }
 
@@ -734,9 +744,9 @@ impl NvmeChannel {
         if let Some(lane) = interrupt {
             lane.tick(table, ns);
         }
-        self.learn(None);
-        if self.attention.has_work() {
-            self.run_overdue();
+        self.learn();
+        if self.waiter.has_work() {
+            self.waiter.run_overdue(self.polled.queue.clock());
         }
     }
 }
@@ -744,10 +754,10 @@ impl NvmeChannel {
 impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
-        let Self { table, ns, polled, interrupt, .. } = self;
+        let Self { table, ns, polled, interrupt, waiter, .. } = self;
         for (lane, way) in [(Some(polled), Way::Poll), (interrupt.as_mut(), Way::Interrupt)] {
             let Some(lane) = lane else { continue };
-            lane.send_rest(table, ns, way);
+            lane.send_rest(table, ns, waiter.gap(matches!(way, Way::Interrupt)), way);
             for slot in lane.backlog.drain(..) {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);
@@ -756,6 +766,6 @@ impl Drop for NvmeChannel {
         }
         debug_assert_eq!(table.active(), 0);
         let clock = self.clock().clone();
-        self.work.finish(&clock);
+        self.waiter.finish_work(&clock);
     }
 }

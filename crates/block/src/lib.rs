@@ -92,7 +92,6 @@ pub mod control;
 mod device;
 mod executor;
 pub mod futures;
-mod gap_work;
 mod kernel;
 mod lbio;
 mod open;

@@ -23,7 +23,7 @@ use meantime_hw::dma::Iova;
 use meantime_hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
 use meantime_hw::{Clock, DmaBuf, HwError};
 use meantime_nvme::{CommandError, Op};
-use work::KernelWork;
+use meantime_completion::waiter::{Found, Waiter};
 
 /// The most requests of a channel: as many as slots can be told apart.
 const DEPTH_MAX: u16 = 1023;
@@ -204,8 +204,8 @@ pub struct KernelChannel {
     /// Requests started.
     started: u64,
     helm: Helm,
-    /// What there is to do in the gaps, once there was anything.
-    work: Option<Box<KernelWork>>,
+    /// Waits with deferred work, once there was any. The kernel waits for the rest.
+    waiter: Option<Box<Waiter>>,
 }
 
 /// How many looks that found something go by between two readings of the clock.
@@ -247,7 +247,7 @@ impl KernelChannel {
             looks: 0,
             started: 0,
             helm,
-            work: None,
+            waiter: None,
         })
     }
 
@@ -409,7 +409,7 @@ impl KernelChannel {
     /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`;
     /// for the request in `slot` if somebody has a ticket for it, else for any.
     fn wait_some(&mut self, slot: Option<u16>, patience_ns: u64) {
-        match self.work {
+        match self.waiter {
             None => self.wait_in_kernel(patience_ns),
             Some(_) => self.wait_working(slot, patience_ns),
         }
@@ -560,8 +560,8 @@ impl BlockChannel for KernelChannel {
                 self.sweep(self.shared.timeout_ns / u64::from(SWEEPS), found);
             }
         }
-        if self.work.is_some() {
-            self.learn(false);
+        if self.waiter.is_some() {
+            self.learn(Found::Looking);
             self.run_overdue();
         }
         before - self.state.table.active()

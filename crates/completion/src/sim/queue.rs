@@ -142,24 +142,6 @@ impl<'m> Queue<'m> {
         lanes.looks().any(|lane| !self.lanes[lane].in_flight.is_empty())
     }
 
-    /// A wait on `lanes` begins, which goes by `way`.
-    pub(super) fn begin(&mut self, lanes: Lanes, way: &Way, spin_budget_ns: u64) {
-        self.watched = lanes;
-        let mut quiet = Quiet { spin_budget_ns, ..SPINS_ON };
-        match way {
-            // Looks between blocking are few.
-            Way::Interrupt => quiet.spin_budget_ns = 0,
-            Way::Poll | Way::Sleep(_) => {}
-            Way::Planned { plan, since_ns } => {
-                quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
-                for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
-                    *alarm_ns = since_ns.saturating_add(u64::from(stage.from_ns));
-                }
-            }
-        }
-        self.quiet.set(quiet);
-    }
-
     /// A wait begins, or goes on, that spins until `alarm_ns` or the completion.
     pub(super) fn begin_spin(&mut self, alarm_ns: u64) {
         self.watched = Lanes::Polled;
@@ -322,5 +304,21 @@ impl Source for Queue<'_> {
     fn cpu_ns(&self) -> u64 {
         self.run(self.machine.syscall_ns);
         self.used_ns()
+    }
+
+    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
+        let mut quiet = Quiet { spin_budget_ns, ..SPINS_ON };
+        match way {
+            // Looks between blocking are few.
+            Way::Interrupt => quiet.spin_budget_ns = 0,
+            Way::Poll | Way::Sleep(_) => {}
+            Way::Planned { plan, since_ns } => {
+                quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
+                for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
+                    *alarm_ns = since_ns.saturating_add(u64::from(stage.from_ns));
+                }
+            }
+        }
+        self.quiet.set(quiet);
     }
 }

@@ -32,7 +32,8 @@ fn replay<P>(
         let first = choice.unit() < mixture.share_of_first;
         let plan = &mixture.plans[usize::from(!first)].0;
         let queue = &mut wait_state.queue;
-        queue.begin(Lanes::Polled, &Way::Poll, 0);
+        queue.watched = Lanes::Polled;
+        queue.begin_wait(&Way::Poll, 0);
         let start_ns = queue.time_ns();
         queue.run(machine.submit_ns + machine.doorbell_ns);
         queue.start(0, false, io.device_ns);
