@@ -4,6 +4,7 @@
 mod lane;
 mod steering;
 mod view;
+mod wait;
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -15,14 +16,13 @@ use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket}
 use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::steer::Helm;
-use meantime_completion::waiter::{FIRST_LOOKS, Found, Waiter};
+use meantime_completion::waiter::Waiter;
 use meantime_completion::{DeferError, Deferred, GapCounters, Policy, Way, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
 use steering::SAMPLED;
-use view::Parts;
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -425,135 +425,6 @@ impl NvmeChannel {
         }
     }
 
-    /// Looks for the end of `slot` on the polled queue for a while. True if it came.
-    #[inline(always)]
-    fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
-        for _ in 0..FIRST_LOOKS {
-            if let Some(completed) = self.polled.queue.reap_one() {
-                probe.seen();
-                self.table.complete(completed.owner, completed.outcome());
-                if self.table.is_done(slot) {
-                    return true;
-                }
-                self.another_ended();
-            }
-        }
-        false
-    }
-
-    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if
-    /// there is one.
-    #[inline(always)]
-    fn polls_until_any_done(&mut self) -> bool {
-        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines,
-        // just before.
-        for _ in 0..4 * FIRST_LOOKS {
-            if self.polled.queue.has_completion() {
-                self.polled.reap(&mut self.table, &self.ns);
-                if self.table.has_done() {
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// Another request than the one waited for, or a part of that.
-    #[cold]
-    #[inline(never)]
-    fn another_ended(&mut self) {
-        self.polled.after_reap(&mut self.table, &self.ns);
-        self.learn();
-    }
-
-    #[inline(never)]
-    fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
-        while !self.table.is_done(slot) {
-            self.with_waiter(probe, |waiter, parts| waiter.wait_for(parts, slot));
-            self.show(self.last_tick_ns());
-        }
-    }
-
-    /// As `wait_probed`, when requests are collected or there is work.
-    #[cold]
-    #[inline(never)]
-    fn wait_slow(&mut self, slot: u16, generation: u32, probe: &impl Probe) -> Done {
-        if self.waiter.is_plugged() {
-            self.ring_all();
-        }
-        let lbio = self.table.claimed(slot, generation);
-        let polled = lbio.policy.is_poll() && !self.waiter.has_work();
-        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
-        if !done {
-            self.wait_long(slot, probe);
-        }
-        self.finish(slot)
-    }
-
-    /// Waits until something has ended, whichever request without a ticket. False if none is under
-    /// way.
-    #[inline]
-    fn wait_for_any(&mut self, probe: &impl Probe) -> bool {
-        let waited = self.with_waiter(probe, |waiter, parts| waiter.wait_for_any(parts));
-        self.show(self.last_tick_ns());
-        waited
-    }
-
-    /// Lends queues and requests to the waiter, whose deferred work decides afterwards whether
-    /// polled I/O is timed.
-    #[inline(always)]
-    fn with_waiter<P: Probe, R>(
-        &mut self,
-        probe: &P,
-        act: impl FnOnce(&mut Waiter, &mut Parts<'_, P>) -> R,
-    ) -> R {
-        let Self { waiter, polled, interrupt, table, ns, .. } = self;
-        let outcome = act(waiter, &mut Parts { polled, interrupt, table, ns, probe });
-        self.untimed_blocks = if waiter.takes_times() { 0 } else { self.single_blocks };
-        outcome
-    }
-
-    /// Takes in the times of what was found without waiting.
-    #[inline]
-    fn learn(&mut self) {
-        if !self.table.timed.is_empty() {
-            self.with_waiter(&(), |waiter, parts| waiter.learn(parts, Found::Looking));
-        }
-    }
-
-    /// The same for looks from outside. A caller that only ever looks runs the work that has waited
-    /// too long so.
-    #[cold]
-    #[inline(never)]
-    fn learn_polled(&mut self) {
-        self.learn();
-        self.waiter.run_overdue(self.polled.queue.clock());
-    }
-
-    /// `slot`, whose command has been sent, is waited for by `policy`.
-    #[inline(never)]
-    fn start_timed(&mut self, slot: u16, policy: Policy) {
-        let lbio = self.table.get_mut(slot);
-        let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
-        let class = self.table.class(op, bytes, self.table.active());
-        if !self.waiter.wants_time(policy, class) {
-            return;
-        }
-        self.table.get_mut(slot).policy = policy;
-        let now_ns = self.clock().now_ns();
-        self.table.take_time(slot, class, now_ns);
-        self.show(now_ns);
-    }
-
-    /// From now on the time of `slot` is taken: what time it is.
-    #[inline]
-    fn take_time(&mut self, slot: u16, op: Op, bytes: u64) -> u64 {
-        let class = self.table.class(op, bytes, self.table.active());
-        let now_ns = self.clock().now_ns();
-        self.table.take_time(slot, class, now_ns);
-        now_ns
-    }
-
     /// The result of an ended request.
     #[inline(always)]
     fn finish(&mut self, slot: u16) -> Done {
@@ -731,23 +602,6 @@ impl BlockChannel for NvmeChannel {
 
     fn wake_for_deferred(&mut self, waker: Option<Waker>) {
         self.waiter.set_work_waker(waker);
-    }
-}
-
-impl NvmeChannel {
-    /// Deadlines, for callers that only ever poll. Looks at the clock.
-    #[cold]
-    #[inline(never)]
-    fn tick(&mut self) {
-        let Self { table, ns, polled, interrupt, .. } = &mut *self;
-        polled.tick(table, ns);
-        if let Some(lane) = interrupt {
-            lane.tick(table, ns);
-        }
-        self.learn();
-        if self.waiter.has_work() {
-            self.waiter.run_overdue(self.polled.queue.clock());
-        }
     }
 }
 

@@ -89,7 +89,13 @@ impl Auto {
     /// Chooses. `outlook` is what is known; `can_interrupt`: whether there is a queue with an
     /// interrupt; `switches`: how often another thread took the CPU away from this one so far.
     #[cold]
-    pub(crate) fn look(&mut self, now_ns: u64, outlook: &Outlook, can_interrupt: bool, switches: u64) {
+    pub(crate) fn look(
+        &mut self,
+        now_ns: u64,
+        outlook: &Outlook,
+        can_interrupt: bool,
+        switches: u64,
+    ) {
         let before = std::mem::replace(&mut self.switches, switches);
         let Some(looked_ns) = self.looked_ns.replace(now_ns) else {
             // Soon again.

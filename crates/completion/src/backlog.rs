@@ -54,7 +54,11 @@ impl Backlog {
     ///
     /// # Errors
     /// The work, if there is too much.
-    pub(crate) fn push(&mut self, mut work: Box<dyn Deferred>, now_ns: u64) -> Result<(), DeferError> {
+    pub(crate) fn push(
+        &mut self,
+        mut work: Box<dyn Deferred>,
+        now_ns: u64,
+    ) -> Result<(), DeferError> {
         let len = self.len();
         if len >= LIMIT {
             return Err(DeferError { why: DeferRefusal::Full { limit: LIMIT }, work });

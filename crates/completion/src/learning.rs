@@ -4,10 +4,9 @@ use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::auto::{Auto, Mode};
 use super::class::Class;
 use super::gap::{Waited, Way};
+use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
-use super::published::{
-    Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts,
-};
+use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
 use super::soonest::{Sight, Soonest};
 
 /// An I/O under way, as the policies see it.
@@ -23,25 +22,11 @@ pub struct Flight {
     pub waited: bool,
 }
 
-/// The device time that a policy goes by, in ns; 0: it goes by none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Expected {
-    /// What half of the I/Os fall short of, or the mean if the policy goes by that.
-    pub median_ns: u64,
-    /// What few I/Os fall short of.
-    pub low_ns: u64,
-}
-
 /// What one thread's channel has learned of its device. Belongs to the channel.
 #[derive(Debug, Default)]
 pub(crate) struct Learning {
     mean: HalfMean,
-    min: HalfMin,
-    bucket: Option<Box<HybridBucket>>,
-    ehp: Option<Box<Ehp>>,
-    pas: Option<Box<Pas>>,
-    dpas: Option<Box<Dpas>>,
-    wake_costs: Option<WakeCosts>,
+    rules: [Option<Box<dyn Rule>>; RULES_MAX],
     costs: Option<SleepCosts>,
     auto: Auto,
     /// Whether there is a queue with an interrupt.
@@ -57,10 +42,9 @@ impl Learning {
         Self { costs, ..Self::default() }
     }
 
-    /// The published rules that need to know what waking costs take this for it, not what is
-    /// measured on this machine.
-    pub(crate) fn assume(&mut self, costs: WakeCosts) {
-        self.wake_costs = Some(costs);
+    /// Waits of the policy `id` go by this instance of its rule.
+    pub(crate) fn use_rule(&mut self, id: RuleId, rule: Box<dyn Rule>) {
+        self.rules[id.index()] = Some(rule);
     }
 
     /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O
@@ -132,8 +116,9 @@ impl Learning {
     pub(crate) fn expected(&self, policy: Policy) -> Expected {
         match policy {
             Policy::HybridHalfMean => Expected { median_ns: self.mean.mean_ns(), low_ns: 0 },
-            // Half of it is slept.
-            Policy::HybridMin => Expected { median_ns: 0, low_ns: 2 * self.min.sleep_ns() },
+            Policy::Rule(id) => {
+                self.rules[id.index()].as_ref().map_or(Expected::default(), |rule| rule.expected())
+            }
             _ => self.estimate(policy).map_or(Expected::default(), |estimate| Expected {
                 median_ns: estimate.median_ns as u64,
                 low_ns: estimate.low_ns as u64,
@@ -254,17 +239,16 @@ impl Learning {
     }
 
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {
-        let costs = self.wake_costs;
-        Some(match policy {
-            Policy::HybridHalfMean => &mut self.mean,
-            Policy::HybridMin => &mut self.min,
-            Policy::HybridBucket => &mut **self.bucket.get_or_insert_default(),
-            Policy::Ehp => &mut **self.ehp.get_or_insert_with(|| {
-                Box::new(Ehp::new(costs.unwrap_or_else(WakeCosts::of_this_machine)))
-            }),
-            Policy::Pas => &mut **self.pas.get_or_insert_default(),
-            Policy::Dpas => &mut **self.dpas.get_or_insert_default(),
-            _ => return None,
-        })
+        match policy {
+            Policy::HybridHalfMean => Some(&mut self.mean),
+            Policy::Rule(id) => {
+                let rule = &mut self.rules[id.index()];
+                if rule.is_none() {
+                    *rule = id.make();
+                }
+                rule.as_deref_mut().map(|rule| rule as &mut dyn Rule)
+            }
+            _ => None,
+        }
     }
 }

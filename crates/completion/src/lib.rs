@@ -14,10 +14,10 @@ pub mod calibrate;
 mod class;
 mod gap;
 mod learning;
+mod mean;
 mod plan;
 mod policy;
-mod published;
-pub mod sim;
+pub mod rule;
 mod soonest;
 pub mod steer;
 pub mod waiter;
@@ -29,10 +29,6 @@ pub use gap::{Gap, GapCounters, SPINS_PER_CLOCK, Source, Waited, Wake, Way};
 pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
-pub use published::{
-    Choice, Dpas, DpasMode, Ehp, HalfMean, HalfMin, HybridBucket, OPTANE_THETA, Pas, Rule, Sample,
-    WakeCosts,
-};
 pub use work::{
     Bell, DeferError, DeferRefusal, Deferred, PATIENCE_NS, Pieces, PolledPieces, Progress,
     WorkCounters,

@@ -10,6 +10,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("process", &[]),
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
+    // Experiments: for programs and tests, never beneath the library.
+    ("lab", &["completion", "hw", "process"]),
     ("nvme", &["hw", "process", "spec"]),
     // The software SSD, where a URI asks for one.
     ("block", &["completion", "hw", "nvme", "process", "spec", "ssd"]),
@@ -19,9 +21,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("meantime", &["block", "completion", "ext4", "hw", "nvme", "posix"]),
     // It shares only the specification with the driver.
     ("ssd", &["process", "spec"]),
-    ("capi", &["block", "completion", "hw", "nvme", "posix"]),
-    ("preload", &["block", "ext4", "posix", "process"]),
-    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
+    ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
+    ("preload", &["block", "ext4", "lab", "posix", "process"]),
+    ("cli", &["block", "completion", "ext4", "hw", "lab", "nvme", "posix", "spec", "ssd"]),
 ];
 
 /// The crates of this repository that `name` has as dependencies, but not for its tests.

@@ -15,15 +15,15 @@ use super::super::device::{BlockInfo, ChannelError, ChannelOptions};
 use super::super::lbio::Claim;
 use super::super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use super::super::uri::KernelEngine;
-use super::Shared;
 use super::state::{SWEEPS, State};
+use super::{Shared, is_hybrid_min};
 use meantime_completion::steer::{Helm, QueueFigures};
+use meantime_completion::waiter::{Found, Waiter};
 use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
 use meantime_hw::{Clock, DmaBuf, HwError};
 use meantime_nvme::{CommandError, Op};
-use meantime_completion::waiter::{Found, Waiter};
 
 /// The most requests of a channel: as many as slots can be told apart.
 const DEPTH_MAX: u16 = 1023;
@@ -138,7 +138,7 @@ impl Rings {
 
 fn poll_kind(policy: Policy) -> RingPoll {
     match policy {
-        Policy::HybridMin => RingPoll::HybridMin,
+        _ if is_hybrid_min(policy) => RingPoll::HybridMin,
         Policy::Interrupt => RingPoll::Interrupt,
         _ => RingPoll::Poll,
     }

@@ -33,18 +33,14 @@ mod queues;
 mod times;
 mod work;
 
-use std::task::Waker;
-
 use super::adaptive::{Estimate, SleepCosts};
 use super::class::Class;
 use super::gap::{Gap, GapCounters, Waited, Way};
-use super::learning::{Flight, Learning};
+use super::learning::Learning;
 use super::policy::Policy;
-use super::published::{Sample, WakeCosts};
+use super::rule::{Rule, RuleId, Sample};
 use super::soonest::Sight;
 use super::steer::QueueFigures;
-use super::work::{DeferError, Deferred, WorkCounters};
-use meantime_hw::Clock;
 pub use queues::{InFlight, Queues, Timed};
 use times::Times;
 use work::{GapWork, WithWork, shortened};
@@ -54,9 +50,6 @@ pub const FIRST_LOOKS: u32 = 128;
 
 /// Of how many requests under way the likely end is compared.
 const COMPARED: usize = 16;
-
-/// With more requests than this under way one is always about to end.
-const MANY: usize = 64;
 
 /// How requests that have ended were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,9 +110,9 @@ impl Waiter {
         }
     }
 
-    /// The published rules go by `costs` instead of what is measured on this machine.
-    pub fn assume(&mut self, costs: WakeCosts) {
-        self.learning.assume(costs);
+    /// Waits of the policy `id` go by this instance of its rule.
+    pub fn use_rule(&mut self, id: RuleId, rule: Box<dyn Rule>) {
+        self.learning.use_rule(id, rule);
     }
 
     /// The channel has a queue with an interrupt.
@@ -182,8 +175,6 @@ impl Waiter {
         }
     }
 
-    // Submission.
-
     /// Whether a wait has to look at more than its queue: requests are collected, or there is
     /// deferred work.
     #[inline(always)]
@@ -233,8 +224,6 @@ impl Waiter {
     pub fn take_sample(&mut self, now_ns: u64) -> bool {
         self.times.take_sample(now_ns)
     }
-
-    // Waiting.
 
     /// Waits until a command has ended on the queue of `id`, by that request's policy.
     #[inline(always)]
@@ -316,9 +305,7 @@ impl Waiter {
                 let explores = timed && wanted && ends_ns.is_none();
                 let way = match explores {
                     true => Way::Poll,
-                    false => {
-                        self.learning.way(policy, &flight, || queues.involuntary_switches())
-                    }
+                    false => self.learning.way(policy, &flight, || queues.involuntary_switches()),
                 };
                 let mut queue = queues.queue(interrupted);
                 let mut source = WithWork::new(&mut queue, &mut self.work);
@@ -374,8 +361,11 @@ impl Waiter {
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
             if has_work {
                 let seen = waited.is_some_and(|waited| waited.exact) || found == Found::Blocked;
-                let found =
-                    if seen { Sight::Exact(sample.device_ns) } else { Sight::AtMost(sample.device_ns) };
+                let found = if seen {
+                    Sight::Exact(sample.device_ns)
+                } else {
+                    Sight::AtMost(sample.device_ns)
+                };
                 learning.record_sight(flight.class, after_piece.unwrap_or(found));
             }
         }
@@ -383,123 +373,5 @@ impl Waiter {
         if has_work {
             self.after_work(queues);
         }
-    }
-
-    // Deferred work.
-
-    /// Whether there is deferred work, or just was, or requests under way were timed for it.
-    #[inline(always)]
-    pub fn has_work(&self) -> bool {
-        self.slow_path.has(SlowPath::WORK)
-    }
-
-    /// Takes `work` over at `now_ns`.
-    ///
-    /// # Errors
-    /// The work, if there is too much.
-    #[inline(never)]
-    pub fn defer(&mut self, work: Box<dyn Deferred>, now_ns: u64) -> Result<(), DeferError> {
-        self.work.backlog.push(work, now_ns)?;
-        self.begin_work();
-        Ok(())
-    }
-
-    /// From now on I/O is timed, and waits take the slow path.
-    fn begin_work(&mut self) {
-        self.work.begin();
-        self.takes_times = true;
-        self.slow_path.set(SlowPath::WORK, true);
-    }
-
-    /// An I/O that was timed has ended, or a wait is over. If there was no work for long, all is as
-    /// it was before.
-    fn after_work<Q: Queues>(&mut self, queues: &Q) {
-        self.takes_times &= self.work.goes_on();
-        if self.takes_times {
-            return;
-        }
-        // The fast path does not look for times: no polled request may be left whose time is taken.
-        let timed = |request: InFlight| request.policy.is_poll() && request.timed;
-        if !queues.under_way().any(timed) {
-            self.slow_path.set(SlowPath::WORK, false);
-        }
-    }
-
-    /// How much deferred work there is.
-    pub fn deferred(&self) -> usize {
-        self.work.backlog.len()
-    }
-
-    /// What deferred work came to.
-    pub fn work_counters(&self) -> WorkCounters {
-        self.work.counters()
-    }
-
-    /// Wakes `waker` when work that was pending can go on.
-    pub fn set_work_waker(&mut self, waker: Option<Waker>) {
-        self.work.backlog.set_waker(waker);
-    }
-
-    /// Runs pieces, fitting or not, until `budget_ns` are used up or nothing can go on; how many.
-    ///
-    /// # Panics
-    /// If a piece did.
-    pub fn run_deferred(&mut self, budget_ns: u64, clock: &Clock) -> usize {
-        self.work.run_for(budget_ns, clock)
-    }
-
-    /// Runs a piece that has waited too long, if there is one.
-    pub fn run_overdue(&mut self, clock: &Clock) {
-        self.work.run_overdue(clock.now_ns(), || clock.now_ns());
-    }
-
-    /// When the first work that can go on has waited too long, in ns.
-    pub fn overdue_ns(&self) -> Option<u64> {
-        self.work.backlog.latest_ns()
-    }
-
-    /// Runs what fits before `id`, or any request if that is `None`, may be complete. How many
-    /// commands ended meanwhile.
-    pub fn work_before<Q: Queues>(&mut self, queues: &mut Q, id: Option<Q::Id>) -> usize {
-        if self.deferred() == 0 {
-            return 0;
-        }
-        let ends_ns = self.earliest_end_ns(queues, id);
-        self.work.work(&mut queues.queue(false), ends_ns)
-    }
-
-    /// How much time is left before a request may be complete, in ns; `None` if that is not known.
-    pub fn gap_left_ns<Q: Queues>(&mut self, queues: &Q) -> Option<u64> {
-        if queues.active() == 0 {
-            return Some(u64::MAX);
-        }
-        self.begin_work();
-        self.work.asked();
-        Some(self.earliest_end_ns(queues, None)?.saturating_sub(queues.now_ns()))
-    }
-
-    /// When the request that is waited for may be complete, in ns: `id` if a caller has a ticket
-    /// for it, else any. `None`: not known.
-    fn earliest_end_ns<Q: Queues>(&self, queues: &Q, id: Option<Q::Id>) -> Option<u64> {
-        let end_ns = |request: InFlight| {
-            let Flight { submitted_ns, class, .. } = request.flight;
-            let earliest_ns = request.timed.then(|| self.learning.earliest_ns(class))??;
-            Some(submitted_ns.saturating_add(earliest_ns))
-        };
-        let claimed = id.map(|id| queues.request(id)).filter(|request| !request.unclaimed);
-        if let Some(request) = claimed {
-            return end_ns(request);
-        }
-        if queues.active() > MANY {
-            return Some(0);
-        }
-        queues.under_way().try_fold(u64::MAX, |earliest_ns, request| {
-            Some(earliest_ns.min(end_ns(request)?))
-        })
-    }
-
-    /// The channel ends: runs what can be run, and logs how much could not.
-    pub fn finish_work(&mut self, clock: &Clock) {
-        self.work.finish(clock);
     }
 }

@@ -6,8 +6,9 @@ use super::machine::Machine;
 use super::outcome::{Outcome, Seen};
 use super::queue::{Lanes, Queue};
 use super::trace::{Io, Trace};
-use crate::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Timed, Waiter};
-use crate::{Class, Flight, Policy, Source, Way};
+use crate::published::{Ehp, register};
+use meantime_completion::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Timed, Waiter};
+use meantime_completion::{Class, Flight, Policy, Source, Way};
 
 /// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least
 /// 1). One at a time, each is submitted and waited for; else as many as there is room for are
@@ -152,7 +153,11 @@ impl<'m> Channel<'m> {
         let flight =
             Flight { class: Class::default(), submitted_ns: 0, interrupted: false, waited: false };
         let mut waiter = Waiter::new(Some(machine.sleep_costs(seed)));
-        waiter.assume(machine.wake_costs());
+        if let (Ok(published), Policy::Rule(rule)) = (register(), policy)
+            && policy == published.ehp
+        {
+            waiter.use_rule(rule, Box::new(Ehp::new(machine.wake_costs())));
+        }
         waiter.allow_interrupts();
         waiter.prepare(policy);
         let device = Device {
@@ -328,6 +333,7 @@ mod tests {
     }
 
     fn policies() -> Vec<Policy> {
+        register().unwrap();
         let texts = [
             "interrupt",
             "poll",
@@ -439,7 +445,7 @@ mod tests {
     /// Planned sleeps, which policies may not make yet.
     #[test]
     fn leaving_looks_out_is_exact_around_planned_sleeps() {
-        use crate::{Gap, Plan, Stage};
+        use meantime_completion::{Gap, Plan, Stage};
         let plans = [
             Plan::of(&[Stage { from_ns: 4_000, until_ns: 6_000 }]),
             Plan::of(&[

@@ -4,13 +4,13 @@ use super::informed::Plan as Schedules;
 use super::oracle::Plan as Moments;
 use super::schedule::Schedule;
 use super::search::Mixture;
-use crate::gap::SPINS_PER_CLOCK;
 use crate::sim::machine::Machine;
 use crate::sim::outcome::{Outcome, Seen};
 use crate::sim::queue::{Lanes, Queue};
 use crate::sim::random::Random;
 use crate::sim::trace::{Io, Trace};
-use crate::{GapCounters, Source, Way};
+use meantime_completion::SPINS_PER_CLOCK;
+use meantime_completion::{GapCounters, Source, Way};
 
 /// One I/O after the other, each by either of the two plans.
 fn replay<P>(

@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use super::machine::Machine;
 use super::random::{Distribution, Random};
-use crate::gap::SPINS_PER_CLOCK;
-use crate::{MAX_STAGES, Source, Way};
+use meantime_completion::SPINS_PER_CLOCK;
+use meantime_completion::{MAX_STAGES, Source, Way};
 
 /// Deadlines are looked at an eighth of the default time-out apart.
 const TICK_INTERVAL_NS: u64 = 30_000_000_000 / 8;
