@@ -2,32 +2,28 @@
 //! slots of its requests.
 
 mod lane;
-mod learn;
 mod steering;
 mod view;
-mod work;
+mod wait;
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::device::BlockInfo;
 use super::error::{Rejected, SubmitError};
-use super::gap_work::{Attention, GapWork, WithWork};
 use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Request, Ticket};
 use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::steer::Helm;
-use meantime_completion::{
-    DeferError, Deferred, Gap, GapCounters, Learning, Policy, Way, WorkCounters,
-};
+use meantime_completion::waiter::Waiter;
+use meantime_completion::{DeferError, Deferred, GapCounters, Policy, Way, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
-use steering::{SAMPLED, Times};
-use view::{Both, View};
+use steering::SAMPLED;
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -47,9 +43,6 @@ pub struct ChannelCounters {
 /// What PRP entries name without a list, of a buffer that begins with a page, in bytes.
 const TWO_PAGES: u32 = 8192;
 
-/// How often a wait looks before it reads a clock: about 200 ns' worth.
-const FIRST_LOOKS: u32 = 128;
-
 /// One thread's way to an NVMe namespace.
 ///
 /// An SQ is bound to one CQ, and whether a CQ interrupts is fixed when it is created; so that a
@@ -62,19 +55,14 @@ pub struct NvmeChannel {
     polled: Lane,
     interrupt: Option<Lane>,
     table: Table,
-    learning: Learning,
-    times: Times,
+    waiter: Waiter,
     helm: Helm,
     policy: Policy,
-    /// Whether requests are collected, and whether there is work for the gaps.
-    attention: Attention,
     /// The most blocks that are one command wherever they begin, and no more than there are; 0 if
     /// that depends on where.
     single_blocks: u32,
     /// The same; 0 as well while polled I/O is timed, so that none takes the untimed way.
     untimed_blocks: u32,
-    /// Work for the gaps.
-    work: Box<GapWork>,
     /// Block size less one.
     block_mask: u32,
     /// Optional commands that the device has.
@@ -99,15 +87,15 @@ impl NvmeChannel {
         let cache_losses = controller.cache_losses_told();
         let lane = |queue| {
             let backlog = VecDeque::with_capacity(usize::from(depth));
-            Lane { queue, gap: Gap::default(), backlog }
+            Lane { queue, backlog }
         };
         // Virtual time passes exactly.
         let costs = (!polled.clock().is_real()).then(SleepCosts::none);
-        let mut learning = Learning::new(costs);
+        let mut waiter = Waiter::new(costs);
         if interrupt.is_some() {
-            learning.allow_interrupts();
+            waiter.allow_interrupts();
         }
-        learning.prepare(policy);
+        waiter.prepare(policy);
         let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
         let single_blocks = match ns.optimal_boundary_blocks {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
@@ -123,15 +111,12 @@ impl NvmeChannel {
             ns,
             info,
             heap,
-            learning,
-            times: Times::default(),
+            waiter,
             helm,
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
             policy,
-            attention: Attention::NONE,
-            work: Box::default(),
             block_mask: ns.block_bytes() - 1,
             single_blocks,
             untimed_blocks: single_blocks,
@@ -144,30 +129,26 @@ impl NvmeChannel {
     pub fn counters(&self) -> ChannelCounters {
         ChannelCounters {
             polled: self.polled.queue.counters(),
-            polled_waits: self.polled.gap.counters(),
+            polled_waits: self.waiter.counters(false),
             interrupt: self.interrupt.as_ref().map(|lane| lane.queue.counters()),
-            interrupt_waits: self
-                .interrupt
-                .as_ref()
-                .map(|lane| lane.gap.counters())
-                .unwrap_or_default(),
-            work: self.work.backlog.counters(),
+            interrupt_waits: self.waiter.counters(true),
+            work: self.waiter.work_counters(),
         }
     }
 
     /// How long a wait may spin before it stops burning the CPU.
     pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
-        self.polled.gap.set_spin_budget_ns(budget_ns);
+        self.waiter.set_spin_budget_ns(budget_ns);
     }
 
     /// The mean device time in ns that the policy `hybrid` goes by at present; 0 while it has none.
     pub fn mean_device_time_ns(&self) -> u64 {
-        self.learning.mean_ns()
+        self.waiter.mean_ns()
     }
 
     /// What the channel's policy goes by at present; `None` if it does not estimate.
     pub fn estimate(&self) -> Option<Estimate> {
-        self.learning.estimate(self.policy)
+        self.waiter.estimate(self.policy)
     }
 
     /// The clock that this device's time is measured by.
@@ -245,7 +226,7 @@ impl NvmeChannel {
     #[allow(clippy::result_large_err)]
     fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
-        if self.learning.polls(policy) || policy.is_poll() && self.work.takes_times() {
+        if self.waiter.polls_timed(policy) {
             return self.start_polled::<true>(request, claim);
         }
         self.start_long(request, claim)
@@ -288,7 +269,7 @@ impl NvmeChannel {
         // The request's own slot in the queue: it has no other command, and no other request has
         // this slot.
         self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
-        if !self.attention.is_plugged() {
+        if !self.waiter.is_plugged() {
             self.polled.queue.ring_now();
         }
         if TIMED {
@@ -310,7 +291,7 @@ impl NvmeChannel {
         if looked
             && policy.is_poll()
             && slot.is_some()
-            && self.times.take_sample(self.polled.queue.told_ns())
+            && self.waiter.take_sample(self.polled.queue.told_ns())
         {
             request.policy = Some(SAMPLED);
         }
@@ -324,7 +305,7 @@ impl NvmeChannel {
             return false;
         }
         let class = self.table.class(op, bytes, self.table.active() + 1);
-        self.learning.interrupts(policy, class)
+        self.waiter.interrupts(policy, class)
     }
 
     /// Makes sure that the queues of `policy` take commands: looks at deadlines, and catches up
@@ -389,10 +370,10 @@ impl NvmeChannel {
         (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
         lbio.note_cache(self.cache_losses);
         let timed_ns = policy.wants_times().then(|| self.take_time(slot, op, bytes));
-        if timed_ns.is_none() && self.work.takes_times() {
+        if timed_ns.is_none() && self.waiter.takes_times() {
             self.take_time(slot, op, bytes);
         }
-        let plugged = self.attention.is_plugged();
+        let plugged = self.waiter.is_plugged();
         let (lane, table, ns) = self.split(interrupt);
         if lane.backlog.is_empty() && lane.send(table, ns, slot) {
             table.release(slot);
@@ -445,95 +426,6 @@ impl NvmeChannel {
         }
     }
 
-    /// Looks for the end of `slot` on the polled queue for a while. True if it came.
-    #[inline(always)]
-    fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
-        for _ in 0..FIRST_LOOKS {
-            if let Some(completed) = self.polled.queue.reap_one() {
-                probe.seen();
-                self.table.complete(completed.owner, completed.outcome());
-                if self.table.is_done(slot) {
-                    return true;
-                }
-                self.another_ended();
-            }
-        }
-        false
-    }
-
-    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if
-    /// there is one.
-    #[inline(always)]
-    fn polls_until_any_done(&mut self) -> bool {
-        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines,
-        // just before.
-        for _ in 0..4 * FIRST_LOOKS {
-            if self.polled.queue.has_completion() {
-                self.polled.reap(&mut self.table, &self.ns);
-                if self.table.has_done() {
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// Another request than the one waited for, or a part of that.
-    #[cold]
-    #[inline(never)]
-    fn another_ended(&mut self) {
-        self.polled.after_reap(&mut self.table, &self.ns);
-        self.learn(None);
-    }
-
-    #[inline(never)]
-    fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
-        while !self.table.is_done(slot) {
-            self.wait_on(slot, probe);
-        }
-    }
-
-    /// Waits until something ended on the lane of `slot`, in the way that its policy has come to.
-    #[inline(always)]
-    fn wait_on(&mut self, slot: u16, probe: &impl Probe) {
-        if self.attention.has_work() {
-            return self.wait_working(slot, probe);
-        }
-        let lbio = self.table.get_mut(slot);
-        let (policy, flight) = (lbio.policy, lbio.flight());
-        lbio.waited = true;
-        let way = self.learning.way(policy, &flight);
-        let (lane, table, ns) = self.split(flight.interrupted);
-        if lane.queue.in_flight() > 0 {
-            lane.gap.wait(&mut View { queue: &mut lane.queue, table, ns, probe }, way);
-        }
-        lane.after_reap(table, ns);
-        // Slow I/O that is polled comes by the long way too rarely.
-        let told_ns = lane.queue.told_ns();
-        self.learn(Some(flight.interrupted));
-        self.show(told_ns);
-    }
-
-    /// Waits until something ended on either lane. Neither may be slept through for the other, so
-    /// that it is looked for on both, and by growing sleeps when the budget is spent.
-    #[inline(never)]
-    fn wait_on_both(&mut self, probe: &impl Probe) {
-        let ends_ns = if self.attention.has_work() { self.soonest_end_ns(None) } else { None };
-        let Self { table, ns, polled, interrupt, work, .. } = self;
-        let Some(interrupt) = interrupt else { return };
-        let mut both =
-            Both { polled: &mut polled.queue, interrupt: &mut interrupt.queue, table, ns, probe };
-        if !self.attention.has_work() {
-            polled.gap.wait(&mut both, Way::Poll);
-        } else if work.work(&mut both, ends_ns) == 0 {
-            polled.gap.wait(&mut WithWork::new(&mut both, work), Way::Poll);
-        }
-        polled.after_reap(table, ns);
-        interrupt.after_reap(table, ns);
-        self.learn(Some(false));
-        self.work.forget_sight();
-    }
-
     /// The result of an ended request.
     #[inline(always)]
     fn finish(&mut self, slot: u16) -> Done {
@@ -566,12 +458,12 @@ impl BlockChannel for NvmeChannel {
 
     #[inline]
     fn plug(&mut self) {
-        self.attention.plug();
+        self.waiter.set_plugged(true);
     }
 
     #[inline]
     fn unplug(&mut self) {
-        self.attention.unplug();
+        self.waiter.set_plugged(false);
         self.ring_all();
     }
 
@@ -601,8 +493,8 @@ impl BlockChannel for NvmeChannel {
     #[inline]
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
         let (slot, generation) = ticket.redeem();
-        if self.attention.is_any() {
-            return self.wait_attentively(slot, generation, probe);
+        if self.waiter.is_slow() {
+            return self.wait_slow(slot, generation, probe);
         }
         let lbio = self.table.claimed(slot, generation);
         let polled = lbio.policy.is_poll();
@@ -641,34 +533,22 @@ impl BlockChannel for NvmeChannel {
             if let Some(slot) = self.table.pop_done() {
                 return Some(self.finish(slot));
             }
-            if self.table.queued() == 0 {
+            if self.table.queued() == 0 || !self.wait_for_any(&()) {
                 return None;
             }
-            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
-                self.wait_on_both(&());
-                continue;
-            }
-            let slot = self.next_to_end()?;
-            self.wait_on(slot, &());
         }
     }
 
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         self.ring_all();
-        if !self.attention.has_work() && self.policy.is_poll() && self.polls_until_any_done() {
-            self.learn(None);
+        if !self.waiter.has_work() && self.policy.is_poll() && self.polls_until_any_done() {
+            self.learn();
             return;
         }
         while !self.table.has_done() && !stop() {
-            if self.polled.is_busy() && self.interrupt.as_ref().is_some_and(Lane::is_busy) {
-                self.wait_on_both(&Until(stop));
-                continue;
-            }
-            if self.table.queued() == 0 {
+            if !self.wait_for_any(&Until(stop)) {
                 return;
             }
-            let Some(slot) = self.next_to_end() else { return };
-            self.wait_on(slot, &Until(stop));
         }
     }
 
@@ -697,58 +577,42 @@ impl BlockChannel for NvmeChannel {
         if policy.may_interrupt() && self.interrupt.is_none() {
             tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
         }
-        self.learning.prepare(policy);
+        self.waiter.prepare(policy);
         self.helm.set_policy(policy);
         self.policy = policy;
         Ok(())
     }
 
     fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
-        self.take_work(work)
+        let now_ns = self.clock().now_ns();
+        self.with_waiter(&(), |waiter, _| waiter.defer(work, now_ns))
     }
 
     fn run_deferred(&mut self, budget_ns: u64) -> usize {
         let clock = self.clock().clone();
-        self.work.run_for(budget_ns, &clock)
+        self.waiter.run_deferred(budget_ns, &clock)
     }
 
     fn deferred(&self) -> usize {
-        self.work.backlog.len()
+        self.waiter.deferred()
     }
 
     fn gap_left_ns(&mut self) -> Option<u64> {
-        self.ask_gap()
+        self.with_waiter(&(), |waiter, parts| waiter.gap_left_ns(parts))
     }
 
     fn wake_for_deferred(&mut self, waker: Option<Waker>) {
-        self.work.backlog.set_waker(waker);
-    }
-}
-
-impl NvmeChannel {
-    /// Deadlines, for callers that only ever poll. Looks at the clock.
-    #[cold]
-    #[inline(never)]
-    fn tick(&mut self) {
-        let Self { table, ns, polled, interrupt, .. } = &mut *self;
-        polled.tick(table, ns);
-        if let Some(lane) = interrupt {
-            lane.tick(table, ns);
-        }
-        self.learn(None);
-        if self.attention.has_work() {
-            self.run_overdue();
-        }
+        self.waiter.set_work_waker(waker);
     }
 }
 
 impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
-        let Self { table, ns, polled, interrupt, .. } = self;
+        let Self { table, ns, polled, interrupt, waiter, .. } = self;
         for (lane, way) in [(Some(polled), Way::Poll), (interrupt.as_mut(), Way::Interrupt)] {
             let Some(lane) = lane else { continue };
-            lane.send_rest(table, ns, way);
+            lane.send_rest(table, ns, waiter.gap(matches!(way, Way::Interrupt)), way);
             for slot in lane.backlog.drain(..) {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);
@@ -757,6 +621,6 @@ impl Drop for NvmeChannel {
         }
         debug_assert_eq!(table.active(), 0);
         let clock = self.clock().clone();
-        self.work.finish(&clock);
+        self.waiter.finish_work(&clock);
     }
 }

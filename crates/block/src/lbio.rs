@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use meantime_completion::waiter::{InFlight, Timed};
 use meantime_completion::{Class, Flight, Kind, Policy};
 use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
@@ -144,7 +145,7 @@ impl Lbio {
 
     /// The request as policies see it; of use only if its time is taken.
     #[inline]
-    pub(crate) fn flight(&self) -> Flight {
+    fn flight(&self) -> Flight {
         Flight {
             class: self.class,
             submitted_ns: self.submitted_ns,
@@ -153,14 +154,15 @@ impl Lbio {
         }
     }
 
-    /// The request as policies see it, if its time is taken.
-    pub(crate) fn timed_flight(&self) -> Option<Flight> {
-        self.claim.is_timed().then(|| self.flight())
-    }
-
-    /// Whether nobody has a ticket for it.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.claim.is_queued()
+    /// The request as a waiter sees it.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> InFlight {
+        InFlight {
+            policy: self.policy,
+            flight: self.flight(),
+            timed: self.claim.is_timed(),
+            unclaimed: self.claim.is_queued(),
+        }
     }
 
     /// The buffer of a request that is under way, for whoever transfers it without a device.
@@ -267,13 +269,6 @@ const NO_SLOT: u16 = u16::MAX;
 #[inline(always)]
 const fn index(slot: u16) -> usize {
     slot as usize % MAX_DEPTH
-}
-
-/// A request that has ended, and whose time is taken.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Timed {
-    pub(crate) policy: Policy,
-    pub(crate) flight: Flight,
 }
 
 /// The slots of a channel. Nothing here allocates after it was made.
@@ -574,8 +569,18 @@ impl Table {
     }
 
     /// The requests under way.
-    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Lbio> {
-        self.lbios[..usize::from(self.depth)].iter().filter(|lbio| lbio.state == State::Active)
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = InFlight> {
+        let slots = self.lbios[..usize::from(self.depth)].iter();
+        slots.filter(|lbio| lbio.state == State::Active).map(Lbio::in_flight)
+    }
+
+    /// The request in `slot`, before it is marked as one that was waited for.
+    #[inline]
+    pub(crate) fn begin_wait(&mut self, slot: u16) -> InFlight {
+        let lbio = self.get_mut(slot);
+        let request = lbio.in_flight();
+        lbio.waited = true;
+        request
     }
 }
 

@@ -142,7 +142,6 @@ mod device;
 mod error;
 mod executor;
 pub mod futures;
-mod gap_work;
 mod kernel;
 mod lbio;
 mod open;

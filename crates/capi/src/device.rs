@@ -7,7 +7,7 @@ use meantime_block::{BlockDevice, Device, OpenOptions};
 use crate::abi::Info;
 use crate::error::{Answer, Failed, channel_failed, open_failed};
 use crate::guard::{close, guarded, not_open, out, text};
-use crate::policy::named;
+use crate::policy::{named, published};
 use crate::shell::{Kind, Registry, Shell};
 
 /// What `mt_device` stands for.
@@ -55,6 +55,8 @@ pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut Handle) -
         unsafe { place.write(std::ptr::null_mut()) };
         // SAFETY: the header's promise.
         let uri = unsafe { text(CALL, "uri", uri) }?;
+        // Others may ask for these policies while the device is used.
+        published()?;
         let device = meantime_block::open(uri, &OpenOptions::default())
             .map_err(|error| open_failed(&error))?;
         let info = device.info();

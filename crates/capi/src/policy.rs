@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use meantime_completion::{Goal, Policy};
+use meantime_lab::Published;
 
 use crate::error::{Answer, Failed, fail, misuse};
 use crate::guard::{guarded, out, text};
@@ -24,17 +25,25 @@ const ADAPTIVE_CPU: u64 = 17;
 const ADAPTIVE_P99: u64 = 18;
 const ADAPTIVE_P999: u64 = 19;
 
+/// The published rules, which this library knows by name.
+pub(crate) fn published() -> Result<Published, Failed> {
+    meantime_lab::register().map_err(|error| fail(libc::EEXIST, error))
+}
+
 fn encode(policy: Policy) -> Option<u64> {
     Some(match policy {
         Policy::Interrupt => INTERRUPT,
         Policy::Poll => POLL,
         Policy::HybridHalfMean => HYBRID_HALF_MEAN,
-        Policy::HybridMin => HYBRID_MIN,
         Policy::HybridFixed(ns) => HYBRID_FIXED | u64::from(ns) << 8,
-        Policy::HybridBucket => HYBRID_BUCKET,
-        Policy::Ehp => EHP,
-        Policy::Pas => PAS,
-        Policy::Dpas => DPAS,
+        Policy::Rule(rule) => match rule.name() {
+            "hybrid-bucket" => HYBRID_BUCKET,
+            "hybrid-min" => HYBRID_MIN,
+            "ehp" => EHP,
+            "pas" => PAS,
+            "dpas" => DPAS,
+            _ => return None,
+        },
         Policy::Auto => AUTO,
         Policy::Adaptive(Goal::Latency(permille)) => ADAPTIVE_LATENCY | u64::from(permille) << 8,
         Policy::Adaptive(Goal::Cpu(percent)) => ADAPTIVE_CPU | u64::from(percent) << 8,
@@ -54,12 +63,12 @@ pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> 
         (INTERRUPT, 0) => Policy::Interrupt,
         (POLL, 0) => Policy::Poll,
         (HYBRID_HALF_MEAN, 0) => Policy::HybridHalfMean,
-        (HYBRID_MIN, 0) => Policy::HybridMin,
+        (HYBRID_MIN, 0) => published()?.hybrid_min,
         (HYBRID_FIXED, ns @ 1..=0xffff_ffff) => Policy::HybridFixed(ns as u32),
-        (HYBRID_BUCKET, 0) => Policy::HybridBucket,
-        (EHP, 0) => Policy::Ehp,
-        (PAS, 0) => Policy::Pas,
-        (DPAS, 0) => Policy::Dpas,
+        (HYBRID_BUCKET, 0) => published()?.hybrid_bucket,
+        (EHP, 0) => published()?.ehp,
+        (PAS, 0) => published()?.pas,
+        (DPAS, 0) => published()?.dpas,
         (AUTO, 0) => Policy::Auto,
         (ADAPTIVE_LATENCY, permille @ 1..=0xffff) => {
             Policy::Adaptive(Goal::Latency(permille as u16))
@@ -82,6 +91,7 @@ pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> 
 pub(crate) unsafe fn named(call: &str, name: *const c_char) -> Result<Policy, Failed> {
     // SAFETY: the caller's promise.
     let name = unsafe { text(call, "policy", name) }?;
+    published()?;
     name.parse::<Policy>().map_err(|error| misuse(call, error))
 }
 
@@ -128,6 +138,7 @@ mod tests {
             "adaptive:p99=25us",
             "adaptive:p99.9=1ms",
         ] {
+            published().unwrap();
             let policy: Policy = name.parse().unwrap();
             assert_eq!(decode("", encode(policy).unwrap()).unwrap(), Some(policy), "{name}");
         }

@@ -64,8 +64,18 @@ mod waits;
 use std::process::ExitCode;
 
 use cli::Command;
+use meantime_completion::{ParsePolicyError, Policy};
+
+/// The policy `name`, the published ones included.
+fn policy(name: &str) -> Result<Policy, ParsePolicyError> {
+    // It fails only if another rule has one of the names.
+    let _ = meantime_lab::register();
+    name.parse()
+}
 
 fn main() -> ExitCode {
+    // Other processes may ask for them while a command runs.
+    let _ = meantime_lab::register();
     // What the driver has to say of a device that misbehaves goes to stderr, a line each.
     let warnings =
         tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(std::io::stderr);

@@ -7,7 +7,6 @@
 //! (Le Moal's finding): then it sleeps, whatever that saves.
 
 use super::adaptive::Outlook;
-use meantime_hw::cpu::involuntary_switches;
 
 /// How often the choice is looked at, in ns.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -35,7 +34,7 @@ const PROBE_DEEP: u32 = 4_096;
 
 /// The ways that are chosen from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Classic polling.
     Poll,
     /// Planned sleeps.
@@ -47,7 +46,7 @@ pub enum Mode {
 
 /// The choice of one channel, and what it goes by.
 #[derive(Debug, Clone, Default)]
-pub struct Auto {
+pub(crate) struct Auto {
     mode: Mode,
     looked_ns: Option<u64>,
     switches: u64,
@@ -63,18 +62,19 @@ pub struct Auto {
 impl Auto {
     /// What is in force.
     #[inline]
-    pub fn mode(&self) -> Mode {
+    pub(crate) fn mode(&self) -> Mode {
         self.mode
     }
 
     /// How often it was changed.
-    pub fn changes(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
     /// Whether the next I/O is to go by interrupt; `alone`: if no other is in flight.
     #[inline]
-    pub fn interrupts(&mut self, alone: bool) -> bool {
+    pub(crate) fn interrupts(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
         self.mode == Mode::Interrupt
             && !self.sent.is_multiple_of(if alone { PROBE } else { PROBE_DEEP })
@@ -82,15 +82,20 @@ impl Auto {
 
     /// Whether it is time to choose.
     #[inline]
-    pub fn is_due(&self, now_ns: u64) -> bool {
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.looked_ns.is_none_or(|looked_ns| now_ns.saturating_sub(looked_ns) >= LOOK_NS)
     }
 
     /// Chooses. `outlook` is what is known; `can_interrupt`: whether there is a queue with an
-    /// interrupt.
+    /// interrupt; `switches`: how often another thread took the CPU away from this one so far.
     #[cold]
-    pub fn look(&mut self, now_ns: u64, outlook: &Outlook, can_interrupt: bool) {
-        let switches = involuntary_switches();
+    pub(crate) fn look(
+        &mut self,
+        now_ns: u64,
+        outlook: &Outlook,
+        can_interrupt: bool,
+        switches: u64,
+    ) {
         let before = std::mem::replace(&mut self.switches, switches);
         let Some(looked_ns) = self.looked_ns.replace(now_ns) else {
             // Soon again.
@@ -225,7 +230,7 @@ mod tests {
             let now_ns = 7_000_000_000 + ms * 1_000_000;
             if auto.is_due(now_ns) {
                 looks += 1;
-                auto.look(now_ns, &outlook(100_000.0, 2_000.0, 10_000.0), ms % 2 == 0);
+                auto.look(now_ns, &outlook(100_000.0, 2_000.0, 10_000.0), ms % 2 == 0, 0);
             }
         }
         assert!(looks <= 7, "{looks}");

@@ -23,7 +23,7 @@ struct Item {
 
 /// A piece to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pick {
+pub(crate) struct Pick {
     index: usize,
     /// Whether it has waited too long.
     overdue: bool,
@@ -38,7 +38,7 @@ pub struct Pick {
 /// may still wait: so of two with the same patience and bound the earlier one begins first. What
 /// has waited too long takes turns.
 #[derive(Default)]
-pub struct Backlog {
+pub(crate) struct Backlog {
     /// What can go on, by `latest_ns`.
     ready: VecDeque<Item>,
     /// What waits for the bell.
@@ -54,7 +54,11 @@ impl Backlog {
     ///
     /// # Errors
     /// The work, if there is too much.
-    pub fn push(&mut self, mut work: Box<dyn Deferred>, now_ns: u64) -> Result<(), DeferError> {
+    pub(crate) fn push(
+        &mut self,
+        mut work: Box<dyn Deferred>,
+        now_ns: u64,
+    ) -> Result<(), DeferError> {
         let len = self.len();
         if len >= LIMIT {
             return Err(DeferError { why: DeferRefusal::Full { limit: LIMIT }, work });
@@ -80,33 +84,33 @@ impl Backlog {
     }
 
     /// How much work there is.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ready.len() + self.parked.len()
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// What was done so far.
-    pub fn counters(&self) -> WorkCounters {
+    pub(crate) fn counters(&self) -> WorkCounters {
         self.counters
     }
 
     /// When the first work that can go on has waited long enough, in ns.
-    pub fn latest_ns(&self) -> Option<u64> {
+    pub(crate) fn latest_ns(&self) -> Option<u64> {
         self.ready.front().map(|item| item.latest_ns)
     }
 
     /// Who is told when work that waited can go on.
-    pub fn set_waker(&mut self, waker: Option<Waker>) {
+    pub(crate) fn set_waker(&mut self, waker: Option<Waker>) {
         self.bell.set_waker(waker);
     }
 
     /// What is to be run at `now_ns`, if `left_ns` are left: what has waited too long, else the
     /// first that fits.
-    pub fn pick(&mut self, now_ns: u64, left_ns: u64) -> Option<Pick> {
+    pub(crate) fn pick(&mut self, now_ns: u64, left_ns: u64) -> Option<Pick> {
         self.unpark(now_ns);
         let first = self.ready.front()?;
         if first.latest_ns <= now_ns {
@@ -120,7 +124,7 @@ impl Backlog {
     ///
     /// Who waits for I/O has not asked for this work, and its request and buffer must not be lost
     /// by it: so a panic is caught, logged, counted and kept for [`Backlog::take_panic`].
-    pub fn run(&mut self, pick: Pick, start_ns: u64, now_ns: impl FnOnce() -> u64) -> u64 {
+    pub(crate) fn run(&mut self, pick: Pick, start_ns: u64, now_ns: impl FnOnce() -> u64) -> u64 {
         let Some(item) = self.ready.get_mut(pick.index) else { return start_ns };
         let bound_ns = item.bound_ns;
         // Unwind safe: what has panicked is dropped, and nothing else of it seen.
@@ -180,19 +184,19 @@ impl Backlog {
     }
 
     /// A completion was found just after a piece that took `piece_ns`.
-    pub fn note_late(&mut self, piece_ns: u64) {
+    pub(crate) fn note_late(&mut self, piece_ns: u64) {
         self.counters.late += 1;
         self.counters.late_ns += piece_ns;
         self.counters.late_max_ns = self.counters.late_max_ns.max(piece_ns);
     }
 
     /// The first panic that was not asked for yet.
-    pub fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
+    pub(crate) fn take_panic(&mut self) -> Option<Box<dyn Any + Send>> {
         self.panic.take()
     }
 
     /// Runs pieces, fitting or not, until `budget_ns` are used up or nothing can go on; how many.
-    pub fn run_for(&mut self, budget_ns: u64, mut now_ns: impl FnMut() -> u64) -> usize {
+    pub(crate) fn run_for(&mut self, budget_ns: u64, mut now_ns: impl FnMut() -> u64) -> usize {
         let start_ns = now_ns();
         let (mut time_ns, mut pieces) = (start_ns, 0);
         while time_ns - start_ns < budget_ns

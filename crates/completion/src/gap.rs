@@ -1,12 +1,14 @@
 //! The gap: waiting for at least one completion, by whatever way a policy has come to.
 
+use std::ops::Add;
+
 use super::plan::Plan;
 
 /// Default of [`Gap::set_spin_budget_ns`].
 const SPIN_BUDGET_NS: u64 = 1_000_000;
 
 /// How many looks at the queue go by between two looks at the clock: about 100 ns' worth.
-pub(super) const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
+pub const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 
 /// The longest of the growing sleeps.
 const LONGEST_NAP_NS: u64 = 1_000_000;
@@ -35,6 +37,50 @@ pub trait Source {
     fn cpu_ns(&self) -> u64 {
         0
     }
+    /// A wait begins, which goes by `way` and spins for at most `spin_budget_ns`: for a source that
+    /// simulates time.
+    #[inline(always)]
+    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
+        let _ = (way, spin_budget_ns);
+    }
+}
+
+impl<S: Source> Source for &mut S {
+    fn reap(&mut self) -> usize {
+        (**self).reap()
+    }
+
+    fn has_completion(&self) -> bool {
+        (**self).has_completion()
+    }
+
+    fn tick(&mut self, now_ns: u64) -> usize {
+        (**self).tick(now_ns)
+    }
+
+    fn tick_interval_ns(&self) -> u64 {
+        (**self).tick_interval_ns()
+    }
+
+    fn now_ns(&self) -> u64 {
+        (**self).now_ns()
+    }
+
+    fn sleep_ns(&self, duration_ns: u64) {
+        (**self).sleep_ns(duration_ns);
+    }
+
+    fn wait_interrupt(&self, timeout_ns: u64) -> bool {
+        (**self).wait_interrupt(timeout_ns)
+    }
+
+    fn cpu_ns(&self) -> u64 {
+        (**self).cpu_ns()
+    }
+
+    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
+        (**self).begin_wait(way, spin_budget_ns);
+    }
 }
 
 /// What the waits of a queue came to.
@@ -50,6 +96,20 @@ pub struct GapCounters {
     pub fallbacks: u64,
     /// Times the waiter blocked for an interrupt.
     pub blocks: u64,
+}
+
+impl Add for GapCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            waits: self.waits + other.waits,
+            sleeps: self.sleeps + other.sleeps,
+            oversleeps: self.oversleeps + other.oversleeps,
+            fallbacks: self.fallbacks + other.fallbacks,
+            blocks: self.blocks + other.blocks,
+        }
+    }
 }
 
 /// How one wait goes: what a policy comes down to.
@@ -162,6 +222,7 @@ impl Gap {
     pub fn wait(&mut self, source: &mut impl Source, way: Way) -> usize {
         self.counters.waits += 1;
         self.waited = Waited::default();
+        source.begin_wait(&way, self.spin_budget_ns);
         match way {
             Way::Poll => {}
             Way::Interrupt => {

@@ -4,10 +4,9 @@ use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::auto::{Auto, Mode};
 use super::class::Class;
 use super::gap::{Waited, Way};
+use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
-use super::published::{
-    Choice, Dpas, Ehp, HalfMean, HalfMin, HybridBucket, Pas, Rule, Sample, WakeCosts,
-};
+use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
 use super::soonest::{Sight, Soonest};
 
 /// An I/O under way, as the policies see it.
@@ -23,25 +22,11 @@ pub struct Flight {
     pub waited: bool,
 }
 
-/// The device time that a policy goes by, in ns; 0: it goes by none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Expected {
-    /// What half of the I/Os fall short of, or the mean if the policy goes by that.
-    pub median_ns: u64,
-    /// What few I/Os fall short of.
-    pub low_ns: u64,
-}
-
 /// What one thread's channel has learned of its device. Belongs to the channel.
 #[derive(Debug, Default)]
-pub struct Learning {
+pub(crate) struct Learning {
     mean: HalfMean,
-    min: HalfMin,
-    bucket: Option<Box<HybridBucket>>,
-    ehp: Option<Box<Ehp>>,
-    pas: Option<Box<Pas>>,
-    dpas: Option<Box<Dpas>>,
-    wake_costs: Option<WakeCosts>,
+    rules: [Option<Box<dyn Rule>>; RULES_MAX],
     costs: Option<SleepCosts>,
     auto: Auto,
     /// Whether there is a queue with an interrupt.
@@ -53,19 +38,18 @@ pub struct Learning {
 impl Learning {
     /// Nothing yet. `costs` are what sleeping costs; `None`: this machine's, measured when a policy
     /// needs them.
-    pub fn new(costs: Option<SleepCosts>) -> Self {
+    pub(crate) fn new(costs: Option<SleepCosts>) -> Self {
         Self { costs, ..Self::default() }
     }
 
-    /// The published rules that need to know what waking costs take this for it, not what is
-    /// measured on this machine.
-    pub fn assume(&mut self, costs: WakeCosts) {
-        self.wake_costs = Some(costs);
+    /// Waits of the policy `id` go by this instance of its rule.
+    pub(crate) fn use_rule(&mut self, id: RuleId, rule: Box<dyn Rule>) {
+        self.rules[id.index()] = Some(rule);
     }
 
     /// Makes room for what `policy` learns, and measures what it goes by, so that its first I/O
     /// does not have to.
-    pub fn prepare(&mut self, policy: Policy) {
+    pub(crate) fn prepare(&mut self, policy: Policy) {
         if matches!(policy, Policy::Adaptive(_) | Policy::Auto) {
             self.adaptive();
         }
@@ -84,7 +68,7 @@ impl Learning {
     /// Whether an I/O of `class` need not be timed, and is polled for: nothing is to be gained by
     /// sleeping.
     #[inline]
-    pub fn skips(&mut self, policy: Policy, class: Class) -> bool {
+    pub(crate) fn skips(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Adaptive(goal) => self.adaptive().skips(goal, class),
             Policy::Auto => match self.auto.mode() {
@@ -98,7 +82,7 @@ impl Learning {
 
     /// Whether I/O of `policy` goes to the polled queue without further questions, timed.
     #[inline]
-    pub fn polls(&self, policy: Policy) -> bool {
+    pub(crate) fn polls(&self, policy: Policy) -> bool {
         match policy {
             Policy::Adaptive(_) => true,
             Policy::Auto => self.auto.mode() != Mode::Interrupt,
@@ -106,20 +90,15 @@ impl Learning {
         }
     }
 
-    /// Which way [`Policy::Auto`] has chosen.
-    pub fn auto(&self) -> &Auto {
-        &self.auto
-    }
-
     /// The time in ns since submission that an I/O of `class` is not expected to end before; 0 if
     /// nothing is known.
     #[inline]
-    pub fn soonest_ns(&self, class: Class) -> u64 {
+    pub(crate) fn soonest_ns(&self, class: Class) -> u64 {
         self.adaptive.as_ref().map_or(0, |adaptive| adaptive.soonest_ns(class))
     }
 
     /// What `policy` goes by at present; nothing for those that do not estimate.
-    pub fn estimate(&self, policy: Policy) -> Option<Estimate> {
+    pub(crate) fn estimate(&self, policy: Policy) -> Option<Estimate> {
         let goal = match policy {
             Policy::Adaptive(goal) => goal,
             Policy::Auto => Goal::default(),
@@ -129,16 +108,17 @@ impl Learning {
     }
 
     /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
-    pub fn mean_ns(&self) -> u64 {
+    pub(crate) fn mean_ns(&self) -> u64 {
         self.mean.mean_ns()
     }
 
     /// How long the device is expected to take, for whoever looks from outside.
-    pub fn expected(&self, policy: Policy) -> Expected {
+    pub(crate) fn expected(&self, policy: Policy) -> Expected {
         match policy {
             Policy::HybridHalfMean => Expected { median_ns: self.mean.mean_ns(), low_ns: 0 },
-            // Half of it is slept.
-            Policy::HybridMin => Expected { median_ns: 0, low_ns: 2 * self.min.sleep_ns() },
+            Policy::Rule(id) => {
+                self.rules[id.index()].as_ref().map_or(Expected::default(), |rule| rule.expected())
+            }
             _ => self.estimate(policy).map_or(Expected::default(), |estimate| Expected {
                 median_ns: estimate.median_ns as u64,
                 low_ns: estimate.low_ns as u64,
@@ -147,13 +127,13 @@ impl Learning {
     }
 
     /// There is a queue with an interrupt.
-    pub fn allow_interrupts(&mut self) {
+    pub(crate) fn allow_interrupts(&mut self) {
         self.can_interrupt = true;
     }
 
     /// Whether an I/O of `class` is to go to the queue with an interrupt. Asked when it is
     /// submitted, if there is such a queue and [`Policy::may_interrupt`].
-    pub fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
+    pub(crate) fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
         match policy {
             Policy::Interrupt => true,
             Policy::Auto => self.auto.interrupts(class.depth() == 0),
@@ -161,11 +141,17 @@ impl Learning {
         }
     }
 
-    /// How to wait for `flight`. Called in its gap.
+    /// How to wait for `flight`. Called in its gap. `switches` says how often another thread took
+    /// the CPU away from this one.
     #[inline]
-    pub fn way(&mut self, policy: Policy, flight: &Flight) -> Way {
+    pub(crate) fn way(
+        &mut self,
+        policy: Policy,
+        flight: &Flight,
+        switches: impl FnOnce() -> u64,
+    ) -> Way {
         if policy == Policy::Auto {
-            self.steer(flight.submitted_ns);
+            self.steer(flight.submitted_ns, switches);
         }
         match policy {
             _ if flight.interrupted => Way::Interrupt,
@@ -184,9 +170,15 @@ impl Learning {
     }
 
     /// Takes in an I/O that ended well in a wait that was like `waited`; `None`: it was found
-    /// without waiting.
+    /// without waiting. `cpu_ns` says how much CPU time this thread has used.
     #[inline]
-    pub fn record(&mut self, policy: Policy, sample: &Sample, waited: Option<&Waited>) {
+    pub(crate) fn record(
+        &mut self,
+        policy: Policy,
+        sample: &Sample,
+        waited: Option<&Waited>,
+        cpu_ns: impl FnOnce() -> u64,
+    ) {
         let goal = match policy {
             Policy::Adaptive(goal) => Some(goal),
             Policy::Auto => Some(Goal::default()),
@@ -195,7 +187,8 @@ impl Learning {
         if let Some(goal) = goal {
             // An interrupt says only that it had ended.
             let waited = waited.filter(|_| !sample.interrupted);
-            self.adaptive().record(goal, sample.class, sample.device_ns, waited, sample.now_ns);
+            let Sample { class, device_ns, now_ns, .. } = *sample;
+            self.adaptive().record(goal, class, device_ns, waited, now_ns, cpu_ns);
             return;
         }
         if let Some(rule) = self.rule(policy) {
@@ -205,11 +198,11 @@ impl Learning {
 
     /// For `auto`, in the gap of an I/O: perhaps it is time to choose anew.
     #[inline]
-    fn steer(&mut self, now_ns: u64) {
+    fn steer(&mut self, now_ns: u64, switches: impl FnOnce() -> u64) {
         if self.auto.is_due(now_ns) {
             let can_interrupt = self.can_interrupt;
             let outlook = self.adaptive().outlook(Goal::default());
-            self.auto.look(now_ns, &outlook, can_interrupt);
+            self.auto.look(now_ns, &outlook, can_interrupt, switches());
         }
     }
 
@@ -225,7 +218,7 @@ impl Learning {
 
     /// Takes in how late the planned sleeps of a wait ended.
     #[inline]
-    pub fn slept(&mut self, waited: &Waited, now_ns: u64) {
+    pub(crate) fn slept(&mut self, waited: &Waited, now_ns: u64) {
         if let Some(adaptive) = &mut self.adaptive
             && !waited.wakes().is_empty()
         {
@@ -235,28 +228,27 @@ impl Learning {
 
     /// Takes in when an I/O of `class` was complete, for [`Learning::earliest_ns`].
     #[inline]
-    pub fn record_sight(&mut self, class: Class, sight: Sight) {
+    pub(crate) fn record_sight(&mut self, class: Class, sight: Sight) {
         self.soonest.record(class, sight);
     }
 
     /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of
     /// all I/O while there is work for the gap, whatever its policy. `None`: not known.
-    pub fn earliest_ns(&self, class: Class) -> Option<u64> {
+    pub(crate) fn earliest_ns(&self, class: Class) -> Option<u64> {
         self.soonest.estimate_ns(class)
     }
 
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {
-        let costs = self.wake_costs;
-        Some(match policy {
-            Policy::HybridHalfMean => &mut self.mean,
-            Policy::HybridMin => &mut self.min,
-            Policy::HybridBucket => &mut **self.bucket.get_or_insert_default(),
-            Policy::Ehp => &mut **self.ehp.get_or_insert_with(|| {
-                Box::new(Ehp::new(costs.unwrap_or_else(WakeCosts::of_this_machine)))
-            }),
-            Policy::Pas => &mut **self.pas.get_or_insert_default(),
-            Policy::Dpas => &mut **self.dpas.get_or_insert_default(),
-            _ => return None,
-        })
+        match policy {
+            Policy::HybridHalfMean => Some(&mut self.mean),
+            Policy::Rule(id) => {
+                let rule = &mut self.rules[id.index()];
+                if rule.is_none() {
+                    *rule = id.make();
+                }
+                rule.as_deref_mut().map(|rule| rule as &mut dyn Rule)
+            }
+            _ => None,
+        }
     }
 }

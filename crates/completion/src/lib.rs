@@ -46,26 +46,21 @@ pub mod calibrate;
 mod class;
 mod gap;
 mod learning;
+mod mean;
 mod plan;
 mod policy;
-mod published;
-pub mod sim;
+pub mod rule;
 mod soonest;
 pub mod steer;
+pub mod waiter;
 mod work;
 
-pub use auto::{Auto, Mode};
-pub use backlog::{Backlog, LIMIT as DEFERRED_LIMIT, Pick};
+pub use backlog::LIMIT as DEFERRED_LIMIT;
 pub use class::{Class, Kind};
-pub use gap::{Gap, GapCounters, Source, Waited, Wake, Way};
-pub use learning::{Expected, Flight, Learning};
+pub use gap::{Gap, GapCounters, SPINS_PER_CLOCK, Source, Waited, Wake, Way};
+pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
-pub use published::{
-    Choice, Dpas, DpasMode, Ehp, HalfMean, HalfMin, HybridBucket, OPTANE_THETA, Pas, Rule, Sample,
-    WakeCosts,
-};
-pub use soonest::{Sight, Soonest};
 pub use work::{
     Bell, DeferError, DeferRefusal, Deferred, PATIENCE_NS, Pieces, PolledPieces, Progress,
     WorkCounters,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::rule::{self, RuleId};
 use meantime_hw::clock::parse_time_ns;
 
 /// A way to wait for a completion.
@@ -18,20 +19,8 @@ pub enum Policy {
     HybridFixed(u32),
     /// Adaptive hybrid polling as Linux 4.10 had it: sleep half the mean device time, then poll.
     HybridHalfMean,
-    /// Hybrid polling as io_uring has it since Linux 6.13: sleep half the shortest run time seen,
-    /// then poll.
-    HybridMin,
-    /// Adaptive hybrid polling as Linux has it from 4.12 to 6.3: half the mean of I/Os of the same
-    /// direction and size.
-    HybridBucket,
-    /// Efficient hybrid polling (JSA 2022): the minimum of the bucket less what waking costs, or
-    /// the interrupt.
-    Ehp,
-    /// Published adaptive sleeping (FAST 2026): the sleep is multiplied by a factor after each I/O,
-    /// by whether it was too long.
-    Pas,
-    /// The same, which switches to classic polling or the interrupt (FAST 2026).
-    Dpas,
+    /// A registered rule.
+    Rule(RuleId),
     /// Ours: sleeps as long as the goal allows, by the distributions of device time and wake cost
     /// seen here.
     Adaptive(Goal),
@@ -71,6 +60,15 @@ impl Policy {
         matches!(self, Self::Poll)
     }
 
+    /// The registered rule that it is, if so.
+    #[must_use]
+    pub const fn rule(self) -> Option<RuleId> {
+        match self {
+            Self::Rule(rule) => Some(rule),
+            _ => None,
+        }
+    }
+
     /// Our own, with its default goal.
     pub const ADAPTIVE: Self = Self::Adaptive(Goal::Latency(DEFAULT_LATENCY_PERMILLE));
 
@@ -83,7 +81,11 @@ impl Policy {
     /// Whether I/O of this policy may go to a queue with an interrupt vector, if there is one.
     #[inline(always)]
     pub fn may_interrupt(self) -> bool {
-        matches!(self, Self::Interrupt | Self::Ehp | Self::Dpas | Self::Auto)
+        match self {
+            Self::Interrupt | Self::Auto => true,
+            Self::Rule(rule) => rule.may_interrupt(),
+            _ => false,
+        }
     }
 
     /// Whether the device time of each I/O has to be known.
@@ -104,11 +106,7 @@ impl fmt::Display for Policy {
             Self::Interrupt => f.write_str("interrupt"),
             Self::Poll => f.write_str("poll"),
             Self::HybridHalfMean => f.write_str("hybrid"),
-            Self::HybridMin => f.write_str("hybrid-min"),
-            Self::HybridBucket => f.write_str("hybrid-bucket"),
-            Self::Ehp => f.write_str("ehp"),
-            Self::Pas => f.write_str("pas"),
-            Self::Dpas => f.write_str("dpas"),
+            Self::Rule(rule) => f.write_str(rule.name()),
             Self::HybridFixed(ns) => write!(f, "hybrid={}", Time(u64::from(*ns))),
             Self::Adaptive(goal) if *goal == Goal::default() => f.write_str("adaptive"),
             Self::Adaptive(goal) => write!(f, "adaptive:{goal}"),
@@ -193,11 +191,21 @@ impl FromStr for Goal {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no completion policy{reason}: use interrupt, poll, adaptive, adaptive:<goal> (latency=<percent>, cpu=<percent>, \
-     p99=<time>, p99.9=<time>), auto, hybrid=<time> (e.g. hybrid=2us), or for comparison hybrid, hybrid-bucket, hybrid-min, ehp, pas, dpas"
+     p99=<time>, p99.9=<time>), auto, hybrid=<time> (e.g. hybrid=2us), or for comparison hybrid{rules}"
 )]
 pub struct ParsePolicyError {
     text: String,
     reason: String,
+    /// The rules that were registered.
+    rules: String,
+}
+
+impl ParsePolicyError {
+    fn new(text: &str, reason: String) -> Self {
+        let rules: String = rule::names().map(|name| format!(", {name}")).collect();
+        let none = rules.is_empty().then(|| " (no other rule is registered)".to_owned());
+        Self { text: text.to_owned(), reason, rules: none.unwrap_or(rules) }
+    }
 }
 
 /// The longest fixed sleep: beyond it no completion would be looked for in reasonable time.
@@ -207,16 +215,11 @@ impl FromStr for Policy {
     type Err = ParsePolicyError;
 
     fn from_str(text: &str) -> Result<Self, ParsePolicyError> {
-        let error = |reason: String| ParsePolicyError { text: text.to_owned(), reason };
+        let error = |reason: String| ParsePolicyError::new(text, reason);
         match text {
             "interrupt" => Ok(Self::Interrupt),
             "poll" => Ok(Self::Poll),
             "hybrid" => Ok(Self::HybridHalfMean),
-            "hybrid-min" => Ok(Self::HybridMin),
-            "hybrid-bucket" => Ok(Self::HybridBucket),
-            "ehp" => Ok(Self::Ehp),
-            "pas" => Ok(Self::Pas),
-            "dpas" => Ok(Self::Dpas),
             "adaptive" => Ok(Self::ADAPTIVE),
             "auto" => Ok(Self::Auto),
             _ if text.starts_with("adaptive:") => {
@@ -224,7 +227,9 @@ impl FromStr for Policy {
                 goal.map(Self::Adaptive).map_err(|reason| error(format!(" ({reason})")))
             }
             _ => {
-                let time = text.strip_prefix("hybrid=").ok_or_else(|| error(String::new()))?;
+                let Some(time) = text.strip_prefix("hybrid=") else {
+                    return RuleId::named(text).map(Self::Rule).ok_or_else(|| error(String::new()));
+                };
                 let ns =
                     parse_time_ns(time).ok_or_else(|| error(format!(" ({time:?} is no time)")))?;
                 if ns == 0 || ns > LONGEST_SLEEP_NS {
@@ -246,14 +251,9 @@ mod tests {
             "interrupt",
             "poll",
             "hybrid",
-            "hybrid-min",
             "hybrid=2us",
             "hybrid=1500ns",
             "hybrid=3ms",
-            "hybrid-bucket",
-            "ehp",
-            "pas",
-            "dpas",
             "adaptive",
             "adaptive:latency=2.5",
             "adaptive:latency=10",

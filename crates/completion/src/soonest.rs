@@ -12,7 +12,7 @@ const BLIND: u8 = 64;
 
 /// When an I/O was complete, as far as is known, in ns since it was submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
+pub(crate) enum Sight {
     /// It was looked for in vain just before.
     Exact(u64),
     /// Not looked for just before: it may have been there for long.
@@ -65,7 +65,7 @@ impl Track {
 
 /// For each class, how soon I/Os of it may be complete.
 #[derive(Debug)]
-pub struct Soonest(Box<[Track; Class::COUNT]>);
+pub(crate) struct Soonest(Box<[Track; Class::COUNT]>);
 
 impl Default for Soonest {
     fn default() -> Self {
@@ -79,7 +79,7 @@ impl Soonest {
     /// An upper limit beyond the estimate says nothing: to count it would have oversleeps make it
     /// longer. What came during a piece of work counts with the time before that.
     #[inline]
-    pub fn record(&mut self, class: Class, sight: Sight) {
+    pub(crate) fn record(&mut self, class: Class, sight: Sight) {
         let track = &mut self.0[class.index() % Class::COUNT];
         let short = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
         match sight {
@@ -99,7 +99,7 @@ impl Soonest {
     /// About one in twenty I/Os of `class` is complete sooner than this, in ns since it was
     /// submitted; `None` if that is not known.
     #[inline]
-    pub fn estimate_ns(&self, class: Class) -> Option<u64> {
+    pub(crate) fn estimate_ns(&self, class: Class) -> Option<u64> {
         self.0[class.index() % Class::COUNT].estimate_ns().map(u64::from)
     }
 }

@@ -1,8 +1,8 @@
 //! `adaptive` in the simulator, on bare metal: how near it comes to what can be reached, and how
 //! soon after the device has changed.
 
-use meantime_completion::sim::{Io, Machine, Outcome, Shape, Trace, informed, simulate};
 use meantime_completion::{Goal, Kind, Policy};
+use meantime_lab::sim::{Io, Machine, Outcome, Shape, Trace, informed, simulate};
 
 const IOS: usize = 20_000;
 
@@ -11,6 +11,7 @@ fn trace(shape: &str, base_ns: u64) -> Trace {
 }
 
 fn run(trace: &Trace, policy: &str) -> Outcome {
+    meantime_lab::register().expect("no other rules");
     simulate(trace, &Machine::bare_metal(), policy.parse().expect("a policy"), 1, 1)
 }
 
@@ -76,7 +77,7 @@ fn a_change_is_over_within_200_ios() {
     let outcome = run(&trace, "adaptive");
     let of = |from: usize, count: usize| {
         let part = &outcome.series()[from..from + count];
-        let mean = |of: fn(&meantime_completion::sim::Seen) -> u64| {
+        let mean = |of: fn(&meantime_lab::sim::Seen) -> u64| {
             part.iter().map(of).sum::<u64>() as f64 / count as f64
         };
         (mean(|seen| seen.latency_ns), mean(|seen| seen.latency_ns.saturating_sub(seen.slept_ns)))

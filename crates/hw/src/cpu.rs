@@ -29,9 +29,6 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
 
 /// How often this thread was taken off its CPU for another one's sake.
 pub fn involuntary_switches() -> u64 {
-    if let Some(told) = super::usage::told() {
-        return told.involuntary_switches;
-    }
     // SAFETY: an all-zero rusage is valid, being integers throughout.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: getrusage writes to the structure it is given, which lives here.

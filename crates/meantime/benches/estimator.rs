@@ -2,9 +2,9 @@
 //! included.
 
 use meantime_completion::adaptive::{Adaptive, SleepCosts};
-use meantime_completion::sim::Shape;
 use meantime_completion::{Class, Goal, Kind};
 use meantime_hw::Clock;
+use meantime_lab::sim::Shape;
 
 const IOS: usize = 200_000;
 const ROUNDS: usize = 9;
@@ -22,7 +22,7 @@ fn main() {
 }
 
 /// ns an I/O.
-fn round(clock: &Clock, trace: &meantime_completion::sim::Trace) -> u64 {
+fn round(clock: &Clock, trace: &meantime_lab::sim::Trace) -> u64 {
     let mut adaptive =
         Adaptive::new(SleepCosts::of(&[1_500, 1_800, 2_100, 2_400, 2_700, 3_000], 1_200, 2_200));
     let start_ns = clock.now_ns();

@@ -11,8 +11,8 @@ use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, OpenOptions, Request, open_nvme,
 };
 use meantime_completion::calibrate::cacheline_rtt;
-use meantime_hw::floor::Floor;
 use meantime_hw::{Clock, DmaBuf, cpu};
+use meantime_lab::floor::Floor;
 
 const DEVICE_BYTES: u64 = 1 << 30;
 const PAIRS: usize = 15;

@@ -11,6 +11,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("random", &[]),
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
+    // Experiments: for programs and tests, never beneath the library.
+    ("lab", &["completion", "hw", "process"]),
     ("nvme", &["hw", "process", "spec"]),
     // The software SSD, where a URI asks for one.
     ("block", &["completion", "hw", "nvme", "process", "spec", "ssd"]),
@@ -20,11 +22,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares only the specification with the driver, and what knows of neither.
     ("ssd", &["process", "random", "spec"]),
-    ("capi", &["block", "completion", "hw", "nvme", "posix"]),
-    ("preload", &["block", "ext4", "posix", "process"]),
+    ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
+    ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
-    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "random", "spec", "ssd"]),
+    (
+        "cli",
+        &["block", "completion", "ext4", "hw", "lab", "nvme", "posix", "random", "spec", "ssd"],
+    ),
 ];
 
 /// The crates of this repository that `name` has as dependencies, but not for its tests.

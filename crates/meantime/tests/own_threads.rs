@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use meantime_block::{OpenOptions, control, open};
 use meantime_ext4::format::mkfs::MakeOptions;
 use meantime_ext4::{FileSystem, MountOptions, Timestamp, mkfs};
-use meantime_hw::floor::Floor;
+use meantime_lab::floor::Floor;
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, MonotonicClock, Ssd, SsdConfig};
 

@@ -8,10 +8,9 @@ use meantime_completion::{Gap, Source, Way};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{CommandError, IoQueue, NamespaceInfo, Op};
 
-/// A queue, the state of waiting on it, and what waits to be sent to it.
+/// A queue, and what waits to be sent to it.
 pub(super) struct Lane {
     pub(super) queue: IoQueue,
-    pub(super) gap: Gap,
     /// Requests with commands still to be sent, since the queue was full or had to be recreated;
     /// each at most once.
     pub(super) backlog: VecDeque<u16>,
@@ -89,13 +88,19 @@ impl Lane {
 
     /// Sends what is in the backlog, since nobody would hear that it was not done: a write may have
     /// been detached. For as long as a command may take; what is left then is given up.
-    pub(super) fn send_rest(&mut self, table: &mut Table, ns: &NamespaceInfo, way: Way) {
+    pub(super) fn send_rest(
+        &mut self,
+        table: &mut Table,
+        ns: &NamespaceInfo,
+        gap: &mut Gap,
+        way: Way,
+    ) {
         let clock = self.queue.clock().clone();
         let until_ns = clock.now_ns().saturating_add(8 * self.queue.sweep_interval_ns());
         while !self.backlog.is_empty() && clock.now_ns() < until_ns {
             self.send_backlog(table, ns);
             if self.is_busy() && !self.backlog.is_empty() {
-                self.gap.wait(&mut View { queue: &mut self.queue, table, ns, probe: &() }, way);
+                gap.wait(&mut View { queue: &mut self.queue, table, ns, probe: &() }, way);
             }
         }
         if !self.backlog.is_empty() {

@@ -1,10 +1,97 @@
-//! The lanes of a channel, as the gap sees them.
+//! The lanes and requests of a channel, as its waiter sees them.
 
 use super::super::lbio::{Requests, Table};
 use super::super::probe::Probe;
+use super::lane::Lane;
 use meantime_completion::Source;
+use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_nvme::{IoQueue, NamespaceInfo};
+
+/// A channel's queues and requests, lent to its waiter; and what watches the wait.
+pub(super) struct Parts<'p, P> {
+    pub(super) polled: &'p mut Lane,
+    pub(super) interrupt: &'p mut Option<Lane>,
+    pub(super) table: &'p mut Table,
+    pub(super) ns: &'p NamespaceInfo,
+    pub(super) probe: &'p P,
+}
+
+impl<P: Probe> Queues for Parts<'_, P> {
+    type Id = u16;
+    type Queue<'a>
+        = View<'a, P>
+    where
+        Self: 'a;
+    type Both<'a>
+        = Both<'a, P>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn queue(&mut self, interrupted: bool) -> View<'_, P> {
+        let lane = match &mut *self.interrupt {
+            Some(lane) if interrupted => lane,
+            _ => &mut *self.polled,
+        };
+        View { queue: &mut lane.queue, table: self.table, ns: self.ns, probe: self.probe }
+    }
+
+    fn both(&mut self) -> Option<Both<'_, P>> {
+        let Self { polled, interrupt, table, ns, probe } = self;
+        let interrupt = &mut interrupt.as_mut()?.queue;
+        Some(Both { polled: &mut polled.queue, interrupt, table, ns, probe })
+    }
+
+    #[inline(always)]
+    fn is_busy(&self, interrupted: bool) -> bool {
+        match &*self.interrupt {
+            Some(lane) if interrupted => lane.is_busy(),
+            _ => !interrupted && self.polled.is_busy(),
+        }
+    }
+
+    #[inline(always)]
+    fn refill(&mut self, interrupted: bool) {
+        match &mut *self.interrupt {
+            Some(lane) if interrupted => lane.after_reap(self.table, self.ns),
+            _ => self.polled.after_reap(self.table, self.ns),
+        }
+    }
+
+    #[inline]
+    fn active(&self) -> usize {
+        self.table.active()
+    }
+
+    #[inline]
+    fn request(&self, slot: u16) -> InFlight {
+        self.table.get(slot).in_flight()
+    }
+
+    #[inline]
+    fn begin_wait(&mut self, slot: u16) -> InFlight {
+        self.table.begin_wait(slot)
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = InFlight> {
+        self.table.under_way()
+    }
+
+    fn unclaimed(&self) -> impl Iterator<Item = u16> {
+        self.table.queued_slots()
+    }
+
+    #[inline]
+    fn timed(&mut self) -> &mut Vec<Timed> {
+        &mut self.table.timed
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.polled.queue.clock().now_ns()
+    }
+}
 
 /// A lane and the table its completions go to, as the gap sees them; and who is told what happens
 /// on the way.

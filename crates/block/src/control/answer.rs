@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn requests_are_read() {
         assert_eq!(parse(br#"{"get":"queues"}"#), Ok(Command::Queues));
-        let set = Command::Set { queue: 3, policy: Policy::HybridMin };
-        assert_eq!(parse(br#" {"set": {"policy":"hybrid-min", "queue":3}} "#), Ok(set));
+        let set = Command::Set { queue: 3, policy: Policy::HybridHalfMean };
+        assert_eq!(parse(br#" {"set": {"policy":"hybrid", "queue":3}} "#), Ok(set));
     }
 
     #[test]

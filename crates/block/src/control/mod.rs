@@ -31,8 +31,8 @@
 //! and the figures of [`QueueFigures`](meantime_completion::steer::QueueFigures) by their names
 //! `}]}`. They are counters: rates come from two answers.
 //!
-//! `{"set":{"queue":3,"policy":"hybrid-min"}}` is answered by
-//! `{"done":{"queue":3,"policy":"hybrid-min"}}` once the channel's thread has made the change, that
+//! `{"set":{"queue":3,"policy":"hybrid"}}` is answered by
+//! `{"done":{"queue":3,"policy":"hybrid"}}` once the channel's thread has made the change, that
 //! is when it next does I/O; within two seconds, or the request is withdrawn.
 //!
 //! Whatever cannot be done is answered by `{"error":"…"}`, which says why and what to do. After a

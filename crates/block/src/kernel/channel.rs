@@ -16,15 +16,15 @@ use super::super::error::{IoErrorKind, Rejected, SubmitError};
 use super::super::lbio::Claim;
 use super::super::request::{BlockChannel, Done, Request, Ticket};
 use super::super::uri::KernelEngine;
-use super::Shared;
 use super::state::{SWEEPS, State};
+use super::{Shared, is_hybrid_min};
 use meantime_completion::steer::{Helm, QueueFigures};
+use meantime_completion::waiter::{Found, Waiter};
 use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
 use meantime_hw::{Clock, DmaBuf, HwError};
 use meantime_nvme::{CommandError, Op};
-use work::KernelWork;
 
 /// The most requests of a channel: as many as slots can be told apart.
 const DEPTH_MAX: u16 = 1023;
@@ -154,7 +154,7 @@ fn stage(ring: &mut Uring, io: &UringIo) -> Result<(), HwError> {
 
 fn poll_kind(policy: Policy) -> RingPoll {
     match policy {
-        Policy::HybridMin => RingPoll::HybridMin,
+        _ if is_hybrid_min(policy) => RingPoll::HybridMin,
         Policy::Interrupt => RingPoll::Interrupt,
         _ => RingPoll::Poll,
     }
@@ -220,8 +220,8 @@ pub struct KernelChannel {
     /// Requests started.
     started: u64,
     helm: Helm,
-    /// What there is to do in the gaps, once there was anything.
-    work: Option<Box<KernelWork>>,
+    /// Waits with deferred work, once there was any. The kernel waits for the rest.
+    waiter: Option<Box<Waiter>>,
 }
 
 /// How many looks that found something go by between two readings of the clock.
@@ -263,7 +263,7 @@ impl KernelChannel {
             looks: 0,
             started: 0,
             helm,
-            work: None,
+            waiter: None,
         })
     }
 
@@ -425,7 +425,7 @@ impl KernelChannel {
     /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`;
     /// for the request in `slot` if somebody has a ticket for it, else for any.
     fn wait_some(&mut self, slot: Option<u16>, patience_ns: u64) {
-        match self.work {
+        match self.waiter {
             None => self.wait_in_kernel(patience_ns),
             Some(_) => self.wait_working(slot, patience_ns),
         }
@@ -576,8 +576,8 @@ impl BlockChannel for KernelChannel {
                 self.sweep(self.shared.timeout_ns / u64::from(SWEEPS), found);
             }
         }
-        if self.work.is_some() {
-            self.learn(false);
+        if self.waiter.is_some() {
+            self.learn(Found::Looking);
             self.run_overdue();
         }
         before - self.state.table.active()

@@ -87,17 +87,29 @@ impl KernelDevice {
     }
 }
 
+/// Whether `policy` is io_uring's `HYBRID_IOPOLL`, for which the rule of this name stands here.
+fn is_hybrid_min(policy: Policy) -> bool {
+    policy.rule().is_some_and(|rule| rule.name() == "hybrid-min")
+}
+
+/// Whether Linux had such a policy once.
+fn was_removed(policy: Policy) -> bool {
+    matches!(policy, Policy::HybridFixed(_) | Policy::HybridHalfMean)
+        || policy.rule().is_some_and(|rule| rule.name() == "hybrid-bucket")
+}
+
 impl Shared {
     /// Whether the kernel can be waited for by `policy`; if not, why.
     fn can_wait(&self, policy: Policy) -> Result<(), String> {
+        let polls = policy.is_poll() || is_hybrid_min(policy);
         match policy {
             Policy::Interrupt => Ok(()),
-            Policy::Poll | Policy::HybridMin if self.options.engine == KernelEngine::Preadv2 => {
+            _ if polls && self.options.engine == KernelEngine::Preadv2 => {
                 Err("Linux ignores RWF_HIPRI for synchronous I/O since 5.19; use engine=io_uring".to_owned())
             }
             Policy::Poll => self.polls.get_or_init(|| Rings::try_polling(self, policy)).clone(),
-            Policy::HybridMin => Rings::try_polling(self, policy),
-            Policy::HybridFixed(_) | Policy::HybridHalfMean | Policy::HybridBucket => Err(
+            _ if is_hybrid_min(policy) => Rings::try_polling(self, policy),
+            _ if was_removed(policy) => Err(
                 "Linux has no such sleep before polling since 6.4 (io_poll_delay was removed); use hybrid-min, io_uring's own"
                     .to_owned(),
             ),

@@ -9,6 +9,7 @@ use meantime_block::{
 };
 use meantime_completion::{Goal, Policy};
 use meantime_hw::DmaBuf;
+use meantime_lab::published::{Published, register};
 
 use meantime_testkit::alloc::allocations;
 
@@ -59,9 +60,8 @@ fn nothing_is_allocated_or_freed() {
     assert_eq!(allocations() - before, 0, "allocations on the path of an I/O");
     let mut large = large;
     let ours = [Policy::ADAPTIVE, Policy::Adaptive(Goal::P99(50_000)), Policy::Auto];
-    for policy in
-        [Policy::HybridBucket, Policy::Ehp, Policy::Pas, Policy::Dpas].into_iter().chain(ours)
-    {
+    let Published { hybrid_bucket, ehp, pas, dpas, .. } = register().expect("no other rules");
+    for policy in [hybrid_bucket, ehp, pas, dpas].into_iter().chain(ours) {
         channel.set_policy(policy).expect("a polled policy");
         large = depth_1(&mut channel, large, 300);
         let before = allocations();

@@ -29,6 +29,7 @@ fn nothing_in_flight_costs_nothing() {
         "adaptive:p99=50us",
         "auto",
     ];
+    meantime_lab::register().expect("no other rules");
     for name in names {
         let policy: Policy = name.parse().expect("a policy");
         let device =

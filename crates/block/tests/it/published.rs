@@ -4,14 +4,22 @@
 use std::sync::atomic::Ordering;
 
 use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, SubmitError};
-use meantime_completion::{Policy, WakeCosts};
+use meantime_completion::Policy;
+use meantime_lab::published::{Published, WakeCosts, register};
 use meantime_ssd::SsdConfig;
 use meantime_testkit::rig::{MS, Rig, US, put, read_of, ssd, verify, write_of};
 
 /// A sleep costs 2 × 1 + 1 = 3 µs; the interrupt is taken from 30 µs on.
 const COSTS: WakeCosts = WakeCosts { context_switch_ns: 1_000, interrupt_ns: 1_000 };
 
-const PER_IO: [Policy; 4] = [Policy::HybridBucket, Policy::Ehp, Policy::Pas, Policy::Dpas];
+fn published() -> Published {
+    register().expect("no other rules")
+}
+
+fn per_io() -> [Policy; 4] {
+    let Published { hybrid_bucket, ehp, pas, dpas, .. } = published();
+    [hybrid_bucket, ehp, pas, dpas]
+}
 
 /// A channel with both queues.
 fn channel(rig: &Rig, depth: u16, policy: Policy) -> NvmeChannel {
@@ -55,7 +63,7 @@ fn polled_sleeps(channel: &NvmeChannel) -> (u64, u64) {
 
 #[test]
 fn each_does_io_and_sleeps() {
-    for policy in PER_IO {
+    for policy in per_io() {
         let rig = Rig::new(ssd("nvram"));
         let mut channel = channel(&rig, 4, policy);
         (0..64).for_each(|n| put(&mut channel, n..n + 1, n + 1));
@@ -71,7 +79,7 @@ fn each_does_io_and_sleeps() {
 /// A request's own policy, which the channel was never told of.
 #[test]
 fn each_works_for_single_requests() {
-    for policy in PER_IO {
+    for policy in per_io() {
         let rig = Rig::new(ssd("nvram"));
         let mut channel = channel(&rig, 4, Policy::Poll);
         for n in 0..300 {
@@ -81,7 +89,7 @@ fn each_works_for_single_requests() {
         verify(&mut channel, 0..1, 299);
         let (sleeps, _) = polled_sleeps(&channel);
         // 300 I/Os of 8 µs are 2.4 ms: no window has closed.
-        let learns_at_once = matches!(policy, Policy::Pas | Policy::Dpas);
+        let learns_at_once = [published().pas, published().dpas].contains(&policy);
         assert_eq!(sleeps > 0, learns_at_once, "{policy}: {sleeps}");
     }
 }
@@ -90,7 +98,7 @@ fn each_works_for_single_requests() {
 #[test]
 fn hybrid_bucket_sleeps_by_size() {
     let rig = Rig::new(ssd("nand"));
-    let mut channel = channel(&rig, 1, Policy::HybridBucket);
+    let mut channel = channel(&rig, 1, published().hybrid_bucket);
     let start_ns = rig.ssd.peek_ns();
     let (mut small_ns, mut large_ns, mut count) = (0, 0, 0);
     let time = |blocks, channel: &mut NvmeChannel| rig.timed(|| read(channel, blocks)).1;
@@ -119,7 +127,7 @@ fn hybrid_bucket_sleeps_by_size() {
 #[test]
 fn ehp_sleeps_or_takes_the_interrupt_by_the_minimum() {
     let rig = Rig::new(ssd("nvram"));
-    let mut fast = channel(&rig, 1, Policy::Ehp);
+    let mut fast = channel(&rig, 1, published().ehp);
     let times_ns: Vec<u64> = (0..1_800).map(|_| rig.timed(|| read(&mut fast, 1)).1).collect();
     let (sleeps, slept_ns) = slept(&rig, || read(&mut fast, 1));
     let min_ns = *times_ns.iter().min().expect("some");
@@ -130,7 +138,7 @@ fn ehp_sleeps_or_takes_the_interrupt_by_the_minimum() {
     assert_eq!(polled_sleeps(&fast).1, 0, "never too long");
 
     let rig = Rig::new(ssd("nand"));
-    let mut slow = channel(&rig, 1, Policy::Ehp);
+    let mut slow = channel(&rig, 1, published().ehp);
     read_for(&rig, &mut slow, 1, 9 * MS);
     assert_eq!((slow.counters().interrupt.expect("there").staged, polled_sleeps(&slow).0), (0, 0));
     read_for(&rig, &mut slow, 1, 21 * MS);
@@ -149,7 +157,7 @@ fn ehp_sleeps_or_takes_the_interrupt_by_the_minimum() {
 #[test]
 fn pas_finds_the_device_time() {
     let rig = Rig::new(ssd("nvram"));
-    let mut channel = channel(&rig, 1, Policy::Pas);
+    let mut channel = channel(&rig, 1, published().pas);
     (0..1_000).for_each(|_| read(&mut channel, 1));
     let before = polled_sleeps(&channel);
     let (sleeps, slept_ns) = slept(&rig, || (0..1_000).for_each(|_| read(&mut channel, 1)));
@@ -163,7 +171,7 @@ fn pas_finds_the_device_time() {
 #[test]
 fn dpas_at_depth_1_is_classic_polling() {
     let rig = Rig::new(ssd("nvram"));
-    let mut channel = channel(&rig, 1, Policy::Dpas);
+    let mut channel = channel(&rig, 1, published().dpas);
     (0..1_100).for_each(|_| read(&mut channel, 1));
     assert_eq!(polled_sleeps(&channel).0, 100);
     (0..1_100).for_each(|_| read(&mut channel, 1));
@@ -176,7 +184,7 @@ fn dpas_at_depth_1_is_classic_polling() {
 #[test]
 fn dpas_takes_the_interrupt_when_it_is_overloaded() {
     let rig = Rig::new(ssd("nand"));
-    let mut channel = channel(&rig, 8, Policy::Dpas);
+    let mut channel = channel(&rig, 8, published().dpas);
     let mut round = || {
         let tickets: Vec<_> = (0..8)
             .map(|lba| channel.submit(read_of(&channel, lba..lba + 1)).expect("room"))
@@ -201,7 +209,7 @@ fn dpas_takes_the_interrupt_when_it_is_overloaded() {
 /// None of them is an error without a vector: they poll.
 #[test]
 fn without_a_vector_they_poll() {
-    for policy in PER_IO {
+    for policy in per_io() {
         let _ = COSTS.assume();
         let rig = Rig::new(SsdConfig { vectors: 1, ..ssd("nand") });
         rig.device.can_wait(policy).expect("it can do without");

@@ -30,7 +30,7 @@ pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
         tally.competed = Sample { at_ns: 1_000, ran_ns: 400, work: 40, ..Sample::default() };
         tally
     };
-    let policy = policy.parse().unwrap();
+    let policy = crate::policy(policy).unwrap();
     Bar {
         device: device.to_owned(),
         stamped,

@@ -1,8 +1,8 @@
 //! The threads of a job, with what each needs in each cell.
 
 use meantime_block::ChannelOptions;
-use meantime_hw::floor::Floor;
 use meantime_hw::{cpu, numa};
+use meantime_lab::floor::Floor;
 use meantime_nvme::QueueClass;
 
 use super::devices::Devices;

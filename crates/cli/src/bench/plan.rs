@@ -282,7 +282,7 @@ pub(crate) fn policies(job: &Job) -> Result<Vec<Policy>, JobError> {
     let fail = |what: String| job.error_of("completion", what);
     let mut policies = Vec::new();
     for name in list.split(',').map(str::trim) {
-        let policy: Policy = name.parse().map_err(|error| fail(format!("{error}")))?;
+        let policy: Policy = crate::policy(name).map_err(|error| fail(format!("{error}")))?;
         if policies.contains(&policy) {
             return Err(fail(format!("{policy} is listed twice")));
         }

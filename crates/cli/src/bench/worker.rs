@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use meantime_block::{BlockChannel, Channel, ChannelCounters};
 use meantime_completion::calibrate;
-use meantime_hw::floor::Floor;
 use meantime_hw::{Clock, SchedClass, SchedError};
+use meantime_lab::floor::Floor;
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
 use super::logs::Log;

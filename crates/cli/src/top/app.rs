@@ -284,7 +284,7 @@ pub(super) mod tests {
     #[test]
     fn every_policy_of_the_list_is_one() {
         for (name, about) in POLICIES {
-            name.parse::<meantime_completion::Policy>().unwrap();
+            crate::policy(name).unwrap();
             assert!(about.chars().count() <= 84, "{about}");
         }
     }

@@ -1,7 +1,7 @@
 //! Device times of a cell that are made up: what its model would take, without a device.
 
 use meantime_completion::Kind;
-use meantime_completion::sim::{Io, Random, Trace};
+use meantime_lab::sim::{Io, Random, Trace};
 
 use super::grid::{GridCell, Shape};
 

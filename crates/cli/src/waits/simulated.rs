@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use meantime_completion::sim::{self, Machine, Outcome, Trace};
 use meantime_completion::{Goal, Policy};
+use meantime_lab::sim::{self, Machine, Outcome, Trace};
 
 use super::figures::{Baseline, CellResult, Figures, Reference, References};
 use super::grid::GridCell;

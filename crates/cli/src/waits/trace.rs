@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use meantime_block::{BlockChannel, BlockDevice, Channel, ChannelOptions, StampSource};
 use meantime_completion::calibrate::{self, Times};
-use meantime_completion::sim::{self, Trace};
 use meantime_completion::{Kind, Policy};
 use meantime_hw::{Clock, cpu};
+use meantime_lab::sim::{self, Trace};
 
 use crate::bench::devices::Devices;
 use crate::bench::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};

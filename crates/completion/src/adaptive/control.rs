@@ -2,7 +2,6 @@
 //! asked for.
 
 use super::super::policy::Goal;
-use meantime_hw::clock::thread_cpu_ns;
 
 /// Prices are powers of two. At the highest, 1 in 1,000 sleeps too long.
 const HIGHEST_PRICE_LOG2: f32 = 10.0;
@@ -149,9 +148,10 @@ impl Control {
         }
     }
 
-    /// Takes in an I/O. True if the price has moved enough for plans to be made anew.
+    /// Takes in an I/O. True if the price has moved enough for plans to be made anew. `cpu_ns` says
+    /// how much CPU time this thread has used.
     #[inline]
-    pub(super) fn record(&mut self, ended: &Ended) -> bool {
+    pub(super) fn record(&mut self, ended: &Ended, cpu_ns: impl FnOnce() -> u64) -> bool {
         if let Some((bound_ns, share)) = self.bound() {
             self.record_tail(ended, bound_ns, share);
             self.ios += 1;
@@ -165,7 +165,7 @@ impl Control {
         self.late_ns += ended.late_ns;
         self.device_ns += ended.total_ns - ended.late_ns;
         self.cpu_ns += ended.cpu_ns;
-        self.ios >= STEP_IOS && self.step(ended.now_ns)
+        self.ios >= STEP_IOS && self.step(ended.now_ns, cpu_ns)
     }
 
     fn record_tail(&mut self, ended: &Ended, bound_ns: f32, share: f32) {
@@ -181,7 +181,7 @@ impl Control {
     }
 
     #[inline(never)]
-    fn step(&mut self, now_ns: u64) -> bool {
+    fn step(&mut self, now_ns: u64, cpu_ns: impl FnOnce() -> u64) -> bool {
         let off = match self.goal {
             Goal::Latency(permille) => {
                 let worth = WORTH * self.cpu_ns / self.device_ns.max(1.0);
@@ -193,7 +193,7 @@ impl Control {
                 if now_ns.saturating_sub(self.cpu_since_ns) < CPU_STEP_NS {
                     return false;
                 }
-                let used_ns = thread_cpu_ns();
+                let used_ns = cpu_ns();
                 let wall_ns = now_ns.saturating_sub(self.cpu_since_ns);
                 let first = self.cpu_since_ns == 0 || wall_ns > 100 * CPU_STEP_NS;
                 let share = used_ns.saturating_sub(self.cpu_used_ns) as f32 / wall_ns as f32;
@@ -223,12 +223,8 @@ mod tests {
 
     fn feed(control: &mut Control, count: u32, total_ns: f32, late_ns: f32) {
         for n in 0..count {
-            control.record(&Ended {
-                total_ns,
-                late_ns,
-                cpu_ns: 2_500.0,
-                now_ns: u64::from(n) * 10_000,
-            });
+            let now_ns = u64::from(n) * 10_000;
+            control.record(&Ended { total_ns, late_ns, cpu_ns: 2_500.0, now_ns }, || 0);
         }
     }
 

@@ -11,6 +11,7 @@ use super::gap::Waited;
 use super::plan::{MAX_STAGES, Plan, Stage};
 use super::policy::Goal;
 use control::{Control, Ended};
+use meantime_hw::clock::thread_cpu_ns;
 use planner::Planned;
 pub use planner::plan;
 use times::Times;
@@ -411,7 +412,7 @@ impl Adaptive {
     }
 
     /// Takes in an I/O of `class` that was found complete `device_ns` after its submission: in a
-    /// wait like `waited`, or by chance.
+    /// wait like `waited`, or by chance. `cpu_ns` says how much CPU time this thread has used.
     #[inline]
     pub fn record(
         &mut self,
@@ -420,6 +421,7 @@ impl Adaptive {
         device_ns: u64,
         waited: Option<&Waited>,
         now_ns: u64,
+        cpu_ns: impl FnOnce() -> u64,
     ) {
         let control = self.control(goal);
         let at = self.model(class);
@@ -430,9 +432,10 @@ impl Adaptive {
         let submitted_ns = now_ns.saturating_sub(device_ns);
         let more_ns = waited.map_or(0, |waited| waited.in_vain_at_ns.saturating_sub(submitted_ns));
         let late_ns = model.observe(device_ns, exact, overslept, more_ns);
-        let cpu_ns = model.plans[control].planned.cpu_ns;
-        let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns, now_ns };
-        if self.controls[control].record(&ended) && self.controls[control].limit_ns().is_some() {
+        let planned_ns = model.plans[control].planned.cpu_ns;
+        let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns: planned_ns, now_ns };
+        let moved = self.controls[control].record(&ended, cpu_ns);
+        if moved && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
         }
     }
@@ -441,7 +444,7 @@ impl Adaptive {
     pub fn record_exact(&mut self, goal: Goal, class: Class, device_ns: u64, now_ns: u64) {
         let mut waited = Waited::default();
         waited.exact = true;
-        self.record(goal, class, device_ns, Some(&waited), now_ns);
+        self.record(goal, class, device_ns, Some(&waited), now_ns, thread_cpu_ns);
     }
 
     /// Whether the time of an I/O of `class`, for which is polled, need not be taken.

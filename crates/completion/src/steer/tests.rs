@@ -7,10 +7,10 @@ fn mine(helm: &Helm) -> Option<Arc<Steer>> {
 #[test]
 fn a_channel_is_listed_until_it_is_dropped() {
     let first = Helm::new("mem:1M", Policy::Poll, 5);
-    let second = Helm::new("mem:2M", Policy::HybridMin, 6);
+    let second = Helm::new("mem:2M", Policy::HybridHalfMean, 6);
     assert!(second.steer().id() > first.steer().id());
     let seen = mine(&second).unwrap();
-    assert_eq!((seen.device(), seen.state().policy.as_str()), ("mem:2M", "hybrid-min"));
+    assert_eq!((seen.device(), seen.state().policy.as_str()), ("mem:2M", "hybrid"));
     assert_eq!(seen.state().figures.published_ns, 6);
     drop(second);
     assert!(seen.is_closed());
@@ -45,10 +45,10 @@ fn a_change_is_taken_and_answered() {
     let mut helm = Helm::new("mem:1M", Policy::Poll, 0);
     let steer = Arc::clone(helm.steer());
     assert_eq!(helm.take_request(), None);
-    let asked = steer.ask(Policy::HybridMin).unwrap();
+    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
     assert_eq!(steer.ask(Policy::Poll).unwrap_err(), AskError::Busy { id: steer.id() });
     assert_eq!(asked.answer(), None);
-    assert_eq!(helm.take_request(), Some(Policy::HybridMin));
+    assert_eq!(helm.take_request(), Some(Policy::HybridHalfMean));
     helm.answer(Ok::<(), &str>(()));
     assert_eq!(asked.wait(Duration::ZERO), Ok(()));
 
@@ -62,16 +62,16 @@ fn a_change_is_taken_and_answered() {
 fn an_idle_channel_loses_the_request_and_a_closed_one_says_so() {
     let mut helm = Helm::new("mem:1M", Policy::Poll, 0);
     let steer = Arc::clone(helm.steer());
-    let asked = steer.ask(Policy::HybridMin).unwrap();
+    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
     assert_eq!(asked.wait(Duration::from_millis(2)), Err(AskError::Idle { id: steer.id() }));
     assert_eq!(helm.take_request(), None, "withdrawn: nothing changes later, unheard");
 
-    let asked = steer.ask(Policy::HybridMin).unwrap();
-    assert_eq!(helm.take_request(), Some(Policy::HybridMin));
+    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
+    assert_eq!(helm.take_request(), Some(Policy::HybridHalfMean));
     assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Unanswered { id: steer.id() }));
     helm.answer(Ok::<(), &str>(()));
 
-    let asked = steer.ask(Policy::HybridMin).unwrap();
+    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
     drop(helm);
     assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Closed { id: steer.id() }));
 }

@@ -85,16 +85,16 @@ fn a_queue_is_seen_and_changed() {
                         None => std::thread::yield_now(),
                     }
                 };
-                assert_eq!(policy, Policy::HybridMin);
+                assert_eq!(policy, Policy::HybridHalfMean);
                 helm.answer(answer);
             }
         });
-        client.set(id, "hybrid-min").unwrap();
-        let refused = client.set(id, "hybrid-min").unwrap_err().to_string();
+        client.set(id, "hybrid").unwrap();
+        let refused = client.set(id, "hybrid").unwrap_err().to_string();
         assert_eq!(refused, "refused: no such queue pair");
         channel.join().unwrap();
     });
-    let change = Change { queue: id, before: "poll".into(), after: "hybrid-min".into() };
+    let change = Change { queue: id, before: "poll".into(), after: "hybrid".into() };
     assert_eq!(server.changes(), [change]);
     // Nobody at the helm.
     let asked = Instant::now();

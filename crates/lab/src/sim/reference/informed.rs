@@ -24,7 +24,7 @@ use super::{Solve, after_wake_ns, limit_ns};
 use crate::sim::machine::Machine;
 use crate::sim::random::Distribution;
 use crate::sim::trace::Trace;
-use crate::{Class, Goal};
+use meantime_completion::{Class, Goal};
 
 /// All classes of a trace.
 #[derive(Debug)]

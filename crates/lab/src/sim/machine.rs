@@ -1,9 +1,9 @@
 //! What waiting and the host's own steps cost.
 
 use super::random::{Distribution, Random};
-use crate::WakeCosts;
-use crate::adaptive::SleepCosts;
-use crate::calibrate::Times;
+use crate::published::WakeCosts;
+use meantime_completion::adaptive::SleepCosts;
+use meantime_completion::calibrate::Times;
 
 /// A machine, as far as waiting goes. All costs are times during which the thread runs, unless they
 /// say otherwise.
@@ -70,7 +70,7 @@ impl Machine {
             .with_vm_costs()
     }
 
-    /// A machine whose wake-ups were measured ([`calibrate`](crate::calibrate)); the rest as in
+    /// A machine whose wake-ups were measured ([`calibrate`](meantime_completion::calibrate)); the rest as in
     /// [`Machine::vm`].
     pub fn this_vm(timer: &Times, interrupt: &Times) -> Self {
         let of = |times: &Times| {

@@ -2,8 +2,8 @@
 //! 2026.
 
 use super::bucket::{BUCKETS, bucket_of};
-use super::{Choice, Rule, Sample};
-use crate::class::Class;
+use meantime_completion::Class;
+use meantime_completion::rule::{Choice, Rule, Sample};
 
 /// The shortest sleep, and the first.
 const FLOOR_NS: f64 = 100.0;
@@ -131,7 +131,7 @@ impl Rule for Pas {
 pub(super) mod tests {
     use super::super::tests::sample;
     use super::*;
-    use crate::class::Kind;
+    use meantime_completion::Kind;
 
     fn class(kind: Kind) -> Class {
         Class::new(kind, 4096, 1)

@@ -1,5 +1,8 @@
 //! Half the mean, as Linux 4.10 kept it.
 
+use super::class::Class;
+use super::rule::{Choice, Rule, Sample};
+
 /// How long one mean is in force: Linux 4.10's statistics window.
 const WINDOW_NS: u64 = 100_000_000;
 
@@ -8,7 +11,7 @@ const WINDOW_NS: u64 = 100_000_000;
 /// Before the first window has closed there is no mean and no sleep, as in Linux. Time the sleeper
 /// overslept counts as device time: that too is as it was.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct HalfMean {
+pub(super) struct HalfMean {
     mean_ns: u64,
     sum_ns: u64,
     count: u64,
@@ -18,7 +21,7 @@ pub struct HalfMean {
 impl HalfMean {
     /// Takes in one I/O that was found complete at `now_ns`.
     #[inline]
-    pub fn record(&mut self, device_ns: u64, now_ns: u64) {
+    pub(super) fn record(&mut self, device_ns: u64, now_ns: u64) {
         self.sum_ns = self.sum_ns.saturating_add(device_ns);
         self.count += 1;
         if self.count == 1 {
@@ -32,61 +35,31 @@ impl HalfMean {
 
     /// How long to sleep: half the mean of the last window, rounded up; 0 while there is none.
     #[inline]
-    pub fn sleep_ns(&self) -> u64 {
+    pub(super) fn sleep_ns(&self) -> u64 {
         self.mean_ns.div_ceil(2)
     }
 
     /// The mean of the last window; 0 while there is none.
-    pub fn mean_ns(&self) -> u64 {
+    pub(super) fn mean_ns(&self) -> u64 {
         self.mean_ns
     }
 }
 
-/// Half the shortest run time ever seen, as io_uring's `HYBRID_IOPOLL` (Linux 6.13) keeps it for a
-/// ring: a run time is what an I/O took less what was to be slept of it, so that each sleep makes
-/// the next one shorter, and it never rises.
-#[derive(Debug, Clone, Copy)]
-pub struct HalfMin {
-    min_ns: u64,
-}
-
-impl Default for HalfMin {
-    fn default() -> Self {
-        Self { min_ns: u64::MAX }
-    }
-}
-
-impl HalfMin {
-    /// Takes in one I/O that took `device_ns`, of which `slept_ns` were to be slept.
+impl Rule for HalfMean {
     #[inline]
-    pub fn record(&mut self, device_ns: u64, slept_ns: u64) {
-        self.min_ns = self.min_ns.min(device_ns.saturating_sub(slept_ns));
+    fn choose(&mut self, _: Class) -> Choice {
+        Choice::Sleep(self.sleep_ns())
     }
 
-    /// How long to sleep; 0 before the first I/O.
     #[inline]
-    pub fn sleep_ns(&self) -> u64 {
-        if self.min_ns == u64::MAX { 0 } else { self.min_ns / 2 }
+    fn record(&mut self, sample: &Sample) {
+        HalfMean::record(self, sample.device_ns, sample.now_ns);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    /// By hand: 10 µs not slept through; so 5 µs are, which leaves 5 of the next 10; so 2.5; a
-    /// slower I/O changes nothing.
-    #[test]
-    fn half_the_shortest_run_time_only_falls() {
-        let mut min = HalfMin::default();
-        assert_eq!(min.sleep_ns(), 0);
-        min.record(10_000, 0);
-        assert_eq!(min.sleep_ns(), 5_000);
-        min.record(10_000, 5_000);
-        assert_eq!(min.sleep_ns(), 2_500);
-        min.record(80_000, 2_500);
-        assert_eq!(min.sleep_ns(), 2_500);
-    }
 
     /// By hand: I/Os of 10 µs at 0, 50 and 100 ms close a window with mean 10 µs; then 20 µs ones
     /// at 150, 200 and 250 ms.

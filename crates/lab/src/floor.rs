@@ -11,10 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::clock::Clock;
-use super::dma::DmaBuf;
-use super::pages::Pages;
-use super::{DmaLimits, HwError, Result, cpu};
+use meantime_hw::pages::Pages;
+use meantime_hw::{Clock, DmaBuf, DmaLimits, HwError, cpu};
 
 #[repr(align(128))]
 struct Line<T>(T);
@@ -50,7 +48,7 @@ impl Floor {
     ///
     /// # Errors
     /// Without memory for a second medium, or without the CPU.
-    pub fn start(medium_bytes: u64, responder_cpu: Option<usize>) -> Result<Self> {
+    pub fn start(medium_bytes: u64, responder_cpu: Option<usize>) -> Result<Self, HwError> {
         let bytes = usize::try_from(medium_bytes).unwrap_or(usize::MAX);
         let medium = Pages::map(bytes, &DmaLimits::default())?;
         let shared = Arc::new(Shared {
@@ -181,8 +179,8 @@ fn respond(shared: &Shared, medium: &Pages) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DmaHeap;
-    use crate::testing::NullTransport;
+    use meantime_hw::DmaHeap;
+    use meantime_hw::testing::NullTransport;
 
     #[test]
     fn exchanges_and_ends() {

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::outcome::Outcome;
 use super::run::simulate;
 use super::trace::Trace;
-use crate::{Goal, Policy};
+use meantime_completion::{Goal, Policy};
 pub use schedule::{Rest, Schedule};
 use search::{Expected, Mixture, Target};
 
@@ -80,7 +80,8 @@ fn search_for<S: Solve>(
             polled_ns: fixed_ns + trace.mean_ns(),
         },
         Goal::P99(_) => Target::Beyond { share: 0.01 },
-        Goal::P999(_) => Target::Beyond { share: 0.001 },
+        // `P999`, and what is not known here is held as strictly.
+        _ => Target::Beyond { share: 0.001 },
     };
     search::search(target, |price| problem.solve(price))
 }

@@ -1,64 +1,144 @@
-//! Deferred work in a channel's waits: what is common to every kind of channel.
+//! Deferred work in a channel's waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::task::Waker;
 
-use meantime_completion::{Backlog, Flight, Learning, Sample, Sight, Source, Waited, Way};
+use super::super::backlog::Backlog;
+use super::super::gap::{Source, Way};
+use super::super::learning::Flight;
+use super::super::soonest::Sight;
+use super::super::work::{DeferError, Deferred, WorkCounters};
+use super::{InFlight, Queues, SlowPath, Waiter};
 use meantime_hw::Clock;
 
-use super::lbio::{Lbio, Table};
-
-/// After so many I/Os without work their time is not taken any more.
+/// After this many I/Os without work the time of I/O is not taken any more.
 const IDLE_IOS: u32 = 64;
 
-/// A piece of at most this is run when nothing is known of the gap, in ns: no I/O we know of is
-/// sooner.
+/// A piece of at most this is run when nothing is known of the gap, in ns: no device we know of
+/// completes an I/O sooner.
 const SMALL_NS: u64 = 1_000;
 
-/// With more requests than this under way there is always one about to end.
+/// With more requests than this under way one is always about to end.
 const MANY: usize = 64;
 
 /// How long a channel that is dropped works, in ns.
 const FINISH_NS: u64 = 1_000_000_000;
 
-/// What the waits of a channel have to see to before they take the short way. One byte, so that it
-/// is one look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Attention(u8);
-
-impl Attention {
-    pub(super) const NONE: Self = Self(0);
-    const PLUGGED: u8 = 1;
-    const WORK: u8 = 2;
-
-    /// Requests are collected.
+impl Waiter {
+    /// Whether there is deferred work, or just was, or requests under way were timed for it.
     #[inline(always)]
-    pub(super) fn is_plugged(self) -> bool {
-        self.0 & Self::PLUGGED != 0
+    pub fn has_work(&self) -> bool {
+        self.slow_path.has(SlowPath::WORK)
     }
 
-    /// There is, or just was, work for the gap, and perhaps I/O that was timed for it.
-    #[inline(always)]
-    pub(super) fn has_work(self) -> bool {
-        self.0 & Self::WORK != 0
+    /// Takes `work` over at `now_ns`.
+    ///
+    /// # Errors
+    /// The work, if there is too much.
+    #[inline(never)]
+    pub fn defer(&mut self, work: Box<dyn Deferred>, now_ns: u64) -> Result<(), DeferError> {
+        self.work.backlog.push(work, now_ns)?;
+        self.begin_work();
+        Ok(())
     }
 
-    #[inline(always)]
-    pub(super) fn is_any(self) -> bool {
-        self.0 != 0
+    /// From now on I/O is timed, and waits take the slow path.
+    fn begin_work(&mut self) {
+        self.work.begin();
+        self.takes_times = true;
+        self.slow_path.set(SlowPath::WORK, true);
     }
 
-    #[inline(always)]
-    pub(super) fn plug(&mut self) {
-        self.0 |= Self::PLUGGED;
+    /// An I/O that was timed has ended, or a wait is over. If there was no work for long, all is as
+    /// it was before.
+    pub(super) fn after_work<Q: Queues>(&mut self, queues: &Q) {
+        self.takes_times &= self.work.goes_on();
+        if self.takes_times {
+            return;
+        }
+        // The fast path does not look for times: no polled request may be left whose time is taken.
+        let timed = |request: InFlight| request.policy.is_poll() && request.timed;
+        if !queues.under_way().any(timed) {
+            self.slow_path.set(SlowPath::WORK, false);
+        }
     }
 
-    #[inline(always)]
-    pub(super) fn unplug(&mut self) {
-        self.0 &= !Self::PLUGGED;
+    /// How much deferred work there is.
+    pub fn deferred(&self) -> usize {
+        self.work.backlog.len()
     }
 
-    pub(super) fn set_work(&mut self, works: bool) {
-        self.0 = if works { self.0 | Self::WORK } else { self.0 & !Self::WORK };
+    /// What deferred work came to.
+    pub fn work_counters(&self) -> WorkCounters {
+        self.work.counters()
+    }
+
+    /// Wakes `waker` when work that was pending can go on.
+    pub fn set_work_waker(&mut self, waker: Option<Waker>) {
+        self.work.backlog.set_waker(waker);
+    }
+
+    /// Runs pieces, fitting or not, until `budget_ns` are used up or nothing can go on; how many.
+    ///
+    /// # Panics
+    /// If a piece did.
+    pub fn run_deferred(&mut self, budget_ns: u64, clock: &Clock) -> usize {
+        self.work.run_for(budget_ns, clock)
+    }
+
+    /// Runs a piece that has waited too long, if there is one.
+    pub fn run_overdue(&mut self, clock: &Clock) {
+        self.work.run_overdue(clock.now_ns(), || clock.now_ns());
+    }
+
+    /// When the first work that can go on has waited too long, in ns.
+    pub fn overdue_ns(&self) -> Option<u64> {
+        self.work.backlog.latest_ns()
+    }
+
+    /// Runs what fits before `id`, or any request if that is `None`, may be complete. How many
+    /// commands ended meanwhile.
+    pub fn work_before<Q: Queues>(&mut self, queues: &mut Q, id: Option<Q::Id>) -> usize {
+        if self.deferred() == 0 {
+            return 0;
+        }
+        let ends_ns = self.earliest_end_ns(queues, id);
+        self.work.work(&mut queues.queue(false), ends_ns)
+    }
+
+    /// How much time is left before a request may be complete, in ns; `None` if that is not known.
+    pub fn gap_left_ns<Q: Queues>(&mut self, queues: &Q) -> Option<u64> {
+        if queues.active() == 0 {
+            return Some(u64::MAX);
+        }
+        self.begin_work();
+        self.work.asked();
+        Some(self.earliest_end_ns(queues, None)?.saturating_sub(queues.now_ns()))
+    }
+
+    /// When the request that is waited for may be complete, in ns: `id` if a caller has a ticket
+    /// for it, else any. `None`: not known.
+    pub(super) fn earliest_end_ns<Q: Queues>(&self, queues: &Q, id: Option<Q::Id>) -> Option<u64> {
+        let end_ns = |request: InFlight| {
+            let Flight { submitted_ns, class, .. } = request.flight;
+            let earliest_ns = request.timed.then(|| self.learning.earliest_ns(class))??;
+            Some(submitted_ns.saturating_add(earliest_ns))
+        };
+        let claimed = id.map(|id| queues.request(id)).filter(|request| !request.unclaimed);
+        if let Some(request) = claimed {
+            return end_ns(request);
+        }
+        if queues.active() > MANY {
+            return Some(0);
+        }
+        queues
+            .under_way()
+            .try_fold(u64::MAX, |earliest_ns, request| Some(earliest_ns.min(end_ns(request)?)))
+    }
+
+    /// The channel ends: runs what can be run, and logs how much could not.
+    pub fn finish_work(&mut self, clock: &Clock) {
+        self.work.finish(clock);
     }
 }
 
@@ -66,9 +146,7 @@ impl Attention {
 #[derive(Default)]
 pub(super) struct GapWork {
     pub(super) backlog: Backlog,
-    /// Whether the time of every I/O is taken.
-    takes_times: bool,
-    /// Whether somebody has asked how much time is left, before this wait.
+    /// Whether the caller has asked how much time is left, before this wait.
     asked: bool,
     /// I/Os that have ended since there was work last.
     idle: u32,
@@ -78,17 +156,17 @@ pub(super) struct GapWork {
 }
 
 impl GapWork {
-    /// Whether the time of every I/O is taken.
-    pub(super) fn takes_times(&self) -> bool {
-        self.takes_times
+    /// What was done.
+    pub(super) fn counters(&self) -> WorkCounters {
+        self.backlog.counters()
     }
 
-    /// From now on times are taken.
-    pub(super) fn begin(&mut self) {
-        (self.takes_times, self.idle) = (true, 0);
+    /// There is work.
+    fn begin(&mut self) {
+        self.idle = 0;
     }
 
-    /// Somebody with work of his own asks how much time is left.
+    /// A caller that has work of its own asks how much time is left.
     pub(super) fn asked(&mut self) {
         self.asked = true;
     }
@@ -98,12 +176,11 @@ impl GapWork {
         std::mem::take(&mut self.asked) || !self.backlog.is_empty()
     }
 
-    /// An I/O has ended. False once there was no work for long: times are not taken any more.
+    /// An I/O has ended. False once there was no work for long.
     pub(super) fn goes_on(&mut self) -> bool {
-        self.forget_sight();
+        self.forget_look();
         self.idle = if self.backlog.is_empty() { self.idle.saturating_add(1) } else { 0 };
-        self.takes_times &= self.idle < IDLE_IOS;
-        self.takes_times
+        self.idle < IDLE_IOS
     }
 
     /// Before `source` is waited for: runs what fits before `ends_ns`, the time at which it may be
@@ -159,7 +236,7 @@ impl GapWork {
         Some((now_ns, self.backlog.run(pick, now_ns, clock)))
     }
 
-    /// See [`BlockChannel::run_deferred`](super::BlockChannel::run_deferred).
+    /// See [`Waiter::run_deferred`](super::Waiter::run_deferred).
     pub(super) fn run_for(&mut self, budget_ns: u64, clock: &Clock) -> usize {
         let pieces = self.backlog.run_for(budget_ns, || clock.now_ns());
         if let Some(panic) = self.backlog.take_panic() {
@@ -168,7 +245,7 @@ impl GapWork {
         pieces
     }
 
-    /// The channel ends: runs what can be run, and says what could not.
+    /// See [`Waiter::finish_work`](super::Waiter::finish_work).
     pub(super) fn finish(&mut self, clock: &Clock) {
         self.backlog.run_for(FINISH_NS, || clock.now_ns());
         let left = self.backlog.len();
@@ -184,45 +261,16 @@ impl GapWork {
         }
     }
 
-    /// When an I/O that has just been found complete was so, as far as is known.
-    pub(super) fn sight(&self, flight: &Flight, sample: &Sample, waited: Option<&Waited>) -> Sight {
-        let exact = waited.is_some_and(|waited| waited.exact);
-        let found =
-            if exact { Sight::Exact(sample.device_ns) } else { Sight::AtMost(sample.device_ns) };
-        self.sight_after_piece(flight).unwrap_or(found)
-    }
-
-    /// The same, if it was found just after a piece.
+    /// When an I/O that has just been found complete may have been so, if it was found just after a
+    /// piece.
     pub(super) fn sight_after_piece(&self, flight: &Flight) -> Option<Sight> {
         self.vain_ns.map(|vain_ns| Sight::After(vain_ns.saturating_sub(flight.submitted_ns)))
     }
 
     /// What was found in a wait has been taken in.
-    pub(super) fn forget_sight(&mut self) {
+    pub(super) fn forget_look(&mut self) {
         self.vain_ns = None;
     }
-}
-
-/// When the request of `lbio` may be complete, in ns.
-fn soonest_end_of(lbio: &Lbio, learning: &Learning) -> Option<u64> {
-    let flight = lbio.timed_flight()?;
-    Some(flight.submitted_ns.saturating_add(learning.earliest_ns(flight.class)?))
-}
-
-/// When the request that is waited for may be complete, in ns: that in `slot` if somebody has a
-/// ticket for it, else any. `None`: not known.
-pub(super) fn soonest_end_ns(table: &Table, learning: &Learning, slot: Option<u16>) -> Option<u64> {
-    if let Some(lbio) = slot.map(|slot| table.get(slot)).filter(|lbio| !lbio.is_queued()) {
-        return soonest_end_of(lbio, learning);
-    }
-    if table.active() > MANY {
-        return Some(0);
-    }
-    let mut soonest_ns = u64::MAX;
-    for lbio in table.under_way() {
-        soonest_ns = soonest_ns.min(soonest_end_of(lbio, learning)?);
-    }
-    Some(soonest_ns)
 }
 
 /// What is left to be slept when so much has passed with work.
@@ -280,6 +328,10 @@ impl<S: Source> Source for WithWork<'_, S> {
         let Some(latest_ns) = self.work.backlog.latest_ns() else { return interval_ns };
         // Something, so that a wait that blocks does.
         interval_ns.min(latest_ns.saturating_sub(self.source.now_ns()).max(SMALL_NS))
+    }
+
+    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
+        self.source.begin_wait(way, spin_budget_ns);
     }
 
     fn now_ns(&self) -> u64 {

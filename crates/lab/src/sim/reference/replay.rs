@@ -4,13 +4,13 @@ use super::informed::Plan as Schedules;
 use super::oracle::Plan as Moments;
 use super::schedule::Schedule;
 use super::search::Mixture;
-use crate::gap::SPINS_PER_CLOCK;
 use crate::sim::machine::Machine;
 use crate::sim::outcome::{Outcome, Seen};
 use crate::sim::queue::{Lanes, Queue};
 use crate::sim::random::Random;
 use crate::sim::trace::{Io, Trace};
-use crate::{GapCounters, Source, Way};
+use meantime_completion::SPINS_PER_CLOCK;
+use meantime_completion::{GapCounters, Source, Way};
 
 /// One I/O after the other, each by either of the two plans.
 fn replay<P>(
@@ -32,7 +32,8 @@ fn replay<P>(
         let first = choice.unit() < mixture.share_of_first;
         let plan = &mixture.plans[usize::from(!first)].0;
         let queue = &mut wait_state.queue;
-        queue.begin(Lanes::Polled, &Way::Poll, 0);
+        queue.watched = Lanes::Polled;
+        queue.begin_wait(&Way::Poll, 0);
         let start_ns = queue.time_ns();
         queue.run(machine.submit_ns + machine.doorbell_ns);
         queue.start(0, false, io.device_ns);

@@ -9,9 +9,9 @@
 use super::grid::{Wake, step_ns};
 use super::search::Expected;
 use super::{Solve, after_wake_ns, limit_ns};
-use crate::Goal;
 use crate::sim::machine::Machine;
 use crate::sim::trace::Trace;
+use meantime_completion::Goal;
 
 /// A trace, whose times are all known.
 #[derive(Debug)]

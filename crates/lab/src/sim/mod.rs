@@ -1,9 +1,8 @@
 //! An offline simulator: replays device times, recorded or made up, through any policy, in virtual
 //! time.
 //!
-//! What waits is the code that waits in a channel: [`Gap`](super::Gap) and
-//! [`Learning`](super::Learning), called in the order and with the arguments of a channel and its
-//! caller. Only the device, the clock, the timer and the interrupt are simulated, and what the
+//! What waits is the code that waits in a channel: a [`Waiter`](meantime_completion::waiter::Waiter),
+//! called in the order and with the arguments of a channel and its caller. Only the device, the clock, the timer and the interrupt are simulated, and what the
 //! host's own steps cost is a parameter ([`Machine`]). One seed gives one outcome, bit for bit, on
 //! every machine with the same floating point library.
 //!

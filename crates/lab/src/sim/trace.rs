@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Class, Kind};
+use meantime_completion::{Class, Kind};
 
 /// One I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,18 +1,14 @@
 //! A policy on a trace.
 
+use std::cell::Cell;
+
 use super::machine::Machine;
 use super::outcome::{Outcome, Seen};
 use super::queue::{Lanes, Queue};
 use super::trace::{Io, Trace};
-use crate::{Class, Flight, Gap, GapCounters, Learning, Policy, Sample, Source, Way};
-use meantime_hw::usage::{Pretence, Usage};
-
-/// How often a wait by ticket for an I/O of `poll` looks before it does anything else, as a channel
-/// does.
-const FIRST_LOOKS: u32 = 128;
-
-/// Of how many requests under way the likely end is compared, by a channel too.
-const COMPARED: usize = 16;
+use crate::published::{Ehp, register};
+use meantime_completion::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Timed, Waiter};
+use meantime_completion::{Class, Flight, Policy, Source, Way};
 
 /// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least
 /// 1). One at a time, each is submitted and waited for; else as many as there is room for are
@@ -39,18 +35,116 @@ struct Slot {
     under_way: bool,
 }
 
-/// A channel with one policy, and its caller.
-struct Channel<'m> {
+/// The device of a channel, and the requests under way.
+struct Device<'m> {
     queue: Queue<'m>,
-    policy: Policy,
-    learning: Learning,
-    usage: Pretence,
-    /// Of the polled queue and of that with an interrupt.
-    gaps: [Gap; 2],
     slots: Vec<Slot>,
     active: usize,
-    /// What `queue.ended` had when it was last learned from.
-    learned: usize,
+    /// How many of `queue.ended` were taken in.
+    noted: usize,
+    timed: Vec<Timed>,
+    /// Of those, how many are learned from.
+    learned: u64,
+    /// CPU time used when the clock was last read for the waiter, in ns.
+    used_ns: Cell<u64>,
+}
+
+impl Device<'_> {
+    /// Takes in what has ended.
+    fn note_ended(&mut self) {
+        for &slot in &self.queue.ended[self.noted..] {
+            self.active -= 1;
+            self.slots[slot].under_way = false;
+            let Slot { flight, policy, .. } = self.slots[slot];
+            if policy.wants_times() {
+                self.timed.push(Timed { policy, flight });
+                self.learned += u64::from(policy.learns());
+            }
+        }
+        self.noted = self.queue.ended.len();
+    }
+}
+
+impl<'m> Queues for Device<'m> {
+    type Id = usize;
+    type Queue<'a>
+        = &'a mut Queue<'m>
+    where
+        Self: 'a;
+    type Both<'a>
+        = &'a mut Queue<'m>
+    where
+        Self: 'a;
+
+    fn queue(&mut self, interrupted: bool) -> &mut Queue<'m> {
+        self.queue.watched = Lanes::of(interrupted);
+        &mut self.queue
+    }
+
+    fn both(&mut self) -> Option<&mut Queue<'m>> {
+        self.queue.watched = Lanes::Both;
+        Some(&mut self.queue)
+    }
+
+    fn is_busy(&self, interrupted: bool) -> bool {
+        self.queue.is_busy(Lanes::of(interrupted))
+    }
+
+    fn refill(&mut self, _: bool) {
+        self.note_ended();
+    }
+
+    fn active(&self) -> usize {
+        self.active
+    }
+
+    fn request(&self, slot: usize) -> InFlight {
+        let Slot { flight, policy, .. } = self.slots[slot];
+        InFlight { policy, flight, timed: policy.wants_times(), unclaimed: true }
+    }
+
+    fn begin_wait(&mut self, slot: usize) -> InFlight {
+        let request = self.request(slot);
+        self.slots[slot].flight.waited = true;
+        if request.policy.learns() {
+            self.queue.run(self.queue.machine.plan_ns);
+        }
+        request
+    }
+
+    fn under_way(&self) -> impl Iterator<Item = InFlight> {
+        self.unclaimed().map(|slot| self.request(slot))
+    }
+
+    fn unclaimed(&self) -> impl Iterator<Item = usize> {
+        (0..self.slots.len()).filter(|slot| self.slots[*slot].under_way)
+    }
+
+    fn timed(&mut self) -> &mut Vec<Timed> {
+        &mut self.timed
+    }
+
+    fn now_ns(&self) -> u64 {
+        let now_ns = self.queue.now_ns();
+        self.used_ns.set(self.queue.used_ns());
+        now_ns
+    }
+
+    fn thread_cpu_ns(&self) -> u64 {
+        self.used_ns.get()
+    }
+
+    /// No other thread is on this CPU.
+    fn involuntary_switches(&self) -> u64 {
+        0
+    }
+}
+
+/// A channel with one policy, and its caller.
+struct Channel<'m> {
+    device: Device<'m>,
+    policy: Policy,
+    waiter: Waiter,
     series: Vec<Seen>,
 }
 
@@ -58,64 +152,62 @@ impl<'m> Channel<'m> {
     fn new(machine: &'m Machine, policy: Policy, depth: usize, seed: u64) -> Self {
         let flight =
             Flight { class: Class::default(), submitted_ns: 0, interrupted: false, waited: false };
-        let mut learning = Learning::new(Some(machine.sleep_costs(seed)));
-        learning.assume(machine.wake_costs());
-        learning.allow_interrupts();
-        learning.prepare(policy);
-        Self {
+        let mut waiter = Waiter::new(Some(machine.sleep_costs(seed)));
+        if let (Ok(published), Policy::Rule(rule)) = (register(), policy)
+            && policy == published.ehp
+        {
+            waiter.use_rule(rule, Box::new(Ehp::new(machine.wake_costs())));
+        }
+        waiter.allow_interrupts();
+        waiter.prepare(policy);
+        let device = Device {
             queue: Queue::new(machine, seed),
-            policy,
-            learning,
-            usage: Pretence::begin(),
-            gaps: [Gap::default(), Gap::default()],
             slots: vec![Slot { flight, policy, io: 0, start_ns: 0, under_way: false }; depth],
             active: 0,
+            noted: 0,
+            timed: Vec::new(),
             learned: 0,
-            series: Vec::new(),
-        }
+            used_ns: Cell::new(0),
+        };
+        Self { device, policy, waiter, series: Vec::new() }
     }
 
     fn run(&mut self, trace: &Trace) -> Outcome {
         self.series = vec![Seen::default(); trace.ios.len()];
-        match self.slots.len() {
+        match self.device.slots.len() {
             1 => self.run_one_by_one(trace),
             _ => self.run_deep(trace),
         }
-        let [a, b] = [self.gaps[0].counters(), self.gaps[1].counters()];
-        let counters = GapCounters {
-            waits: a.waits + b.waits,
-            sleeps: a.sleeps + b.sleeps,
-            oversleeps: a.oversleeps + b.oversleeps,
-            fallbacks: a.fallbacks + b.fallbacks,
-            blocks: a.blocks + b.blocks,
-        };
+        let counters = self.waiter.counters(false) + self.waiter.counters(true);
         let series = std::mem::take(&mut self.series);
-        Outcome::new(series, self.queue.time_ns(), self.queue.used_ns(), counters)
+        let queue = &self.device.queue;
+        Outcome::new(series, queue.time_ns(), queue.used_ns(), counters)
     }
 
     fn run_one_by_one(&mut self, trace: &Trace) {
         for (index, io) in trace.ios.iter().enumerate() {
-            let start_ns = self.queue.time_ns();
+            let start_ns = self.device.queue.time_ns();
             self.submit(0, index, io, start_ns);
             self.ring(&[0], trace);
             self.start_timed(0);
-            if self.slots[0].policy == Policy::Poll {
+            if self.device.slots[0].policy == Policy::Poll {
                 self.polls_until_done();
             }
-            while self.queue.ended.is_empty() {
-                self.wait_on(0);
+            while self.device.queue.ended.is_empty() {
+                self.waiter.wait_for(&mut self.device, 0);
+                self.note_wait(self.device.slots[0].flight.interrupted);
             }
             self.take_ended();
         }
     }
 
     fn run_deep(&mut self, trace: &Trace) {
-        let mut free: Vec<usize> = (0..self.slots.len()).rev().collect();
+        let mut free: Vec<usize> = (0..self.device.slots.len()).rev().collect();
         let mut batch = Vec::new();
         let mut ios = trace.ios.iter().enumerate();
         loop {
             batch.clear();
-            let start_ns = self.queue.time_ns();
+            let start_ns = self.device.queue.time_ns();
             while !free.is_empty()
                 && let Some((index, io)) = ios.next()
                 && let Some(slot) = free.pop()
@@ -126,31 +218,30 @@ impl<'m> Channel<'m> {
                 batch.push(slot);
             }
             self.ring(&batch, trace);
-            while self.queue.ended.is_empty() {
-                let Some(slot) = self.next_to_end() else { return };
-                let busy = |lanes| self.queue.is_busy(lanes);
-                if busy(Lanes::Polled) && busy(Lanes::Interrupt) {
-                    self.wait_on_both();
-                } else {
-                    self.wait_on(slot);
+            while self.device.queue.ended.is_empty() {
+                let busy = [false, true].map(|interrupted| self.device.is_busy(interrupted));
+                if !self.waiter.wait_for_any(&mut self.device) {
+                    return;
                 }
+                self.note_wait(busy == [false, true]);
             }
-            free.extend_from_slice(&self.queue.ended);
+            free.extend_from_slice(&self.device.queue.ended);
             self.take_ended();
         }
     }
 
     /// The command of I/O `index` into the queue, as [`Slot`] `slot`.
     fn submit(&mut self, slot: usize, index: usize, io: &Io, start_ns: u64) {
-        self.active += 1;
-        let class = Class::new(io.kind, io.bytes, self.active);
-        let polls = self.learning.polls(self.policy);
+        let device = &mut self.device;
+        device.active += 1;
+        let class = Class::new(io.kind, io.bytes, device.active);
+        let polls = self.waiter.polls_timed(self.policy);
         let interrupted =
-            !polls && self.policy.may_interrupt() && self.learning.interrupts(self.policy, class);
+            !polls && self.policy.may_interrupt() && self.waiter.interrupts(self.policy, class);
         let flight = Flight { class, submitted_ns: 0, interrupted, waited: false };
         let policy = if polls { Policy::Poll } else { self.policy };
-        self.slots[slot] = Slot { flight, policy, io: index, start_ns, under_way: true };
-        self.queue.run(self.queue.machine.submit_ns);
+        device.slots[slot] = Slot { flight, policy, io: index, start_ns, under_way: true };
+        device.queue.run(device.queue.machine.submit_ns);
         if policy.wants_times() {
             self.take_time(slot);
         }
@@ -159,31 +250,16 @@ impl<'m> Channel<'m> {
     /// After its command was sent, where that costs nothing: the time of an I/O whose policy goes
     /// to the polled queue and learns.
     fn start_timed(&mut self, slot: usize) {
-        let Slot { flight, policy, .. } = self.slots[slot];
-        if policy == self.policy || self.learning.skips(self.policy, flight.class) {
+        let Slot { flight, policy, .. } = self.device.slots[slot];
+        if policy == self.policy || !self.waiter.wants_time(self.policy, flight.class) {
             return;
         }
-        self.slots[slot].policy = self.policy;
+        self.device.slots[slot].policy = self.policy;
         self.take_time(slot);
     }
 
-    /// Of the requests under way the one that is likely to end first, if the policy can tell; else
-    /// the first.
-    fn next_to_end(&self) -> Option<usize> {
-        let mut under_way = (0..self.slots.len()).filter(|slot| self.slots[*slot].under_way);
-        let first = under_way.clone().next()?;
-        if !matches!(self.slots[first].policy, Policy::Adaptive(_) | Policy::Auto) {
-            return Some(first);
-        }
-        let end_ns = |slot: &usize| {
-            let flight = &self.slots[*slot].flight;
-            flight.submitted_ns + self.learning.soonest_ns(flight.class)
-        };
-        under_way.by_ref().take(COMPARED).min_by_key(end_ns)
-    }
-
     fn take_time(&mut self, slot: usize) {
-        self.slots[slot].flight.submitted_ns = self.queue.now_ns();
+        self.device.slots[slot].flight.submitted_ns = self.device.queue.now_ns();
     }
 
     /// The doorbell for `batch`.
@@ -191,97 +267,52 @@ impl<'m> Channel<'m> {
         if batch.is_empty() {
             return;
         }
-        self.queue.run(self.queue.machine.doorbell_ns);
+        let Device { queue, slots, .. } = &mut self.device;
+        queue.run(queue.machine.doorbell_ns);
         for &slot in batch {
-            let Slot { flight, io, .. } = self.slots[slot];
-            self.queue.start(slot, flight.interrupted, trace.ios[io].device_ns);
+            let Slot { flight, io, .. } = slots[slot];
+            queue.start(slot, flight.interrupted, trace.ios[io].device_ns);
         }
     }
 
     fn polls_until_done(&mut self) {
-        self.queue.begin(Lanes::Polled, &Way::Poll, 0);
-        let in_vain = self.queue.look_in_vain(FIRST_LOOKS);
+        let queue = self.device.queue(false);
+        queue.begin_wait(&Way::Poll, 0);
+        let in_vain = queue.look_in_vain(FIRST_LOOKS);
         for _ in in_vain..FIRST_LOOKS {
-            if self.queue.reap() > 0 {
+            if queue.reap() > 0 {
                 return;
             }
         }
     }
 
-    fn wait_on(&mut self, slot: usize) {
-        let Slot { flight, policy, .. } = self.slots[slot];
-        self.slots[slot].flight.waited = true;
-        if policy.learns() {
-            self.queue.run(self.queue.machine.plan_ns);
+    /// Something has ended in a wait on the polled queue, or on the one with an interrupt.
+    fn note_wait(&mut self, interrupted: bool) {
+        let slept_ns = self.waiter.waited(interrupted).slept_ns;
+        for &slot in &self.device.queue.ended {
+            self.series[self.device.slots[slot].io].slept_ns = slept_ns;
         }
-        let way = self.learning.way(policy, &flight);
-        self.wait_by(Lanes::of(flight.interrupted), way);
-        self.learn(Some(flight.interrupted));
+        self.learn();
     }
 
-    fn wait_on_both(&mut self) {
-        self.wait_by(Lanes::Both, Way::Poll);
-        self.learn(Some(false));
-    }
-
-    fn wait_by(&mut self, lanes: Lanes, way: Way) {
-        let gap = &mut self.gaps[usize::from(lanes == Lanes::Interrupt)];
-        self.queue.begin(lanes, &way, gap.spin_budget_ns());
-        gap.wait(&mut self.queue, way);
-    }
-
-    /// Takes in the times of what has ended.
-    fn learn(&mut self, waited_on: Option<bool>) {
-        let new = self.learned..self.queue.ended.len();
-        self.learned = new.end;
-        let waited = waited_on.map(|interrupt| self.gaps[usize::from(interrupt)].waited());
-        let in_flight = self.active;
-        for &slot in &self.queue.ended[new.clone()] {
-            self.active -= 1;
-            self.slots[slot].under_way = false;
-            self.series[self.slots[slot].io].slept_ns = waited.map_or(0, |waited| waited.slept_ns);
-        }
-        let is_timed = |slot: &usize| self.slots[*slot].policy.wants_times();
-        if !self.queue.ended[new.clone()].iter().any(is_timed) {
-            return;
-        }
-        let now_ns = self.queue.now_ns();
-        // Nobody else is on this CPU.
-        self.usage.tell(Usage { cpu_ns: self.queue.used_ns(), involuntary_switches: 0 });
-        if let Some(waited) = waited {
-            self.learning.slept(waited, now_ns);
-        }
-        for at in new {
-            let Slot { flight, policy, .. } = self.slots[self.queue.ended[at]];
-            if !policy.wants_times() {
-                continue;
-            }
-            let sample = Sample {
-                class: flight.class,
-                device_ns: now_ns.saturating_sub(flight.submitted_ns),
-                slept_ns: waited.map_or(0, |waited| waited.slept_ns),
-                overslept: waited.is_some_and(|waited| waited.overslept),
-                interrupted: flight.interrupted,
-                in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
-                now_ns,
-            };
-            if policy.learns() {
-                self.queue.run(self.queue.machine.learn_ns);
-            }
-            self.learning.record(policy, &sample, waited);
-        }
+    /// A policy that learns has taken in what ended.
+    fn learn(&mut self) {
+        let ios = std::mem::take(&mut self.device.learned);
+        self.device.queue.run(ios * self.device.queue.machine.learn_ns);
     }
 
     /// The caller has the results of what ended.
     fn take_ended(&mut self) {
-        self.learn(None);
-        let now_ns = self.queue.time_ns();
-        for &slot in &self.queue.ended {
-            let Slot { io, start_ns, .. } = self.slots[slot];
+        self.device.note_ended();
+        self.waiter.learn(&mut self.device, Found::Looking);
+        self.learn();
+        let now_ns = self.device.queue.time_ns();
+        for &slot in &self.device.queue.ended {
+            let Slot { io, start_ns, .. } = self.device.slots[slot];
             self.series[io].latency_ns = now_ns - start_ns;
         }
-        self.queue.ended.clear();
-        self.learned = 0;
+        self.device.queue.ended.clear();
+        self.device.noted = 0;
     }
 }
 
@@ -302,6 +333,7 @@ mod tests {
     }
 
     fn policies() -> Vec<Policy> {
+        register().unwrap();
         let texts = [
             "interrupt",
             "poll",
@@ -402,7 +434,7 @@ mod tests {
                 let run = |one_by_one| {
                     let machine = Machine::bare_metal();
                     let mut channel = Channel::new(&machine, policy, depth, 7);
-                    channel.queue.one_by_one = one_by_one;
+                    channel.device.queue.one_by_one = one_by_one;
                     channel.run(&trace)
                 };
                 assert!(run(true) == run(false), "{policy} at depth {depth}, {shape}");
@@ -413,7 +445,7 @@ mod tests {
     /// Planned sleeps, which policies may not make yet.
     #[test]
     fn leaving_looks_out_is_exact_around_planned_sleeps() {
-        use crate::{Plan, Stage};
+        use meantime_completion::{Gap, Plan, Stage};
         let plans = [
             Plan::of(&[Stage { from_ns: 4_000, until_ns: 6_000 }]),
             Plan::of(&[
@@ -435,9 +467,7 @@ mod tests {
                 queue.one_by_one = one_by_one;
                 queue.start(0, false, device_ns);
                 let mut gap = Gap::default();
-                let way = Way::Planned { plan: *plan, since_ns: 0 };
-                queue.begin(Lanes::Polled, &way, gap.spin_budget_ns());
-                gap.wait(&mut queue, way);
+                gap.wait(&mut queue, Way::Planned { plan: *plan, since_ns: 0 });
                 (queue.time_ns(), queue.cpu_ns(), gap.counters(), *gap.waited())
             };
             assert_eq!(run(true), run(false), "{plan:?} {device_ns}");

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::random::Random;
 use super::trace::{Io, Trace};
-use crate::Kind;
+use meantime_completion::Kind;
 
 /// How device times vary around a base time.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use crate::calibrate;
+use meantime_completion::calibrate;
 use meantime_hw::{Clock, HwError, cpu};
 
 /// How many sleeps are made to measure an interrupt.

@@ -1,6 +1,6 @@
 //! What a simulated run came to.
 
-use crate::GapCounters;
+use meantime_completion::GapCounters;
 
 /// One I/O of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

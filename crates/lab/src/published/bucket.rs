@@ -1,7 +1,7 @@
 //! Half the mean of a bucket, as Linux 4.12 to 6.3 kept it, and what the bucketed rules share.
 
-use super::{Choice, Rule, Sample};
-use crate::class::{Class, Kind};
+use meantime_completion::rule::{Choice, Rule, Sample};
+use meantime_completion::{Class, Kind};
 
 /// How many buckets there are: two directions, eight sizes.
 pub(super) const BUCKETS: usize = DIRECTIONS * SIZES;

@@ -1,8 +1,9 @@
 //! Efficient hybrid polling: Lee, Shin and Jeong, Journal of Systems Architecture 122 (2022).
 
+use super::WakeCosts;
 use super::bucket::{BUCKETS, Window, bucket_of};
-use super::{Choice, Rule, Sample, WakeCosts};
-use crate::class::Class;
+use meantime_completion::Class;
+use meantime_completion::rule::{Choice, Rule, Sample};
 
 /// How long one minimum is in force.
 const WINDOW_NS: u64 = 10_000_000;
@@ -77,7 +78,7 @@ impl Rule for Ehp {
 mod tests {
     use super::super::tests::sample;
     use super::*;
-    use crate::class::Kind;
+    use meantime_completion::Kind;
 
     const MS: u64 = 1_000_000;
 

@@ -1,8 +1,8 @@
 //! Dynamic PAS: "DPAS: A Prompt, Accurate and Safe I/O Completion Method for SSDs", FAST 2026.
 
 use super::pas::Pas;
-use super::{Choice, Rule, Sample};
-use crate::class::Class;
+use meantime_completion::Class;
+use meantime_completion::rule::{Choice, Rule, Sample};
 
 /// How many I/Os PAS, overloaded or not, is judged over.
 const JUDGED_OVER: u32 = 100;
@@ -124,7 +124,7 @@ mod tests {
     use super::super::pas::tests::io;
     use super::super::tests::sample;
     use super::*;
-    use crate::class::Kind;
+    use meantime_completion::Kind;
 
     /// Ends `count` I/Os at `depth`, slept for as `rule` says, if it says so.
     fn ios(rule: &mut Dpas, count: u32, overslept: bool, depth: u16) {

@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use super::machine::Machine;
 use super::random::{Distribution, Random};
-use crate::gap::SPINS_PER_CLOCK;
-use crate::{MAX_STAGES, Source, Way};
+use meantime_completion::SPINS_PER_CLOCK;
+use meantime_completion::{MAX_STAGES, Source, Way};
 
 /// Deadlines are looked at an eighth of the default time-out apart.
 const TICK_INTERVAL_NS: u64 = 30_000_000_000 / 8;
@@ -140,24 +140,6 @@ impl<'m> Queue<'m> {
 
     pub(super) fn is_busy(&self, lanes: Lanes) -> bool {
         lanes.looks().any(|lane| !self.lanes[lane].in_flight.is_empty())
-    }
-
-    /// A wait on `lanes` begins, which goes by `way`.
-    pub(super) fn begin(&mut self, lanes: Lanes, way: &Way, spin_budget_ns: u64) {
-        self.watched = lanes;
-        let mut quiet = Quiet { spin_budget_ns, ..SPINS_ON };
-        match way {
-            // Looks between blocking are few.
-            Way::Interrupt => quiet.spin_budget_ns = 0,
-            Way::Poll | Way::Sleep(_) => {}
-            Way::Planned { plan, since_ns } => {
-                quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
-                for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
-                    *alarm_ns = since_ns.saturating_add(u64::from(stage.from_ns));
-                }
-            }
-        }
-        self.quiet.set(quiet);
     }
 
     /// A wait begins, or goes on, that spins until `alarm_ns` or the completion.
@@ -322,5 +304,21 @@ impl Source for Queue<'_> {
     fn cpu_ns(&self) -> u64 {
         self.run(self.machine.syscall_ns);
         self.used_ns()
+    }
+
+    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
+        let mut quiet = Quiet { spin_budget_ns, ..SPINS_ON };
+        match way {
+            // Looks between blocking are few.
+            Way::Interrupt => quiet.spin_budget_ns = 0,
+            Way::Poll | Way::Sleep(_) => {}
+            Way::Planned { plan, since_ns } => {
+                quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
+                for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
+                    *alarm_ns = since_ns.saturating_add(u64::from(stage.from_ns));
+                }
+            }
+        }
+        self.quiet.set(quiet);
     }
 }

@@ -1,0 +1,156 @@
+//! The waits of a channel, and what it learns of its I/O's times in them.
+
+use super::view::{Parts, View};
+use super::{Done, NvmeChannel};
+use crate::probe::Probe;
+use meantime_completion::waiter::{FIRST_LOOKS, Found, Waiter};
+use meantime_completion::{Policy, Source};
+use meantime_nvme::Op;
+
+impl NvmeChannel {
+    /// Looks for the end of `slot` on the polled queue for a while. True if it came.
+    #[inline(always)]
+    pub(super) fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
+        for _ in 0..FIRST_LOOKS {
+            if let Some(completed) = self.polled.queue.reap_one() {
+                probe.seen();
+                self.table.complete(completed.owner, completed.outcome());
+                if self.table.is_done(slot) {
+                    return true;
+                }
+                self.another_ended();
+            }
+        }
+        false
+    }
+
+    /// Looks on the polled queue for a while for the end of any request that has no ticket. True if
+    /// there is one.
+    #[inline(always)]
+    pub(super) fn polls_until_any_done(&mut self) -> bool {
+        // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines,
+        // just before.
+        for _ in 0..4 * FIRST_LOOKS {
+            // Without a look beforehand, which would be one more when there is a completion.
+            let (queue, table, ns) = (&mut self.polled.queue, &mut self.table, &self.ns);
+            if (View { queue, table, ns, probe: &() }).reap() > 0 {
+                self.polled.after_reap(&mut self.table, &self.ns);
+                if self.table.has_done() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Another request than the one waited for, or a part of that.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn another_ended(&mut self) {
+        self.polled.after_reap(&mut self.table, &self.ns);
+        self.learn();
+    }
+
+    #[inline(never)]
+    pub(super) fn wait_long(&mut self, slot: u16, probe: &impl Probe) {
+        while !self.table.is_done(slot) {
+            self.with_waiter(probe, |waiter, parts| waiter.wait_for(parts, slot));
+            self.show(self.last_tick_ns());
+        }
+    }
+
+    /// As `wait_probed`, when requests are collected or there is work.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wait_slow(&mut self, slot: u16, generation: u32, probe: &impl Probe) -> Done {
+        if self.waiter.is_plugged() {
+            self.ring_all();
+        }
+        let lbio = self.table.claimed(slot, generation);
+        let polled = lbio.policy.is_poll() && !self.waiter.has_work();
+        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
+        if !done {
+            self.wait_long(slot, probe);
+        }
+        self.finish(slot)
+    }
+
+    /// Waits until something has ended, whichever request without a ticket. False if none is under
+    /// way.
+    #[inline]
+    pub(super) fn wait_for_any(&mut self, probe: &impl Probe) -> bool {
+        let waited = self.with_waiter(probe, |waiter, parts| waiter.wait_for_any(parts));
+        self.show(self.last_tick_ns());
+        waited
+    }
+
+    /// Lends queues and requests to the waiter, whose deferred work decides afterwards whether
+    /// polled I/O is timed.
+    #[inline(always)]
+    pub(super) fn with_waiter<P: Probe, R>(
+        &mut self,
+        probe: &P,
+        act: impl FnOnce(&mut Waiter, &mut Parts<'_, P>) -> R,
+    ) -> R {
+        let Self { waiter, polled, interrupt, table, ns, .. } = self;
+        let outcome = act(waiter, &mut Parts { polled, interrupt, table, ns, probe });
+        self.untimed_blocks = if waiter.takes_times() { 0 } else { self.single_blocks };
+        outcome
+    }
+
+    /// Takes in the times of what was found without waiting.
+    #[inline]
+    pub(super) fn learn(&mut self) {
+        if !self.table.timed.is_empty() {
+            self.with_waiter(&(), |waiter, parts| waiter.learn(parts, Found::Looking));
+        }
+    }
+
+    /// The same for looks from outside. A caller that only ever looks runs the work that has waited
+    /// too long so.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn learn_polled(&mut self) {
+        self.learn();
+        self.waiter.run_overdue(self.polled.queue.clock());
+    }
+
+    /// `slot`, whose command has been sent, is waited for by `policy`.
+    #[inline(never)]
+    pub(super) fn start_timed(&mut self, slot: u16, policy: Policy) {
+        let lbio = self.table.get_mut(slot);
+        let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
+        let class = self.table.class(op, bytes, self.table.active());
+        if !self.waiter.wants_time(policy, class) {
+            return;
+        }
+        self.table.get_mut(slot).policy = policy;
+        let now_ns = self.clock().now_ns();
+        self.table.take_time(slot, class, now_ns);
+        self.show(now_ns);
+    }
+
+    /// From now on the time of `slot` is taken: what time it is.
+    #[inline]
+    pub(super) fn take_time(&mut self, slot: u16, op: Op, bytes: u64) -> u64 {
+        let class = self.table.class(op, bytes, self.table.active());
+        let now_ns = self.clock().now_ns();
+        self.table.take_time(slot, class, now_ns);
+        now_ns
+    }
+
+    /// Deadlines, for callers that only ever poll. Looks at the clock.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tick(&mut self) {
+        let Self { table, ns, polled, interrupt, .. } = &mut *self;
+        polled.tick(table, ns);
+        if let Some(lane) = interrupt {
+            lane.tick(table, ns);
+        }
+        self.learn();
+        if self.waiter.has_work() {
+            self.waiter.run_overdue(self.polled.queue.clock());
+        }
+    }
+}

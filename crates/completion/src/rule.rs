@@ -1,0 +1,253 @@
+//! Rules of one's own for how long to sleep before polling.
+//!
+//! A [`Rule`] is registered once a process, by name. From then on the name is a policy like any
+//! other: it parses, and works in job files, on the command line and for a running channel. Each
+//! channel that waits by it makes an instance. A rule is asked once for a wait and told of each I/O
+//! that has ended, by dynamic dispatch; I/O of the policy `poll` never comes by.
+//!
+//! ```
+//! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
+//! use meantime::completion::rule::{Choice, Rule, RuleSpec, Sample, register};
+//! use meantime::completion::{Class, Policy};
+//!
+//! /// Sleeps for half of what the last I/O took.
+//! #[derive(Debug, Default)]
+//! struct HalfTheLast(u64);
+//!
+//! impl Rule for HalfTheLast {
+//!     fn choose(&mut self, _: Class) -> Choice {
+//!         Choice::Sleep(self.0 / 2)
+//!     }
+//!
+//!     fn record(&mut self, sample: &Sample) {
+//!         self.0 = sample.device_ns;
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let rule = register(RuleSpec {
+//!     name: "half-the-last",
+//!     may_interrupt: false,
+//!     make: || Box::new(HalfTheLast::default()),
+//! })?;
+//! let policy: Policy = "half-the-last".parse()?;
+//! assert_eq!(policy, Policy::Rule(rule));
+//!
+//! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
+//! let mut channel = device.channel(&ChannelOptions { policy, ..ChannelOptions::default() })?;
+//! let ticket = channel.submit(Request::read(0, channel.alloc(4096)?))?;
+//! channel.wait(ticket).result?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::class::Class;
+
+/// The most rules of a process.
+pub const RULES_MAX: usize = 16;
+
+/// The longest name of a rule, in bytes.
+const NAME_BYTES_MAX: usize = 32;
+
+/// What a rule wants for an I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The interrupt.
+    Interrupt,
+    /// Sleep for this many ns, then poll; 0: poll at once.
+    Sleep(u64),
+}
+
+/// One I/O that has ended, as a rule may know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// What it was.
+    pub class: Class,
+    /// From its submission until it was found complete, in ns: an oversleep is in it.
+    pub device_ns: u64,
+    /// What was to be slept for it, in ns; 0: nothing.
+    pub slept_ns: u64,
+    /// Whether it was complete when the sleep had ended.
+    pub overslept: bool,
+    /// Whether it was waited for by interrupt.
+    pub interrupted: bool,
+    /// How many I/Os were in flight on the queue when it was found complete, itself included.
+    pub in_flight: u16,
+    /// When it was found complete, in ns.
+    pub now_ns: u64,
+}
+
+/// The device time that a policy goes by, in ns; 0: it goes by none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// What half of the I/Os fall short of, or the mean if the policy goes by that.
+    pub median_ns: u64,
+    /// What few I/Os fall short of.
+    pub low_ns: u64,
+}
+
+/// How long to sleep before polling, on one channel.
+pub trait Rule: fmt::Debug + Send {
+    /// How an I/O of `class` is waited for. Asked at its submission, if the rule
+    /// [may interrupt](RuleSpec::may_interrupt) and the channel has an interrupt, and again when it
+    /// is waited for: asked twice, it says the same.
+    fn choose(&mut self, class: Class) -> Choice;
+
+    /// Takes in an I/O that has ended.
+    fn record(&mut self, sample: &Sample);
+
+    /// The device time it goes by, for those who watch the channel.
+    fn expected(&self) -> Expected {
+        Expected::default()
+    }
+}
+
+/// A rule to be registered.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleSpec {
+    /// What the policy is called: lower-case letters, digits and hyphens.
+    pub name: &'static str,
+    /// Whether it ever chooses the interrupt.
+    pub may_interrupt: bool,
+    /// Makes an instance for a channel, when the channel first needs it.
+    pub make: fn() -> Box<dyn Rule>,
+}
+
+/// A registered rule.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RuleId(u8);
+
+/// Why a rule was not registered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// The name cannot be one.
+    #[error("{0:?} is no name for a rule: use at most 32 lower-case letters, digits and hyphens")]
+    Name(&'static str),
+    /// There is such a policy already.
+    #[error("there is a policy called {0} already")]
+    Taken(&'static str),
+    /// There are too many.
+    #[error("{RULES_MAX} rules are registered already, which is the most")]
+    Full,
+}
+
+/// The policies that have such names without being registered.
+const BUILT_IN: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
+
+/// The rules of this process, by their number. Entries are never taken away.
+static RULES: [OnceLock<RuleSpec>; RULES_MAX] = [const { OnceLock::new() }; RULES_MAX];
+
+/// Registers a rule for this process.
+///
+/// # Errors
+/// If the name cannot be one or is taken, or there are too many rules.
+pub fn register(spec: RuleSpec) -> Result<RuleId, RegisterError> {
+    static REGISTERING: Mutex<()> = Mutex::new(());
+    let name = spec.name;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
+        return Err(RegisterError::Name(name));
+    }
+    // One at a time, so that no two take the same name.
+    let _one = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
+    if BUILT_IN.contains(&name) || RuleId::named(name).is_some() {
+        return Err(RegisterError::Taken(name));
+    }
+    let free = RULES.iter().position(|rule| rule.set(spec).is_ok());
+    free.map(|index| RuleId(index as u8)).ok_or(RegisterError::Full)
+}
+
+/// The names of the registered rules.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    RULES.iter().filter_map(OnceLock::get).map(|spec| spec.name)
+}
+
+impl RuleId {
+    /// The rule of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        names().position(|registered| registered == name).map(|index| Self(index as u8))
+    }
+
+    fn spec(self) -> Option<&'static RuleSpec> {
+        RULES[self.index()].get()
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        self.spec().map_or("", |spec| spec.name)
+    }
+
+    pub(super) fn may_interrupt(self) -> bool {
+        self.spec().is_some_and(|spec| spec.may_interrupt)
+    }
+
+    /// Makes an instance.
+    pub(super) fn make(self) -> Option<Box<dyn Rule>> {
+        self.spec().map(|spec| (spec.make)())
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0) % RULES_MAX
+    }
+}
+
+impl fmt::Debug for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::policy::Policy;
+    use super::*;
+
+    #[derive(Debug)]
+    struct Never;
+
+    impl Rule for Never {
+        fn choose(&mut self, _: Class) -> Choice {
+            Choice::Sleep(0)
+        }
+
+        fn record(&mut self, _: &Sample) {}
+    }
+
+    fn spec(name: &'static str) -> RuleSpec {
+        RuleSpec { name, may_interrupt: true, make: || Box::new(Never) }
+    }
+
+    /// In one test, since the rules are those of the process.
+    #[test]
+    fn a_name_is_a_policy_and_is_taken_once() {
+        let error = "never".parse::<Policy>().unwrap_err().to_string();
+        assert!(error.contains("no other rule is registered"), "{error}");
+        let id = register(spec("never")).unwrap();
+        assert_eq!((id.name(), RuleId::named("never")), ("never", Some(id)));
+        assert_eq!("never".parse(), Ok(Policy::Rule(id)));
+        assert_eq!(Policy::Rule(id).to_string(), "never");
+        assert!(Policy::Rule(id).may_interrupt() && Policy::Rule(id).learns());
+        assert_eq!(id.make().unwrap().choose(Class::default()), Choice::Sleep(0));
+        let error = "nevr".parse::<Policy>().unwrap_err().to_string();
+        assert!(error.contains("never"), "{error}");
+        for taken in ["never", "interrupt", "poll", "hybrid", "adaptive", "auto"] {
+            assert_eq!(register(spec(taken)), Err(RegisterError::Taken(taken)));
+        }
+        for name in
+            ["", "Never", "a,b", "a=1", "a:b", "a b", "a-name-of-more-than-thirty-two-bytes"]
+        {
+            assert_eq!(register(spec(name)), Err(RegisterError::Name(name)));
+        }
+        let more = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12"];
+        for name in more.into_iter().chain(["r13", "r14", "r15"]) {
+            register(spec(name)).unwrap();
+        }
+        assert_eq!(register(spec("r16")), Err(RegisterError::Full));
+        assert_eq!(names().count(), RULES_MAX);
+    }
+}

@@ -1,0 +1,377 @@
+//! Waiting for the requests of one channel.
+//!
+//! A [`Waiter`] owns what one thread's channel needs to spend the time between a doorbell and the
+//! completion: how each policy waits, what it has learned of the device, and deferred work. The
+//! channel owns queues and requests, and lends them for the length of a call as [`Queues`]. The
+//! NVMe channel, the channel to the kernel and the simulator wait by the same code; it is compiled
+//! for each of them, without dynamic dispatch.
+//!
+//! **One I/O.** When the channel submits a request it asks which queue the request goes to
+//! ([`Waiter::polls_timed`], [`Waiter::interrupts`]) and whether to take its time
+//! ([`Waiter::wants_time`]). Then [`Waiter::wait_for`] waits for a request, or
+//! [`Waiter::wait_for_any`] for whichever ends first:
+//!
+//! 1. The policy becomes a way to wait: block, spin, sleep and spin, or follow a plan of sleeps.
+//! 2. The queue's [`Gap`] waits that way until a command has ended.
+//! 3. [`Queues::refill`] sends what waited for room.
+//! 4. The times of what has ended are taken in: by the policy, and by the figures that the channel
+//!    publishes.
+//!
+//! A polled request of which no time is taken passes through none of this: the channel itself looks
+//! [`FIRST_LOOKS`] times, and calls the waiter only if nothing came.
+//!
+//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, the time of every request is
+//! taken, and each wait first runs the pieces that fit before the earliest time at which the request
+//! may be complete. Work that has waited too long runs although it does not fit. After 64 I/Os
+//! without work all is as it was before.
+//!
+//! **What costs nothing.** Whether a wait has to take the slow path is one byte
+//! ([`Waiter::is_slow`]), which also says whether the channel collects requests before it rings its
+//! doorbell.
+
+mod queues;
+mod times;
+mod work;
+
+use super::adaptive::{Estimate, SleepCosts};
+use super::class::Class;
+use super::gap::{Gap, GapCounters, Waited, Way};
+use super::learning::Learning;
+use super::policy::Policy;
+use super::rule::{Rule, RuleId, Sample};
+use super::soonest::Sight;
+use super::steer::QueueFigures;
+pub use queues::{InFlight, Queues, Timed};
+use times::Times;
+use work::{GapWork, WithWork, shortened};
+
+/// How often a channel looks for a polled request before it calls its waiter: about 200 ns' worth.
+pub const FIRST_LOOKS: u32 = 128;
+
+/// Of how many requests under way the likely end is compared.
+const COMPARED: usize = 16;
+
+/// How requests that have ended were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// In a wait on the polled queue, or on the one with an interrupt.
+    Waiting {
+        /// Whether it was the one with an interrupt.
+        interrupted: bool,
+    },
+    /// By a look outside of a wait: they may have been complete for long.
+    Looking,
+    /// The kernel had blocked the thread until they were complete.
+    Blocked,
+}
+
+/// What the waits of a channel have to look at before they take the fast path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct SlowPath(u8);
+
+impl SlowPath {
+    const PLUGGED: u8 = 1;
+    const WORK: u8 = 2;
+
+    #[inline(always)]
+    fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    #[inline(always)]
+    fn set(&mut self, flag: u8, to: bool) {
+        self.0 = if to { self.0 | flag } else { self.0 & !flag };
+    }
+}
+
+/// The waits of one channel, and what was learned in them. See the module's documentation.
+pub struct Waiter {
+    slow_path: SlowPath,
+    /// Whether the time of every request is taken, since there is deferred work or just was.
+    takes_times: bool,
+    /// Of the polled queue, and of the one with an interrupt.
+    gaps: [Gap; 2],
+    learning: Learning,
+    times: Times,
+    work: Box<GapWork>,
+}
+
+impl Waiter {
+    /// For a channel that has learned nothing yet. `costs`: what a sleep costs; `None`: what it
+    /// costs on this machine, measured when a policy needs it.
+    pub fn new(costs: Option<SleepCosts>) -> Self {
+        Self {
+            slow_path: SlowPath::default(),
+            takes_times: false,
+            gaps: [Gap::default(), Gap::default()],
+            learning: Learning::new(costs),
+            times: Times::default(),
+            work: Box::default(),
+        }
+    }
+
+    /// Waits of the policy `id` go by this instance of its rule.
+    pub fn use_rule(&mut self, id: RuleId, rule: Box<dyn Rule>) {
+        self.learning.use_rule(id, rule);
+    }
+
+    /// The channel has a queue with an interrupt.
+    pub fn allow_interrupts(&mut self) {
+        self.learning.allow_interrupts();
+    }
+
+    /// Allocates and measures what `policy` needs, so that its first I/O does not have to.
+    pub fn prepare(&mut self, policy: Policy) {
+        self.learning.prepare(policy);
+    }
+
+    /// How long a wait may spin before it stops burning the CPU.
+    pub fn set_spin_budget_ns(&mut self, budget_ns: u64) {
+        self.gaps[0].set_spin_budget_ns(budget_ns);
+    }
+
+    /// The waits on the polled queue, or on the one with an interrupt.
+    pub fn gap(&mut self, interrupted: bool) -> &mut Gap {
+        &mut self.gaps[usize::from(interrupted)]
+    }
+
+    /// What those waits came to.
+    pub fn counters(&self, interrupted: bool) -> GapCounters {
+        self.gaps[usize::from(interrupted)].counters()
+    }
+
+    /// What the last of them was like.
+    pub fn waited(&self, interrupted: bool) -> &Waited {
+        self.gaps[usize::from(interrupted)].waited()
+    }
+
+    /// What `policy` goes by at present; `None` if it does not estimate.
+    pub fn estimate(&self, policy: Policy) -> Option<Estimate> {
+        self.learning.estimate(policy)
+    }
+
+    /// The mean device time that `hybrid` goes by, in ns; 0 while there is none.
+    pub fn mean_ns(&self) -> u64 {
+        self.learning.mean_ns()
+    }
+
+    /// What a channel of `policy` publishes of its waits and its times. The commands that have
+    /// ended, and those in flight, the channel adds.
+    pub fn figures(&self, policy: Policy) -> QueueFigures {
+        let expected = self.learning.expected(policy);
+        let [polled, interrupted] = [0, 1].map(|at: usize| self.gaps[at].counters());
+        let waits = polled + interrupted;
+        QueueFigures {
+            timed: self.times.count,
+            timed_sum_ns: self.times.sum_ns,
+            expected_ns: expected.median_ns,
+            expected_low_ns: expected.low_ns,
+            waits: waits.waits,
+            sleeps: waits.sleeps,
+            oversleeps: waits.oversleeps,
+            fallbacks: waits.fallbacks,
+            blocks: waits.blocks,
+            ..QueueFigures::default()
+        }
+    }
+
+    /// Whether a wait has to look at more than its queue: requests are collected, or there is
+    /// deferred work.
+    #[inline(always)]
+    pub fn is_slow(&self) -> bool {
+        self.slow_path != SlowPath(0)
+    }
+
+    /// Whether the channel collects requests.
+    #[inline(always)]
+    pub fn is_plugged(&self) -> bool {
+        self.slow_path.has(SlowPath::PLUGGED)
+    }
+
+    /// The channel collects requests from now on, or no longer.
+    #[inline(always)]
+    pub fn set_plugged(&mut self, plugged: bool) {
+        self.slow_path.set(SlowPath::PLUGGED, plugged);
+    }
+
+    /// Whether I/O of `policy` goes to the polled queue without further questions, and its time may
+    /// be wanted.
+    #[inline]
+    pub fn polls_timed(&self, policy: Policy) -> bool {
+        self.learning.polls(policy) || policy.is_poll() && self.takes_times
+    }
+
+    /// Whether an I/O of `class` goes to the queue with an interrupt, if there is one and
+    /// [`Policy::may_interrupt`].
+    pub fn interrupts(&mut self, policy: Policy, class: Class) -> bool {
+        self.learning.interrupts(policy, class)
+    }
+
+    /// Whether the time of an I/O of `class` is wanted that was sent to the polled queue; if not,
+    /// nothing is to be gained by sleeping, and it is polled for.
+    #[inline]
+    pub fn wants_time(&mut self, policy: Policy, class: Class) -> bool {
+        self.takes_times || !self.learning.skips(policy, class)
+    }
+
+    /// Whether the time of every I/O is taken, since there is deferred work or just was.
+    #[inline]
+    pub fn takes_times(&self) -> bool {
+        self.takes_times
+    }
+
+    /// Whether the time of a polled I/O submitted at `now_ns` is taken as a sample.
+    pub fn take_sample(&mut self, now_ns: u64) -> bool {
+        self.times.take_sample(now_ns)
+    }
+
+    /// Waits until a command has ended on the queue of `id`, by that request's policy.
+    #[inline(always)]
+    pub fn wait_for<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) {
+        if self.has_work() {
+            return self.wait_working(queues, id);
+        }
+        let InFlight { policy, flight, .. } = queues.begin_wait(id);
+        let way = self.learning.way(policy, &flight, || queues.involuntary_switches());
+        let interrupted = flight.interrupted;
+        if queues.is_busy(interrupted) {
+            self.gap(interrupted).wait(&mut queues.queue(interrupted), way);
+        }
+        queues.refill(interrupted);
+        self.learn(queues, Found::Waiting { interrupted });
+    }
+
+    /// Waits until a command has ended, whichever request it is of that no caller has a ticket for.
+    /// False if none is under way.
+    #[inline]
+    pub fn wait_for_any<Q: Queues>(&mut self, queues: &mut Q) -> bool {
+        if queues.is_busy(false) && queues.is_busy(true) {
+            self.wait_on_both(queues);
+            return true;
+        }
+        let Some(id) = self.next_to_end(queues) else { return false };
+        self.wait_for(queues, id);
+        true
+    }
+
+    /// Waits until a command has ended on either queue. It looks at both, since a sleep for one
+    /// would oversleep the other; when the budget is spent, by growing sleeps.
+    #[inline(never)]
+    fn wait_on_both<Q: Queues>(&mut self, queues: &mut Q) {
+        let has_work = self.has_work();
+        let ends_ns = if has_work { self.earliest_end_ns(queues, None) } else { None };
+        let Some(mut both) = queues.both() else { return };
+        let (gap, work) = (&mut self.gaps[0], &mut *self.work);
+        if !has_work {
+            gap.wait(&mut both, Way::Poll);
+        } else if work.work(&mut both, ends_ns) == 0 {
+            gap.wait(&mut WithWork::new(&mut both, work), Way::Poll);
+        }
+        drop(both);
+        queues.refill(false);
+        queues.refill(true);
+        self.learn(queues, Found::Waiting { interrupted: false });
+        self.work.forget_look();
+    }
+
+    /// The request without a ticket that is likely to end first, as far as that matters: no more
+    /// than the first few are looked at.
+    fn next_to_end<Q: Queues>(&self, queues: &Q) -> Option<Q::Id> {
+        let first = queues.unclaimed().next()?;
+        if !matches!(queues.request(first).policy, Policy::Adaptive(_) | Policy::Auto) {
+            return Some(first);
+        }
+        let end_ns = |id: &Q::Id| {
+            let flight = queues.request(*id).flight;
+            flight.submitted_ns + self.learning.soonest_ns(flight.class)
+        };
+        queues.unclaimed().take(COMPARED).min_by_key(end_ns)
+    }
+
+    /// As [`Waiter::wait_for`], with work before and during the wait.
+    #[inline(never)]
+    fn wait_working<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) {
+        let wanted = self.work.is_wanted();
+        let ends_ns = if wanted { self.earliest_end_ns(queues, Some(id)) } else { None };
+        let InFlight { policy, flight, timed, .. } = queues.begin_wait(id);
+        let interrupted = flight.interrupted;
+        let mut worked = false;
+        if queues.is_busy(interrupted) {
+            let before_ns = self.work.counters().worked_ns;
+            worked = self.work.work(&mut queues.queue(interrupted), ends_ns) > 0;
+            if !worked {
+                let worked_ns = self.work.counters().worked_ns - before_ns;
+                // Without a sleep, since only so the earliest end becomes known.
+                let explores = timed && wanted && ends_ns.is_none();
+                let way = match explores {
+                    true => Way::Poll,
+                    false => self.learning.way(policy, &flight, || queues.involuntary_switches()),
+                };
+                let mut queue = queues.queue(interrupted);
+                let mut source = WithWork::new(&mut queue, &mut self.work);
+                let gap = &mut self.gaps[usize::from(interrupted)];
+                gap.wait(&mut source, shortened(way, worked_ns));
+            }
+        }
+        queues.refill(interrupted);
+        // If a look of the work's found it, the gap was not waited in.
+        self.learn(queues, if worked { Found::Looking } else { Found::Waiting { interrupted } });
+        self.work.forget_look();
+        if !self.takes_times {
+            self.after_work(queues);
+        }
+    }
+
+    /// Takes in the times of what has ended.
+    #[inline]
+    pub fn learn<Q: Queues>(&mut self, queues: &mut Q, found: Found) {
+        if !queues.timed().is_empty() {
+            self.learn_times(queues, found);
+        }
+    }
+
+    #[inline(never)]
+    fn learn_times<Q: Queues>(&mut self, queues: &mut Q, found: Found) {
+        let has_work = self.has_work();
+        let now_ns = queues.now_ns();
+        let mut ended = std::mem::take(queues.timed());
+        let in_flight = queues.active() + ended.len();
+        let Self { learning, gaps, times, work, .. } = self;
+        let waited = match found {
+            Found::Waiting { interrupted } => Some(gaps[usize::from(interrupted)].waited()),
+            Found::Looking | Found::Blocked => None,
+        };
+        if let Some(waited) = waited {
+            learning.slept(waited, now_ns);
+        }
+        for Timed { policy, flight } in ended.drain(..) {
+            let sample = Sample {
+                class: flight.class,
+                device_ns: now_ns.saturating_sub(flight.submitted_ns),
+                slept_ns: waited.map_or(0, |waited| waited.slept_ns),
+                overslept: waited.is_some_and(|waited| waited.overslept),
+                interrupted: flight.interrupted,
+                in_flight: u16::try_from(in_flight).unwrap_or(u16::MAX),
+                now_ns,
+            };
+            times.add(sample.device_ns);
+            // What was found just after a piece may have been there during that.
+            let after_piece = work.sight_after_piece(&flight);
+            let exact = waited.filter(|_| after_piece.is_none());
+            learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
+            if has_work {
+                let seen = waited.is_some_and(|waited| waited.exact) || found == Found::Blocked;
+                let found = if seen {
+                    Sight::Exact(sample.device_ns)
+                } else {
+                    Sight::AtMost(sample.device_ns)
+                };
+                learning.record_sight(flight.class, after_piece.unwrap_or(found));
+            }
+        }
+        *queues.timed() = ended;
+        if has_work {
+            self.after_work(queues);
+        }
+    }
+}
