@@ -164,7 +164,7 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
     for job in &mut file.jobs {
         let completion = args.completion.as_deref().map(|list| ("completion", Some(list)));
         let name = args.job.name.as_deref().map(|name| ("name", Some(name)));
-        for (key, value) in args.job.keys().into_iter().chain(completion).chain(name) {
+        for (key, value) in args.job.keys().chain(completion).chain(name) {
             match job.set(key, value, &origin) {
                 Ok(Some(Note::Remark(remark))) => file.warnings.push(remark),
                 Ok(Some(Note::Ignored(ignored))) => file.ignored.push(ignored),

@@ -38,9 +38,12 @@ fn bits(class: u8, level: u8, hint: u16) -> u16 {
 }
 
 /// One number for both directions, or two.
-pub(super) fn numbers(text: &str, max: u64) -> Result<[u64; 2], Why> {
+pub(super) fn numbers<T: TryFrom<u64>>(text: &str, max: u64) -> Result<[T; 2], Why> {
     let (read, write) = text.split_once(',').unwrap_or((text, text));
-    let number = |part: &str| value::int(part.trim(), 0, max);
+    let number = |part: &str| {
+        let number = value::int(part.trim(), 0, max)?;
+        T::try_from(number).map_err(|_| "too large".to_owned())
+    };
     Ok([number(read)?, number(write)?])
 }
 

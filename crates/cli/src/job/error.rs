@@ -107,7 +107,7 @@ pub(crate) enum Problem {
         /// The key.
         key: String,
         /// What it takes.
-        expected: &'static str,
+        expected: String,
     },
     /// A value that is not what the key takes.
     #[error("{key}={value}: {why}")]

@@ -1,26 +1,12 @@
 //! fio's values that are lists: ranges and shares of sizes, rates, distributions.
 
-use super::value::{self, Why};
-use super::{BS_MAX_BYTES, Distribution, SECTOR_BYTES, Sizes, ZONES_MAX, Zone};
+use super::value::{self, Why, block};
+use super::{Distribution, Sizes, ZONES_MAX, Zone};
 
 /// The most sizes of a `bssplit`, as in fio.
 const SPLITS_MAX: usize = 64;
 
 type SizesOfBoth = ([Option<Sizes>; 2], Option<&'static str>);
-
-/// A block size with a remark.
-fn block(text: &str) -> Result<value::Size, Why> {
-    let size = value::size(text)?;
-    let bytes = size.bytes;
-    match bytes {
-        0 => Err("a block must not be empty".to_owned()),
-        _ if bytes % SECTOR_BYTES != 0 => {
-            Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}"))
-        }
-        _ if bytes > BS_MAX_BYTES => Err(format!("{bytes} bytes is more than {BS_MAX_BYTES} (1g)")),
-        _ => Ok(size),
-    }
-}
 
 /// `read[,write[,trim]]`: what is left out is as the one before.
 pub(super) fn of_both<T: Clone>(
@@ -149,6 +135,26 @@ pub(super) fn millionths(text: &str) -> Result<u64, Why> {
         .ok_or_else(|| "too large".to_owned())
 }
 
+/// A part of a whole, in millionths.
+pub(super) fn part(text: &str) -> Result<u64, Why> {
+    match millionths(text)? {
+        ppm @ 0..=1_000_000 => Ok(ppm),
+        _ => Err("expected a part from 0 to 1".to_owned()),
+    }
+}
+
+/// `latency_percentile`, in millionths of a percent.
+pub(super) fn percentile(text: &str) -> Result<u64, Why> {
+    match millionths(text)? {
+        ppm @ 1..=100_000_000 => Ok(ppm),
+        _ => Err("expected a percentage above 0, up to 100".to_owned()),
+    }
+}
+
+/// What `random_distribution` takes.
+pub(super) const DISTRIBUTIONS: &str =
+    "random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…";
+
 /// `random_distribution`.
 pub(super) fn distribution(text: &str) -> Result<Distribution, Why> {
     let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
@@ -200,17 +206,13 @@ pub(super) fn distribution(text: &str) -> Result<Distribution, Why> {
         "zoned_abs" => Ok(Distribution::ZonedAbs(zones(rest.unwrap_or_default(), |length| {
             block_length(length).map(Some)
         })?)),
-        _ => Err("expected random, zipf:θ, pareto:h, normal:deviation, zoned:… or zoned_abs:…"
-            .to_owned()),
+        _ => Err(format!("expected {DISTRIBUTIONS}")),
     }
 }
 
 fn block_length(text: &str) -> Result<u64, Why> {
-    match value::size(text.trim())?.bytes {
+    match value::whole_sectors(value::size(text.trim())?)?.bytes {
         0 => Err("a zone must not be empty".to_owned()),
-        bytes if bytes % SECTOR_BYTES != 0 => {
-            Err(format!("{bytes} bytes is not a multiple of {SECTOR_BYTES}"))
-        }
         bytes => Ok(bytes),
     }
 }

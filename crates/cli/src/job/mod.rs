@@ -9,12 +9,9 @@ mod cmdprio;
 pub(crate) mod error;
 mod keys;
 mod lists;
-mod nearest;
 mod parse;
 mod payload;
 mod settings;
-mod store;
-mod table;
 mod validate;
 mod value;
 mod variables;
@@ -22,8 +19,6 @@ mod zones;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_of_keys;
 
 use std::time::Duration;
 
@@ -33,7 +28,7 @@ use crate::competitor::Kind;
 
 pub(crate) use cmdprio::{CmdPrio, PriorityShare};
 pub(crate) use error::{JobError, JobErrors, Origin};
-pub(crate) use keys::{Ignored, Note, known_key, may_stand_alone};
+pub(crate) use keys::{Ignored, KeyOption, Note, known_key, may_stand_alone, options, subjects};
 pub(crate) use parse::{JobFile, parse};
 pub(crate) use payload::Payload;
 pub(crate) use settings::{
@@ -150,6 +145,12 @@ pub(crate) enum Extent {
     Zones(u64),
 }
 
+impl Default for Extent {
+    fn default() -> Self {
+        Extent::Bytes(0)
+    }
+}
+
 impl Extent {
     /// In bytes, on a device of `device_bytes`; a percentage is rounded down to a multiple of
     /// `align_bytes`.
@@ -176,7 +177,7 @@ pub(crate) struct SetKey {
 }
 
 /// One job: a `[section]` with its defaults from `[global]`, or what the command line says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Job {
     /// The section's name, or `name=`.
     pub name: String,
@@ -309,59 +310,13 @@ impl Job {
     pub(crate) fn new(name: &str) -> Job {
         Job {
             name: name.to_owned(),
-            rw: Rw::default(),
             bs_read_bytes: 4096,
             bs_write_bytes: 4096,
             iodepth: 1,
             numjobs: 1,
-            size: None,
-            offset: Extent::Bytes(0),
-            runtime: None,
-            time_based: None,
-            ramp_time: Duration::ZERO,
             rwmixread_percent: 50,
-            verify: Verify::None,
-            verify_keys: VerifyKeys::default(),
-            fill_device: false,
-            zones: ZoneKeys::default(),
-            flow: FlowKeys::default(),
-            numa: NumaKeys::default(),
-            cmdprio: CmdPrio::default(),
-            cpus_allowed: Vec::new(),
-            prio: None,
-            prioclass: None,
-            competitor: None,
-            hogs: 0,
-            scheds: Vec::new(),
-            pm_qos_us: Vec::new(),
-            filename: None,
-            file: FileKeys::default(),
             loops: 1,
-            completion: None,
-            sizes: [None, None],
-            hipri: false,
-            io_size: None,
-            filesize: None,
-            places: Places::default(),
-            startdelay: Duration::ZERO,
-            wait_for: None,
-            exitall: None,
-            exit_what: Exit::default(),
-            steady: None,
-            steady_window: Duration::ZERO,
-            steady_ramp: Duration::ZERO,
-            number_ios: None,
-            syncing: Syncing::default(),
-            random: Randomness::default(),
-            pace: Pace::default(),
-            latency_target: LatencyTarget::default(),
-            batch: Batch::default(),
-            logs: LogKeys::default(),
-            stonewall: false,
-            group_reporting: false,
-            new_group: false,
-            is_faulty: false,
-            set_keys: Vec::new(),
+            ..Job::default()
         }
     }
 

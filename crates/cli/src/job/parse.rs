@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::{JobError, Origin, Problem, shown};
 use super::keys::{Ignored, Note};
 use super::variables::{Environment, replaced};
-use super::{JOBS_MAX, Job, store};
+use super::{JOBS_MAX, Job, value};
 
 /// A job file, read.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -165,5 +165,5 @@ fn section_name(line: &str, origin: &Origin) -> Result<String, JobError> {
     if name == "global" {
         return Ok(name.to_owned());
     }
-    store::job_name(name).map_err(|_| bad())
+    value::job_name(name).map_err(|_| bad())
 }

@@ -166,7 +166,7 @@ impl Default for Places {
             run: 1,
             identical: false,
             align_bytes: [None; 2],
-            offset_increment: Extent::Bytes(0),
+            offset_increment: Extent::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Contradictions between keys.
 
 use super::error::{JobError, JobErrors, Origin, Problem, shown};
-use super::{Distribution, Extent, Job, Verify, ZoneMode};
+use super::{Distribution, Extent, Job, Verify};
 
 /// A contradiction: the key whose line to name, and what is wrong.
 type Wrong = (&'static str, String);
@@ -17,26 +17,6 @@ const ONE_OF: &[(&str, &str, &str)] = &[
     ("thinktime", "latency_target", "pauses would be taken for the device's limit"),
     ("verify", "latency_target", "the search ends before all is written"),
     ("competitor", "hog", "both say what wants the same CPU"),
-];
-
-/// Keys that do nothing without another one.
-const NEEDS: &[(&str, &str)] = &[
-    ("thinktime_spin", "thinktime"),
-    ("thinktime_blocks", "thinktime"),
-    ("latency_window", "latency_target"),
-    ("latency_percentile", "latency_target"),
-    ("latency_run", "latency_target"),
-    ("log_hist_msec", "write_hist_log"),
-    ("log_hist_coarseness", "write_hist_log"),
-    ("iodepth_batch_complete_max", "iodepth_batch_complete_min"),
-    ("exit_what", "exitall"),
-    ("steadystate_duration", "steadystate"),
-    ("steadystate_ramp_time", "steadystate"),
-    ("do_verify", "verify"),
-    ("verify_interval", "verify"),
-    ("verify_pattern", "verify"),
-    ("flow_id", "flow"),
-    ("flow_sleep", "flow"),
 ];
 
 impl Job {
@@ -188,22 +168,6 @@ impl Job {
         }
     }
 
-    /// Whether `key` was set, here or in `[global]`, and asks for something.
-    fn says(&self, key: &str) -> bool {
-        let asks = match key {
-            "rate" => self.pace.rate_bytes.iter().any(Option::is_some),
-            "rate_iops" => self.pace.rate_iops.iter().any(Option::is_some),
-            "latency_target" => self.latency_target.target.is_some(),
-            "thinktime" => !self.pace.thinktime.is_zero(),
-            "verify" => self.verify != Verify::None,
-            "flow" => self.flow.weight > 0,
-            "competitor" => self.competitor.is_some(),
-            "hog" => self.hogs > 0,
-            _ => true,
-        };
-        asks && self.is_set(key)
-    }
-
     /// Set in this section or on the command line, not in `[global]`.
     fn is_own(&self, key: &str) -> bool {
         self.set_keys.iter().any(|set| set.key == key && !set.inherited)
@@ -231,14 +195,8 @@ impl Job {
                 ));
             }
         }
-        let syncing = [
-            ("fsync", self.syncing.fsync > 0),
-            ("fdatasync", self.syncing.fdatasync > 0),
-            ("sync", self.syncing.fua),
-            ("end_fsync", self.syncing.end_fsync),
-        ];
-        for (key, asks) in syncing {
-            if asks && !self.writes() && self.is_own(key) {
+        for (key, ..) in self.idle_keys().into_iter().filter(|(.., is_strict)| *is_strict) {
+            if self.says(key) && self.is_own(key) {
                 let rw = self.rw.as_str();
                 wrong.push((
                     key,
@@ -308,82 +266,17 @@ impl Job {
 
     /// Keys that will do nothing here.
     fn warn_of_idle_keys(&self, warnings: &mut Vec<String>) {
-        let mut idle = |key: &str, why: String| {
-            if self.is_set(key) {
-                warnings.push(self.warning(key, &format!("{key} has no effect {why}")));
-            }
+        let mut idle = |key: &str, why: &str| {
+            warnings.push(self.warning(key, &format!("{key} has no effect {why}")));
         };
-        let rw = self.rw.as_str();
-        for key in ["rwmixread", "rwmixwrite"] {
-            if !self.rw.is_mixed() {
-                idle(key, format!("with rw={rw}; only rw and randrw mix"));
+        for (key, why, is_strict) in self.idle_keys() {
+            // What asks for nothing is nothing to be warned of.
+            if !is_strict || self.says(key) {
+                idle(key, &why);
             }
-        }
-        for key in
-            ["random_distribution", "norandommap", "random_generator", "blockalign", "rw_sequencer"]
-        {
-            if !self.rw.is_random() {
-                idle(key, format!("with rw={rw}, which is not random"));
-            }
-        }
-        for key in ["fsync", "fdatasync", "sync", "end_fsync"] {
-            if !self.writes() && self.is_set(key) && !self.is_own(key) {
-                idle(key, format!("with rw={rw}, which writes nothing"));
-            }
-        }
-        for (key, needed) in NEEDS {
-            if !self.says(needed) {
-                idle(key, format!("without {needed}="));
-            }
-        }
-        let is_zbd = self.zones.mode() == ZoneMode::Zbd;
-        let of_zbd = [
-            "zonecapacity",
-            "max_open_zones",
-            "job_max_open_zones",
-            "read_beyond_wp",
-            "zone_reset_threshold",
-            "zone_reset_frequency",
-        ];
-        for key in of_zbd.into_iter().filter(|_| !is_zbd) {
-            idle(key, "without zonemode=zbd".to_owned());
-        }
-        for key in ["zonerange", "zoneskip"] {
-            if self.zones.mode() != ZoneMode::Strided {
-                idle(key, "without zonemode=strided".to_owned());
-            }
-        }
-        if is_zbd && self.zones.reset_frequency_ppm == 0 {
-            idle("zone_reset_threshold", "without zone_reset_frequency=".to_owned());
-        }
-        if self.fill_device && !self.writes() {
-            idle("fill_device", format!("with rw={rw}, which writes nothing"));
-        }
-        let of_cmdprio =
-            ["cmdprio_percentage", "cmdprio_class", "cmdprio", "cmdprio_hint", "cmdprio_bssplit"];
-        for key in of_cmdprio.into_iter().filter(|_| self.own_priorities().is_none()) {
-            idle(
-                key,
-                "without a share of the job's I/Os in cmdprio_percentage= or cmdprio_bssplit="
-                    .to_owned(),
-            );
-        }
-        for key in ["log_avg_msec", "log_offset", "log_max_value", "log_prio"] {
-            if !self.logs.has_values() {
-                idle(key, "without write_lat_log=, write_bw_log= or write_iops_log=".to_owned());
-            }
-        }
-        if !self.logs.any() {
-            idle("per_job_logs", "without a log".to_owned());
-        }
-        if !self.pace.is_rated() {
-            idle("rate_process", "without rate= or rate_iops=".to_owned());
-        }
-        if self.numjobs == 1 {
-            idle("offset_increment", "with numjobs=1".to_owned());
         }
         if self.batch.submit.is_some_and(|submit| submit > self.iodepth) {
-            idle("iodepth_batch", format!("beyond iodepth={}", self.iodepth));
+            idle("iodepth_batch", &format!("beyond iodepth={}", self.iodepth));
         }
     }
 

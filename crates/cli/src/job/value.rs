@@ -11,7 +11,10 @@ use meantime_ext4::Overlap;
 use meantime_hw::sched::ParseSchedClassError;
 use meantime_hw::{MemPolicy, SchedClass};
 
-use super::{CPU_MAX, Extent, Hint, PM_QOS_MAX_US, Rw, SETTINGS_MAX, Steady, Verify};
+use super::{
+    BS_MAX_BYTES, CPU_MAX, Extent, Hint, LogName, PM_QOS_MAX_US, Rw, SECTOR_BYTES, SETTINGS_MAX,
+    Steady, Verify,
+};
 use crate::competitor::Kind;
 
 /// Why a value is not accepted.
@@ -146,20 +149,37 @@ pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> 
     {
         return Ok((Extent::Zones(count), None));
     }
-    size(text).map(|size| (Extent::Bytes(size.bytes), size.note))
+    let size = whole_sectors(size(text)?)?;
+    Ok((Extent::Bytes(size.bytes), size.note))
 }
 
-/// fio's time: seconds unless a suffix says otherwise.
-pub(super) fn time(text: &str) -> Result<Duration, Why> {
-    time_in(text, 1_000_000)
+/// A size that is a multiple of a sector's.
+pub(super) fn whole_sectors(size: Size) -> Result<Size, Why> {
+    match size.bytes % SECTOR_BYTES {
+        0 => Ok(size),
+        _ => Err(format!("{} bytes is not a multiple of {SECTOR_BYTES}", size.bytes)),
+    }
 }
 
-/// fio's short time: microseconds unless a suffix says otherwise.
-pub(super) fn time_us(text: &str) -> Result<Duration, Why> {
-    time_in(text, 1)
+/// A size of blocks.
+pub(super) fn block(text: &str) -> Result<Size, Why> {
+    let size = size(text)?;
+    if size.bytes == 0 {
+        return Err("a block must not be empty".to_owned());
+    }
+    let hint = match size.note {
+        Some(_) => " (a suffix such as kib means 1000; write k for 1024)",
+        None => "",
+    };
+    let size = whole_sectors(size).map_err(|why| why + hint)?;
+    if size.bytes > BS_MAX_BYTES {
+        return Err(format!("{} bytes is more than {BS_MAX_BYTES} (1g)", size.bytes));
+    }
+    Ok(size)
 }
 
-fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
+/// A time; a number without a unit is in units of `default_us`.
+pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
     let (number, suffix) = number_and_suffix(text)?;
     let unit_us: u64 = match suffix.to_ascii_lowercase().as_str() {
         "" => default_us,
@@ -184,13 +204,50 @@ fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
     Ok(Duration::from_micros(us))
 }
 
-/// fio's bool; a key that stands alone is true.
-pub(super) fn boolean(text: Option<&str>) -> Result<bool, Why> {
+/// fio's bool.
+pub(super) fn boolean(text: &str) -> Result<bool, Why> {
     match text {
-        None | Some("1" | "true") => Ok(true),
-        Some("0" | "false") => Ok(false),
-        Some(_) => Err("expected 1 or 0".to_owned()),
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err("expected 1 or 0".to_owned()),
     }
+}
+
+/// A whole percentage.
+pub(super) fn percent(text: &str) -> Result<u8, Why> {
+    int(text.strip_suffix('%').unwrap_or(text), 0, 100).map(|percent| percent as u8)
+}
+
+/// Text that can be printed on one line.
+pub(super) fn printable(text: &str) -> Result<String, Why> {
+    if text.chars().any(char::is_control) {
+        return Err("contains a control character".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A job's name as given: anything that can be printed on one line.
+pub(super) fn job_name(text: &str) -> Result<String, Why> {
+    match text.trim() {
+        "" => Err("a job needs a name".to_owned()),
+        "global" => Err("global is not a job".to_owned()),
+        name if name.chars().nth(256).is_some() => Err("longer than 256 characters".to_owned()),
+        name => printable(name),
+    }
+}
+
+/// The first part of a log's name; none: the job's.
+pub(super) fn log_name(text: &str) -> Result<Option<LogName>, Why> {
+    let named = || printable(text).map(LogName::Named);
+    Ok(Some(if text.is_empty() { LogName::OfJob } else { named()? }))
+}
+
+/// `completion`: a list, which is read when all of the job is known.
+pub(super) fn policies(text: &str) -> Result<String, Why> {
+    if text.split(',').any(|policy| policy.trim().is_empty()) {
+        return Err("a policy in the list is empty".to_owned());
+    }
+    printable(text)
 }
 
 /// What `rw` takes.
@@ -223,10 +280,7 @@ pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
         return Ok((kind, 0, int(modifier, 1, u64::from(u32::MAX))?));
     }
     let (digits, sign) = modifier.strip_prefix('-').map_or((modifier, 1), |digits| (digits, -1));
-    let bytes = size(digits)?.bytes;
-    if bytes % super::SECTOR_BYTES != 0 {
-        return Err(format!("{bytes} bytes is not a multiple of {}", super::SECTOR_BYTES));
-    }
+    let bytes = whole_sectors(size(digits)?)?.bytes;
     let bytes = i64::try_from(bytes).map_err(|_| "too large for 63 bits".to_owned())?;
     Ok((kind, sign * bytes, 1))
 }
@@ -289,26 +343,8 @@ pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'stat
     let mut sizes = [None; 3];
     let mut note = None;
     for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-        let size = size(part)?;
+        let size = block(part)?;
         note = note.or(size.note);
-        let hint = if size.note.is_some() {
-            " (a suffix such as kib means 1000; write k for 1024)"
-        } else {
-            ""
-        };
-        if size.bytes == 0 {
-            return Err("a block must not be empty".to_owned());
-        }
-        if size.bytes % super::SECTOR_BYTES != 0 {
-            return Err(format!(
-                "{} bytes is not a multiple of {}{hint}",
-                size.bytes,
-                super::SECTOR_BYTES
-            ));
-        }
-        if size.bytes > super::BS_MAX_BYTES {
-            return Err(format!("{} bytes is more than {} (1g)", size.bytes, super::BS_MAX_BYTES));
-        }
         // The last one applies to what follows; with a trailing comma it is not the last.
         let upto = if at + 1 == parts.len() { sizes.len() } else { at + 1 };
         sizes[at..upto].fill(Some(size.bytes));
@@ -337,7 +373,7 @@ pub(super) fn pm_qos_us(text: &str) -> Result<Vec<Option<u32>>, Why> {
     each_once(text, |part| match part {
         "none" => Ok(None),
         part => {
-            let limit = time_us(part)?.as_micros();
+            let limit = time_in(part, 1)?.as_micros();
             let limit = u32::try_from(limit).ok().filter(|us| *us <= PM_QOS_MAX_US);
             limit.map(Some).ok_or_else(|| {
                 "longer than the kernel's longest limit, 2,000 s; say none".to_owned()
@@ -375,6 +411,9 @@ pub(super) fn nodes(text: &str) -> Result<Vec<u32>, Why> {
     if text == "all" { Ok(Vec::new()) } else { numbers(text, "node") }
 }
 
+/// What `numa_mem_policy` takes.
+pub(super) const MEM_POLICIES: &str = "default, local, prefer:NODE, bind:NODES or interleave:NODES";
+
 /// `numa_mem_policy`.
 pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
     let (mode, list) =
@@ -393,7 +432,7 @@ pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
             [node] => Ok(MemPolicy::Prefer(node)),
             _ => Err("prefer takes one node".to_owned()),
         },
-        _ => Err("expected default, local, prefer:NODE, bind:NODES or interleave:NODES".to_owned()),
+        _ => Err(format!("expected {MEM_POLICIES}")),
     }
 }
 

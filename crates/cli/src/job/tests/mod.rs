@@ -6,6 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod keys;
+mod table;
+
 /// A file without errors, or them.
 pub(super) fn parse(text: &str, source: &str) -> Result<JobFile, JobErrors> {
     let file = super::parse(text, source);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use meantime_ext4::Overlap;
 
-use super::tests::parse;
-use super::*;
+use super::super::*;
+use super::parse;
 
 fn one(lines: &str) -> Job {
     parse(&format!("[a]\n{lines}\n"), "t.fio")
