@@ -10,40 +10,25 @@ use meantime_hw::{Clock, DmaBuf};
 use meantime_nvme::CommandError;
 
 use super::pattern::{Dir, Io, Pattern, Rng};
+pub(crate) use super::source::Source;
 use super::tally::Record;
 
 mod shaped;
-
-/// Chooses I/Os, and hears how they ended.
-pub(crate) trait Source {
-    /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no
-    /// latency has the filling of another one's buffer in it.
-    const SLOW_TO_PREPARE: bool;
-    /// The next I/O; `None`: no more for now.
-    fn next(&mut self) -> Option<Io>;
-    /// Called before `io` is submitted from `slot`; fills the buffer of a write.
-    fn prepare(&mut self, slot: usize, io: &Io, buf: &mut DmaBuf);
-    /// Called when the I/O of `slot` has ended, with its buffer.
-    fn ended(&mut self, slot: usize, io: &Io, buf: &DmaBuf, done: bool);
-}
 
 /// I/Os of a pattern; writes write whatever is in the buffer.
 #[derive(Debug)]
 pub(crate) struct Plain(pub Pattern);
 
 impl Source for Plain {
-    const SLOW_TO_PREPARE: bool = false;
-
     #[inline(always)]
-    fn next(&mut self) -> Option<Io> {
-        self.0.next()
+    fn next_in_pass(&mut self) -> Option<Io> {
+        self.0.next_in_pass()
     }
 
     #[inline(always)]
-    fn prepare(&mut self, _: usize, _: &Io, _: &mut DmaBuf) {}
-
-    #[inline(always)]
-    fn ended(&mut self, _: usize, _: &Io, _: &DmaBuf, _: bool) {}
+    fn begin_pass(&mut self) -> bool {
+        self.0.begin_pass()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -24,6 +24,7 @@ pub(crate) mod schedule;
 mod search;
 mod series;
 mod shape;
+mod source;
 mod spread;
 mod steady;
 pub(crate) mod tally;

@@ -1,6 +1,8 @@
 //! Where the I/Os of a job go: sequential or random, aligned to the block size, within the job's
 //! range.
 
+use super::source::Source;
+
 /// Direction of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dir {
@@ -208,10 +210,22 @@ impl Pattern {
         pattern
     }
 
-    /// Starts the next pass over the range, in another order if it is random. False if there is
-    /// none left.
+    /// The next I/O, of this pass or the next; `None` when all passes are done.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Io> {
+        Source::next(self)
+    }
+
+    /// How much all passes transfer, in bytes; `None` if they do not end.
+    pub(crate) fn total_bytes(spec: &PatternSpec) -> Option<u64> {
+        spec.passes.map(|passes| spec.pass_bytes.saturating_mul(passes))
+    }
+}
+
+impl Source for Pattern {
+    /// In another order if it is random.
     #[cold]
-    pub(crate) fn begin_pass(&mut self) -> bool {
+    fn begin_pass(&mut self) -> bool {
         match &mut self.passes_left {
             Some(0) => return false,
             Some(left) => *left -= 1,
@@ -223,9 +237,8 @@ impl Pattern {
         true
     }
 
-    /// The next I/O of this pass; `None` when it has transferred as much as the range holds.
     #[inline(always)]
-    pub(crate) fn next_in_pass(&mut self) -> Option<Io> {
+    fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.direction(&mut self.rng);
         let lane = match dir {
             Dir::Read => &mut self.read,
@@ -240,20 +253,6 @@ impl Pattern {
         };
         let lba = (self.spec.offset_bytes + lane.next() * lane.bytes) >> self.spec.block_shift;
         Some(Io { dir, lba, bytes: lane.bytes as usize, ioprio: 0 })
-    }
-
-    /// The next I/O, of this pass or the next; `None` when all passes are done.
-    #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Io> {
-        match self.next_in_pass() {
-            None if self.begin_pass() => self.next_in_pass(),
-            io => io,
-        }
-    }
-
-    /// How much all passes transfer, in bytes; `None` if they do not end.
-    pub(crate) fn total_bytes(spec: &PatternSpec) -> Option<u64> {
-        spec.passes.map(|passes| spec.pass_bytes.saturating_mul(passes))
     }
 }
 

@@ -1,9 +1,7 @@
 //! `rw=trim` and its kind: the places of writes, deallocated.
 
-use meantime_hw::DmaBuf;
-
-use super::engine::Source;
 use super::pattern::{Dir, Io};
+use super::source::Source;
 use super::verify::Course;
 
 /// I/Os of a course of writes, as trims.
@@ -23,23 +21,12 @@ impl Trims {
 }
 
 impl Source for Trims {
-    const SLOW_TO_PREPARE: bool = false;
-
-    fn next(&mut self) -> Option<Io> {
+    fn next_in_pass(&mut self) -> Option<Io> {
         if let Some(write) = self.next.take() {
             return Some(write);
         }
-        let io = match self.course.next_in_pass() {
-            None if self.course.begin_pass() => self.course.next_in_pass(),
-            io => io,
-        }?;
+        let io = self.course.next()?;
         self.next = Some(io).filter(|_| self.writes);
         Some(Io { dir: Dir::Trim, ..io })
     }
-
-    #[inline(always)]
-    fn prepare(&mut self, _: usize, _: &Io, _: &mut DmaBuf) {}
-
-    #[inline(always)]
-    fn ended(&mut self, _: usize, _: &Io, _: &DmaBuf, _: bool) {}
 }

@@ -6,10 +6,8 @@
 //! whatever the generator is called. With several sizes I/Os may overlap: each place is still drawn
 //! once as a beginning.
 
-use meantime_hw::DmaBuf;
-
-use super::engine::Source;
 use super::pattern::{Io, PatternSpec, Rng};
+use super::source::Source;
 use super::spread::Spread;
 use crate::job::{Distribution, Generator, Job, Places, Sizes, ZoneKeys, ZoneMode};
 
@@ -239,9 +237,10 @@ impl Varied {
             self.lanes.iter_mut().for_each(|lane| lane.restart(&mut self.rng));
         }
     }
+}
 
-    /// The next I/O of this pass; `None` when it has transferred what it is to.
-    pub(crate) fn next_in_pass(&mut self) -> Option<Io> {
+impl Source for Varied {
+    fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.base.direction(&mut self.rng);
         if let Some(zones) = self.spec.strides {
             self.enter_zone(&zones);
@@ -264,8 +263,7 @@ impl Varied {
         Some(Io { dir, lba, bytes: bytes as usize, ioprio: 0 })
     }
 
-    /// Starts the next pass. False if there is none left.
-    pub(crate) fn begin_pass(&mut self) -> bool {
+    fn begin_pass(&mut self) -> bool {
         match &mut self.passes_left {
             Some(0) => return false,
             Some(left) => *left -= 1,
@@ -276,23 +274,6 @@ impl Varied {
         self.zone = (0, 0);
         true
     }
-}
-
-impl Source for Varied {
-    const SLOW_TO_PREPARE: bool = false;
-
-    fn next(&mut self) -> Option<Io> {
-        match self.next_in_pass() {
-            None if self.begin_pass() => self.next_in_pass(),
-            io => io,
-        }
-    }
-
-    #[inline(always)]
-    fn prepare(&mut self, _: usize, _: &Io, _: &mut DmaBuf) {}
-
-    #[inline(always)]
-    fn ended(&mut self, _: usize, _: &Io, _: &DmaBuf, _: bool) {}
 }
 
 #[cfg(test)]

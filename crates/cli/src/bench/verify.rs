@@ -6,8 +6,8 @@ use std::fmt;
 use meantime_hw::DmaBuf;
 
 use super::digest::{self, DIGEST_BYTES, digest};
-use super::engine::Source;
 use super::pattern::{Dir, Io, Pattern, PatternSpec, Rng};
+use super::source::Source;
 use super::varied::Varied;
 use crate::job::{Job, Payload, Verify};
 
@@ -274,17 +274,15 @@ pub(crate) enum Course {
     Varied(Box<Varied>),
 }
 
-impl Course {
-    /// The next I/O of this pass; `None` when it has transferred what it is to.
-    pub(crate) fn next_in_pass(&mut self) -> Option<Io> {
+impl Source for Course {
+    fn next_in_pass(&mut self) -> Option<Io> {
         match self {
             Self::Plain(pattern) => pattern.next_in_pass(),
             Self::Varied(varied) => varied.next_in_pass(),
         }
     }
 
-    /// Starts the next pass. False if there is none left.
-    pub(crate) fn begin_pass(&mut self) -> bool {
+    fn begin_pass(&mut self) -> bool {
         match self {
             Self::Plain(pattern) => pattern.begin_pass(),
             Self::Varied(varied) => varied.begin_pass(),
@@ -371,8 +369,8 @@ impl Verified {
 impl Source for Verified {
     const SLOW_TO_PREPARE: bool = true;
 
-    fn next(&mut self) -> Option<Io> {
-        // The next pass is begun by whoever has read this one back.
+    // The next pass is begun by the worker, once it has read this one back.
+    fn next_in_pass(&mut self) -> Option<Io> {
         self.course.next_in_pass()
     }
 
@@ -427,9 +425,7 @@ pub(crate) struct ReadBack<'a> {
 }
 
 impl Source for ReadBack<'_> {
-    const SLOW_TO_PREPARE: bool = false;
-
-    fn next(&mut self) -> Option<Io> {
+    fn next_in_pass(&mut self) -> Option<Io> {
         if !self.verified.rules.checks {
             return None;
         }

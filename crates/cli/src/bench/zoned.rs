@@ -7,13 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meantime_hw::DmaBuf;
-
 use super::checks;
 use super::devices::Devices;
-use super::engine::Source;
 use super::group::Group;
 use super::pattern::{Dir, Io, PatternSpec, Rng};
+use super::source::Source;
 use super::spread::Spread;
 use super::varied::Sizer;
 use crate::failure::Failure;
@@ -216,77 +214,6 @@ impl Zoned {
         }
     }
 
-    fn begin_pass(&mut self) -> bool {
-        match &mut self.passes_left {
-            Some(0) => return false,
-            Some(left) => *left -= 1,
-            None => {}
-        }
-        self.left_bytes = self.spec.pass_bytes;
-        for lane in &mut self.lanes {
-            lane.position_bytes = self.spec.offset_bytes;
-        }
-        true
-    }
-
-    fn next_in_pass(&mut self) -> Option<Io> {
-        if self.among.is_empty() {
-            return None;
-        }
-        let mut dir = self.spec.direction(&mut self.rng);
-        if self.trims {
-            dir = Dir::Trim;
-        } else if dir == Dir::Read && self.mixes && !self.has_written && !self.keys.reads_anywhere {
-            // There is nothing to be read yet.
-            dir = Dir::Write;
-        }
-        let lane = &mut self.lanes[usize::from(dir != Dir::Read)];
-        if self.left_bytes < lane.min_bytes {
-            return None;
-        }
-        let end_bytes = self.among.end * self.keys.size_bytes;
-        let mut at_bytes = match &mut lane.spread {
-            Some(spread) => self.spec.offset_bytes + spread.next(&mut self.rng) * lane.min_bytes,
-            None => lane.position_bytes,
-        };
-        let writable_bytes = self.keys.writable_bytes();
-        if lane.spread.is_none()
-            && dir == Dir::Write
-            && at_bytes % self.keys.size_bytes >= writable_bytes
-        {
-            // What cannot be written of a zone is passed over.
-            let next_bytes = at_bytes.next_multiple_of(self.keys.size_bytes);
-            self.left_bytes = self.left_bytes.saturating_sub(next_bytes - at_bytes);
-            at_bytes = next_bytes;
-        }
-        if at_bytes + lane.min_bytes > end_bytes {
-            // A sequence begins again.
-            at_bytes = self.spec.offset_bytes;
-        }
-        if self.left_bytes < lane.min_bytes {
-            return None;
-        }
-        let bytes =
-            (0..8).map(|_| lane.sizer.next(&mut self.rng)).find(|bytes| *bytes <= self.left_bytes);
-        let bytes = bytes.unwrap_or(lane.min_bytes);
-        let placed = match dir {
-            Dir::Write => Some(self.write(at_bytes, bytes)),
-            Dir::Read if self.keys.reads_anywhere => {
-                Some((at_bytes, bytes.min(end_bytes - at_bytes)))
-            }
-            Dir::Read => self.read(at_bytes, bytes),
-            Dir::Trim => self.trim(at_bytes),
-        };
-        let Some((at_bytes, bytes)) = placed else {
-            self.left_bytes = 0;
-            return None;
-        };
-        self.has_written |= dir == Dir::Write;
-        self.lanes[usize::from(dir != Dir::Read)].position_bytes = at_bytes + bytes;
-        self.left_bytes = self.left_bytes.saturating_sub(bytes);
-        Some(Io { dir, lba: at_bytes >> self.spec.block_shift, bytes: bytes as usize, ioprio: 0 })
-    }
-
     /// A write goes where its zone is filled to.
     fn write(&self, at_bytes: u64, bytes: u64) -> (u64, u64) {
         let least_bytes = self.lanes[1].min_bytes;
@@ -374,20 +301,76 @@ impl Zoned {
 }
 
 impl Source for Zoned {
-    const SLOW_TO_PREPARE: bool = false;
-
-    fn next(&mut self) -> Option<Io> {
-        match self.next_in_pass() {
-            None if self.begin_pass() => self.next_in_pass(),
-            io => io,
+    fn begin_pass(&mut self) -> bool {
+        match &mut self.passes_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
         }
+        self.left_bytes = self.spec.pass_bytes;
+        for lane in &mut self.lanes {
+            lane.position_bytes = self.spec.offset_bytes;
+        }
+        true
     }
 
-    #[inline(always)]
-    fn prepare(&mut self, _: usize, _: &Io, _: &mut DmaBuf) {}
-
-    #[inline(always)]
-    fn ended(&mut self, _: usize, _: &Io, _: &DmaBuf, _: bool) {}
+    fn next_in_pass(&mut self) -> Option<Io> {
+        if self.among.is_empty() {
+            return None;
+        }
+        let mut dir = self.spec.direction(&mut self.rng);
+        if self.trims {
+            dir = Dir::Trim;
+        } else if dir == Dir::Read && self.mixes && !self.has_written && !self.keys.reads_anywhere {
+            // There is nothing to be read yet.
+            dir = Dir::Write;
+        }
+        let lane = &mut self.lanes[usize::from(dir != Dir::Read)];
+        if self.left_bytes < lane.min_bytes {
+            return None;
+        }
+        let end_bytes = self.among.end * self.keys.size_bytes;
+        let mut at_bytes = match &mut lane.spread {
+            Some(spread) => self.spec.offset_bytes + spread.next(&mut self.rng) * lane.min_bytes,
+            None => lane.position_bytes,
+        };
+        let writable_bytes = self.keys.writable_bytes();
+        if lane.spread.is_none()
+            && dir == Dir::Write
+            && at_bytes % self.keys.size_bytes >= writable_bytes
+        {
+            // What cannot be written of a zone is passed over.
+            let next_bytes = at_bytes.next_multiple_of(self.keys.size_bytes);
+            self.left_bytes = self.left_bytes.saturating_sub(next_bytes - at_bytes);
+            at_bytes = next_bytes;
+        }
+        if at_bytes + lane.min_bytes > end_bytes {
+            // A sequence begins again.
+            at_bytes = self.spec.offset_bytes;
+        }
+        if self.left_bytes < lane.min_bytes {
+            return None;
+        }
+        let bytes =
+            (0..8).map(|_| lane.sizer.next(&mut self.rng)).find(|bytes| *bytes <= self.left_bytes);
+        let bytes = bytes.unwrap_or(lane.min_bytes);
+        let placed = match dir {
+            Dir::Write => Some(self.write(at_bytes, bytes)),
+            Dir::Read if self.keys.reads_anywhere => {
+                Some((at_bytes, bytes.min(end_bytes - at_bytes)))
+            }
+            Dir::Read => self.read(at_bytes, bytes),
+            Dir::Trim => self.trim(at_bytes),
+        };
+        let Some((at_bytes, bytes)) = placed else {
+            self.left_bytes = 0;
+            return None;
+        };
+        self.has_written |= dir == Dir::Write;
+        self.lanes[usize::from(dir != Dir::Read)].position_bytes = at_bytes + bytes;
+        self.left_bytes = self.left_bytes.saturating_sub(bytes);
+        Some(Io { dir, lba: at_bytes >> self.spec.block_shift, bytes: bytes as usize, ioprio: 0 })
+    }
 }
 
 #[cfg(test)]
