@@ -17,7 +17,6 @@ mod fs;
 mod html;
 mod idle;
 mod info;
-mod job;
 mod location;
 mod machine;
 mod output;
@@ -31,6 +30,7 @@ mod waits;
 use std::process::ExitCode;
 
 use cli::Command;
+use meantime_bench::job;
 
 fn main() -> ExitCode {
     // What the driver has to say of a device that misbehaves goes to stderr, a line each.

@@ -21,7 +21,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ssd", &["process", "spec"]),
     ("capi", &["block", "completion", "hw", "nvme", "posix"]),
     ("preload", &["block", "ext4", "posix", "process"]),
-    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
+    ("bench", &["block", "completion", "ext4", "hw", "nvme"]),
+    ("cli", &["bench", "block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
 ];
 
 /// The crates of this repository that `name` has as dependencies, but not for its tests.

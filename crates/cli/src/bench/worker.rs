@@ -7,10 +7,10 @@ use meantime_completion::calibrate;
 use meantime_hw::floor::Floor;
 use meantime_hw::{Clock, SchedClass, SchedError};
 
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
+use super::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
 use super::logs::Log;
 use super::shape::Shape;
-use super::tally::{Logged, Record, Tally, Unrecorded};
+use super::tally::{Logged, Tally};
 use super::target::Way;
 use super::trim::Trims;
 use super::usage::Usage;

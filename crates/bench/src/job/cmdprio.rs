@@ -8,7 +8,7 @@ use super::value::{self, Why};
 
 /// A share of the I/Os of one size, and the priority they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PriorityShare {
+pub struct PriorityShare {
     /// Of this size; `None`: of any.
     pub bytes: Option<u64>,
     /// So many percent of them.
@@ -19,7 +19,7 @@ pub(crate) struct PriorityShare {
 
 /// The keys, of reads and of writes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct CmdPrio {
+pub struct CmdPrio {
     /// `cmdprio_percentage`.
     pub percent: [u8; 2],
     /// `cmdprio_class`; 0: real time.
@@ -93,7 +93,7 @@ impl CmdPrio {
 impl Job {
     /// The shares of the I/Os of reads and writes that have a priority of their own; `None`: none
     /// has.
-    pub(crate) fn own_priorities(&self) -> Option<[Vec<PriorityShare>; 2]> {
+    pub fn own_priorities(&self) -> Option<[Vec<PriorityShare>; 2]> {
         let keys = &self.cmdprio;
         let asks = [self.reads() && keys.asks(0), self.writes() && keys.asks(1)];
         asks.contains(&true).then(|| {
@@ -111,7 +111,7 @@ impl Job {
     }
 
     /// The priority of the other I/Os, as the kernel has it.
-    pub(crate) fn usual_priority_bits(&self) -> u16 {
+    pub fn usual_priority_bits(&self) -> u16 {
         self.io_priority().map_or(0, IoPriority::bits)
     }
 }

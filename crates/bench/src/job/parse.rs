@@ -10,7 +10,7 @@ use super::{JOBS_MAX, Job, value};
 
 /// A job file, read.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct JobFile {
+pub struct JobFile {
     /// The jobs in the order of their sections. Equal names are distinct jobs.
     pub jobs: Vec<Job>,
     /// What to tell the user although nothing is wrong, each with file and line.
@@ -44,7 +44,7 @@ struct Parser<'a> {
 /// overrides an earlier one. A comment is a line that begins with `;` or `#`, or what follows a
 /// blank and one of them (as fio has it). Contradictions between keys are left to
 /// [`Job::validate`], since the command line may still change them.
-pub(crate) fn parse(text: &str, source: &str) -> JobFile {
+pub fn parse(text: &str, source: &str) -> JobFile {
     parse_in(text, source, &|name| std::env::var(name).ok())
 }
 

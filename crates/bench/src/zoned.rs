@@ -4,18 +4,13 @@
 //! How far each is filled is known of what this run has written: at first all are empty. Emptying
 //! one asks nothing of the device, as in fio; a trim deallocates it as well.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::checks;
-use super::devices::Devices;
-use super::group::Group;
 use super::pattern::{Dir, Io, PatternSpec, Rng};
 use super::source::Source;
 use super::spread::Spread;
 use super::varied::Sizer;
-use crate::failure::Failure;
-use crate::job::{Job, Sizes, ZoneKeys, ZoneMode};
+use crate::job::{Job, Sizes, ZoneKeys};
 
 /// The zones of a device, which all threads of a run share.
 #[derive(Debug)]
@@ -93,37 +88,23 @@ impl Zones {
 }
 
 /// A device's zones, shared.
-pub(super) type SharedZones = Arc<Mutex<Zones>>;
+#[derive(Debug, Clone)]
+pub struct SharedZones(Arc<Mutex<Zones>>);
 
-fn locked(zones: &SharedZones) -> MutexGuard<'_, Zones> {
-    zones.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Gives the devices of `groups` the zones that their jobs speak of, each one for all jobs.
-pub(super) fn share(groups: &mut [Group], devices: &Devices) -> Result<(), Failure> {
-    let mut all: BTreeMap<usize, (SharedZones, String)> = BTreeMap::new();
-    for group in groups {
-        for plan in group.plans.iter().filter(|plan| plan.job.zones.mode() == ZoneMode::Zbd) {
-            let (keys, name) = (&plan.job.zones, &plan.job.name);
-            for index in &plan.devices {
-                let info = devices.get(*index).info();
-                let (zones, other) = all.entry(*index).or_insert_with(|| {
-                    (Arc::new(Mutex::new(Zones::new(keys, info.bytes()))), name.clone())
-                });
-                if !locked(zones).are_of(keys) {
-                    return Err(checks::wrong(
-                        name,
-                        format_args!(
-                            "zonesize, zonecapacity or max_open_zones differs from that of job {other}, and a device has one \
-                             division; give one"
-                        ),
-                    ));
-                }
-                group.zones.insert(*index, zones.clone());
-            }
-        }
+impl SharedZones {
+    /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
+    pub fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
+        Self(Arc::new(Mutex::new(Zones::new(keys, device_bytes))))
     }
-    Ok(())
+
+    /// Whether they are those of `keys`.
+    pub fn are_of(&self, keys: &ZoneKeys) -> bool {
+        self.locked().are_of(keys)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Zones> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -137,7 +118,7 @@ struct Lane {
 
 /// The I/Os of one thread.
 #[derive(Debug)]
-pub(crate) struct Zoned {
+pub struct Zoned {
     zones: SharedZones,
     keys: ZoneKeys,
     spec: PatternSpec,
@@ -155,7 +136,7 @@ pub(crate) struct Zoned {
 
 impl Zoned {
     /// The I/Os of `job` on `zones`, within the range of `spec` as far as it is of whole zones.
-    pub(crate) fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
+    pub fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
         let keys = job.zones;
         let zone_bytes = keys.size_bytes.max(1);
         let end_bytes = spec.offset_bytes + spec.range_bytes;
@@ -217,7 +198,7 @@ impl Zoned {
     /// A write goes where its zone is filled to.
     fn write(&self, at_bytes: u64, bytes: u64) -> (u64, u64) {
         let least_bytes = self.lanes[1].min_bytes;
-        let mut zones = locked(&self.zones);
+        let mut zones = self.zones.locked();
         let (offset_bytes, range_bytes) = (self.spec.offset_bytes, self.spec.range_bytes);
         let pick = |count: usize| {
             let share = u128::from(at_bytes - offset_bytes) * count as u128
@@ -254,7 +235,7 @@ impl Zoned {
         let zone_bytes = self.keys.size_bytes;
         let least_bytes = self.lanes[0].min_bytes;
         let random = self.spec.random;
-        let zones = locked(&self.zones);
+        let zones = self.zones.locked();
         let begins = at_bytes / zone_bytes;
         let (mut zone, mut at_bytes) = (begins, at_bytes);
         let filled = |zone: u64| zones.filled[zone as usize];
@@ -278,7 +259,7 @@ impl Zoned {
 
     /// A trim empties a zone in which something was written; `None`: there is none.
     fn trim(&self, at_bytes: u64) -> Option<(u64, u64)> {
-        let mut zones = locked(&self.zones);
+        let mut zones = self.zones.locked();
         let mut zone = at_bytes / self.keys.size_bytes;
         if self.spec.random && zones.filled[zone as usize] == 0 {
             zone = self.nearest(zone, |zone| zones.filled[zone as usize] > 0)?;
@@ -387,10 +368,8 @@ mod tests {
         /// 8 MiB in zones of 256 KiB.
         fn new(keys: &[(&'static str, &'static str)]) -> Self {
             let keys = [&[("zonemode", "zbd"), ("zonesize", "256k"), ("bs", "64k")], keys].concat();
-            let device = Self(Arc::new(Mutex::new(Zones::new(&ZoneKeys::default(), 0))), keys);
-            let zones = Zones::new(&device.job(&[]).zones, 8 << 20);
-            *locked(&device.0) = zones;
-            device
+            let device = Self(SharedZones::new(&ZoneKeys::default(), 0), keys);
+            Self(SharedZones::new(&device.job(&[]).zones, 8 << 20), device.1)
         }
 
         fn job(&self, keys: &[(&str, &str)]) -> Job {
@@ -533,7 +512,7 @@ mod tests {
         let keys = [("zone_reset_threshold", "0.5"), ("zone_reset_frequency", "0.25")];
         let device = Device::new(&keys);
         let ios = device.ios(&[("rw", "randwrite")], 8 << 20);
-        let filled = locked(&device.0).filled_bytes;
+        let filled = device.0.locked().filled_bytes;
         // Without it all but the last few writes' zones would be full.
         assert!(filled <= (1 << 19) + 4 * BLOCK, "{filled} {ios:?}");
         let mut begun = [0; 4];

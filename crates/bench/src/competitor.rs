@@ -10,7 +10,7 @@ const WALK_MAX_BYTES: u64 = 1 << 32;
 
 /// What a competitor does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Reads the time stamp counter, and nothing else: a unit of work is a reading.
     Tsc,
     /// Walks and writes a working set in random order, which empties caches and TLB for its

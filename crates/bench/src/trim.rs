@@ -6,7 +6,7 @@ use super::verify::Course;
 
 /// I/Os of a course of writes, as trims.
 #[derive(Debug)]
-pub(crate) struct Trims {
+pub struct Trims {
     course: Course,
     /// Each place is written once it was trimmed.
     writes: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Trims {
 
 impl Trims {
     /// Trims where `course` would write, and then writes there if `writes`.
-    pub(crate) fn new(course: Course, writes: bool) -> Self {
+    pub fn new(course: Course, writes: bool) -> Self {
         Self { course, writes, next: None }
     }
 }

@@ -23,7 +23,7 @@ impl Job {
     /// Whether it goes on until its runtime ends. If a job does not say, how much it is to do ends
     /// it and a runtime beside that is an upper limit, as in fio; without, the runtime is how long
     /// to go on: nobody who names a device counts its blocks.
-    pub(crate) fn is_time_based(&self) -> bool {
+    pub fn is_time_based(&self) -> bool {
         let sizes = [self.size, self.filesize, self.io_size];
         let says_how_much =
             sizes.iter().any(Option::is_some) || self.number_ios.is_some() || self.loops > 1;
@@ -33,7 +33,7 @@ impl Job {
 
     /// Looks for keys that contradict each other, once the file and the command line have been
     /// read. Returns warnings: keys that will have no effect in this combination.
-    pub(crate) fn validate(&self) -> Result<Vec<String>, JobErrors> {
+    pub fn validate(&self) -> Result<Vec<String>, JobErrors> {
         let mut wrong = self.contradictions();
         self.check_verify(&mut wrong);
         self.check_zones(&mut wrong);

@@ -6,7 +6,7 @@
 //! does I/O and nothing here panics, whatever the text.
 
 mod cmdprio;
-pub(crate) mod error;
+pub mod error;
 mod keys;
 mod lists;
 mod parse;
@@ -26,17 +26,17 @@ use meantime_hw::{IoPriority, SchedClass};
 
 use crate::competitor::Kind;
 
-pub(crate) use cmdprio::{CmdPrio, PriorityShare};
-pub(crate) use error::{JobError, JobErrors, Origin};
-pub(crate) use keys::{Ignored, KeyOption, Note, known_key, may_stand_alone, options, subjects};
-pub(crate) use parse::{JobFile, parse};
-pub(crate) use payload::Payload;
-pub(crate) use settings::{
+pub use cmdprio::{CmdPrio, PriorityShare};
+pub use error::{JobError, JobErrors, Origin};
+pub use keys::{Ignored, KeyOption, Note, known_key, may_stand_alone, options, subjects};
+pub use parse::{JobFile, parse};
+pub use payload::Payload;
+pub(crate) use settings::ZONES_MAX;
+pub use settings::{
     Batch, Distribution, Exit, FileKeys, FlowKeys, Generator, Hint, LatencyTarget, LogKeys,
-    LogName, NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, ZONES_MAX,
-    Zone,
+    LogName, NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, Zone,
 };
-pub(crate) use zones::{ZoneKeys, ZoneMode};
+pub use zones::{ZoneKeys, ZoneMode};
 
 /// The largest queue depth a job may ask for.
 pub(crate) const IODEPTH_MAX: u32 = 1024;
@@ -60,7 +60,7 @@ pub(crate) const BS_MAX_BYTES: u64 = 1 << 30;
 /// fio's `rw`: direction and order of the I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(clippy::enum_variant_names)] // fio's own words
-pub(crate) enum Rw {
+pub enum Rw {
     /// Sequential reads.
     #[default]
     Read,
@@ -86,7 +86,7 @@ pub(crate) enum Rw {
 
 impl Rw {
     /// fio's word for it.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Rw::Read => "read",
             Rw::Write => "write",
@@ -102,7 +102,7 @@ impl Rw {
     }
 
     /// Whether the I/Os go to random places.
-    pub(crate) fn is_random(self) -> bool {
+    pub fn is_random(self) -> bool {
         matches!(self, Rw::RandRead | Rw::RandWrite | Rw::RandRw | Rw::RandTrim | Rw::RandTrimWrite)
     }
 
@@ -114,7 +114,7 @@ impl Rw {
 
 /// fio's `verify`: how written data is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Verify {
+pub enum Verify {
     /// Not at all.
     #[default]
     None,
@@ -136,7 +136,7 @@ pub(crate) enum Verify {
 
 /// A place or length on a device: bytes, or a part of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub enum Extent {
     /// So many bytes.
     Bytes(u64),
     /// So many percent of the device, 0 to 100.
@@ -154,7 +154,7 @@ impl Default for Extent {
 impl Extent {
     /// In bytes, on a device of `device_bytes`; a percentage is rounded down to a multiple of
     /// `align_bytes`.
-    pub(crate) fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
+    pub fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
         match self {
             Extent::Bytes(bytes) => bytes,
             Extent::Percent(percent) => {
@@ -178,7 +178,7 @@ pub(crate) struct SetKey {
 
 /// One job: a `[section]` with its defaults from `[global]`, or what the command line says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Job {
+pub struct Job {
     /// The section's name, or `name=`.
     pub name: String,
     /// Direction and order; `read` unless set, as in fio.
@@ -258,7 +258,7 @@ pub(crate) struct Job {
     /// When this job has ended, these end, too. One job of a file that says so says it for all.
     pub exitall: Option<Exit>,
     /// Kept apart, since it may come before `exitall`.
-    pub(crate) exit_what: Exit,
+    pub exit_what: Exit,
     /// End when the speed is steady …
     pub steady: Option<Steady>,
     /// … over so long …
@@ -286,14 +286,14 @@ pub(crate) struct Job {
     /// Begin a new group for [`Job::group_reporting`].
     pub new_group: bool,
     /// A key of its section was not accepted, or of `[global]`.
-    pub(crate) is_faulty: bool,
+    pub is_faulty: bool,
     pub(crate) set_keys: Vec<SetKey>,
 }
 
 impl Job {
     /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is
     /// one of best effort.
-    pub(crate) fn io_priority(&self) -> Option<IoPriority> {
+    pub fn io_priority(&self) -> Option<IoPriority> {
         if self.prio.is_none() && self.prioclass.is_none() {
             return None;
         }
@@ -307,7 +307,7 @@ impl Job {
     }
 
     /// A job with fio's defaults and nothing set.
-    pub(crate) fn new(name: &str) -> Job {
+    pub fn new(name: &str) -> Job {
         Job {
             name: name.to_owned(),
             bs_read_bytes: 4096,
@@ -323,63 +323,63 @@ impl Job {
     /// The keys that were set, from `[global]`, the section or the command line, under their usual
     /// names and with their values as written: what fio lists as `job options`. Keys without effect
     /// here are left out.
-    pub(crate) fn fio_options(&self) -> Vec<(String, String)> {
+    pub fn fio_options(&self) -> Vec<(String, String)> {
         self.set_keys.iter().map(|set| (set.key.to_owned(), set.value.clone())).collect()
     }
 
     /// Whether `key` (its usual name: `bs`, not `blocksize`) was set.
-    pub(crate) fn is_set(&self, key: &str) -> bool {
+    pub fn is_set(&self, key: &str) -> bool {
         self.set_keys.iter().any(|set| set.key == key)
     }
 
     /// The programs that want the job's CPU as well: what they do, and how many.
-    pub(crate) fn rivals(&self) -> Option<(Kind, u32)> {
+    pub fn rivals(&self) -> Option<(Kind, u32)> {
         let hogs = (self.hogs > 0).then_some((Kind::Tsc, self.hogs));
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
     /// How much of the device is used, if the job says so. Strided zones go on to its end.
-    pub(crate) fn range(&self) -> Option<Extent> {
+    pub fn range(&self) -> Option<Extent> {
         let is_strided = self.zones.mode() == ZoneMode::Strided;
         self.filesize.or(self.size.filter(|_| !is_strided))
     }
 
     /// How much is transferred in one loop, if that is not the range.
-    pub(crate) fn amount(&self) -> Option<Extent> {
+    pub fn amount(&self) -> Option<Extent> {
         self.io_size.or(self.size.filter(|_| self.range() != self.size))
     }
 
     /// Random places of that direction are multiples of so much, if not of the smallest size.
-    pub(crate) fn align_bytes(&self, direction: usize) -> Option<u64> {
+    pub fn align_bytes(&self, direction: usize) -> Option<u64> {
         let smallest = self.sizes_of(direction).min_bytes();
         self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
     }
 
     /// Whether the job issues reads.
-    pub(crate) fn reads(&self) -> bool {
+    pub fn reads(&self) -> bool {
         matches!(self.rw, Rw::Read | Rw::RandRead)
             || (self.rw.is_mixed() && self.rwmixread_percent > 0)
     }
 
     /// Whether the job issues writes.
-    pub(crate) fn writes(&self) -> bool {
+    pub fn writes(&self) -> bool {
         let always =
             matches!(self.rw, Rw::Write | Rw::RandWrite | Rw::TrimWrite | Rw::RandTrimWrite);
         always || (self.rw.is_mixed() && self.rwmixread_percent < 100)
     }
 
     /// Whether the job deallocates blocks. They are of the size of its writes.
-    pub(crate) fn trims(&self) -> bool {
+    pub fn trims(&self) -> bool {
         matches!(self.rw, Rw::Trim | Rw::RandTrim | Rw::TrimWrite | Rw::RandTrimWrite)
     }
 
     /// Whether the job changes what is on the device.
-    pub(crate) fn changes(&self) -> bool {
+    pub fn changes(&self) -> bool {
         self.writes() || self.trims()
     }
 
     /// The sizes of reads (0) or writes (1).
-    pub(crate) fn sizes_of(&self, direction: usize) -> Sizes {
+    pub fn sizes_of(&self, direction: usize) -> Sizes {
         let fixed_bytes = if direction == 0 { self.bs_read_bytes } else { self.bs_write_bytes };
         self.sizes[direction].clone().unwrap_or(Sizes::Fixed(fixed_bytes))
     }
@@ -391,17 +391,17 @@ impl Job {
     }
 
     /// The largest block this job transfers.
-    pub(crate) fn bs_max_bytes(&self) -> u64 {
+    pub fn bs_max_bytes(&self) -> u64 {
         self.used_sizes().map(|sizes| sizes.max_bytes()).max().unwrap_or(self.bs_read_bytes)
     }
 
     /// The smallest block this job transfers.
-    pub(crate) fn bs_min_bytes(&self) -> u64 {
+    pub fn bs_min_bytes(&self) -> u64 {
         self.used_sizes().map(|sizes| sizes.min_bytes()).min().unwrap_or(self.bs_read_bytes)
     }
 
     /// Whether blocks of one direction differ in size.
-    pub(crate) fn has_varied_sizes(&self) -> bool {
+    pub fn has_varied_sizes(&self) -> bool {
         self.used_sizes().any(|sizes| !matches!(sizes, Sizes::Fixed(_)))
     }
 

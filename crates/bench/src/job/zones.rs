@@ -4,7 +4,7 @@ use super::{Extent, Job};
 
 /// `zonemode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ZoneMode {
+pub enum ZoneMode {
     /// Not divided.
     None,
     /// So much of each zone is accessed, then the next one.
@@ -15,7 +15,7 @@ pub(crate) enum ZoneMode {
 
 /// `zonemode`, `zonesize` and what belongs to them. Sizes are in bytes; 0: not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ZoneKeys {
+pub struct ZoneKeys {
     /// `None`: strided if there is a size.
     pub mode: Option<ZoneMode>,
     /// Strided: transfer so much in each zone. Zoned: a zone is so long.
@@ -40,7 +40,7 @@ pub(crate) struct ZoneKeys {
 
 impl ZoneKeys {
     /// The mode, said or meant.
-    pub(crate) fn mode(&self) -> ZoneMode {
+    pub fn mode(&self) -> ZoneMode {
         let meant = if self.size_bytes > 0 { ZoneMode::Strided } else { ZoneMode::None };
         self.mode.unwrap_or(meant)
     }
@@ -58,7 +58,7 @@ impl ZoneKeys {
 
 impl Job {
     /// Makes bytes of sizes that are numbers of zones (`8z`), once all keys are known.
-    pub(crate) fn settle_zones(&mut self) {
+    pub fn settle_zones(&mut self) {
         let zone_bytes = self.zones.size_bytes;
         if zone_bytes == 0 {
             return;

@@ -6,11 +6,10 @@
 
 use meantime_block::{BlockChannel, Done, Request};
 
-use super::{Ended, Engine, Flight, Limit, Source, quarantined};
-use crate::bench::pattern::{Dir, Io};
-use crate::bench::search::Verdict;
-use crate::bench::shape::Shape;
-use crate::bench::tally::Record;
+use super::{Ended, Engine, Flight, Limit, Record, Source, quarantined};
+use crate::pattern::{Dir, Io};
+use crate::search::Verdict;
+use crate::shape::Shape;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,7 +25,7 @@ const FLUSH: u64 = u64::MAX;
 
 impl<C: BlockChannel> Engine<'_, C> {
     /// Does I/O until `limit` in the way of `shape`.
-    pub(crate) fn run_shaped<S: Source, R: Record>(
+    pub fn run_shaped<S: Source, R: Record>(
         &mut self,
         source: &mut S,
         shape: &mut Shape,
@@ -278,7 +277,7 @@ impl<C: BlockChannel> Engine<'_, C> {
     }
 
     /// A flush, with nothing in flight; whether it was done.
-    pub(crate) fn flush_once(&mut self) -> Result<bool, Ended> {
+    pub fn flush_once(&mut self) -> Result<bool, Ended> {
         if let Err(rejected) = self.channel.enqueue(Request::flush().user_data(FLUSH)) {
             return Err(Ended::Lost(rejected.error.to_string()));
         }

@@ -5,7 +5,7 @@ use super::source::Source;
 
 /// Direction of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dir {
+pub enum Dir {
     /// Read.
     Read = 0,
     /// Write.
@@ -16,7 +16,7 @@ pub(crate) enum Dir {
 
 /// One I/O, as a pattern chose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Io {
+pub struct Io {
     /// Direction.
     pub dir: Dir,
     /// First logical block.
@@ -30,7 +30,7 @@ pub(crate) struct Io {
 /// What a pattern is made from. The range is a multiple of neither block size; its rest is not
 /// touched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PatternSpec {
+pub struct PatternSpec {
     /// First byte of the range.
     pub offset_bytes: u64,
     /// Length of the range.
@@ -56,7 +56,7 @@ pub(crate) struct PatternSpec {
 impl PatternSpec {
     /// Draws the direction of an I/O.
     #[inline(always)]
-    pub(crate) fn direction(&self, rng: &mut Rng) -> Dir {
+    pub fn direction(&self, rng: &mut Rng) -> Dir {
         match self.read_percent {
             100 => Dir::Read,
             0 => Dir::Write,
@@ -68,17 +68,17 @@ impl PatternSpec {
 
 /// A splitmix64 generator: small, fast, and good enough to choose places and fill buffers.
 #[derive(Debug, Clone)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// Equal seeds give equal sequences.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next 64 bits.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,18 +88,18 @@ impl Rng {
 
     /// A number below `limit` (0 if that is 0), all equally likely.
     #[inline(always)]
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
     /// A number from 0 to below 1.
     #[inline(always)]
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Fills `bytes`.
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
         }
@@ -112,7 +112,7 @@ impl Rng {
 /// A linear congruential generator of full period 2^k visits every number below 2^k once; an
 /// invertible mix makes its low bits random, too; numbers beyond the limit are skipped.
 #[derive(Debug, Clone)]
-pub(crate) struct Permutation {
+pub struct Permutation {
     state: u64,
     increment: u64,
     mask: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Permutation {
 
 impl Permutation {
     /// An order of the numbers below `limit`.
-    pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
+    pub fn new(limit: u64, rng: &mut Rng) -> Self {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
         Self {
@@ -135,13 +135,13 @@ impl Permutation {
     }
 
     /// The numbers are below this.
-    pub(crate) fn limit(&self) -> u64 {
+    pub fn limit(&self) -> u64 {
         self.limit
     }
 
     /// The next of them; after the last, the first again.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         loop {
             // Multiplier ≡ 1 mod 4 and an odd increment: full period for every power of two (Hull
             // and Dobell 1962).
@@ -190,7 +190,7 @@ impl Lane {
 
 /// The I/Os of one thread of a job.
 #[derive(Debug, Clone)]
-pub(crate) struct Pattern {
+pub struct Pattern {
     spec: PatternSpec,
     rng: Rng,
     read: Lane,
@@ -201,7 +201,7 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// The pattern of `spec`, at its beginning.
-    pub(crate) fn new(spec: PatternSpec) -> Self {
+    pub fn new(spec: PatternSpec) -> Self {
         let mut rng = Rng::new(spec.seed);
         let read = Lane::new(&spec, spec.bs_read_bytes, &mut rng);
         let write = Lane::new(&spec, spec.bs_write_bytes, &mut rng);
@@ -212,12 +212,12 @@ impl Pattern {
 
     /// The next I/O, of this pass or the next; `None` when all passes are done.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<Io> {
+    pub fn next(&mut self) -> Option<Io> {
         Source::next(self)
     }
 
     /// How much all passes transfer, in bytes; `None` if they do not end.
-    pub(crate) fn total_bytes(spec: &PatternSpec) -> Option<u64> {
+    pub fn total_bytes(spec: &PatternSpec) -> Option<u64> {
         spec.passes.map(|passes| spec.pass_bytes.saturating_mul(passes))
     }
 }

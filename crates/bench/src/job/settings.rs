@@ -12,7 +12,7 @@ pub(crate) const ZONES_MAX: usize = 256;
 
 /// Sizes of the I/Os of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Sizes {
+pub enum Sizes {
     /// All the same: `bs`.
     Fixed(u64),
     /// Multiples of the first, up to the second, each as likely as the others: `bsrange`.
@@ -23,7 +23,7 @@ pub(crate) enum Sizes {
 
 impl Sizes {
     /// The smallest, in bytes.
-    pub(crate) fn min_bytes(&self) -> u64 {
+    pub fn min_bytes(&self) -> u64 {
         match self {
             Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
             Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).min().unwrap_or(0),
@@ -39,7 +39,7 @@ impl Sizes {
     }
 
     /// What every size and every place is a multiple of.
-    pub(crate) fn step_bytes(&self) -> u64 {
+    pub fn step_bytes(&self) -> u64 {
         match self {
             Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
             Sizes::Split(shares) => shares.iter().fold(0, |step, (bytes, _)| gcd(step, *bytes)),
@@ -53,7 +53,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 /// `fsync`, `fdatasync`, `sync`, `end_fsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Syncing {
+pub struct Syncing {
     /// Flush after so many writes; 0: never.
     pub fsync: u64,
     /// The same: a block device has no metadata to leave out.
@@ -66,7 +66,7 @@ pub(crate) struct Syncing {
 
 /// A zone: its share of the accesses, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Zone {
+pub struct Zone {
     /// Share of the accesses, in percent.
     pub access_percent: u8,
     /// Percent of the range, or bytes.
@@ -75,7 +75,7 @@ pub(crate) struct Zone {
 
 /// `random_distribution`. Real numbers are kept in millionths, so that jobs can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum Distribution {
+pub enum Distribution {
     /// Each block as likely as the others.
     #[default]
     Uniform,
@@ -109,7 +109,7 @@ pub(crate) enum Distribution {
 /// `random_generator`. All are the same generator here; without `norandommap` all visit each block
 /// once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Generator {
+pub enum Generator {
     /// With `norandommap` each place is drawn for itself.
     #[default]
     Tausworthe,
@@ -119,7 +119,7 @@ pub(crate) enum Generator {
 
 /// Where random I/Os go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Randomness {
+pub struct Randomness {
     /// How likely each place is.
     pub distribution: Distribution,
     /// A place may be visited again before all have been.
@@ -146,7 +146,7 @@ impl Default for Randomness {
 
 /// What else says where I/Os go: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Places {
+pub struct Places {
     /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
     pub skip_bytes: i64,
     /// So many I/Os follow each random place …
@@ -173,7 +173,7 @@ impl Default for Places {
 
 /// `exitall` and `exit_what`: which jobs end when this one has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// Those of its reporting group.
     #[default]
     Group,
@@ -185,7 +185,7 @@ pub(crate) enum Exit {
 
 /// `steadystate`: the job ends when its speed has been the same for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Steady {
+pub struct Steady {
     /// Bytes per second, not I/Os.
     pub bandwidth: bool,
     /// The slope of its line over time, not its greatest deviation from the mean.
@@ -199,7 +199,7 @@ pub(crate) struct Steady {
 
 /// `thinktime`, `rate` and their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Pause for so long …
     pub thinktime: Duration,
     /// … of which the first part is spent busily …
@@ -236,7 +236,7 @@ impl Pace {
 
 /// `latency_target` and its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LatencyTarget {
+pub struct LatencyTarget {
     /// The latency to keep; `None`: whatever it is.
     pub target: Option<Duration>,
     /// Look at it after so long.
@@ -260,7 +260,7 @@ impl Default for LatencyTarget {
 
 /// `iodepth_batch` and its kind. `None`: as it suits the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Batch {
+pub struct Batch {
     /// Submit so many at once; 0: all there is room for.
     pub submit: Option<u32>,
     /// Wait for so many at least; 0: look, do not wait.
@@ -273,14 +273,14 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Whether any was set.
-    pub(crate) fn is_set(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         *self != Batch::default()
     }
 }
 
 /// The first part of a log's file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LogName {
+pub enum LogName {
     /// The job's name.
     OfJob,
     /// As given; may lead into another directory.
@@ -289,7 +289,7 @@ pub(crate) enum LogName {
 
 /// Which logs to write, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LogKeys {
+pub struct LogKeys {
     /// `_lat`, `_slat` and `_clat`.
     pub lat: Option<LogName>,
     /// `_bw`.
@@ -334,19 +334,19 @@ impl Default for LogKeys {
 
 impl LogKeys {
     /// Whether any log has I/Os or averages of them.
-    pub(crate) fn has_values(&self) -> bool {
+    pub fn has_values(&self) -> bool {
         self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
     }
 
     /// Whether there is any log.
-    pub(crate) fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         self.has_values() || self.hist.is_some()
     }
 }
 
 /// `do_verify`, `verify_interval`, `verify_pattern`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct VerifyKeys {
+pub struct VerifyKeys {
     /// What is read is checked.
     pub checks: bool,
     /// The distance between headers, in bytes. `None`: each block has one header.
@@ -363,7 +363,7 @@ impl Default for VerifyKeys {
 
 /// `flow` and its kind: jobs of one flow have shares of its I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct FlowKeys {
+pub struct FlowKeys {
     /// This share, in relation to the others'; 0: it belongs to no flow.
     pub weight: u32,
     /// Which flow.
@@ -374,7 +374,7 @@ pub(crate) struct FlowKeys {
 
 /// `numa_cpu_nodes` and `numa_mem_policy`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct NumaKeys {
+pub struct NumaKeys {
     /// On the CPUs of these nodes, ascending; empty: any.
     pub cpu_nodes: Vec<u32>,
     /// Where memory comes from; `None`: as it is.
@@ -383,7 +383,7 @@ pub(crate) struct NumaKeys {
 
 /// `fadvise_hint`: what is said of a file's reads to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Hint {
+pub enum Hint {
     /// Nothing.
     None,
     /// What `rw` is, as in fio.
@@ -397,7 +397,7 @@ pub(crate) enum Hint {
 
 /// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileKeys {
+pub struct FileKeys {
     /// Past the page cache; `None`: as fio, through it. A device has none.
     pub direct: Option<bool>,
     /// Our own key: which steps of the read path are taken while the device works.

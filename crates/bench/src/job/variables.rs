@@ -31,7 +31,7 @@ pub(super) fn replaced(text: &str, environment: Environment<'_>) -> Result<Strin
 }
 
 fn memory_mib() -> usize {
-    crate::machine::total_bytes().map_or(0, |bytes| (bytes >> 20) as usize)
+    crate::memory::total_bytes().map_or(0, |bytes| (bytes >> 20) as usize)
 }
 
 fn from_environment(text: &str, environment: Environment<'_>) -> Result<String, String> {

@@ -8,7 +8,7 @@ use super::pattern::Io;
 ///
 /// A source that only chooses places has but the first two functions: its writes write whatever is
 /// in the buffer.
-pub(crate) trait Source {
+pub trait Source {
     /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no
     /// latency has the filling of another one's buffer in it.
     const SLOW_TO_PREPARE: bool = false;

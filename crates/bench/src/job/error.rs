@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Where a key came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// A line of a job file.
     File {
         /// The file's name as the user gave it.
@@ -19,7 +19,7 @@ pub(crate) enum Origin {
 
 impl Origin {
     /// How to write `key` there: `bs` in a file, `--bs` on the command line.
-    pub(crate) fn key(&self, key: &str) -> String {
+    pub fn key(&self, key: &str) -> String {
         match self {
             Origin::File { .. } => shown(key),
             Origin::CommandLine => format!("--{}", shown(key).replace('_', "-")),
@@ -39,7 +39,7 @@ impl fmt::Display for Origin {
 /// An error in a job file or on the command line: where, and what.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
-pub(crate) struct JobError {
+pub struct JobError {
     /// Where.
     pub origin: Origin,
     /// What.
@@ -55,7 +55,7 @@ impl JobError {
 /// All that is wrong, in the order in which it stands there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.0))]
-pub(crate) struct JobErrors(pub Vec<JobError>);
+pub struct JobErrors(pub Vec<JobError>);
 
 fn lines(errors: &[JobError]) -> String {
     errors.iter().map(JobError::to_string).collect::<Vec<_>>().join("\n")
@@ -63,7 +63,7 @@ fn lines(errors: &[JobError]) -> String {
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Problem {
+pub enum Problem {
     /// Nothing but blanks and comments.
     #[error("the job file is empty; it needs at least one [job] section")]
     EmptyFile,
@@ -138,7 +138,7 @@ pub(crate) enum Problem {
 }
 
 /// User text made safe to print: control characters escaped, at most 60 characters.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let mut out: String = text.chars().take(60).flat_map(safe_chars).collect();
     if text.chars().nth(60).is_some() {
         out.push('…');

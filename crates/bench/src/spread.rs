@@ -222,8 +222,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::bench::pattern::Rng;
     use crate::job::{Job, Origin};
+    use crate::pattern::Rng;
 
     fn spread(text: &str, places: u64) -> Spread {
         let mut job = Job::new("a");

@@ -7,7 +7,7 @@ const PATTERN_MAX: usize = 512;
 
 /// Bytes that a block repeats from its beginning to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Payload {
+pub struct Payload {
     /// One round of them.
     bytes: Vec<u8>,
     /// Where in a round the block's offset stands (`%o`), in eight bytes, the lowest first.
@@ -90,7 +90,7 @@ impl Payload {
     }
 
     /// Fills `part`, which is what a block at `offset_bytes` has from `at` on.
-    pub(crate) fn fill(&self, part: &mut [u8], offset_bytes: u64, at: usize) {
+    pub fn fill(&self, part: &mut [u8], offset_bytes: u64, at: usize) {
         let round = self.round(offset_bytes);
         let mut bytes = round.iter().cycle().skip(at % round.len());
         part.iter_mut().for_each(|byte| *byte = *bytes.next().unwrap_or(&0));
@@ -98,12 +98,7 @@ impl Payload {
 
     /// Where `part`, which is what a block at `offset_bytes` has from `at` on, is first something
     /// else: the place in it, what it should be, and what it is.
-    pub(crate) fn differs(
-        &self,
-        part: &[u8],
-        offset_bytes: u64,
-        at: usize,
-    ) -> Option<(usize, u8, u8)> {
+    pub fn differs(&self, part: &[u8], offset_bytes: u64, at: usize) -> Option<(usize, u8, u8)> {
         let round = self.round(offset_bytes);
         let bytes = round.iter().cycle().skip(at % round.len());
         let mut pairs = part.iter().zip(bytes).enumerate();

@@ -10,7 +10,7 @@ use super::{FAMILIES, Key, built, find};
 
 /// What to say of a key although it was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Note {
+pub enum Note {
     /// Its value is worth a remark.
     Remark(String),
     /// It has no effect here.
@@ -19,7 +19,7 @@ pub(crate) enum Note {
 
 /// A key without effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ignored {
+pub struct Ignored {
     /// Its name.
     pub key: &'static str,
     /// Why it has none; many keys share a reason.
@@ -37,7 +37,7 @@ impl fmt::Display for Note {
 
 impl Ignored {
     /// All of a run in one line, those of one reason together.
-    pub(crate) fn line(all: &[Ignored]) -> String {
+    pub fn line(all: &[Ignored]) -> String {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for Ignored { key, why } in all {
             match reasons.iter_mut().find(|(reason, _)| reason == why) {
@@ -57,7 +57,7 @@ impl Job {
     ///
     /// `Ok(Some(_))` is to be shown: the key has no effect, or its value is worth a remark. On the
     /// command line `time-based` is `time_based`.
-    pub(crate) fn set(
+    pub fn set(
         &mut self,
         key: &str,
         value: Option<&str>,
@@ -178,14 +178,14 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The name of a key, ours or fio's, as the table has it: `time-based` is `time_based`.
-pub(crate) fn known_key(key: &str) -> Option<&'static str> {
+pub fn known_key(key: &str) -> Option<&'static str> {
     let refused = REFUSED.iter().flat_map(|(group, _)| fios::names(group));
     let key = key.replace('-', "_");
     names().chain(refused).find(|known| known.replace('-', "_") == key)
 }
 
 /// Whether a key may stand alone, without a value.
-pub(crate) fn may_stand_alone(key: &str) -> bool {
+pub fn may_stand_alone(key: &str) -> bool {
     match find(key) {
         Some(known) => known.alone.is_some(),
         None => IGNORED.iter().any(|(group, accepts, _)| {

@@ -41,7 +41,7 @@ pub(crate) struct Stamp {
 
 /// How blocks are filled and checked.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
+pub struct Rules {
     method: Verify,
     checks: bool,
     interval_bytes: Option<usize>,
@@ -52,7 +52,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// What `job` says of that.
-    pub(crate) fn of(job: &Job) -> Self {
+    pub fn of(job: &Job) -> Self {
         let keys = &job.verify_keys;
         Self {
             method: job.verify,
@@ -234,7 +234,7 @@ impl fmt::Display for Report {
 
 /// What the checks came to.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Findings {
+pub struct Findings {
     /// Blocks read and checked.
     pub checked: u64,
     /// Blocks that were not what had been written.
@@ -267,7 +267,7 @@ struct Mark {
 
 /// Where the I/Os go.
 #[derive(Debug)]
-pub(crate) enum Course {
+pub enum Course {
     /// Through the range, or each block once in random order.
     Plain(Box<Pattern>),
     /// With gaps, or backwards.
@@ -292,7 +292,7 @@ impl Source for Course {
 
 /// I/Os of a course, pass by pass; knows what it wrote where.
 #[derive(Debug)]
-pub(crate) struct Verified {
+pub struct Verified {
     /// Where the I/Os go.
     pub course: Course,
     rules: Rules,
@@ -312,13 +312,7 @@ pub(crate) struct Verified {
 impl Verified {
     /// Verifies `course` by `rules`. It was made from `spec`, and its blocks are all of the size of
     /// its writes.
-    pub(crate) fn new(
-        course: Course,
-        rules: Rules,
-        spec: &PatternSpec,
-        depth: usize,
-        seed: u64,
-    ) -> Self {
+    pub fn new(course: Course, rules: Rules, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
         Self {
             course,
             offset_bytes: spec.offset_bytes,
@@ -337,12 +331,12 @@ impl Verified {
     }
 
     /// What the checks came to so far.
-    pub(crate) fn findings(&self) -> &Findings {
+    pub fn findings(&self) -> &Findings {
         &self.findings
     }
 
     /// Reads everything back that was written.
-    pub(crate) fn read_back(&mut self) -> ReadBack<'_> {
+    pub fn read_back(&mut self) -> ReadBack<'_> {
         ReadBack { verified: self, block: 0 }
     }
 
@@ -419,7 +413,7 @@ impl Source for Verified {
 
 /// Reads of every block that was written, in order.
 #[derive(Debug)]
-pub(crate) struct ReadBack<'a> {
+pub struct ReadBack<'a> {
     verified: &'a mut Verified,
     block: u64,
 }

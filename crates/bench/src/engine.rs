@@ -10,14 +10,14 @@ use meantime_hw::{Clock, DmaBuf};
 use meantime_nvme::CommandError;
 
 use super::pattern::{Dir, Io, Pattern, Rng};
-pub(crate) use super::source::Source;
-use super::tally::Record;
+pub use super::record::{Record, Unrecorded};
+pub use super::source::Source;
 
 mod shaped;
 
 /// I/Os of a pattern; writes write whatever is in the buffer.
 #[derive(Debug)]
-pub(crate) struct Plain(pub Pattern);
+pub struct Plain(pub Pattern);
 
 impl Source for Plain {
     #[inline(always)]
@@ -40,7 +40,7 @@ struct Flight {
 
 /// The buffers of one thread on one device, one for each I/O in flight.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub struct Slots {
     bufs: Vec<Option<DmaBuf>>,
     flights: Vec<Flight>,
     free: Vec<usize>,
@@ -49,7 +49,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// `depth` buffers of `bytes`, filled with random data.
-    pub(crate) fn new<C: BlockChannel>(
+    pub fn new<C: BlockChannel>(
         channel: &C,
         depth: usize,
         bytes: usize,
@@ -72,14 +72,14 @@ impl Slots {
     }
 
     /// One of the buffers, while nothing is in flight.
-    pub(crate) fn any_buf(&mut self) -> Option<&mut DmaBuf> {
+    pub fn any_buf(&mut self) -> Option<&mut DmaBuf> {
         self.bufs.iter_mut().flatten().next()
     }
 }
 
 /// When to stop: whichever comes first.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limit {
+pub struct Limit {
     /// By the clock.
     pub until_ns: u64,
     /// After so many I/Os.
@@ -88,7 +88,7 @@ pub(crate) struct Limit {
 
 /// Why the loop stopped. Nothing is in flight any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// The limit was reached.
     Limit,
     /// The source has no more.
@@ -103,7 +103,7 @@ pub(crate) enum Ended {
 
 /// I/Os that failed.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Faults {
+pub struct Faults {
     /// How many.
     pub errors: u64,
     /// The first of them, in words.
@@ -111,7 +111,7 @@ pub(crate) struct Faults {
 }
 
 /// A thread's way to a device, and what it needs for I/O on it.
-pub(crate) struct Engine<'a, C> {
+pub struct Engine<'a, C> {
     /// The way.
     pub channel: &'a mut C,
     /// The buffers.
@@ -126,7 +126,7 @@ pub(crate) struct Engine<'a, C> {
 
 impl<C: BlockChannel> Engine<'_, C> {
     /// Does I/O until `limit`.
-    pub(crate) fn run<S: Source, R: Record>(
+    pub fn run<S: Source, R: Record>(
         &mut self,
         source: &mut S,
         limit: Limit,

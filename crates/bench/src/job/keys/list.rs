@@ -3,7 +3,7 @@
 use super::{Default, Key, SUBJECTS, built};
 
 /// A key that `bench --help` lists as an option.
-pub(crate) struct KeyOption {
+pub struct KeyOption {
     /// The key's name.
     pub name: &'static str,
     /// What its value is called.
@@ -15,7 +15,7 @@ pub(crate) struct KeyOption {
 }
 
 /// The keys that `bench --help` lists as options.
-pub(crate) fn options() -> impl Iterator<Item = KeyOption> {
+pub fn options() -> impl Iterator<Item = KeyOption> {
     built().filter_map(|key| {
         let Key { name, value_name, help, .. } = *key;
         let value_name = value_name?;
@@ -31,7 +31,7 @@ pub(crate) fn options() -> impl Iterator<Item = KeyOption> {
 }
 
 /// The names of all keys that are built, by subject, in lines.
-pub(crate) fn subjects() -> String {
+pub fn subjects() -> String {
     const INDENT: usize = 14;
     const WIDTH: usize = 88;
     let mut lines = Vec::new();

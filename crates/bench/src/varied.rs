@@ -16,7 +16,7 @@ const DRAWS: usize = 8;
 
 /// What varies.
 #[derive(Debug, Clone)]
-pub(crate) struct VariedSpec {
+pub struct VariedSpec {
     /// Everything else.
     pub base: PatternSpec,
     /// Sizes of reads and writes.
@@ -35,7 +35,7 @@ pub(crate) struct VariedSpec {
 
 impl VariedSpec {
     /// What `job` varies of `base`; `None`: nothing.
-    pub(crate) fn of(job: &Job, base: PatternSpec) -> Option<Self> {
+    pub fn of(job: &Job, base: PatternSpec) -> Option<Self> {
         let align_bytes = [job.align_bytes(0), job.align_bytes(1)];
         // As in fio places between which blocks are left out are drawn each for itself.
         let mapped = !job.random.norandommap && align_bytes == [None; 2];
@@ -202,7 +202,7 @@ impl Lane {
 
 /// The I/Os of one thread.
 #[derive(Debug, Clone)]
-pub(crate) struct Varied {
+pub struct Varied {
     spec: VariedSpec,
     rng: Rng,
     lanes: [Lane; 2],
@@ -214,7 +214,7 @@ pub(crate) struct Varied {
 
 impl Varied {
     /// The pattern of `spec`, at its beginning.
-    pub(crate) fn new(spec: VariedSpec) -> Self {
+    pub fn new(spec: VariedSpec) -> Self {
         let mut rng = Rng::new(spec.base.seed);
         let lanes = [0, 1].map(|direction| Lane::new(&spec, direction, &mut rng));
         let passes_left = spec.base.passes.map(|passes| passes.saturating_sub(1));

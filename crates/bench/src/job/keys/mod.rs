@@ -20,11 +20,11 @@ use super::{Job, ZoneMode};
 pub(crate) use kind::Remark;
 #[cfg(test)]
 pub(super) use list::manual;
-pub(crate) use list::{KeyOption, options, subjects};
-pub(crate) use set::{Ignored, Note, known_key, may_stand_alone};
+pub use list::{KeyOption, options, subjects};
+pub use set::{Ignored, Note, known_key, may_stand_alone};
 
 /// A key that is built.
-pub(crate) struct Key {
+pub(super) struct Key {
     /// What it is called.
     pub name: &'static str,
     /// fio's other names for it.
