@@ -2,6 +2,7 @@
 
 use std::fs;
 
+pub(crate) use meantime_bench::memory::available_bytes;
 use meantime_hw::cpu;
 use serde_json::{Map, Value, json};
 
@@ -100,22 +101,6 @@ impl Machine {
             _ => Map::new(),
         }
     }
-}
-
-/// Memory that programs can still have, in bytes; `None` if the kernel does not say.
-pub(crate) fn available_bytes() -> Option<u64> {
-    meminfo_bytes("MemAvailable:")
-}
-
-/// The machine's memory in bytes; `None` if the kernel does not say.
-pub(crate) fn total_bytes() -> Option<u64> {
-    meminfo_bytes("MemTotal:")
-}
-
-fn meminfo_bytes(field: &str) -> Option<u64> {
-    let meminfo = read("/proc/meminfo");
-    let line = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn read(path: &str) -> String {

@@ -50,7 +50,6 @@ mod fs;
 mod html;
 mod idle;
 mod info;
-mod job;
 mod location;
 mod machine;
 mod output;
@@ -64,14 +63,7 @@ mod waits;
 use std::process::ExitCode;
 
 use cli::Command;
-use meantime_completion::{ParsePolicyError, Policy};
-
-/// The policy `name`, the published ones included.
-fn policy(name: &str) -> Result<Policy, ParsePolicyError> {
-    // It fails only if another rule has one of the names.
-    let _ = meantime_lab::register();
-    name.parse()
-}
+use meantime_bench::job;
 
 fn main() -> ExitCode {
     // Other processes may ask for them while a command runs.

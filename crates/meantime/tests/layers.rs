@@ -26,9 +26,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
+    ("bench", &["block", "completion", "ext4", "hw", "nvme", "random"]),
     (
         "cli",
-        &["block", "completion", "ext4", "hw", "lab", "nvme", "posix", "random", "spec", "ssd"],
+        &[
+            "bench",
+            "block",
+            "completion",
+            "ext4",
+            "hw",
+            "lab",
+            "nvme",
+            "posix",
+            "random",
+            "spec",
+            "ssd",
+        ],
     ),
 ];
 

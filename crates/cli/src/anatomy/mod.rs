@@ -179,8 +179,11 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
 /// What to do for each size, checked against the devices.
 fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<JobPlan>, Failure> {
     // One size after the other.
-    let jobs =
-        request.jobs.iter().map(|job| (Job { stonewall: true, ..job.clone() }, indices.to_vec()));
+    let jobs = request.jobs.iter().map(|job| {
+        let mut job = job.clone();
+        job.stonewall = true;
+        (job, indices.to_vec())
+    });
     let groups = group::groups(jobs.collect())?;
     for group in &groups {
         checks::check(group, devices, false)?;

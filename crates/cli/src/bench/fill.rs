@@ -8,11 +8,10 @@ use meantime_completion::Policy;
 use meantime_hw::Clock;
 
 use super::devices::Devices;
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
+use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Unrecorded};
 use super::pattern::{Pattern, PatternSpec};
 use super::plan::JobPlan;
 use super::progress::Progress;
-use super::tally::Unrecorded;
 use crate::failure::{Failure, named, warn};
 use crate::figures;
 use crate::machine;

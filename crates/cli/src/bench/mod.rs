@@ -5,36 +5,25 @@ mod changed;
 pub(crate) mod checks;
 pub(crate) mod clash;
 pub(crate) mod devices;
-mod digest;
-pub(crate) mod engine;
 pub(crate) mod fill;
-mod flow;
 mod goals;
 pub(crate) mod group;
 pub(crate) mod left_out;
 mod log_files;
 mod logs;
-pub(crate) mod pattern;
 pub(crate) mod plan;
-mod priorities;
 pub(crate) mod progress;
 pub(crate) mod results;
 pub(crate) mod run;
 pub(crate) mod schedule;
-mod search;
 mod series;
-mod shape;
-mod spread;
 mod steady;
 pub(crate) mod tally;
 pub(crate) mod target;
 mod thread;
-mod trim;
 pub(crate) mod usage;
-pub(crate) mod varied;
-mod verify;
 mod worker;
-mod zoned;
+mod zones;
 
 #[cfg(test)]
 mod tests;
@@ -43,6 +32,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+pub(crate) use meantime_bench::{engine, flow, pattern, shape, trim, varied, verify, zoned};
 use serde_json::{Map, Value, json};
 
 use crate::cli::BenchArgs;
@@ -96,7 +86,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         measured.left_out.extend(left_out::leave_out(group, &devices)?);
         checks::check(group, &devices, args.floor)?;
     }
-    zoned::share(&mut groups, &devices)?;
+    zones::share(&mut groups, &devices)?;
     clash::check_run(args, &wanted.concat(), &groups)?;
     log_files::prepare(&groups)?;
     devices.keep_created();

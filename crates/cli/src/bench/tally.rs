@@ -3,37 +3,10 @@
 use crate::report::stats::{LatencyStats, depth_level};
 use crate::report::{DirStats, batch_level};
 
+pub(crate) use super::engine::Record;
 use super::logs::Log;
 use super::pattern::{Dir, Io};
 use super::series::Series;
-
-/// Hears of every I/O. It is a type parameter of the loop: what is not recorded costs nothing.
-pub(crate) trait Record {
-    /// One I/O: from before its submission to the doorbell, and on until it was seen, at `seen_ns`
-    /// by the clock.
-    fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64);
-    /// `ios` were submitted at once, and then so many were in flight.
-    fn submitted(&mut self, depth: usize, ios: u64);
-    /// `ios` were taken back at once.
-    fn reaped(&mut self, ios: u64);
-    /// A flush took so long.
-    fn flushed(&mut self, ns: u64);
-}
-
-/// Nothing is recorded.
-#[derive(Debug)]
-pub(crate) struct Unrecorded;
-
-impl Record for Unrecorded {
-    #[inline(always)]
-    fn done(&mut self, _: &Io, _: u64, _: u64, _: u64) {}
-    #[inline(always)]
-    fn submitted(&mut self, _: usize, _: u64) {}
-    #[inline(always)]
-    fn reaped(&mut self, _: u64) {}
-    #[inline(always)]
-    fn flushed(&mut self, _: u64) {}
-}
 
 /// Latencies of both directions, and the depths that were reached.
 #[derive(Debug, Default)]

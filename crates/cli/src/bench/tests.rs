@@ -10,10 +10,10 @@ use meantime_completion::Policy;
 use meantime_hw::{Clock, DmaBuf, HwError};
 use meantime_nvme::{CommandError, Op};
 
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
+use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source, Unrecorded};
 use super::pattern::{Pattern, PatternSpec};
 use super::shape::Shape;
-use super::tally::{Tally, Unrecorded};
+use super::tally::Tally;
 use super::verify::{Course, Rules, Verified};
 use crate::job::{Job, Origin};
 

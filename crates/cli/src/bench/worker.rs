@@ -7,10 +7,10 @@ use meantime_completion::calibrate;
 use meantime_hw::{Clock, SchedClass, SchedError};
 use meantime_lab::floor::Floor;
 
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots};
+use super::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
 use super::logs::Log;
 use super::shape::Shape;
-use super::tally::{Logged, Record, Tally, Unrecorded};
+use super::tally::{Logged, Tally};
 use super::target::Way;
 use super::trim::Trims;
 use super::usage::Usage;
@@ -183,12 +183,6 @@ impl Visited {
                         break;
                     }
                 }
-                (
-                    Ended::Dry,
-                    Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_),
-                ) => {
-                    finished = true;
-                }
                 (Ended::Dry, Work::Verified(verified)) => {
                     match read_back(&mut engine, verified) {
                         Ended::Lost(why) => lost = Some(why),
@@ -199,6 +193,7 @@ impl Visited {
                         break;
                     }
                 }
+                (Ended::Dry, _) => finished = true,
             }
         }
         self.finished = finished;
@@ -232,7 +227,7 @@ impl Visited {
                 Ended::Lost(why) => Some(why),
                 _ => None,
             },
-            Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_) => None,
+            _ => None,
         };
         self.report(lost)
     }
@@ -266,27 +261,24 @@ fn run<C: BlockChannel, R: Record>(
     limit: Limit,
     record: &mut R,
 ) -> Ended {
-    match (work, shape) {
-        (Work::Plain(plain), None) => engine.run(plain.as_mut(), limit, record),
-        (Work::Plain(plain), Some(shape)) => {
-            engine.run_shaped(plain.as_mut(), shape, limit, record)
+    fn of<C: BlockChannel, S: Source, R: Record>(
+        engine: &mut Engine<'_, C>,
+        source: &mut S,
+        shape: Option<&mut Shape>,
+        limit: Limit,
+        record: &mut R,
+    ) -> Ended {
+        match shape {
+            Some(shape) => engine.run_shaped(source, shape, limit, record),
+            None => engine.run(source, limit, record),
         }
-        (Work::Varied(varied), None) => engine.run(varied.as_mut(), limit, record),
-        (Work::Varied(varied), Some(shape)) => {
-            engine.run_shaped(varied.as_mut(), shape, limit, record)
-        }
-        (Work::Zoned(zoned), None) => engine.run(zoned.as_mut(), limit, record),
-        (Work::Zoned(zoned), Some(shape)) => {
-            engine.run_shaped(zoned.as_mut(), shape, limit, record)
-        }
-        (Work::Trims(trims), None) => engine.run(trims.as_mut(), limit, record),
-        (Work::Trims(trims), Some(shape)) => {
-            engine.run_shaped(trims.as_mut(), shape, limit, record)
-        }
-        (Work::Verified(verified), None) => engine.run(verified.as_mut(), limit, record),
-        (Work::Verified(verified), Some(shape)) => {
-            engine.run_shaped(verified.as_mut(), shape, limit, record)
-        }
+    }
+    match work {
+        Work::Plain(plain) => of(engine, plain.as_mut(), shape, limit, record),
+        Work::Varied(varied) => of(engine, varied.as_mut(), shape, limit, record),
+        Work::Zoned(zoned) => of(engine, zoned.as_mut(), shape, limit, record),
+        Work::Trims(trims) => of(engine, trims.as_mut(), shape, limit, record),
+        Work::Verified(verified) => of(engine, verified.as_mut(), shape, limit, record),
     }
 }
 
@@ -470,6 +462,6 @@ fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verifie
 fn findings(work: &Work) -> Findings {
     match work {
         Work::Verified(verified) => verified.findings().clone(),
-        Work::Plain(_) | Work::Varied(_) | Work::Zoned(_) | Work::Trims(_) => Findings::default(),
+        _ => Findings::default(),
     }
 }

@@ -48,39 +48,14 @@ them do their I/O at once, each job on its own device, in the first turn by its 
 its second. Such jobs have as many ways to wait as the others, or one, which is then that of every turn.";
 
 /// `bench --help`, the job file.
-pub(super) const JOB_FILE: &str = "\
-A fio job file. Obeyed, with fio's meaning and units, are:
+pub(super) fn job_file() -> String {
+    let keys = crate::job::subjects();
+    format!(
+        "A fio job file. Obeyed, with fio's meaning and units, are:\n\n{keys}\n\n{OF_JOB_FILES}"
+    )
+}
 
-  what        rw (reads, writes, trims), rwmixread, rwmixwrite, bs, bsrange, bssplit, size,
-              filesize, offset, offset_increment, io_size, number_ios, loops,
-              fill_device
-  checks      verify=crc32c, crc64, md5, sha256, meta, pattern or pattern_hdr,
-              do_verify, verify_interval, verify_pattern
-  where       filename (a device URI, or DEVICE:/PATH), rw=read:N, rw_sequencer,
-              random_distribution, norandommap, random_generator, randrepeat, randseed,
-              blockalign
-  zones       zonemode (strided, zbd), zonesize, zonerange, zoneskip, zonecapacity,
-              max_open_zones, job_max_open_zones, read_beyond_wp,
-              zone_reset_threshold, zone_reset_frequency
-  files       direct, buffered, fadvise_hint, overlap and cache (as the options)
-  how long    runtime, time_based, ramp_time, steadystate, steadystate_duration,
-              steadystate_ramp_time
-  how many    iodepth, iodepth_batch, iodepth_batch_complete_min,
-              iodepth_batch_complete_max, iodepth_low, numjobs
-  durability  fsync, fdatasync, sync, end_fsync
-  pace        rate, rate_iops, rate_process, thinktime, thinktime_spin, thinktime_blocks,
-              latency_target, latency_window, latency_percentile, latency_run,
-              flow, flow_id, flow_sleep
-  waiting     completion (as the option), hipri (completion=poll), competitor (as the option)
-  CPU         hog, sched, pm_qos (as the options), numa_cpu_nodes, numa_mem_policy
-  priority    prio, prioclass, cmdprio_percentage, cmdprio_class, cmdprio, cmdprio_hint,
-              cmdprio_bssplit
-  jobs        name, stonewall, wait_for, startdelay, exitall, exit_what,
-              group_reporting, new_group, cpus_allowed
-  logs        write_lat_log, write_bw_log, write_iops_log, write_hist_log,
-              log_avg_msec, log_hist_msec, log_hist_coarseness, log_offset,
-              log_max_value, log_prio, per_job_logs
-
+const OF_JOB_FILES: &str = "\
 Where this differs from fio: a runtime without size, io_size, number_ios or loops is how long to go on, as with \
 time_based, since a pass over a small device takes no time (time_based=0: one pass, and the runtime is a limit); with two rates a mixed job keeps its mix, so that the slower direction holds the other back; clones (numjobs) are shown as one; a flush waits for all writes before it, and fdatasync is \
 counted as well; with rw and fsync=N there is one flush for N writes; random_generator's names are \

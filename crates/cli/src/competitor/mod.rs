@@ -6,7 +6,6 @@
 
 mod body;
 mod crowd;
-mod kind;
 mod shared;
 
 use std::fmt;
@@ -23,7 +22,7 @@ use rustix::process::{Pid, Signal};
 use crate::cli::CompetitorArgs;
 use crate::failure::Failure;
 pub(crate) use crowd::Crowd;
-pub(crate) use kind::Kind;
+pub(crate) use meantime_bench::competitor::Kind;
 use shared::Shared;
 
 /// How long it may take to start: to fill 4 GiB, on a busy machine.

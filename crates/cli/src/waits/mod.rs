@@ -250,8 +250,8 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
 fn policies(list: &str) -> Result<Vec<Policy>, Failure> {
     let mut policies = Vec::new();
     for name in list.split(',').map(str::trim) {
-        let policy: Policy = crate::policy(name)
-            .map_err(|error| Failure::usage(format_args!("--policies: {error}")))?;
+        let policy: Policy =
+            name.parse().map_err(|error| Failure::usage(format_args!("--policies: {error}")))?;
         if policies.contains(&policy) {
             return Err(Failure::usage(format_args!("--policies: {policy} is listed twice")));
         }

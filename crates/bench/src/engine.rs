@@ -1,0 +1,352 @@
+//! The I/O loop: keeps so many I/Os in flight, and takes the times.
+//!
+//! It is generic over the channel and over what chooses the I/Os, so that nothing on the path is
+//! dispatched dynamically; and it allocates nothing: buffers and slots are there before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use meantime_block::{BlockChannel, Done, IoError, IoErrorKind, Request};
+use meantime_hw::{Clock, DmaBuf};
+use meantime_nvme::CommandError;
+
+use super::pattern::{Dir, Io, Pattern, Rng};
+pub use super::record::{Record, Unrecorded};
+pub use super::source::Source;
+
+mod shaped;
+
+/// I/Os of a pattern; writes write whatever is in the buffer.
+#[derive(Debug)]
+pub struct Plain(pub Pattern);
+
+impl Source for Plain {
+    #[inline(always)]
+    fn next_in_pass(&mut self) -> Option<Io> {
+        self.0.next_in_pass()
+    }
+
+    #[inline(always)]
+    fn begin_pass(&mut self) -> bool {
+        self.0.begin_pass()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    io: Io,
+    start_ns: u64,
+    rung_ns: u64,
+}
+
+/// The buffers of one thread on one device, one for each I/O in flight.
+#[derive(Debug)]
+pub struct Slots {
+    bufs: Vec<Option<DmaBuf>>,
+    flights: Vec<Flight>,
+    free: Vec<usize>,
+    batch: Vec<usize>,
+}
+
+impl Slots {
+    /// `depth` buffers of `bytes`, filled with random data.
+    pub fn new<C: BlockChannel>(
+        channel: &C,
+        depth: usize,
+        bytes: usize,
+    ) -> Result<Self, meantime_hw::HwError> {
+        let mut rng = Rng::new(0x6d65_616e_7469_6d65);
+        let io = Io { dir: Dir::Read, lba: 0, bytes: 0, ioprio: 0 };
+        let idle = Flight { io, start_ns: 0, rung_ns: 0 };
+        let mut bufs = Vec::with_capacity(depth);
+        for _ in 0..depth {
+            let mut buf = channel.alloc(bytes)?;
+            rng.fill(&mut buf);
+            bufs.push(Some(buf));
+        }
+        Ok(Self {
+            bufs,
+            flights: vec![idle; depth],
+            free: (0..depth).rev().collect(),
+            batch: Vec::with_capacity(depth),
+        })
+    }
+
+    /// One of the buffers, while nothing is in flight.
+    pub fn any_buf(&mut self) -> Option<&mut DmaBuf> {
+        self.bufs.iter_mut().flatten().next()
+    }
+}
+
+/// When to stop: whichever comes first.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// By the clock.
+    pub until_ns: u64,
+    /// After so many I/Os.
+    pub max_ios: u64,
+}
+
+/// Why the loop stopped. Nothing is in flight any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The limit was reached.
+    Limit,
+    /// The source has no more.
+    Dry,
+    /// The depth that keeps a latency is found: what was measured before does not count.
+    Found,
+    /// A signal asked for the end.
+    Stopped,
+    /// The device takes no more I/O.
+    Lost(String),
+}
+
+/// I/Os that failed.
+#[derive(Debug, Default, Clone)]
+pub struct Faults {
+    /// How many.
+    pub errors: u64,
+    /// The first of them, in words.
+    pub first: Option<String>,
+}
+
+/// A thread's way to a device, and what it needs for I/O on it.
+pub struct Engine<'a, C> {
+    /// The way.
+    pub channel: &'a mut C,
+    /// The buffers.
+    pub slots: &'a mut Slots,
+    /// The clock.
+    pub clock: &'a Clock,
+    /// Set when the end is asked for.
+    pub stop: &'a AtomicBool,
+    /// Counts I/Os that failed.
+    pub faults: &'a mut Faults,
+}
+
+impl<C: BlockChannel> Engine<'_, C> {
+    /// Does I/O until `limit`.
+    pub fn run<S: Source, R: Record>(
+        &mut self,
+        source: &mut S,
+        limit: Limit,
+        record: &mut R,
+    ) -> Ended {
+        match self.slots.bufs.len() {
+            1 => self.run_one_by_one(source, limit, record),
+            _ => self.run_deep(source, limit, record),
+        }
+    }
+
+    fn run_one_by_one<S: Source, R: Record>(
+        &mut self,
+        source: &mut S,
+        limit: Limit,
+        record: &mut R,
+    ) -> Ended {
+        let mut ios = 0;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ended::Stopped;
+            }
+            let Some(io) = source.next() else { return Ended::Dry };
+            let Some(mut buf) = self.slots.bufs[0].take() else { return quarantined() };
+            buf.set_len(io.bytes);
+            source.prepare(0, &io, &mut buf);
+            let start_ns = self.clock.now_ns();
+            let request = self.request(0, &io, buf);
+            let ticket = match self.channel.submit(request) {
+                Ok(ticket) => ticket,
+                Err(rejected) => {
+                    self.give_back(0, rejected.request.buf);
+                    return Ended::Lost(rejected.error.to_string());
+                }
+            };
+            let rung_ns = self.clock.now_ns();
+            let done = self.channel.wait(ticket);
+            let seen_ns = self.clock.now_ns();
+            match self.take_back(source, 0, &io, done) {
+                Ok(true) => {
+                    record.done(&io, rung_ns - start_ns, seen_ns - rung_ns, seen_ns);
+                    record.submitted(1, 1);
+                    record.reaped(1);
+                }
+                Ok(false) => {}
+                Err(lost) => return lost,
+            }
+            ios += 1;
+            if seen_ns >= limit.until_ns || ios >= limit.max_ios {
+                return Ended::Limit;
+            }
+        }
+    }
+
+    /// Submits in batches, one doorbell each; what has completed is reaped as a whole before slots
+    /// are filled again.
+    fn run_deep<S: Source, R: Record>(
+        &mut self,
+        source: &mut S,
+        limit: Limit,
+        record: &mut R,
+    ) -> Ended {
+        let mut ios = 0;
+        let mut ended = None;
+        loop {
+            if ended.is_none() {
+                let room = usize::try_from(limit.max_ios - ios).unwrap_or(usize::MAX);
+                ended = self.submit_batch(source, room);
+                let batch = self.slots.batch.len();
+                ios += batch as u64;
+                if batch > 0 {
+                    record.submitted(self.channel.in_flight().max(1), batch as u64);
+                }
+            }
+            let Some(mut done) = self.channel.wait_done() else {
+                return ended.unwrap_or(Ended::Limit);
+            };
+            let seen_ns = self.clock.now_ns();
+            let mut reaped = 0;
+            loop {
+                reaped += 1;
+                let slot = done.user_data as usize;
+                let Flight { io, start_ns, rung_ns } = self.slots.flights[slot];
+                match self.take_back(source, slot, &io, done) {
+                    Ok(true) => {
+                        // An I/O of a batch may be done before the batch's clock reading.
+                        record.done(
+                            &io,
+                            rung_ns - start_ns,
+                            seen_ns.saturating_sub(rung_ns),
+                            seen_ns,
+                        );
+                        self.slots.free.push(slot);
+                    }
+                    Ok(false) => self.slots.free.push(slot),
+                    Err(lost) => ended = Some(lost),
+                }
+                match self.channel.next_done() {
+                    Some(next) => done = next,
+                    None => break,
+                }
+            }
+            record.reaped(reaped);
+            if ended.is_none() {
+                if self.stop.load(Ordering::Relaxed) {
+                    ended = Some(Ended::Stopped);
+                } else if seen_ns >= limit.until_ns || ios >= limit.max_ios {
+                    ended = Some(Ended::Limit);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn submit_batch<S: Source>(&mut self, source: &mut S, room: usize) -> Option<Ended> {
+        let mut ended = None;
+        self.slots.batch.clear();
+        if !S::SLOW_TO_PREPARE {
+            self.channel.plug();
+        }
+        let mut start_ns = self.clock.now_ns();
+        while self.slots.batch.len() < room
+            && let Some(slot) = self.slots.free.pop()
+        {
+            let Some(io) = source.next() else {
+                self.slots.free.push(slot);
+                ended = Some(Ended::Dry);
+                break;
+            };
+            let Some(mut buf) = self.slots.bufs[slot].take() else {
+                ended = Some(quarantined());
+                break;
+            };
+            buf.set_len(io.bytes);
+            source.prepare(slot, &io, &mut buf);
+            if S::SLOW_TO_PREPARE {
+                start_ns = self.clock.now_ns();
+            }
+            let request = self.request(slot, &io, buf).user_data(slot as u64);
+            if let Err(rejected) = self.channel.enqueue(request) {
+                self.give_back(slot, rejected.request.buf);
+                self.slots.free.push(slot);
+                ended = Some(Ended::Lost(rejected.error.to_string()));
+                break;
+            }
+            let rung_ns = if S::SLOW_TO_PREPARE { self.clock.now_ns() } else { start_ns };
+            self.slots.flights[slot] = Flight { io, start_ns, rung_ns };
+            self.slots.batch.push(slot);
+        }
+        if !S::SLOW_TO_PREPARE {
+            self.channel.unplug();
+            let rung_ns = self.clock.now_ns();
+            for slot in &self.slots.batch {
+                self.slots.flights[*slot].rung_ns = rung_ns;
+            }
+        }
+        ended
+    }
+
+    /// The request for `io`. One without data leaves the buffer in its slot.
+    #[inline(always)]
+    fn request(&mut self, slot: usize, io: &Io, buf: DmaBuf) -> Request {
+        match io.dir {
+            Dir::Read => Request::read(io.lba, buf),
+            Dir::Write => Request::write(io.lba, buf),
+            Dir::Trim => {
+                self.slots.bufs[slot] = Some(buf);
+                let block_bytes = self.channel.info().block_bytes as usize;
+                Request::deallocate(io.lba, (io.bytes / block_bytes) as u64)
+            }
+        }
+    }
+
+    /// The buffer of a request that was not taken.
+    #[cold]
+    fn give_back(&mut self, slot: usize, buf: Option<DmaBuf>) {
+        if buf.is_some() {
+            self.slots.bufs[slot] = buf;
+        }
+    }
+
+    /// The buffer back into its slot; whether the I/O was done.
+    #[inline(always)]
+    fn take_back<S: Source>(
+        &mut self,
+        source: &mut S,
+        slot: usize,
+        io: &Io,
+        done: Done,
+    ) -> Result<bool, Ended> {
+        let good = done.result.is_ok();
+        if let Some(buf) = &done.buf {
+            source.ended(slot, io, buf, good);
+        }
+        let lost = done.buf.is_none() && io.dir != Dir::Trim;
+        if io.dir != Dir::Trim {
+            self.slots.bufs[slot] = done.buf;
+        }
+        match done.result {
+            Ok(()) => Ok(true),
+            Err(error) => self.failed(&error, lost).map(|()| false),
+        }
+    }
+
+    /// Counts an I/O that failed; an error if there is no going on.
+    #[cold]
+    fn failed(&mut self, error: &IoError, lost: bool) -> Result<(), Ended> {
+        self.faults.errors += 1;
+        self.faults.first.get_or_insert_with(|| error.to_string());
+        match error.kind {
+            IoErrorKind::Command(CommandError::Gone { .. }) => Err(Ended::Lost(error.to_string())),
+            _ if lost => Err(quarantined()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn quarantined() -> Ended {
+    Ended::Lost(
+        "the device is gone, and a buffer that it may still write to was given up".to_owned(),
+    )
+}

@@ -1,0 +1,151 @@
+//! What can be wrong with a job, and where.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a key came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A line of a job file.
+    File {
+        /// The file's name as the user gave it.
+        source: Arc<str>,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// An option of our own command line.
+    CommandLine,
+}
+
+impl Origin {
+    /// How to write `key` there: `bs` in a file, `--bs` on the command line.
+    pub fn key(&self, key: &str) -> String {
+        match self {
+            Origin::File { .. } => shown(key),
+            Origin::CommandLine => format!("--{}", shown(key).replace('_', "-")),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { source, line } => write!(f, "{source}:{line}"),
+            Origin::CommandLine => f.write_str("command line"),
+        }
+    }
+}
+
+/// An error in a job file or on the command line: where, and what.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}: {problem}")]
+pub struct JobError {
+    /// Where.
+    pub origin: Origin,
+    /// What.
+    pub problem: Problem,
+}
+
+impl JobError {
+    pub(crate) fn new(origin: &Origin, problem: Problem) -> JobError {
+        JobError { origin: origin.clone(), problem }
+    }
+}
+
+/// All that is wrong, in the order in which it stands there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", lines(.0))]
+pub struct JobErrors(pub Vec<JobError>);
+
+fn lines(errors: &[JobError]) -> String {
+    errors.iter().map(JobError::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Nothing but blanks and comments.
+    #[error("the job file is empty; it needs at least one [job] section")]
+    EmptyFile,
+    /// Only `[global]`.
+    #[error("no job: [global] only sets defaults; add a section such as [job1]")]
+    NoJobs,
+    /// More sections than we accept.
+    #[error("more than {} jobs in one file", super::JOBS_MAX)]
+    TooManyJobs,
+    /// A `[` without its `]`, or no name within.
+    #[error("bad section header {0:?}: expected [name]")]
+    Section(String),
+    /// A key before the first section.
+    #[error("{0} stands outside a section; put it under [global] or [job]")]
+    OutsideSection(String),
+    /// A line that has no key.
+    #[error("{0:?} has no key; expected key=value")]
+    NoKey(String),
+    /// A variable that is not set, or a calculation with one that has no result.
+    #[error("{0}")]
+    Variable(String),
+    /// A key nobody knows.
+    #[error("unknown key {key}{}", match nearest { Some(near) => format!("; did you mean {near}?"), None => String::new() })]
+    UnknownKey {
+        /// The key as written.
+        key: String,
+        /// The nearest known one, when one is near.
+        nearest: Option<String>,
+    },
+    /// A key that fio knows and we will not pretend to obey.
+    #[error("fio's key {key} is not supported: {why}")]
+    Unsupported {
+        /// The key as written.
+        key: String,
+        /// Why, or what to do instead.
+        why: &'static str,
+    },
+    /// A key that needs a value and has none.
+    #[error("{key} needs a value: {expected}")]
+    NoValue {
+        /// The key.
+        key: String,
+        /// What it takes.
+        expected: String,
+    },
+    /// A value that is not what the key takes.
+    #[error("{key}={value}: {why}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value, shortened and escaped.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A value of which the error says which it is.
+    #[error("{key}: {what}")]
+    Said {
+        /// The key.
+        key: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Keys that contradict each other.
+    #[error("job {job}: {what}")]
+    Contradiction {
+        /// The job's name.
+        job: String,
+        /// What contradicts what, and what to do.
+        what: String,
+    },
+}
+
+/// User text made safe to print: control characters escaped, at most 60 characters.
+pub fn shown(text: &str) -> String {
+    let mut out: String = text.chars().take(60).flat_map(safe_chars).collect();
+    if text.chars().nth(60).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+fn safe_chars(c: char) -> Vec<char> {
+    if c.is_control() { c.escape_default().collect() } else { vec![c] }
+}

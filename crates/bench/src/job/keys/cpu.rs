@@ -1,0 +1,144 @@
+//! Keys that say how a job waits, on which CPUs, beside what, and with what priority.
+
+use super::super::cmdprio::{self, numbers};
+use super::super::{HOGS_MAX, value};
+use super::kind::{By, Field, Flag, Opt, field, int};
+use super::{If, Key, PRIORITIZED, flag, key};
+
+pub(super) const WAITING: &[Key] = &[
+    key(
+        "completion",
+        field!(completion, Opt(By("a list such as interrupt,poll,hybrid", value::policies))),
+        "Ways to wait to compare",
+    )
+    .means("`interrupt,poll,hybrid,adaptive`"),
+    flag("hipri", field!(hipri, Flag), "The same as completion=poll"),
+    key(
+        "competitor",
+        field!(
+            competitor,
+            By("tsc, walk=8m (a working set of so much) or none", value::competitor)
+        ),
+        "Have a second program want the same CPU: tsc (does nothing but read the clock), or \
+         walk=8m (walks a working set of that size); shown is which share of its lone speed it \
+         keeps",
+    )
+    .is("none")
+    .listed("KIND"),
+];
+
+pub(super) const CPU: &[Key] = &[
+    key(
+        "cpus_allowed",
+        field!(cpus_allowed, By("a list such as 0-1,3", value::cpus)),
+        "CPUs for the job's threads, e.g. 0-1,3",
+    )
+    .means("all but the software SSDs'")
+    .listed("LIST"),
+    key(
+        "numa_cpu_nodes",
+        field!(numa.cpu_nodes, By("a list such as 0-1,3, or all", value::nodes)),
+        "The nodes whose CPUs the threads run on",
+    )
+    .is("all"),
+    key(
+        "numa_mem_policy",
+        field!(numa.policy, Opt(By(value::MEM_POLICIES, value::mem_policy))),
+        "Which nodes memory comes from",
+    )
+    .means("as it is"),
+    key(
+        "hog",
+        field!(hogs, int(0, HOGS_MAX as u64)),
+        "Have so many programs that do nothing but use the CPU want the same one; shown is which \
+         share of it they keep",
+    )
+    .is("0")
+    .listed("N"),
+    key(
+        "sched",
+        field!(
+            scheds,
+            By("a list of other, rr:N, fifo:N and slice:T, such as other,rr:1", value::scheds)
+        ),
+        "Scheduling classes of the job's threads to compare: other, rr:N, fifo:N (N from 1 to 99), \
+         slice:T (e.g. slice:1ms)",
+    )
+    .means("as they are")
+    .listed("LIST"),
+    key(
+        "pm_qos",
+        field!(
+            pm_qos_us,
+            By("a list of times in microseconds and none, such as none,0", value::pm_qos_us)
+        ),
+        "Hold /dev/cpu_dma_latency at so many microseconds, so that idle CPUs wake up in time; a \
+         list, in which none is no limit, is compared; without a value 0",
+    )
+    .means("as it is")
+    .alone("0")
+    .listed("LIST"),
+];
+
+pub(super) const PRIORITY: &[Key] = &[
+    key("prio", field!(prio, Opt(int(0, 7))), "Level of the threads' I/O priority; 0 is first"),
+    key(
+        "prioclass",
+        field!(
+            prioclass,
+            Opt(By("0 (none), 1 (real time), 2 (best effort) or 3 (idle)", |text| {
+                value::int(text, 0, 3).map(|class| class as u8)
+            }))
+        ),
+        "Class of the threads' I/O priority",
+    ),
+    key(
+        "cmdprio_percentage",
+        field!(
+            cmdprio.percent,
+            By("a percentage, or two, of reads and writes", |text| numbers(text, 100))
+        ),
+        "Share of the I/Os that have a priority of their own",
+    )
+    .is("0")
+    .applies(&[If(&PRIORITIZED)]),
+    key(
+        "cmdprio_class",
+        field!(
+            cmdprio.class,
+            By("0 to 3 (see prioclass), or two, of reads and writes", |text| numbers(text, 3))
+        ),
+        "Its class; 0: real time",
+    )
+    .is("0")
+    .applies(&[If(&PRIORITIZED)]),
+    key(
+        "cmdprio",
+        field!(
+            cmdprio.level,
+            By("0 (first) to 7, or two, of reads and writes", |text| numbers(text, 7))
+        ),
+        "Its level",
+    )
+    .is("0")
+    .applies(&[If(&PRIORITIZED)]),
+    key(
+        "cmdprio_hint",
+        field!(
+            cmdprio.hint,
+            By("a number from 0 to 1023, or two, of reads and writes", |text| numbers(text, 1023))
+        ),
+        "Its hint",
+    )
+    .is("0")
+    .applies(&[If(&PRIORITIZED)]),
+    key(
+        "cmdprio_bssplit",
+        field!(
+            cmdprio.split,
+            By("shares of sizes such as 64k/40:1m/0 or 64k/25/1/0:64k/75/3/0", cmdprio::split)
+        ),
+        "The share by block size, and the priority with it if need be",
+    )
+    .applies(&[If(&PRIORITIZED)]),
+];

@@ -1,0 +1,268 @@
+//! Kinds of values: how a key's text becomes the value of a field, and what to call such texts.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::super::value::{self, Why};
+use super::super::{Extent, Job};
+
+/// What to say of a value although it is accepted.
+pub(crate) type Remark = Option<&'static str>;
+
+/// A kind of value.
+pub(super) trait Kind {
+    /// What it becomes.
+    type Value;
+    /// Reads one.
+    fn read(&self, text: &str) -> Result<(Self::Value, Remark), Why>;
+    /// What a text may be.
+    fn takes(&self) -> String;
+}
+
+/// A field of the job, and how a key's text gets there.
+#[derive(Clone, Copy)]
+pub(in crate::job) struct Field {
+    /// Reads the text into it.
+    pub set: fn(&mut Job, &str) -> Result<Remark, Why>,
+    /// Takes it from another job: one that has nothing set.
+    pub reset: fn(&mut Job, &Job),
+    /// Whether it says something else than another job.
+    pub differs: fn(&Job, &Job) -> bool,
+    /// What a text may be; any job will do.
+    pub takes: fn(&Job) -> String,
+}
+
+/// `field!(path.in.job, kind)`.
+macro_rules! field {
+    ($($name:ident).+, $kind:expr) => {
+        Field {
+            set: |job, text| {
+                let (value, remark) = $crate::job::keys::kind::Kind::read(&$kind, text)?;
+                job.$($name).+ = value;
+                Ok(remark)
+            },
+            reset: |job, plain| job.$($name).+.clone_from(&plain.$($name).+),
+            differs: |job, plain| job.$($name).+ != plain.$($name).+,
+            takes: |job| $crate::job::keys::kind::takes(&$kind, &job.$($name).+),
+        }
+    };
+}
+pub(super) use field;
+
+/// What a text of the kind may be; the value says which kind of number is meant.
+pub(super) fn takes<K: Kind>(kind: &K, _: &K::Value) -> String {
+    kind.takes()
+}
+
+/// Whether something holds.
+pub(super) struct Flag;
+
+impl Kind for Flag {
+    type Value = bool;
+
+    fn read(&self, text: &str) -> Result<(bool, Remark), Why> {
+        value::boolean(text).map(|flag| (flag, None))
+    }
+
+    fn takes(&self) -> String {
+        "1 or 0".to_owned()
+    }
+}
+
+/// A whole number.
+pub(super) struct Int<T> {
+    min: u64,
+    max: u64,
+    unit: &'static str,
+    of: PhantomData<T>,
+}
+
+/// fio's int.
+pub(super) const INT_MAX: u64 = u32::MAX as u64;
+
+/// A whole number from `min` to `max`.
+pub(super) const fn int<T>(min: u64, max: u64) -> Int<T> {
+    Int { min, max, unit: "", of: PhantomData }
+}
+
+/// A whole number of `unit`, as large as fio's.
+pub(super) const fn count<T>(min: u64, unit: &'static str) -> Int<T> {
+    Int { min, max: INT_MAX, unit, of: PhantomData }
+}
+
+impl<T: TryFrom<u64>> Kind for Int<T> {
+    type Value = T;
+
+    fn read(&self, text: &str) -> Result<(T, Remark), Why> {
+        let number = value::int(text, self.min, self.max)?;
+        let number = T::try_from(number).map_err(|_| "too large".to_owned())?;
+        Ok((number, None))
+    }
+
+    fn takes(&self) -> String {
+        let of = if self.unit.is_empty() { "" } else { " of " };
+        let range = match (self.min, self.max) {
+            (min, max) if max < INT_MAX => format!(" from {min} to {max}"),
+            (0, _) => ", or 0".to_owned(),
+            _ => String::new(),
+        };
+        format!("a number{of}{}{range}", self.unit)
+    }
+}
+
+/// A time; a number without a unit counts so many microseconds.
+pub(super) struct Time {
+    default_us: u64,
+}
+
+/// fio's time.
+pub(super) const SECONDS: Time = Time { default_us: 1_000_000 };
+/// fio's short time.
+pub(super) const MICROSECONDS: Time = Time { default_us: 1 };
+
+impl Kind for Time {
+    type Value = Duration;
+
+    fn read(&self, text: &str) -> Result<(Duration, Remark), Why> {
+        value::time_in(text, self.default_us).map(|time| (time, None))
+    }
+
+    fn takes(&self) -> String {
+        let example =
+            if self.default_us == 1 { "10 (microseconds) or 1ms" } else { "2 (seconds) or 500ms" };
+        format!("a time such as {example}")
+    }
+}
+
+/// Bytes, in whole sectors.
+pub(super) struct Bytes;
+
+impl Kind for Bytes {
+    type Value = u64;
+
+    fn read(&self, text: &str) -> Result<(u64, Remark), Why> {
+        let bytes = value::whole_sectors(value::size(text)?)?;
+        Ok((bytes.bytes, None))
+    }
+
+    fn takes(&self) -> String {
+        "a size such as 4k".to_owned()
+    }
+}
+
+/// A place or length on the device.
+pub(super) struct Place;
+/// A length of more than nothing.
+pub(super) struct Length;
+
+impl Kind for Place {
+    type Value = Extent;
+
+    fn read(&self, text: &str) -> Result<(Extent, Remark), Why> {
+        value::extent(text)
+    }
+
+    fn takes(&self) -> String {
+        "a size such as 1g or 20%".to_owned()
+    }
+}
+
+impl Kind for Length {
+    type Value = Extent;
+
+    fn read(&self, text: &str) -> Result<(Extent, Remark), Why> {
+        match Place.read(text)? {
+            (Extent::Bytes(0) | Extent::Percent(0) | Extent::Zones(0), _) => {
+                Err("must be more than 0".to_owned())
+            }
+            length => Ok(length),
+        }
+    }
+
+    fn takes(&self) -> String {
+        Place.takes()
+    }
+}
+
+/// One of several words. fio's numbers for them are accepted, too.
+pub(super) struct Words<T: 'static>(pub &'static [(&'static str, T)]);
+
+impl<T: Copy> Kind for Words<T> {
+    type Value = T;
+
+    fn read(&self, text: &str) -> Result<(T, Remark), Why> {
+        let found = self.0.iter().find(|(word, _)| *word == text);
+        let (_, value) = found.ok_or_else(|| format!("expected {}", self.takes()))?;
+        Ok((*value, None))
+    }
+
+    fn takes(&self) -> String {
+        let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+        let words: Vec<&str> =
+            self.0.iter().map(|(word, _)| *word).filter(|word| !is_number(word)).collect();
+        match words.split_last() {
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        }
+    }
+}
+
+/// What only one key or two take: what it is, and how it is read.
+pub(super) struct By<T>(pub &'static str, pub fn(&str) -> Result<T, Why>);
+
+impl<T> Kind for By<T> {
+    type Value = T;
+
+    fn read(&self, text: &str) -> Result<(T, Remark), Why> {
+        (self.1)(text).map(|value| (value, None))
+    }
+
+    fn takes(&self) -> String {
+        self.0.to_owned()
+    }
+}
+
+/// The same of a kind whose values may be worth a remark.
+pub(super) struct Noted<T>(pub &'static str, pub fn(&str) -> Result<(T, Remark), Why>);
+
+impl<T> Kind for Noted<T> {
+    type Value = T;
+
+    fn read(&self, text: &str) -> Result<(T, Remark), Why> {
+        (self.1)(text)
+    }
+
+    fn takes(&self) -> String {
+        self.0.to_owned()
+    }
+}
+
+/// A value that may be absent.
+pub(super) struct Opt<K>(pub K);
+/// The same; 0 is absent, too.
+pub(super) struct Unless0<K>(pub K);
+
+impl<K: Kind> Kind for Opt<K> {
+    type Value = Option<K::Value>;
+
+    fn read(&self, text: &str) -> Result<(Self::Value, Remark), Why> {
+        self.0.read(text).map(|(value, remark)| (Some(value), remark))
+    }
+
+    fn takes(&self) -> String {
+        self.0.takes()
+    }
+}
+
+impl<K: Kind<Value: Default + PartialEq>> Kind for Unless0<K> {
+    type Value = Option<K::Value>;
+
+    fn read(&self, text: &str) -> Result<(Self::Value, Remark), Why> {
+        let (value, remark) = self.0.read(text)?;
+        Ok((Some(value).filter(|value| *value != K::Value::default()), remark))
+    }
+
+    fn takes(&self) -> String {
+        self.0.takes()
+    }
+}

@@ -1,0 +1,247 @@
+//! The keys: one entry for each has all that is said of it, here, in `--help` and in docs/fio.md.
+//!
+//! The entries of the keys that are built are in [`io`], [`course`] and [`cpu`], by subject; those
+//! of fio's that are accepted without effect or refused are in [`fios`]. [`set`] looks a key up,
+//! [`list`] writes the lists of `--help` and of the manual.
+
+mod course;
+mod cpu;
+pub(super) mod fios;
+mod io;
+mod kind;
+mod list;
+mod nearest;
+mod set;
+
+use kind::Field;
+
+use super::{Job, ZoneMode};
+
+pub(crate) use kind::Remark;
+#[cfg(test)]
+pub(super) use list::manual;
+pub use list::{KeyOption, options, subjects};
+pub use set::{Ignored, Note, known_key, may_stand_alone};
+
+/// A key that is built.
+pub(super) struct Key {
+    /// What it is called.
+    pub name: &'static str,
+    /// fio's other names for it.
+    pub aliases: &'static [&'static str],
+    /// How its value gets into the job.
+    pub(super) field: Field,
+    /// What holds without it.
+    pub(super) default: Default,
+    /// What it says.
+    pub help: &'static str,
+    /// What it means without `=value`, if it may stand alone.
+    alone: Option<&'static str>,
+    /// What it applies to; elsewhere it has no effect.
+    pub(super) applies: &'static [Applies],
+    /// Elsewhere it is an error, unless it is said of all jobs.
+    is_strict: bool,
+    /// `bench --help` lists it, with this for its value.
+    value_name: Option<&'static str>,
+}
+
+/// What holds without a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Default {
+    /// It is required, or says nothing.
+    None,
+    /// The same as with this value.
+    Is(&'static str),
+    /// What the words say.
+    Means(&'static str),
+}
+
+/// What a key applies to.
+#[derive(Clone, Copy)]
+pub(super) enum Applies {
+    /// To jobs with this key, which asks for something.
+    With(&'static str),
+    /// To jobs of which this holds.
+    If(&'static Condition),
+}
+use Applies::{If, With};
+
+/// A condition that a key applies under.
+pub(super) struct Condition {
+    is_met: fn(&Job) -> bool,
+    /// That it is not met; `{rw}` is the job's.
+    unmet: &'static str,
+    /// What it needs.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the manual, which a test writes"))]
+    pub needs: &'static str,
+}
+
+const MIXED: Condition = Condition {
+    is_met: |job| job.rw.is_mixed(),
+    unmet: "with rw={rw}; only rw and randrw mix",
+    needs: "`rw=rw` or `randrw`",
+};
+const RANDOM: Condition = Condition {
+    is_met: |job| job.rw.is_random(),
+    unmet: "with rw={rw}, which is not random",
+    needs: "random I/O",
+};
+const WRITES: Condition =
+    Condition { is_met: Job::writes, unmet: "with rw={rw}, which writes nothing", needs: "writes" };
+const STRIDED: Condition = Condition {
+    is_met: |job| job.zones.mode() == ZoneMode::Strided,
+    unmet: "without zonemode=strided",
+    needs: "`zonemode=strided`",
+};
+const ZBD: Condition = Condition {
+    is_met: |job| job.zones.mode() == ZoneMode::Zbd,
+    unmet: "without zonemode=zbd",
+    needs: "`zonemode=zbd`",
+};
+const RATED: Condition = Condition {
+    is_met: |job| job.pace.is_rated(),
+    unmet: "without rate= or rate_iops=",
+    needs: "`rate` or `rate_iops`",
+};
+const LOGGED: Condition =
+    Condition { is_met: |job| job.logs.any(), unmet: "without a log", needs: "a log" };
+const VALUES_LOGGED: Condition = Condition {
+    is_met: |job| job.logs.has_values(),
+    unmet: "without write_lat_log=, write_bw_log= or write_iops_log=",
+    needs: "`write_lat_log`, `write_bw_log` or `write_iops_log`",
+};
+const CLONED: Condition = Condition {
+    is_met: |job| job.numjobs > 1,
+    unmet: "with numjobs=1",
+    needs: "`numjobs` above 1",
+};
+const PRIORITIZED: Condition = Condition {
+    is_met: |job| job.own_priorities().is_some(),
+    unmet: "without a share of the job's I/Os in cmdprio_percentage= or cmdprio_bssplit=",
+    needs: "a share of the I/Os in `cmdprio_percentage` or `cmdprio_bssplit`",
+};
+
+/// Keys of one subject.
+pub(crate) struct Subject {
+    /// What they are about.
+    pub name: &'static str,
+    /// The keys.
+    pub keys: &'static [Key],
+}
+
+/// All keys that are built.
+pub(crate) const SUBJECTS: &[Subject] = &[
+    Subject { name: "what", keys: io::WHAT },
+    Subject { name: "checks", keys: io::CHECKS },
+    Subject { name: "where", keys: io::WHERE },
+    Subject { name: "zones", keys: io::ZONES },
+    Subject { name: "files", keys: io::FILES },
+    Subject { name: "how long", keys: course::HOW_LONG },
+    Subject { name: "how many", keys: course::HOW_MANY },
+    Subject { name: "durability", keys: course::DURABILITY },
+    Subject { name: "pace", keys: course::PACE },
+    Subject { name: "waiting", keys: cpu::WAITING },
+    Subject { name: "CPU", keys: cpu::CPU },
+    Subject { name: "priority", keys: cpu::PRIORITY },
+    Subject { name: "jobs", keys: course::JOBS },
+    Subject { name: "logs", keys: course::LOGS },
+];
+
+/// Keys that say the same thing in different words: what is said nearer to the job replaces what
+/// was said farther away.
+pub(super) const FAMILIES: &[&[&str]] = &[
+    &["bs", "bsrange", "bssplit"],
+    &["rate", "rate_iops"],
+    &["hipri", "completion"],
+    &["rwmixread", "rwmixwrite"],
+    &["direct", "buffered"],
+];
+
+const fn key(name: &'static str, field: Field, help: &'static str) -> Key {
+    Key {
+        name,
+        aliases: &[],
+        field,
+        default: Default::None,
+        help,
+        alone: None,
+        applies: &[],
+        is_strict: false,
+        value_name: None,
+    }
+}
+
+/// A key that may stand alone.
+const fn flag(name: &'static str, field: Field, help: &'static str) -> Key {
+    key(name, field, help).alone("1").is("0")
+}
+
+impl Key {
+    const fn also(self, aliases: &'static [&'static str]) -> Key {
+        Key { aliases, ..self }
+    }
+
+    const fn is(self, value: &'static str) -> Key {
+        Key { default: Default::Is(value), ..self }
+    }
+
+    const fn means(self, words: &'static str) -> Key {
+        Key { default: Default::Means(words), ..self }
+    }
+
+    const fn alone(self, value: &'static str) -> Key {
+        Key { alone: Some(value), ..self }
+    }
+
+    const fn applies(self, applies: &'static [Applies]) -> Key {
+        Key { applies, ..self }
+    }
+
+    const fn strict(self) -> Key {
+        Key { is_strict: true, ..self }
+    }
+
+    const fn listed(self, value_name: &'static str) -> Key {
+        Key { value_name: Some(value_name), ..self }
+    }
+
+    /// Whether it is what `key` names.
+    fn is_called(&self, key: &str) -> bool {
+        self.name == key || self.aliases.contains(&key)
+    }
+}
+
+/// All keys that are built, in the order of the subjects.
+pub(super) fn built() -> impl Iterator<Item = &'static Key> {
+    SUBJECTS.iter().flat_map(|subject| subject.keys)
+}
+
+/// The key that is built and called so.
+pub(super) fn find(key: &str) -> Option<&'static Key> {
+    built().find(|known| known.is_called(key))
+}
+
+impl Job {
+    /// Whether the key was set, here or in `[global]`, and asks for something: another thing than
+    /// a job without it.
+    pub(super) fn says(&self, key: &str) -> bool {
+        let differs = |key: &Key| (key.field.differs)(self, &Job::new(&self.name));
+        self.is_set(key) && find(key).is_some_and(differs)
+    }
+
+    /// The keys that are set and do not apply, each with why, and whether that is an error.
+    pub(super) fn idle_keys(&self) -> Vec<(&'static str, String, bool)> {
+        let mut idle = Vec::new();
+        for key in built().filter(|key| self.is_set(key.name)) {
+            let why = key.applies.iter().find_map(|applies| match applies {
+                With(other) if !self.says(other) => Some(format!("without {other}=")),
+                If(condition) if !(condition.is_met)(self) => {
+                    Some(condition.unmet.replace("{rw}", self.rw.as_str()))
+                }
+                _ => None,
+            });
+            idle.extend(why.map(|why| (key.name, why, key.is_strict)));
+        }
+        idle
+    }
+}

@@ -1,0 +1,420 @@
+//! What groups of keys say together, as typed values.
+
+use std::time::Duration;
+
+use meantime_ext4::Overlap;
+use meantime_hw::MemPolicy;
+
+use super::{Extent, Payload};
+
+/// The most zones of a zoned distribution, as in fio.
+pub(crate) const ZONES_MAX: usize = 256;
+
+/// Sizes of the I/Os of one direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sizes {
+    /// All the same: `bs`.
+    Fixed(u64),
+    /// Multiples of the first, up to the second, each as likely as the others: `bsrange`.
+    Range(u64, u64),
+    /// Size and its share in percent: `bssplit`.
+    Split(Vec<(u64, u8)>),
+}
+
+impl Sizes {
+    /// The smallest, in bytes.
+    pub fn min_bytes(&self) -> u64 {
+        match self {
+            Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
+            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).min().unwrap_or(0),
+        }
+    }
+
+    /// The largest, in bytes.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        match self {
+            Sizes::Fixed(bytes) | Sizes::Range(_, bytes) => *bytes,
+            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
+        }
+    }
+
+    /// What every size and every place is a multiple of.
+    pub fn step_bytes(&self) -> u64 {
+        match self {
+            Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
+            Sizes::Split(shares) => shares.iter().fold(0, |step, (bytes, _)| gcd(step, *bytes)),
+        }
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// `fsync`, `fdatasync`, `sync`, `end_fsync`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Syncing {
+    /// Flush after so many writes; 0: never.
+    pub fsync: u64,
+    /// The same: a block device has no metadata to leave out.
+    pub fdatasync: u64,
+    /// Flush when all has been written.
+    pub end_fsync: bool,
+    /// Every write is durable when it is done (`sync`): FUA.
+    pub fua: bool,
+}
+
+/// A zone: its share of the accesses, and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Zone {
+    /// Share of the accesses, in percent.
+    pub access_percent: u8,
+    /// Percent of the range, or bytes.
+    pub length: u64,
+}
+
+/// `random_distribution`. Real numbers are kept in millionths, so that jobs can be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Distribution {
+    /// Each block as likely as the others.
+    #[default]
+    Uniform,
+    /// Zipf's law.
+    Zipf {
+        /// θ, in millionths.
+        theta_ppm: u64,
+        /// Where the most popular one is, as a part of the range in millionths; `None`: anywhere.
+        center_ppm: Option<u64>,
+    },
+    /// A power law.
+    Pareto {
+        /// The power h, in millionths.
+        h_ppm: u64,
+        /// As for Zipf.
+        center_ppm: Option<u64>,
+    },
+    /// Bell-shaped.
+    Normal {
+        /// The deviation in percent of the range, in millionths.
+        deviation_ppm: u64,
+        /// As for Zipf; `None`: the middle.
+        center_ppm: Option<u64>,
+    },
+    /// Shares of the accesses for parts of the range, of reads and of writes; lengths in percent.
+    Zoned([Vec<Zone>; 2]),
+    /// The same with lengths in bytes.
+    ZonedAbs([Vec<Zone>; 2]),
+}
+
+/// `random_generator`. All are the same generator here; without `norandommap` all visit each block
+/// once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Generator {
+    /// With `norandommap` each place is drawn for itself.
+    #[default]
+    Tausworthe,
+    /// Visits each block once even then.
+    Lfsr,
+}
+
+/// Where random I/Os go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Randomness {
+    /// How likely each place is.
+    pub distribution: Distribution,
+    /// A place may be visited again before all have been.
+    pub norandommap: bool,
+    /// The generator.
+    pub generator: Generator,
+    /// The same in every run.
+    pub randrepeat: bool,
+    /// The seed, if one was chosen.
+    pub randseed: Option<u64>,
+}
+
+impl Default for Randomness {
+    fn default() -> Self {
+        Randomness {
+            distribution: Distribution::Uniform,
+            norandommap: false,
+            generator: Generator::Tausworthe,
+            randrepeat: true,
+            randseed: None,
+        }
+    }
+}
+
+/// What else says where I/Os go: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
+    pub skip_bytes: i64,
+    /// So many I/Os follow each random place …
+    pub run: u64,
+    /// … at that place (`identical`), or one after the other.
+    pub identical: bool,
+    /// Random places of reads and writes are multiples of so much; `None`: of the smallest size.
+    pub align_bytes: [Option<u64>; 2],
+    /// Each thread begins so much after the one before.
+    pub offset_increment: Extent,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places {
+            skip_bytes: 0,
+            run: 1,
+            identical: false,
+            align_bytes: [None; 2],
+            offset_increment: Extent::default(),
+        }
+    }
+}
+
+/// `exitall` and `exit_what`: which jobs end when this one has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exit {
+    /// Those of its reporting group.
+    #[default]
+    Group,
+    /// Those that run at the same time.
+    Stonewall,
+    /// All, and those to come.
+    All,
+}
+
+/// `steadystate`: the job ends when its speed has been the same for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steady {
+    /// Bytes per second, not I/Os.
+    pub bandwidth: bool,
+    /// The slope of its line over time, not its greatest deviation from the mean.
+    pub slope: bool,
+    /// The deviation or the slope must be below this limit. The unit is a millionth: of a percent
+    /// of the mean if `percent` is set, else of one I/O or byte per second.
+    pub limit_ppm: u64,
+    /// Whether the limit is relative to the mean.
+    pub percent: bool,
+}
+
+/// `thinktime`, `rate` and their kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Pause for so long …
+    pub thinktime: Duration,
+    /// … of which the first part is spent busily …
+    pub thinktime_spin: Duration,
+    /// … after so many I/Os.
+    pub thinktime_blocks: u64,
+    /// At most so many reads and writes per second.
+    pub rate_iops: [Option<u64>; 2],
+    /// At most so many bytes read and written per second.
+    pub rate_bytes: [Option<u64>; 2],
+    /// The time between two I/Os of a rate is drawn (a Poisson process), not always the same.
+    pub poisson: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace {
+            thinktime: Duration::ZERO,
+            thinktime_spin: Duration::ZERO,
+            thinktime_blocks: 1,
+            rate_iops: [None; 2],
+            rate_bytes: [None; 2],
+            poisson: false,
+        }
+    }
+}
+
+impl Pace {
+    /// Whether anything is capped.
+    pub(crate) fn is_rated(&self) -> bool {
+        self.rate_iops.iter().chain(&self.rate_bytes).any(Option::is_some)
+    }
+}
+
+/// `latency_target` and its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatencyTarget {
+    /// The latency to keep; `None`: whatever it is.
+    pub target: Option<Duration>,
+    /// Look at it after so long.
+    pub window: Duration,
+    /// So many of the I/Os must keep it, in millionths of a percent.
+    pub percentile_ppm: u64,
+    /// Go on when the depth is found.
+    pub run: bool,
+}
+
+impl Default for LatencyTarget {
+    fn default() -> Self {
+        LatencyTarget {
+            target: None,
+            window: Duration::ZERO,
+            percentile_ppm: 100_000_000,
+            run: false,
+        }
+    }
+}
+
+/// `iodepth_batch` and its kind. `None`: as it suits the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Batch {
+    /// Submit so many at once; 0: all there is room for.
+    pub submit: Option<u32>,
+    /// Wait for so many at least; 0: look, do not wait.
+    pub complete_min: Option<u32>,
+    /// Take so many at most.
+    pub complete_max: Option<u32>,
+    /// Once full, let so many be left before submitting again.
+    pub low: Option<u32>,
+}
+
+impl Batch {
+    /// Whether any was set.
+    pub fn is_set(&self) -> bool {
+        *self != Batch::default()
+    }
+}
+
+/// The first part of a log's file name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogName {
+    /// The job's name.
+    OfJob,
+    /// As given; may lead into another directory.
+    Named(String),
+}
+
+/// Which logs to write, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogKeys {
+    /// `_lat`, `_slat` and `_clat`.
+    pub lat: Option<LogName>,
+    /// `_bw`.
+    pub bw: Option<LogName>,
+    /// `_iops`.
+    pub iops: Option<LogName>,
+    /// `_clat_hist`.
+    pub hist: Option<LogName>,
+    /// Average over so long; 0: each I/O.
+    pub avg_ms: u64,
+    /// A histogram for each so long.
+    pub hist_ms: u64,
+    /// Halve the number of a histogram's bins so often.
+    pub hist_coarseness: u8,
+    /// The offset in each line.
+    pub offset: bool,
+    /// The greatest of a window, not its average.
+    pub max_value: bool,
+    /// Each I/O's priority, as the kernel has it, not only whether it is real time.
+    pub prio: bool,
+    /// A file for each thread.
+    pub per_job: bool,
+}
+
+impl Default for LogKeys {
+    fn default() -> Self {
+        LogKeys {
+            lat: None,
+            bw: None,
+            iops: None,
+            hist: None,
+            avg_ms: 0,
+            hist_ms: 0,
+            hist_coarseness: 0,
+            offset: false,
+            max_value: false,
+            prio: false,
+            per_job: true,
+        }
+    }
+}
+
+impl LogKeys {
+    /// Whether any log has I/Os or averages of them.
+    pub fn has_values(&self) -> bool {
+        self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
+    }
+
+    /// Whether there is any log.
+    pub fn any(&self) -> bool {
+        self.has_values() || self.hist.is_some()
+    }
+}
+
+/// `do_verify`, `verify_interval`, `verify_pattern`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifyKeys {
+    /// What is read is checked.
+    pub checks: bool,
+    /// The distance between headers, in bytes. `None`: each block has one header.
+    pub interval_bytes: Option<u64>,
+    /// What blocks hold beside their headers; `None`: random data.
+    pub payload: Option<Payload>,
+}
+
+impl Default for VerifyKeys {
+    fn default() -> Self {
+        VerifyKeys { checks: true, interval_bytes: None, payload: None }
+    }
+}
+
+/// `flow` and its kind: jobs of one flow have shares of its I/Os.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowKeys {
+    /// This share, in relation to the others'; 0: it belongs to no flow.
+    pub weight: u32,
+    /// Which flow.
+    pub id: u32,
+    /// Who is ahead sleeps for so long.
+    pub sleep: Duration,
+}
+
+/// `numa_cpu_nodes` and `numa_mem_policy`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NumaKeys {
+    /// On the CPUs of these nodes, ascending; empty: any.
+    pub cpu_nodes: Vec<u32>,
+    /// Where memory comes from; `None`: as it is.
+    pub policy: Option<MemPolicy>,
+}
+
+/// `fadvise_hint`: what is said of a file's reads to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Hint {
+    /// Nothing.
+    None,
+    /// What `rw` is, as in fio.
+    #[default]
+    ByPattern,
+    /// Random.
+    Random,
+    /// Sequential.
+    Sequential,
+}
+
+/// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileKeys {
+    /// Past the page cache; `None`: as fio, through it. A device has none.
+    pub direct: Option<bool>,
+    /// Our own key: which steps of the read path are taken while the device works.
+    pub overlap: Overlap,
+    /// Our own key: memory of the page cache.
+    pub cache_bytes: usize,
+    /// What is said of the reads to come.
+    pub hint: Hint,
+}
+
+impl Default for FileKeys {
+    fn default() -> Self {
+        FileKeys {
+            direct: None,
+            overlap: Overlap::ALL,
+            cache_bytes: 256 << 20,
+            hint: Hint::default(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What the table of keys says is so, and docs/fio.md says the same.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::super::keys::{Default, FAMILIES, SUBJECTS, built, find, fios};
+use super::super::*;
+
+#[test]
+fn every_obeyed_key_is_stored_or_refused_for_its_value() {
+    for key in built() {
+        let error = (key.field.set)(&mut Job::new("a"), "\u{7}").unwrap_err();
+        assert_ne!(error, "not implemented", "{}", key.name);
+        assert!(!(key.field.takes)(&Job::new("a")).is_empty(), "{}", key.name);
+    }
+}
+
+#[test]
+fn every_key_of_a_family_can_be_reset() {
+    for key in FAMILIES.iter().copied().flatten().filter(|key| !key.starts_with("rwmix")) {
+        let known = find(key).unwrap();
+        let mut job = Job::new("a");
+        let value = match *key {
+            "bssplit" => "8k/100",
+            "bsrange" => "8k-16k",
+            "hipri" => "1",
+            "completion" => "poll",
+            "direct" | "buffered" => "1",
+            _ => "8k",
+        };
+        (known.field.set)(&mut job, value).unwrap();
+        assert_ne!(job, Job::new("a"), "{key}");
+        (known.field.reset)(&mut job, &Job::new("a"));
+        assert_eq!(job, Job::new("a"), "{key}");
+    }
+}
+
+#[test]
+fn every_name_is_in_the_table_once() {
+    let mut seen = BTreeSet::new();
+    let built = built().flat_map(|key| std::iter::once(key.name).chain(key.aliases.to_vec()));
+    let ignored = fios::IGNORED.iter().flat_map(|(group, ..)| fios::names(group));
+    let refused = fios::REFUSED.iter().flat_map(|(group, _)| fios::names(group));
+    for name in built.chain(ignored).chain(refused) {
+        assert!(seen.insert(name), "{name}");
+    }
+    assert!(seen.len() > 350, "{}", seen.len());
+}
+
+#[test]
+fn a_default_is_what_holds_without_the_key() {
+    for key in built() {
+        if let Default::Is(value) = key.default {
+            let mut job = Job::new("a");
+            (key.field.set)(&mut job, value).unwrap();
+            assert_eq!(job, Job::new("a"), "{}={value}", key.name);
+        }
+    }
+}
+
+#[test]
+fn what_a_key_applies_to_is_a_key_or_holds_of_some_job() {
+    use super::super::keys::Applies;
+    for key in built() {
+        for applies in key.applies {
+            match applies {
+                Applies::With(other) => assert!(find(other).is_some(), "{other}"),
+                Applies::If(condition) => assert!(!condition.needs.is_empty(), "{}", key.name),
+            }
+        }
+        assert!(!key.help.is_empty() && !key.help.ends_with('.'), "{}", key.name);
+    }
+    assert!(SUBJECTS.iter().all(|subject| !subject.keys.is_empty()));
+}
+
+/// The keys' tables in docs/fio.md are those of the table here.
+#[test]
+fn the_manual_lists_the_keys_as_they_are() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fio.md");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- keys -->\n", "<!-- /keys -->\n");
+    let (before, rest) = document.split_once(begin).unwrap();
+    let (there, after) = rest.split_once(end).unwrap();
+    let table = super::super::keys::manual();
+    if std::env::var_os("MEANTIME_BLESS").is_some() {
+        std::fs::write(&path, format!("{before}{begin}{table}{end}{after}")).unwrap();
+        return;
+    }
+    let package = env!("CARGO_PKG_NAME");
+    assert!(
+        there == table,
+        "docs/fio.md lists other keys than job/keys; rewrite it with\n\
+         MEANTIME_BLESS=1 cargo test -p {package} the_manual_lists_the_keys"
+    );
+}

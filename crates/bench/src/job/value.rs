@@ -1,0 +1,469 @@
+//! fio's value types: int with suffix, time, bool, percent, CPU list.
+//!
+//! Sizes follow fio 3.x with its default `kb_base=1024`: `k` and `kb` are 1024 bytes, while `kib`
+//! is **1000** (fio keeps old scripts' meaning, opposite to SI and IEC). For `ki` fio's manual says
+//! 1000 and its parser takes 1024; we do what fio does. Both are worth a warning, so sizes come
+//! with an optional note.
+
+use std::time::Duration;
+
+use meantime_ext4::Overlap;
+use meantime_hw::sched::ParseSchedClassError;
+use meantime_hw::{MemPolicy, SchedClass};
+
+use super::{
+    BS_MAX_BYTES, CPU_MAX, Extent, Hint, LogName, PM_QOS_MAX_US, Rw, SECTOR_BYTES, SETTINGS_MAX,
+    Steady, Verify,
+};
+use crate::competitor::Kind;
+
+/// Why a value is not accepted.
+pub(super) type Why = String;
+
+/// A size and, if it was written ambiguously, what to say about that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub bytes: u64,
+    pub note: Option<&'static str>,
+}
+
+const NOTE_KIB: &str = "as in fio (kb_base=1024), the suffixes kib, mib, gib … are powers of 1000; write k, m, g for 1024";
+const NOTE_KI: &str =
+    "ki, mi, gi … are taken as powers of 1024, as fio does (its manual says 1000); write k, m, g";
+
+/// Splits leading digits (decimal, or hexadecimal after `0x`) from what follows.
+fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = hex.map_or((text, 10), |digits| (digits, 16));
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, suffix) = digits.split_at(end);
+    if digits.is_empty() {
+        return Err(
+            if text.starts_with('-') { "must not be negative" } else { "not a number" }.to_owned()
+        );
+    }
+    let number =
+        u64::from_str_radix(digits, radix).map_err(|_| "too large for 64 bits".to_owned())?;
+    if suffix.starts_with('.') {
+        return Err("not a whole number; use a smaller unit".to_owned());
+    }
+    Ok((number, suffix))
+}
+
+/// Steps of the read path: `all`, `none` or a list.
+pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
+    match text {
+        "all" => return Ok(Overlap::ALL),
+        "none" => return Ok(Overlap::NONE),
+        _ => {}
+    }
+    let mut overlap = Overlap::NONE;
+    for step in text.split(',').map(str::trim) {
+        let flag = match step {
+            "preload" => &mut overlap.preload,
+            "pool" => &mut overlap.pool,
+            "lazy-insert" => &mut overlap.lazy_insert,
+            "lazy-unmap" => &mut overlap.lazy_unmap,
+            _ => {
+                return Err(format!(
+                    "{step:?} is no step; expected all, none, or a list of preload, pool, lazy-insert and lazy-unmap"
+                ));
+            }
+        };
+        if std::mem::replace(flag, true) {
+            return Err(format!("{step} is listed twice"));
+        }
+    }
+    Ok(overlap)
+}
+
+/// Memory of a page cache.
+pub(super) fn cache_bytes(text: &str) -> Result<usize, Why> {
+    match usize::try_from(size(text)?.bytes) {
+        Ok(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err("a page cache has at least 1m".to_owned()),
+    }
+}
+
+/// fio's `fadvise_hint`.
+pub(super) fn hint(text: &str) -> Result<Hint, Why> {
+    match text {
+        "0" | "none" => Ok(Hint::None),
+        "1" => Ok(Hint::ByPattern),
+        "random" => Ok(Hint::Random),
+        "sequential" => Ok(Hint::Sequential),
+        _ => Err("expected 0 (none), 1 (by rw), random or sequential".to_owned()),
+    }
+}
+
+/// A plain whole number within `min..=max`. fio's size suffixes are allowed (`loops=1k`).
+pub(super) fn int(text: &str, min: u64, max: u64) -> Result<u64, Why> {
+    let number = size(text)?.bytes;
+    if number < min || number > max {
+        return Err(format!("out of range, expected {min} to {max}"));
+    }
+    Ok(number)
+}
+
+/// A size in bytes.
+pub(super) fn size(text: &str) -> Result<Size, Why> {
+    let (number, suffix) = number_and_suffix(text)?;
+    let lower = suffix.to_ascii_lowercase();
+    let mut rest = lower.as_str();
+    let power = match rest.chars().next() {
+        Some(letter @ ('k' | 'm' | 'g' | 't' | 'p')) => {
+            rest = &rest[1..];
+            "kmgtp".find(letter).map_or(0, |at| at as u32 + 1)
+        }
+        _ => 0,
+    };
+    let (base, note) = match (power, rest) {
+        (0, "" | "b") => (1, None),
+        (1.., "" | "b") => (1024u64, None),
+        (1.., "ib") => (1000, Some(NOTE_KIB)),
+        (1.., "i") => (1024, Some(NOTE_KI)),
+        _ => {
+            return Err(format!(
+                "unknown suffix {:?}, expected one of k m g t p",
+                super::error::shown(suffix)
+            ));
+        }
+    };
+    let factor = base.checked_pow(power);
+    let bytes =
+        factor.and_then(|factor| number.checked_mul(factor)).ok_or("too large for 64 bits")?;
+    Ok(Size { bytes, note })
+}
+
+/// A size in bytes, or a percentage.
+pub(super) fn extent(text: &str) -> Result<(Extent, Option<&'static str>), Why> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let (percent, rest) = number_and_suffix(percent)?;
+        return match u8::try_from(percent) {
+            Ok(percent @ 0..=100) if rest.is_empty() => Ok((Extent::Percent(percent), None)),
+            _ => Err("a percentage is a whole number from 0 to 100".to_owned()),
+        };
+    }
+    if let Some(zones) = text.strip_suffix(['z', 'Z'])
+        && let (count, "") = number_and_suffix(zones)?
+    {
+        return Ok((Extent::Zones(count), None));
+    }
+    let size = whole_sectors(size(text)?)?;
+    Ok((Extent::Bytes(size.bytes), size.note))
+}
+
+/// A size that is a multiple of a sector's.
+pub(super) fn whole_sectors(size: Size) -> Result<Size, Why> {
+    match size.bytes % SECTOR_BYTES {
+        0 => Ok(size),
+        _ => Err(format!("{} bytes is not a multiple of {SECTOR_BYTES}", size.bytes)),
+    }
+}
+
+/// A size of blocks.
+pub(super) fn block(text: &str) -> Result<Size, Why> {
+    let size = size(text)?;
+    if size.bytes == 0 {
+        return Err("a block must not be empty".to_owned());
+    }
+    let hint = match size.note {
+        Some(_) => " (a suffix such as kib means 1000; write k for 1024)",
+        None => "",
+    };
+    let size = whole_sectors(size).map_err(|why| why + hint)?;
+    if size.bytes > BS_MAX_BYTES {
+        return Err(format!("{} bytes is more than {BS_MAX_BYTES} (1g)", size.bytes));
+    }
+    Ok(size)
+}
+
+/// A time; a number without a unit is in units of `default_us`.
+pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
+    let (number, suffix) = number_and_suffix(text)?;
+    let unit_us: u64 = match suffix.to_ascii_lowercase().as_str() {
+        "" => default_us,
+        "us" | "usec" => 1,
+        "ms" | "msec" => 1_000,
+        "s" | "sec" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => {
+            return Err(format!(
+                "unknown unit {:?}, expected us, ms, s, m (minutes), h or d",
+                super::error::shown(suffix)
+            ));
+        }
+    };
+    // Ten years in µs: whatever is longer is a slip, and sums of times stay far from overflow.
+    let us = number
+        .checked_mul(unit_us)
+        .filter(|us| *us <= 3650 * 86_400_000_000)
+        .ok_or("longer than ten years")?;
+    Ok(Duration::from_micros(us))
+}
+
+/// fio's bool.
+pub(super) fn boolean(text: &str) -> Result<bool, Why> {
+    match text {
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err("expected 1 or 0".to_owned()),
+    }
+}
+
+/// A whole percentage.
+pub(super) fn percent(text: &str) -> Result<u8, Why> {
+    int(text.strip_suffix('%').unwrap_or(text), 0, 100).map(|percent| percent as u8)
+}
+
+/// Text that can be printed on one line.
+pub(super) fn printable(text: &str) -> Result<String, Why> {
+    if text.chars().any(char::is_control) {
+        return Err("contains a control character".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A job's name as given: anything that can be printed on one line.
+pub(super) fn job_name(text: &str) -> Result<String, Why> {
+    match text.trim() {
+        "" => Err("a job needs a name".to_owned()),
+        "global" => Err("global is not a job".to_owned()),
+        name if name.chars().nth(256).is_some() => Err("longer than 256 characters".to_owned()),
+        name => printable(name),
+    }
+}
+
+/// The first part of a log's name; none: the job's.
+pub(super) fn log_name(text: &str) -> Result<Option<LogName>, Why> {
+    let named = || printable(text).map(LogName::Named);
+    Ok(Some(if text.is_empty() { LogName::OfJob } else { named()? }))
+}
+
+/// `completion`: a list, which is read when all of the job is known.
+pub(super) fn policies(text: &str) -> Result<String, Why> {
+    if text.split(',').any(|policy| policy.trim().is_empty()) {
+        return Err("a policy in the list is empty".to_owned());
+    }
+    printable(text)
+}
+
+/// What `rw` takes.
+pub(super) const RW_KINDS: &str =
+    "read, write, randread, randwrite, rw, randrw, trim, randtrim, trimwrite or randtrimwrite";
+
+/// `rw`.
+pub(super) fn rw(text: &str) -> Result<Rw, Why> {
+    Ok(match text {
+        "read" => Rw::Read,
+        "write" => Rw::Write,
+        "randread" => Rw::RandRead,
+        "randwrite" => Rw::RandWrite,
+        "rw" | "readwrite" => Rw::Rw,
+        "randrw" => Rw::RandRw,
+        "trim" => Rw::Trim,
+        "randtrim" => Rw::RandTrim,
+        "trimwrite" => Rw::TrimWrite,
+        "randtrimwrite" => Rw::RandTrimWrite,
+        _ => return Err(format!("expected {RW_KINDS}")),
+    })
+}
+
+/// `rw` with its modifier: what is added to each place of a sequence in bytes, or how many I/Os
+/// follow a random place.
+pub(super) fn rw_modified(text: &str) -> Result<(Rw, i64, u64), Why> {
+    let Some((kind, modifier)) = text.split_once(':') else { return Ok((rw(text)?, 0, 1)) };
+    let (kind, modifier) = (rw(kind.trim())?, modifier.trim());
+    if kind.is_random() {
+        return Ok((kind, 0, int(modifier, 1, u64::from(u32::MAX))?));
+    }
+    let (digits, sign) = modifier.strip_prefix('-').map_or((modifier, 1), |digits| (digits, -1));
+    let bytes = whole_sectors(size(digits)?)?.bytes;
+    let bytes = i64::try_from(bytes).map_err(|_| "too large for 63 bits".to_owned())?;
+    Ok((kind, sign * bytes, 1))
+}
+
+/// `steadystate`: `iops:10%`, `bw_slope:1m`.
+pub(super) fn steady(text: &str) -> Result<Steady, Why> {
+    let expected =
+        || "expected iops, iops_slope, bw or bw_slope with a limit, such as iops:10%".to_owned();
+    let (what, limit) = text.split_once(':').ok_or_else(expected)?;
+    let (bandwidth, slope) = match what.trim() {
+        "iops" => (false, false),
+        "iops_slope" => (false, true),
+        "bw" => (true, false),
+        "bw_slope" => (true, true),
+        _ => return Err(expected()),
+    };
+    let limit = limit.trim();
+    let percent = limit.ends_with('%');
+    let limit_ppm = match limit.strip_suffix('%') {
+        Some(figure) => super::lists::millionths(figure.trim())?,
+        None if bandwidth => size(limit)?.bytes.checked_mul(1_000_000).ok_or("too large")?,
+        None => super::lists::millionths(limit)?,
+    };
+    if limit_ppm == 0 {
+        return Err("must be more than 0".to_owned());
+    }
+    Ok(Steady { bandwidth, slope, limit_ppm, percent })
+}
+
+/// `verify`.
+pub(super) fn verify(text: &str) -> Result<Verify, Why> {
+    match text {
+        "none" | "0" => Ok(Verify::None),
+        "meta" => Ok(Verify::Meta),
+        "crc32c" | "crc32c-intel" => Ok(Verify::Crc32c),
+        "crc64" => Ok(Verify::Crc64),
+        "md5" => Ok(Verify::Md5),
+        "sha256" => Ok(Verify::Sha256),
+        "pattern" => Ok(Verify::Pattern),
+        "pattern_hdr" => Ok(Verify::PatternHdr),
+        "crc7" | "crc16" | "crc32" | "xxhash" | "sha512" | "sha1" | "sha3-224" | "sha3-256"
+        | "sha3-384" | "sha3-512" | "null" => {
+            Err("fio's method is not supported; say crc32c, crc64, md5, sha256, meta or pattern"
+                .to_owned())
+        }
+        _ => {
+            Err("expected crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none"
+                .to_owned())
+        }
+    }
+}
+
+/// `bs`: `read[,write[,trim]]`; a size applies to those after it too, unless a comma ends the list.
+/// `None` where the list leaves a size as it was.
+pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'static str>), Why> {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    if parts.len() > 3 || parts.iter().all(|part| part.is_empty()) {
+        return Err("expected read[,write[,trim]] sizes".to_owned());
+    }
+    let mut sizes = [None; 3];
+    let mut note = None;
+    for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+        let size = block(part)?;
+        note = note.or(size.note);
+        // The last one applies to what follows; with a trailing comma it is not the last.
+        let upto = if at + 1 == parts.len() { sizes.len() } else { at + 1 };
+        sizes[at..upto].fill(Some(size.bytes));
+    }
+    Ok(([sizes[0], sizes[1]], note))
+}
+
+/// `competitor`: `none`, `tsc`, `walk=8m`; a size alone is that of a working set.
+pub(super) fn competitor(text: &str) -> Result<Option<Kind>, Why> {
+    match text {
+        "none" => Ok(None),
+        _ if text.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("walk={text}").parse().map(Some)
+        }
+        _ => text.parse().map(Some),
+    }
+}
+
+/// `sched`: `other,rr:1,fifo:1,slice:1ms`.
+pub(super) fn scheds(text: &str) -> Result<Vec<SchedClass>, Why> {
+    each_once(text, |part| part.parse().map_err(|error: ParseSchedClassError| error.to_string()))
+}
+
+/// `pm_qos`: `none,0,20`, in µs.
+pub(super) fn pm_qos_us(text: &str) -> Result<Vec<Option<u32>>, Why> {
+    each_once(text, |part| match part {
+        "none" => Ok(None),
+        part => {
+            let limit = time_in(part, 1)?.as_micros();
+            let limit = u32::try_from(limit).ok().filter(|us| *us <= PM_QOS_MAX_US);
+            limit.map(Some).ok_or_else(|| {
+                "longer than the kernel's longest limit, 2,000 s; say none".to_owned()
+            })
+        }
+    })
+}
+
+/// A list of things to compare.
+fn each_once<T: PartialEq>(
+    text: &str,
+    one: impl Fn(&str) -> Result<T, Why>,
+) -> Result<Vec<T>, Why> {
+    let mut all = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let value = one(part)?;
+        if all.contains(&value) {
+            return Err(format!("{} is listed twice", super::error::shown(part)));
+        }
+        if all.len() == SETTINGS_MAX {
+            return Err(format!("more than {SETTINGS_MAX} values"));
+        }
+        all.push(value);
+    }
+    Ok(all)
+}
+
+/// `cpus_allowed`: `0-1,3`.
+pub(super) fn cpus(text: &str) -> Result<Vec<u32>, Why> {
+    numbers(text, "CPU")
+}
+
+/// `numa_cpu_nodes`: the same of nodes, or `all`: any.
+pub(super) fn nodes(text: &str) -> Result<Vec<u32>, Why> {
+    if text == "all" { Ok(Vec::new()) } else { numbers(text, "node") }
+}
+
+/// What `numa_mem_policy` takes.
+pub(super) const MEM_POLICIES: &str = "default, local, prefer:NODE, bind:NODES or interleave:NODES";
+
+/// `numa_mem_policy`.
+pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
+    let (mode, list) =
+        text.split_once(':').map_or((text, None), |(mode, list)| (mode, Some(list.trim())));
+    let of = |list: Option<&str>| match list {
+        Some(list) => numbers(list, "node"),
+        None => Err(format!("{} needs nodes, such as {0}:0", super::error::shown(mode))),
+    };
+    match (mode.trim(), list) {
+        ("default", None) => Ok(MemPolicy::Default),
+        ("local", None) => Ok(MemPolicy::Local),
+        ("default" | "local", Some(_)) => Err("it takes no nodes".to_owned()),
+        ("bind", list) => of(list).map(MemPolicy::Bind),
+        ("interleave", list) => of(list).map(MemPolicy::Interleave),
+        ("prefer", list) => match of(list)?[..] {
+            [node] => Ok(MemPolicy::Prefer(node)),
+            _ => Err("prefer takes one node".to_owned()),
+        },
+        _ => Err(format!("expected {MEM_POLICIES}")),
+    }
+}
+
+/// A list of what the kernel numbers: ascending, each once.
+fn numbers(text: &str, what: &str) -> Result<Vec<u32>, Why> {
+    let mut cpus = Vec::new();
+    let bad = |part: &str| {
+        let part = super::error::shown(part);
+        format!("{part:?} is not a {what} number up to {CPU_MAX} or a range such as 0-3")
+    };
+    for part in text.split(',').map(str::trim) {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let number = |digits: &str| {
+            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            digits
+                .parse::<u32>()
+                .ok()
+                .filter(|cpu| plain && *cpu <= CPU_MAX)
+                .ok_or_else(|| bad(part))
+        };
+        let (from, to) = (number(from.trim())?, number(to.trim())?);
+        if from > to {
+            return Err(format!("{from}-{to} is backwards"));
+        }
+        cpus.extend(from..=to);
+        if cpus.len() > 2 * CPU_MAX as usize {
+            cpus.sort_unstable();
+            cpus.dedup();
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus)
+}

@@ -1,0 +1,140 @@
+//! fio's variables: `${NAME}` of the environment, and `$pagesize`, `$mb_memory` and `$ncpus` of the
+//! machine.
+
+use std::thread;
+
+/// A variable of the environment.
+pub(super) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// `text` with its variables replaced. A value in which one of the machine's stands may calculate:
+/// `4*$mb_memory`.
+pub(super) fn replaced(text: &str, environment: Environment<'_>) -> Result<String, String> {
+    let text = from_environment(text, environment)?;
+    let mut plain = text.clone();
+    for (name, number) in [
+        ("$pagesize", rustix::param::page_size as fn() -> usize),
+        ("$mb_memory", memory_mib),
+        ("$ncpus", || thread::available_parallelism().map_or(1, usize::from)),
+    ] {
+        if plain.contains(name) {
+            plain = plain.replace(name, &number().to_string());
+        }
+    }
+    match plain.split_once('=') {
+        Some((key, value)) if plain != text => match calculated(value.trim()) {
+            Some(Ok(number)) => Ok(format!("{key}={number}")),
+            Some(Err(why)) => Err(why),
+            None => Ok(plain),
+        },
+        _ => Ok(plain),
+    }
+}
+
+fn memory_mib() -> usize {
+    crate::memory::total_bytes().map_or(0, |bytes| (bytes >> 20) as usize)
+}
+
+fn from_environment(text: &str, environment: Environment<'_>) -> Result<String, String> {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once("${") {
+        out += before;
+        let Some((name, left)) = after.split_once('}') else {
+            out += "${";
+            rest = after;
+            continue;
+        };
+        // fio takes a variable that is not set for an empty one, and then says that the key's value
+        // is missing.
+        let value = environment(name).ok_or_else(|| {
+            format!(
+                "the environment has no variable {}; set it for this command",
+                super::error::shown(name)
+            )
+        })?;
+        out += &value;
+        rest = left;
+    }
+    Ok(out + rest)
+}
+
+/// Sums and products of whole numbers; `None`: it is something else.
+fn calculated(text: &str) -> Option<Result<u64, String>> {
+    let too_large = || Err("the result is no whole number of 64 bits".to_owned());
+    let mut sum = Some(0u64);
+    let (mut product, mut plus) = (None, true);
+    let (mut times, mut number) = (true, String::new());
+    // A plus at the end concludes the last product.
+    for c in text.chars().filter(|c| !c.is_whitespace()).chain(std::iter::once('+')) {
+        if c.is_ascii_digit() {
+            number.push(c);
+            continue;
+        }
+        if number.is_empty() {
+            return None;
+        }
+        let factor = number.parse::<u64>().ok();
+        number.clear();
+        product = match (product, factor) {
+            (_, None) => return Some(too_large()),
+            (None, factor) => factor,
+            (Some(left), Some(factor)) if times => match u64::checked_mul(left, factor) {
+                None => return Some(too_large()),
+                product => product,
+            },
+            (Some(left), Some(factor)) => match u64::checked_div(left, factor) {
+                None => return Some(too_large()),
+                quotient => quotient,
+            },
+        };
+        match c {
+            '*' => times = true,
+            '/' => times = false,
+            '+' | '-' => {
+                let part = product.take().unwrap_or(0);
+                sum =
+                    sum.and_then(
+                        |sum| if plus { sum.checked_add(part) } else { sum.checked_sub(part) },
+                    );
+                plus = c == '+';
+            }
+            _ => return None,
+        }
+    }
+    Some(sum.map_or_else(too_large, Ok))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_the_environment() {
+        let environment = |name: &str| (name == "BS").then(|| "8k".to_owned());
+        let replaced = |text: &str| replaced(text, &environment);
+        assert_eq!(replaced("bs=${BS}").as_deref(), Ok("bs=8k"));
+        assert_eq!(replaced("bs=${BS},1${BS}").as_deref(), Ok("bs=8k,18k"));
+        assert_eq!(replaced("name=$BS ${").as_deref(), Ok("name=$BS ${"));
+        let error = replaced("bs=${NONE}").unwrap_err();
+        assert_eq!(error, "the environment has no variable NONE; set it for this command");
+    }
+
+    #[test]
+    fn numbers_of_the_machine() {
+        let replaced = |text: &str| replaced(text, &|_| None);
+        let page = rustix::param::page_size();
+        assert_eq!(replaced("bs=$pagesize"), Ok(format!("bs={page}")));
+        assert_eq!(
+            replaced("size = 3*$pagesize + 2*$pagesize/2-1"),
+            Ok(format!("size ={}", 4 * page - 1))
+        );
+        assert_eq!(
+            replaced("name=x$ncpus").unwrap(),
+            format!("name=x{}", replaced("$ncpus").unwrap())
+        );
+        assert!(memory_mib() > 16);
+        assert!(replaced("size=$pagesize/0").is_err() && replaced("size=1-$pagesize").is_err());
+        assert!(replaced("size=9999999999999999*$pagesize").is_err());
+        // Without one of them nothing is calculated: 4*4 is no size.
+        assert_eq!(replaced("size=4*4").as_deref(), Ok("size=4*4"));
+    }
+}

@@ -1,0 +1,149 @@
+//! A job with what it is to be run on.
+
+use std::time::Duration;
+
+use meantime_block::BlockInfo;
+use meantime_completion::Policy;
+use meantime_hw::SchedClass;
+
+use super::pattern::PatternSpec;
+use crate::job::{Job, JobError, Verify, ZoneMode};
+
+const DEFAULT_POLICIES: &str = "interrupt,poll,hybrid,adaptive";
+
+/// A job with the devices and policies it is to be run on.
+#[derive(Debug, Clone)]
+pub struct JobPlan {
+    /// The job.
+    pub job: Job,
+    /// Indices into the run's devices.
+    pub devices: Vec<usize>,
+    /// Ways to wait, one for each policy of the group.
+    pub policies: Vec<Policy>,
+    /// Scheduling classes of its threads, one for each of the group (`None`: as they are).
+    pub scheds: Vec<Option<SchedClass>>,
+    /// How long to measure each cell at most; `None`: until all is transferred.
+    pub runtime: Option<Duration>,
+    /// Whether to go on until the runtime is over.
+    pub endless: bool,
+    /// The reporting group, from 0.
+    pub group_id: u32,
+    /// What its random numbers begin with.
+    pub seed: u64,
+    /// A log of one thread has room for so many entries.
+    pub log_entries_max: usize,
+}
+
+impl JobPlan {
+    /// Whether blocks have headers, and are checked unless `do_verify=0`: those that the job
+    /// writes, or, if it only reads, those of a job before.
+    pub fn verifies(&self) -> bool {
+        self.job.verify != Verify::None && !self.job.trims()
+    }
+
+    /// Whether a turn that is not counted would change what the next one does.
+    pub fn is_stateful(&self) -> bool {
+        self.verifies() || self.job.zones.mode() == ZoneMode::Zbd && self.job.changes()
+    }
+
+    /// The part of a device that the job works on: offset and length in bytes.
+    pub(crate) fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
+        let align_bytes = u64::from(info.block_bytes);
+        let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
+        let rest_bytes = info.bytes().saturating_sub(offset_bytes);
+        let size_bytes = self
+            .job
+            .range()
+            .map_or(rest_bytes, |size| size.resolve_bytes(info.bytes(), align_bytes));
+        (offset_bytes, size_bytes)
+    }
+
+    /// The part of a device that thread `thread` works on: offset and length in bytes.
+    pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
+        let (offset_bytes, size_bytes) = self.whole_range(info);
+        let align_bytes = u64::from(info.block_bytes);
+        let step_bytes = self.job.places.offset_increment.resolve_bytes(info.bytes(), align_bytes);
+        if step_bytes > 0 {
+            let offset_bytes =
+                offset_bytes.saturating_add(step_bytes.saturating_mul(thread as u64));
+            let rest_bytes = info.bytes().saturating_sub(offset_bytes);
+            let size_bytes = if self.job.range().is_some() { size_bytes } else { rest_bytes };
+            // A thread must not verify blocks that another thread writes.
+            return (
+                offset_bytes,
+                if self.verifies() { size_bytes.min(step_bytes) } else { size_bytes },
+            );
+        }
+        if !self.verifies() {
+            return (offset_bytes, size_bytes);
+        }
+        // Threads that overwrite each other's blocks could not know what to expect: a part each.
+        let bs_bytes = self.job.bs_max_bytes();
+        let part_bytes = size_bytes / u64::from(self.job.numjobs) / bs_bytes * bs_bytes;
+        (offset_bytes + part_bytes * thread as u64, part_bytes)
+    }
+
+    /// The part of a device that its threads work on together: offset and length in bytes.
+    pub fn reach(&self, info: &BlockInfo) -> (u64, u64) {
+        let (offset_bytes, _) = self.range(info, 0);
+        let ends = (0..self.job.numjobs as usize).map(|thread| {
+            let (offset_bytes, bytes) = self.range(info, thread);
+            offset_bytes.saturating_add(bytes)
+        });
+        (offset_bytes, ends.max().unwrap_or(offset_bytes) - offset_bytes)
+    }
+
+    /// How much is transferred in one loop over a range.
+    fn pass_bytes(&self, range_bytes: u64, align_bytes: u64) -> u64 {
+        let Some(size) = self.job.amount() else { return range_bytes };
+        let bytes = size.resolve_bytes(range_bytes, align_bytes);
+        // As in fio the last I/O is a whole one.
+        if self.job.has_varied_sizes() {
+            bytes
+        } else {
+            bytes.next_multiple_of(self.job.bs_min_bytes())
+        }
+    }
+
+    /// The I/Os of thread `thread` on a device.
+    pub fn pattern(&self, info: &BlockInfo, thread: usize) -> PatternSpec {
+        let (offset_bytes, range_bytes) = self.range(info, thread);
+        let align_bytes = u64::from(info.block_bytes);
+        PatternSpec {
+            offset_bytes,
+            range_bytes,
+            pass_bytes: self.pass_bytes(range_bytes, align_bytes),
+            block_shift: info.block_bytes.trailing_zeros(),
+            bs_read_bytes: self.job.bs_read_bytes,
+            bs_write_bytes: self.job.bs_write_bytes,
+            random: self.job.rw.is_random(),
+            read_percent: match (self.job.reads(), self.job.writes()) {
+                (true, false) => 100,
+                (false, _) => 0,
+                _ => self.job.rwmixread_percent,
+            },
+            passes: if self.endless { None } else { Some(self.job.loops) },
+            // The same for every device and policy, so that all do the same.
+            seed: self.seed.wrapping_add(thread as u64),
+        }
+    }
+}
+
+/// The policies of a job.
+///
+/// # Errors
+/// One is unknown, or listed twice.
+pub fn policies(job: &Job) -> Result<Vec<Policy>, JobError> {
+    let default = if job.hipri { "poll" } else { DEFAULT_POLICIES };
+    let list = job.completion.as_deref().unwrap_or(default);
+    let fail = |what: String| job.error_of("completion", what);
+    let mut policies = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let policy: Policy = name.parse().map_err(|error| fail(format!("{error}")))?;
+        if policies.contains(&policy) {
+            return Err(fail(format!("{policy} is listed twice")));
+        }
+        policies.push(policy);
+    }
+    Ok(policies)
+}

@@ -1,0 +1,359 @@
+//! When the I/Os of a job are submitted, and what comes between them: flushes, pauses, rates,
+//! batches, and the search for the depth that keeps a latency.
+
+use super::flow::Member;
+use super::pattern::{Dir, Io, Rng};
+use super::priorities::Priorities;
+use super::search::{Search, Verdict};
+use crate::job::{Job, Verify};
+
+use std::time::Duration;
+
+/// What shapes the I/O of one thread of a cell, and how far that is.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Writes are durable when they are done.
+    pub fua: bool,
+    /// Flush after so many writes; 0: never.
+    sync_every: [u64; 2],
+    writes: u64,
+    flushed_at: u64,
+    think: Option<Think>,
+    /// Least time between two reads, two writes: per I/O, and per byte in millionths.
+    spacing: [Option<Spacing>; 3],
+    /// Draws the time between two I/Os.
+    poisson: Option<Rng>,
+    due_ns: [u64; 3],
+    /// How far off what was due when the last turn ended was then; negative: it was late.
+    carried_ns: [i64; 3],
+    batch: Reaping,
+    target: Option<Search>,
+    /// The thread's part in a flow.
+    flow: Option<Member>,
+    /// Draws the priority of each I/O.
+    priorities: Option<Priorities>,
+    /// An I/O that was chosen when time was up.
+    pub held: Option<Io>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Think {
+    pause_ns: u64,
+    spin_ns: u64,
+    blocks: u64,
+    since: u64,
+    /// What is left of a pause that a turn's end cut short.
+    left_ns: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Spacing {
+    PerIo(u64),
+    PerByte(f64),
+}
+
+/// How many at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reaping {
+    /// Submit so many at once.
+    pub submit: usize,
+    /// Wait for so many; 0: only look.
+    pub least: usize,
+    /// Take so many at most.
+    pub most: usize,
+    /// Once full, let so many be left before submitting again.
+    pub low: usize,
+}
+
+impl Shape {
+    /// The shape of `job`; `None`: as fast as may be, and nothing in between. What is drawn begins
+    /// with `seed`.
+    pub fn of(job: &Job, seed: u64, flow: Option<Member>) -> Option<Self> {
+        let priorities = Priorities::of(job, seed);
+        let pace = &job.pace;
+        let writes = job.writes();
+        let syncs = writes && (job.syncing.fsync + job.syncing.fdatasync > 0 || job.syncing.fua);
+        let thinks = !pace.thinktime.is_zero();
+        let is_searched = job.latency_target.target.is_some();
+        let is_paced = thinks || pace.is_rated() || flow.is_some();
+        if !syncs && !is_paced && !job.batch.is_set() && !is_searched && priorities.is_none() {
+            return None;
+        }
+        let depth = job.iodepth as usize;
+        let number =
+            |figure: Option<u32>, default: usize| figure.map_or(default, |figure| figure as usize);
+        let least = number(job.batch.complete_min, 1).min(depth);
+        let spacing =
+            |direction: usize| match (pace.rate_iops[direction], pace.rate_bytes[direction]) {
+                (Some(iops), _) => Some(Spacing::PerIo(1_000_000_000 / iops)),
+                (_, Some(rate)) => Some(Spacing::PerByte(1e9 / rate as f64)),
+                _ => None,
+            };
+        // Each I/O that is filled for a check is submitted by itself, for the sake of the others'
+        // latencies.
+        let submit = if job.verify != Verify::None { 1 } else { number(job.batch.submit, depth) };
+        Some(Self {
+            fua: job.syncing.fua,
+            sync_every: if writes { [job.syncing.fsync, job.syncing.fdatasync] } else { [0; 2] },
+            writes: 0,
+            flushed_at: 0,
+            think: thinks.then_some(Think {
+                pause_ns: pace.thinktime.as_nanos() as u64,
+                spin_ns: pace.thinktime_spin.as_nanos() as u64,
+                blocks: pace.thinktime_blocks,
+                since: 0,
+                left_ns: None,
+            }),
+            // Trims have the rate of writes.
+            spacing: [spacing(0), spacing(1), spacing(1)],
+            poisson: pace.poisson.then(|| Rng::new(seed)),
+            due_ns: [0; 3],
+            carried_ns: [0; 3],
+            batch: Reaping {
+                submit: if submit == 0 { depth } else { submit.min(depth) },
+                least,
+                // Without any of the keys all that has completed is taken at once, as the plain
+                // loop does.
+                most: number(
+                    job.batch.complete_max,
+                    if job.batch.complete_min.is_some() { least } else { depth },
+                )
+                .max(least)
+                .max(1),
+                low: number(job.batch.low, depth),
+            },
+            target: Search::new(&job.latency_target, depth),
+            flow,
+            priorities,
+            held: None,
+        })
+    }
+
+    /// Without what would end a warm-up early or stretch it.
+    pub fn for_warm_up(&self) -> Self {
+        let free = Self { sync_every: [0; 2], think: None, spacing: [None; 3], ..self.clone() };
+        Self { target: None, flow: None, held: None, ..free }
+    }
+
+    /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long
+    /// from now on.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
+        if let Some(search) = &mut self.target {
+            search.begin(now_ns);
+        }
+        self.join_flow();
+    }
+
+    /// The thread counts in its flow, if it belongs to one.
+    pub fn join_flow(&mut self) {
+        if let Some(member) = &mut self.flow {
+            member.begin();
+        }
+    }
+
+    /// It counts no more.
+    pub fn leave_flow(&mut self) {
+        if let Some(member) = &mut self.flow {
+            member.rest();
+        }
+    }
+
+    /// A turn ends at `now_ns`.
+    pub fn rest(&mut self, now_ns: u64) {
+        self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
+        if let Some(search) = &mut self.target {
+            search.rest(now_ns);
+        }
+    }
+
+    /// How many at once.
+    pub(crate) fn batch(&self) -> Reaping {
+        self.batch
+    }
+
+    /// How many may be in flight.
+    pub fn depth(&self, most: usize) -> usize {
+        self.target.as_ref().map_or(most, |search| search.depth())
+    }
+
+    /// Whether a flush must come before the next I/O.
+    pub(crate) fn is_flush_due(&self) -> bool {
+        self.writes > self.flushed_at
+            && self.sync_every.iter().any(|every| *every > 0 && self.writes.is_multiple_of(*every))
+    }
+
+    /// It has come.
+    pub fn flushed(&mut self) {
+        self.flushed_at = self.writes;
+    }
+
+    /// The pause that must come before the next I/O, and how much of it is spent busily.
+    pub fn pause(&mut self) -> Option<(u64, u64)> {
+        let think = self.think.as_mut()?;
+        if let Some(left_ns) = think.left_ns.take() {
+            return Some((left_ns, think.spin_ns.min(left_ns)));
+        }
+        if think.since < think.blocks {
+            return None;
+        }
+        think.since = 0;
+        Some((think.pause_ns, think.spin_ns))
+    }
+
+    /// The pause was cut short: so much of it comes before the next I/O.
+    pub(crate) fn pause_left(&mut self, left_ns: u64) {
+        if let Some(think) = &mut self.think {
+            think.left_ns = Some(left_ns);
+        }
+    }
+
+    /// When `io` may be submitted at the earliest.
+    pub(crate) fn due_ns(&self, io: &Io) -> Option<u64> {
+        let direction = io.dir as usize;
+        self.spacing[direction].map(|_| self.due_ns[direction])
+    }
+
+    /// Whether the flow has the next I/O wait, and for how long at least; if not, it counts as
+    /// done.
+    pub(crate) fn waits_for_flow(&mut self) -> Option<Duration> {
+        let member = self.flow.as_mut()?;
+        if member.takes() { None } else { Some(member.sleep()) }
+    }
+
+    /// The priority of `io`; 0: that of its thread.
+    pub fn priority(&mut self, io: &Io) -> u16 {
+        self.priorities.as_mut().map_or(0, |priorities| priorities.draw(io))
+    }
+
+    /// `io` is submitted now.
+    pub fn submits(&mut self, io: &Io) {
+        let direction = io.dir as usize;
+        // From when it was due, not from now: what came late is caught up.
+        let mean_ns = match self.spacing[direction] {
+            Some(Spacing::PerIo(ns)) => ns,
+            Some(Spacing::PerByte(ns)) => (ns * io.bytes as f64) as u64,
+            None => 0,
+        };
+        self.due_ns[direction] += match &mut self.poisson {
+            // From the unit interval without 0, whose logarithm would be without end.
+            Some(rng) => (mean_ns as f64 * -(1.0 - rng.unit()).ln()) as u64,
+            None => mean_ns,
+        };
+        self.writes += u64::from(io.dir == Dir::Write);
+        if let Some(think) = &mut self.think {
+            think.since += 1;
+        }
+    }
+
+    /// An I/O took so long.
+    #[inline]
+    pub fn took(&mut self, latency_ns: u64) {
+        if let Some(search) = &mut self.target {
+            search.took(latency_ns);
+        }
+    }
+
+    /// Whether the depth is to change.
+    #[inline]
+    pub(crate) fn judge(&mut self, now_ns: u64) -> Verdict {
+        self.target.as_mut().map_or(Verdict::GoOn, |search| search.judge(now_ns))
+    }
+
+    /// The depth that was found, or is being tried.
+    pub fn target_depth(&self) -> Option<u32> {
+        self.target.as_ref().map(|search| search.depth() as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Origin;
+
+    const WRITE: Io = Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 };
+    const READ: Io = Io { dir: Dir::Read, lba: 0, bytes: 4096, ioprio: 0 };
+
+    fn job(keys: &[(&str, &str)]) -> Job {
+        let mut job = Job::new("a");
+        for (key, value) in keys {
+            job.set(key, Some(value), &Origin::CommandLine).unwrap();
+        }
+        job
+    }
+
+    fn shape(keys: &[(&str, &str)]) -> Shape {
+        Shape::of(&job(keys), 1, None).unwrap()
+    }
+
+    #[test]
+    fn a_plain_job_has_no_shape() {
+        for keys in
+            [&[][..], &[("iodepth", "32")], &[("rw", "randread"), ("rate", "0")], &[("fsync", "1")]]
+        {
+            assert!(Shape::of(&job(keys), 1, None).is_none(), "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn a_flush_is_due_once_after_so_many_writes() {
+        let mut shape = shape(&[("rw", "write"), ("fsync", "3"), ("fdatasync", "4")]);
+        let mut due = Vec::new();
+        for at in 1..=12 {
+            shape.submits(&WRITE);
+            shape.submits(&READ);
+            if shape.is_flush_due() {
+                due.push(at);
+                shape.flushed();
+            }
+            assert!(!shape.is_flush_due());
+        }
+        assert_eq!(due, [3, 4, 6, 8, 9, 12]);
+    }
+
+    #[test]
+    fn rates_are_kept_on_average() {
+        let mut rated = shape(&[("rw", "randrw"), ("rate_iops", "1000,2000")]);
+        rated.begin(5_000);
+        for at in 0..10 {
+            assert_eq!(rated.due_ns(&READ), Some(5_000 + at * 1_000_000));
+            assert_eq!(rated.due_ns(&WRITE), Some(5_000 + at * 500_000));
+            rated.submits(&READ);
+            rated.submits(&WRITE);
+        }
+        let mut bytes = shape(&[("rate", "4096000")]);
+        bytes.begin(0);
+        bytes.submits(&READ);
+        assert_eq!(bytes.due_ns(&READ), Some(1_000_000));
+    }
+
+    #[test]
+    fn a_pause_comes_after_so_many() {
+        let mut shape =
+            shape(&[("thinktime", "100"), ("thinktime_spin", "30"), ("thinktime_blocks", "2")]);
+        let pauses: Vec<_> = (0..5)
+            .map(|_| {
+                shape.submits(&READ);
+                shape.pause()
+            })
+            .collect();
+        assert_eq!(pauses, [None, Some((100_000, 30_000)), None, Some((100_000, 30_000)), None]);
+    }
+
+    #[test]
+    fn batches_default_to_what_fio_says() {
+        let of = |keys: &[(&str, &str)]| shape(&[&[("iodepth", "16")], keys].concat()).batch();
+        assert_eq!(
+            of(&[("iodepth_batch", "4")]),
+            Reaping { submit: 4, least: 1, most: 16, low: 16 }
+        );
+        assert_eq!(of(&[("iodepth_batch", "0")]).submit, 16);
+        assert_eq!(
+            of(&[("iodepth_batch_complete", "4")]),
+            Reaping { submit: 16, least: 4, most: 4, low: 16 }
+        );
+        let both = of(&[("iodepth_batch_complete_min", "0"), ("iodepth_batch_complete_max", "8")]);
+        assert_eq!((both.least, both.most), (0, 8));
+        assert_eq!(of(&[("iodepth_low", "2")]).low, 2);
+    }
+}

@@ -1,0 +1,522 @@
+//! `zonemode=zbd`: zones that are written from their beginning on, as fio does on a device that has
+//! none.
+//!
+//! How far each is filled is known of what this run has written: at first all are empty. Emptying
+//! one asks nothing of the device, as in fio; a trim deallocates it as well.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::pattern::{Dir, Io, PatternSpec, Rng};
+use super::source::Source;
+use super::spread::Spread;
+use super::varied::Sizer;
+use crate::job::{Job, Sizes, ZoneKeys};
+
+/// The zones of a device, which all threads of a run share.
+#[derive(Debug)]
+pub(crate) struct Zones {
+    zone_bytes: u64,
+    writable_bytes: u64,
+    open_max: usize,
+    /// By zone: how much of it is written.
+    filled: Vec<u64>,
+    filled_bytes: u64,
+    /// Zones that are being written, and the thread that began; kept if their number is limited.
+    open: Vec<(u64, u64)>,
+    /// Writes since a zone was emptied before its time.
+    writes: u64,
+}
+
+impl Zones {
+    /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
+    pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
+        Self {
+            zone_bytes: keys.size_bytes,
+            writable_bytes: keys.writable_bytes(),
+            open_max: keys.open_max as usize,
+            filled: vec![0; (device_bytes / keys.size_bytes.max(1)) as usize],
+            filled_bytes: 0,
+            open: Vec::with_capacity(keys.open_max as usize),
+            writes: 0,
+        }
+    }
+
+    /// Whether they are those of `keys`.
+    pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
+        let sizes = (self.zone_bytes, self.writable_bytes, self.open_max);
+        sizes == (keys.size_bytes, keys.writable_bytes(), keys.open_max as usize)
+    }
+
+    fn is_full(&self, zone: u64, least_bytes: u64) -> bool {
+        self.filled[zone as usize] + least_bytes > self.writable_bytes
+    }
+
+    fn empty(&mut self, zone: u64) {
+        self.filled_bytes -= std::mem::take(&mut self.filled[zone as usize]);
+    }
+
+    /// The zone to write instead of `zone`, so that no more than allowed are written at a time.
+    /// `among` is the thread's zones. `pick` gets the number of open zones and chooses one.
+    fn open(
+        &mut self,
+        zone: u64,
+        owner: u64,
+        owner_max: u32,
+        among: &std::ops::Range<u64>,
+        pick: impl Fn(usize) -> usize,
+    ) -> u64 {
+        if self.open_max == 0 && owner_max == 0 || self.open.iter().any(|(open, _)| *open == zone) {
+            return zone;
+        }
+        let owned = self.open.iter().filter(|(_, of)| *of == owner).count();
+        let is_room = self.open_max == 0 || self.open.len() < self.open_max;
+        if is_room && (owner_max == 0 || owned < owner_max as usize) {
+            self.open.push((zone, owner));
+            return zone;
+        }
+        let usable = || self.open.iter().map(|(open, _)| *open).filter(|open| among.contains(open));
+        match usable().count() {
+            // All are those of others elsewhere: one of them is left as it is for now.
+            0 => {
+                self.open.remove(0);
+                self.open.push((zone, owner));
+                zone
+            }
+            count => usable().nth(pick(count)).unwrap_or(zone),
+        }
+    }
+}
+
+/// A device's zones, shared.
+#[derive(Debug, Clone)]
+pub struct SharedZones(Arc<Mutex<Zones>>);
+
+impl SharedZones {
+    /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
+    pub fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
+        Self(Arc::new(Mutex::new(Zones::new(keys, device_bytes))))
+    }
+
+    /// Whether they are those of `keys`.
+    pub fn are_of(&self, keys: &ZoneKeys) -> bool {
+        self.locked().are_of(keys)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Zones> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Lane {
+    sizer: Sizer,
+    min_bytes: u64,
+    spread: Option<Spread>,
+    /// Where the next I/O of a sequence begins, from the beginning of the device.
+    position_bytes: u64,
+}
+
+/// The I/Os of one thread.
+#[derive(Debug)]
+pub struct Zoned {
+    zones: SharedZones,
+    keys: ZoneKeys,
+    spec: PatternSpec,
+    /// The thread's zones.
+    among: std::ops::Range<u64>,
+    owner: u64,
+    trims: bool,
+    mixes: bool,
+    has_written: bool,
+    rng: Rng,
+    lanes: [Lane; 2],
+    left_bytes: u64,
+    passes_left: Option<u64>,
+}
+
+impl Zoned {
+    /// The I/Os of `job` on `zones`, within the range of `spec` as far as it is of whole zones.
+    pub fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
+        let keys = job.zones;
+        let zone_bytes = keys.size_bytes.max(1);
+        let end_bytes = spec.offset_bytes + spec.range_bytes;
+        // As in fio a job that only reads may begin within a zone.
+        let first = if job.changes() {
+            spec.offset_bytes.div_ceil(zone_bytes)
+        } else {
+            spec.offset_bytes / zone_bytes
+        };
+        let among = first..(end_bytes / zone_bytes).max(first);
+        let begin_bytes = spec.offset_bytes.max(first * zone_bytes);
+        let room_bytes = (among.end * zone_bytes).saturating_sub(begin_bytes);
+        let given = spec.pass_bytes != spec.range_bytes;
+        let spec = PatternSpec {
+            offset_bytes: begin_bytes,
+            range_bytes: room_bytes,
+            pass_bytes: if given { spec.pass_bytes } else { room_bytes },
+            ..spec
+        };
+        let mut rng = Rng::new(spec.seed);
+        let lane = |direction: usize, rng: &mut Rng| {
+            let sizes: Sizes = job.sizes_of(direction);
+            let places = (spec.range_bytes / sizes.min_bytes()).max(1);
+            let spread = || {
+                let once = !job.random.norandommap;
+                Spread::new(
+                    &job.random.distribution,
+                    places,
+                    sizes.min_bytes(),
+                    direction,
+                    once,
+                    rng,
+                )
+            };
+            Lane {
+                spread: spec.random.then(spread),
+                sizer: Sizer::new(&sizes),
+                min_bytes: sizes.min_bytes(),
+                position_bytes: spec.offset_bytes,
+            }
+        };
+        let lanes = [0, 1].map(|direction| lane(direction, &mut rng));
+        Self {
+            zones,
+            keys,
+            among,
+            owner: spec.seed,
+            trims: job.trims(),
+            mixes: job.rw.is_mixed(),
+            has_written: false,
+            rng,
+            lanes,
+            left_bytes: spec.pass_bytes,
+            passes_left: spec.passes.map(|passes| passes.saturating_sub(1)),
+            spec,
+        }
+    }
+
+    /// A write goes where its zone is filled to.
+    fn write(&self, at_bytes: u64, bytes: u64) -> (u64, u64) {
+        let least_bytes = self.lanes[1].min_bytes;
+        let mut zones = self.zones.locked();
+        let (offset_bytes, range_bytes) = (self.spec.offset_bytes, self.spec.range_bytes);
+        let pick = |count: usize| {
+            let share = u128::from(at_bytes - offset_bytes) * count as u128
+                / u128::from(range_bytes.max(1));
+            (share as usize).min(count - 1)
+        };
+        let wanted = at_bytes / self.keys.size_bytes;
+        let zone = zones.open(wanted, self.owner, self.keys.open_max_of_thread, &self.among, pick);
+        let threshold =
+            u128::from(range_bytes) * u128::from(self.keys.reset_threshold_ppm) / 1_000_000;
+        let mut resets = zones.is_full(zone, least_bytes);
+        if self.keys.reset_frequency_ppm > 0 && u128::from(zones.filled_bytes) >= threshold {
+            zones.writes += 1;
+            if zones.writes * self.keys.reset_frequency_ppm >= 1_000_000 {
+                (zones.writes, resets) = (0, true);
+            }
+        }
+        if resets {
+            zones.empty(zone);
+        }
+        let filled_bytes = zones.filled[zone as usize];
+        let room_bytes = zones.writable_bytes - filled_bytes;
+        let bytes = bytes.min(room_bytes) / least_bytes * least_bytes;
+        zones.filled[zone as usize] += bytes;
+        zones.filled_bytes += bytes;
+        if zones.is_full(zone, least_bytes) {
+            zones.open.retain(|(open, _)| *open != zone);
+        }
+        (zone * self.keys.size_bytes + filled_bytes, bytes)
+    }
+
+    /// A read goes where something was written; `None`: nothing was.
+    fn read(&self, at_bytes: u64, bytes: u64) -> Option<(u64, u64)> {
+        let zone_bytes = self.keys.size_bytes;
+        let least_bytes = self.lanes[0].min_bytes;
+        let random = self.spec.random;
+        let zones = self.zones.locked();
+        let begins = at_bytes / zone_bytes;
+        let (mut zone, mut at_bytes) = (begins, at_bytes);
+        let filled = |zone: u64| zones.filled[zone as usize];
+        let is_beyond = !random && at_bytes + least_bytes > zone * zone_bytes + filled(zone);
+        if filled(zone) < least_bytes || is_beyond {
+            zone = self.nearest(zone, |zone| filled(zone) >= least_bytes)?;
+            if !random {
+                at_bytes = zone * zone_bytes;
+            }
+        }
+        let (start_bytes, filled_bytes) = (zone * zone_bytes, filled(zone));
+        if filled_bytes <= bytes {
+            at_bytes = start_bytes;
+        } else if random {
+            let within = (at_bytes - begins * zone_bytes) % (filled_bytes - bytes);
+            at_bytes = start_bytes + within / least_bytes * least_bytes;
+        }
+        let bytes = bytes.min(start_bytes + filled_bytes - at_bytes) / least_bytes * least_bytes;
+        Some((at_bytes, bytes))
+    }
+
+    /// A trim empties a zone in which something was written; `None`: there is none.
+    fn trim(&self, at_bytes: u64) -> Option<(u64, u64)> {
+        let mut zones = self.zones.locked();
+        let mut zone = at_bytes / self.keys.size_bytes;
+        if self.spec.random && zones.filled[zone as usize] == 0 {
+            zone = self.nearest(zone, |zone| zones.filled[zone as usize] > 0)?;
+        }
+        zones.empty(zone);
+        zones.open.retain(|(open, _)| *open != zone);
+        Some((zone * self.keys.size_bytes, self.keys.size_bytes))
+    }
+
+    /// The next zone that is `good`; at random the nearest.
+    fn nearest(&self, zone: u64, good: impl Fn(u64) -> bool) -> Option<u64> {
+        let farthest = self.among.end.checked_sub(self.among.start)?;
+        (1..=farthest).find_map(|distance| {
+            let after =
+                Some(zone + distance).filter(|zone| self.among.contains(zone) && good(*zone));
+            let before = || zone.checked_sub(distance).filter(|_| self.spec.random);
+            after.or_else(|| before().filter(|zone| self.among.contains(zone) && good(*zone)))
+        })
+    }
+}
+
+impl Source for Zoned {
+    fn begin_pass(&mut self) -> bool {
+        match &mut self.passes_left {
+            Some(0) => return false,
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.left_bytes = self.spec.pass_bytes;
+        for lane in &mut self.lanes {
+            lane.position_bytes = self.spec.offset_bytes;
+        }
+        true
+    }
+
+    fn next_in_pass(&mut self) -> Option<Io> {
+        if self.among.is_empty() {
+            return None;
+        }
+        let mut dir = self.spec.direction(&mut self.rng);
+        if self.trims {
+            dir = Dir::Trim;
+        } else if dir == Dir::Read && self.mixes && !self.has_written && !self.keys.reads_anywhere {
+            // There is nothing to be read yet.
+            dir = Dir::Write;
+        }
+        let lane = &mut self.lanes[usize::from(dir != Dir::Read)];
+        if self.left_bytes < lane.min_bytes {
+            return None;
+        }
+        let end_bytes = self.among.end * self.keys.size_bytes;
+        let mut at_bytes = match &mut lane.spread {
+            Some(spread) => self.spec.offset_bytes + spread.next(&mut self.rng) * lane.min_bytes,
+            None => lane.position_bytes,
+        };
+        let writable_bytes = self.keys.writable_bytes();
+        if lane.spread.is_none()
+            && dir == Dir::Write
+            && at_bytes % self.keys.size_bytes >= writable_bytes
+        {
+            // What cannot be written of a zone is passed over.
+            let next_bytes = at_bytes.next_multiple_of(self.keys.size_bytes);
+            self.left_bytes = self.left_bytes.saturating_sub(next_bytes - at_bytes);
+            at_bytes = next_bytes;
+        }
+        if at_bytes + lane.min_bytes > end_bytes {
+            // A sequence begins again.
+            at_bytes = self.spec.offset_bytes;
+        }
+        if self.left_bytes < lane.min_bytes {
+            return None;
+        }
+        let bytes =
+            (0..8).map(|_| lane.sizer.next(&mut self.rng)).find(|bytes| *bytes <= self.left_bytes);
+        let bytes = bytes.unwrap_or(lane.min_bytes);
+        let placed = match dir {
+            Dir::Write => Some(self.write(at_bytes, bytes)),
+            Dir::Read if self.keys.reads_anywhere => {
+                Some((at_bytes, bytes.min(end_bytes - at_bytes)))
+            }
+            Dir::Read => self.read(at_bytes, bytes),
+            Dir::Trim => self.trim(at_bytes),
+        };
+        let Some((at_bytes, bytes)) = placed else {
+            self.left_bytes = 0;
+            return None;
+        };
+        self.has_written |= dir == Dir::Write;
+        self.lanes[usize::from(dir != Dir::Read)].position_bytes = at_bytes + bytes;
+        self.left_bytes = self.left_bytes.saturating_sub(bytes);
+        Some(Io { dir, lba: at_bytes >> self.spec.block_shift, bytes: bytes as usize, ioprio: 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Origin;
+
+    const ZONE: u64 = 256 << 10;
+    const BLOCK: u64 = 64 << 10;
+
+    struct Device(SharedZones, Vec<(&'static str, &'static str)>);
+
+    impl Device {
+        /// 8 MiB in zones of 256 KiB.
+        fn new(keys: &[(&'static str, &'static str)]) -> Self {
+            let keys = [&[("zonemode", "zbd"), ("zonesize", "256k"), ("bs", "64k")], keys].concat();
+            let device = Self(SharedZones::new(&ZoneKeys::default(), 0), keys);
+            Self(SharedZones::new(&device.job(&[]).zones, 8 << 20), device.1)
+        }
+
+        fn job(&self, keys: &[(&str, &str)]) -> Job {
+            let mut job = Job::new("a");
+            for (key, value) in self.1.iter().chain(keys) {
+                job.set(key, Some(value), &Origin::CommandLine).unwrap();
+            }
+            job
+        }
+
+        /// The first MiB, once: direction and block of each I/O.
+        fn ios(&self, keys: &[(&str, &str)], pass_bytes: u64) -> Vec<(Dir, u64)> {
+            self.ios_from(keys, 0, pass_bytes)
+        }
+
+        fn ios_from(
+            &self,
+            keys: &[(&str, &str)],
+            offset_bytes: u64,
+            pass_bytes: u64,
+        ) -> Vec<(Dir, u64)> {
+            let job = self.job(keys);
+            let spec = PatternSpec {
+                offset_bytes,
+                range_bytes: 1 << 20,
+                pass_bytes,
+                block_shift: 9,
+                bs_read_bytes: BLOCK,
+                bs_write_bytes: BLOCK,
+                random: job.rw.is_random(),
+                read_percent: if !job.writes() {
+                    100 * u8::from(job.reads())
+                } else {
+                    50 * u8::from(job.reads())
+                },
+                passes: Some(1),
+                seed: 1,
+            };
+            let mut zoned = Zoned::new(&job, spec, self.0.clone());
+            std::iter::from_fn(|| zoned.next()).map(|io| (io.dir, io.lba * 512 / BLOCK)).collect()
+        }
+    }
+
+    /// No write but at the end of what its zone holds, and no read but within; the most zones
+    /// written at a time.
+    fn replay(ios: &[(Dir, u64)], capacity: u64) -> usize {
+        let mut filled = [0u64; 32];
+        let mut most = 0;
+        for (dir, block) in ios {
+            let (zone, at) = ((block / 4) as usize, block % 4);
+            match dir {
+                Dir::Write => {
+                    assert!(
+                        at == filled[zone] || at == 0 && filled[zone] == capacity,
+                        "{block} in {ios:?}"
+                    );
+                    filled[zone] = at + 1;
+                }
+                Dir::Read => assert!(at < filled[zone], "{block} in {ios:?}"),
+                Dir::Trim => filled[zone] = 0,
+            }
+            most = most.max(filled.iter().filter(|filled| (1..capacity).contains(*filled)).count());
+        }
+        most
+    }
+
+    #[test]
+    fn writes_go_on_where_a_zone_is_filled_to() {
+        let device = Device::new(&[]);
+        let sequence: Vec<_> = (0..16).map(|block| (Dir::Write, block)).collect();
+        assert_eq!(device.ios(&[("rw", "write")], 1 << 20), sequence);
+        // Again: full zones are emptied.
+        assert_eq!(device.ios(&[("rw", "write")], 1 << 20), sequence);
+        let random = Device::new(&[]).ios(&[("rw", "randwrite")], 8 << 20);
+        assert_eq!(random.len(), 128);
+        assert!(replay(&random, 4) > 2 && !random.is_sorted_by_key(|io| io.1), "{random:?}");
+    }
+
+    #[test]
+    fn no_more_zones_are_open_than_allowed() {
+        for key in ["max_open_zones", "job_max_open_zones"] {
+            let device = Device::new(&[(key, "2")]);
+            let ios = device.ios(&[("rw", "randwrite")], 8 << 20);
+            assert_eq!((ios.len(), replay(&ios, 4)), (128, 2), "{key}: {ios:?}");
+        }
+    }
+
+    #[test]
+    fn reads_find_what_was_written() {
+        let device = Device::new(&[]);
+        for rw in ["read", "randread"] {
+            assert_eq!(device.ios(&[("rw", rw)], 1 << 20), [], "{rw}");
+        }
+        assert_eq!(device.ios(&[("rw", "read"), ("read_beyond_wp", "1")], 1 << 20).len(), 16);
+        // One zone and a half.
+        device.ios(&[("rw", "write")], 6 * BLOCK);
+        let read: Vec<_> = (0..6).map(|block| (Dir::Read, block)).collect();
+        assert_eq!(device.ios(&[("rw", "read")], 1 << 20), read);
+        let random = device.ios(&[("rw", "randread")], 8 << 20);
+        assert_eq!(random.len(), 128);
+        assert!(random.iter().all(|(_, block)| *block < 6), "{random:?}");
+        let mixed = Device::new(&[]).ios(&[("rw", "randrw")], 8 << 20);
+        replay(&mixed, 4);
+        assert_eq!(mixed[0].0, Dir::Write);
+        assert!(mixed.iter().filter(|(dir, _)| *dir == Dir::Read).count() > 40);
+    }
+
+    #[test]
+    fn a_zone_may_be_written_in_part() {
+        let device = Device::new(&[("zonecapacity", "128k")]);
+        let blocks: Vec<u64> =
+            device.ios(&[("rw", "write")], 1 << 20).iter().map(|io| io.1).collect();
+        // As fio 3.33 has it.
+        assert_eq!(blocks, [0, 1, 4, 5, 8, 9, 12, 13]);
+        let random = Device::new(&[("zonecapacity", "128k")]).ios(&[("rw", "randwrite")], 4 << 20);
+        replay(&random, 2);
+    }
+
+    #[test]
+    fn the_range_is_of_whole_zones() {
+        // As fio 3.33: from 100 KiB on it begins with the next zone.
+        let blocks = Device::new(&[]).ios_from(&[("rw", "write")], 100 << 10, 1 << 20);
+        assert_eq!(blocks.iter().map(|io| io.1).collect::<Vec<_>>(), (4..16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn trims_empty_zones() {
+        let device = Device::new(&[]);
+        let trim = [("bs", "256k"), ("rw", "randtrim")];
+        assert_eq!(device.ios(&trim, 1 << 20), []);
+        device.ios(&[("rw", "write")], ZONE + BLOCK);
+        let mut trimmed = device.ios(&trim, 1 << 20);
+        trimmed.sort_by_key(|io| io.1);
+        assert_eq!(trimmed, [(Dir::Trim, 0), (Dir::Trim, 4)]);
+        assert_eq!(device.ios(&[("rw", "read")], 1 << 20), []);
+    }
+
+    #[test]
+    fn zones_are_emptied_before_their_time() {
+        let keys = [("zone_reset_threshold", "0.5"), ("zone_reset_frequency", "0.25")];
+        let device = Device::new(&keys);
+        let ios = device.ios(&[("rw", "randwrite")], 8 << 20);
+        let filled = device.0.locked().filled_bytes;
+        // Without it all but the last few writes' zones would be full.
+        assert!(filled <= (1 << 19) + 4 * BLOCK, "{filled} {ios:?}");
+        let mut begun = [0; 4];
+        ios.iter().filter(|io| io.1 % 4 == 0).for_each(|io| begun[(io.1 / 4) as usize] += 1);
+        assert!(begun.iter().sum::<u64>() > 34, "{begun:?}");
+    }
+}

@@ -1,0 +1,36 @@
+//! The zones of a run's devices.
+
+use std::collections::BTreeMap;
+
+use super::checks;
+use super::devices::Devices;
+use super::group::Group;
+use super::zoned::SharedZones;
+use crate::failure::Failure;
+use crate::job::ZoneMode;
+
+/// Gives the devices of `groups` the zones that their jobs speak of, each one for all jobs.
+pub(super) fn share(groups: &mut [Group], devices: &Devices) -> Result<(), Failure> {
+    let mut all: BTreeMap<usize, (SharedZones, String)> = BTreeMap::new();
+    for group in groups {
+        for plan in group.plans.iter().filter(|plan| plan.job.zones.mode() == ZoneMode::Zbd) {
+            let (keys, name) = (&plan.job.zones, &plan.job.name);
+            for index in &plan.devices {
+                let info = devices.get(*index).info();
+                let new = || (SharedZones::new(keys, info.bytes()), name.clone());
+                let (zones, other) = all.entry(*index).or_insert_with(new);
+                if !zones.are_of(keys) {
+                    return Err(checks::wrong(
+                        name,
+                        format_args!(
+                            "zonesize, zonecapacity or max_open_zones differs from that of job \
+                             {other}, and a device has one division; give one"
+                        ),
+                    ));
+                }
+                group.zones.insert(*index, zones.clone());
+            }
+        }
+    }
+    Ok(())
+}
