@@ -12,9 +12,7 @@ mod competitor;
 mod copy;
 mod devices;
 mod failure;
-mod figures;
 mod fs;
-mod html;
 mod idle;
 mod info;
 mod job;
@@ -31,6 +29,7 @@ mod waits;
 use std::process::ExitCode;
 
 use cli::Command;
+use meantime_report::figures;
 
 fn main() -> ExitCode {
     // What the driver has to say of a device that misbehaves goes to stderr, a line each.
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
     };
     let done = match &command {
         Command::Bench(args) => bench::run(args),
-        Command::Report(args) => html::run(args),
+        Command::Report(args) => report::run(args),
         Command::Info(args) => info::run(args),
         Command::Copy(args) => copy::run(args),
         Command::CompareAndWrite(args) => compare_and_write::run(args),

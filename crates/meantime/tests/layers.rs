@@ -20,8 +20,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // It shares only the specification with the driver.
     ("ssd", &["process", "spec"]),
     ("capi", &["block", "completion", "hw", "nvme", "posix"]),
+    // Results and pages: it measures nothing.
+    ("report", &[]),
     ("preload", &["block", "ext4", "posix", "process"]),
-    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "spec", "ssd"]),
+    ("cli", &["block", "completion", "ext4", "hw", "nvme", "posix", "report", "spec", "ssd"]),
 ];
 
 /// The crates of this repository that `name` has as dependencies, but not for its tests.
