@@ -52,89 +52,157 @@ pub(super) struct Parsed {
 const WANTED: &str =
     "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
 
+/// Keys by which a thread is told to take its time.
+const PACES: [&str; 4] = ["rate", "rate_iops", "thinktime", "latency_target"];
+
+/// A value, and its place in the file, which errors tell.
+struct At<'a> {
+    place: String,
+    value: &'a Value,
+}
+
+impl<'a> At<'a> {
+    fn expected(&self, what: &str) -> String {
+        format!("{}: expected {what}, found {}", self.place, found(self.value))
+    }
+
+    fn object(&self) -> Result<&'a Map<String, Value>, String> {
+        self.value.as_object().ok_or_else(|| self.expected("an object"))
+    }
+
+    fn list(&self) -> Result<impl Iterator<Item = At<'a>>, String> {
+        let list = self.value.as_array().ok_or_else(|| self.expected("a list"))?;
+        let place = self.place.clone();
+        let at = move |(nth, value)| At { place: format!("{place}[{nth}]"), value };
+        Ok(list.iter().enumerate().map(at))
+    }
+
+    /// What `key` says, if it says something.
+    fn get(&self, key: &str) -> Option<At<'a>> {
+        let place = match self.place.as_str() {
+            TOP => key.to_owned(),
+            place => format!("{place}.{key}"),
+        };
+        self.value.get(key).map(|value| At { place, value })
+    }
+
+    /// What `key` says, which must be `what`.
+    fn need(&self, key: &str, what: &str) -> Result<At<'a>, String> {
+        self.object()?;
+        self.get(key).ok_or_else(|| format!("{}.{key} is missing: expected {what}", self.place))
+    }
+
+    /// A figure that must be there.
+    fn figure(&self, key: &str) -> Result<f64, String> {
+        let at = self.need(key, "a number")?;
+        self.number(key).ok_or_else(|| at.expected("a number from 0 on"))
+    }
+
+    /// A figure that may be missing; one below 0 counts as missing.
+    fn number(&self, key: &str) -> Option<f64> {
+        self.value.get(key)?.as_f64().filter(|figure| figure.is_finite() && *figure >= 0.0)
+    }
+
+    fn positive(&self, key: &str) -> Option<f64> {
+        self.number(key).filter(|figure| *figure > 0.0)
+    }
+
+    fn count(&self, key: &str) -> Option<u64> {
+        self.value.get(key)?.as_u64()
+    }
+
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.value.get(key)?.as_str()
+    }
+}
+
+/// The place of the whole.
+const TOP: &str = "the file";
+
+/// What a job's keys say: its own, and beneath them those of all.
+struct Options<'a>([&'a Map<String, Value>; 2]);
+
+impl<'a> Options<'a> {
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.0.iter().find_map(|options| options.get(key))
+    }
+
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.get(key)?.as_str()
+    }
+
+    fn is_set(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|value| value.as_str() != Some("0"))
+    }
+}
+
 /// Reads a report's JSON.
 pub(super) fn read(report: &Value) -> Result<Parsed, String> {
-    let top = object(report, "the file")?;
-    let Some(jobs) = top.get("jobs") else {
-        return Err(format!("no \"jobs\" in it: expected {WANTED}, found {}", found(report)));
-    };
-    let Some(tool) = top.get("fio version").and_then(Value::as_str) else {
-        return Err(format!(
-            "no \"fio version\" in it: expected {WANTED}, found {}",
-            found(report)
-        ));
-    };
-    let jobs = array(jobs, "jobs")?;
-    if jobs.is_empty() {
-        return Err("\"jobs\" is empty: there is nothing to report".to_owned());
-    }
+    let top = At { place: TOP.to_owned(), value: report };
+    top.object()?;
+    let none =
+        |what: &str| format!("no \"{what}\" in it: expected {WANTED}, found {}", found(report));
+    let jobs = top.get("jobs").ok_or_else(|| none("jobs"))?;
+    let tool = top.text("fio version").ok_or_else(|| none("fio version"))?;
     let none = Map::new();
-    let global = top.get("global options").and_then(Value::as_object).unwrap_or(&none);
-    let facts = top.get("meantime").and_then(Value::as_object).unwrap_or(&none);
+    let global = report.get("global options").and_then(Value::as_object).unwrap_or(&none);
+    let facts = report.get("meantime").and_then(Value::as_object).unwrap_or(&none);
+    let told = facts.iter().filter_map(|(name, value)| Some((name.clone(), fact(value)?)));
     let source = Source {
         tool: tool.to_owned(),
-        time: time(top),
+        time: top.text("time").map(|time| time.trim().to_owned()),
         command: facts.get("command").and_then(command),
-        facts: facts
-            .iter()
-            .filter_map(|(name, value)| Some((name.clone(), fact(value)?)))
-            .collect(),
+        facts: told.collect(),
         ..Source::default()
     };
-    let mut runs = Vec::with_capacity(jobs.len());
-    for (at, job) in jobs.iter().enumerate() {
-        runs.push(run(
-            object(job, &format!("jobs[{at}]"))?,
-            global,
-            &source,
-            &format!("jobs[{at}]"),
-        )?);
+    let runs: Vec<_> =
+        jobs.list()?.map(|job| run(&job, global, &source)).collect::<Result<_, _>>()?;
+    if runs.is_empty() {
+        return Err("\"jobs\" is empty: there is nothing to report".to_owned());
     }
-    let left_out = facts.get("left_out").map_or(Ok(Vec::new()), left_out)?;
+    let left_out = match top.get("meantime").and_then(|facts| facts.get("left_out")) {
+        Some(list) => list.list()?.map(|one| left_out(&one)).collect::<Result<_, _>>()?,
+        None => Vec::new(),
+    };
     Ok(Parsed { source, runs, left_out })
 }
 
 fn run(
-    job: &Map<String, Value>,
+    job: &At<'_>,
     global: &Map<String, Value>,
     source: &Source,
-    place: &str,
 ) -> Result<(Workload, String, Run), String> {
     let none = Map::new();
-    let options = job.get("job options").and_then(Value::as_object).unwrap_or(&none);
+    let own = job.object()?.get("job options").and_then(Value::as_object).unwrap_or(&none);
+    let options = Options([own, global]);
     let mut run = Run {
-        job: printable(job.get("jobname").and_then(Value::as_str).unwrap_or("unnamed")),
-        errors: match (
-            job.get("errors").and_then(Value::as_u64),
-            job.get("verify_errors").and_then(Value::as_u64),
-        ) {
-            (None, None) => u64::from(job.get("error").and_then(Value::as_u64).unwrap_or(0) != 0),
+        job: printable(job.text("jobname").unwrap_or("unnamed")),
+        errors: match (job.count("errors"), job.count("verify_errors")) {
+            (None, None) => u64::from(job.count("error").unwrap_or(0) != 0),
             (io, verify) => io.unwrap_or(0).saturating_add(verify.unwrap_or(0)),
         },
-        medium: text(job, "medium").filter(|medium| !medium.is_empty()).map(str::to_owned),
-        group: job.get("groupid").and_then(Value::as_u64),
-        floor_ns: positive(job, "floor_ns"),
-        floor_ratio: positive(job, "floor_ratio"),
-        competitor_percent: number(job, "competitor_percent"),
-        is_paced: PACES.iter().any(|key| options.contains_key(*key) || global.contains_key(*key)),
-        runtime_ms: number(job, "job_runtime").unwrap_or(0.0),
+        medium: job.text("medium").filter(|medium| !medium.is_empty()).map(str::to_owned),
+        group: job.count("groupid"),
+        floor_ns: job.positive("floor_ns"),
+        floor_ratio: job.positive("floor_ratio"),
+        competitor_percent: job.number("competitor_percent"),
+        is_paced: PACES.iter().any(|key| options.get(key).is_some()),
+        runtime_ms: job.number("job_runtime").unwrap_or(0.0),
         ..Run::default()
     };
     let steps = if source.is_fio() { Steps::Within } else { Steps::Lowest };
-    let mut runtime_ms = 0.0f64;
+    let mut runtime_ms = 1.0f64;
     for name in ["read", "write"] {
-        let place = format!("{place}.{name}");
-        let stats = job
-            .get(name)
-            .ok_or_else(|| format!("{place} is missing: expected an object with \"lat_ns\""))?;
-        let stats = object(stats, &place)?;
-        let (latency, caveat) = latency(stats, steps, &place)?;
-        run.iops += number(stats, "iops").unwrap_or(0.0);
-        run.bytes_per_second += number(stats, "bw_bytes").unwrap_or(0.0);
-        runtime_ms = runtime_ms.max(number(stats, "runtime").unwrap_or(0.0));
+        let stats = job.need(name, "an object with \"lat_ns\"")?;
+        stats.object()?;
+        let (latency, caveat) = latency(&stats, steps)?;
+        let iops = stats.number("iops").unwrap_or(0.0);
+        run.iops += iops;
+        run.bytes_per_second += stats.number("bw_bytes").unwrap_or(0.0);
+        runtime_ms = runtime_ms.max(stats.number("runtime").unwrap_or(0.0));
         if latency.n > 0 {
             run.caveats.extend(caveat.filter(|caveat| !run.caveats.contains(caveat)));
-            run.directions.push((name, latency, number(stats, "iops").unwrap_or(0.0)));
+            run.directions.push((name, latency, iops));
         }
     }
     run.latency =
@@ -142,77 +210,61 @@ fn run(
     if run.directions.len() < 2 {
         run.directions.clear();
     }
-    let slowest = positive(job, "slowest_1_in_6000_ns");
+    let slowest = job.positive("slowest_1_in_6000_ns");
     run.slowest_ns = slowest.or_else(|| run.latency.slowest_1_in(SLOWEST_ONE_IN));
+    let (user, system) = (job.number("usr_cpu"), job.number("sys_cpu"));
+    run.cpu_percent = user.or(system).map(|_| user.unwrap_or(0.0) + system.unwrap_or(0.0));
     let device = if source.is_fio() {
-        fios_way(&mut run, options, global);
+        fios_way(&mut run, &options);
         // fio reports a group's CPU time over the sum of its threads' times.
-        let threads =
-            (number(job, "job_runtime").unwrap_or(0.0) / runtime_ms.max(1.0)).round().max(1.0);
-        run.cpu_percent = cpu_percent(job).map(|percent| percent * threads);
-        let file = text(options, "filename").or_else(|| text(global, "filename"));
-        file.map_or_else(|| "kernel: (a file of fio's)".to_owned(), |file| format!("kernel:{file}"))
+        let threads = (run.runtime_ms / runtime_ms).round().max(1.0);
+        run.cpu_percent = run.cpu_percent.map(|percent| percent * threads);
+        format!("kernel:{}", options.text("filename").unwrap_or(" (a file of fio's)"))
     } else {
-        let of = |key: &str| text(options, key).map(str::to_owned);
-        let hogs = text(options, "hog").and_then(|hogs| hogs.parse().ok()).unwrap_or(0);
-        let settings = Settings { sched: of("sched"), pm_qos: of("pm_qos"), hogs };
-        run.way = text(options, "completion").unwrap_or("unknown").to_owned() + &settings.words();
-        run.cpu_percent = cpu_percent(job);
-        text(options, "device")
-            .or_else(|| text(options, "filename"))
-            .unwrap_or("unknown")
-            .to_owned()
+        let of = |key: &str| own.get(key).and_then(Value::as_str);
+        let hogs = of("hog").and_then(|hogs| hogs.parse().ok()).unwrap_or(0);
+        let [sched, pm_qos] = ["sched", "pm_qos"].map(|key| of(key).map(str::to_owned));
+        let settings = Settings { sched, pm_qos, hogs };
+        run.way = of("completion").unwrap_or("unknown").to_owned() + &settings.words();
+        of("device").or_else(|| of("filename")).unwrap_or("unknown").to_owned()
     };
-    run.series = job
-        .get("series")
-        .map_or(Ok(Vec::new()), |list| series(list, &format!("{place}.series")))?;
-    Ok((Workload::new(options, global), device, run))
+    if let Some(list) = job.get("series") {
+        run.series = series(&list)?;
+    }
+    Ok((Workload::new(own, global), device, run))
 }
 
 /// The latency from submission on; where only mean and extremes of it are told, the distribution is
 /// that of clat.
-fn latency(
-    stats: &Map<String, Value>,
-    steps: Steps,
-    place: &str,
-) -> Result<(Latency, Option<&'static str>), String> {
-    let part = |name: &str| -> Result<(Latency, Shape), String> {
-        let Some(value) = stats.get(name) else { return Ok((Latency::default(), Shape::Unknown)) };
-        let place = format!("{place}.{name}");
-        let part = object(value, &place)?;
-        let figure = |key| figure(part, key, &place);
+fn latency(stats: &At<'_>, steps: Steps) -> Result<(Latency, Option<&'static str>), String> {
+    let part = |name: &str| -> Result<Latency, String> {
+        let Some(part) = stats.get(name) else { return Ok(Latency::default()) };
+        part.object()?;
         let mut latency = Latency {
-            n: figure("N")? as u64,
-            min_ns: figure("min")?,
-            max_ns: figure("max")?,
-            mean_ns: figure("mean")?,
+            n: part.figure("N")? as u64,
+            min_ns: part.figure("min")?,
+            max_ns: part.figure("max")?,
+            mean_ns: part.figure("mean")?,
             shape: Shape::Unknown,
         };
         latency.max_ns = latency.max_ns.max(latency.min_ns);
-        let shape = match (part.get("bins"), part.get("percentile")) {
-            (Some(bins), _) => {
-                let bins =
-                    bins_of(object(bins, &format!("{place}.bins"))?, &format!("{place}.bins"))?;
-                Latency::histogram(&bins, steps, (latency.min_ns, latency.max_ns))
-            }
-            (None, Some(list)) => {
-                percentiles(object(list, &format!("{place}.percentile"))?, &place)?
-            }
+        let ends_ns = (latency.min_ns, latency.max_ns);
+        latency.shape = match (part.get("bins"), part.get("percentile")) {
+            (Some(bins), _) => Latency::histogram(&pairs_of(&bins)?, steps, ends_ns),
+            (None, Some(list)) => percentiles(&list)?,
             (None, None) => Shape::Unknown,
         };
-        Ok((latency, shape))
+        Ok(latency)
     };
-    let ((mut total, shape), (completion, completion_shape)) = (part("lat_ns")?, part("clat_ns")?);
+    let (mut total, completion) = (part("lat_ns")?, part("clat_ns")?);
     if total.n == 0 {
-        total = Latency { shape: completion_shape, ..completion };
+        return Ok((completion, None));
+    }
+    if total.shape != Shape::Unknown {
         return Ok((total, None));
     }
-    if shape != Shape::Unknown {
-        total.shape = shape;
-        return Ok((total, None));
-    }
-    let caveat = (completion_shape != Shape::Unknown).then_some(CAVEAT_CLAT);
-    total.shape = completion_shape;
+    total.shape = completion.shape;
+    let caveat = (total.shape != Shape::Unknown).then_some(CAVEAT_CLAT);
     Ok((total, caveat))
 }
 
@@ -223,7 +275,7 @@ pub(super) const CAVEAT_CLAT: &str =
 pub(super) const CAVEAT_CACHE: &str =
     "went through the page cache (direct=0): many of its I/Os may never have reached the device";
 
-fn fios_way(run: &mut Run, options: &Map<String, Value>, global: &Map<String, Value>) {
+fn fios_way(run: &mut Run, options: &Options<'_>) {
     const KERNELS: [&str; 12] = [
         "sync",
         "psync",
@@ -238,51 +290,42 @@ fn fios_way(run: &mut Run, options: &Map<String, Value>, global: &Map<String, Va
         "splice",
         "sg",
     ];
-    let get = |key| text(options, key).or_else(|| text(global, key));
-    let is_set = |key| {
-        let value = options.get(key).or_else(|| global.get(key));
-        value.is_some_and(|value| !matches!(value.as_str(), Some("0")))
+    let engine = options.text("ioengine").unwrap_or("psync");
+    let polled = if options.is_set("hipri") { ", polled" } else { "" };
+    let is_kernel = KERNELS.contains(&engine);
+    run.way = match is_kernel {
+        true => format!("fio, kernel ({engine}{polled})"),
+        false => format!("fio, {engine}{polled}"),
     };
-    let engine = get("ioengine").unwrap_or("psync");
-    let kernel = KERNELS.contains(&engine);
-    let polled = if is_set("hipri") { ", polled" } else { "" };
-    run.way = format!(
-        "fio, {}{engine}{polled}{}",
-        if kernel { "kernel (" } else { "" },
-        if kernel { ")" } else { "" }
-    );
-    if kernel
-        && engine != "io_uring_cmd"
-        && engine != "sg"
-        && !is_set("direct")
-        && get("buffered") != Some("0")
-    {
+    let is_cached = is_kernel && !["io_uring_cmd", "sg"].contains(&engine);
+    if is_cached && !options.is_set("direct") && options.text("buffered") != Some("0") {
         run.caveats.push(CAVEAT_CACHE);
     }
 }
 
-fn bins_of(bins: &Map<String, Value>, place: &str) -> Result<Vec<(u64, u64)>, String> {
+fn pairs_of(bins: &At<'_>) -> Result<Vec<(u64, u64)>, String> {
     let pair = |(ns, count): (&String, &Value)| match (ns.parse(), count.as_u64()) {
         (Ok(ns), Some(count)) => Ok((ns, count)),
         _ => Err(format!(
-            "{place} has {ns:?}: {}; expected a latency in ns and a count",
+            "{} has {ns:?}: {}; expected a latency in ns and a count",
+            bins.place,
             found(count)
         )),
     };
-    bins.iter().map(pair).collect()
+    bins.object()?.iter().map(pair).collect()
 }
 
-fn percentiles(list: &Map<String, Value>, place: &str) -> Result<Shape, String> {
-    let mut known = Vec::with_capacity(list.len());
-    for (at, ns) in list {
+fn percentiles(list: &At<'_>) -> Result<Shape, String> {
+    let mut known = Vec::new();
+    for (at, ns) in list.object()? {
         match (at.parse::<f64>(), ns.as_f64()) {
             (Ok(at), Some(ns)) if (0.0..=100.0).contains(&at) && ns >= 0.0 => {
                 known.push((ns, at / 100.0))
             }
             _ => {
-                let found = found(ns);
+                let (place, found) = (&list.place, found(ns));
                 return Err(format!(
-                    "{place}.percentile has {at:?}: {found}; expected a percentile and a latency in ns"
+                    "{place} has {at:?}: {found}; expected a percentile and a latency in ns"
                 ));
             }
         }
@@ -292,17 +335,16 @@ fn percentiles(list: &Map<String, Value>, place: &str) -> Result<Shape, String> 
     Ok(if known.is_empty() { Shape::Unknown } else { Shape::Percentiles(known) })
 }
 
-fn series(list: &Value, place: &str) -> Result<Vec<Moment>, String> {
+fn series(list: &At<'_>) -> Result<Vec<Moment>, String> {
     let mut moments = Vec::new();
-    for (at, moment) in array(list, place)?.iter().enumerate() {
-        let place = format!("{place}[{at}]");
-        let moment = object(moment, &place)?;
+    for moment in list.list()? {
+        moment.object()?;
         // A stretch without an I/O has no latency.
-        if moment.get("ios").and_then(Value::as_u64) != Some(0) {
+        if moment.count("ios") != Some(0) {
             moments.push(Moment {
-                at_ms: figure(moment, "at_ms", &place)?,
-                mean_ns: figure(moment, "mean_ns", &place)?,
-                p99_ns: positive(moment, "p99_ns"),
+                at_ms: moment.figure("at_ms")?,
+                mean_ns: moment.figure("mean_ns")?,
+                p99_ns: moment.positive("p99_ns"),
             });
         }
     }
@@ -310,28 +352,10 @@ fn series(list: &Value, place: &str) -> Result<Vec<Moment>, String> {
     Ok(moments)
 }
 
-fn left_out(list: &Value) -> Result<Vec<LeftOut>, String> {
-    let mut all = Vec::new();
-    for (at, one) in array(list, "meantime.left_out")?.iter().enumerate() {
-        let one = object(one, &format!("meantime.left_out[{at}]"))?;
-        let text = |key| text(one, key).unwrap_or("unknown").to_owned();
-        all.push(LeftOut {
-            source: 0,
-            device: text("device"),
-            way: text("completion"),
-            why: text("why"),
-        });
-    }
-    Ok(all)
-}
-
-fn cpu_percent(job: &Map<String, Value>) -> Option<f64> {
-    let (user, system) = (number(job, "usr_cpu"), number(job, "sys_cpu"));
-    (user.is_some() || system.is_some()).then(|| user.unwrap_or(0.0) + system.unwrap_or(0.0))
-}
-
-fn time(top: &Map<String, Value>) -> Option<String> {
-    text(top, "time").map(|time| time.trim().to_owned())
+fn left_out(one: &At<'_>) -> Result<LeftOut, String> {
+    one.object()?;
+    let text = |key| one.text(key).unwrap_or("unknown").to_owned();
+    Ok(LeftOut { source: 0, device: text("device"), way: text("completion"), why: text("why") })
 }
 
 /// A command line as one text, from a text or a list of arguments.
@@ -369,40 +393,6 @@ fn fact(value: &Value) -> Option<String> {
 /// A name as it can be shown on one line of a terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Keys by which a thread is told to take its time.
-const PACES: [&str; 4] = ["rate", "rate_iops", "thinktime", "latency_target"];
-
-fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
-    map.get(key)?.as_str()
-}
-
-/// A figure that may be missing; one below 0 counts as missing.
-fn number(map: &Map<String, Value>, key: &str) -> Option<f64> {
-    map.get(key)?.as_f64().filter(|figure| figure.is_finite() && *figure >= 0.0)
-}
-
-fn positive(map: &Map<String, Value>, key: &str) -> Option<f64> {
-    number(map, key).filter(|figure| *figure > 0.0)
-}
-
-/// A figure that must be there.
-fn figure(map: &Map<String, Value>, key: &str, place: &str) -> Result<f64, String> {
-    let value =
-        map.get(key).ok_or_else(|| format!("{place}.{key} is missing: expected a number"))?;
-    let figure = value.as_f64().filter(|figure| figure.is_finite() && *figure >= 0.0);
-    figure.ok_or_else(|| {
-        format!("{place}.{key}: expected a number from 0 on, found {}", found(value))
-    })
-}
-
-fn object<'a>(value: &'a Value, place: &str) -> Result<&'a Map<String, Value>, String> {
-    value.as_object().ok_or_else(|| format!("{place}: expected an object, found {}", found(value)))
-}
-
-fn array<'a>(value: &'a Value, place: &str) -> Result<&'a Vec<Value>, String> {
-    value.as_array().ok_or_else(|| format!("{place}: expected a list, found {}", found(value)))
 }
 
 /// A value in a few words.

@@ -22,4 +22,4 @@ pub use text::run_text;
 #[cfg(test)]
 pub(crate) use stats::PERCENTILES;
 pub(crate) use stats::is_known;
-pub(crate) use table::{Row, table_of};
+pub(crate) use table::{Row, aligned, table_of};

@@ -121,7 +121,7 @@ pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     let settings = settings.map(|(shown, _)| shown);
     let shown = Shown { settings, rival: with_rival, floor: with_floor, errors: with_errors };
     let mut lines = lines(results, shown, &mut notes);
-    let whole = |lines: &[Line], gap| framed(&render(&header, &rows_of(lines, true), 3, gap));
+    let whole = |lines: &[Line], gap| framed(&aligned(&header, &rows_of(lines, true), 3, gap));
     let full = lines.clone();
     let mut table = whole(&lines, 2);
     if columns(&table) > width {
@@ -265,18 +265,21 @@ fn rows_of(lines: &[Line], named: bool) -> Vec<Vec<&str>> {
 }
 
 /// A table whose first `texts` columns are names, as lines.
-fn render(header: &[&str], rows: &[Vec<&str>], texts: usize, gap_columns: u16) -> Vec<String> {
+pub(crate) fn aligned(
+    header: &[&str],
+    rows: &[Vec<&str>],
+    texts: usize,
+    gap_columns: u16,
+) -> Vec<String> {
     let mut table = Table::new();
     table.load_preset(PRESET);
-    let aligned = |(at, text): (usize, &&str)| {
+    let cell = |(at, text): (usize, &&str)| {
         let side = if at < texts { CellAlignment::Left } else { CellAlignment::Right };
         Cell::new(text).set_alignment(side)
     };
-    table.set_header(header.iter().enumerate().map(aligned));
+    table.set_header(header.iter().enumerate().map(cell));
     for row in rows {
-        table.add_row(comfy_table::Row::from(
-            row.iter().enumerate().map(aligned).collect::<Vec<_>>(),
-        ));
+        table.add_row(comfy_table::Row::from(row.iter().enumerate().map(cell).collect::<Vec<_>>()));
     }
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if at == 0 { 0 } else { gap_columns }, 0));
@@ -297,7 +300,7 @@ fn by_device(mut header: Vec<&str>, mut lines: Vec<Line>, width: usize) -> Strin
     let mut first_to_go = LEFT_OUT_FIRST.iter();
     loop {
         let rows = rows_of(&lines, false);
-        let table = render(&header, &rows, 1, 1);
+        let table = aligned(&header, &rows, 1, 1);
         let too_wide = columns(&table.join("\n")) > width;
         if too_wide && let Some(name) = first_to_go.next() {
             if let Some(at) = header.iter().position(|column| column == name) {

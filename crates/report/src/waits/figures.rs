@@ -1,5 +1,7 @@
 //! What a way to wait came to in a cell.
 
+use serde::Serialize;
+
 use crate::figures::median;
 use crate::run::RunResult;
 
@@ -66,7 +68,7 @@ pub struct Figures {
 }
 
 /// A way to wait beside a competing program.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Competing {
     /// What the program kept of its lone speed.
     pub share_percent: f64,
@@ -108,7 +110,7 @@ impl Competing {
 
 /// Mean latency and CPU of a way to wait that cannot be had, but can be reckoned from the
 /// distributions of device time and wake cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Reference {
     /// Mean latency.
     pub mean_ns: f64,
@@ -119,7 +121,7 @@ pub struct Reference {
 }
 
 /// What ways to wait are held against.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct References {
     /// Knows both distributions, device time and wake cost, but not this I/O's time: the best that
     /// can be reached.
@@ -129,13 +131,14 @@ pub struct References {
 }
 
 /// Classic polling, which all others are held against.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Baseline {
     /// Its mean latency.
     pub mean_ns: f64,
     /// Its CPU.
     pub cpu_percent: f64,
     /// The mean latency of each turn; of two in a round, their mean.
+    #[serde(skip)]
     pub means_ns: Vec<f64>,
     /// By how much the means of two runs of it differ, as a part of the mean; `None` if it ran
     /// once.

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::figures::{CellResult, Figures, Reference};
-use super::summary::{Ratio, Summary};
+use super::figures::{CellResult, Figures};
+use super::summary::Summary;
 
 /// What the whole run was.
 #[derive(Debug, Clone, Default)]
@@ -35,24 +35,13 @@ pub fn json(cells: &[CellResult], summaries: &[Summary], setting: &Setting) -> V
 }
 
 fn cell(result: &CellResult) -> Value {
-    let poll = result.poll.as_ref().map(|poll| {
-        json!({
-            "mean_ns": poll.mean_ns,
-            "cpu_percent": poll.cpu_percent,
-            "mean_spread": poll.mean_spread,
-            "cpu_spread_percent": poll.cpu_spread_percent,
-        })
-    });
-    let references = result.references.map(|references| {
-        json!({ "informed": reference(&references.informed), "oracle": reference(&references.oracle) })
-    });
     json!({
         "name": result.cell.name(),
         "device_time_ns": result.cell.device_ns,
         "shape": result.cell.shape[0],
         "model": result.cell.model,
-        "poll": poll,
-        "references": references,
+        "poll": result.poll,
+        "references": result.references,
         "turns_repeated": result.moved_turns.0,
         "turns_disturbed": result.moved_turns.1,
         "cacheline_rtt_ns": result.cacheline_rtt_ns,
@@ -60,24 +49,9 @@ fn cell(result: &CellResult) -> Value {
     })
 }
 
-fn reference(reference: &Reference) -> Value {
-    json!({
-        "mean_ns": reference.mean_ns,
-        "cpu_percent": reference.cpu_percent,
-        "reachable": reference.reachable,
-    })
-}
-
 fn way(cell: &CellResult, way: &Figures) -> Value {
     let [p50_ns, p99_ns, p99_9_ns] = way.percentiles_ns;
     let over_oracle = cell.references.map(|of| way.mean_ns - of.oracle.mean_ns);
-    let competing = way.competing.map(|competing| {
-        json!({
-            "share_percent": competing.share_percent,
-            "mean_ns": competing.mean_ns,
-            "p99_9_ns": competing.p99_9_ns,
-        })
-    });
     json!({
         "completion": way.completion,
         "ios": way.ios,
@@ -93,7 +67,7 @@ fn way(cell: &CellResult, way: &Figures) -> Value {
         "iops_per_cpu_percent": way.iops_per_cpu_percent(),
         "mean_over_poll": cell.mean_over_poll(way),
         "mean_over_poll_by_turns": cell.mean_over_poll_by_turns(way),
-        "informed": way.informed.as_ref().map(reference),
+        "informed": way.informed,
         "cpu_over_informed": cell.cpu_over_informed(way),
         "mean_above_oracle_ns": over_oracle,
         "cpu_above_oracle_percent": cell.cpu_above_oracle_percent(way),
@@ -103,16 +77,11 @@ fn way(cell: &CellResult, way: &Figures) -> Value {
         "overslept_ios_percent": way.overslept_ios_percent(),
         "fallbacks": way.fallbacks,
         "interrupt_waits": way.blocks,
-        "competing": competing,
+        "competing": way.competing,
     })
 }
 
 fn summary(summary: &Summary) -> Value {
-    let ratio = |ratio: &Option<Ratio>| {
-        ratio.as_ref().map(
-            |ratio| json!({ "median": ratio.median, "worst": ratio.worst, "worst_cell": ratio.worst_cell }),
-        )
-    };
     let dominates: Map<String, Value> =
         summary.dominates.iter().map(|(other, cells)| (other.clone(), json!(cells))).collect();
     let dominated: Map<String, Value> =
@@ -120,11 +89,11 @@ fn summary(summary: &Summary) -> Value {
     json!({
         "completion": summary.completion,
         "cells": summary.cells,
-        "mean_over_poll": ratio(&summary.mean_over_poll),
+        "mean_over_poll": summary.mean_over_poll,
         "cells_within_1_03": summary.as_quick_cells,
         "cells_within_1_03_by_turns": summary.as_quick_cells_by_turns,
         "cpu_percent_median": summary.cpu_percent,
-        "cpu_over_informed": ratio(&summary.cpu_over_informed),
+        "cpu_over_informed": summary.cpu_over_informed,
         "cpu_above_oracle_percent_median": summary.cpu_above_oracle_percent,
         "overslept_sleeps_percent_median": summary.overslept_percent,
         "competitor_share_percent_median": summary.share_percent,

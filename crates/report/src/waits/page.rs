@@ -181,14 +181,12 @@ fn section(device_ns: u64, cells: &[&CellResult], names: &[String]) -> Section {
 
 fn details(cell: &CellResult, names: &[String]) -> Details {
     let columns = table::columns(&[cell]);
-    let heads = columns.iter().map(|of| Head {
-        text: of.heading.replace('\n', " "),
-        explained: of.explained,
-        unit: "",
-    });
-    let rows = cell.ways.iter().map(|way| {
-        row(names, &way.completion, columns.iter().map(|column| (column.figure)(cell, way)))
-    });
+    let heads =
+        columns.iter().map(|of| Head { text: of.0.replace('\n', " "), explained: of.1, unit: "" });
+    let rows = cell
+        .ways
+        .iter()
+        .map(|way| row(names, &way.completion, columns.iter().map(|column| (column.2)(cell, way))));
     let (name, words) = (cell.cell.name(), cell.cell.shape[1]);
     let table = plain(name.clone(), "completion", heads.collect(), rows.collect());
     Details { name, words, table, below: table::below(cell) }

@@ -1,6 +1,7 @@
 //! What the cells come to, by way to wait.
 
 use itertools::Itertools as _;
+use serde::Serialize;
 
 use crate::figures::median;
 
@@ -41,7 +42,7 @@ pub struct Summary {
 }
 
 /// A ratio over all cells.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ratio {
     /// Its median.
     pub median: f64,

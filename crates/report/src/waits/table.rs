@@ -2,118 +2,79 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Row, Table};
 use itertools::Itertools as _;
 
 use crate::figures::{iops, none, us, wrapped};
+use crate::run::aligned;
 
 use super::figures::{CellResult, Figures, Reference};
 use super::summary::{AS_QUICK, Summary};
 
-/// A line below the header only.
-const PRESET: &str = "     ═             ";
-
-/// A column: its heading, and what it says of a way.
-pub(crate) struct Column {
-    /// Two lines at most.
-    pub heading: &'static str,
-    /// In one sentence.
-    pub explained: &'static str,
-    /// The figure in words; `None`: not known.
-    pub figure: fn(&CellResult, &Figures) -> Option<String>,
-}
+/// A column: its heading in two lines at most, what it is, and what it says of a way, if that is
+/// known.
+pub(crate) struct Column(
+    pub &'static str,
+    pub &'static str,
+    pub fn(&CellResult, &Figures) -> Option<String>,
+);
 
 /// The columns of a cell's table.
 const COLUMNS: [Column; 17] = [
-    Column {
-        heading: "mean\nµs",
-        explained: "mean latency",
-        figure: |_, way| done(way, us(way.mean_ns)),
-    },
-    Column {
-        heading: "×\npoll",
-        explained: "the mean over that of poll",
-        figure: |cell, way| cell.mean_over_poll(way).map(ratio),
-    },
-    Column {
-        heading: "by\nturns",
-        explained: "the mean over that of poll, turn by turn: the median",
-        figure: |cell, way| cell.mean_over_poll_by_turns(way).map(ratio),
-    },
-    Column {
-        heading: "p50\nµs",
-        explained: "half of the I/Os took no longer",
-        figure: |_, way| done(way, us(way.percentiles_ns[0] as f64)),
-    },
-    Column {
-        heading: "p99\nµs",
-        explained: "99 % of the I/Os took no longer",
-        figure: |_, way| done(way, us(way.percentiles_ns[1] as f64)),
-    },
-    Column {
-        heading: "p99.9\nµs",
-        explained: "99.9 % of the I/Os took no longer",
-        figure: |_, way| done(way, us(way.percentiles_ns[2] as f64)),
-    },
-    Column {
-        heading: "1 in\n6,000 µs",
-        explained: "the slowest one in 6,000 I/Os took at least so long",
-        figure: |_, way| way.slowest_ns.map(|ns| us(ns as f64)),
-    },
-    Column {
-        heading: "max\nµs",
-        explained: "the slowest I/O",
-        figure: |_, way| done(way, us(way.max_ns as f64)),
-    },
-    Column { heading: "IOPS", explained: "I/Os per second", figure: |_, way| Some(iops(way.iops)) },
-    Column {
-        heading: "CPU\n%",
-        explained: "user and system time of the waiting thread over wall time",
-        figure: |_, way| Some(format!("{:.1}", way.cpu_percent)),
-    },
-    Column {
-        heading: "IOPS/\nCPU-%",
-        explained: "I/Os per second for each percent of a CPU",
-        figure: |_, way| way.iops_per_cpu_percent().map(iops),
-    },
-    Column {
-        heading: "CPU ×\ninformed",
-        explained: "CPU over that of the informed policy",
-        figure: |cell, way| cell.cpu_over_informed(way).map(ratio),
-    },
-    Column {
-        heading: "CPU over\noracle %",
-        explained: "CPU above the oracle's, in percent of a CPU",
-        figure: |cell, way| {
-            cell.cpu_above_oracle_percent(way).map(|percent| format!("{percent:+.1}"))
-        },
-    },
-    Column {
-        heading: "overslept\n% sleeps",
-        explained: "sleeps after which the completion was there already, in percent of the sleeps",
-        figure: |_, way| way.overslept_sleeps_percent().map(percent),
-    },
-    Column {
-        heading: "overslept\n% I/Os",
-        explained: "the same in percent of the I/Os",
-        figure: |_, way| way.overslept_ios_percent().map(percent),
-    },
-    Column {
-        heading: "rival\n%",
-        explained: "the share of its lone speed that a competing program on the same CPU kept",
-        figure: |_, way| way.competing.map(|competing| format!("{:.0}", competing.share_percent)),
-    },
-    Column {
-        heading: "p99.9 µs\nbeside it",
-        explained: "p99.9 while it competes",
-        figure: |_, way| way.competing.map(|competing| us(competing.p99_9_ns as f64)),
-    },
+    Column("mean\nµs", "mean latency", |_, way| latency(way, way.mean_ns)),
+    Column("×\npoll", "the mean over that of poll", |cell, way| {
+        cell.mean_over_poll(way).map(ratio)
+    }),
+    Column("by\nturns", "the mean over that of poll, turn by turn: the median", |cell, way| {
+        cell.mean_over_poll_by_turns(way).map(ratio)
+    }),
+    Column("p50\nµs", "half of the I/Os took no longer", |_, way| {
+        latency(way, way.percentiles_ns[0] as f64)
+    }),
+    Column("p99\nµs", "99 % of the I/Os took no longer", |_, way| {
+        latency(way, way.percentiles_ns[1] as f64)
+    }),
+    Column("p99.9\nµs", "99.9 % of the I/Os took no longer", |_, way| {
+        latency(way, way.percentiles_ns[2] as f64)
+    }),
+    Column("1 in\n6,000 µs", "the slowest one in 6,000 I/Os took at least so long", |_, way| {
+        way.slowest_ns.map(|ns| us(ns as f64))
+    }),
+    Column("max\nµs", "the slowest I/O", |_, way| latency(way, way.max_ns as f64)),
+    Column("IOPS", "I/Os per second", |_, way| Some(iops(way.iops))),
+    Column("CPU\n%", "user and system time of the waiting thread over wall time", |_, way| {
+        Some(format!("{:.1}", way.cpu_percent))
+    }),
+    Column("IOPS/\nCPU-%", "I/Os per second for each percent of a CPU", |_, way| {
+        way.iops_per_cpu_percent().map(iops)
+    }),
+    Column("CPU ×\ninformed", "CPU over that of the informed policy", |cell, way| {
+        cell.cpu_over_informed(way).map(ratio)
+    }),
+    Column("CPU over\noracle %", "CPU above the oracle's, in percent of a CPU", |cell, way| {
+        cell.cpu_above_oracle_percent(way).map(|percent| format!("{percent:+.1}"))
+    }),
+    Column(
+        "overslept\n% sleeps",
+        "sleeps after which the completion was there already, in percent of the sleeps",
+        |_, way| way.overslept_sleeps_percent().map(percent),
+    ),
+    Column("overslept\n% I/Os", "the same in percent of the I/Os", |_, way| {
+        way.overslept_ios_percent().map(percent)
+    }),
+    Column(
+        "rival\n%",
+        "the share of its lone speed that a competing program on the same CPU kept",
+        |_, way| way.competing.map(|competing| format!("{:.0}", competing.share_percent)),
+    ),
+    Column("p99.9 µs\nbeside it", "p99.9 while it competes", |_, way| {
+        way.competing.map(|competing| us(competing.p99_9_ns as f64))
+    }),
 ];
 
 /// The columns of which something is known in one of `cells`.
 pub(crate) fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
     let known = |column: &&Column| {
-        cells.iter().any(|cell| cell.ways.iter().any(|way| (column.figure)(cell, way).is_some()))
+        cells.iter().any(|cell| cell.ways.iter().any(|way| (column.2)(cell, way).is_some()))
     };
     const ALL: &[Column] = &COLUMNS;
     ALL.iter().filter(known).collect()
@@ -128,7 +89,7 @@ pub fn cell_table(cell: &CellResult, width: usize) -> String {
         text += &whole;
     } else {
         // Latencies above, what they cost below.
-        let first = columns.iter().position(|of| of.heading == "IOPS").unwrap_or(0);
+        let first = columns.iter().position(|of| of.0 == "IOPS").unwrap_or(0);
         text += &rows_of(cell, &columns[..first]);
         text.push('\n');
         text += &rows_of(cell, &columns[first..]);
@@ -148,9 +109,9 @@ pub fn cell_table(cell: &CellResult, width: usize) -> String {
 
 fn rows_of(cell: &CellResult, columns: &[&Column]) -> String {
     let header: Vec<&str> =
-        std::iter::once("completion").chain(columns.iter().map(|of| of.heading)).collect();
+        std::iter::once("completion").chain(columns.iter().map(|of| of.0)).collect();
     let rows = cell.ways.iter().map(|way| {
-        let figures = columns.iter().map(|column| (column.figure)(cell, way).unwrap_or_else(none));
+        let figures = columns.iter().map(|column| (column.2)(cell, way).unwrap_or_else(none));
         std::iter::once(way.completion.clone()).chain(figures).collect()
     });
     render(&header, rows.collect())
@@ -162,7 +123,8 @@ pub(crate) fn below(cell: &CellResult) -> String {
     if let Some((mean, cpu)) =
         cell.poll.as_ref().and_then(|poll| poll.mean_spread.zip(poll.cpu_spread_percent))
     {
-        parts.push(format!("poll twice differs by {} and {cpu:.1} % of a CPU", percent_of(mean)));
+        let mean = mean * 100.0;
+        parts.push(format!("poll twice differs by {mean:.1} % and {cpu:.1} % of a CPU"));
     }
     if let Some(references) = cell.references {
         let of = |name: &str, reference: &Reference| {
@@ -323,21 +285,21 @@ pub(crate) fn verdict(of: &Summary) -> String {
 pub fn legend(cells: &[&CellResult]) -> String {
     let mut text = String::from("Latencies from submission to having seen the completion. ");
     for column in columns(cells).into_iter().skip(1).filter(|column| {
-        column.heading.contains("overslept")
-            || column.heading.contains("informed")
-            || column.heading.contains("oracle")
-            || column.heading.contains("rival")
+        column.0.contains("overslept")
+            || column.0.contains("informed")
+            || column.0.contains("oracle")
+            || column.0.contains("rival")
     }) {
-        let heading = column.heading.replace('\n', " ");
-        let _ = write!(text, "{heading}: {}. ", column.explained);
+        let heading = column.0.replace('\n', " ");
+        let _ = write!(text, "{heading}: {}. ", column.1);
     }
     text += "One way dominates another in a cell if it is not worse in mean latency and in CPU, and better in one of them, by \
              more than two runs of poll differ there (and more than 1 %).";
     text
 }
 
-fn done(way: &Figures, figure: String) -> Option<String> {
-    (way.ios > 0).then_some(figure)
+fn latency(way: &Figures, ns: f64) -> Option<String> {
+    (way.ios > 0).then(|| us(ns))
 }
 
 /// A ratio with as many digits as tell it from 1.
@@ -353,27 +315,10 @@ fn percent(percent: f64) -> String {
     }
 }
 
-fn percent_of(part: f64) -> String {
-    format!("{:.1} %", part * 100.0)
-}
-
 fn render(header: &[&str], rows: Vec<Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_preset(PRESET);
-    let aligned = |at: usize, text: &str| {
-        let side = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
-        Cell::new(text).set_alignment(side)
-    };
-    table.set_header(header.iter().enumerate().map(|(at, text)| aligned(at, text)));
-    for row in rows {
-        table.add_row(Row::from(
-            row.iter().enumerate().map(|(at, text)| aligned(at, text)).collect::<Vec<_>>(),
-        ));
-    }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((u16::from(at > 0), 0));
-    }
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    let rows: Vec<Vec<&str>> =
+        rows.iter().map(|row| row.iter().map(String::as_str).collect()).collect();
+    aligned(header, &rows, 1, 1).join("\n") + "\n"
 }
 
 #[cfg(test)]
