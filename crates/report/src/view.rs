@@ -8,7 +8,7 @@ use crate::plot::Element;
 #[derive(Debug, Clone, Default, Template)]
 #[template(path = "table.html")]
 pub(crate) struct Table {
-    /// What it is, for those who cannot see it.
+    /// What it is, for readers who cannot see it.
     pub label: String,
     /// The heading of the rows' names.
     pub first: &'static str,
@@ -18,7 +18,7 @@ pub(crate) struct Table {
     pub groups: Vec<Group>,
 }
 
-/// A column's heading, with its unit below it and a sentence for who points at it.
+/// A column's heading, with its unit below it and a sentence that shows when a mouse points at it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Head {
     pub text: String,

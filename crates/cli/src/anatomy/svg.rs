@@ -167,11 +167,13 @@ impl Picture {
     /// What a bar comes to, behind it; one that reaches the end of the axis, perhaps cut there, has
     /// it inside.
     fn bar_label(&mut self, end: f64, middle: f64, label: &str, cut: bool) {
-        if end < RIGHT - 60.0 {
+        // The bars' text is smaller than the plots' that the width is of.
+        let width = |text: &str| text_width(text) * 0.86;
+        if end < RIGHT - 60.0 && end + 8.0 + width(label) < WIDTH {
             return self.text("name", "start", (end + 8.0, middle + 4.0), label);
         }
         let label = format!("{label}{}", if cut { " »" } else { "" });
-        let width = text_width(&label) * 0.86 + 12.0;
+        let width = width(&label) + 12.0;
         self.piece("behind", (RIGHT - width - 6.0, RIGHT - 6.0), (middle, 15.0), &label);
         self.text("name", "end", (RIGHT - 12.0, middle + 4.0), &label);
     }

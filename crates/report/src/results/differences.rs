@@ -1,5 +1,7 @@
 //! What keeps results of several files from being compared, said before anything else.
 
+use itertools::Itertools as _;
+
 use super::model::{Job, Report, Source, device_name};
 
 /// A difference, and what follows from it.
@@ -11,8 +13,32 @@ pub(super) struct Warning {
     pub so: String,
 }
 
-/// So many results are named in one warning.
+/// How many results one warning names at most.
 const NAMED_MAX: usize = 4;
+
+/// What decides whether two machines are the same.
+const MACHINE: [&str; 3] = ["cpu", "cpus", "virtual_machine"];
+
+/// Other facts that may differ, and what follows.
+const FACTS: [(&str, &str, &str); 5] = [
+    (
+        "kernel",
+        "Different kernels",
+        "A kernel decides what sleeping and waking up cost: differences may be its doing.",
+    ),
+    (
+        "revision",
+        "Different revisions of Meantime",
+        "If that is what you want to compare, make sure that nothing else differs.",
+    ),
+    ("governor", "Different frequency governors", "Clock rates may have differed."),
+    (
+        "isolcpus",
+        "Different isolated CPUs",
+        "Other programs may have disturbed one run and not the other.",
+    ),
+    ("dma_pages", "Different pages of DMA memory", "Address translation costs differ."),
+];
 
 /// All there is to say.
 pub(super) fn warnings(report: &Report) -> Vec<Warning> {
@@ -20,65 +46,38 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     let mut warn = |what: String, so: &str| warnings.push(Warning { what, so: so.to_owned() });
     let sources = &report.sources;
     let told = |name: &str| {
-        let of = |source: &Source| {
-            source.fact(name).map(|value| format!("{}: {}", source.label, or_none(value)))
-        };
-        sources.iter().filter_map(of).collect::<Vec<_>>().join("; ")
+        let value = |value: &str| if value.is_empty() { "none" } else { value }.to_owned();
+        let of = |source: &Source| Some(format!("{}: {}", source.label, value(source.fact(name)?)));
+        sources.iter().filter_map(of).join("; ")
     };
-    let differs = |name: &str| {
-        let mut values = sources.iter().filter_map(|source| source.fact(name));
-        values.next().is_some_and(|first| values.any(|other| other != first))
+    let differs = |name: &str| !sources.iter().filter_map(|source| source.fact(name)).all_equal();
+    let labels = |of: &dyn Fn(&Source) -> bool| {
+        sources.iter().filter(|source| of(source)).map(|source| &source.label).join(", ")
     };
-    if ["cpu", "cpus", "virtual_machine"].iter().any(|name| differs(name)) {
-        let names = ["cpu", "cpus", "virtual_machine"].into_iter().filter(|name| differs(name));
-        let told: Vec<String> = names.map(told).collect();
+    if MACHINE.into_iter().any(differs) {
+        let told = MACHINE.into_iter().filter(|name| differs(name)).map(told).join(" – ");
         warn(
-            format!("Different machines ({}).", told.join(" – ")),
+            format!("Different machines ({told})."),
             "Their results are not comparable: they are kept apart below.",
         );
     }
-    let named = [
-        (
-            "kernel",
-            "Different kernels",
-            "A kernel decides what sleeping and waking up cost: differences may be its doing.",
-        ),
-        (
-            "revision",
-            "Different revisions of Meantime",
-            "If that is what you want to compare, make sure that nothing else differs.",
-        ),
-        ("governor", "Different frequency governors", "Clock rates may have differed."),
-        (
-            "isolcpus",
-            "Different isolated CPUs",
-            "Other programs may have disturbed one run and not the other.",
-        ),
-        ("dma_pages", "Different pages of DMA memory", "Address translation costs differ."),
-    ];
-    for (name, what, so) in named {
-        if differs(name) {
-            warn(format!("{what} ({}).", told(name)), so);
-        }
+    for (name, what, so) in FACTS.into_iter().filter(|(name, ..)| differs(name)) {
+        warn(format!("{what} ({}).", told(name)), so);
     }
-    let silent: Vec<&str> = sources
-        .iter()
-        .filter(|source| source.fact("cpu").is_none())
-        .map(|source| source.label.as_str())
-        .collect();
-    if sources.len() > 1 && !silent.is_empty() {
+    let silent = |source: &Source| source.fact("cpu").is_none();
+    if sources.len() > 1 && sources.iter().any(silent) {
         warn(
-            format!("Unknown machine ({}).", silent.join(", ")),
+            format!("Unknown machine ({}).", labels(&silent)),
             "fio's JSON does not tell where it was made: make sure that it was the same machine.",
         );
     }
-    if sources.iter().any(|source| source.fact("interrupted") == Some("yes")) {
-        let of = |source: &&Source| source.fact("interrupted") == Some("yes");
-        let labels: Vec<&str> =
-            sources.iter().filter(of).map(|source| source.label.as_str()).collect();
-        let which =
-            labels.iter().filter(|label| !label.is_empty()).copied().collect::<Vec<_>>().join(", ");
-        let which = if which.is_empty() { String::new() } else { format!(" ({which})") };
+    let interrupted = |source: &Source| source.fact("interrupted") == Some("yes");
+    if sources.iter().any(interrupted) {
+        // A single run has no label.
+        let which = match labels(&interrupted) {
+            which if which.is_empty() => which,
+            which => format!(" ({which})"),
+        };
         warn(format!("Ended early{which}."), "The results are those measured until then.");
     }
     let other_devices =
@@ -86,8 +85,8 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     if report.jobs.iter().any(other_devices) {
         warn(
             "Different kinds of devices.".to_owned(),
-            "A software SSD, a file and a PCIe SSD take different times by themselves: compare ways to wait on one \
-             device, not devices with each other.",
+            "A software SSD, a file and a PCIe SSD take different times by themselves: compare \
+             ways to wait on one device, not devices with each other.",
         );
     }
     let mut starved = starved(report);
@@ -99,17 +98,11 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     if !starved.is_empty() {
         warn(
             format!("Polling did not get its CPU ({}).", starved.join(", ")),
-            "A thread that polls needs all of one; something else ran on its core, and its time is in the latencies. \
-             Repeat it on a quiet machine.",
+            "A thread that polls needs all of one; something else ran on its core, and its time is \
+             in the latencies. Repeat it on a quiet machine.",
         );
     }
-    let failed: u64 = report
-        .jobs
-        .iter()
-        .flat_map(|job| &job.blocks)
-        .flat_map(|block| &block.runs)
-        .map(|run| run.errors)
-        .sum();
+    let failed: u64 = report.jobs.iter().flat_map(Job::runs).map(|run| run.errors).sum();
     if failed > 0 {
         warn(
             format!("{failed} errors."),
@@ -119,31 +112,24 @@ pub(super) fn warnings(report: &Report) -> Vec<Warning> {
     warnings
 }
 
-/// Polling threads that used little CPU, where nobody was told to compete with them.
+/// Polling threads that used little CPU, although no program was to compete with them.
 fn starved(report: &Report) -> Vec<String> {
     const ENOUGH_PERCENT: f64 = 90.0;
     // The kernel counts CPU time by its ticks.
     const MEASURABLE_MS: f64 = 100.0;
     let mut all = Vec::new();
     for job in report.jobs.iter().filter(|job| job.workload.is_single_threaded()) {
-        for block in &job.blocks {
-            let polls = block
-                .runs
-                .iter()
-                .filter(|run| run.way == "poll" && run.competitor_percent.is_none());
-            for run in polls
-                .filter(|run| run.latency.n > 0 && !run.is_paced && run.runtime_ms >= MEASURABLE_MS)
-            {
-                if let Some(percent) = run.cpu_percent.filter(|percent| *percent < ENOUGH_PERCENT) {
-                    let device = device_name(&block.device);
-                    all.push(format!("{} on {device}, {}: {percent:.0} %", job.name, run.label));
-                }
+        for (block, run) in
+            job.blocks.iter().flat_map(|block| block.runs.iter().map(move |run| (block, run)))
+        {
+            let alone = run.way == "poll" && run.competitor_percent.is_none() && !run.is_paced;
+            let long = run.latency.n > 0 && run.runtime_ms >= MEASURABLE_MS;
+            let percent = run.cpu_percent.filter(|percent| *percent < ENOUGH_PERCENT);
+            if let Some(percent) = percent.filter(|_| alone && long) {
+                let device = device_name(&block.device);
+                all.push(format!("{} on {device}, {}: {percent:.0} %", job.name, run.label));
             }
         }
     }
     all
-}
-
-fn or_none(value: &str) -> &str {
-    if value.is_empty() { "none" } else { value }
 }

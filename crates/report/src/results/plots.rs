@@ -6,10 +6,10 @@ use crate::plot::{ACROSS, Axis, Element, Point, Scale, Side, UP, curve, line, pl
 use crate::run::SLOWEST_ONE_IN;
 use crate::view::{Figure, Legend, Panel};
 
-/// So many curves can be told apart in one panel.
+/// How many curves can be told apart in one panel.
 const CURVES_PER_PANEL: usize = 8;
 
-/// A gap of so many usual steps is another turn: the line is broken there.
+/// A gap of more than this many usual steps is another turn: the line is broken there.
 const GAP_STEPS: f64 = 3.0;
 
 /// What the horizontal axes of latencies say.
@@ -252,7 +252,7 @@ fn parts(series: &[Moment]) -> Vec<&[Moment]> {
     series.chunk_by(|a, b| b.at_ms - a.at_ms <= usual * GAP_STEPS).collect()
 }
 
-/// A result in a line, for a tooltip and for those who cannot see the plot.
+/// A result in a line, for a tooltip and for readers who cannot see the plot.
 fn in_figures(run: &Run) -> String {
     let latency = |share| run.latency.percentile_ns(share);
     let known = [

@@ -71,7 +71,10 @@ fn job(result: &RunResult) -> Value {
         "read": direction(&result.read, result.runtime_ns),
         "write": direction(&result.write, result.runtime_ns),
         "trim": direction(&result.trim, result.runtime_ns),
-        "sync": { "total_ios": result.flushes.n(), "lat_ns": latency_object(&result.flushes, Detail::PercentilesAndBins) },
+        "sync": {
+            "total_ios": result.flushes.n(),
+            "lat_ns": latency_object(&result.flushes, Detail::PercentilesAndBins),
+        },
         "job_runtime": runtime.as_millis() as u64,
         "usr_cpu": finite(result.usr_cpu_percent),
         "sys_cpu": finite(result.sys_cpu_percent),

@@ -7,7 +7,7 @@ pub(crate) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// Whether so many I/Os have such a percentile: at least one of them is beyond it.
+/// Whether `ios` I/Os have such a percentile: at least one of them is beyond it.
 pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
     // Half an I/O less, since 100 - 99.9 is not quite 0.1.
     (ios as f64 + 0.5) * (100.0 - percentile) >= 100.0
@@ -137,7 +137,7 @@ impl LatencyStats {
             .collect()
     }
 
-    /// The same, if so many were recorded that one of them was slower: of 650 nobody knows a p99.9.
+    /// The same; `None` if too few were recorded for one of them to be slower.
     pub fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
         is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
     }
@@ -261,7 +261,7 @@ pub struct Settings {
     pub sched: Option<String>,
     /// The limit on idling that was held, in µs, or `none`.
     pub pm_qos: Option<String>,
-    /// So many programs that do nothing but use the CPU wanted the same.
+    /// How many programs that do nothing but use the CPU ran on the same one.
     pub hogs: u32,
 }
 

@@ -97,30 +97,12 @@ pub(crate) fn table_of(results: &[Row], width: usize) -> String {
     if results.is_empty() {
         return String::new();
     }
-    let with_floor = results.iter().any(|result| result.floor_ns.is_some());
-    let with_errors = results.iter().any(|result| result.errors > 0);
-    let mut header: Vec<&str> = vec!["job", "device", "completion"];
-    let with_sched = results.iter().any(|result| result.settings.sched.is_some());
-    let with_pm_qos = results.iter().any(|result| result.settings.pm_qos.is_some());
-    let with_hogs = results.iter().any(|result| result.settings.hogs > 0);
-    let settings = [(with_sched, "sched"), (with_pm_qos, "PM\nQoS µs"), (with_hogs, "hogs")];
-    header.extend(settings.iter().filter(|(shown, _)| *shown).map(|(_, name)| *name));
-    header.extend(["mean\nµs", "p50\nµs", "p99\nµs", "p99.9\nµs"]);
-    header.extend(["1 in\n6,000 µs", "max\nµs", "IOPS", "CPU\n%", "IOPS/\nCPU-%", "vs\nfirst"]);
-    let with_rival = results.iter().any(|result| result.competitor_percent.is_some());
-    if with_rival {
-        header.push("rival\n%");
-    }
-    if with_floor {
-        header.extend(["floor\nns", "floor\nratio"]);
-    }
-    if with_errors {
-        header.push("errors");
-    }
     let mut notes = Vec::new();
-    let settings = settings.map(|(shown, _)| shown);
-    let shown = Shown { settings, rival: with_rival, floor: with_floor, errors: with_errors };
-    let mut lines = lines(results, shown, &mut notes);
+    let columns_shown = columns_of(results);
+    let names = ["job", "device", "completion"];
+    let header: Vec<&str> =
+        names.into_iter().chain(columns_shown.iter().map(|column| column.heading)).collect();
+    let mut lines = lines(results, &columns_shown, &mut notes);
     let whole = |lines: &[Line], gap| framed(&aligned(&header, &rows_of(lines, true), 3, gap));
     let full = lines.clone();
     let mut table = whole(&lines, 2);
@@ -172,17 +154,59 @@ fn device_mark(result: &Row, first: &Row, notes: &mut Vec<String>) -> String {
     format!(" {}", mark(at))
 }
 
-/// Columns that are there only if something is in them.
-#[derive(Clone, Copy)]
-struct Shown {
-    /// Scheduling class, limit on idling, hogs.
-    settings: [bool; 3],
-    rival: bool,
-    floor: bool,
-    errors: bool,
+/// A column of figures.
+struct Column {
+    heading: &'static str,
+    /// Whether it is there even if no result has something in it.
+    always: bool,
+    /// What it says of a result, whose device's first row has this mean.
+    figure: fn(&Row, Option<f64>) -> Option<String>,
 }
 
-fn lines(results: &[Row], shown: Shown, notes: &mut Vec<String>) -> Vec<Line> {
+const fn always(heading: &'static str, figure: fn(&Row, Option<f64>) -> Option<String>) -> Column {
+    Column { heading, always: true, figure }
+}
+
+const fn sometimes(
+    heading: &'static str,
+    figure: fn(&Row, Option<f64>) -> Option<String>,
+) -> Column {
+    Column { heading, always: false, figure }
+}
+
+const COLUMNS: [Column; 17] = [
+    sometimes("sched", |row, _| row.settings.sched.clone()),
+    sometimes("PM\nQoS µs", |row, _| row.settings.pm_qos.clone()),
+    sometimes("hogs", |row, _| (row.settings.hogs > 0).then(|| row.settings.hogs.to_string())),
+    always("mean\nµs", |row, _| row.mean_ns.map(us)),
+    always("p50\nµs", |row, _| row.percentiles_ns[0].map(us)),
+    always("p99\nµs", |row, _| row.percentiles_ns[1].map(us)),
+    always("p99.9\nµs", |row, _| row.percentiles_ns[2].map(us)),
+    always("1 in\n6,000 µs", |row, _| row.slowest_ns.map(us)),
+    always("max\nµs", |row, _| row.max_ns.map(us)),
+    always("IOPS", |row, _| Some(iops(row.iops))),
+    always("CPU\n%", |row, _| row.cpu_percent.map(|percent| format!("{percent:.1}"))),
+    always("IOPS/\nCPU-%", |row, _| row.iops_per_cpu_percent.map(iops)),
+    always("vs\nfirst", |row, first_ns| {
+        first_ns.map(|first_ns| change(row.mean_ns.unwrap_or(0.0), first_ns))
+    }),
+    sometimes("rival\n%", |row, _| row.competitor_percent.map(|percent| format!("{percent:.0}"))),
+    sometimes("floor\nns", |row, _| row.floor_ns.map(|ns| format!("{ns:.0}"))),
+    sometimes("floor\nratio", |row, _| row.floor_ratio.map(|ratio| format!("{ratio:.2}"))),
+    sometimes("errors", |row, _| Some(row.errors.to_string())),
+];
+
+/// Those that are always there, and those with something other than 0 in them.
+fn columns_of(results: &[Row]) -> Vec<&'static Column> {
+    const ALL: &[Column] = &COLUMNS;
+    let says = |column: &Column| {
+        let mut figures = results.iter().filter_map(|row| (column.figure)(row, None));
+        figures.any(|figure| figure != "0")
+    };
+    ALL.iter().filter(|column| column.always || says(column)).collect()
+}
+
+fn lines(results: &[Row], columns: &[&Column], notes: &mut Vec<String>) -> Vec<Line> {
     let mut lines = Vec::with_capacity(results.len());
     // The mean of this job and device's first row, and which devices and policies the job has seen.
     let mut first_mean_ns = None;
@@ -203,28 +227,9 @@ fn lines(results: &[Row], shown: Shown, notes: &mut Vec<String>) -> Vec<Line> {
         }
         seen.push(way);
         last_name = Some(&result.job);
-        let mut figures = settings_figures(&result.settings, shown.settings);
-        figures.extend(latency_figures(result));
-        figures.push(iops(result.iops));
-        figures.push(result.cpu_percent.map_or_else(none, |percent| format!("{percent:.1}")));
-        figures.push(result.iops_per_cpu_percent.map_or_else(none, iops));
-        figures.push(if new_device {
-            none()
-        } else {
-            change(result.mean_ns.unwrap_or(0.0), first_mean_ns.unwrap_or(0.0))
-        });
-        if shown.rival {
-            figures.push(
-                result.competitor_percent.map_or_else(none, |percent| format!("{percent:.0}")),
-            );
-        }
-        if shown.floor {
-            figures.push(result.floor_ns.map_or_else(none, |ns| format!("{ns:.0}")));
-            figures.push(result.floor_ratio.map_or_else(none, |ratio| format!("{ratio:.2}")));
-        }
-        if shown.errors {
-            figures.push(result.errors.to_string());
-        }
+        let first_ns = first_mean_ns.filter(|_| !new_device);
+        let figure = |column: &&Column| (column.figure)(result, first_ns).unwrap_or_else(none);
+        let figures = columns.iter().map(figure).collect();
         // A name is shown once, where it begins.
         let job = if first_of_job { result.job.clone() } else { String::new() };
         let mark = first.map_or_else(String::new, |first| device_mark(result, first, notes));
@@ -232,22 +237,6 @@ fn lines(results: &[Row], shown: Shown, notes: &mut Vec<String>) -> Vec<Line> {
         lines.push(Line { texts: [job, device, result.completion.clone()], figures, first_of_job });
     }
     lines
-}
-
-fn settings_figures(settings: &Settings, shown: [bool; 3]) -> Vec<String> {
-    let hogs = (settings.hogs > 0).then(|| settings.hogs.to_string());
-    let all = [settings.sched.clone(), settings.pm_qos.clone(), hogs];
-    all.into_iter()
-        .zip(shown)
-        .filter(|(_, shown)| *shown)
-        .map(|(text, _)| text.unwrap_or_else(none))
-        .collect()
-}
-
-fn latency_figures(result: &Row) -> Vec<String> {
-    let [p50, p99, p99_9] = result.percentiles_ns;
-    let all = [result.mean_ns, p50, p99, p99_9, result.slowest_ns, result.max_ns];
-    all.map(|ns| ns.map_or_else(none, us)).to_vec()
 }
 
 /// The cells of `lines`, and an empty row before each job but the first.

@@ -274,7 +274,7 @@ rr4k   mem:1G?model=fast12  interrupt    7.96   7.81   7.81  23.20     23.20  23
     assert_eq!(table, want, "\n{table}");
 }
 
-/// One in a thousand of 650 is nobody.
+/// One in a thousand of 650 is less than one.
 #[test]
 fn a_percentile_of_too_few_is_not_known() {
     let mut stats = LatencyStats::new();

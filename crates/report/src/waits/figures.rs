@@ -151,7 +151,7 @@ pub struct Baseline {
 const LEAST_MEAN_SPREAD: f64 = 0.01;
 const LEAST_CPU_SPREAD_PERCENT: f64 = 1.0;
 
-/// Whoever polls and is alone on a CPU has more of it.
+/// A thread that polls alone on a CPU uses more of it than this.
 const ALONE_CPU_PERCENT: f64 = 85.0;
 
 impl Baseline {

@@ -141,7 +141,8 @@ pub(crate) fn below(cell: &CellResult) -> String {
     }
     if let Some(poll) = cell.poll.as_ref().filter(|poll| poll.is_crowded()) {
         parts.push(format!(
-            "poll had {:.0} % of the CPU: other programs were running, and these figures are worth little",
+            "poll had {:.0} % of the CPU: other programs were running, and these figures are \
+             worth little",
             poll.cpu_percent
         ));
     }
@@ -191,7 +192,7 @@ const SUMMARY: [SummaryColumn; 13] = [
         "CPU over that of the informed policy: the median of the cells",
         |of| Some(ratio(of.cpu_over_informed.as_ref()?.median)),
     ),
-    SummaryColumn("× informed\nworst", "× informed, worst", "its greatest value", |of| {
+    SummaryColumn("× informed\nworst", "worst", "its greatest value", |of| {
         Some(ratio(of.cpu_over_informed.as_ref()?.worst))
     }),
     SummaryColumn(
@@ -293,8 +294,9 @@ pub fn legend(cells: &[&CellResult]) -> String {
         let heading = column.0.replace('\n', " ");
         let _ = write!(text, "{heading}: {}. ", column.1);
     }
-    text += "One way dominates another in a cell if it is not worse in mean latency and in CPU, and better in one of them, by \
-             more than two runs of poll differ there (and more than 1 %).";
+    text += "One way dominates another in a cell if it is not worse in mean latency and in CPU, \
+             and better in one of them, by more than two runs of poll differ there (and more than \
+             1 %).";
     text
 }
 
