@@ -9,8 +9,26 @@ use crate::figures::{change, grouped, iops, none};
 use crate::run::SLOWEST_ONE_IN;
 use crate::view::{Cell, Device, Group, Head, Row, Table};
 
-/// A column of figures: its heading, unit and explanation, the figure of a run, and which is best.
-struct Column(&'static str, &'static str, &'static str, Figure, fn(f64) -> String, Best);
+/// A column of figures.
+struct Column {
+    heading: &'static str,
+    unit: &'static str,
+    explained: &'static str,
+    figure: Figure,
+    shown: fn(f64) -> String,
+    best: Best,
+}
+
+const fn column(
+    heading: &'static str,
+    unit: &'static str,
+    explained: &'static str,
+    figure: Figure,
+    shown: fn(f64) -> String,
+    best: Best,
+) -> Column {
+    Column { heading, unit, explained, figure, shown, best }
+}
 
 type Figure = fn(&Run) -> Option<f64>;
 
@@ -34,11 +52,10 @@ const LATENCIES: [(&str, &str, Figure); 7] = [
     ("max", "the slowest I/O", |run| (run.latency.n > 0).then_some(run.latency.max_ns)),
 ];
 
-/// The other columns, each with a bar below its figures or not. Those from the third on are there
-/// if a result has a figure other than 0 in them.
+/// The other columns. Those after the third are there if they say something of a result.
 const OTHERS: [Column; 7] = [
-    Column("IOPS", "", "I/Os per second", |run| Some(run.iops), iops, Most),
-    Column(
+    column("IOPS", "", "I/Os per second", |run| Some(run.iops), iops, Most),
+    column(
         "CPU",
         "%",
         "user and system time of the waiting threads over wall time",
@@ -46,7 +63,7 @@ const OTHERS: [Column; 7] = [
         |figure| format!("{figure:.1}"),
         Least,
     ),
-    Column(
+    column(
         "IOPS /",
         "CPU-%",
         "I/Os per second for each percent of a CPU",
@@ -54,7 +71,7 @@ const OTHERS: [Column; 7] = [
         iops,
         Most,
     ),
-    Column(
+    column(
         "competitor",
         "% kept",
         "what a program that competes for the same core kept of its lone speed",
@@ -62,7 +79,7 @@ const OTHERS: [Column; 7] = [
         whole,
         Most,
     ),
-    Column(
+    column(
         "floor",
         "ns",
         "what no protocol between two cores can beat, measured in the same run",
@@ -70,7 +87,7 @@ const OTHERS: [Column; 7] = [
         whole,
         Neither,
     ),
-    Column(
+    column(
         "to floor",
         "×",
         "median, over all turns, of a turn's median latency to the floor around it",
@@ -78,7 +95,7 @@ const OTHERS: [Column; 7] = [
         |figure| format!("{figure:.2}"),
         Least,
     ),
-    Column(
+    column(
         "errors",
         "",
         "I/Os that failed, and blocks that were not what had been written",
@@ -95,8 +112,8 @@ fn whole(figure: f64) -> String {
 fn columns(job: &Job) -> Vec<Column> {
     let latencies = LATENCIES
         .into_iter()
-        .map(|(heading, explained, figure)| Column(heading, "µs", explained, figure, us, Least));
-    let known = |column: &Column| job.runs().any(|run| column.3(run).is_some());
+        .map(|(heading, explained, figure)| column(heading, "µs", explained, figure, us, Least));
+    let known = |column: &Column| job.runs().any(|run| (column.figure)(run).is_some());
     let (always, sometimes) = (OTHERS.into_iter().take(3), OTHERS.into_iter().skip(3));
     latencies.chain(always).chain(sometimes.filter(known)).collect()
 }
@@ -105,7 +122,8 @@ fn columns(job: &Job) -> Vec<Column> {
 pub(super) fn table(report: &Report, job: &Job) -> Table {
     let columns = columns(job);
     let head = |text: &str, unit, explained| Head { text: text.to_owned(), unit, explained };
-    let mut heads: Vec<Head> = columns.iter().map(|of| head(of.0, of.1, of.2)).collect();
+    let mut heads: Vec<Head> =
+        columns.iter().map(|of| head(of.heading, of.unit, of.explained)).collect();
     heads.push(head("mean", "vs first", "change of the mean against the device's first row"));
     if report.sources.len() > 1 {
         let explained =
@@ -147,12 +165,12 @@ fn device(report: &Report, block: &Block, first: &Block) -> Device {
 fn rows(block: &Block, columns: &[Column], width: usize) -> Vec<Row> {
     let first_ns = block.runs.first().and_then(Run::mean_ns);
     let best: Vec<Option<f64>> = columns.iter().map(|column| best(column, &block.runs)).collect();
-    let most = |column: &Column| block.runs.iter().filter_map(column.3).fold(0.0, f64::max);
+    let most = |column: &Column| block.runs.iter().filter_map(column.figure).fold(0.0, f64::max);
     let most: Vec<f64> = columns.iter().map(most).collect();
     let mut rows = Vec::new();
     for (nth, run) in block.runs.iter().enumerate() {
         let mut cells: Vec<Cell> = Vec::with_capacity(width);
-        for (at, Column(heading, _, _, figure, shown, _)) in columns.iter().enumerate() {
+        for (at, Column { heading, figure, shown, .. }) in columns.iter().enumerate() {
             let figure = figure(run);
             let is_best = figure.is_some() && figure == best[at];
             let bar = figure.filter(|_| ["mean", "CPU"].contains(heading) && most[at] > 0.0);
@@ -197,9 +215,9 @@ fn direction(name: &str, latency: &Latency, rate: f64, width: usize) -> Row {
 
 /// The best figure, if there is more than one and they differ.
 fn best(column: &Column, runs: &[Run]) -> Option<f64> {
-    let figures = runs.iter().filter(|run| run.latency.n > 0).filter_map(column.3);
+    let figures = runs.iter().filter(|run| run.latency.n > 0).filter_map(column.figure);
     let (least, most) = figures.minmax_by(f64::total_cmp).into_option()?;
-    match column.5 {
+    match column.best {
         Least if least < most => Some(least),
         Most if least < most => Some(most),
         _ => None,

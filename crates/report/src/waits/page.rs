@@ -131,11 +131,14 @@ fn plain(label: String, first: &'static str, heads: Vec<Head>, rows: Vec<Row>) -
 /// All cells together, by way to wait.
 fn summary(summaries: &[Summary], names: &[String]) -> Table {
     let mut columns = table::summary_columns(summaries);
-    columns.retain(|of| !of.1.is_empty());
-    let head =
-        |of: &&table::SummaryColumn| Head { text: of.1.to_owned(), explained: of.2, unit: "" };
+    columns.retain(|of| !of.on_page.is_empty());
+    let head = |of: &&table::SummaryColumn| Head {
+        text: of.on_page.to_owned(),
+        explained: of.explained,
+        unit: "",
+    };
     let rows = summaries.iter().map(|summary| {
-        row(names, &summary.completion, columns.iter().map(|column| (column.3)(summary)))
+        row(names, &summary.completion, columns.iter().map(|column| (column.figure)(summary)))
     });
     let (heads, rows) = (columns.iter().map(head).collect(), rows.collect());
     plain("all cells together".to_owned(), "completion", heads, rows)
@@ -181,12 +184,14 @@ fn section(device_ns: u64, cells: &[&CellResult], names: &[String]) -> Section {
 
 fn details(cell: &CellResult, names: &[String]) -> Details {
     let columns = table::columns(&[cell]);
-    let heads =
-        columns.iter().map(|of| Head { text: of.0.replace('\n', " "), explained: of.1, unit: "" });
-    let rows = cell
-        .ways
-        .iter()
-        .map(|way| row(names, &way.completion, columns.iter().map(|column| (column.2)(cell, way))));
+    let heads = columns.iter().map(|of| Head {
+        text: of.heading.replace('\n', " "),
+        explained: of.explained,
+        unit: "",
+    });
+    let rows = cell.ways.iter().map(|way| {
+        row(names, &way.completion, columns.iter().map(|column| (column.figure)(cell, way)))
+    });
     let (name, words) = (cell.cell.name(), cell.cell.shape[1]);
     let table = plain(name.clone(), "completion", heads.collect(), rows.collect());
     Details { name, words, table, below: table::below(cell) }

@@ -10,63 +10,71 @@ use crate::run::aligned;
 use super::figures::{CellResult, Figures, Reference};
 use super::summary::{AS_QUICK, Summary};
 
-/// A column: its heading in two lines at most, what it is, and what it says of a way, if that is
-/// known.
-pub(crate) struct Column(
-    pub &'static str,
-    pub &'static str,
-    pub fn(&CellResult, &Figures) -> Option<String>,
-);
+/// What a column says of a way to wait in a cell; `None`: not known.
+type Figure = fn(&CellResult, &Figures) -> Option<String>;
+
+/// A column of a cell's table.
+pub(crate) struct Column {
+    /// Two lines at most.
+    pub heading: &'static str,
+    /// In one sentence.
+    pub explained: &'static str,
+    pub figure: Figure,
+}
+
+const fn column(heading: &'static str, explained: &'static str, figure: Figure) -> Column {
+    Column { heading, explained, figure }
+}
 
 /// The columns of a cell's table.
 const COLUMNS: [Column; 17] = [
-    Column("mean\nµs", "mean latency", |_, way| latency(way, way.mean_ns)),
-    Column("×\npoll", "the mean over that of poll", |cell, way| {
+    column("mean\nµs", "mean latency", |_, way| latency(way, way.mean_ns)),
+    column("×\npoll", "the mean over that of poll", |cell, way| {
         cell.mean_over_poll(way).map(ratio)
     }),
-    Column("by\nturns", "the mean over that of poll, turn by turn: the median", |cell, way| {
+    column("by\nturns", "the mean over that of poll, turn by turn: the median", |cell, way| {
         cell.mean_over_poll_by_turns(way).map(ratio)
     }),
-    Column("p50\nµs", "half of the I/Os took no longer", |_, way| {
+    column("p50\nµs", "half of the I/Os took no longer", |_, way| {
         latency(way, way.percentiles_ns[0] as f64)
     }),
-    Column("p99\nµs", "99 % of the I/Os took no longer", |_, way| {
+    column("p99\nµs", "99 % of the I/Os took no longer", |_, way| {
         latency(way, way.percentiles_ns[1] as f64)
     }),
-    Column("p99.9\nµs", "99.9 % of the I/Os took no longer", |_, way| {
+    column("p99.9\nµs", "99.9 % of the I/Os took no longer", |_, way| {
         latency(way, way.percentiles_ns[2] as f64)
     }),
-    Column("1 in\n6,000 µs", "the slowest one in 6,000 I/Os took at least so long", |_, way| {
+    column("1 in\n6,000 µs", "the slowest one in 6,000 I/Os took at least so long", |_, way| {
         way.slowest_ns.map(|ns| us(ns as f64))
     }),
-    Column("max\nµs", "the slowest I/O", |_, way| latency(way, way.max_ns as f64)),
-    Column("IOPS", "I/Os per second", |_, way| Some(iops(way.iops))),
-    Column("CPU\n%", "user and system time of the waiting thread over wall time", |_, way| {
+    column("max\nµs", "the slowest I/O", |_, way| latency(way, way.max_ns as f64)),
+    column("IOPS", "I/Os per second", |_, way| Some(iops(way.iops))),
+    column("CPU\n%", "user and system time of the waiting thread over wall time", |_, way| {
         Some(format!("{:.1}", way.cpu_percent))
     }),
-    Column("IOPS/\nCPU-%", "I/Os per second for each percent of a CPU", |_, way| {
+    column("IOPS/\nCPU-%", "I/Os per second for each percent of a CPU", |_, way| {
         way.iops_per_cpu_percent().map(iops)
     }),
-    Column("CPU ×\ninformed", "CPU over that of the informed policy", |cell, way| {
+    column("CPU ×\ninformed", "CPU over that of the informed policy", |cell, way| {
         cell.cpu_over_informed(way).map(ratio)
     }),
-    Column("CPU over\noracle %", "CPU above the oracle's, in percent of a CPU", |cell, way| {
+    column("CPU over\noracle %", "CPU above the oracle's, in percent of a CPU", |cell, way| {
         cell.cpu_above_oracle_percent(way).map(|percent| format!("{percent:+.1}"))
     }),
-    Column(
+    column(
         "overslept\n% sleeps",
         "sleeps after which the completion was there already, in percent of the sleeps",
         |_, way| way.overslept_sleeps_percent().map(percent),
     ),
-    Column("overslept\n% I/Os", "the same in percent of the I/Os", |_, way| {
+    column("overslept\n% I/Os", "the same in percent of the I/Os", |_, way| {
         way.overslept_ios_percent().map(percent)
     }),
-    Column(
+    column(
         "rival\n%",
         "the share of its lone speed that a competing program on the same CPU kept",
         |_, way| way.competing.map(|competing| format!("{:.0}", competing.share_percent)),
     ),
-    Column("p99.9 µs\nbeside it", "p99.9 while it competes", |_, way| {
+    column("p99.9 µs\nbeside it", "p99.9 while it competes", |_, way| {
         way.competing.map(|competing| us(competing.p99_9_ns as f64))
     }),
 ];
@@ -74,7 +82,7 @@ const COLUMNS: [Column; 17] = [
 /// The columns of which something is known in one of `cells`.
 pub(crate) fn columns(cells: &[&CellResult]) -> Vec<&'static Column> {
     let known = |column: &&Column| {
-        cells.iter().any(|cell| cell.ways.iter().any(|way| (column.2)(cell, way).is_some()))
+        cells.iter().any(|cell| cell.ways.iter().any(|way| (column.figure)(cell, way).is_some()))
     };
     const ALL: &[Column] = &COLUMNS;
     ALL.iter().filter(known).collect()
@@ -89,7 +97,7 @@ pub fn cell_table(cell: &CellResult, width: usize) -> String {
         text += &whole;
     } else {
         // Latencies above, what they cost below.
-        let first = columns.iter().position(|of| of.0 == "IOPS").unwrap_or(0);
+        let first = columns.iter().position(|of| of.heading == "IOPS").unwrap_or(0);
         text += &rows_of(cell, &columns[..first]);
         text.push('\n');
         text += &rows_of(cell, &columns[first..]);
@@ -109,9 +117,9 @@ pub fn cell_table(cell: &CellResult, width: usize) -> String {
 
 fn rows_of(cell: &CellResult, columns: &[&Column]) -> String {
     let header: Vec<&str> =
-        std::iter::once("completion").chain(columns.iter().map(|of| of.0)).collect();
+        std::iter::once("completion").chain(columns.iter().map(|of| of.heading)).collect();
     let rows = cell.ways.iter().map(|way| {
-        let figures = columns.iter().map(|column| (column.2)(cell, way).unwrap_or_else(none));
+        let figures = columns.iter().map(|column| (column.figure)(cell, way).unwrap_or_else(none));
         std::iter::once(way.completion.clone()).chain(figures).collect()
     });
     render(&header, rows.collect())
@@ -151,69 +159,78 @@ pub(crate) fn below(cell: &CellResult) -> String {
 
 /// A column of all cells together: its heading in the text and on the page, if it is there, what
 /// it is, and what it says of a way.
-pub(crate) struct SummaryColumn(
-    &'static str,
-    pub &'static str,
-    pub &'static str,
-    pub fn(&Summary) -> Option<String>,
-);
+pub(crate) struct SummaryColumn {
+    heading: &'static str,
+    pub on_page: &'static str,
+    pub explained: &'static str,
+    pub figure: fn(&Summary) -> Option<String>,
+}
+
+const fn summarised(
+    heading: &'static str,
+    on_page: &'static str,
+    explained: &'static str,
+    figure: fn(&Summary) -> Option<String>,
+) -> SummaryColumn {
+    SummaryColumn { heading, on_page, explained, figure }
+}
 
 /// The columns of all cells together.
 const SUMMARY: [SummaryColumn; 13] = [
-    SummaryColumn("cells", "", "", |of| Some(of.cells.to_string())),
-    SummaryColumn("≤ 1.03\n× poll", "", "", |of| Some(of.as_quick_cells.to_string())),
-    SummaryColumn(
+    summarised("cells", "", "", |of| Some(of.cells.to_string())),
+    summarised("≤ 1.03\n× poll", "", "", |of| Some(of.as_quick_cells.to_string())),
+    summarised(
         "",
         "at most × 1.03",
         "cells in which the mean latency is at most 1.03 times that of poll",
         |of| Some(format!("{} of {}", of.as_quick_cells, of.cells)),
     ),
-    SummaryColumn(
+    summarised(
         "× poll\nmedian",
         "mean × poll, median",
         "the mean latency over that of poll: the median of the cells",
         |of| Some(ratio(of.mean_over_poll.as_ref()?.median)),
     ),
-    SummaryColumn("× poll\nworst", "worst", "its greatest value", |of| {
+    summarised("× poll\nworst", "worst", "its greatest value", |of| {
         Some(ratio(of.mean_over_poll.as_ref()?.worst))
     }),
-    SummaryColumn("in", "in", "the cell where that is", |of| {
+    summarised("in", "in", "the cell where that is", |of| {
         Some(of.mean_over_poll.as_ref()?.worst_cell.clone())
     }),
-    SummaryColumn(
+    summarised(
         "CPU %\nmedian",
         "CPU %, median",
         "CPU of the waiting thread: the median of the cells",
         |of| of.cpu_percent.map(|percent| format!("{percent:.1}")),
     ),
-    SummaryColumn(
+    summarised(
         "× informed\nmedian",
         "CPU × informed, median",
         "CPU over that of the informed policy: the median of the cells",
         |of| Some(ratio(of.cpu_over_informed.as_ref()?.median)),
     ),
-    SummaryColumn("× informed\nworst", "worst", "its greatest value", |of| {
+    summarised("× informed\nworst", "worst", "its greatest value", |of| {
         Some(ratio(of.cpu_over_informed.as_ref()?.worst))
     }),
-    SummaryColumn(
+    summarised(
         "overslept\n% median",
         "overslept %, median",
         "sleeps after which the completion was there already, in percent of the sleeps",
         |of| of.overslept_percent.map(percent),
     ),
-    SummaryColumn(
+    summarised(
         "rival %\nmedian",
         "rival %, median",
         "what a competing program kept of its lone speed",
         |of| of.share_percent.map(|percent| format!("{percent:.0}")),
     ),
-    SummaryColumn(
+    summarised(
         "dominates\nin cells",
         "dominates",
         "cells in which it dominates at least one other way",
         |of| Some(of.dominating_cells.to_string()),
     ),
-    SummaryColumn(
+    summarised(
         "dominated\nin cells",
         "dominated",
         "cells in which another way dominates it",
@@ -225,8 +242,8 @@ const SUMMARY: [SummaryColumn; 13] = [
 pub(crate) fn summary_columns(summaries: &[Summary]) -> Vec<&'static SummaryColumn> {
     const ALL: &[SummaryColumn] = &SUMMARY;
     let known = |of: &&SummaryColumn| {
-        let needs = of.0.contains("informed") || of.0.contains("rival");
-        !needs || summaries.iter().any(|summary| (of.3)(summary).is_some())
+        let needs = of.heading.contains("informed") || of.heading.contains("rival");
+        !needs || summaries.iter().any(|summary| (of.figure)(summary).is_some())
     };
     ALL.iter().filter(known).collect()
 }
@@ -234,11 +251,11 @@ pub(crate) fn summary_columns(summaries: &[Summary]) -> Vec<&'static SummaryColu
 /// All cells together, and the lines by which ways to wait can be judged.
 pub fn summary_table(summaries: &[Summary], cells: usize, width: usize) -> String {
     let mut columns = summary_columns(summaries);
-    columns.retain(|of| !of.0.is_empty());
+    columns.retain(|of| !of.heading.is_empty());
     let header: Vec<&str> =
-        std::iter::once("completion").chain(columns.iter().map(|of| of.0)).collect();
+        std::iter::once("completion").chain(columns.iter().map(|of| of.heading)).collect();
     let rows = summaries.iter().map(|summary| {
-        let figures = columns.iter().map(|of| (of.3)(summary).unwrap_or_else(none));
+        let figures = columns.iter().map(|of| (of.figure)(summary).unwrap_or_else(none));
         std::iter::once(summary.completion.clone()).chain(figures).collect()
     });
     let cells = if cells == 1 { "1 cell".to_owned() } else { format!("{cells} cells") };
@@ -286,13 +303,13 @@ pub(crate) fn verdict(of: &Summary) -> String {
 pub fn legend(cells: &[&CellResult]) -> String {
     let mut text = String::from("Latencies from submission to having seen the completion. ");
     for column in columns(cells).into_iter().skip(1).filter(|column| {
-        column.0.contains("overslept")
-            || column.0.contains("informed")
-            || column.0.contains("oracle")
-            || column.0.contains("rival")
+        column.heading.contains("overslept")
+            || column.heading.contains("informed")
+            || column.heading.contains("oracle")
+            || column.heading.contains("rival")
     }) {
-        let heading = column.0.replace('\n', " ");
-        let _ = write!(text, "{heading}: {}. ", column.1);
+        let heading = column.heading.replace('\n', " ");
+        let _ = write!(text, "{heading}: {}. ", column.explained);
     }
     text += "One way dominates another in a cell if it is not worse in mean latency and in CPU, \
              and better in one of them, by more than two runs of poll differ there (and more than \
