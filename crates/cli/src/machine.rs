@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 /// The git revision, or the version where there was no git.
 pub(crate) const REVISION: &str = env!("MEANTIME_REVISION");
 
+/// The program with its version and revision.
+pub(crate) const PROGRAM: &str = concat!("meantime ", env!("MEANTIME_VERSION"));
+
 /// Between two facts.
 const SEPARATOR: &str = " · ";
 
@@ -65,7 +68,7 @@ impl Machine {
             place.to_owned(),
             format!("governor {}", self.governor.as_deref().unwrap_or("none")),
             format!("isolcpus {isolated}"),
-            concat!("meantime ", env!("MEANTIME_VERSION")).to_owned(),
+            PROGRAM.to_owned(),
         ];
         let mut text = String::new();
         let mut columns = 0;

@@ -45,9 +45,7 @@ mod competitor;
 mod copy;
 mod devices;
 mod failure;
-mod figures;
 mod fs;
-mod html;
 mod idle;
 mod info;
 mod location;
@@ -64,6 +62,7 @@ use std::process::ExitCode;
 
 use cli::Command;
 use meantime_bench::job;
+use meantime_report::figures;
 
 fn main() -> ExitCode {
     // Other processes may ask for them while a command runs.
@@ -78,7 +77,7 @@ fn main() -> ExitCode {
     };
     let done = match &command {
         Command::Bench(args) => bench::run(args),
-        Command::Report(args) => html::run(args),
+        Command::Report(args) => report::run(args),
         Command::Info(args) => info::run(args),
         Command::Copy(args) => copy::run(args),
         Command::CompareAndWrite(args) => compare_and_write::run(args),

@@ -45,22 +45,6 @@ pub(crate) fn columns() -> usize {
     told.or_else(of_terminal).filter(|columns| *columns > 0).unwrap_or(ELSEWHERE).max(LEAST)
 }
 
-/// `text` in lines of `columns` at most; a word that is wider is left whole.
-pub(crate) fn wrapped(text: &str, columns: usize) -> String {
-    let (mut out, mut at) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if at > 0 {
-            let fits = at + 1 + width <= columns;
-            out.push(if fits { ' ' } else { '\n' });
-            at = if fits { at + 1 } else { 0 };
-        }
-        out.push_str(word);
-        at += width;
-    }
-    out
-}
-
 /// The JSON text of `value`, for people and programs.
 pub(crate) fn json_text(value: &Value) -> String {
     // A `Value` always has a text.

@@ -26,6 +26,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
+    // Results and pages: it measures nothing.
+    ("report", &[]),
     ("bench", &["block", "completion", "ext4", "hw", "nvme", "random"]),
     (
         "cli",
@@ -39,6 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "nvme",
             "posix",
             "random",
+            "report",
             "spec",
             "ssd",
         ],

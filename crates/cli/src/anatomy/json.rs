@@ -8,7 +8,7 @@ use super::text::CDF_PERCENTILES;
 use super::timeline::PARTS;
 use super::{Anatomy, Bar};
 use crate::competitor::Sample;
-use crate::report::stats::LatencyStats;
+use meantime_report::run::LatencyStats;
 
 /// Everything that was measured.
 pub(super) fn report(anatomy: &Anatomy) -> Value {

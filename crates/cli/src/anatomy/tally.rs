@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::timeline::{PARTS, TimeLine};
 use crate::competitor::Sample;
-use crate::report::stats::{LatencyStats, SLOWEST_ONE_IN};
+use meantime_report::run::{LatencyStats, SLOWEST_ONE_IN};
 
 /// So many of the slowest I/Os are kept whole: the slowest 1 in 6,000 of 24 million.
 const SLOWEST_KEPT: usize = 4096;

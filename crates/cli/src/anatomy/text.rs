@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
+use meantime_report::run::LatencyStats;
+
 use super::fast12::Fast12;
 use super::tally::{Tally, Typical};
 use super::timeline::{PARTS, Part};
@@ -133,12 +135,7 @@ fn parts_tables(anatomy: &Anatomy) -> String {
     text
 }
 
-fn stats_row(
-    name: &str,
-    stats: &crate::report::stats::LatencyStats,
-    typical_ns: f64,
-    whole_ns: f64,
-) -> String {
+fn stats_row(name: &str, stats: &LatencyStats, typical_ns: f64, whole_ns: f64) -> String {
     let mut text = format!("  {name:22}{:>12}", us(typical_ns));
     let (p50_ns, p99_ns) = (stats.percentile_ns(50.0) as f64, stats.percentile_ns(99.0) as f64);
     for ns in [stats.mean_ns(), stats.stddev_ns(), p50_ns, p99_ns, stats.max_ns() as f64] {
@@ -263,20 +260,7 @@ fn footer(anatomy: &Anatomy) -> String {
 
 /// A paragraph in lines that are no wider than the tables.
 fn wrapped(text: &str) -> String {
-    let (mut lines, mut columns) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let width = word.chars().count();
-        if columns > 0 && columns + 1 + width > NOTE_COLUMNS {
-            lines.push('\n');
-            columns = 0;
-        } else if columns > 0 {
-            lines.push(' ');
-            columns += 1;
-        }
-        lines += word;
-        columns += width;
-    }
-    lines + "\n"
+    figures::wrapped(text, NOTE_COLUMNS) + "\n"
 }
 
 /// A table's first line; `first` and `heads` are its columns' names.

@@ -3,7 +3,7 @@
 use meantime_completion::{Goal, Policy};
 
 use crate::figures;
-use crate::report::RunResult;
+use meantime_report::run::RunResult;
 
 /// A share of the CPU counts as held up to so many hundredths of the CPU above it.
 const CPU_SLACK_PERCENT: f64 = 3.0;

@@ -14,7 +14,7 @@ use crate::competitor::Kind;
 use crate::failure::Failure;
 use crate::job::Job;
 use crate::machine;
-use crate::report::LogEntry;
+use meantime_report::run::LogEntry;
 
 /// All logs together take so much memory at most, or a quarter of what is available.
 const LOGS_MAX_BYTES: u64 = 1 << 30;

@@ -10,7 +10,7 @@ use super::results::JobResult;
 use crate::failure::{Failure, warn};
 use crate::job::{Job, LogKeys, LogName};
 use crate::output;
-use crate::report::{LogKind, LogRows, LogStyle, write_log};
+use meantime_report::run::{LogKind, LogRows, LogStyle, write_log};
 
 /// What one thread logged.
 struct Part {

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use super::pattern::Io;
 use crate::job::LogKeys;
-use crate::report::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
+use meantime_report::run::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
 
 /// Before a turn there is memory, not only the promise of it, for so many more: more than a turn
 /// does.

@@ -33,14 +33,15 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 pub(crate) use meantime_bench::{engine, flow, pattern, shape, trim, varied, verify, zoned};
+use meantime_report::figures::wrapped;
+use meantime_report::results::Report;
+use meantime_report::run::{RunResult, comparison_table, report_json, run_text};
 use serde_json::{Map, Value, json};
 
 use crate::cli::BenchArgs;
 use crate::failure::{FAILED, Failure, warn};
-use crate::html;
-use crate::machine::Machine;
-use crate::output::{self, HtmlTarget, JsonTarget, wrapped};
-use crate::report::{RunResult, comparison_table, report_json, run_text};
+use crate::machine::{Machine, PROGRAM};
+use crate::output::{self, HtmlTarget, JsonTarget};
 use crate::signal;
 
 use changed::Control;
@@ -109,14 +110,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         let mut facts = facts(&measured, &machine, devices.page_kind());
         facts.insert("policies_changed".to_owned(), control.json());
         let report = report_json(&measured.results, &[], facts, SystemTime::now());
-        let warnings = html::warnings_of_run(&report)?;
+        let page = Report::new(&[(None, report.clone())])
+            .map_err(|error| Failure::new(format_args!("cannot make the report: {error}")))?;
+        let warnings = page.warnings(output::columns());
         show(&summary(&measured, &warnings, &machine, devices.page_kind()))?;
         show(&control.text())?;
         if let Some(target) = &target {
             target.write(&report)?;
         }
         if let Some(target) = &page_target {
-            target.write(&html::page_of_run(&report)?)?;
+            target.write(&page.page(PROGRAM))?;
         }
         std::mem::take(&mut measured.logs).write()?;
     }

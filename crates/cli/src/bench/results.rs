@@ -9,8 +9,8 @@ use super::tally::Tally;
 use super::usage::Usage;
 use super::worker::Totals;
 use crate::competitor::Sample;
-use crate::report::stats::TargetResult;
-use crate::report::{LogRows, RunResult, Settings};
+use meantime_report::run::TargetResult;
+use meantime_report::run::{LogRows, RunResult, Settings};
 
 /// What one job came to on one device with one policy.
 pub(crate) struct JobResult {

@@ -18,10 +18,10 @@ use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, WARM_UP_NS, Worker};
 use crate::competitor::{Crowd, Sample};
 use crate::failure::{Failure, warn};
 use crate::job::Exit;
-use crate::report::Settings;
 use crate::signal;
 use meantime_completion::Policy;
 use meantime_hw::PmQos;
+use meantime_report::run::Settings;
 
 /// How long a measurement of the floor is to take. Below, cold page tables show.
 const FLOOR_NS: u64 = 10_000_000;

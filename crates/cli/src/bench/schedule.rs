@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub(crate) use meantime_report::figures::median;
+
 use super::plan::JobPlan;
 use super::steady::Speed;
 use super::worker::{Visit, VisitReport, WARM_UP_NS};
@@ -206,18 +208,6 @@ impl Rtts {
     /// Before and after the job.
     pub(crate) fn ends_ns(&self) -> Option<(u64, u64)> {
         Some((*self.probes_ns.first()?, *self.probes_ns.last()?))
-    }
-}
-
-/// The median; `None` of nothing.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        len if len % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
     }
 }
 

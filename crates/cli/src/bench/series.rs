@@ -2,7 +2,7 @@
 //!
 //! Recording is a comparison and three additions; a window's histogram has eight steps an octave.
 
-use crate::report::SeriesPoint;
+use meantime_report::run::SeriesPoint;
 
 /// The most windows a series keeps. Beyond, neighbours are merged.
 pub(super) const WINDOWS_MAX: usize = 500;

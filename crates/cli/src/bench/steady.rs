@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::schedule::nanos;
 use crate::job::{Job, Steady};
-use crate::report::stats::SteadyResult;
+use meantime_report::run::SteadyResult;
 
 /// How fast a turn was.
 #[derive(Debug, Clone, Copy, PartialEq)]

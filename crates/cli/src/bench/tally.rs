@@ -1,7 +1,7 @@
 //! What a thread counts while it does I/O.
 
-use crate::report::stats::{LatencyStats, depth_level};
-use crate::report::{DirStats, batch_level};
+use meantime_report::run::{DirStats, batch_level};
+use meantime_report::run::{LatencyStats, depth_level};
 
 pub(crate) use super::engine::Record;
 use super::logs::Log;

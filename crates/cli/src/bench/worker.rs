@@ -17,8 +17,8 @@ use super::usage::Usage;
 use super::varied::Varied;
 use super::verify::{Findings, Verified};
 use super::zoned::Zoned;
-use crate::report::LogRows;
 use crate::signal;
+use meantime_report::run::LogRows;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
 pub(super) const WARM_UP_NS: u64 = 2_000_000;

@@ -165,7 +165,7 @@ pub(super) fn iops(figure: f64) -> String {
     if figure > 0.0 && figure < 9.995 {
         format!("{figure:.1}")
     } else {
-        crate::report::iops(figure)
+        crate::figures::iops(figure)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use meantime_completion::Policy;
 use meantime_hw::clock::parse_time_ns;
+use meantime_report::waits::{Cell, time_name};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::failure::Failure;
@@ -114,6 +115,12 @@ impl GridCell {
     /// What it is called, e.g. `4.1us-bimodal`.
     pub(super) fn name(&self) -> String {
         format!("{}-{}", time_name(self.device_ns), self.shape.name())
+    }
+
+    /// As results have it.
+    pub(super) fn described(&self) -> Cell {
+        let shape = [self.shape.name(), self.shape.words()];
+        Cell { device_ns: self.device_ns, shape, model: self.model_text() }
     }
 
     /// The model of its device.
@@ -263,11 +270,6 @@ pub(super) fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
         shapes.push(shape);
     }
     Ok(shapes)
-}
-
-/// 7300 → `7.3us`.
-pub(super) fn time_name(ns: u64) -> String {
-    format!("{}us", ns as f64 / 1e3)
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
+use meantime_block::ChannelCounters;
 use meantime_completion::Policy;
+use meantime_report::run::SLOWEST_ONE_IN;
+use meantime_report::waits::{Baseline, CellResult, Competing, Figures};
 
 use crate::bench::devices::Devices;
 use crate::bench::group::{self, Group};
@@ -14,7 +17,6 @@ use crate::bench::{checks, left_out, run};
 use crate::failure::Failure;
 use crate::signal;
 
-use super::figures::{Baseline, CellResult, Competing, Figures};
 use super::grid::{GridCell, ModelFile};
 
 /// How long a turn is to take.
@@ -87,7 +89,7 @@ pub(super) fn measure(
     }
     let probes_ns: Vec<f64> = outcome.rtts.probes_ns.iter().map(|ns| *ns as f64).collect();
     Ok(CellResult {
-        cell: *cell,
+        cell: cell.described(),
         ways,
         poll,
         references: None,
@@ -100,7 +102,7 @@ pub(super) fn measure(
 fn sort(results: Vec<JobResult>) -> (Vec<Figures>, Option<Figures>) {
     let mut ways: Vec<Figures> = Vec::with_capacity(results.len());
     let mut again = None;
-    for figures in results.into_iter().map(Figures::of) {
+    for figures in results.into_iter().map(figures_of) {
         if ways.iter().any(|way| way.completion == figures.completion) {
             again = Some(figures);
         } else {
@@ -108,6 +110,36 @@ fn sort(results: Vec<JobResult>) -> (Vec<Figures>, Option<Figures>) {
         }
     }
     (ways, again)
+}
+
+/// A result of the bench in figures.
+fn figures_of(result: JobResult) -> Figures {
+    let counters: Vec<ChannelCounters> =
+        result.threads.iter().map(|totals| totals.counters).collect();
+    let means_ns = result.state.means_ns.clone();
+    let result = result.into_result();
+    let latency = result.latency();
+    let gaps = || counters.iter().flat_map(|of| [of.polled_waits, of.interrupt_waits]);
+    let queues = || counters.iter().flat_map(|of| [Some(of.polled), of.interrupt]).flatten();
+    Figures {
+        ios: latency.n(),
+        errors: result.errors,
+        mean_ns: latency.mean_ns(),
+        percentiles_ns: [50.0, 99.0, 99.9].map(|at| latency.percentile_ns(at)),
+        means_ns,
+        slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN),
+        max_ns: latency.max_ns(),
+        iops: result.iops(),
+        cpu_percent: result.cpu_percent(),
+        sleeps: gaps().map(|gap| gap.sleeps).sum(),
+        oversleeps: gaps().map(|gap| gap.oversleeps).sum(),
+        fallbacks: gaps().map(|gap| gap.fallbacks).sum(),
+        blocks: gaps().map(|gap| gap.blocks).sum(),
+        ended: queues().map(|queue| queue.ended).sum(),
+        competing: None,
+        informed: None,
+        completion: result.completion,
+    }
 }
 
 #[cfg(test)]

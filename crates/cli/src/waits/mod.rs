@@ -1,17 +1,9 @@
 //! `meantime waits`: ways to wait over a grid of device times and shapes.
 
-mod figures;
 mod grid;
-mod json;
 mod made;
 mod measure;
-mod page;
-mod plane;
 mod simulated;
-mod summary;
-mod table;
-#[cfg(test)]
-mod testing;
 mod trace;
 
 use std::path::PathBuf;
@@ -20,19 +12,19 @@ use std::time::Duration;
 
 use meantime_completion::Policy;
 use meantime_lab::sim;
-use serde_json::json;
+use meantime_report::waits::{
+    CellResult, Setting, cell_table, json, legend, page, summaries, summary_table,
+};
 
 use crate::bench::progress::Progress;
 use crate::cli::WaitsArgs;
 use crate::failure::{FAILED, Failure};
 use crate::job::{Job, Origin};
-use crate::machine::Machine;
+use crate::machine::{Machine, PROGRAM};
 use crate::output::{self, HtmlTarget, JsonTarget};
 use crate::signal;
 
-use figures::CellResult;
 use grid::{GridCell, Shape};
-use json::Setting;
 use measure::Spec;
 use simulated::Whose;
 use trace::{TraceDir, WakeCosts};
@@ -117,7 +109,7 @@ fn measure(
         }
         if !signal::stopped() {
             let trace = trace::record(cell, &mut progress).inspect_err(|_| progress.clear())?;
-            simulated::hold_against_references(&mut measured, &trace, &machine);
+            simulated::hold_against_references(&mut measured, cell, &trace, &machine);
             if let Some(traces) = traces {
                 traces.write_trace(cell, &trace)?;
             }
@@ -167,7 +159,7 @@ fn push(
     progress: &Progress,
     show: &dyn Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let text = table::cell_table(&result) + "\n";
+    let text = cell_table(&result, output::columns()) + "\n";
     results.push(result);
     let mut shown = Ok(());
     progress.above(|| shown = show(&text));
@@ -182,19 +174,22 @@ fn report(
     page_target: &Option<HtmlTarget>,
     show: &dyn Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let summaries = summary::summaries(results);
+    let summaries = summaries(results);
     let machine = Machine::probe();
     let all: Vec<&CellResult> = results.iter().collect();
     show(&format!(
         "{}\n{}\n\n{}\n",
-        table::summary_table(&summaries, results.len()),
-        table::legend(&all),
+        summary_table(&summaries, results.len(), output::columns()),
+        legend(&all),
         machine.line()
     ))?;
     let mut facts = machine.json();
-    let words = std::env::args_os().skip(1).map(|word| json!(word.to_string_lossy()));
-    facts.insert("command".to_owned(), std::iter::once(json!("meantime")).chain(words).collect());
-    facts.insert("interrupted".to_owned(), json!(signal::stopped()));
+    let words = std::env::args_os().skip(1).map(|word| serde_json::json!(word.to_string_lossy()));
+    facts.insert(
+        "command".to_owned(),
+        std::iter::once(serde_json::json!("meantime")).chain(words).collect(),
+    );
+    facts.insert("interrupted".to_owned(), serde_json::json!(signal::stopped()));
     let setting = Setting {
         facts,
         runtime_ms: plan.spec.runtime.as_millis() as u64,
@@ -202,10 +197,10 @@ fn report(
         simulated: plan.simulated.map(|whose| whose.to_string()),
     };
     if let Some(target) = target {
-        target.write(&json::json(results, &summaries, &setting))?;
+        target.write(&json(results, &summaries, &setting))?;
     }
     if let Some(target) = page_target {
-        target.write(&page::page(results, &summaries, &setting))?;
+        target.write(&page(results, &summaries, &setting, PROGRAM))?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use meantime_completion::{Goal, Policy};
 use meantime_lab::sim::{self, Machine, Outcome, Trace};
+use meantime_report::waits::{Baseline, CellResult, Figures, Reference, References};
 
-use super::figures::{Baseline, CellResult, Figures, Reference, References};
 use super::grid::GridCell;
 use super::made;
 use super::trace::WakeCosts;
@@ -72,22 +72,27 @@ pub(super) fn cell(
     let poll = ways.iter().find(|way| way.completion == Policy::Poll.to_string());
     let poll = poll.map(|poll| Baseline::of(poll, None));
     let mut result = CellResult {
-        cell: *cell,
+        cell: cell.described(),
         ways,
         poll,
         references: None,
         moved_turns: (0, 0),
         cacheline_rtt_ns: None,
     };
-    hold_against_references(&mut result, &trace, machine);
+    hold_against_references(&mut result, cell, &trace, machine);
     result
 }
 
 /// Adds to `result` what can be reached on `machine` with the times of `trace`: with the goal of
 /// `adaptive`, and with that of each way that has one of its own. Not for shapes with several in
 /// flight.
-pub(super) fn hold_against_references(result: &mut CellResult, trace: &Trace, machine: &Machine) {
-    if result.cell.shape.depth() > 1 || trace.ios.is_empty() {
+pub(super) fn hold_against_references(
+    result: &mut CellResult,
+    cell: &GridCell,
+    trace: &Trace,
+    machine: &Machine,
+) {
+    if cell.shape.depth() > 1 || trace.ios.is_empty() {
         return;
     }
     let of = |reference: sim::Reference| Reference {

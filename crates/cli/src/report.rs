@@ -1,0 +1,72 @@
+//! `meantime report`: a page from the JSON of earlier runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use meantime_report::results::{Report, parse};
+use serde_json::Value;
+
+use crate::cli::ReportArgs;
+use crate::failure::Failure;
+use crate::machine::PROGRAM;
+use crate::output::{self, HtmlTarget};
+
+/// No report is so large; a disk image named by mistake is.
+const FILE_MAX_BYTES: u64 = 1 << 30;
+
+/// Runs the command.
+pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
+    for (at, file) in args.files.iter().enumerate() {
+        let same = |other: &PathBuf| is_same_file(file, other);
+        if args.files[..at].iter().any(same) {
+            return Err(Failure::usage(format_args!("{} is named twice", file.display())));
+        }
+        if !args.text && is_same_file(file, &args.html) {
+            return Err(Failure::usage(format_args!(
+                "the report would replace {}, which it is made from; give --html another file",
+                file.display()
+            )));
+        }
+    }
+    let mut files = Vec::with_capacity(args.files.len());
+    for file in &args.files {
+        files.push((Some(file.display().to_string()), read(file)?));
+    }
+    let report = Report::new(&files).map_err(Failure::new)?;
+    let table = report.text(output::columns());
+    if args.text {
+        output::print(&table)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = HtmlTarget::prepare(&args.html)?;
+    target.write(&report.page(PROGRAM))?;
+    match &target {
+        HtmlTarget::Stdout => eprint!("{table}"),
+        HtmlTarget::File(path) => {
+            output::print(&format!("{table}\nReport: {}\n", path.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+fn read(path: &Path) -> Result<Value, Failure> {
+    let refused = |error: &dyn std::fmt::Display| {
+        Failure::new(format_args!("cannot read {}: {error}", path.display()))
+    };
+    let meta = std::fs::metadata(path).map_err(|error| refused(&error))?;
+    if meta.is_dir() {
+        return Err(refused(&"it is a directory; name the JSON files in it"));
+    }
+    if meta.len() > FILE_MAX_BYTES {
+        return Err(refused(&format_args!("{} bytes are too many for a report", meta.len())));
+    }
+    let bytes = output::read_up_to(path, FILE_MAX_BYTES).map_err(|error| refused(&error))?;
+    parse(&bytes).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
+}

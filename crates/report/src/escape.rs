@@ -1,0 +1,45 @@
+//! What templates escape by: one function for text and attribute values, of pages and pictures.
+
+use std::fmt::{self, Write};
+
+/// The escaper that `askama.toml` names for all templates.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Escape;
+
+impl askama::filters::Escaper for Escape {
+    fn write_escaped_str<W: Write>(&self, mut out: W, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            match c {
+                '&' => out.write_str("&amp;")?,
+                '<' => out.write_str("&lt;")?,
+                '>' => out.write_str("&gt;")?,
+                '"' => out.write_str("&quot;")?,
+                '\'' => out.write_str("&#39;")?,
+                // Control characters are not allowed in HTML, escaped or not. Marks that turn the
+                // reading direction would let a name rearrange the text beside it.
+                c if c.is_control() && !matches!(c, '\n' | '\t') => out.write_char('\u{fffd}')?,
+                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.write_char('\u{fffd}')?,
+                c => out.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plot::Element;
+
+    #[test]
+    fn everything_is_escaped() {
+        let text = Element::new("p")
+            .set("title", "\"'><script>")
+            .words("a & b <script>alert(1)</script>\0\u{202e}");
+        let path = Element::new("path").set("d", "M0 0");
+        assert_eq!(
+            format!("{text}{path}"),
+            "<p title=\"&quot;&#39;&gt;&lt;script&gt;\">a &amp; b &lt;script&gt;alert(1)&lt;/script&gt;\u{fffd}\u{fffd}</p>\
+             <path d=\"M0 0\"/>"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Elements of a drawing.
+
+use std::fmt::Display;
+
+use askama::Template;
+
+/// An element of a drawing. Text and values are escaped where it is written.
+#[derive(Debug, Clone, Default, PartialEq, Template)]
+#[template(path = "element.svg")]
+pub struct Element {
+    pub(super) tag: &'static str,
+    pub(super) attrs: Vec<(&'static str, String)>,
+    pub(super) words: String,
+    pub(super) inside: Vec<Element>,
+}
+
+impl Element {
+    /// An empty one.
+    pub fn new(tag: &'static str) -> Self {
+        Self { tag, ..Self::default() }
+    }
+
+    /// With an attribute; without it, if the value is empty.
+    pub fn set(mut self, name: &'static str, value: impl Display) -> Self {
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.attrs.push((name, value));
+        }
+        self
+    }
+
+    /// With coordinates.
+    pub fn places<const N: usize>(self, places: [(&'static str, f64); N]) -> Self {
+        places.into_iter().fold(self, |element, (name, place)| element.set(name, at(place)))
+    }
+
+    /// With text.
+    pub fn words(mut self, words: impl Into<String>) -> Self {
+        self.words = words.into();
+        self
+    }
+
+    /// With elements in it.
+    pub fn with(mut self, inside: impl IntoIterator<Item = Element>) -> Self {
+        self.inside.extend(inside);
+        self
+    }
+
+    /// With words that show when a mouse points at it.
+    pub fn tip(self, tip: &str) -> Self {
+        self.with((!tip.is_empty()).then(|| Self::new("title").words(tip)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.words.is_empty() && self.inside.is_empty()
+    }
+}
+
+/// A number as a coordinate: a tenth of a unit is less than a pixel.
+pub fn at(place: f64) -> String {
+    let text = format!("{place:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// Text at a place.
+pub fn text(class: &str, anchor: &str, (x, y): (f64, f64), text: &str) -> Element {
+    let element = Element::new("text").set("class", class).set("text-anchor", anchor);
+    element.places([("x", x), ("y", y)]).words(text)
+}
+
+/// A straight line.
+pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Element {
+    let ends = [("x1", from.0), ("y1", from.1), ("x2", to.0), ("y2", to.1)];
+    Element::new("line").set("class", class).places(ends)
+}
+
+/// A line through places, with a tooltip.
+pub fn polyline(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
+    let points: Vec<String> =
+        places.iter().map(|(x, y)| format!("{},{}", at(*x), at(*y))).collect();
+    let element = Element::new("polyline").set("class", class).set("points", points.join(" "));
+    element.set("stroke-dasharray", dashes).tip(tip)
+}
+
+/// The same without points that differ by less than a pixel from the one before; first and last
+/// stay.
+pub fn curve(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
+    polyline(class, dashes, &thinned(places), tip)
+}
+
+fn thinned(places: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    const PIXEL: f64 = 0.7;
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for (nth, place) in places.iter().enumerate() {
+        let last = nth + 1 == places.len();
+        let far = |kept: &(f64, f64)| {
+            (place.0 - kept.0).abs() >= PIXEL || (place.1 - kept.1).abs() >= PIXEL
+        };
+        if last || kept.last().is_none_or(far) {
+            kept.push(*place);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_thinned_but_keep_their_ends() {
+        let dense: Vec<(f64, f64)> = (0..10_000).map(|at| (f64::from(at) / 100.0, 1.0)).collect();
+        let thin = thinned(&dense);
+        assert!(thin.len() < 160, "{}", thin.len());
+        assert_eq!((thin.first(), thin.last()), (dense.first(), dense.last()));
+        assert!(thinned(&[]).is_empty());
+    }
+}

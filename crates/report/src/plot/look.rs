@@ -1,0 +1,225 @@
+//! How ways to wait look: the same in every picture and on every page.
+
+use super::element::{Element, at, polyline};
+use super::frame::view;
+
+/// Ways with a look of their own. Relatives have one colour.
+const KNOWN: [(&str, usize); 10] = [
+    ("adaptive", 0),
+    ("auto", 8),
+    ("poll", 1),
+    ("interrupt", 5),
+    ("pas", 2),
+    ("dpas", 10),
+    ("hybrid", 3),
+    ("hybrid-bucket", 11),
+    ("hybrid-min", 19),
+    ("ehp", 6),
+];
+
+/// For all others, one after the other.
+const OTHERS: [usize; 10] = [4, 7, 12, 15, 20, 23, 28, 31, 36, 39];
+
+/// How many colours there are. Dashes and markers come in fives, so that there are forty looks.
+pub const COLOURS: usize = 8;
+const LOOKS: usize = 40;
+
+/// The colours by their numbers, on white and on black.
+pub const PALETTE: [[&str; COLOURS]; 2] = [
+    ["#0067b1", "#c4480a", "#00775c", "#9b3a94", "#7d6200", "#3d4148", "#00809c", "#8a4633"],
+    ["#58b0ff", "#ff8f57", "#35cba0", "#ee8fe4", "#e0c245", "#cfd5dc", "#4fd2ee", "#d99c84"],
+];
+
+/// The look of each of `names`, which are all that a page shows: a way with something more
+/// (`hybrid=2us`, `poll, sched rr:1`) has the way's colour, as long as there are looks of that
+/// colour.
+pub fn looks(names: &[String]) -> Vec<usize> {
+    let known = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map(|(_, look)| *look);
+    let mut used: Vec<usize> = KNOWN.iter().map(|(_, look)| *look).collect();
+    let look = |name: &String| {
+        if let Some(look) = known(name) {
+            return look;
+        }
+        let base = name.split([':', '=', ',', ' ']).next().and_then(known);
+        let related =
+            base.into_iter().flat_map(|base| (1..5).map(move |nth| (base + COLOURS * nth) % LOOKS));
+        let free = related.chain(OTHERS).chain(0..LOOKS).find(|look| !used.contains(look));
+        let look = free.unwrap_or(OTHERS[used.len() % OTHERS.len()]);
+        used.push(look);
+        look
+    };
+    names.iter().map(look).collect()
+}
+
+/// How a result is drawn: colour, dashes and marker by its way to wait, weight and marks along the
+/// line by its file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// The look of the way.
+    pub way: usize,
+    /// Index of the file.
+    pub source: usize,
+}
+
+/// Dashes by style: as different as the colours, for eyes and printers that do not tell those
+/// apart. (Five kinds and eight colours make forty looks.)
+const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2 1 2 1 2"];
+
+impl Style {
+    /// The look of `name` among `names`.
+    pub fn of(names: &[String], name: &str) -> Self {
+        let at = names.iter().position(|other| other == name).unwrap_or(0);
+        Self { way: looks(names).get(at).copied().unwrap_or(0), source: 0 }
+    }
+
+    /// The class that gives it its colour.
+    pub fn colour(self) -> String {
+        format!("c{}", self.way % COLOURS)
+    }
+
+    /// Its dashes.
+    pub fn dashes(self) -> &'static str {
+        DASHES[self.way % DASHES.len()]
+    }
+
+    /// The classes of a curve.
+    pub fn curve(self, class: &str) -> String {
+        format!("{class} {}{}", self.colour(), if self.source > 0 { " later" } else { "" })
+    }
+
+    /// A marker around a place: circle, square, triangle, diamond, cross; hollow for later files.
+    pub fn marker(self, place: (f64, f64)) -> Element {
+        let hollow = if self.source > 0 || self.way % 5 == 4 { " hollow" } else { "" };
+        let marker = Element::new("path").set("class", format!("marker {}{hollow}", self.colour()));
+        marker.set("d", shape(self.way, place, 1.0))
+    }
+
+    /// Marks along the curve of a result of the second or a later file, so that it differs from the
+    /// first file's.
+    pub fn marks(self, places: &[(f64, f64)]) -> Vec<Element> {
+        const EVERY: f64 = 60.0;
+        let mut marks = Vec::new();
+        if self.source == 0 {
+            return marks;
+        }
+        // Curves that lie on each other should not have their marks at the same places.
+        let mut since = EVERY * (0.3 + 0.17 * self.way as f64).fract();
+        for pair in places.windows(2) {
+            let (dx, dy) = (pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
+            let length = dx.hypot(dy);
+            let mut along = EVERY - since;
+            while along <= length && length > 0.0 {
+                let share = along / length;
+                marks.push(self.mark((pair[0].0 + dx * share, pair[0].1 + dy * share)));
+                along += EVERY;
+            }
+            since = length - (along - EVERY);
+        }
+        marks
+    }
+
+    fn mark(self, place: (f64, f64)) -> Element {
+        let class = format!("mark-on-curve {}", self.colour());
+        let mark = Element::new("path").set("class", class);
+        mark.set("d", shape(self.source.saturating_sub(1), place, 0.625))
+    }
+
+    /// A dot on a curve: something that is known.
+    pub fn dot(self, (x, y): (f64, f64)) -> Element {
+        let dot = Element::new("circle").set("class", format!("dot {}", self.colour()));
+        dot.places([("cx", x), ("cy", y), ("r", 2.6)])
+    }
+
+    /// A legend's sample: the marker or the curve.
+    pub fn swatch(self, with_marker: bool) -> Element {
+        const SIZE: (f64, f64) = (34.0, 12.0);
+        let middle = SIZE.1 / 2.0;
+        let swatch =
+            Element::new("svg").set("class", "swatch").set("viewBox", view(SIZE.0, SIZE.1));
+        let swatch = swatch.places([("width", SIZE.0), ("height", SIZE.1)]);
+        let swatch = swatch.set("aria-hidden", true);
+        if with_marker {
+            return swatch.with([self.marker((SIZE.0 / 2.0, middle))]);
+        }
+        let ends = [(1.0, middle), (SIZE.0 - 1.0, middle)];
+        let mark = (self.source > 0).then(|| self.mark((SIZE.0 / 2.0, middle)));
+        swatch.with([polyline(&self.curve("curve"), self.dashes(), &ends, "")]).with(mark)
+    }
+}
+
+/// The outline of a marker, `size` times as large as usual.
+fn shape(kind: usize, (x, y): (f64, f64), size: f64) -> String {
+    let begin = |left: f64, up: f64| format!("M{} {}", at(x - left * size), at(y - up * size));
+    let [r, d] = [5.0 * size, 10.0 * size];
+    match kind % 5 {
+        0 => format!("{}a{r} {r} 0 1 0 {d} 0a{r} {r} 0 1 0 -{d} 0z", begin(5.0, 0.0)),
+        1 => format!("{}h{s}v{s}h-{s}z", begin(4.4, 4.4), s = 8.8 * size),
+        2 => format!("{}l{} {d}h-{}z", begin(0.0, 5.8), 5.6 * size, 11.2 * size),
+        3 => format!("{}l{s} {s}l-{s} {s}l-{s} -{s}z", begin(0.0, 6.0), s = 6.0 * size),
+        _ => format!("{}l{d} {d}m0 -{d}l-{d} {d}", begin(5.0, 5.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn looks_are_of_their_own() {
+        let names: Vec<String> = KNOWN
+            .iter()
+            .map(|(name, _)| (*name).to_owned())
+            .chain((0..10).map(|at| format!("hybrid={at}us")))
+            .collect();
+        let looks: std::collections::BTreeSet<_> =
+            looks(&names).into_iter().map(|look| (look % COLOURS, look % 5)).collect();
+        assert_eq!(looks.len(), names.len());
+    }
+
+    #[test]
+    fn a_way_looks_the_same_beside_whatever() {
+        assert_eq!(looks(&owned(&["poll"])), [1]);
+        assert_eq!(looks(&owned(&["interrupt", "fio", "poll"]))[2], 1);
+        let colours = looks(&owned(&["poll", "poll, sched rr:1", "adaptive:cpu=30", "hybrid=2us"]));
+        let colours: Vec<usize> = colours.into_iter().map(|look| look % COLOURS).collect();
+        assert_eq!(colours, [1, 1, 0, 3]);
+        // More than there are looks.
+        let many: Vec<String> = (0..60).map(|nth| format!("way {nth}")).collect();
+        assert!(looks(&many).iter().all(|look| *look < LOOKS));
+    }
+
+    /// The style sheet's colours are these.
+    #[test]
+    fn the_page_has_the_same_colours() {
+        let css = include_str!("../../templates/style.css");
+        for colours in PALETTE {
+            let line: Vec<String> = colours
+                .iter()
+                .enumerate()
+                .map(|(at, colour)| format!("--c{at}: {colour};"))
+                .collect();
+            assert!(css.contains(&line.join(" ")), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn styles_differ() {
+        let style = |way| Style { way, source: 0 };
+        let look = |way| (style(way).colour(), style(way).dashes());
+        let all: std::collections::BTreeSet<_> = (0..40).map(look).collect();
+        assert_eq!(all.len(), 40);
+        assert_eq!(style(1000).colour(), "c0");
+    }
+
+    #[test]
+    fn later_files_have_marks_along_their_curves() {
+        let places = [(0.0, 0.0), (100.0, 0.0), (100.0, 250.0), (100.0, 250.0)];
+        let count = |style: Style| style.marks(&places).len();
+        assert_eq!(count(Style { way: 1, source: 0 }), 0);
+        assert!((5..=6).contains(&count(Style { way: 1, source: 1 })));
+    }
+}

@@ -1,0 +1,18 @@
+//! Plots as SVG, for all pages and pictures: axes and ticks, grid and labels, looks and legends.
+//!
+//! A plot on a page has classes only, takes its colours from the page's style sheet and follows the
+//! reader's theme. A picture that is a file of its own gets them by [`standalone`].
+
+mod axis;
+mod element;
+mod frame;
+mod look;
+mod points;
+mod standalone;
+
+pub use axis::{Axis, Scale, Tick};
+pub use element::{Element, at, curve, line, polyline, text};
+pub use frame::{ACROSS, Frame, Side, UP, plot, text_width};
+pub use look::{COLOURS, PALETTE, Style, looks};
+pub use points::{Point, points};
+pub use standalone::{Ink, standalone};

@@ -1,0 +1,262 @@
+//! What a report is about: results of one file or several, sorted into jobs and devices.
+
+use super::latency::Latency;
+use super::workload::Workload;
+use crate::plot::Style;
+
+/// Everything that one page shows.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The files, or the one run.
+    pub(crate) sources: Vec<Source>,
+    /// Results by job.
+    pub(crate) jobs: Vec<Job>,
+    /// What could not be measured.
+    pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// A file of results.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Source {
+    /// What its results are called where there are several files.
+    pub label: String,
+    /// The file, if it was one.
+    pub path: Option<String>,
+    /// `meantime-0.1.0`, `fio-3.33`.
+    pub tool: String,
+    /// When the run ended.
+    pub time: Option<String>,
+    /// The command line, if it is told.
+    pub command: Option<String>,
+    /// The machine's facts by name, in the file's order.
+    pub facts: Vec<(String, String)>,
+}
+
+impl Source {
+    /// A fact of the machine.
+    pub(crate) fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether fio wrote it.
+    pub(crate) fn is_fio(&self) -> bool {
+        self.tool.starts_with("fio")
+    }
+
+    /// Whether both may well have run on one machine: what they tell of it is the same.
+    pub(crate) fn is_machine_of(&self, other: &Self) -> bool {
+        ["cpu", "cpus", "virtual_machine"].iter().all(|name| {
+            match (self.fact(name), other.fact(name)) {
+                (Some(ours), Some(theirs)) => ours == theirs,
+                _ => true,
+            }
+        })
+    }
+}
+
+/// A device and policy that could not be measured.
+#[derive(Debug, Clone)]
+pub(crate) struct LeftOut {
+    /// Index of the source.
+    pub source: usize,
+    /// The device's URI.
+    pub device: String,
+    /// The policy.
+    pub way: String,
+    /// What was in the way.
+    pub why: String,
+}
+
+/// Results of one workload.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// The jobs' names, without repetition.
+    pub name: String,
+    /// What it does.
+    pub workload: Workload,
+    /// Its devices, each with its results.
+    pub blocks: Vec<Block>,
+}
+
+/// Results that can be compared with each other: one job, one device, one machine.
+#[derive(Debug)]
+pub(crate) struct Block {
+    /// The device's URI.
+    pub device: String,
+    /// What is at the bottom of it, as the file tells it, or in general.
+    pub medium: String,
+    /// The source whose machine this is; `None` if all are of one machine.
+    pub machine: Option<usize>,
+    /// The results, the first of which the others are compared with.
+    pub runs: Vec<Run>,
+}
+
+/// What stands behind a device's URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeviceKind {
+    /// Our software SSD.
+    Software,
+    /// A block device or file through the kernel.
+    Kernel,
+    /// A PCIe SSD.
+    Pcie,
+    /// A controller that another process serves.
+    Served,
+    /// Something else.
+    Unknown,
+}
+
+impl Job {
+    /// The results of all its devices.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.blocks.iter().flat_map(|block| &block.runs)
+    }
+
+    /// Whether latency over time is known.
+    pub(crate) fn has_series(&self) -> bool {
+        self.runs().any(|run| !run.series.is_empty())
+    }
+}
+
+impl Block {
+    /// Whether this is another device than `first`, and not another way to reach it.
+    pub(crate) fn is_other_device_than(&self, first: &Self) -> bool {
+        self.medium != first.medium
+    }
+}
+
+impl DeviceKind {
+    /// By the URI's scheme.
+    pub(crate) fn of(uri: &str) -> Self {
+        match uri.split_once(':').map_or("", |(scheme, _)| scheme) {
+            "mem" | "file" => Self::Software,
+            "kernel" => Self::Kernel,
+            "vfio" => Self::Pcie,
+            "vfio-user" => Self::Served,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// In words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Software => "software SSD",
+            Self::Kernel => "through the kernel",
+            Self::Pcie => "PCIe SSD",
+            Self::Served => "controller served by another process",
+            Self::Unknown => "unknown kind of device",
+        }
+    }
+}
+
+/// One job on one device with one way to wait.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Run {
+    /// Index of the source.
+    pub source: usize,
+    /// The job's name.
+    pub job: String,
+    /// What is at the bottom of the device, if it is told.
+    pub medium: Option<String>,
+    /// Its group: jobs of one group ran at the same time.
+    pub group: Option<u64>,
+    /// The completion policy; of fio's results, the engine.
+    pub way: String,
+    /// Way, and source where there are several: what the run is called within its block.
+    pub label: String,
+    /// How it is drawn.
+    pub style: Style,
+    /// Reads and writes together, from submission to having seen the completion.
+    pub latency: Latency,
+    /// Reads and writes apart, where there were both: name, latency, I/Os per second.
+    pub directions: Vec<(&'static str, Latency, f64)>,
+    /// I/Os per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// User and system time over wall time, in percent.
+    pub cpu_percent: Option<f64>,
+    /// The latency that the slowest one in 6,000 reached.
+    pub slowest_ns: Option<f64>,
+    /// What no protocol can beat.
+    pub floor_ns: Option<f64>,
+    /// The median latency over it.
+    pub floor_ratio: Option<f64>,
+    /// Share of its lone speed that a competing program kept.
+    pub competitor_percent: Option<f64>,
+    /// Whether it was to take its time: a rate, a pause, a latency to be kept.
+    pub is_paced: bool,
+    /// How long it was measured.
+    pub runtime_ms: f64,
+    /// I/Os that failed, blocks that were not what had been written.
+    pub errors: u64,
+    /// Latency over time.
+    pub series: Vec<Moment>,
+    /// What a reader must know of these figures.
+    pub caveats: Vec<&'static str>,
+}
+
+impl Run {
+    /// Whether both ran at the same time, as different jobs.
+    pub(crate) fn ran_beside(&self, other: &Self) -> bool {
+        self.source == other.source
+            && self.job != other.job
+            && self.group.is_some()
+            && self.group == other.group
+    }
+
+    /// I/Os per second for each percent of a CPU.
+    pub(crate) fn iops_per_cpu_percent(&self) -> Option<f64> {
+        self.cpu_percent.filter(|percent| *percent > 0.0).map(|percent| self.iops / percent)
+    }
+
+    /// The mean, unless nothing was done.
+    pub(crate) fn mean_ns(&self) -> Option<f64> {
+        (self.latency.n > 0).then_some(self.latency.mean_ns)
+    }
+}
+
+/// A stretch of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Moment {
+    /// Since the run began.
+    pub at_ms: f64,
+    /// Mean latency.
+    pub mean_ns: f64,
+    /// The 99th percentile.
+    pub p99_ns: Option<f64>,
+}
+
+/// The device without the part that all software SSDs have: `optane` of `mem:1G?model=optane`.
+pub(crate) fn device_name(uri: &str) -> String {
+    if DeviceKind::of(uri) != DeviceKind::Software {
+        return uri.to_owned();
+    }
+    let parameters = uri.split_once('?').map_or("", |(_, parameters)| parameters);
+    let model = parameters.split('&').find_map(|pair| pair.strip_prefix("model="));
+    model.map_or_else(|| uri.to_owned(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_in_words() {
+        assert_eq!(device_name("mem:1G?lba=512&model=optane"), "optane");
+        assert_eq!(device_name("mem:1G"), "mem:1G");
+        assert_eq!(device_name("kernel:/dev/x?model=y"), "kernel:/dev/x?model=y");
+        assert_eq!(DeviceKind::of("vfio-user:/run/x"), DeviceKind::Served);
+        assert_eq!(DeviceKind::of("nonsense"), DeviceKind::Unknown);
+    }
+
+    #[test]
+    fn machines() {
+        let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let one = Source { facts: vec![fact("cpu", "a"), fact("cpus", "2")], ..Source::default() };
+        let other =
+            Source { facts: vec![fact("cpu", "b"), fact("cpus", "2")], ..Source::default() };
+        assert!(one.is_machine_of(&one) && one.is_machine_of(&Source::default()));
+        assert!(!one.is_machine_of(&other));
+    }
+}

@@ -1,0 +1,326 @@
+//! fio's JSON (`fio --output-format=json`, version 3.33), with our own additions.
+//!
+//! Additions: `job options` carries `device` and `completion`; each job has `errors`,
+//! `verify_errors`, `medium` (what is at the bottom of the device), `series` (latency over time: at
+//! most 500 windows, each with `at_ms` when it began), `cell` and `beside` (which device and policy
+//! of a job that ran at the same time as others it was, and which those were),
+//! `slowest_1_in_6000_ns` (also per direction; left out with fewer I/Os than that), `floor_ns`,
+//! `floor_ratio` and `floor_ratio_spread` when measured, `extra` when there is any; and `meantime`
+//! stands beside `jobs`. `bins` (the whole histogram: latency in ns, count) are those of fio's
+//! json+, in `lat_ns` too.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::stats::{
+    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SteadyResult, per_second,
+};
+
+/// fio's steps of how many I/Os were submitted or taken back at once.
+const BATCH_LEVELS: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
+
+const EIO: u32 = 5;
+const EILSEQ: u32 = 84;
+
+/// The whole report. `global_options` are those of `[global]`, if the caller tells them apart;
+/// `machine` becomes the `meantime` object; `at` is when the run ended (shown in UTC).
+pub fn report_json(
+    results: &[RunResult],
+    global_options: &[(String, String)],
+    machine: Map<String, Value>,
+    at: SystemTime,
+) -> Value {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "fio version": concat!("meantime-", env!("CARGO_PKG_VERSION")),
+        "timestamp": since.as_secs(),
+        "timestamp_ms": since.as_millis() as u64,
+        "time": ctime_utc(since),
+        "global options": strings(global_options),
+        "jobs": results.iter().map(job).collect::<Vec<_>>(),
+        "meantime": machine,
+    })
+}
+
+fn job(result: &RunResult) -> Value {
+    let error = match (result.errors, result.verify_errors) {
+        (0, 0) => 0,
+        (0, _) => EILSEQ,
+        _ => EIO,
+    };
+    let mut options = strings(&result.options);
+    options.insert("device".to_owned(), json!(result.device));
+    options.insert("completion".to_owned(), json!(result.completion));
+    // Of the values that the job compares, this one's.
+    for (key, value) in [("sched", &result.settings.sched), ("pm_qos", &result.settings.pm_qos)] {
+        options.extend(value.iter().map(|value| (key.to_owned(), json!(value))));
+    }
+    if result.settings.hogs > 0 {
+        options.insert("hog".to_owned(), json!(result.settings.hogs.to_string()));
+    }
+    let latency = result.latency();
+    let runtime = Duration::from_nanos(result.runtime_ns);
+    let mut object = into_map(json!({
+        "jobname": result.job_name,
+        "groupid": result.group_id,
+        "error": error,
+        "eta": 0,
+        "elapsed": runtime.as_secs() + u64::from(runtime.subsec_nanos() > 0),
+        "job options": options,
+        "read": direction(&result.read, result.runtime_ns),
+        "write": direction(&result.write, result.runtime_ns),
+        "trim": direction(&result.trim, result.runtime_ns),
+        "sync": {
+            "total_ios": result.flushes.n(),
+            "lat_ns": latency_object(&result.flushes, Detail::PercentilesAndBins),
+        },
+        "job_runtime": runtime.as_millis() as u64,
+        "usr_cpu": finite(result.usr_cpu_percent),
+        "sys_cpu": finite(result.sys_cpu_percent),
+        "ctx": result.ctx_switches,
+        "majf": result.major_faults,
+        "minf": result.minor_faults,
+        "iodepth_level": levels(&DEPTH_LEVELS, &result.iodepth_percents()),
+        "iodepth_submit": levels(&BATCH_LEVELS, &percents(result.batch_levels[0])),
+        "iodepth_complete": levels(&BATCH_LEVELS, &percents(result.batch_levels[1])),
+    }));
+    latency_buckets(&mut object, &latency);
+    object.extend(into_map(json!({
+        "latency_depth": result.target.map_or(result.iodepth, |target| target.depth),
+        "latency_target": result.target.map_or(0, |target| target.target_ns),
+        "latency_percentile": result.target.map_or(100.0, |target| target.percentile),
+        "latency_window": result.target.map_or(0, |target| target.window_us),
+        "numjobs": result.numjobs.max(1),
+        "medium": result.medium,
+        "errors": result.errors,
+        "verify_errors": result.verify_errors,
+    })));
+    if let Some(steady) = &result.steady {
+        object.insert("steadystate".to_owned(), steadystate(steady));
+    }
+    if let Some(cell) = result.cell {
+        object.insert("cell".to_owned(), json!(cell));
+        object.insert("beside".to_owned(), json!(result.beside));
+    }
+    let series = result.series.iter().map(|point| {
+        json!({
+            "at_ms": point.at_ms,
+            "ios": point.ios,
+            "mean_ns": finite(point.mean_ns),
+            "p99_ns": point.p99_ns,
+            "max_ns": point.max_ns,
+        })
+    });
+    object.insert("series".to_owned(), series.collect());
+    insert_slowest(&mut object, &latency);
+    for (key, figure) in [
+        ("competitor_percent", result.competitor_percent),
+        ("floor_ns", result.floor_ns),
+        ("floor_ratio", result.floor_ratio),
+    ] {
+        if let Some(figure) = figure {
+            object.insert(key.to_owned(), json!(finite(figure)));
+        }
+    }
+    if let Some((least, most)) = result.floor_ratio_spread {
+        object.insert("floor_ratio_spread".to_owned(), json!([finite(least), finite(most)]));
+    }
+    if !result.extra.is_empty() {
+        let extra: Map<_, _> = result
+            .extra
+            .iter()
+            .map(|(key, figure)| (key.clone(), json!(finite(*figure))))
+            .collect();
+        object.insert("extra".to_owned(), Value::Object(extra));
+    }
+    Value::Object(object)
+}
+
+/// As fio has it; each figure of the data is of a turn.
+fn steadystate(steady: &SteadyResult) -> Value {
+    let whole =
+        |figures: &[f64]| figures.iter().map(|figure| json!(*figure as u64)).collect::<Vec<_>>();
+    let mean = |figures: &[f64]| (figures.iter().sum::<f64>() / figures.len().max(1) as f64) as u64;
+    json!({
+        "ss": steady.limit,
+        "duration": steady.duration_s,
+        "attained": u8::from(steady.attained),
+        "criterion": steady.criterion,
+        "max_deviation": finite(steady.max_deviation),
+        "slope": finite(steady.slope),
+        "data": {
+            "bw_mean": mean(&steady.bandwidth),
+            "iops_mean": mean(&steady.iops),
+            "iops": whole(&steady.iops),
+            "bw": whole(&steady.bandwidth),
+        },
+    })
+}
+
+fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
+    let runtime_ns = if stats.ios == 0 { 0 } else { runtime_ns };
+    let bytes_per_second = per_second(stats.bytes, runtime_ns);
+    let mut object = into_map(json!({
+        "io_bytes": stats.bytes,
+        "io_kbytes": stats.bytes >> 10,
+        "bw_bytes": bytes_per_second as u64,
+        "bw": (bytes_per_second / 1024.0) as u64,
+        "iops": per_second(stats.ios, runtime_ns),
+        "runtime": runtime_ns / 1_000_000,
+        "total_ios": stats.ios,
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": latency_object(&stats.slat, Detail::Moments),
+        "clat_ns": latency_object(&stats.clat, Detail::PercentilesAndBins),
+        "lat_ns": latency_object(&stats.lat, Detail::Bins),
+        // fio's figures from sampling every half second; not sampled here, and 0 as in fio's own
+        // short runs.
+        "bw_min": 0,
+        "bw_max": 0,
+        "bw_agg": 0.0,
+        "bw_mean": 0.0,
+        "bw_dev": 0.0,
+        "bw_samples": 0,
+        "iops_min": 0,
+        "iops_max": 0,
+        "iops_mean": 0.0,
+        "iops_stddev": 0.0,
+        "iops_samples": 0,
+    }));
+    insert_slowest(&mut object, stats.total());
+    Value::Object(object)
+}
+
+/// How much of a latency is told, beyond minimum, maximum, mean and deviation. (Bins as in fio's
+/// json+: how many of each latency.)
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Moments,
+    Bins,
+    PercentilesAndBins,
+}
+
+fn latency_object(stats: &LatencyStats, detail: Detail) -> Value {
+    let mut object = into_map(json!({
+        "min": stats.min_ns(),
+        "max": stats.max_ns(),
+        "mean": stats.mean_ns(),
+        "stddev": stats.stddev_ns(),
+        "N": stats.n(),
+    }));
+    if detail == Detail::PercentilesAndBins && stats.n() > 0 {
+        let percentiles = stats.percentiles_ns();
+        let percentiles: Map<_, _> =
+            percentiles.iter().map(|(at, ns)| (format!("{at:.6}"), json!(ns))).collect();
+        object.insert("percentile".to_owned(), Value::Object(percentiles));
+    }
+    if matches!(detail, Detail::Bins | Detail::PercentilesAndBins) && stats.n() > 0 {
+        let bins: Map<_, _> =
+            stats.steps().map(|(ns, count)| (ns.to_string(), json!(count))).collect();
+        object.insert("bins".to_owned(), Value::Object(bins));
+    }
+    Value::Object(object)
+}
+
+fn insert_slowest(object: &mut Map<String, Value>, stats: &LatencyStats) {
+    if let Some(ns) = stats.slowest_1_in(SLOWEST_ONE_IN) {
+        object.insert(format!("slowest_1_in_{SLOWEST_ONE_IN}_ns"), json!(ns));
+    }
+}
+
+/// fio's three histograms: share of I/Os below each bound, in percent, at ns, µs and ms.
+fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
+    const BOUNDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
+    const NAMES: [&str; 12] =
+        ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
+    for (key, from_ns, buckets) in
+        [("latency_ns", 0, 10), ("latency_us", 1_000, 10), ("latency_ms", 1_000_000, NAMES.len())]
+    {
+        let unit_ns = u64::max(from_ns, 1);
+        let end_ns = if buckets == NAMES.len() { u64::MAX } else { unit_ns * 1000 };
+        let mut counts = [0u64; NAMES.len()];
+        for (ns, count) in stats.steps().filter(|(ns, _)| (from_ns..end_ns).contains(ns)) {
+            counts
+                [BOUNDS.iter().position(|bound| ns / unit_ns < *bound).unwrap_or(BOUNDS.len())] +=
+                count;
+        }
+        let percents = counts.map(|count| match count {
+            0 => 0.0,
+            // fio shows a trace as 0.01, not as 0.
+            _ => (count as f64 * 100.0 / stats.n() as f64).max(0.01),
+        });
+        object.insert(key.to_owned(), levels(&NAMES[..buckets], &percents[..buckets]));
+    }
+}
+
+/// Shares of each, in percent.
+fn percents(counts: [u64; 7]) -> [f64; 7] {
+    let total: u64 = counts.iter().sum();
+    counts.map(|count| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 })
+}
+
+fn levels(names: &[&str], percents: &[f64]) -> Value {
+    let pairs = names.iter().zip(percents);
+    Value::Object(pairs.map(|(name, percent)| ((*name).to_owned(), json!(percent))).collect())
+}
+
+fn strings(pairs: &[(String, String)]) -> Map<String, Value> {
+    pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
+}
+
+fn into_map(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// JSON has no NaN or infinity.
+fn finite(figure: f64) -> f64 {
+    if figure.is_finite() { figure } else { 0.0 }
+}
+
+/// C's `ctime` without its newline, in UTC: `Sat Nov 21 10:44:30 2026`.
+fn ctime_utc(since_epoch: Duration) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (days, second) = (since_epoch.as_secs() / 86_400, since_epoch.as_secs() % 86_400);
+    // Civil date from days: eras of 400 years that begin on 1 March.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12;
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!(
+        "{} {} {day:>2} {hour:02}:{minute:02}:{second:02} {year}",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        // date -u -d @N '+%a %b %e %T %Y'
+        for (seconds, want) in [
+            (0, "Thu Jan  1 00:00:00 1970"),
+            (951_782_400, "Tue Feb 29 00:00:00 2000"),
+            (1_709_251_199, "Thu Feb 29 23:59:59 2024"),
+            (1_795_257_870, "Sat Nov 21 10:44:30 2026"),
+            (4_107_542_400, "Mon Mar  1 00:00:00 2100"),
+        ] {
+            assert_eq!(ctime_utc(Duration::from_secs(seconds)), want);
+        }
+        let _ = ctime_utc(Duration::MAX);
+    }
+}

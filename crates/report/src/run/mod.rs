@@ -1,0 +1,25 @@
+//! What a run measured, and fio's forms of it: JSON ([`report_json`]), text ([`run_text`]), logs
+//! ([`write_log`]), and a comparison table ([`comparison_table`]).
+
+mod json;
+mod logs;
+mod stats;
+mod table;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use json::report_json;
+pub use logs::{HIST_BINS, LogEntry, LogKind, LogRows, LogStyle, LogWindow, hist_bin, write_log};
+pub use stats::{
+    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings,
+    SteadyResult, TargetResult, batch_level, depth_level,
+};
+pub use table::comparison_table;
+pub use text::run_text;
+
+#[cfg(test)]
+pub(crate) use stats::PERCENTILES;
+pub(crate) use stats::is_known;
+pub(crate) use table::{Row, aligned, table_of};

@@ -1,0 +1,425 @@
+//! Latency statistics and the result of one run.
+
+use hdrhistogram::Histogram;
+
+/// fio's default percentile list.
+pub(crate) const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+/// Whether `ios` I/Os have such a percentile: at least one of them is beyond it.
+pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
+    // Half an I/O less, since 100 - 99.9 is not quite 0.1.
+    (ios as f64 + 0.5) * (100.0 - percentile) >= 100.0
+}
+
+/// Le Moal's "slowest 1 in 6,000".
+pub const SLOWEST_ONE_IN: u64 = 6000;
+/// The longest latency a histogram tells from longer ones. (Minimum, maximum and mean are exact
+/// beyond it.)
+pub(crate) const LATENCY_MAX_NS: u64 = 60_000_000_000;
+/// fio's depth buckets: up to 1, 2, 4, 8, 16, 32, and more.
+pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+
+/// Latencies in ns: an HDR histogram with three significant digits, and exact minimum, maximum,
+/// mean and deviation.
+///
+/// Recording never fails, panics or allocates: a new one takes its 220 KB at once.
+#[derive(Debug, Clone)]
+pub struct LatencyStats {
+    histogram: Histogram<u64>,
+    n: u64,
+    min_ns: u64,
+    max_ns: u64,
+    sum_ns: u128,
+    sum_of_squares: u128,
+}
+
+impl Default for LatencyStats {
+    fn default() -> Self {
+        LatencyStats::new()
+    }
+}
+
+impl LatencyStats {
+    /// Nothing recorded yet.
+    pub fn new() -> LatencyStats {
+        LatencyStats {
+            histogram: empty_histogram(),
+            n: 0,
+            min_ns: u64::MAX,
+            max_ns: 0,
+            sum_ns: 0,
+            sum_of_squares: 0,
+        }
+    }
+
+    /// Records one latency.
+    #[inline]
+    pub fn record(&mut self, latency_ns: u64) {
+        self.histogram.saturating_record(latency_ns);
+        self.n += 1;
+        self.min_ns = self.min_ns.min(latency_ns);
+        self.max_ns = self.max_ns.max(latency_ns);
+        // Neither can overflow: 2^64 I/Os of 2^32 s would be needed for the first, 2^32 of them for
+        // the second.
+        self.sum_ns = self.sum_ns.wrapping_add(u128::from(latency_ns));
+        let square = u128::from(latency_ns) * u128::from(latency_ns);
+        self.sum_of_squares = self.sum_of_squares.wrapping_add(square);
+    }
+
+    /// Adds what `other` recorded.
+    pub fn merge(&mut self, other: &LatencyStats) {
+        // Both have the same bounds, so nothing is out of range.
+        let added = self.histogram.add(&other.histogram);
+        debug_assert!(added.is_ok());
+        self.n += other.n;
+        self.min_ns = self.min_ns.min(other.min_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
+    }
+
+    /// Forgets everything, as after the ramp time.
+    pub fn reset(&mut self) {
+        self.histogram.reset();
+        (self.n, self.min_ns, self.max_ns, self.sum_ns, self.sum_of_squares) =
+            (0, u64::MAX, 0, 0, 0);
+    }
+
+    /// How many were recorded.
+    pub fn n(&self) -> u64 {
+        self.n
+    }
+
+    /// The least, exactly; 0 when nothing was recorded.
+    pub fn min_ns(&self) -> u64 {
+        if self.n == 0 { 0 } else { self.min_ns }
+    }
+
+    /// The greatest, exactly; 0 when nothing was recorded.
+    pub fn max_ns(&self) -> u64 {
+        self.max_ns
+    }
+
+    /// The mean; 0 when nothing was recorded.
+    pub fn mean_ns(&self) -> f64 {
+        if self.n == 0 { 0.0 } else { self.sum_ns as f64 / self.n as f64 }
+    }
+
+    /// The standard deviation of the sample (divided by n − 1, as fio has it); 0 with fewer than
+    /// two.
+    pub fn stddev_ns(&self) -> f64 {
+        if self.n < 2 {
+            return 0.0;
+        }
+        let n = self.n as f64;
+        let mean_ns = self.mean_ns();
+        let variance =
+            (self.sum_of_squares as f64 / n - mean_ns * mean_ns).max(0.0) * n / (n - 1.0);
+        variance.sqrt()
+    }
+
+    /// The latency that `percentile` percent of the I/Os did not exceed; 0 when nothing was
+    /// recorded.
+    pub fn percentile_ns(&self, percentile: f64) -> u64 {
+        self.quantile_ns(percentile / 100.0)
+    }
+
+    /// fio's default percentiles with their latencies; empty when nothing was recorded.
+    pub fn percentiles_ns(&self) -> Vec<(f64, u64)> {
+        if self.n == 0 {
+            return Vec::new();
+        }
+        PERCENTILES
+            .iter()
+            .map(|percentile| (*percentile, self.percentile_ns(*percentile)))
+            .collect()
+    }
+
+    /// The same; `None` if too few were recorded for one of them to be slower.
+    pub fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
+        is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
+    }
+
+    /// The latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer than
+    /// `of` recorded.
+    pub fn slowest_1_in(&self, of: u64) -> Option<u64> {
+        let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
+        // Half a rank below, so that rounding cannot reach the next.
+        Some(self.quantile_ns((self.n as f64 - slow as f64 + 0.5) / self.n as f64))
+    }
+
+    /// What was recorded, ascending: (lowest latency of the step in ns, count).
+    pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let lowest = |ns| self.histogram.lowest_equivalent(ns);
+        self.histogram
+            .iter_recorded()
+            .map(move |step| (lowest(step.value_iterated_to()), step.count_at_value()))
+    }
+
+    fn quantile_ns(&self, quantile: f64) -> u64 {
+        if self.n == 0 {
+            return 0;
+        }
+        let ns = self.histogram.value_at_quantile(quantile);
+        // A saturated value is at least as long as the histogram's end, and never more than the
+        // maximum.
+        ns.clamp(self.min_ns.min(LATENCY_MAX_NS), self.max_ns)
+    }
+}
+
+fn empty_histogram() -> Histogram<u64> {
+    // Constant arguments within the documented bounds; a test builds it.
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("constant histogram bounds are valid")
+}
+
+/// What one direction did. `Default` is nothing.
+#[derive(Debug, Clone, Default)]
+pub struct DirStats {
+    /// I/Os completed.
+    pub ios: u64,
+    /// Bytes transferred.
+    pub bytes: u64,
+    /// Submission latency: from the call to the doorbell.
+    pub slat: LatencyStats,
+    /// Completion latency: from the doorbell to having seen the CQE.
+    pub clat: LatencyStats,
+    /// Both together: what the caller sees.
+    pub lat: LatencyStats,
+}
+
+impl DirStats {
+    /// Adds another thread's.
+    pub fn merge(&mut self, other: &DirStats) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.slat.merge(&other.slat);
+        self.clat.merge(&other.clat);
+        self.lat.merge(&other.lat);
+    }
+
+    /// The total latency, or the completion latency when only that was recorded.
+    pub fn total(&self) -> &LatencyStats {
+        if self.lat.n() > 0 { &self.lat } else { &self.clat }
+    }
+}
+
+/// Latencies of a part of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SeriesPoint {
+    /// When it began, in the run's measured time.
+    pub at_ms: u64,
+    /// I/Os completed in it.
+    pub ios: u64,
+    /// Their mean.
+    pub mean_ns: f64,
+    /// What 99 % of them did not exceed.
+    pub p99_ns: u64,
+    /// The slowest.
+    pub max_ns: u64,
+}
+
+/// What `latency_target` asked for, and led to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TargetResult {
+    /// The latency to keep.
+    pub target_ns: u64,
+    /// How long it was looked at.
+    pub window_us: u64,
+    /// How many had to keep it.
+    pub percentile: f64,
+    /// The depth that was found.
+    pub depth: u32,
+}
+
+/// What `steadystate` asked for, and what the last turns came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SteadyResult {
+    /// The limit, as fio writes it: `iops:10.000000%`.
+    pub limit: String,
+    /// How long the speed had to be steady, in seconds.
+    pub duration_s: u64,
+    /// Whether it was.
+    pub attained: bool,
+    /// What had to be below the limit, as fio writes it.
+    pub criterion: String,
+    /// The greatest deviation from the mean, if that was it.
+    pub max_deviation: f64,
+    /// The slope per second, if that was it.
+    pub slope: f64,
+    /// By turn: I/Os per second.
+    pub iops: Vec<f64>,
+    /// By turn: bytes per second.
+    pub bandwidth: Vec<f64>,
+}
+
+/// What threads ran under, besides the policy; what the job does not say is `None` or 0.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// Their scheduling class.
+    pub sched: Option<String>,
+    /// The limit on idling that was held, in µs, or `none`.
+    pub pm_qos: Option<String>,
+    /// How many programs that do nothing but use the CPU ran on the same one.
+    pub hogs: u32,
+}
+
+impl Settings {
+    /// In words, each after a comma.
+    pub fn words(&self) -> String {
+        let mut words = String::new();
+        let mut add = |word: String| {
+            words += ", ";
+            words += &word;
+        };
+        self.sched.iter().for_each(|class| add(class.clone()));
+        match self.pm_qos.as_deref() {
+            None => {}
+            Some("none") => add("no PM QoS".to_owned()),
+            Some(us) => add(format!("PM QoS {us}")),
+        }
+        match self.hogs {
+            0 => {}
+            1 => add("1 hog".to_owned()),
+            hogs => add(format!("{hogs} hogs")),
+        }
+        words
+    }
+}
+
+/// The result of one job on one device with one policy.
+#[derive(Debug, Clone, Default)]
+pub struct RunResult {
+    /// The job's name.
+    pub job_name: String,
+    /// The reporting group, from 0.
+    pub group_id: u32,
+    /// Which of the job's devices and policies it was, from 0, if other jobs ran at the same time.
+    pub cell: Option<usize>,
+    /// The jobs that ran at the same time, each with its way to wait.
+    pub beside: Vec<String>,
+    /// The device's URI.
+    pub device: String,
+    /// What is at the bottom of the device, in a few words.
+    pub medium: String,
+    /// The completion policy.
+    pub completion: String,
+    /// What the threads ran under.
+    pub settings: Settings,
+    /// The job's options as set, for `job options`.
+    pub options: Vec<(String, String)>,
+    /// Queue depth asked for.
+    pub iodepth: u32,
+    /// Threads whose figures are added up here (0 counts as 1).
+    pub numjobs: u32,
+    /// I/Os by the depth at their submission, in the steps of [`DEPTH_LEVELS`]; `None` when it was
+    /// not counted.
+    pub iodepth_levels: Option<[u64; 7]>,
+    /// Submissions by how many I/Os they were of, and completions.
+    pub batch_levels: [[u64; 7]; 2],
+    /// Reads.
+    pub read: DirStats,
+    /// Writes.
+    pub write: DirStats,
+    /// Trims.
+    pub trim: DirStats,
+    /// Flushes.
+    pub flushes: LatencyStats,
+    /// Latency over time.
+    pub series: Vec<SeriesPoint>,
+    /// The latency that was to be kept.
+    pub target: Option<TargetResult>,
+    /// The speed that was to be steady.
+    pub steady: Option<SteadyResult>,
+    /// Wall time of the measured part.
+    pub runtime_ns: u64,
+    /// User time over wall time, in percent.
+    pub usr_cpu_percent: f64,
+    /// System time over wall time, in percent.
+    pub sys_cpu_percent: f64,
+    /// Context switches.
+    pub ctx_switches: u64,
+    /// Page faults that had to read.
+    pub major_faults: u64,
+    /// Page faults that had not.
+    pub minor_faults: u64,
+    /// Which share of its lone speed a program that competed for the CPU kept, in percent.
+    pub competitor_percent: Option<f64>,
+    /// The floor's median, when measured.
+    pub floor_ns: Option<f64>,
+    /// Median of the pairs' ratio to the floor, when measured.
+    pub floor_ratio: Option<f64>,
+    /// Least and greatest ratio, or whatever quantiles the caller takes.
+    pub floor_ratio_spread: Option<(f64, f64)>,
+    /// I/Os that failed.
+    pub errors: u64,
+    /// Blocks that were not what had been written.
+    pub verify_errors: u64,
+    /// Further figures, by name with unit.
+    pub extra: Vec<(String, f64)>,
+}
+
+impl RunResult {
+    /// Reads and writes together.
+    pub fn latency(&self) -> LatencyStats {
+        let mut both = self.read.total().clone();
+        both.merge(self.write.total());
+        both.merge(self.trim.total());
+        both
+    }
+
+    /// I/Os per second, reads and writes together.
+    pub fn iops(&self) -> f64 {
+        per_second(self.read.ios + self.write.ios + self.trim.ios, self.runtime_ns)
+    }
+
+    /// User and system time over wall time, in percent.
+    pub fn cpu_percent(&self) -> f64 {
+        self.usr_cpu_percent + self.sys_cpu_percent
+    }
+
+    /// I/Os per second for each percent of a CPU; `None` when no CPU time was seen.
+    pub fn iops_per_cpu_percent(&self) -> Option<f64> {
+        let cpu_percent = self.cpu_percent();
+        (cpu_percent > 0.0).then(|| self.iops() / cpu_percent)
+    }
+
+    /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked
+    /// for.
+    pub fn iodepth_percents(&self) -> [f64; 7] {
+        let mut percents = [0.0; 7];
+        let total: u64 = self.iodepth_levels.iter().flatten().sum();
+        match self.iodepth_levels {
+            Some(levels) if total > 0 => {
+                for (percent, level) in percents.iter_mut().zip(levels) {
+                    *percent = level as f64 * 100.0 / total as f64;
+                }
+            }
+            _ => percents[depth_level(self.iodepth)] = 100.0,
+        }
+        percents
+    }
+}
+
+/// The index in [`DEPTH_LEVELS`] of a depth, as fio sorts them: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64
+/// and more.
+pub fn depth_level(depth: u32) -> usize {
+    depth.max(1).ilog2().min(6) as usize
+}
+
+/// The index among fio's steps of how many I/Os were submitted or taken back at once: 0, up to 4,
+/// 8, 16, 32, 64, more.
+pub fn batch_level(ios: u64) -> usize {
+    match ios {
+        0 => 0,
+        1..=4 => 1,
+        5..=64 => (ios - 1).ilog2() as usize,
+        _ => 6,
+    }
+}
+
+/// `count` per second of `ns`; 0 when no time has passed.
+pub(crate) fn per_second(count: u64, ns: u64) -> f64 {
+    if ns == 0 { 0.0 } else { count as f64 * 1e9 / ns as f64 }
+}

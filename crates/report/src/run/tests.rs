@@ -1,0 +1,313 @@
+//! The statistics, the JSON's keys, and the texts as they look.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Map, Value, json};
+
+use super::stats::{LATENCY_MAX_NS, PERCENTILES};
+use super::*;
+
+/// `n` reads of 4 KiB around `mean_ns`, one in a hundred three times as slow.
+fn result(job: &str, device: &str, completion: &str, mean_ns: u64, cpu_percent: f64) -> RunResult {
+    let mut result = RunResult {
+        job_name: job.to_owned(),
+        device: device.to_owned(),
+        completion: completion.to_owned(),
+        options: [("rw", "randread"), ("bs", "4k"), ("completion", "interrupt,poll")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .to_vec(),
+        iodepth: 1,
+        usr_cpu_percent: cpu_percent * 0.75,
+        sys_cpu_percent: cpu_percent * 0.25,
+        ctx_switches: 7,
+        ..RunResult::default()
+    };
+    for at in 0..12_000u64 {
+        let clat_ns = if at % 100 == 99 { mean_ns * 3 } else { mean_ns + at % 11 };
+        result.read.slat.record(100);
+        result.read.clat.record(clat_ns);
+        result.read.lat.record(clat_ns + 100);
+        result.read.ios += 1;
+        result.read.bytes += 4096;
+        result.runtime_ns += clat_ns + 100;
+    }
+    result
+}
+
+fn demo() -> Vec<RunResult> {
+    let mut results = Vec::new();
+    for (job, factor) in [("rr512", 1), ("rr4k", 2)] {
+        for (device, base_ns) in [("mem:1G?model=fast12", 2_200), ("mem:1G?model=optane", 3_600)] {
+            results.push(result(job, device, "interrupt", factor * base_ns * 7 / 4, 22.0));
+            results.push(result(job, device, "poll", factor * base_ns, 99.9));
+            results.push(result(job, device, "hybrid", factor * base_ns * 9 / 8, 61.5));
+        }
+    }
+    results
+}
+
+#[test]
+fn statistics() {
+    let mut stats = LatencyStats::new();
+    assert_eq!(
+        (stats.n(), stats.min_ns(), stats.max_ns(), stats.percentile_ns(50.0)),
+        (0, 0, 0, 0)
+    );
+    assert_eq!((stats.mean_ns(), stats.stddev_ns(), stats.slowest_1_in(1)), (0.0, 0.0, None));
+    assert!(stats.percentiles_ns().is_empty());
+    for ns in [2, 4, 4, 4, 5, 5, 7, 9] {
+        stats.record(ns);
+    }
+    assert_eq!((stats.n(), stats.min_ns(), stats.max_ns(), stats.mean_ns()), (8, 2, 9, 5.0));
+    assert!((stats.stddev_ns() - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+    assert_eq!(stats.percentile_ns(50.0), 4);
+    assert_eq!(
+        (stats.slowest_1_in(8), stats.slowest_1_in(4), stats.slowest_1_in(9)),
+        (Some(9), Some(7), None)
+    );
+    assert_eq!(stats.slowest_1_in(0), None);
+    assert_eq!(stats.percentiles_ns().len(), PERCENTILES.len());
+
+    let mut other = LatencyStats::new();
+    other.record(100);
+    other.merge(&stats);
+    assert_eq!((other.n(), other.min_ns(), other.max_ns()), (9, 2, 100));
+    other.merge(&LatencyStats::new());
+    assert_eq!((other.n(), other.min_ns()), (9, 2));
+    other.reset();
+    assert_eq!((other.n(), other.percentile_ns(99.0)), (0, 0));
+}
+
+#[test]
+fn extremes_are_recorded_without_error() {
+    let mut stats = LatencyStats::new();
+    for ns in [0, 1, LATENCY_MAX_NS, LATENCY_MAX_NS + 1, u64::MAX, u64::MAX] {
+        stats.record(ns);
+    }
+    assert_eq!((stats.n(), stats.min_ns(), stats.max_ns()), (6, 0, u64::MAX));
+    assert!(stats.percentile_ns(100.0) >= LATENCY_MAX_NS);
+    assert!(stats.stddev_ns().is_finite());
+    let mut only_late = LatencyStats::new();
+    only_late.record(u64::MAX);
+    assert!(only_late.percentile_ns(50.0) >= LATENCY_MAX_NS);
+}
+
+/// Percentiles against the sorted list, within the histogram's three digits.
+#[test]
+fn percentiles_agree_with_sorting() {
+    let mut stats = LatencyStats::new();
+    let mut sorted: Vec<u64> = (0..60_000u64).map(|at| 1000 + at * at % 1_000_003 * 7).collect();
+    sorted.iter().for_each(|ns| stats.record(*ns));
+    sorted.sort_unstable();
+    for (at, ns) in stats.percentiles_ns() {
+        let want = sorted[((at / 100.0 * sorted.len() as f64).ceil() as usize).max(1) - 1] as f64;
+        assert!((ns as f64 - want).abs() <= want * 0.001 + 1.0, "{at}: {ns} for {want}");
+    }
+    let want = sorted[sorted.len() - 10] as f64;
+    let got = stats.slowest_1_in(6000).unwrap() as f64;
+    assert!((got - want).abs() <= want * 0.001 + 1.0);
+}
+
+#[test]
+fn depths_are_sorted_as_fio_does() {
+    let levels = [0, 1, 2, 3, 4, 8, 16, 31, 32, 63, 64, 1024].map(depth_level);
+    assert_eq!(levels, [0, 0, 1, 1, 2, 3, 4, 4, 5, 5, 6, 6]);
+    let counted = RunResult { iodepth_levels: Some([1, 0, 3, 0, 0, 0, 0]), ..RunResult::default() };
+    assert_eq!(counted.iodepth_percents()[..3], [25.0, 0.0, 75.0]);
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+fn report(results: &[RunResult]) -> Value {
+    let machine = Map::from_iter([("cpu".to_owned(), json!("x"))]);
+    report_json(
+        results,
+        &[],
+        machine,
+        SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_257_870_840),
+    )
+}
+
+#[test]
+fn json_has_fios_keys_in_fios_order() {
+    let mut one = result("a", "mem:1G", "poll", 4_400, 50.0);
+    (one.floor_ns, one.floor_ratio, one.floor_ratio_spread) =
+        (Some(710.0), Some(1.25), Some((1.2, 1.3)));
+    one.extra.push(("oversleep_ns".to_owned(), f64::NAN));
+    let report = report(&[one, RunResult::default()]);
+    let top =
+        ["fio version", "timestamp", "timestamp_ms", "time", "global options", "jobs", "meantime"];
+    assert_eq!(keys(&report), top);
+    assert_eq!(report["timestamp_ms"], 1_795_257_870_840u64);
+    assert_eq!(report["time"], "Sat Nov 21 10:44:30 2026");
+    assert!(report["fio version"].as_str().unwrap().starts_with("meantime-"));
+    let job = &report["jobs"][0];
+    // From fio 3.33.
+    let fio = "jobname groupid error eta elapsed job_options read write trim sync job_runtime usr_cpu sys_cpu ctx majf minf \
+               iodepth_level iodepth_submit iodepth_complete latency_ns latency_us latency_ms latency_depth latency_target \
+               latency_percentile latency_window";
+    let got: Vec<_> = keys(job).iter().map(|key| key.replace(' ', "_")).collect();
+    assert_eq!(got[..26].join(" "), fio);
+    let ours = [
+        "numjobs",
+        "medium",
+        "errors",
+        "verify_errors",
+        "series",
+        "slowest_1_in_6000_ns",
+        "floor_ns",
+        "floor_ratio",
+    ];
+    assert_eq!(got[26..34], ours);
+    assert_eq!(got[34..], ["floor_ratio_spread", "extra"]);
+    let direction = "io_bytes io_kbytes bw_bytes bw iops runtime total_ios short_ios drop_ios slat_ns clat_ns lat_ns bw_min \
+                     bw_max bw_agg bw_mean bw_dev bw_samples iops_min iops_max iops_mean iops_stddev iops_samples";
+    assert_eq!(keys(&job["read"])[..23].join(" "), direction);
+    assert_eq!(keys(&job["trim"]).join(" "), direction);
+    assert_eq!(
+        keys(&job["read"]["clat_ns"]),
+        ["min", "max", "mean", "stddev", "N", "percentile", "bins"]
+    );
+    assert_eq!(keys(&job["read"]["lat_ns"]), ["min", "max", "mean", "stddev", "N", "bins"]);
+    assert_eq!(keys(&job["iodepth_submit"]), ["0", "4", "8", "16", "32", "64", ">=64"]);
+    assert_eq!(keys(&job["read"]["slat_ns"]), ["min", "max", "mean", "stddev", "N"]);
+    assert_eq!(keys(&job["trim"]["clat_ns"]), ["min", "max", "mean", "stddev", "N"]);
+    let percentiles = "1.000000 5.000000 10.000000 20.000000 30.000000 40.000000 50.000000 60.000000 70.000000 80.000000 \
+                       90.000000 95.000000 99.000000 99.500000 99.900000 99.950000 99.990000";
+    assert_eq!(keys(&job["read"]["clat_ns"]["percentile"]).join(" "), percentiles);
+    assert_eq!(keys(&job["iodepth_level"]), ["1", "2", "4", "8", "16", "32", ">=64"]);
+    assert_eq!(keys(&job["latency_ns"]).join(" "), "2 4 10 20 50 100 250 500 750 1000");
+    assert_eq!(keys(&job["latency_ms"]).join(" "), "2 4 10 20 50 100 250 500 750 1000 2000 >=2000");
+    assert_eq!(keys(&job["sync"]), ["total_ios", "lat_ns"]);
+}
+
+#[test]
+fn json_has_the_figures() {
+    let mut failed = result("b", "mem:1G", "poll", 4_400, 50.0);
+    failed.verify_errors = 1;
+    let report =
+        report(&[result("a", "mem:1G", "interrupt", 4_400, 50.0), failed, RunResult::default()]);
+    let job = &report["jobs"][0];
+    assert_eq!(keys(&job["job options"]), ["rw", "bs", "completion", "device"]);
+    assert_eq!(
+        job["job options"]["completion"], "interrupt",
+        "the policy of this run, not the list"
+    );
+    assert_eq!(job["job options"]["device"], "mem:1G");
+    let read = &job["read"];
+    assert_eq!((&read["total_ios"], &read["io_bytes"]), (&json!(12_000), &json!(12_000 * 4096)));
+    assert_eq!(read["clat_ns"]["percentile"]["99.500000"], 13_200);
+    assert_eq!(job["slowest_1_in_6000_ns"], 13_300);
+    let ns_per_io = job["read"]["lat_ns"]["mean"].as_f64().unwrap();
+    assert!((read["iops"].as_f64().unwrap() * ns_per_io / 1e9 - 1.0).abs() < 1e-9);
+    assert_eq!(
+        (&job["usr_cpu"], &job["sys_cpu"], &job["ctx"]),
+        (&json!(37.5), &json!(12.5), &json!(7))
+    );
+    let bins = read["lat_ns"]["bins"].as_object().unwrap();
+    assert_eq!(bins.values().map(|count| count.as_u64().unwrap()).sum::<u64>(), 12_000);
+    assert_eq!(bins.values().next_back(), Some(&json!(120)), "the slow ones: one in a hundred");
+    assert_eq!(job["latency_us"]["10"], 99.0);
+    assert_eq!(job["latency_us"]["20"], 1.0);
+    assert_eq!(job["iodepth_level"]["1"], 100.0);
+    assert_eq!(job["write"]["iops"], 0.0);
+    assert!(
+        job.get("floor_ns").is_none()
+            && job.get("floor_ratio").is_none()
+            && job.get("extra").is_none()
+    );
+    assert_eq!((&report["jobs"][0]["error"], &report["jobs"][1]["error"]), (&json!(0), &json!(84)));
+    assert!(report["jobs"][2].get("slowest_1_in_6000_ns").is_none());
+    assert_eq!(report["meantime"]["cpu"], "x");
+}
+
+#[test]
+fn text_looks_like_fios() {
+    let mut one = result("rr4k", "mem:1G?model=fast12", "poll", 4_400, 99.0);
+    (one.floor_ns, one.floor_ratio, one.floor_ratio_spread) =
+        (Some(712.4), Some(1.25), Some((1.2, 1.31)));
+    let want = "\
+rr4k: (groupid=0, jobs=1): err= 0: mem:1G?model=fast12, poll
+  read: IOPS=218k, BW=850MiB/s (892MB/s)(46.9MiB/55msec)
+    slat (nsec): min=100, max=100, avg=100.00, stdev=0.00
+    clat (nsec): min=4400, max=13200, avg=4492.95, stdev=875.13
+     lat (nsec): min=4500, max=13300, avg=4592.95, stdev=875.13
+    clat percentiles (nsec):
+     |  1.00th=[ 4403],  5.00th=[ 4403], 10.00th=[ 4403], 20.00th=[ 4403],
+     | 30.00th=[ 4403], 40.00th=[ 4407], 50.00th=[ 4407], 60.00th=[ 4407],
+     | 70.00th=[ 4407], 80.00th=[ 4411], 90.00th=[ 4411], 95.00th=[ 4411],
+     | 99.00th=[ 4411], 99.50th=[13200], 99.90th=[13200], 99.95th=[13200],
+     | 99.99th=[13200]
+    slowest 1 in 6,000 (nsec): 13300
+  cpu          : usr=74.25%, sys=24.75%, ctx=7, majf=0, minf=0
+  IO depths    : 1=100.0%, 2=0.0%, 4=0.0%, 8=0.0%, 16=0.0%, 32=0.0%, >=64=0.0%
+  floor        : 712 nsec, ratio=1.25 (1.20 to 1.31)
+";
+    assert_eq!(run_text(&one), want, "\n{}", run_text(&one));
+}
+
+#[test]
+fn table_looks_like_this() {
+    let table = comparison_table(&demo(), 120);
+    let want = "\
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+job    device               completion   mean    p50    p99  p99.9      1 in    max   IOPS   CPU  IOPS/     vs
+                                           µs     µs     µs     µs  6,000 µs     µs            %  CPU-%  first
+══════════════════════════════════════════════════════════════════════════════════════════════════════════════
+rr512  mem:1G?model=fast12  interrupt    4.03   3.96   3.96  11.65     11.65  11.65   248k  22.0  11.3k      –
+                            poll         2.35   2.31   2.31   6.70      6.70   6.70   426k  99.9  4.26k  −42 %
+                            hybrid       2.63   2.58   2.58   7.53      7.53   7.53   380k  61.5  6.18k  −35 %
+       mem:1G?model=optane  interrupt    6.53   6.41   6.41  19.00     19.00  19.00   153k  22.0  6.96k      –
+                            poll         3.78   3.71   3.71  10.90     10.90  10.90   265k  99.9  2.65k  −42 %
+                            hybrid       4.24   4.16   4.16  12.25     12.25  12.25   236k  61.5  3.84k  −35 %
+
+rr4k   mem:1G?model=fast12  interrupt    7.96   7.81   7.81  23.20     23.20  23.20   126k  22.0  5.71k      –
+                            poll         4.59   4.51   4.51  13.30     13.30  13.30   218k  99.9  2.18k  −42 %
+                            hybrid       5.15   5.05   5.06  14.95     14.95  14.95   194k  61.5  3.15k  −35 %
+       mem:1G?model=optane  interrupt   12.96  12.71  12.71  37.90     37.90  37.90  77.2k  22.0  3.51k      –
+                            poll         7.45   7.31   7.31  21.70     21.70  21.70   134k  99.9  1.34k  −43 %
+                            hybrid       8.37   8.21   8.21  24.40     24.40  24.40   120k  61.5  1.94k  −35 %
+──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+";
+    assert_eq!(table, want, "\n{table}");
+}
+
+/// One in a thousand of 650 is less than one.
+#[test]
+fn a_percentile_of_too_few_is_not_known() {
+    let mut stats = LatencyStats::new();
+    (0..650).for_each(|ns| stats.record(1_000 + ns));
+    assert_eq!(stats.known_percentile_ns(99.9), None);
+    assert!(stats.known_percentile_ns(99.0).is_some());
+    (650..1_000).for_each(|ns| stats.record(1_000 + ns));
+    assert!(stats.known_percentile_ns(99.9).is_some());
+    assert_eq!(stats.known_percentile_ns(99.99), None);
+    assert_eq!(LatencyStats::new().known_percentile_ns(50.0), None);
+    // A dash more in the table than with a thousand.
+    let dashes = |ios: u64| {
+        let mut few = RunResult { device: "mem:1M".to_owned(), ..RunResult::default() };
+        (0..ios).for_each(|_| few.read.lat.record(5_000));
+        let table = comparison_table(&[few], 120);
+        table.lines().find(|line| line.contains("mem:1M")).unwrap().matches('–').count()
+    };
+    assert_eq!(dashes(650), dashes(1_000) + 1);
+}
+
+#[test]
+fn table_keeps_within_120_columns() {
+    let mut wide = demo();
+    for (at, one) in wide.iter_mut().enumerate() {
+        (one.floor_ns, one.floor_ratio, one.errors) = (Some(1234.0), Some(1.25), 12);
+        one.read.lat.record(600_000_000 * (at as u64 + 1));
+        one.device = format!("kernel:/dev/disk/by-id/{}", one.device);
+        one.job_name = format!("a rather long name of a job {}", one.job_name);
+    }
+    let table = comparison_table(&wide, 120);
+    let columns = table.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(columns <= 120, "{columns}\n{table}");
+    assert!(table.contains("ratio") && table.contains("errors") && table.contains('…'));
+    assert_eq!(comparison_table(&[], 120), "");
+    assert!(comparison_table(&[RunResult::default()], 120).contains('–'));
+}

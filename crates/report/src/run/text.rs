@@ -1,0 +1,177 @@
+//! One run as fio's text shows it.
+
+use std::fmt::Write as _;
+
+use crate::figures::{iops, with_prefix};
+
+use super::stats::{DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, per_second};
+
+/// A run in fio's words, ending in a newline.
+pub fn run_text(result: &RunResult) -> String {
+    let mut out = String::new();
+    // Writing to a String does not fail.
+    let _ = write_run(&mut out, result);
+    out
+}
+
+fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
+    let failed = result.errors + result.verify_errors;
+    let jobs = result.numjobs.max(1);
+    let beside = match &result.beside[..] {
+        [] => String::new(),
+        others => format!(", beside {}", others.join(", ")),
+    };
+    writeln!(
+        out,
+        "{}: (groupid={}, jobs={jobs}): err={failed:2}: {}, {}{}{beside}",
+        result.job_name,
+        result.group_id,
+        result.device,
+        result.completion,
+        result.settings.words()
+    )?;
+    for (name, stats) in [("read", &result.read), ("write", &result.write), ("trim", &result.trim)]
+    {
+        if stats.ios > 0 {
+            write_direction(out, name, stats, result.runtime_ns)?;
+        }
+    }
+    if result.flushes.n() > 0 {
+        write_flushes(out, &result.flushes)?;
+    }
+    writeln!(
+        out,
+        "  cpu          : usr={:.2}%, sys={:.2}%, ctx={}, majf={}, minf={}",
+        result.usr_cpu_percent,
+        result.sys_cpu_percent,
+        result.ctx_switches,
+        result.major_faults,
+        result.minor_faults
+    )?;
+    let depths = DEPTH_LEVELS.iter().zip(result.iodepth_percents());
+    let depths: Vec<_> = depths.map(|(name, percent)| format!("{name}={percent:.1}%")).collect();
+    writeln!(out, "  IO depths    : {}", depths.join(", "))?;
+    if let Some(target) = result.target {
+        writeln!(
+            out,
+            "  lat target   : depth={}, target={:.1} usec, percentile={:.2}%",
+            target.depth,
+            target.target_ns as f64 / 1e3,
+            target.percentile
+        )?;
+    }
+    if let Some(floor_ns) = result.floor_ns {
+        write!(out, "  floor        : {floor_ns:.0} nsec")?;
+        if let Some(ratio) = result.floor_ratio {
+            write!(out, ", ratio={ratio:.2}")?;
+        }
+        if let Some((least, most)) = result.floor_ratio_spread {
+            write!(out, " ({least:.2} to {most:.2})")?;
+        }
+        writeln!(out)?;
+    }
+    for (name, figure) in &result.extra {
+        // A count is shown as one.
+        let digits = if figure.fract() == 0.0 { 0 } else { 2 };
+        writeln!(out, "  {name:<13}: {figure:.digits$}")?;
+    }
+    if failed > 0 {
+        writeln!(
+            out,
+            "  errors       : {} failed, {} verify",
+            result.errors, result.verify_errors
+        )?;
+    }
+    Ok(())
+}
+
+fn write_direction(
+    out: &mut String,
+    name: &str,
+    stats: &DirStats,
+    runtime_ns: u64,
+) -> std::fmt::Result {
+    let bytes_per_second = per_second(stats.bytes, runtime_ns);
+    writeln!(
+        out,
+        "  {name}: IOPS={}, BW={}/s ({}/s)({}/{}msec)",
+        iops(per_second(stats.ios, runtime_ns)),
+        binary_bytes(bytes_per_second),
+        decimal_bytes(bytes_per_second),
+        binary_bytes(stats.bytes as f64),
+        runtime_ns / 1_000_000
+    )?;
+    for (name, latency) in [("slat", &stats.slat), ("clat", &stats.clat), (" lat", &stats.lat)] {
+        if latency.n() > 0 {
+            let (unit, unit_ns) = unit_of(latency);
+            writeln!(
+                out,
+                "    {name} ({unit}): min={}, max={}, avg={:.2}, stdev={:.2}",
+                scaled(latency.min_ns(), unit_ns),
+                scaled(latency.max_ns(), unit_ns),
+                latency.mean_ns() / unit_ns,
+                latency.stddev_ns() / unit_ns
+            )?;
+        }
+    }
+    if stats.clat.n() > 0 {
+        write_percentiles(out, &stats.clat)?;
+    }
+    if let Some(ns) = stats.total().slowest_1_in(SLOWEST_ONE_IN) {
+        let (unit, unit_ns) = unit_of(stats.total());
+        writeln!(out, "    slowest 1 in 6,000 ({unit}): {}", scaled(ns, unit_ns))?;
+    }
+    Ok(())
+}
+
+fn write_flushes(out: &mut String, flushes: &LatencyStats) -> std::fmt::Result {
+    let (unit, unit_ns) = unit_of(flushes);
+    writeln!(
+        out,
+        "  sync: total={}\n    sync ({unit}): min={}, max={}, avg={:.2}, stdev={:.2}",
+        flushes.n(),
+        scaled(flushes.min_ns(), unit_ns),
+        scaled(flushes.max_ns(), unit_ns),
+        flushes.mean_ns() / unit_ns,
+        flushes.stddev_ns() / unit_ns
+    )
+}
+
+fn write_percentiles(out: &mut String, stats: &LatencyStats) -> std::fmt::Result {
+    let (unit, unit_ns) = unit_of(stats);
+    let all: Vec<_> = stats
+        .percentiles_ns()
+        .into_iter()
+        .map(|(at, ns)| (format!("{at:5.2}th"), scaled(ns, unit_ns)))
+        .collect();
+    let width = all.iter().map(|(_, ns)| ns.len()).max().unwrap_or(0);
+    writeln!(out, "    clat percentiles ({unit}):")?;
+    let rows = all.chunks(4);
+    let last = rows.len().saturating_sub(1);
+    for (at, row) in rows.enumerate() {
+        let cells: Vec<_> = row.iter().map(|(name, ns)| format!("{name}=[{ns:>width$}]")).collect();
+        writeln!(out, "     | {}{}", cells.join(", "), if at == last { "" } else { "," })?;
+    }
+    Ok(())
+}
+
+/// The unit that suits these latencies, by their mean.
+fn unit_of(stats: &LatencyStats) -> (&'static str, f64) {
+    match stats.mean_ns() {
+        mean if mean >= 10_000_000.0 => ("msec", 1e6),
+        mean if mean >= 10_000.0 => ("usec", 1e3),
+        _ => ("nsec", 1.0),
+    }
+}
+
+fn scaled(ns: u64, unit_ns: f64) -> String {
+    if unit_ns == 1.0 { ns.to_string() } else { format!("{:.1}", ns as f64 / unit_ns) }
+}
+
+fn binary_bytes(bytes: f64) -> String {
+    with_prefix(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+fn decimal_bytes(bytes: f64) -> String {
+    with_prefix(bytes, 1000.0, &["B", "kB", "MB", "GB", "TB"])
+}

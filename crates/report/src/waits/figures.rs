@@ -1,0 +1,345 @@
+//! What a way to wait came to in a cell.
+
+use serde::Serialize;
+
+use crate::figures::median;
+use crate::run::RunResult;
+
+/// A cell of the grid.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// The time of a 4 KiB read that nothing delays, in ns.
+    pub device_ns: u64,
+    /// How it varies, in a word and in a sentence.
+    pub shape: [&'static str; 2],
+    /// The model of its device.
+    pub model: String,
+}
+
+impl Cell {
+    /// What it is called, e.g. `4.1us-bimodal`.
+    pub fn name(&self) -> String {
+        format!("{}-{}", time_name(self.device_ns), self.shape[0])
+    }
+}
+
+/// 7300 → `7.3us`.
+pub fn time_name(ns: u64) -> String {
+    format!("{}us", ns as f64 / 1e3)
+}
+
+/// A way to wait in a cell.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Figures {
+    /// The way.
+    pub completion: String,
+    /// I/Os measured.
+    pub ios: u64,
+    /// I/Os that failed.
+    pub errors: u64,
+    /// Mean latency, from submission to having seen the completion.
+    pub mean_ns: f64,
+    /// p50, p99 and p99.9.
+    pub percentiles_ns: [u64; 3],
+    /// The mean latency of each turn; 0 for one without I/O.
+    pub means_ns: Vec<f64>,
+    /// What the slowest one in 6,000 reached; `None` with fewer I/Os.
+    pub slowest_ns: Option<u64>,
+    /// The slowest.
+    pub max_ns: u64,
+    /// I/Os per second.
+    pub iops: f64,
+    /// User and system time of the waiting thread over wall time.
+    pub cpu_percent: f64,
+    /// How often it slept, warm-ups included, as the next ones.
+    pub sleeps: u64,
+    /// How often the completion was there when a sleep had ended.
+    pub oversleeps: u64,
+    /// How often the spin budget ran out.
+    pub fallbacks: u64,
+    /// How often it blocked until the interrupt.
+    pub blocks: u64,
+    /// I/Os that these are of.
+    pub ended: u64,
+    /// The same with a competing program on the CPU.
+    pub competing: Option<Competing>,
+    /// The informed policy with this way's own goal, if it has one.
+    pub informed: Option<Reference>,
+}
+
+/// A way to wait beside a competing program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Competing {
+    /// What the program kept of its lone speed.
+    pub share_percent: f64,
+    /// Mean latency.
+    pub mean_ns: f64,
+    /// p99.9.
+    pub p99_9_ns: u64,
+}
+
+impl Figures {
+    /// I/Os per second for each percent of a CPU; `None` when no CPU time was seen.
+    pub fn iops_per_cpu_percent(&self) -> Option<f64> {
+        (self.cpu_percent > 0.0).then(|| self.iops / self.cpu_percent)
+    }
+
+    /// Oversleeps in percent of the sleeps; `None` if it never slept.
+    pub fn overslept_sleeps_percent(&self) -> Option<f64> {
+        (self.sleeps > 0).then(|| self.oversleeps as f64 * 100.0 / self.sleeps as f64)
+    }
+
+    /// Oversleeps in percent of the I/Os; `None` if it never slept.
+    pub fn overslept_ios_percent(&self) -> Option<f64> {
+        (self.sleeps > 0 && self.ended > 0)
+            .then(|| self.oversleeps as f64 * 100.0 / self.ended as f64)
+    }
+}
+
+impl Competing {
+    /// Of a result of the bench that had a competing program.
+    pub fn of(result: &RunResult) -> Option<Self> {
+        let latency = result.latency();
+        Some(Self {
+            share_percent: result.competitor_percent?,
+            mean_ns: latency.mean_ns(),
+            p99_9_ns: latency.percentile_ns(99.9),
+        })
+    }
+}
+
+/// Mean latency and CPU of a way to wait that cannot be had, but can be reckoned from the
+/// distributions of device time and wake cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Reference {
+    /// Mean latency.
+    pub mean_ns: f64,
+    /// CPU of the waiting thread.
+    pub cpu_percent: f64,
+    /// Whether the goal can be reached at all; if not, this is what comes nearest.
+    pub reachable: bool,
+}
+
+/// What ways to wait are held against.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct References {
+    /// Knows both distributions, device time and wake cost, but not this I/O's time: the best that
+    /// can be reached.
+    pub informed: Reference,
+    /// Knows this I/O's time, too: a bound that cannot be reached.
+    pub oracle: Reference,
+}
+
+/// Classic polling, which all others are held against.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Baseline {
+    /// Its mean latency.
+    pub mean_ns: f64,
+    /// Its CPU.
+    pub cpu_percent: f64,
+    /// The mean latency of each turn; of two in a round, their mean.
+    #[serde(skip)]
+    pub means_ns: Vec<f64>,
+    /// By how much the means of two runs of it differ, as a part of the mean; `None` if it ran
+    /// once.
+    pub mean_spread: Option<f64>,
+    /// By how many percent of a CPU they differ.
+    pub cpu_spread_percent: Option<f64>,
+}
+
+/// Differences below this are none, however little two runs of `poll` happen to differ.
+const LEAST_MEAN_SPREAD: f64 = 0.01;
+const LEAST_CPU_SPREAD_PERCENT: f64 = 1.0;
+
+/// A thread that polls alone on a CPU uses more of it than this.
+const ALONE_CPU_PERCENT: f64 = 85.0;
+
+impl Baseline {
+    /// Of `poll`, which may have run `again`.
+    pub fn of(poll: &Figures, again: Option<&Figures>) -> Self {
+        let Some(again) = again else {
+            return Self {
+                mean_ns: poll.mean_ns,
+                cpu_percent: poll.cpu_percent,
+                means_ns: poll.means_ns.clone(),
+                ..Self::default()
+            };
+        };
+        let mean_ns = (poll.mean_ns + again.mean_ns) / 2.0;
+        Self {
+            mean_ns,
+            cpu_percent: (poll.cpu_percent + again.cpu_percent) / 2.0,
+            means_ns: poll
+                .means_ns
+                .iter()
+                .zip(&again.means_ns)
+                .map(|(one, other)| (one + other) / 2.0)
+                .collect(),
+            mean_spread: (mean_ns > 0.0).then(|| (poll.mean_ns - again.mean_ns).abs() / mean_ns),
+            cpu_spread_percent: Some((poll.cpu_percent - again.cpu_percent).abs()),
+        }
+    }
+
+    /// Whether other programs had much of the CPU: then figures of live runs are worth little.
+    pub fn is_crowded(&self) -> bool {
+        self.cpu_percent < ALONE_CPU_PERCENT
+    }
+
+    /// Means that differ by less, as a part of the mean, are alike.
+    pub fn mean_tolerance(&self) -> f64 {
+        self.mean_spread.unwrap_or(0.0).max(LEAST_MEAN_SPREAD)
+    }
+
+    /// The same of CPU, in percent of a CPU.
+    pub fn cpu_tolerance_percent(&self) -> f64 {
+        self.cpu_spread_percent.unwrap_or(0.0).max(LEAST_CPU_SPREAD_PERCENT)
+    }
+}
+
+/// A cell with everything that was found in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellResult {
+    /// Which.
+    pub cell: Cell,
+    /// By way to wait, in the order they were asked for.
+    pub ways: Vec<Figures>,
+    /// Classic polling; `None` if it had no turn.
+    pub poll: Option<Baseline>,
+    /// What the ways are held against, if that was reckoned.
+    pub references: Option<References>,
+    /// Turns done again since the CPUs moved around them, and those that count all the same.
+    pub moved_turns: (u64, u64),
+    /// The cache-line time: median of all probes.
+    pub cacheline_rtt_ns: Option<f64>,
+}
+
+impl CellResult {
+    /// The mean of `way` over that of `poll`.
+    pub fn mean_over_poll(&self, way: &Figures) -> Option<f64> {
+        let poll = self.poll.as_ref().filter(|poll| poll.mean_ns > 0.0 && way.ios > 0)?;
+        Some(way.mean_ns / poll.mean_ns)
+    }
+
+    /// The same turn by turn: the median. What hits single turns only, whosever, does not show in
+    /// it.
+    pub fn mean_over_poll_by_turns(&self, way: &Figures) -> Option<f64> {
+        let turns = way.means_ns.iter().zip(&self.poll.as_ref()?.means_ns);
+        let ratios: Vec<f64> = turns
+            .filter(|(way, poll)| **way > 0.0 && **poll > 0.0)
+            .map(|(way, poll)| way / poll)
+            .collect();
+        median(&ratios)
+    }
+
+    /// The CPU of `way` over that of the informed policy with the same goal, or with that of
+    /// `adaptive`.
+    pub fn cpu_over_informed(&self, way: &Figures) -> Option<f64> {
+        let informed = way.informed.unwrap_or(self.references?.informed).cpu_percent;
+        (informed > 0.0 && way.ios > 0).then(|| way.cpu_percent / informed)
+    }
+
+    /// By how many percent of a CPU `way` is above the oracle.
+    pub fn cpu_above_oracle_percent(&self, way: &Figures) -> Option<f64> {
+        self.references.filter(|_| way.ios > 0).map(|of| way.cpu_percent - of.oracle.cpu_percent)
+    }
+
+    /// Whether `one` is as good as `other` in mean latency and in CPU, and better in one of them:
+    /// more than two runs of `poll` differ.
+    pub fn dominates(&self, one: &Figures, other: &Figures) -> bool {
+        let Some(poll) = self.poll.as_ref().filter(|_| one.ios > 0 && other.ios > 0) else {
+            return false;
+        };
+        let (slack, cpu_slack_percent) =
+            (1.0 + poll.mean_tolerance(), poll.cpu_tolerance_percent());
+        let quicker = one.mean_ns * slack < other.mean_ns;
+        let slower = other.mean_ns * slack < one.mean_ns;
+        let cheaper = one.cpu_percent + cpu_slack_percent < other.cpu_percent;
+        let dearer = other.cpu_percent + cpu_slack_percent < one.cpu_percent;
+        !slower && !dearer && (quicker || cheaper)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waits::testing::{cell, way};
+
+    #[test]
+    fn the_baseline_is_the_mean_of_two_runs() {
+        let poll = Baseline::of(&way("poll", 9.9, 99.0), Some(&way("poll", 10.1, 97.0)));
+        assert_eq!((poll.mean_ns, poll.cpu_percent), (10_000.0, 98.0));
+        assert!((poll.mean_spread.unwrap() - 0.02).abs() < 1e-12);
+        assert_eq!(poll.cpu_spread_percent, Some(2.0));
+        let once = Baseline::of(&way("poll", 10.0, 99.0), None);
+        assert_eq!((once.mean_spread, once.mean_tolerance()), (None, LEAST_MEAN_SPREAD));
+        assert_eq!(once.cpu_tolerance_percent(), LEAST_CPU_SPREAD_PERCENT);
+    }
+
+    #[test]
+    fn dominance_is_beyond_the_spread() {
+        // Means that differ by 2 % are alike, and CPU within 2 %.
+        let ways = [
+            way("poll", 10.0, 98.0),
+            way("a", 10.1, 60.0),
+            way("b", 10.2, 61.0),
+            way("c", 10.2, 63.0),
+            way("d", 12.0, 40.0),
+            way("e", 12.0, 63.0),
+        ];
+        let cell = cell(&ways, (9.9, 98.0), (10.1, 96.0));
+        let dominated = |one: usize| -> Vec<&str> {
+            let others = ways.iter().filter(|other| cell.dominates(&ways[one], other));
+            others.map(|other| other.completion.as_str()).collect()
+        };
+        assert_eq!(dominated(0), Vec::<&str>::new());
+        assert_eq!(dominated(1), ["poll", "c", "e"]);
+        assert_eq!(dominated(2), ["poll", "e"]);
+        assert_eq!(dominated(4), ["e"]);
+    }
+
+    #[test]
+    fn turns_are_held_against_those_of_their_round() {
+        let turns = |way: Figures, means_ns: &[f64]| Figures { means_ns: means_ns.to_vec(), ..way };
+        let (poll, again) =
+            (turns(way("poll", 10.0, 98.0), &[10.0, 30.0, 10.0]), way("poll", 10.0, 98.0));
+        let again = turns(again, &[10.0, 10.0, 20.0]);
+        let mut cell = cell(&[], (10.0, 98.0), (10.0, 98.0));
+        cell.poll = Some(Baseline::of(&poll, Some(&again)));
+        // Against 10, 20 and 15: 1.1, 1.2 and 2; a turn without I/O does not count.
+        assert_eq!(
+            cell.mean_over_poll_by_turns(&turns(again.clone(), &[11.0, 24.0, 30.0])),
+            Some(1.2)
+        );
+        assert_eq!(cell.mean_over_poll_by_turns(&turns(again.clone(), &[11.0, 0.0])), Some(1.1));
+        assert_eq!(cell.mean_over_poll_by_turns(&turns(again, &[])), None);
+    }
+
+    #[test]
+    fn shares_of_sleeps_and_of_ios() {
+        let figures =
+            Figures { sleeps: 200, oversleeps: 50, ended: 1_000, ..way("hybrid", 10.0, 50.0) };
+        assert_eq!(figures.overslept_sleeps_percent(), Some(25.0));
+        assert_eq!(figures.overslept_ios_percent(), Some(5.0));
+        let awake = way("poll", 10.0, 98.0);
+        assert_eq!((awake.overslept_sleeps_percent(), awake.overslept_ios_percent()), (None, None));
+    }
+
+    #[test]
+    fn references_are_what_ratios_are_to() {
+        let mut cell = cell(&[], (10.0, 98.0), (10.0, 98.0));
+        let one = way("adaptive", 10.2, 50.0);
+        assert_eq!(
+            (cell.cpu_over_informed(&one), cell.cpu_above_oracle_percent(&one)),
+            (None, None)
+        );
+        cell.references = Some(References {
+            informed: Reference { mean_ns: 10_300.0, cpu_percent: 40.0, reachable: true },
+            oracle: Reference { mean_ns: 10_000.0, cpu_percent: 20.0, reachable: true },
+        });
+        assert_eq!(cell.cpu_over_informed(&one), Some(1.25));
+        assert_eq!(cell.cpu_above_oracle_percent(&one), Some(30.0));
+        let informed = Some(Reference { mean_ns: 12_000.0, cpu_percent: 25.0, reachable: true });
+        assert_eq!(cell.cpu_over_informed(&Figures { informed, ..one.clone() }), Some(2.0));
+        assert!((cell.mean_over_poll(&one).unwrap() - 1.02).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,18 @@
+//! Ways to wait over a grid of devices: what each came to in each cell, and how that is shown.
+
+mod figures;
+mod json;
+mod page;
+mod plane;
+mod summary;
+mod table;
+#[cfg(test)]
+mod testing;
+
+pub use figures::{
+    Baseline, Cell, CellResult, Competing, Figures, Reference, References, time_name,
+};
+pub use json::{Setting, json};
+pub use page::page;
+pub use summary::{AS_QUICK, Ratio, Summary, summaries};
+pub use table::{cell_table, legend, summary_table};

@@ -1,0 +1,250 @@
+//! The results as one HTML page: a summary, an overview, and a section a device time with the plane
+//! of each shape.
+
+use askama::Template;
+use itertools::Itertools as _;
+use serde_json::{Map, Value};
+
+use super::figures::{CellResult, Figures, time_name};
+use super::json::Setting;
+use super::plane;
+use super::summary::{AS_QUICK, Summary};
+use super::table;
+use crate::figures::none;
+use crate::plot::Style;
+use crate::view::{self, Cell, Figure, Group, Head, Legend, Panel, Row, Table};
+
+#[derive(Template)]
+#[template(path = "waits.html")]
+struct Page<'a> {
+    generator: &'a str,
+    title: &'static str,
+    about: String,
+    counted: String,
+    summary: Table,
+    verdicts: Vec<String>,
+    words: String,
+    overview: Option<Table>,
+    sections: Vec<Section>,
+    is_live: bool,
+    /// Turns done again since the CPUs moved, and those that count all the same.
+    moved_turns: (u64, u64),
+    command: String,
+}
+
+/// A device time: the planes of its shapes, and their tables.
+struct Section {
+    title: String,
+    legend: Legend,
+    figure: Figure,
+    cells: Vec<Details>,
+}
+
+/// A cell: its name, what it is, its table, and what is to be known beside that.
+struct Details {
+    name: String,
+    words: &'static str,
+    table: Table,
+    below: String,
+}
+
+/// The page; `generator` is the program that makes it.
+pub fn page(
+    cells: &[CellResult],
+    summaries: &[Summary],
+    setting: &Setting,
+    generator: &str,
+) -> String {
+    let names: Vec<String> = summaries.iter().map(|summary| summary.completion.clone()).collect();
+    let rows = cells.iter().chunk_by(|cell| cell.cell.device_ns);
+    let sections = rows.into_iter().map(|(ns, row)| section(ns, &row.collect::<Vec<_>>(), &names));
+    let command = setting.facts.get("command").and_then(Value::as_array);
+    let moved = |(repeated, disturbed): (u64, u64), cell: &CellResult| {
+        (repeated + cell.moved_turns.0, disturbed + cell.moved_turns.1)
+    };
+    view::page(&Page {
+        generator,
+        title: "Ways to wait",
+        about: about(cells, setting, generator),
+        counted: counted(cells.len(), "cell"),
+        summary: summary(summaries, &names),
+        verdicts: summaries.iter().map(table::verdict).collect(),
+        words: table::legend(&cells.iter().collect::<Vec<_>>()),
+        overview: (cells.len() > 1).then(|| overview(cells, &names)),
+        sections: sections.collect(),
+        is_live: setting.simulated.is_none(),
+        moved_turns: cells.iter().fold((0, 0), moved),
+        command: command.into_iter().flatten().filter_map(Value::as_str).join(" "),
+    })
+}
+
+/// What was measured how long, where, and by what.
+fn about(cells: &[CellResult], setting: &Setting, generator: &str) -> String {
+    let fact = |name: &str| fact(&setting.facts, name);
+    let is = |name: &str, words: &str| {
+        fact(name).filter(|value| value == "true").map(|_| words.to_owned())
+    };
+    let how = match &setting.simulated {
+        Some(whose) => format!("simulated, {}", whose.replace('-', " ")),
+        None => format!("{} each", crate::figures::time(setting.runtime_ms as f64 * 1e6)),
+    };
+    let cpus = fact("cpus").map_or(String::new(), |cpus| format!(", {cpus} CPUs"));
+    let parts = [
+        Some(counted(cells.len(), "cell")),
+        Some(how),
+        fact("cpu").map(|cpu| cpu + &cpus),
+        fact("kernel").map(|kernel| format!("Linux {kernel}")),
+        is("virtual_machine", "virtual machine"),
+        Some(generator.to_owned()),
+        is("interrupted", "ended early"),
+    ];
+    parts.iter().flatten().join(" · ")
+}
+
+fn fact(facts: &Map<String, Value>, name: &str) -> Option<String> {
+    match facts.get(name)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// A row a way to wait, with its marker.
+fn row(names: &[String], name: &str, figures: impl Iterator<Item = Option<String>>) -> Row {
+    Row {
+        swatch: Some(Style::of(names, name).swatch(true)),
+        name: name.to_owned(),
+        cells: figures.map(|figure| figure.unwrap_or_else(none).into()).collect(),
+        ..Row::default()
+    }
+}
+
+/// A table without groups.
+fn plain(label: String, first: &'static str, heads: Vec<Head>, rows: Vec<Row>) -> Table {
+    Table { label, first, heads, groups: vec![Group { device: None, rows }] }
+}
+
+/// All cells together, by way to wait.
+fn summary(summaries: &[Summary], names: &[String]) -> Table {
+    let mut columns = table::summary_columns(summaries);
+    columns.retain(|of| !of.on_page.is_empty());
+    let head = |of: &&table::SummaryColumn| Head {
+        text: of.on_page.to_owned(),
+        explained: of.explained,
+        unit: "",
+    };
+    let rows = summaries.iter().map(|summary| {
+        row(names, &summary.completion, columns.iter().map(|column| (column.figure)(summary)))
+    });
+    let (heads, rows) = (columns.iter().map(head).collect(), rows.collect());
+    plain("all cells together".to_owned(), "completion", heads, rows)
+}
+
+/// All cells at a glance: a row a cell, a column a way.
+fn overview(cells: &[CellResult], names: &[String]) -> Table {
+    let figure = |cell: &CellResult, way: &Figures| {
+        let over = cell.mean_over_poll(way)?;
+        let class = if over <= AS_QUICK { "quick" } else { "" };
+        let (text, unit) = (format!("{over:.2}"), format!("{:.0} %", way.cpu_percent));
+        Some(Cell { class, text, unit, ..Cell::default() })
+    };
+    let rows = cells.iter().map(|cell| {
+        let way = |name: &String| cell.ways.iter().find(|way| way.completion == *name);
+        let cells = names.iter().map(|name| way(name).and_then(|way| figure(cell, way)));
+        let cells = cells.map(|cell| cell.unwrap_or_else(|| none().into())).collect();
+        Row { name: cell.cell.name(), cells, ..Row::default() }
+    });
+    let heads = names.iter().map(|name| Head { text: name.clone(), ..Head::default() }).collect();
+    let label = "mean latency over that of poll, and CPU, by cell".to_owned();
+    plain(label, "cell", heads, rows.collect())
+}
+
+fn section(device_ns: u64, cells: &[&CellResult], names: &[String]) -> Section {
+    let range = plane::range(cells);
+    let panels = cells.iter().map(|cell| Panel {
+        name: cell.cell.shape[0].to_owned(),
+        legend: Legend::default(),
+        plot: plane::plane(cell, names, range),
+    });
+    let how = "Each point is one way to wait: further left it needs less CPU, further down it \
+               answers sooner; the best place is bottom left. The dotted lines are the mean of \
+               poll and 1.03 times that.";
+    let legend = names.iter().map(|name| (Style::of(names, name).swatch(true), name.clone()));
+    Section {
+        title: format!("Device time {}", time_name(device_ns).replace("us", " µs")),
+        legend: Legend { entries: legend.collect() },
+        figure: Figure { wide: true, title: "", how: how.to_owned(), panels: panels.collect() },
+        cells: cells.iter().map(|cell| details(cell, names)).collect(),
+    }
+}
+
+fn details(cell: &CellResult, names: &[String]) -> Details {
+    let columns = table::columns(&[cell]);
+    let heads = columns.iter().map(|of| Head {
+        text: of.heading.replace('\n', " "),
+        explained: of.explained,
+        unit: "",
+    });
+    let rows = cell.ways.iter().map(|way| {
+        row(names, &way.completion, columns.iter().map(|column| (column.figure)(cell, way)))
+    });
+    let (name, words) = (cell.cell.name(), cell.cell.shape[1]);
+    let table = plain(name.clone(), "completion", heads.collect(), rows.collect());
+    Details { name, words, table, below: table::below(cell) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waits::testing::{cell, way};
+    use crate::waits::{Reference, References, summaries};
+
+    /// Tags that end themselves have no end; all others nest.
+    fn nests(page: &str) -> bool {
+        let mut open: Vec<&str> = Vec::new();
+        for part in page.split('<').skip(2) {
+            let Some((tag, _)) = part.split_once('>') else { return false };
+            let name = tag.split([' ', '\n']).next().unwrap_or("");
+            match (name.strip_prefix('/'), tag.ends_with('/')) {
+                (Some(name), _) if open.pop() != Some(name) => return false,
+                (None, false) => open.push(name),
+                _ => {}
+            }
+        }
+        open.is_empty()
+    }
+
+    #[test]
+    fn the_page_nests_and_names_everything() {
+        let ways = [
+            way("poll", 10.0, 98.0),
+            way("hybrid", 40.0, 41.0),
+            way("adaptive:cpu=30", 10.2, 30.0),
+        ];
+        let mut first = cell(&ways, (10.0, 98.0), (10.2, 97.0));
+        let reference = Reference { mean_ns: 10_100.0, cpu_percent: 32.0, reachable: true };
+        first.references = Some(References { informed: reference, oracle: reference });
+        let second = cell(&ways[..2], (10.0, 98.0), (10.2, 97.0));
+        let cells = [first, second];
+        let setting = Setting { runtime_ms: 250, ..Setting::default() };
+        let page = page(&cells, &summaries(&cells), &setting, "meantime");
+        assert!(nests(&page));
+        assert_eq!(page.matches("<svg class=\"plot\"").count(), 2);
+        for text in [
+            "adaptive:cpu=30",
+            "10us-lognormal",
+            "oracle",
+            "informed",
+            "2 cells",
+            "250 ms each",
+            "Device time 10 µs",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf\""), "a figure that is none");
+    }
+}

@@ -1,0 +1,154 @@
+//! What the cells come to, by way to wait.
+
+use itertools::Itertools as _;
+use serde::Serialize;
+
+use crate::figures::median;
+
+use super::figures::{CellResult, Figures};
+
+/// A way that is to be as quick as classic polling may take so many times as long.
+pub const AS_QUICK: f64 = 1.03;
+
+/// A way to wait over all cells.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Summary {
+    /// The way.
+    pub completion: String,
+    /// Cells in which it did I/O.
+    pub cells: usize,
+    /// Mean over that of `poll`.
+    pub mean_over_poll: Option<Ratio>,
+    /// Cells in which that is at most [`AS_QUICK`].
+    pub as_quick_cells: usize,
+    /// Cells in which the median turn's is; `None` where there were no turns.
+    pub as_quick_cells_by_turns: Option<usize>,
+    /// CPU in percent: the median of the cells.
+    pub cpu_percent: Option<f64>,
+    /// CPU over that of the informed policy.
+    pub cpu_over_informed: Option<Ratio>,
+    /// CPU above the oracle's, in percent of a CPU: the median of the cells.
+    pub cpu_above_oracle_percent: Option<f64>,
+    /// Oversleeps in percent of the sleeps: the median of the cells in which it slept.
+    pub overslept_percent: Option<f64>,
+    /// What a competing program kept: the median of the cells.
+    pub share_percent: Option<f64>,
+    /// Cells in which it dominates another way, by way.
+    pub dominates: Vec<(String, usize)>,
+    /// Cells in which it dominates at least one.
+    pub dominating_cells: usize,
+    /// Names of the cells in which it is dominated, with the ways that do.
+    pub dominated: Vec<(String, Vec<String>)>,
+}
+
+/// A ratio over all cells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Its median.
+    pub median: f64,
+    /// Its greatest.
+    pub worst: f64,
+    /// Where that is.
+    pub worst_cell: String,
+}
+
+impl Ratio {
+    fn of(ratios: &[(f64, String)]) -> Option<Self> {
+        let (worst, worst_cell) =
+            ratios.iter().max_by(|one, other| one.0.total_cmp(&other.0))?.clone();
+        let values: Vec<f64> = ratios.iter().map(|(ratio, _)| *ratio).collect();
+        Some(Self { median: median(&values)?, worst, worst_cell })
+    }
+}
+
+/// By way to wait, in the order of the first cell.
+pub fn summaries(cells: &[CellResult]) -> Vec<Summary> {
+    let ways = cells.iter().flat_map(|cell| &cell.ways);
+    ways.map(|way| way.completion.as_str()).unique().map(|name| summary(name, cells)).collect()
+}
+
+fn summary(name: &str, cells: &[CellResult]) -> Summary {
+    let found: Vec<(&CellResult, &Figures)> = cells
+        .iter()
+        .filter_map(|cell| {
+            Some((cell, cell.ways.iter().find(|way| way.completion == name && way.ios > 0)?))
+        })
+        .collect();
+    let ratios = |of: fn(&CellResult, &Figures) -> Option<f64>| -> Vec<(f64, String)> {
+        found.iter().filter_map(|(cell, way)| Some((of(cell, way)?, cell.cell.name()))).collect()
+    };
+    let middle = |of: &dyn Fn(&CellResult, &Figures) -> Option<f64>| {
+        median(&found.iter().filter_map(|(cell, way)| of(cell, way)).collect::<Vec<_>>())
+    };
+    let over_poll = ratios(CellResult::mean_over_poll);
+    let by_turns = ratios(CellResult::mean_over_poll_by_turns);
+    let quick =
+        |ratios: &[(f64, String)]| ratios.iter().filter(|(ratio, _)| *ratio <= AS_QUICK).count();
+    let mut summary = Summary {
+        completion: name.to_owned(),
+        cells: found.len(),
+        as_quick_cells: quick(&over_poll),
+        as_quick_cells_by_turns: (!by_turns.is_empty()).then(|| quick(&by_turns)),
+        mean_over_poll: Ratio::of(&over_poll),
+        cpu_percent: middle(&|_, way| Some(way.cpu_percent)),
+        cpu_over_informed: Ratio::of(&ratios(CellResult::cpu_over_informed)),
+        cpu_above_oracle_percent: middle(&|cell, way| cell.cpu_above_oracle_percent(way)),
+        overslept_percent: middle(&|_, way| way.overslept_sleeps_percent()),
+        share_percent: middle(&|_, way| way.competing.map(|competing| competing.share_percent)),
+        ..Summary::default()
+    };
+    for (cell, way) in found {
+        let mut by = Vec::new();
+        let mut any = false;
+        for other in cell.ways.iter().filter(|other| other.completion != name) {
+            if cell.dominates(way, other) {
+                any = true;
+                match summary.dominates.iter_mut().find(|(known, _)| *known == other.completion) {
+                    Some((_, count)) => *count += 1,
+                    None => summary.dominates.push((other.completion.clone(), 1)),
+                }
+            }
+            if cell.dominates(other, way) {
+                by.push(other.completion.clone());
+            }
+        }
+        summary.dominating_cells += usize::from(any);
+        if !by.is_empty() {
+            summary.dominated.push((cell.cell.name(), by));
+        }
+    }
+    summary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waits::Cell;
+    use crate::waits::testing::{cell, way};
+
+    #[test]
+    fn what_two_cells_come_to() {
+        let ways = [way("poll", 10.0, 98.0), way("pas", 10.5, 60.0), way("adaptive", 10.2, 58.0)];
+        let first = cell(&ways, (10.0, 98.0), (10.0, 98.0));
+        let ways = [way("poll", 10.0, 98.0), way("pas", 10.1, 40.0), way("adaptive", 10.1, 50.0)];
+        let mut second = cell(&ways, (10.0, 98.0), (10.0, 98.0));
+        second.cell = Cell { device_ns: 50_000, shape: ["constant", ""], ..Cell::default() };
+        let all = summaries(&[first, second]);
+        assert_eq!(all.len(), 3);
+        let (poll, pas, adaptive) = (&all[0], &all[1], &all[2]);
+        assert_eq!((poll.cells, poll.as_quick_cells, poll.dominating_cells), (2, 2, 0));
+        assert_eq!(
+            poll.dominated,
+            [("50us-constant".to_owned(), vec!["pas".to_owned(), "adaptive".to_owned()])]
+        );
+        assert_eq!((pas.as_quick_cells, adaptive.as_quick_cells), (1, 2));
+        let ratio = pas.mean_over_poll.as_ref().unwrap();
+        assert!((ratio.median - 1.03).abs() < 1e-9 && (ratio.worst - 1.05).abs() < 1e-9);
+        assert_eq!(ratio.worst_cell, "10us-lognormal");
+        assert_eq!(adaptive.cpu_percent, Some(54.0));
+        assert_eq!(adaptive.dominates, [("pas".to_owned(), 1), ("poll".to_owned(), 1)]);
+        assert_eq!(pas.dominates, [("poll".to_owned(), 1), ("adaptive".to_owned(), 1)]);
+        assert_eq!((pas.overslept_percent, pas.share_percent), (None, None));
+        assert!(pas.cpu_over_informed.is_none());
+    }
+}
