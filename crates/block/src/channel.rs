@@ -17,7 +17,7 @@ use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::steer::Helm;
 use meantime_completion::waiter::Waiter;
-use meantime_completion::{DeferError, Deferred, GapCounters, Policy, Way, WorkCounters};
+use meantime_completion::{DeferError, Deferred, GapCounters, Policy, WaitPlan, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
@@ -609,9 +609,11 @@ impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
         let Self { table, ns, polled, interrupt, waiter, .. } = self;
-        for (lane, way) in [(Some(polled), Way::Poll), (interrupt.as_mut(), Way::Interrupt)] {
+        for (lane, plan) in
+            [(Some(polled), WaitPlan::Poll), (interrupt.as_mut(), WaitPlan::Interrupt)]
+        {
             let Some(lane) = lane else { continue };
-            lane.send_rest(table, ns, waiter.gap(matches!(way, Way::Interrupt)), way);
+            lane.send_rest(table, ns, waiter.gap(matches!(plan, WaitPlan::Interrupt)), plan);
             for slot in lane.backlog.drain(..) {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);

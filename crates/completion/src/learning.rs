@@ -3,7 +3,7 @@
 use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::auto::{Auto, Mode};
 use super::class::Class;
-use super::gap::{Waited, Way};
+use super::gap::{WaitPlan, Waited};
 use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
 use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
@@ -144,27 +144,27 @@ impl Learning {
     /// How to wait for `flight`. Called in its gap. `switches` says how often another thread took
     /// the CPU away from this one.
     #[inline]
-    pub(crate) fn way(
+    pub(crate) fn wait_plan(
         &mut self,
         policy: Policy,
         flight: &Flight,
         switches: impl FnOnce() -> u64,
-    ) -> Way {
+    ) -> WaitPlan {
         if policy == Policy::Auto {
             self.steer(flight.submitted_ns, switches);
         }
         match policy {
-            _ if flight.interrupted => Way::Interrupt,
-            Policy::Poll => Way::Poll,
+            _ if flight.interrupted => WaitPlan::Interrupt,
+            Policy::Poll => WaitPlan::Poll,
             Policy::Adaptive(goal) => self.planned(goal, flight),
-            Policy::Auto if self.auto.mode() == Mode::Poll => Way::Poll,
+            Policy::Auto if self.auto.mode() == Mode::Poll => WaitPlan::Poll,
             Policy::Auto => self.planned(Goal::default(), flight),
-            _ if flight.waited => Way::Poll,
-            Policy::HybridFixed(ns) => Way::Sleep(u64::from(ns)),
+            _ if flight.waited => WaitPlan::Poll,
+            Policy::HybridFixed(ns) => WaitPlan::Sleep(u64::from(ns)),
             _ => match self.rule(policy).map(|rule| rule.choose(flight.class)) {
-                Some(Choice::Sleep(ns)) => Way::Sleep(ns),
+                Some(Choice::Sleep(ns)) => WaitPlan::Sleep(ns),
                 // Without such a queue it is polled.
-                Some(Choice::Interrupt) | None => Way::Poll,
+                Some(Choice::Interrupt) | None => WaitPlan::Poll,
             },
         }
     }
@@ -207,12 +207,12 @@ impl Learning {
     }
 
     #[inline]
-    fn planned(&mut self, goal: Goal, flight: &Flight) -> Way {
+    fn planned(&mut self, goal: Goal, flight: &Flight) -> WaitPlan {
         let plan = self.adaptive().plan(goal, flight.class, flight.submitted_ns);
         if plan.is_spin() {
-            Way::Poll
+            WaitPlan::Poll
         } else {
-            Way::Planned { plan, since_ns: flight.submitted_ns }
+            WaitPlan::Planned { plan, since_ns: flight.submitted_ns }
         }
     }
 

@@ -25,7 +25,7 @@ mod work;
 
 pub use backlog::LIMIT as DEFERRED_LIMIT;
 pub use class::{Class, Kind};
-pub use gap::{Gap, GapCounters, SPINS_PER_CLOCK, Source, Waited, Wake, Way};
+pub use gap::{Gap, GapCounters, SPINS_PER_CLOCK, Source, WaitPlan, Waited, Wake};
 pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};

@@ -35,7 +35,7 @@ mod work;
 
 use super::adaptive::{Estimate, SleepCosts};
 use super::class::Class;
-use super::gap::{Gap, GapCounters, Waited, Way};
+use super::gap::{Gap, GapCounters, WaitPlan, Waited};
 use super::learning::Learning;
 use super::policy::Policy;
 use super::rule::{Rule, RuleId, Sample};
@@ -232,10 +232,10 @@ impl Waiter {
             return self.wait_working(queues, id);
         }
         let InFlight { policy, flight, .. } = queues.begin_wait(id);
-        let way = self.learning.way(policy, &flight, || queues.involuntary_switches());
+        let plan = self.learning.wait_plan(policy, &flight, || queues.involuntary_switches());
         let interrupted = flight.interrupted;
         if queues.is_busy(interrupted) {
-            self.gap(interrupted).wait(&mut queues.queue(interrupted), way);
+            self.gap(interrupted).wait(&mut queues.queue(interrupted), plan);
         }
         queues.refill(interrupted);
         self.learn(queues, Found::Waiting { interrupted });
@@ -263,9 +263,9 @@ impl Waiter {
         let Some(mut both) = queues.both() else { return };
         let (gap, work) = (&mut self.gaps[0], &mut *self.work);
         if !has_work {
-            gap.wait(&mut both, Way::Poll);
+            gap.wait(&mut both, WaitPlan::Poll);
         } else if work.work(&mut both, ends_ns) == 0 {
-            gap.wait(&mut WithWork::new(&mut both, work), Way::Poll);
+            gap.wait(&mut WithWork::new(&mut both, work), WaitPlan::Poll);
         }
         drop(both);
         queues.refill(false);
@@ -303,14 +303,16 @@ impl Waiter {
                 let worked_ns = self.work.counters().worked_ns - before_ns;
                 // Without a sleep, since only so the earliest end becomes known.
                 let explores = timed && wanted && ends_ns.is_none();
-                let way = match explores {
-                    true => Way::Poll,
-                    false => self.learning.way(policy, &flight, || queues.involuntary_switches()),
+                let plan = match explores {
+                    true => WaitPlan::Poll,
+                    false => {
+                        self.learning.wait_plan(policy, &flight, || queues.involuntary_switches())
+                    }
                 };
                 let mut queue = queues.queue(interrupted);
                 let mut source = WithWork::new(&mut queue, &mut self.work);
                 let gap = &mut self.gaps[usize::from(interrupted)];
-                gap.wait(&mut source, shortened(way, worked_ns));
+                gap.wait(&mut source, shortened(plan, worked_ns));
             }
         }
         queues.refill(interrupted);
