@@ -3,11 +3,11 @@
 use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::auto::{Auto, Mode};
 use super::class::Class;
+use super::earliest::{EarliestCompletion, Observation};
 use super::gap::{WaitPlan, Waited};
 use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
 use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
-use super::soonest::{Sight, Soonest};
 
 /// An I/O under way, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) struct Learning {
     /// Whether there is a queue with an interrupt.
     can_interrupt: bool,
     adaptive: Option<Box<Adaptive>>,
-    soonest: Soonest,
+    earliest: EarliestCompletion,
 }
 
 impl Learning {
@@ -228,14 +228,14 @@ impl Learning {
 
     /// Takes in when an I/O of `class` was complete, for [`Learning::earliest_ns`].
     #[inline]
-    pub(crate) fn record_sight(&mut self, class: Class, sight: Sight) {
-        self.soonest.record(class, sight);
+    pub(crate) fn record_observation(&mut self, class: Class, observation: Observation) {
+        self.earliest.record(class, observation);
     }
 
     /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of
     /// all I/O while there is work for the gap, whatever its policy. `None`: not known.
     pub(crate) fn earliest_ns(&self, class: Class) -> Option<u64> {
-        self.soonest.estimate_ns(class)
+        self.earliest.estimate_ns(class)
     }
 
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {

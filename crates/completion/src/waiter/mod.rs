@@ -35,11 +35,11 @@ mod work;
 
 use super::adaptive::{Estimate, SleepCosts};
 use super::class::Class;
+use super::earliest::Observation;
 use super::gap::{Gap, GapCounters, WaitPlan, Waited};
 use super::learning::Learning;
 use super::policy::Policy;
 use super::rule::{Rule, RuleId, Sample};
-use super::soonest::Sight;
 use super::steer::QueueFigures;
 pub use queues::{InFlight, Queues, Timed};
 use times::Times;
@@ -358,17 +358,17 @@ impl Waiter {
             };
             times.add(sample.device_ns);
             // What was found just after a piece may have been there during that.
-            let after_piece = work.sight_after_piece(&flight);
+            let after_piece = work.observation_after_piece(&flight);
             let exact = waited.filter(|_| after_piece.is_none());
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
             if has_work {
                 let seen = waited.is_some_and(|waited| waited.exact) || found == Found::Blocked;
                 let found = if seen {
-                    Sight::Exact(sample.device_ns)
+                    Observation::Exact(sample.device_ns)
                 } else {
-                    Sight::AtMost(sample.device_ns)
+                    Observation::AtMost(sample.device_ns)
                 };
-                learning.record_sight(flight.class, after_piece.unwrap_or(found));
+                learning.record_observation(flight.class, after_piece.unwrap_or(found));
             }
         }
         *queues.timed() = ended;

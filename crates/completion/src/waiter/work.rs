@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
 use super::super::backlog::Backlog;
+use super::super::earliest::Observation;
 use super::super::gap::{Source, WaitPlan};
 use super::super::learning::Flight;
-use super::super::soonest::Sight;
 use super::super::work::{DeferError, Deferred, WorkCounters};
 use super::{InFlight, Queues, SlowPath, Waiter};
 use meantime_hw::Clock;
@@ -263,8 +263,8 @@ impl GapWork {
 
     /// When an I/O that has just been found complete may have been so, if it was found just after a
     /// piece.
-    pub(super) fn sight_after_piece(&self, flight: &Flight) -> Option<Sight> {
-        self.vain_ns.map(|vain_ns| Sight::After(vain_ns.saturating_sub(flight.submitted_ns)))
+    pub(super) fn observation_after_piece(&self, flight: &Flight) -> Option<Observation> {
+        self.vain_ns.map(|vain_ns| Observation::After(vain_ns.saturating_sub(flight.submitted_ns)))
     }
 
     /// What was found in a wait has been taken in.
