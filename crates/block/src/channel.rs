@@ -290,7 +290,7 @@ impl NvmeChannel {
         if looked
             && policy.is_poll()
             && slot.is_some()
-            && self.waiter.take_sample(self.polled.queue.told_ns())
+            && self.waiter.take_sample(self.polled.queue.last_tick_ns())
         {
             request.policy = Some(SAMPLED);
         }
@@ -388,7 +388,7 @@ impl NvmeChannel {
         let now_ns = match timed_ns {
             Some(now_ns) => now_ns,
             None if interrupt => lane.queue.clock().now_ns(),
-            None => lane.queue.told_ns(),
+            None => lane.queue.last_tick_ns(),
         };
         self.show(now_ns);
         Ok(slot)

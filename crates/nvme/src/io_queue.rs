@@ -31,7 +31,7 @@ pub struct IoQueue {
     /// When there is next something to be looked at: a sweep, or a command that is to be staged
     /// again.
     next_look_ns: u64,
-    told_ns: u64,
+    last_tick_ns: u64,
     /// How often the controller had lost its volatile cache when this queue last looked.
     cache_losses: u32,
 }
@@ -72,7 +72,7 @@ impl IoQueue {
             perhaps_known,
             next_sweep_ns: 0,
             next_look_ns: 0,
-            told_ns: 0,
+            last_tick_ns: 0,
             cache_losses,
         };
         queue.register()?;
@@ -210,8 +210,8 @@ impl IoQueue {
 
     /// The latest time that [`IoQueue::tick`] or [`IoQueue::check`] was told, in ns: some time ago.
     #[inline(always)]
-    pub fn told_ns(&self) -> u64 {
-        self.told_ns
+    pub fn last_tick_ns(&self) -> u64 {
+        self.last_tick_ns
     }
 
     /// Off the fast path: catches up with a reset made elsewhere, climbs the ladder for commands
@@ -219,7 +219,7 @@ impl IoQueue {
     /// returns at once when it is not time yet. Returns how many commands ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
-        self.told_ns = now_ns;
+        self.last_tick_ns = now_ns;
         if now_ns < self.next_look_ns && self.is_current() {
             return 0;
         }
@@ -231,7 +231,7 @@ impl IoQueue {
     #[cold]
     #[inline(never)]
     pub fn check(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
-        self.told_ns = now_ns;
+        self.last_tick_ns = now_ns;
         let mut counting = Counting { ended: 0, to };
         if self.controller.epoch() != self.epoch || !self.registered {
             self.catch_up(None, &mut counting);

@@ -37,7 +37,7 @@ impl NvmeChannel {
     /// When deadlines were last looked at, in ns.
     #[inline]
     pub(super) fn last_tick_ns(&self) -> u64 {
-        let interrupt_ns = self.interrupt.as_ref().map_or(0, |lane| lane.queue.told_ns());
-        self.polled.queue.told_ns().max(interrupt_ns)
+        let interrupt_ns = self.interrupt.as_ref().map_or(0, |lane| lane.queue.last_tick_ns());
+        self.polled.queue.last_tick_ns().max(interrupt_ns)
     }
 }
