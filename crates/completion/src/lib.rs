@@ -30,6 +30,6 @@ pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
 pub use work::{
-    Bell, DeferError, DeferRefusal, Deferred, PATIENCE_NS, Pieces, PolledPieces, Progress,
+    DeferError, DeferRefusal, Deferred, Notifier, PATIENCE_NS, Pieces, PolledPieces, Progress,
     WorkCounters,
 };
