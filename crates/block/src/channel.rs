@@ -2,7 +2,7 @@
 //! slots of its requests.
 
 mod lane;
-mod steering;
+mod telemetry;
 mod view;
 mod wait;
 
@@ -15,14 +15,14 @@ use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Rejected, Request, SubmitError, Ticket};
 use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
-use meantime_completion::steer::Helm;
+use meantime_completion::telemetry::Telemetry;
 use meantime_completion::waiter::Waiter;
 use meantime_completion::{DeferError, Deferred, GapCounters, Policy, WaitPlan, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
-use steering::SAMPLED;
+use telemetry::SAMPLED;
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,7 +55,7 @@ pub struct NvmeChannel {
     interrupt: Option<Lane>,
     table: Table,
     waiter: Waiter,
-    helm: Helm,
+    telemetry: Telemetry,
     policy: Policy,
     /// The most blocks that are one command wherever they begin, and no more than there are; 0 if
     /// that depends on where.
@@ -95,7 +95,7 @@ impl NvmeChannel {
             waiter.allow_interrupts();
         }
         waiter.prepare(policy);
-        let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
+        let telemetry = Telemetry::new(&info.uri, policy, polled.clock().now_ns());
         let single_blocks = match ns.optimal_boundary_blocks {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
             _ => 0,
@@ -111,7 +111,7 @@ impl NvmeChannel {
             info,
             heap,
             waiter,
-            helm,
+            telemetry,
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
@@ -577,7 +577,7 @@ impl BlockChannel for NvmeChannel {
             tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
         }
         self.waiter.prepare(policy);
-        self.helm.set_policy(policy);
+        self.telemetry.set_policy(policy);
         self.policy = policy;
         Ok(())
     }

@@ -37,7 +37,7 @@ pub trait Source {
     fn cpu_ns(&self) -> u64 {
         0
     }
-    /// A wait begins, which goes by `way` and spins for at most `spin_budget_ns`: for a source that
+    /// A wait begins, which goes by `plan` and spins for at most `spin_budget_ns`: for a source that
     /// simulates time.
     #[inline(always)]
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {

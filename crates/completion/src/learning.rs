@@ -151,7 +151,7 @@ impl Learning {
         switches: impl FnOnce() -> u64,
     ) -> WaitPlan {
         if policy == Policy::Auto {
-            self.steer(flight.submitted_ns, switches);
+            self.choose_mode(flight.submitted_ns, switches);
         }
         match policy {
             _ if flight.interrupted => WaitPlan::Interrupt,
@@ -198,7 +198,7 @@ impl Learning {
 
     /// For `auto`, in the gap of an I/O: perhaps it is time to choose anew.
     #[inline]
-    fn steer(&mut self, now_ns: u64, switches: impl FnOnce() -> u64) {
+    fn choose_mode(&mut self, now_ns: u64, switches: impl FnOnce() -> u64) {
         if self.auto.is_due(now_ns) {
             let can_interrupt = self.can_interrupt;
             let outlook = self.adaptive().outlook(Goal::default());

@@ -19,7 +19,7 @@ mod mean;
 mod plan;
 mod policy;
 pub mod rule;
-pub mod steer;
+pub mod telemetry;
 pub mod waiter;
 mod work;
 

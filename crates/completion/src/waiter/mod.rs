@@ -40,7 +40,7 @@ use super::gap::{Gap, GapCounters, WaitPlan, Waited};
 use super::learning::Learning;
 use super::policy::Policy;
 use super::rule::{Rule, RuleId, Sample};
-use super::steer::QueueFigures;
+use super::telemetry::QueueFigures;
 pub use queues::{InFlight, Queues, Timed};
 use times::Times;
 use work::{GapWork, WithWork, shortened};

@@ -17,7 +17,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// This process, now.
     pub fn take() -> Self {
-        let queues = super::channels().iter().map(|steer| steer.state()).collect();
+        let queues = super::channels().iter().map(|control| control.state()).collect();
         Self { now_ns: meantime_hw::Clock::real().now_ns(), queues }
     }
 
