@@ -45,7 +45,7 @@ pub(crate) struct Backlog {
     parked: Vec<Item>,
     notifier: Notifier,
     counters: WorkCounters,
-    /// What the first of the panics that nobody was told of yet said.
+    /// The payload of the first panic that was not yet reported.
     panic: Option<Box<dyn Any + Send>>,
 }
 

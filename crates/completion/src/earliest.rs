@@ -2,12 +2,12 @@
 
 use super::class::Class;
 
-/// How many I/Os an estimate is made of. The second shortest of so many is about their 5th
+/// How many I/Os an estimate is made of. The second shortest of that many is about their 5th
 /// percentile.
 const BLOCK: u8 = 32;
 /// How many it takes for a first estimate.
 const FIRST: u8 = 4;
-/// After so many observations in a row that say nothing an estimate is too old to go by.
+/// After this many observations in a row that say nothing an estimate is too old to go by.
 const BLIND: u8 = 64;
 
 /// When an I/O was complete, as far as is known, in ns since it was submitted.

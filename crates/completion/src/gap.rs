@@ -37,8 +37,8 @@ pub trait Source {
     fn cpu_ns(&self) -> u64 {
         0
     }
-    /// A wait begins, which goes by `plan` and spins for at most `spin_budget_ns`: for a source that
-    /// simulates time.
+    /// A wait begins, which goes by `plan` and spins for at most `spin_budget_ns`. For a source
+    /// that simulates time.
     #[inline(always)]
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
         let _ = (plan, spin_budget_ns);
@@ -119,7 +119,7 @@ pub enum WaitPlan {
     Interrupt,
     /// Spin.
     Poll,
-    /// Sleep for so many ns, then spin.
+    /// Sleep for this many ns, then spin.
     Sleep(u64),
     /// Sleep as planned for an I/O that was submitted at `since_ns`, and spin between.
     Planned {
@@ -145,14 +145,14 @@ pub struct Wake {
 /// How many sleeps of a wait are told of.
 const WAKES: usize = 2;
 
-/// Of one planned sleep in so many, the CPU time is taken.
+/// Of one planned sleep in this many, the CPU time is taken.
 const CPU_SAMPLE: u64 = 32;
 
 /// What one wait was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// What [`WaitPlan::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did not
-    /// sleep.
+    /// What [`WaitPlan::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did
+    /// not sleep.
     pub slept_ns: u64,
     /// Whether the completion was there when a sleep had ended.
     pub overslept: bool,

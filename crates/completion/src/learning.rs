@@ -112,7 +112,7 @@ impl Learning {
         self.mean.mean_ns()
     }
 
-    /// How long the device is expected to take, for whoever looks from outside.
+    /// How long the device is expected to take, for the telemetry.
     pub(crate) fn expected(&self, policy: Policy) -> Expected {
         match policy {
             Policy::HybridHalfMean => Expected { median_ns: self.mean.mean_ns(), low_ns: 0 },

@@ -2,8 +2,8 @@
 //!
 //! One mechanism ([`Gap::wait`]) serves every policy: sleep for a while the policy names, spin for
 //! a budget, then stop burning the CPU – by interrupt on a queue that has one, by growing sleeps on
-//! one that has not. What a policy makes of what was seen before is [`Learning`]. What to do in the
-//! gap besides is in the [`Backlog`].
+//! one that has not. A channel's [`Waiter`](waiter::Waiter) owns the gaps, what was learned of the
+//! device, and deferred work. Further rules for how long to sleep are registered ([`rule`]).
 
 #![forbid(unsafe_code)]
 

@@ -78,7 +78,7 @@ impl Notifier {
         self.0.notified.load(Ordering::Relaxed) && self.0.notified.swap(false, Ordering::Acquire)
     }
 
-    /// Whom a notification wakes.
+    /// What a notification wakes.
     pub(super) fn set_waker(&self, waker: Option<Waker>) {
         let before = std::mem::replace(
             &mut *self.0.waker.lock().unwrap_or_else(PoisonError::into_inner),
@@ -120,7 +120,7 @@ impl<F: FnMut() -> Progress + Send> Pieces<F> {
         Self { bound_ns, patience_ns: PATIENCE_NS, run }
     }
 
-    /// Waits at most so long for a gap that it fits into.
+    /// Waits at most this long for a gap that it fits into.
     pub fn patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;
         self
@@ -175,7 +175,7 @@ pub struct PolledPieces<F> {
 }
 
 impl<F> PolledPieces<F> {
-    /// Waits at most so long for a gap that it fits into, once it can go on.
+    /// Waits at most this long for a gap that it fits into, once it can go on.
     pub fn patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;
         self

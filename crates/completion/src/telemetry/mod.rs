@@ -66,7 +66,7 @@ pub enum AskError {
     /// The channel cannot wait like that.
     #[error("refused: {0}")]
     Refused(String),
-    /// Somebody else's request is under way.
+    /// Another request is under way.
     #[error("another change of queue {id} is under way; try again in a moment")]
     Busy {
         /// The channel.

@@ -2,7 +2,7 @@
 
 use super::{PUBLISH_INTERVAL_NS, QueueFigures, QueueState};
 
-/// A thread that has published nothing for so long does nothing.
+/// A thread that has published nothing for this long does nothing.
 const STALE_NS: u64 = 4 * PUBLISH_INTERVAL_NS;
 
 /// All channels of a process at one moment.

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::ChannelControl;
 
-/// In the order in which they were made. Locked when a channel is made or dropped, and by whoever
-/// looks.
+/// In the order in which they were made. Locked when a channel is made or dropped, and
+/// when the list is read.
 static CHANNELS: Mutex<Vec<Weak<ChannelControl>>> = Mutex::new(Vec::new());
 
 fn with<R>(act: impl FnOnce(&mut Vec<Weak<ChannelControl>>) -> R) -> R {

@@ -20,10 +20,10 @@
 //! A polled request of which no time is taken passes through none of this: the channel itself looks
 //! [`FIRST_LOOKS`] times, and calls the waiter only if nothing came.
 //!
-//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, the time of every request is
-//! taken, and each wait first runs the pieces that fit before the earliest time at which the request
-//! may be complete. Work that has waited too long runs although it does not fit. After 64 I/Os
-//! without work all is as it was before.
+//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, the time of every request
+//! is taken, and each wait first runs the pieces that fit before the earliest time at which the
+//! request may be complete. Work that has waited too long runs although it does not fit. After 64
+//! I/Os without work all is as it was before.
 //!
 //! **What costs nothing.** Whether a wait has to take the slow path is one byte
 //! ([`Waiter::is_slow`]), which also says whether the channel collects requests before it rings its

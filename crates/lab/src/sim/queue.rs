@@ -112,7 +112,7 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// The time, read by nobody.
+    /// The time, without a reading of the clock.
     #[inline]
     pub(super) fn time_ns(&self) -> u64 {
         self.now_ns.get()
@@ -215,7 +215,7 @@ impl<'m> Queue<'m> {
         ns
     }
 
-    /// Whether a signal waits that nobody read.
+    /// Whether a signal waits to be read.
     fn has_signal(&self) -> bool {
         self.signal_left.get() || self.lanes[1].next_ns <= self.time_ns()
     }
