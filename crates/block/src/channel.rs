@@ -2,7 +2,7 @@
 //! slots of its requests.
 
 mod lane;
-mod steering;
+mod telemetry;
 mod view;
 mod wait;
 
@@ -16,14 +16,14 @@ use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Request, Ticket};
 use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
-use meantime_completion::steer::Helm;
+use meantime_completion::telemetry::Telemetry;
 use meantime_completion::waiter::Waiter;
-use meantime_completion::{DeferError, Deferred, GapCounters, Policy, Way, WorkCounters};
+use meantime_completion::{DeferError, Deferred, GapCounters, Policy, WaitPlan, WorkCounters};
 use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
-use steering::SAMPLED;
+use telemetry::SAMPLED;
 
 /// What a channel has seen.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,7 +56,7 @@ pub struct NvmeChannel {
     interrupt: Option<Lane>,
     table: Table,
     waiter: Waiter,
-    helm: Helm,
+    telemetry: Telemetry,
     policy: Policy,
     /// The most blocks that are one command wherever they begin, and no more than there are; 0 if
     /// that depends on where.
@@ -96,7 +96,7 @@ impl NvmeChannel {
             waiter.allow_interrupts();
         }
         waiter.prepare(policy);
-        let helm = Helm::new(&info.uri, policy, polled.clock().now_ns());
+        let telemetry = Telemetry::new(&info.uri, policy, polled.clock().now_ns());
         let single_blocks = match ns.optimal_boundary_blocks {
             0 => u64::from(ns.max_blocks).min(ns.blocks) as u32,
             _ => 0,
@@ -112,7 +112,7 @@ impl NvmeChannel {
             info,
             heap,
             waiter,
-            helm,
+            telemetry,
             polled: lane(polled),
             interrupt: interrupt.map(lane),
             table: Table::new(depth),
@@ -291,7 +291,7 @@ impl NvmeChannel {
         if looked
             && policy.is_poll()
             && slot.is_some()
-            && self.waiter.take_sample(self.polled.queue.told_ns())
+            && self.waiter.take_sample(self.polled.queue.last_tick_ns())
         {
             request.policy = Some(SAMPLED);
         }
@@ -389,7 +389,7 @@ impl NvmeChannel {
         let now_ns = match timed_ns {
             Some(now_ns) => now_ns,
             None if interrupt => lane.queue.clock().now_ns(),
-            None => lane.queue.told_ns(),
+            None => lane.queue.last_tick_ns(),
         };
         self.show(now_ns);
         Ok(slot)
@@ -578,7 +578,7 @@ impl BlockChannel for NvmeChannel {
             tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
         }
         self.waiter.prepare(policy);
-        self.helm.set_policy(policy);
+        self.telemetry.set_policy(policy);
         self.policy = policy;
         Ok(())
     }
@@ -610,9 +610,11 @@ impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
         let Self { table, ns, polled, interrupt, waiter, .. } = self;
-        for (lane, way) in [(Some(polled), Way::Poll), (interrupt.as_mut(), Way::Interrupt)] {
+        for (lane, plan) in
+            [(Some(polled), WaitPlan::Poll), (interrupt.as_mut(), WaitPlan::Interrupt)]
+        {
             let Some(lane) = lane else { continue };
-            lane.send_rest(table, ns, waiter.gap(matches!(way, Way::Interrupt)), way);
+            lane.send_rest(table, ns, waiter.gap(matches!(plan, WaitPlan::Interrupt)), plan);
             for slot in lane.backlog.drain(..) {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);

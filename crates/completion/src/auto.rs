@@ -16,7 +16,7 @@ const FIRST_LOOK_NS: u64 = 20_000_000;
 const LATENCY: f32 = 0.03;
 /// What a change has to save.
 const SAVING: f32 = 0.9;
-/// A thread that is taken off the CPU more often than so many times a second has competition for
+/// A thread that is taken off the CPU more often a second than this has competition for
 /// it. Beside one that always wants it, it is 125 times and more; now and then the kernel's own
 /// threads do it, too.
 const SWITCHES_PER_SECOND: f32 = 60.0;
@@ -26,7 +26,7 @@ const MODEST_SHARE: f32 = 0.25;
 /// it is seen again.
 const FIRST_PATIENCE: u32 = 10;
 const LONGEST_PATIENCE: u32 = 600;
-/// By interrupt it is never seen when an I/O ended; one in so many is waited for otherwise. With
+/// By interrupt it is never seen when an I/O ended; one in this many is waited for otherwise. With
 /// others in flight, which are waited for by interrupt at the same time, that means to spin: hardly
 /// ever then.
 const PROBE: u32 = 32;

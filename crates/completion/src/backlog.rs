@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use super::work::{Bell, DeferError, DeferRefusal, Deferred, Progress, WorkCounters};
+use super::work::{DeferError, DeferRefusal, Deferred, Notifier, Progress, WorkCounters};
 
 /// How much work there can be.
 pub const LIMIT: usize = 1_024;
@@ -41,11 +41,11 @@ pub(crate) struct Pick {
 pub(crate) struct Backlog {
     /// What can go on, by `latest_ns`.
     ready: VecDeque<Item>,
-    /// What waits for the bell.
+    /// What waits for the notifier.
     parked: Vec<Item>,
-    bell: Bell,
+    notifier: Notifier,
     counters: WorkCounters,
-    /// What the first of the panics that nobody was told of yet said.
+    /// The payload of the first panic that was not yet reported.
     panic: Option<Box<dyn Any + Send>>,
 }
 
@@ -66,7 +66,7 @@ impl Backlog {
         // Here, so that nothing is allocated when work goes from one to the other.
         self.ready.reserve(len + 1 - self.ready.len());
         self.parked.reserve(len + 1 - self.parked.len());
-        work.attach(&self.bell);
+        work.attach(&self.notifier);
         let latest_ns = now_ns.saturating_add(work.patience_ns());
         let bound_ns = work.piece_bound_ns();
         self.insert(Item { work, bound_ns, latest_ns });
@@ -105,7 +105,7 @@ impl Backlog {
 
     /// Who is told when work that waited can go on.
     pub(crate) fn set_waker(&mut self, waker: Option<Waker>) {
-        self.bell.set_waker(waker);
+        self.notifier.set_waker(waker);
     }
 
     /// What is to be run at `now_ns`, if `left_ns` are left: what has waited too long, else the
@@ -208,9 +208,9 @@ impl Backlog {
         pieces
     }
 
-    /// Takes in what the bell was rung for.
+    /// Takes in what the notifier was notified of.
     fn unpark(&mut self, now_ns: u64) {
-        if self.parked.is_empty() || !self.bell.take() {
+        if self.parked.is_empty() || !self.notifier.take() {
             return;
         }
         let mut index = 0;

@@ -1,6 +1,6 @@
 //! What predicts how long an I/O takes: direction, size, and how many were in flight with it.
 
-/// The kind of an I/O, for whoever learns from the past ones.
+/// The kind of an I/O, for policies that learn from past ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Class(u8);
 
@@ -21,7 +21,7 @@ impl Class {
     /// How many sizes are told apart: up to 512 B, up to 1 KiB, … up to 64 KiB, more.
     pub const SIZES: usize = 9;
 
-    /// The class of an I/O of `bytes`, sent when so many were in flight, itself included.
+    /// The class of an I/O of `bytes`, sent when `in_flight` were in flight, itself included.
     #[inline(always)]
     pub fn new(kind: Kind, bytes: u32, in_flight: usize) -> Self {
         // 0 to 8: the exponent of the next power of two, less that of 512.

@@ -37,11 +37,11 @@ pub trait Source {
     fn cpu_ns(&self) -> u64 {
         0
     }
-    /// A wait begins, which goes by `way` and spins for at most `spin_budget_ns`: for a source that
-    /// simulates time.
+    /// A wait begins, which goes by `plan` and spins for at most `spin_budget_ns`. For a source
+    /// that simulates time.
     #[inline(always)]
-    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
-        let _ = (way, spin_budget_ns);
+    fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
+        let _ = (plan, spin_budget_ns);
     }
 }
 
@@ -78,8 +78,8 @@ impl<S: Source> Source for &mut S {
         (**self).cpu_ns()
     }
 
-    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
-        (**self).begin_wait(way, spin_budget_ns);
+    fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
+        (**self).begin_wait(plan, spin_budget_ns);
     }
 }
 
@@ -114,12 +114,12 @@ impl Add for GapCounters {
 
 /// How one wait goes: what a policy comes down to.
 #[derive(Debug, Clone, Copy)]
-pub enum Way {
+pub enum WaitPlan {
     /// Block until the interrupt.
     Interrupt,
     /// Spin.
     Poll,
-    /// Sleep for so many ns, then spin.
+    /// Sleep for this many ns, then spin.
     Sleep(u64),
     /// Sleep as planned for an I/O that was submitted at `since_ns`, and spin between.
     Planned {
@@ -145,14 +145,14 @@ pub struct Wake {
 /// How many sleeps of a wait are told of.
 const WAKES: usize = 2;
 
-/// Of one planned sleep in so many, the CPU time is taken.
+/// Of one planned sleep in this many, the CPU time is taken.
 const CPU_SAMPLE: u64 = 32;
 
 /// What one wait was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// What [`Way::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did not
-    /// sleep.
+    /// What [`WaitPlan::Sleep`] was to sleep, in ns, or the planned sleeps together; 0 if it did
+    /// not sleep.
     pub slept_ns: u64,
     /// Whether the completion was there when a sleep had ended.
     pub overslept: bool,
@@ -162,7 +162,7 @@ pub struct Waited {
     /// Whether the completion was looked for in vain just before it was found: only then it is
     /// known when it came. Else it may have been there for long.
     pub exact: bool,
-    /// The first planned sleeps; [`Way::Sleep`] leaves none.
+    /// The first planned sleeps; [`WaitPlan::Sleep`] leaves none.
     wakes: [Wake; WAKES],
     wake_count: u8,
 }
@@ -219,18 +219,20 @@ impl Gap {
     /// The caller has something in flight on it, rang its doorbell, and bounds the wait: every
     /// command has a deadline at which [`Source::tick`] ends it.
     #[inline]
-    pub fn wait(&mut self, source: &mut impl Source, way: Way) -> usize {
+    pub fn wait(&mut self, source: &mut impl Source, plan: WaitPlan) -> usize {
         self.counters.waits += 1;
         self.waited = Waited::default();
-        source.begin_wait(&way, self.spin_budget_ns);
-        match way {
-            Way::Poll => {}
-            Way::Interrupt => {
+        source.begin_wait(&plan, self.spin_budget_ns);
+        match plan {
+            WaitPlan::Poll => {}
+            WaitPlan::Interrupt => {
                 let ended = source.reap();
                 return if ended > 0 { ended } else { self.wait_blocked(source) };
             }
-            Way::Sleep(ns) => self.sleep(source, ns),
-            Way::Planned { plan, since_ns } => return self.wait_planned(source, &plan, since_ns),
+            WaitPlan::Sleep(ns) => self.sleep(source, ns),
+            WaitPlan::Planned { plan, since_ns } => {
+                return self.wait_planned(source, &plan, since_ns);
+            }
         }
         self.spin(source)
     }

@@ -3,11 +3,11 @@
 use super::adaptive::{Adaptive, Estimate, SleepCosts};
 use super::auto::{Auto, Mode};
 use super::class::Class;
-use super::gap::{Waited, Way};
+use super::earliest::{EarliestCompletion, Observation};
+use super::gap::{WaitPlan, Waited};
 use super::mean::HalfMean;
 use super::policy::{Goal, Policy};
 use super::rule::{Choice, Expected, RULES_MAX, Rule, RuleId, Sample};
-use super::soonest::{Sight, Soonest};
 
 /// An I/O under way, as the policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) struct Learning {
     /// Whether there is a queue with an interrupt.
     can_interrupt: bool,
     adaptive: Option<Box<Adaptive>>,
-    soonest: Soonest,
+    earliest: EarliestCompletion,
 }
 
 impl Learning {
@@ -112,7 +112,7 @@ impl Learning {
         self.mean.mean_ns()
     }
 
-    /// How long the device is expected to take, for whoever looks from outside.
+    /// How long the device is expected to take, for the telemetry.
     pub(crate) fn expected(&self, policy: Policy) -> Expected {
         match policy {
             Policy::HybridHalfMean => Expected { median_ns: self.mean.mean_ns(), low_ns: 0 },
@@ -144,27 +144,27 @@ impl Learning {
     /// How to wait for `flight`. Called in its gap. `switches` says how often another thread took
     /// the CPU away from this one.
     #[inline]
-    pub(crate) fn way(
+    pub(crate) fn wait_plan(
         &mut self,
         policy: Policy,
         flight: &Flight,
         switches: impl FnOnce() -> u64,
-    ) -> Way {
+    ) -> WaitPlan {
         if policy == Policy::Auto {
-            self.steer(flight.submitted_ns, switches);
+            self.choose_mode(flight.submitted_ns, switches);
         }
         match policy {
-            _ if flight.interrupted => Way::Interrupt,
-            Policy::Poll => Way::Poll,
+            _ if flight.interrupted => WaitPlan::Interrupt,
+            Policy::Poll => WaitPlan::Poll,
             Policy::Adaptive(goal) => self.planned(goal, flight),
-            Policy::Auto if self.auto.mode() == Mode::Poll => Way::Poll,
+            Policy::Auto if self.auto.mode() == Mode::Poll => WaitPlan::Poll,
             Policy::Auto => self.planned(Goal::default(), flight),
-            _ if flight.waited => Way::Poll,
-            Policy::HybridFixed(ns) => Way::Sleep(u64::from(ns)),
+            _ if flight.waited => WaitPlan::Poll,
+            Policy::HybridFixed(ns) => WaitPlan::Sleep(u64::from(ns)),
             _ => match self.rule(policy).map(|rule| rule.choose(flight.class)) {
-                Some(Choice::Sleep(ns)) => Way::Sleep(ns),
+                Some(Choice::Sleep(ns)) => WaitPlan::Sleep(ns),
                 // Without such a queue it is polled.
-                Some(Choice::Interrupt) | None => Way::Poll,
+                Some(Choice::Interrupt) | None => WaitPlan::Poll,
             },
         }
     }
@@ -198,7 +198,7 @@ impl Learning {
 
     /// For `auto`, in the gap of an I/O: perhaps it is time to choose anew.
     #[inline]
-    fn steer(&mut self, now_ns: u64, switches: impl FnOnce() -> u64) {
+    fn choose_mode(&mut self, now_ns: u64, switches: impl FnOnce() -> u64) {
         if self.auto.is_due(now_ns) {
             let can_interrupt = self.can_interrupt;
             let outlook = self.adaptive().outlook(Goal::default());
@@ -207,12 +207,12 @@ impl Learning {
     }
 
     #[inline]
-    fn planned(&mut self, goal: Goal, flight: &Flight) -> Way {
+    fn planned(&mut self, goal: Goal, flight: &Flight) -> WaitPlan {
         let plan = self.adaptive().plan(goal, flight.class, flight.submitted_ns);
         if plan.is_spin() {
-            Way::Poll
+            WaitPlan::Poll
         } else {
-            Way::Planned { plan, since_ns: flight.submitted_ns }
+            WaitPlan::Planned { plan, since_ns: flight.submitted_ns }
         }
     }
 
@@ -228,14 +228,14 @@ impl Learning {
 
     /// Takes in when an I/O of `class` was complete, for [`Learning::earliest_ns`].
     #[inline]
-    pub(crate) fn record_sight(&mut self, class: Class, sight: Sight) {
-        self.soonest.record(class, sight);
+    pub(crate) fn record_observation(&mut self, class: Class, observation: Observation) {
+        self.earliest.record(class, observation);
     }
 
     /// How soon an I/O of `class` may be complete, in ns since it was submitted: a low quantile, of
     /// all I/O while there is work for the gap, whatever its policy. `None`: not known.
     pub(crate) fn earliest_ns(&self, class: Class) -> Option<u64> {
-        self.soonest.estimate_ns(class)
+        self.earliest.estimate_ns(class)
     }
 
     fn rule(&mut self, policy: Policy) -> Option<&mut dyn Rule> {

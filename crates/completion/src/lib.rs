@@ -6,36 +6,32 @@
 //! [`Source`]. docs/policies.md describes the policies, docs/waiting.md derives `adaptive`.
 //!
 //! # What it owns
-//! What was learned of a queue ([`Learning`]), one thread's; and work that waits for a gap
-//! ([`Backlog`]). Measured costs of sleeping belong to the process.
+//! A channel's [`Waiter`](waiter::Waiter): its gaps, what was learned of the device, the times of
+//! requests, and work that waits for a gap. Measured costs of sleeping belong to the process.
 //!
 //! # What it promises
 //! - [`Gap::wait`] is the only place that waits for I/O, for every policy. It looks, then blocks,
 //!   then looks again, so no wake-up is lost (loom: `gap/model.rs`). Every block has a deadline.
 //! - No figure of a machine is built in: `calibrate` measures them.
 //! - What a sleep hid is never counted as device time.
-//! - Published rules behave as published. What a publication leaves open is said in the rule's
-//!   type.
+//! - A registered rule is asked once a wait, and never where the policy is `poll`.
 //! - A channel without deferred work pays nothing for it. Telemetry is published off the fast path.
 //!
 //! # Parts, in reading order
 //! ```text
 //!   policy        Policy: the names
-//!   gap, plan     Gap::wait: spin, sleep, block; Way and Plan say how
+//!   waiter/       Waiter: one channel's waits; owns gaps, what was learned, deferred work
+//!   gap, plan     Gap::wait: spin, sleep, block; WaitPlan and Plan say how
 //!   class         what predicts a device time: direction, size, depth
-//!   learning      Learning::way: from a policy and what was seen to a Way. Decides to sleep
+//!   learning      from a policy and what was seen to a WaitPlan. Decides to sleep
 //!   adaptive/     times (distributions seen), wake (what a sleep costs), planner (the sleeps of
 //!                   least cost), control (holds the goal)
 //!   auto          chooses between interrupt, adaptive and poll
-//!   published/    one file for each published rule, behind the trait Rule
-//!   work, backlog, soonest    deferred work: pieces, their order, how long a gap is
-//!   steer/        what a channel shows of itself, and a change of its policy from outside
+//!   rule          the trait Rule: rules for how long to sleep, registered by name
+//!   work, backlog, earliest   deferred work: pieces, their order, how long a gap is
+//!   telemetry/    what a channel shows of itself, and a change of its policy from outside
 //!   calibrate/    measuring sleeps and wake-ups
-//!   sim/          the same Gap and Learning in virtual time; the best that can be reached
 //! ```
-//!
-//! A [`Rule`]'s `choose` says how an I/O is waited for, and may be asked twice. `record` does all
-//! counting. Costs that a rule needs ([`WakeCosts`]) are measured once a process.
 
 #![forbid(unsafe_code)]
 
@@ -44,24 +40,24 @@ mod auto;
 mod backlog;
 pub mod calibrate;
 mod class;
+mod earliest;
 mod gap;
 mod learning;
 mod mean;
 mod plan;
 mod policy;
 pub mod rule;
-mod soonest;
-pub mod steer;
+pub mod telemetry;
 pub mod waiter;
 mod work;
 
 pub use backlog::LIMIT as DEFERRED_LIMIT;
 pub use class::{Class, Kind};
-pub use gap::{Gap, GapCounters, SPINS_PER_CLOCK, Source, Waited, Wake, Way};
+pub use gap::{Gap, GapCounters, SPINS_PER_CLOCK, Source, WaitPlan, Waited, Wake};
 pub use learning::Flight;
 pub use plan::{MAX_STAGES, Plan, Stage};
 pub use policy::{Goal, ParsePolicyError, Policy};
 pub use work::{
-    Bell, DeferError, DeferRefusal, Deferred, PATIENCE_NS, Pieces, PolledPieces, Progress,
+    DeferError, DeferRefusal, Deferred, Notifier, PATIENCE_NS, Pieces, PolledPieces, Progress,
     WorkCounters,
 };

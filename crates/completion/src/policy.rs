@@ -15,7 +15,7 @@ pub enum Policy {
     /// Classic polling: look until it is there.
     #[default]
     Poll,
-    /// Hybrid polling with a fixed sleep: sleep so many ns, then poll.
+    /// Hybrid polling with a fixed sleep: sleep this many ns, then poll.
     HybridFixed(u32),
     /// Adaptive hybrid polling as Linux 4.10 had it: sleep half the mean device time, then poll.
     HybridHalfMean,
@@ -32,13 +32,13 @@ pub enum Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Goal {
-    /// The least CPU with a mean latency of at most so many thousandths over classic polling's.
+    /// The least CPU with a mean latency of at most this many thousandths over classic polling's.
     Latency(u16),
-    /// The best latency with the thread using at most so many hundredths of a CPU.
+    /// The best latency with the thread using at most this many hundredths of a CPU.
     Cpu(u8),
-    /// The least CPU with 99 % of I/Os done within so many ns.
+    /// The least CPU with 99 % of I/Os done within this many ns.
     P99(u32),
-    /// The least CPU with 99.9 % of I/Os done within so many ns.
+    /// The least CPU with 99.9 % of I/Os done within this many ns.
     P999(u32),
 }
 

@@ -15,7 +15,7 @@ pub const PATIENCE_NS: u64 = 10_000_000;
 pub enum Progress {
     /// There is another piece to be done.
     More,
-    /// There is nothing to be done until the [`Bell`] rings.
+    /// There is nothing to be done until the [`Notifier`] is notified.
     Pending,
     /// The work is done.
     Done,
@@ -39,14 +39,14 @@ pub trait Deferred: Send {
         PATIENCE_NS
     }
 
-    /// Is told once, before the first piece, whom to ring for when work that was
+    /// Called once, before the first piece, with what to notify when work that was
     /// [`Progress::Pending`] can go on.
-    fn attach(&mut self, bell: &Bell) {
-        let _ = bell;
+    fn attach(&mut self, notifier: &Notifier) {
+        let _ = notifier;
     }
 
-    /// Whether work that was [`Progress::Pending`] can go on. Asked when the bell has been rung; by
-    /// whom it does not say.
+    /// Whether work that was [`Progress::Pending`] can go on. Asked when the
+    /// notifier has been notified, for whichever work that was.
     fn is_due(&self) -> bool {
         true
     }
@@ -54,31 +54,31 @@ pub trait Deferred: Send {
 
 /// Says, from any thread, that some work can go on.
 #[derive(Clone, Default)]
-pub struct Bell(Arc<Rope>);
+pub struct Notifier(Arc<Shared>);
 
 #[derive(Default)]
-struct Rope {
-    rung: AtomicBool,
+struct Shared {
+    notified: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Bell {
+impl Notifier {
     /// There is something to do again. Make [`Deferred::is_due`] true before.
-    pub fn ring(&self) {
-        // Release: who takes the ring sees what made the work due.
-        self.0.rung.store(true, Ordering::Release);
+    pub fn notify(&self) {
+        // Release: whoever takes the notification sees what made the work due.
+        self.0.notified.store(true, Ordering::Release);
         let waker = self.0.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Whether it was rung since this was last asked.
+    /// Whether it was notified since this was last asked.
     pub(super) fn take(&self) -> bool {
-        self.0.rung.load(Ordering::Relaxed) && self.0.rung.swap(false, Ordering::Acquire)
+        self.0.notified.load(Ordering::Relaxed) && self.0.notified.swap(false, Ordering::Acquire)
     }
 
-    /// Who is woken by a ring.
+    /// What a notification wakes.
     pub(super) fn set_waker(&self, waker: Option<Waker>) {
         let before = std::mem::replace(
             &mut *self.0.waker.lock().unwrap_or_else(PoisonError::into_inner),
@@ -88,9 +88,9 @@ impl Bell {
     }
 }
 
-impl fmt::Debug for Bell {
+impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bell").field("rung", &self.0.rung).finish_non_exhaustive()
+        f.debug_struct("Notifier").field("notified", &self.0.notified).finish_non_exhaustive()
     }
 }
 
@@ -120,7 +120,7 @@ impl<F: FnMut() -> Progress + Send> Pieces<F> {
         Self { bound_ns, patience_ns: PATIENCE_NS, run }
     }
 
-    /// Waits at most so long for a gap that it fits into.
+    /// Waits at most this long for a gap that it fits into.
     pub fn patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;
         self
@@ -145,7 +145,7 @@ impl Pieces<()> {
     /// Each poll of `future` is a piece, which takes at most `bound_ns`. It is polled again when it
     /// was woken.
     pub fn future<F: Future<Output = ()> + Send>(bound_ns: u64, future: F) -> PolledPieces<F> {
-        let wake = Arc::new(DueWaker { due: AtomicBool::new(true), bell: OnceLock::new() });
+        let wake = Arc::new(DueWaker { due: AtomicBool::new(true), notifier: OnceLock::new() });
         let waker = Waker::from(Arc::clone(&wake));
         PolledPieces { bound_ns, patience_ns: PATIENCE_NS, future: Box::pin(future), wake, waker }
     }
@@ -175,7 +175,7 @@ pub struct PolledPieces<F> {
 }
 
 impl<F> PolledPieces<F> {
-    /// Waits at most so long for a gap that it fits into, once it can go on.
+    /// Waits at most this long for a gap that it fits into, once it can go on.
     pub fn patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;
         self
@@ -190,7 +190,7 @@ impl<F> fmt::Debug for PolledPieces<F> {
 
 struct DueWaker {
     due: AtomicBool,
-    bell: OnceLock<Bell>,
+    notifier: OnceLock<Notifier>,
 }
 
 impl Wake for DueWaker {
@@ -200,8 +200,8 @@ impl Wake for DueWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.due.store(true, Ordering::Release);
-        if let Some(bell) = self.bell.get() {
-            bell.ring();
+        if let Some(notifier) = self.notifier.get() {
+            notifier.notify();
         }
     }
 }
@@ -225,8 +225,8 @@ impl<F: Future<Output = ()> + Send> Deferred for PolledPieces<F> {
         self.patience_ns
     }
 
-    fn attach(&mut self, bell: &Bell) {
-        let _ = self.wake.bell.set(bell.clone());
+    fn attach(&mut self, notifier: &Notifier) {
+        let _ = self.wake.notifier.set(notifier.clone());
     }
 
     fn is_due(&self) -> bool {
@@ -315,15 +315,15 @@ mod tests {
                 Poll::Pending
             }),
         );
-        let bell = Bell::default();
-        work.attach(&bell);
+        let notifier = Notifier::default();
+        work.attach(&notifier);
         assert_eq!((work.piece_bound_ns(), work.is_due()), (700, true));
         assert_eq!(work.run(), Progress::More);
-        assert!(bell.take() && !bell.take());
+        assert!(notifier.take() && !notifier.take());
         assert_eq!(work.run(), Progress::Pending);
-        assert!(!work.is_due() && !bell.take());
+        assert!(!work.is_due() && !notifier.take());
         work.waker.wake_by_ref();
-        assert!(work.is_due() && bell.take());
+        assert!(work.is_due() && notifier.take());
         assert_eq!(work.run(), Progress::Done);
     }
 

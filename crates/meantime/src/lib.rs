@@ -126,8 +126,9 @@ pub mod block {
 pub mod completion {
     #[doc(inline)]
     pub use meantime_completion::{
-        Bell, DEFERRED_LIMIT, DeferError, DeferRefusal, Deferred, GapCounters, Goal, PATIENCE_NS,
-        ParsePolicyError, Pieces, Policy, PolledPieces, Progress, WorkCounters, steer,
+        DEFERRED_LIMIT, DeferError, DeferRefusal, Deferred, GapCounters, Goal, Notifier,
+        PATIENCE_NS, ParsePolicyError, Pieces, Policy, PolledPieces, Progress, WorkCounters, rule,
+        telemetry,
     };
 }
 

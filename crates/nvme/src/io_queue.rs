@@ -30,7 +30,7 @@ pub struct IoQueue {
     next_sweep_ns: u64,
     /// When the slow path is next due: a deadline sweep, or a command to be staged again.
     next_look_ns: u64,
-    told_ns: u64,
+    last_tick_ns: u64,
     /// The controller's count of cache losses when this queue last read it.
     cache_losses: u32,
 }
@@ -71,7 +71,7 @@ impl IoQueue {
             perhaps_known,
             next_sweep_ns: 0,
             next_look_ns: 0,
-            told_ns: 0,
+            last_tick_ns: 0,
             cache_losses,
         };
         queue.register()?;
@@ -210,8 +210,8 @@ impl IoQueue {
 
     /// The time of the last [`IoQueue::tick`] or [`IoQueue::check`], in ns.
     #[inline(always)]
-    pub fn told_ns(&self) -> u64 {
-        self.told_ns
+    pub fn last_tick_ns(&self) -> u64 {
+        self.last_tick_ns
     }
 
     /// The slow path: handles a reset made by another thread, climbs the ladder for overdue
@@ -219,7 +219,7 @@ impl IoQueue {
     /// when nothing is due. Returns how many commands ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
-        self.told_ns = now_ns;
+        self.last_tick_ns = now_ns;
         if now_ns < self.next_look_ns && self.is_current() {
             return 0;
         }
@@ -231,7 +231,7 @@ impl IoQueue {
     #[cold]
     #[inline(never)]
     pub fn check(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
-        self.told_ns = now_ns;
+        self.last_tick_ns = now_ns;
         let mut counting = Counting { ended: 0, to };
         if self.controller.epoch() != self.epoch || !self.registered {
             self.catch_up(None, &mut counting);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::super::lbio::{Requests, Table};
 use super::view::View;
-use meantime_completion::{Gap, Source, Way};
+use meantime_completion::{Gap, Source, WaitPlan};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{CommandError, IoQueue, NamespaceInfo, Op};
 
@@ -93,14 +93,14 @@ impl Lane {
         table: &mut Table,
         ns: &NamespaceInfo,
         gap: &mut Gap,
-        way: Way,
+        plan: WaitPlan,
     ) {
         let clock = self.queue.clock().clone();
         let until_ns = clock.now_ns().saturating_add(8 * self.queue.sweep_interval_ns());
         while !self.backlog.is_empty() && clock.now_ns() < until_ns {
             self.send_backlog(table, ns);
             if self.is_busy() && !self.backlog.is_empty() {
-                gap.wait(&mut View { queue: &mut self.queue, table, ns, probe: &() }, way);
+                gap.wait(&mut View { queue: &mut self.queue, table, ns, probe: &() }, plan);
             }
         }
         if !self.backlog.is_empty() {

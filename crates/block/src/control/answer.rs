@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use meantime_completion::Policy;
-use meantime_completion::steer::{self, AskError, Asked, QueueFigures, QueueState, Snapshot};
+use meantime_completion::telemetry::{self, AskError, Asked, QueueFigures, QueueState, Snapshot};
 
 /// What is to follow a line.
 pub(super) enum Next {
@@ -33,10 +33,10 @@ pub(super) fn error(text: impl std::fmt::Display) -> Value {
 pub(super) fn obey(line: &[u8]) -> Next {
     match parse(line) {
         Ok(Command::Queues) => Next::Answer(queues(&Snapshot::take())),
-        Ok(Command::Set { queue, policy }) => match steer::channel(queue) {
-            Some(steer) => {
-                let before = steer.state().policy;
-                match steer.ask(policy) {
+        Ok(Command::Set { queue, policy }) => match telemetry::channel(queue) {
+            Some(control) => {
+                let before = control.state().policy;
+                match control.ask(policy) {
                     Ok(asked) => Next::Asked { asked, policy, before },
                     Err(refused) => Next::Answer(error(refused)),
                 }
@@ -49,7 +49,7 @@ pub(super) fn obey(line: &[u8]) -> Next {
 
 fn no_queue(queue: u64) -> String {
     let mut others: Vec<String> =
-        steer::channels().iter().map(|steer| steer.id().to_string()).collect();
+        telemetry::channels().iter().map(|control| control.id().to_string()).collect();
     if others.is_empty() {
         return format!("there is no queue {queue}: the process has none at present");
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::ControlError;
 use super::answer::read_queues;
-use meantime_completion::steer::Snapshot;
+use meantime_completion::telemetry::Snapshot;
 
 /// Longer than a channel has to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use super::LINE_BYTES_MAX;
 use super::answer::{self, Next};
 use super::server::Change;
 use meantime_completion::Policy;
-use meantime_completion::steer::Asked;
+use meantime_completion::telemetry::Asked;
 
 /// How long a channel has to answer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);

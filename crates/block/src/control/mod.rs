@@ -3,7 +3,7 @@
 //!
 //! Nothing is served unless a program says so, once: [`serve`] starts one thread, which sleeps
 //! until somebody connects, and ends when the [`ControlServer`] is dropped. No channel ever waits
-//! for it: see [`steer`](meantime_completion::steer).
+//! for it: see [`telemetry`](meantime_completion::telemetry).
 //!
 //! ```no_run
 //! use meantime::block::control;
@@ -28,7 +28,7 @@
 //!
 //! `{"get":"queues"}` is answered by
 //! `{"pid":4711,"now_ns":…,"queues":[{"id":3,"device":"mem:1G","thread":"worker","policy":"poll",`
-//! and the figures of [`QueueFigures`](meantime_completion::steer::QueueFigures) by their names
+//! and the figures of [`QueueFigures`](meantime_completion::telemetry::QueueFigures) by their names
 //! `}]}`. They are counters: rates come from two answers.
 //!
 //! `{"set":{"queue":3,"policy":"hybrid"}}` is answered by

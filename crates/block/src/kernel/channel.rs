@@ -18,7 +18,7 @@ use super::super::request::{BlockChannel, Done, Request, Ticket};
 use super::super::uri::KernelEngine;
 use super::state::{SWEEPS, State};
 use super::{Shared, is_hybrid_min};
-use meantime_completion::steer::{Helm, QueueFigures};
+use meantime_completion::telemetry::{QueueFigures, Telemetry};
 use meantime_completion::waiter::{Found, Waiter};
 use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::dma::Iova;
@@ -219,7 +219,7 @@ pub struct KernelChannel {
     looks: u32,
     /// Requests started.
     started: u64,
-    helm: Helm,
+    telemetry: Telemetry,
     /// Waits with deferred work, once there was any. The kernel waits for the rest.
     waiter: Option<Box<Waiter>>,
 }
@@ -249,7 +249,7 @@ impl KernelChannel {
         let clock = Clock::real();
         let swept_ns = clock.now_ns();
         let (state, policy) = (State::new(depth), options.policy);
-        let helm = Helm::new(&info.uri, policy, swept_ns);
+        let telemetry = Telemetry::new(&info.uri, policy, swept_ns);
         Ok(Self {
             info,
             shared,
@@ -262,7 +262,7 @@ impl KernelChannel {
             swept_ns,
             looks: 0,
             started: 0,
-            helm,
+            telemetry,
             waiter: None,
         })
     }
@@ -348,18 +348,18 @@ impl KernelChannel {
     #[cold]
     fn show(&mut self) {
         let now_ns = self.clock.now_ns();
-        if !self.helm.is_due(now_ns) {
+        if !self.telemetry.is_due(now_ns) {
             return;
         }
-        if let Some(policy) = self.helm.take_request() {
+        if let Some(policy) = self.telemetry.take_request() {
             let outcome = self.set_policy(policy);
-            self.helm.answer(outcome);
+            self.telemetry.answer(outcome);
         }
         let in_flight = self.state.table.active() as u64;
         // How the kernel waits, and for how long, is its own affair.
         let figures =
             QueueFigures { ended: self.started - in_flight, in_flight, ..QueueFigures::default() };
-        self.helm.publish(now_ns, self.policy, &figures);
+        self.telemetry.publish(now_ns, self.policy, &figures);
     }
 
     #[allow(clippy::result_large_err)]
@@ -659,7 +659,7 @@ impl BlockChannel for KernelChannel {
                     .map_err(|error| refuse(error.to_string()))?;
             }
         }
-        self.helm.set_policy(policy);
+        self.telemetry.set_policy(policy);
         self.policy = policy;
         Ok(())
     }

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, NvmeChannel, Request};
 use meantime_completion::Policy;
-use meantime_completion::steer::{self, AskError, Steer};
+use meantime_completion::telemetry::{self, AskError, ChannelControl};
 use meantime_testkit::rig::{Rig, put, ssd};
 
-fn alone(rig: &Rig, policy: Policy) -> (NvmeChannel, Arc<Steer>) {
+fn alone(rig: &Rig, policy: Policy) -> (NvmeChannel, Arc<ChannelControl>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _no_other = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let before: Vec<u64> = steer::channels().iter().map(|steer| steer.id()).collect();
+    let before: Vec<u64> = telemetry::channels().iter().map(|control| control.id()).collect();
     let options = ChannelOptions {
         depth: 4,
         policy,
@@ -19,12 +19,12 @@ fn alone(rig: &Rig, policy: Policy) -> (NvmeChannel, Arc<Steer>) {
     };
     let channel = rig.device.channel(&options).expect("a channel");
     // Other tests of this process have channels, too; none comes meanwhile.
-    let steer = steer::channels().into_iter().rev().find(|steer| {
-        !before.contains(&steer.id())
-            && steer.state().policy == policy.to_string()
-            && steer.device() == channel.info().uri
+    let control = telemetry::channels().into_iter().rev().find(|control| {
+        !before.contains(&control.id())
+            && control.state().policy == policy.to_string()
+            && control.device() == channel.info().uri
     });
-    (channel, steer.expect("listed"))
+    (channel, control.expect("listed"))
 }
 
 /// Three intervals of publishing, at some 8 µs an I/O.
@@ -34,14 +34,14 @@ const IOS: u64 = 20_000;
 fn every_policy_shows_what_it_does() {
     for policy in [Policy::Poll, Policy::Interrupt, Policy::HybridFixed(3_000), Policy::ADAPTIVE] {
         let rig = Rig::new(ssd("optane"));
-        let (mut channel, steer) = alone(&rig, policy);
-        assert_eq!(steer.state().figures.ended, 0);
+        let (mut channel, control) = alone(&rig, policy);
+        assert_eq!(control.state().figures.ended, 0);
         let ((), took_ns) =
             rig.timed(|| (0..IOS).for_each(|n| put(&mut channel, n % 8..n % 8 + 1, n)));
-        let figures = steer.state().figures;
+        let figures = control.state().figures;
         // It was last shown within the interval and the rounds of a queue after it.
         let mean_ns = took_ns / IOS;
-        let unseen = steer::PUBLISH_INTERVAL_NS / mean_ns + 300;
+        let unseen = telemetry::PUBLISH_INTERVAL_NS / mean_ns + 300;
         assert!(figures.ended > IOS - unseen && figures.ended <= IOS, "{policy}: {figures:?}");
         assert!(figures.thread_id > 0 && figures.thread_cpu_ns > 0);
         assert!(figures.in_flight <= 1);
@@ -68,28 +68,28 @@ fn every_policy_shows_what_it_does() {
             }
         }
         drop(channel);
-        assert!(steer.is_closed() && steer::channel(steer.id()).is_none());
+        assert!(control.is_closed() && telemetry::channel(control.id()).is_none());
     }
 }
 
 #[test]
 fn a_policy_is_changed_from_outside() {
     let rig = Rig::new(ssd("optane"));
-    let (mut channel, steer) = alone(&rig, Policy::Poll);
+    let (mut channel, control) = alone(&rig, Policy::Poll);
     let run = |channel: &mut NvmeChannel| (0..IOS).for_each(|n| put(channel, n % 8..n % 8 + 1, n));
-    let asked = steer.ask(Policy::HybridFixed(3_000)).expect("nobody else asks");
+    let asked = control.ask(Policy::HybridFixed(3_000)).expect("nobody else asks");
     assert_eq!(asked.answer(), None, "the channel was not used yet");
     run(&mut channel);
     assert_eq!(asked.answer(), Some(Ok(())));
     drop(asked);
     assert_eq!(channel.policy(), Policy::HybridFixed(3_000));
     run(&mut channel);
-    let state = steer.state();
+    let state = control.state();
     assert_eq!(state.policy, "hybrid=3us");
     assert!(state.figures.sleeps > IOS / 2, "{state:?}");
 
     // It has no vector: refused, with the reason, and nothing has changed.
-    let asked = steer.ask(Policy::Interrupt).expect("nobody else asks");
+    let asked = control.ask(Policy::Interrupt).expect("nobody else asks");
     run(&mut channel);
     let Some(Err(AskError::Refused(why))) = asked.answer() else { panic!("{asked:?}") };
     assert!(why.contains("no interrupt vector"), "{why}");
@@ -100,9 +100,9 @@ fn a_policy_is_changed_from_outside() {
 #[test]
 fn sampling_changes_nothing_for_requests_of_a_queue() {
     let rig = Rig::new(ssd("optane"));
-    let (mut channel, steer) = alone(&rig, Policy::Poll);
+    let (mut channel, control) = alone(&rig, Policy::Poll);
     let (mut begun, mut ended) = (0u64, 0u64);
-    while channel.clock().now_ns() < 4 * steer::PUBLISH_INTERVAL_NS {
+    while channel.clock().now_ns() < 4 * telemetry::PUBLISH_INTERVAL_NS {
         let buf = channel.alloc(512).expect("memory");
         channel.enqueue(Request::read(begun % 8, buf)).expect("room");
         begun += 1;
@@ -119,7 +119,7 @@ fn sampling_changes_nothing_for_requests_of_a_queue() {
         ended += 1;
     }
     assert_eq!(ended, begun);
-    let figures = steer.state().figures;
+    let figures = control.state().figures;
     assert!(figures.timed > 3, "{figures:?}");
     let mean_ns = figures.timed_sum_ns / figures.timed;
     assert!((5_000..100_000).contains(&mean_ns), "{mean_ns}");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use meantime_block::control::ControlError;
-use meantime_completion::steer::Snapshot;
+use meantime_completion::telemetry::Snapshot;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 

@@ -1,6 +1,6 @@
 //! A queue in words: the columns of the table and of the live view.
 
-use meantime_completion::steer::{QueueRates, QueueState, Snapshot, rates};
+use meantime_completion::telemetry::{QueueRates, QueueState, Snapshot, rates};
 use serde_json::{Value, json};
 
 use super::process::plain;
@@ -171,7 +171,7 @@ pub(super) fn iops(figure: f64) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use meantime_completion::steer::QueueFigures;
+    use meantime_completion::telemetry::QueueFigures;
 
     use super::*;
 

@@ -23,7 +23,7 @@ const GAIN: f32 = 0.3;
 /// The latency goal is aimed at from below: part of what a sleep costs is not in its lateness
 /// (caches that have gone cold).
 const LATENCY_AIM: f32 = 0.85;
-/// CPU time is read at most so often: it is a system call.
+/// CPU time is read at most this often: it is a system call.
 const CPU_STEP_NS: u64 = 3_000_000;
 /// A percentile is aimed at with so much of what may be beyond it.
 const TAIL_AIM: f32 = 0.85;
@@ -58,7 +58,7 @@ pub(super) struct Control {
 pub(super) struct Ended {
     /// From submission until it was seen, in ns.
     pub total_ns: f32,
-    /// How much of that nobody looked because of a sleep, as far as can be known.
+    /// How much of that was overslept, as far as can be known.
     pub late_ns: f32,
     /// CPU that was to be burnt for it, in ns.
     pub cpu_ns: f32,
@@ -113,7 +113,7 @@ impl Control {
         (CPU_PRICE_LOG2 - self.price_log2).max(0.0).exp2() - 1.0
     }
 
-    /// For a percentile: no sleep may end later than so long after submission, in ns.
+    /// For a percentile: how long after submission a sleep may end at the latest, in ns.
     pub(super) fn limit_ns(&self) -> Option<f32> {
         self.bound().map(|(bound_ns, _)| bound_ns - self.margin_ns)
     }

@@ -29,19 +29,20 @@ const SHORTEST_SLEEP_NS: u32 = 500;
 /// No class.
 const NONE: u8 = u8::MAX;
 
-/// Before so many I/Os of a class nothing is slept.
+/// Nothing is slept before this many I/Os of a class.
 const FIRST_IOS: u32 = 4;
-/// Plans are made anew after 4, 8, 16 … so many I/Os; after so many where no sleep pays.
+/// Plans are made anew after 4, 8, 16 … up to this many I/Os; where no sleep pays, up to the
+/// second number.
 const REPLAN_IOS: u32 = 128;
 const REPLAN_SPIN_IOS: u32 = 1_024;
 /// And when the price has changed by this factor.
 const REPRICED: f32 = 1.5;
-/// Of I/Os for which no sleep pays, the time of one in so many is taken.
+/// Of I/Os for which no sleep pays, the time of one in this many is taken.
 const SPIN_SAMPLE: u32 = 16;
-/// After so many oversleeps in a row one I/O is woken for early, to see how long it takes.
+/// After this many oversleeps in a row one I/O is woken for early, to see how long it takes.
 const EXPLORE_AFTER: u32 = 32;
-/// And one in so many in any case, what is slept through being unseen otherwise; fewer if that took
-/// more than this part of the CPU.
+/// And one in this many in any case, what is slept through being unseen otherwise; fewer if that
+/// took more than this part of the CPU.
 const EXPLORE_EVERY: u32 = 48;
 const EXPLORE_SHARE: f32 = 0.03;
 /// How little what is known of a range of times is trusted: if it is narrow, anything in it is
@@ -50,9 +51,9 @@ const DOUBT: f32 = 0.03;
 const DOUBT_NARROW: f32 = 0.5;
 /// A range is narrow if it is no wider than that part of its upper end.
 const NARROW: f32 = 0.7;
-/// What happens to fewer than so many of its class is a surprise.
+/// What happens to a smaller share of its class is a surprise.
 const SURPRISING: f32 = 0.02;
-/// So many surprises at a time mean that the device has changed; each I/O that is none takes an
+/// This many surprises at a time mean that the device has changed; each I/O that is none takes an
 /// eighth of one away.
 const SURPRISES: f32 = 4.0;
 

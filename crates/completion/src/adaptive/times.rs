@@ -64,7 +64,7 @@ impl Times {
         bin.sum_ns += weight * ns as f32;
     }
 
-    /// An I/O took `ns` at most: it was found complete then, and nobody had looked before.
+    /// An I/O took `ns` at most: it was found complete then, and had not been looked for before.
     #[inline]
     pub(super) fn at_most(&mut self, ns: u64) {
         let weight = self.next_weight();
@@ -112,8 +112,8 @@ impl Times {
     }
 
     /// The distribution: the estimate of Kaplan and Meier, from above, since the censored
-    /// observations are upper limits. An I/O that took at most so long counts as the others did
-    /// that took at most so long; it never makes the device slower than it is.
+    /// observations are upper limits. An I/O of which only an upper limit is known counts as those
+    /// did that took at most as long; it never makes the device slower than it is.
     ///
     /// Mass below everything that was seen exactly is put on the smallest exact time.
     pub(super) fn support(&mut self) -> Support {

@@ -14,17 +14,17 @@ pub const GROUPS: usize = 8;
 /// Lengths of sleep that are told apart: idle states are deeper the longer a sleep is expected to
 /// be.
 const LENGTHS: usize = 4;
-/// A sleep of up to so many ns is of the first length; each further one is four times longer.
+/// A sleep of up to this many ns is of the first length; each further one is four times longer.
 const FIRST_LENGTH_NS: u64 = 8_000;
-/// A wake-up later than so many times the median is taken for being preempted, which a spinning
+/// A wake-up later than this many times the median is taken for being preempted, which a spinning
 /// thread is as well.
 const OUTLIER: u32 = 4;
-/// After so long without a sleep one is made, to see what it costs now.
+/// After this long without a sleep one is made, to see what it costs now.
 const STALE_NS: u64 = 100_000_000;
-/// And after so many I/Os whose time was taken, so that few of them are late for it, however seldom
-/// they come.
+/// And after this many I/Os whose time was taken, so that few of them are late for it, however
+/// seldom they come.
 const STALE_IOS: u32 = 128;
-/// The start's measurements are made in so many batches, of which the calmest counts.
+/// The start's measurements are made in this many batches, of which the calmest counts.
 const BATCHES: usize = 3;
 
 /// Lateness in equally likely values, rising, in ns.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Times, spawn};
 use meantime_hw::{Clock, EventFd, Futex, HwError};
 
-/// A sleeper that nobody wakes looks again after this.
+/// A sleeper that is not woken looks again after this.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 
 /// What one thread sleeps on and another one signals, once a turn.

@@ -4,7 +4,7 @@
 //!
 //! Run by `make loom`.
 
-use super::{Gap, Source, Way};
+use super::{Gap, Source, WaitPlan};
 use crate::plan::{Plan, Stage};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -107,12 +107,12 @@ fn complete(device: &Device, n: u64) {
     device.event.signal();
 }
 
-fn run(ways: &[Way], interrupt: bool) {
-    let ways = ways.to_vec();
+fn run(plans: &[WaitPlan], interrupt: bool) {
+    let plans = plans.to_vec();
     loom::model(move || {
         let device = device();
         let theirs = Arc::clone(&device);
-        let count = ways.len() as u64;
+        let count = plans.len() as u64;
         let thread = loom::thread::spawn(move || {
             for n in 1..=count {
                 complete(&theirs, n);
@@ -121,8 +121,8 @@ fn run(ways: &[Way], interrupt: bool) {
         let mut queue = Queue { device, interrupt, taken: 0, clock: AtomicUsize::new(0) };
         let mut gap = Gap::default();
         gap.set_spin_budget_ns(0);
-        for &way in &ways {
-            assert_eq!(gap.wait(&mut queue, way), 1);
+        for &plan in &plans {
+            assert_eq!(gap.wait(&mut queue, plan), 1);
         }
         thread.join().unwrap();
     });
@@ -130,29 +130,29 @@ fn run(ways: &[Way], interrupt: bool) {
 
 #[test]
 fn blocking_loses_no_interrupt() {
-    run(&[Way::Interrupt], true);
-    run(&[Way::Interrupt, Way::Interrupt], true);
+    run(&[WaitPlan::Interrupt], true);
+    run(&[WaitPlan::Interrupt, WaitPlan::Interrupt], true);
 }
 
 #[test]
 fn falling_back_from_spinning_loses_no_interrupt() {
-    run(&[Way::Poll], true);
-    run(&[Way::Sleep(1_000)], true);
+    run(&[WaitPlan::Poll], true);
+    run(&[WaitPlan::Sleep(1_000)], true);
     // A plan that is over at once, so that it falls back, too.
     let plan = Plan::of(&[Stage { from_ns: 0, until_ns: 1_000 }]).with_patience_ns(1);
-    run(&[Way::Planned { plan, since_ns: 0 }], true);
+    run(&[WaitPlan::Planned { plan, since_ns: 0 }], true);
 }
 
 /// A polled I/O leaves its signal in the counter; the next wait for an interrupt must not take that
 /// for its own.
 #[test]
 fn a_stale_signal_is_only_a_spurious_turn() {
-    run(&[Way::Poll, Way::Interrupt], true);
+    run(&[WaitPlan::Poll, WaitPlan::Interrupt], true);
 }
 
 #[test]
 fn growing_sleeps_end() {
-    run(&[Way::Poll], false);
+    run(&[WaitPlan::Poll], false);
 }
 
 /// The models can fail: a device that signals before it writes the entry loses the wake-up. In a
@@ -188,7 +188,7 @@ fn broken_device() {
             theirs.high.store(1, Ordering::Release);
         });
         let mut queue = Queue { device, interrupt: true, taken: 0, clock: AtomicUsize::new(0) };
-        Gap::default().wait(&mut queue, Way::Interrupt);
+        Gap::default().wait(&mut queue, WaitPlan::Interrupt);
         thread.join().unwrap();
     });
 }

@@ -20,10 +20,10 @@
 //! A polled request of which no time is taken passes through none of this: the channel itself looks
 //! [`FIRST_LOOKS`] times, and calls the waiter only if nothing came.
 //!
-//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, the time of every request is
-//! taken, and each wait first runs the pieces that fit before the earliest time at which the request
-//! may be complete. Work that has waited too long runs although it does not fit. After 64 I/Os
-//! without work all is as it was before.
+//! **Deferred work.** While there is any, [`Waiter::has_work`] is true, the time of every request
+//! is taken, and each wait first runs the pieces that fit before the earliest time at which the
+//! request may be complete. Work that has waited too long runs although it does not fit. After 64
+//! I/Os without work all is as it was before.
 //!
 //! **What costs nothing.** Whether a wait has to take the slow path is one byte
 //! ([`Waiter::is_slow`]), which also says whether the channel collects requests before it rings its
@@ -35,12 +35,12 @@ mod work;
 
 use super::adaptive::{Estimate, SleepCosts};
 use super::class::Class;
-use super::gap::{Gap, GapCounters, Waited, Way};
+use super::earliest::Observation;
+use super::gap::{Gap, GapCounters, WaitPlan, Waited};
 use super::learning::Learning;
 use super::policy::Policy;
 use super::rule::{Rule, RuleId, Sample};
-use super::soonest::Sight;
-use super::steer::QueueFigures;
+use super::telemetry::QueueFigures;
 pub use queues::{InFlight, Queues, Timed};
 use times::Times;
 use work::{GapWork, WithWork, shortened};
@@ -232,10 +232,10 @@ impl Waiter {
             return self.wait_working(queues, id);
         }
         let InFlight { policy, flight, .. } = queues.begin_wait(id);
-        let way = self.learning.way(policy, &flight, || queues.involuntary_switches());
+        let plan = self.learning.wait_plan(policy, &flight, || queues.involuntary_switches());
         let interrupted = flight.interrupted;
         if queues.is_busy(interrupted) {
-            self.gap(interrupted).wait(&mut queues.queue(interrupted), way);
+            self.gap(interrupted).wait(&mut queues.queue(interrupted), plan);
         }
         queues.refill(interrupted);
         self.learn(queues, Found::Waiting { interrupted });
@@ -263,9 +263,9 @@ impl Waiter {
         let Some(mut both) = queues.both() else { return };
         let (gap, work) = (&mut self.gaps[0], &mut *self.work);
         if !has_work {
-            gap.wait(&mut both, Way::Poll);
+            gap.wait(&mut both, WaitPlan::Poll);
         } else if work.work(&mut both, ends_ns) == 0 {
-            gap.wait(&mut WithWork::new(&mut both, work), Way::Poll);
+            gap.wait(&mut WithWork::new(&mut both, work), WaitPlan::Poll);
         }
         drop(both);
         queues.refill(false);
@@ -303,14 +303,16 @@ impl Waiter {
                 let worked_ns = self.work.counters().worked_ns - before_ns;
                 // Without a sleep, since only so the earliest end becomes known.
                 let explores = timed && wanted && ends_ns.is_none();
-                let way = match explores {
-                    true => Way::Poll,
-                    false => self.learning.way(policy, &flight, || queues.involuntary_switches()),
+                let plan = match explores {
+                    true => WaitPlan::Poll,
+                    false => {
+                        self.learning.wait_plan(policy, &flight, || queues.involuntary_switches())
+                    }
                 };
                 let mut queue = queues.queue(interrupted);
                 let mut source = WithWork::new(&mut queue, &mut self.work);
                 let gap = &mut self.gaps[usize::from(interrupted)];
-                gap.wait(&mut source, shortened(way, worked_ns));
+                gap.wait(&mut source, shortened(plan, worked_ns));
             }
         }
         queues.refill(interrupted);
@@ -356,17 +358,17 @@ impl Waiter {
             };
             times.add(sample.device_ns);
             // What was found just after a piece may have been there during that.
-            let after_piece = work.sight_after_piece(&flight);
+            let after_piece = work.observation_after_piece(&flight);
             let exact = waited.filter(|_| after_piece.is_none());
             learning.record(policy, &sample, exact, || queues.thread_cpu_ns());
             if has_work {
                 let seen = waited.is_some_and(|waited| waited.exact) || found == Found::Blocked;
                 let found = if seen {
-                    Sight::Exact(sample.device_ns)
+                    Observation::Exact(sample.device_ns)
                 } else {
-                    Sight::AtMost(sample.device_ns)
+                    Observation::AtMost(sample.device_ns)
                 };
-                learning.record_sight(flight.class, after_piece.unwrap_or(found));
+                learning.record_observation(flight.class, after_piece.unwrap_or(found));
             }
         }
         *queues.timed() = ended;

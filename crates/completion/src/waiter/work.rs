@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
 use super::super::backlog::Backlog;
-use super::super::gap::{Source, Way};
+use super::super::earliest::Observation;
+use super::super::gap::{Source, WaitPlan};
 use super::super::learning::Flight;
-use super::super::soonest::Sight;
 use super::super::work::{DeferError, Deferred, WorkCounters};
 use super::{InFlight, Queues, SlowPath, Waiter};
 use meantime_hw::Clock;
@@ -263,8 +263,8 @@ impl GapWork {
 
     /// When an I/O that has just been found complete may have been so, if it was found just after a
     /// piece.
-    pub(super) fn sight_after_piece(&self, flight: &Flight) -> Option<Sight> {
-        self.vain_ns.map(|vain_ns| Sight::After(vain_ns.saturating_sub(flight.submitted_ns)))
+    pub(super) fn observation_after_piece(&self, flight: &Flight) -> Option<Observation> {
+        self.vain_ns.map(|vain_ns| Observation::After(vain_ns.saturating_sub(flight.submitted_ns)))
     }
 
     /// What was found in a wait has been taken in.
@@ -274,9 +274,9 @@ impl GapWork {
 }
 
 /// What is left to be slept when so much has passed with work.
-pub(super) fn shortened(way: Way, worked_ns: u64) -> Way {
-    match way {
-        Way::Sleep(ns) => Way::Sleep(ns.saturating_sub(worked_ns)),
+pub(super) fn shortened(plan: WaitPlan, worked_ns: u64) -> WaitPlan {
+    match plan {
+        WaitPlan::Sleep(ns) => WaitPlan::Sleep(ns.saturating_sub(worked_ns)),
         // A plan counts from the submission as it is.
         other => other,
     }
@@ -330,8 +330,8 @@ impl<S: Source> Source for WithWork<'_, S> {
         interval_ns.min(latest_ns.saturating_sub(self.source.now_ns()).max(SMALL_NS))
     }
 
-    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
-        self.source.begin_wait(way, spin_budget_ns);
+    fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
+        self.source.begin_wait(plan, spin_budget_ns);
     }
 
     fn now_ns(&self) -> u64 {

@@ -70,8 +70,8 @@ impl Machine {
             .with_vm_costs()
     }
 
-    /// A machine whose wake-ups were measured ([`calibrate`](meantime_completion::calibrate)); the rest as in
-    /// [`Machine::vm`].
+    /// A machine whose wake-ups were measured ([`calibrate`](meantime_completion::calibrate)); the
+    /// rest as in [`Machine::vm`].
     pub fn this_vm(timer: &Times, interrupt: &Times) -> Self {
         let of = |times: &Times| {
             let last = times.count().saturating_sub(1).max(1) as f64;

@@ -1,10 +1,11 @@
 //! An offline simulator: replays device times, recorded or made up, through any policy, in virtual
 //! time.
 //!
-//! What waits is the code that waits in a channel: a [`Waiter`](meantime_completion::waiter::Waiter),
-//! called in the order and with the arguments of a channel and its caller. Only the device, the clock, the timer and the interrupt are simulated, and what the
-//! host's own steps cost is a parameter ([`Machine`]). One seed gives one outcome, bit for bit, on
-//! every machine with the same floating point library.
+//! What waits is the code that waits in a channel: a
+//! [`Waiter`](meantime_completion::waiter::Waiter), called in the order and with the arguments of a
+//! channel and its caller. Only the device, the clock, the timer and the interrupt are simulated,
+//! and what the host's own steps cost is a parameter ([`Machine`]). One seed gives one outcome, bit
+//! for bit, on every machine with the same floating point library.
 //!
 //! Two references come with it, for one I/O at a time: [`informed`] knows both distributions, of
 //! device time and of wake cost, but not what this I/O and this sleep will draw of them: no policy

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::machine::Machine;
 use super::random::{Distribution, Random};
 use meantime_completion::SPINS_PER_CLOCK;
-use meantime_completion::{MAX_STAGES, Source, Way};
+use meantime_completion::{MAX_STAGES, Source, WaitPlan};
 
 /// Deadlines are looked at an eighth of the default time-out apart.
 const TICK_INTERVAL_NS: u64 = 30_000_000_000 / 8;
@@ -112,7 +112,7 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// The time, read by nobody.
+    /// The time, without a reading of the clock.
     #[inline]
     pub(super) fn time_ns(&self) -> u64 {
         self.now_ns.get()
@@ -215,7 +215,7 @@ impl<'m> Queue<'m> {
         ns
     }
 
-    /// Whether a signal waits that nobody read.
+    /// Whether a signal waits to be read.
     fn has_signal(&self) -> bool {
         self.signal_left.get() || self.lanes[1].next_ns <= self.time_ns()
     }
@@ -306,13 +306,13 @@ impl Source for Queue<'_> {
         self.used_ns()
     }
 
-    fn begin_wait(&mut self, way: &Way, spin_budget_ns: u64) {
+    fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
         let mut quiet = Quiet { spin_budget_ns, ..SPINS_ON };
-        match way {
+        match plan {
             // Looks between blocking are few.
-            Way::Interrupt => quiet.spin_budget_ns = 0,
-            Way::Poll | Way::Sleep(_) => {}
-            Way::Planned { plan, since_ns } => {
+            WaitPlan::Interrupt => quiet.spin_budget_ns = 0,
+            WaitPlan::Poll | WaitPlan::Sleep(_) => {}
+            WaitPlan::Planned { plan, since_ns } => {
                 quiet.patience_ns = since_ns.saturating_add(plan.patience_ns());
                 for (alarm_ns, stage) in quiet.alarms_ns.iter_mut().zip(plan.stages()) {
                     *alarm_ns = since_ns.saturating_add(u64::from(stage.from_ns));

@@ -8,7 +8,7 @@ use super::queue::{Lanes, Queue};
 use super::trace::{Io, Trace};
 use crate::published::{Ehp, register};
 use meantime_completion::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Timed, Waiter};
-use meantime_completion::{Class, Flight, Policy, Source, Way};
+use meantime_completion::{Class, Flight, Policy, Source, WaitPlan};
 
 /// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least
 /// 1). One at a time, each is submitted and waited for; else as many as there is room for are
@@ -277,7 +277,7 @@ impl<'m> Channel<'m> {
 
     fn polls_until_done(&mut self) {
         let queue = self.device.queue(false);
-        queue.begin_wait(&Way::Poll, 0);
+        queue.begin_wait(&WaitPlan::Poll, 0);
         let in_vain = queue.look_in_vain(FIRST_LOOKS);
         for _ in in_vain..FIRST_LOOKS {
             if queue.reap() > 0 {
@@ -467,7 +467,7 @@ mod tests {
                 queue.one_by_one = one_by_one;
                 queue.start(0, false, device_ns);
                 let mut gap = Gap::default();
-                gap.wait(&mut queue, Way::Planned { plan: *plan, since_ns: 0 });
+                gap.wait(&mut queue, WaitPlan::Planned { plan: *plan, since_ns: 0 });
                 (queue.time_ns(), queue.cpu_ns(), gap.counters(), *gap.waited())
             };
             assert_eq!(run(true), run(false), "{plan:?} {device_ns}");

@@ -10,7 +10,7 @@ use meantime_completion::Kind;
 /// How device times vary around a base time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shape {
-    /// Always the base time.
+    /// Alplans the base time.
     Constant,
     /// The base time times e to a normal number of this standard deviation.
     Lognormal(f64),

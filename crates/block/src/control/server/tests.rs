@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::{Client, LINE_BYTES_MAX};
 use super::*;
 use meantime_completion::Policy;
-use meantime_completion::steer::{Helm, QueueFigures};
+use meantime_completion::telemetry::{QueueFigures, Telemetry};
 
 fn safe_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -66,9 +66,9 @@ fn only_the_owner_and_root_may_ask() {
 #[test]
 fn a_queue_is_seen_and_changed() {
     let (_dir, server) = served();
-    let mut helm = Helm::new("mem:3M", Policy::Poll, 0);
-    helm.publish(1, Policy::Poll, &QueueFigures { ended: 42, ..QueueFigures::default() });
-    let id = helm.steer().id();
+    let mut telemetry = Telemetry::new("mem:3M", Policy::Poll, 0);
+    telemetry.publish(1, Policy::Poll, &QueueFigures { ended: 42, ..QueueFigures::default() });
+    let id = telemetry.control().id();
     let mut client = Client::connect(server.path()).unwrap();
     let snapshot = client.snapshot().unwrap();
     let queue = snapshot.queues.iter().find(|queue| queue.id == id).unwrap();
@@ -80,13 +80,13 @@ fn a_queue_is_seen_and_changed() {
         let channel = scope.spawn(|| {
             for answer in [Ok(()), Err("no such queue pair")] {
                 let policy = loop {
-                    match helm.take_request() {
+                    match telemetry.take_request() {
                         Some(policy) => break policy,
                         None => std::thread::yield_now(),
                     }
                 };
                 assert_eq!(policy, Policy::HybridHalfMean);
-                helm.answer(answer);
+                telemetry.answer(answer);
             }
         });
         client.set(id, "hybrid").unwrap();
@@ -96,12 +96,12 @@ fn a_queue_is_seen_and_changed() {
     });
     let change = Change { queue: id, before: "poll".into(), after: "hybrid".into() };
     assert_eq!(server.changes(), [change]);
-    // Nobody at the helm.
+    // Nobody at the telemetry.
     let asked = Instant::now();
     let error = client.set(id, "poll").unwrap_err().to_string();
     assert!(error.contains("withdrawn"), "{error}");
     assert!(asked.elapsed() >= Duration::from_secs(2));
-    assert_eq!(helm.take_request(), None);
+    assert_eq!(telemetry.take_request(), None);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::sim::queue::{Lanes, Queue};
 use crate::sim::random::Random;
 use crate::sim::trace::{Io, Trace};
 use meantime_completion::SPINS_PER_CLOCK;
-use meantime_completion::{GapCounters, Source, Way};
+use meantime_completion::{GapCounters, Source, WaitPlan};
 
 /// One I/O after the other, each by either of the two plans.
 fn replay<P>(
@@ -33,7 +33,7 @@ fn replay<P>(
         let plan = &mixture.plans[usize::from(!first)].0;
         let queue = &mut wait_state.queue;
         queue.watched = Lanes::Polled;
-        queue.begin_wait(&Way::Poll, 0);
+        queue.begin_wait(&WaitPlan::Poll, 0);
         let start_ns = queue.time_ns();
         queue.run(machine.submit_ns + machine.doorbell_ns);
         queue.start(0, false, io.device_ns);

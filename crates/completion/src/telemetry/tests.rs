@@ -1,91 +1,97 @@
 use super::*;
 
-fn mine(helm: &Helm) -> Option<Arc<Steer>> {
-    channel(helm.steer().id())
+fn mine(telemetry: &Telemetry) -> Option<Arc<ChannelControl>> {
+    channel(telemetry.control().id())
 }
 
 #[test]
 fn a_channel_is_listed_until_it_is_dropped() {
-    let first = Helm::new("mem:1M", Policy::Poll, 5);
-    let second = Helm::new("mem:2M", Policy::HybridHalfMean, 6);
-    assert!(second.steer().id() > first.steer().id());
+    let first = Telemetry::new("mem:1M", Policy::Poll, 5);
+    let second = Telemetry::new("mem:2M", Policy::HybridHalfMean, 6);
+    assert!(second.control().id() > first.control().id());
     let seen = mine(&second).unwrap();
     assert_eq!((seen.device(), seen.state().policy.as_str()), ("mem:2M", "hybrid"));
     assert_eq!(seen.state().figures.published_ns, 6);
     drop(second);
     assert!(seen.is_closed());
-    assert!(channels().iter().all(|steer| steer.id() != seen.id()), "though somebody still has it");
+    assert!(
+        channels().iter().all(|control| control.id() != seen.id()),
+        "though somebody still has it"
+    );
     assert!(mine(&first).is_some());
     assert_eq!(seen.ask(Policy::Poll).unwrap_err(), AskError::Closed { id: seen.id() });
 }
 
 #[test]
 fn what_is_published_is_seen_with_its_thread() {
-    let mut helm = Helm::new("mem:1M", Policy::Poll, 0);
-    assert!(!helm.is_due(PUBLISH_INTERVAL_NS - 1) && helm.is_due(PUBLISH_INTERVAL_NS));
+    let mut telemetry = Telemetry::new("mem:1M", Policy::Poll, 0);
+    assert!(!telemetry.is_due(PUBLISH_INTERVAL_NS - 1) && telemetry.is_due(PUBLISH_INTERVAL_NS));
     let publisher = std::thread::Builder::new().name("publisher".into());
     let published = publisher.spawn(move || {
         let figures = QueueFigures { ended: 7, sleeps: 3, ..QueueFigures::default() };
-        helm.publish(1_000, Policy::HybridFixed(2_000), &figures);
-        let state = helm.steer().state();
-        (helm, state)
+        telemetry.publish(1_000, Policy::HybridFixed(2_000), &figures);
+        let state = telemetry.control().state();
+        (telemetry, state)
     });
-    let (helm, state) = published.unwrap().join().unwrap();
+    let (telemetry, state) = published.unwrap().join().unwrap();
     assert_eq!(
         (state.figures.ended, state.figures.sleeps, state.figures.published_ns),
         (7, 3, 1_000)
     );
     assert_eq!((state.policy.as_str(), state.thread.as_str()), ("hybrid=2us", "publisher"));
     assert!(state.figures.thread_id > 0);
-    assert!(!helm.is_due(PUBLISH_INTERVAL_NS + 999) && helm.is_due(PUBLISH_INTERVAL_NS + 1_000));
+    assert!(
+        !telemetry.is_due(PUBLISH_INTERVAL_NS + 999)
+            && telemetry.is_due(PUBLISH_INTERVAL_NS + 1_000)
+    );
 }
 
 #[test]
 fn a_change_is_taken_and_answered() {
-    let mut helm = Helm::new("mem:1M", Policy::Poll, 0);
-    let steer = Arc::clone(helm.steer());
-    assert_eq!(helm.take_request(), None);
-    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
-    assert_eq!(steer.ask(Policy::Poll).unwrap_err(), AskError::Busy { id: steer.id() });
+    let mut telemetry = Telemetry::new("mem:1M", Policy::Poll, 0);
+    let control = Arc::clone(telemetry.control());
+    assert_eq!(telemetry.take_request(), None);
+    let asked = control.ask(Policy::HybridHalfMean).unwrap();
+    assert_eq!(control.ask(Policy::Poll).unwrap_err(), AskError::Busy { id: control.id() });
     assert_eq!(asked.answer(), None);
-    assert_eq!(helm.take_request(), Some(Policy::HybridHalfMean));
-    helm.answer(Ok::<(), &str>(()));
+    assert_eq!(telemetry.take_request(), Some(Policy::HybridHalfMean));
+    telemetry.answer(Ok::<(), &str>(()));
     assert_eq!(asked.wait(Duration::ZERO), Ok(()));
 
-    let asked = steer.ask(Policy::Interrupt).unwrap();
-    assert_eq!(helm.take_request(), Some(Policy::Interrupt));
-    helm.answer(Err("it has no vector"));
+    let asked = control.ask(Policy::Interrupt).unwrap();
+    assert_eq!(telemetry.take_request(), Some(Policy::Interrupt));
+    telemetry.answer(Err("it has no vector"));
     assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Refused("it has no vector".into())));
 }
 
 #[test]
 fn an_idle_channel_loses_the_request_and_a_closed_one_says_so() {
-    let mut helm = Helm::new("mem:1M", Policy::Poll, 0);
-    let steer = Arc::clone(helm.steer());
-    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
-    assert_eq!(asked.wait(Duration::from_millis(2)), Err(AskError::Idle { id: steer.id() }));
-    assert_eq!(helm.take_request(), None, "withdrawn: nothing changes later, unheard");
+    let mut telemetry = Telemetry::new("mem:1M", Policy::Poll, 0);
+    let control = Arc::clone(telemetry.control());
+    let asked = control.ask(Policy::HybridHalfMean).unwrap();
+    assert_eq!(asked.wait(Duration::from_millis(2)), Err(AskError::Idle { id: control.id() }));
+    assert_eq!(telemetry.take_request(), None, "withdrawn: nothing changes later, unheard");
 
-    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
-    assert_eq!(helm.take_request(), Some(Policy::HybridHalfMean));
-    assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Unanswered { id: steer.id() }));
-    helm.answer(Ok::<(), &str>(()));
+    let asked = control.ask(Policy::HybridHalfMean).unwrap();
+    assert_eq!(telemetry.take_request(), Some(Policy::HybridHalfMean));
+    assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Unanswered { id: control.id() }));
+    telemetry.answer(Ok::<(), &str>(()));
 
-    let asked = steer.ask(Policy::HybridHalfMean).unwrap();
-    drop(helm);
-    assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Closed { id: steer.id() }));
+    let asked = control.ask(Policy::HybridHalfMean).unwrap();
+    drop(telemetry);
+    assert_eq!(asked.wait(Duration::ZERO), Err(AskError::Closed { id: control.id() }));
 }
 
 /// Every state published has one number throughout, text included.
 #[test]
 fn a_state_is_never_torn() {
-    let mut helm = Helm::new("mem:1M", Policy::HybridFixed(1), 0);
-    let steer = Arc::clone(helm.steer());
+    let mut telemetry = Telemetry::new("mem:1M", Policy::HybridFixed(1), 0);
+    let control = Arc::clone(telemetry.control());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while !steer.is_closed() {
-                    let QueueState { policy, figures, .. } = steer.state();
+                while !control.is_closed() {
+                    let QueueState { policy, figures, .. } = control.state();
                     let number = figures.ended;
                     assert_eq!((figures.waits, figures.expected_low_ns), (number, number));
                     assert!(
@@ -97,25 +103,25 @@ fn a_state_is_never_torn() {
         }
         for number in (1..20_000u32).filter(|number| number % 1_000 != 0) {
             let figures = QueueFigures::from_values([number.into(); 14]);
-            helm.publish(number.into(), Policy::HybridFixed(number), &figures);
+            telemetry.publish(number.into(), Policy::HybridFixed(number), &figures);
         }
-        drop(helm);
+        drop(telemetry);
     });
 }
 
 #[test]
 fn many_askers_and_one_channel_neither_lose_nor_mix_answers() {
-    let mut helm = Helm::new("mem:1M", Policy::Poll, 0);
-    let steer = Arc::clone(helm.steer());
+    let mut telemetry = Telemetry::new("mem:1M", Policy::Poll, 0);
+    let control = Arc::clone(telemetry.control());
     std::thread::scope(|scope| {
         let askers: Vec<_> = (1..=3u32)
             .map(|asker| {
-                let steer = &steer;
+                let control = &control;
                 scope.spawn(move || {
                     let mut answered = 0;
                     for n in 0..2_000 {
                         let ns = asker * 10_000_001 + n;
-                        let asked = match steer.ask(Policy::HybridFixed(ns)) {
+                        let asked = match control.ask(Policy::HybridFixed(ns)) {
                             Err(AskError::Busy { .. }) => {
                                 std::thread::yield_now();
                                 continue;
@@ -138,8 +144,8 @@ fn many_askers_and_one_channel_neither_lose_nor_mix_answers() {
             })
             .collect();
         while !askers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-            if let Some(policy) = helm.take_request() {
-                helm.answer(Err(policy));
+            if let Some(policy) = telemetry.take_request() {
+                telemetry.answer(Err(policy));
             }
         }
         assert!(askers.into_iter().map(|asker| asker.join().unwrap()).sum::<u32>() > 100);

@@ -1,21 +1,21 @@
-//! Steering while running: every channel of a process shows what it does, and takes a change of its
-//! policy from outside.
+//! Telemetry and policy control while running: every channel of a process publishes what it does,
+//! and takes a change of its policy from outside.
 //!
-//! A channel has the [`Helm`], on its own thread; anybody else in the process has its [`Steer`],
-//! from [`channels`]. Between them are only atomics: the channel never waits for whoever looks. It
-//! publishes at places off the fast path where it has read a clock anyway, at most once in
-//! [`PUBLISH_INTERVAL_NS`]; so an idle channel shows what was last published, and takes a request
-//! when it is next used.
+//! The channel's thread owns the [`Telemetry`]; every other thread of the process has the channel's
+//! [`ChannelControl`], from [`channels`]. Between them are only atomics: the channel never waits
+//! for a reader. It publishes at places off the fast path where it has read a clock anyway, at most
+//! once in [`PUBLISH_INTERVAL_NS`]; so an idle channel shows what was last published, and takes a
+//! request when it is next used.
 //!
 //! ```
 //! use meantime::block::{BlockDevice, ChannelOptions, OpenOptions};
-//! use meantime::completion::steer;
+//! use meantime::completion::telemetry;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
 //! let channel = device.channel(&ChannelOptions::default())?;
-//! for steer in steer::channels() {
-//!     let state = steer.state();
+//! for control in telemetry::channels() {
+//!     let state = control.state();
 //!     println!("{} {}: {} I/Os, {}", state.id, state.device, state.figures.ended, state.policy);
 //! }
 //! drop(channel);
@@ -51,7 +51,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// One channel, as seen from outside its thread.
 #[derive(Debug)]
-pub struct Steer {
+pub struct ChannelControl {
     id: u64,
     device: String,
     words: SeqWords<{ state::WORDS }>,
@@ -66,7 +66,7 @@ pub enum AskError {
     /// The channel cannot wait like that.
     #[error("refused: {0}")]
     Refused(String),
-    /// Somebody else's request is under way.
+    /// Another request is under way.
     #[error("another change of queue {id} is under way; try again in a moment")]
     Busy {
         /// The channel.
@@ -99,7 +99,7 @@ pub enum AskError {
     TooLong(String),
 }
 
-impl Steer {
+impl ChannelControl {
     /// Tells this channel from all others of this process, earlier ones included.
     pub fn id(&self) -> u64 {
         self.id
@@ -140,7 +140,7 @@ impl Steer {
         if !self.request.ask(&text) {
             return Err(AskError::Busy { id: self.id });
         }
-        Ok(Asked { steer: Arc::clone(self), over: false })
+        Ok(Asked { control: Arc::clone(self), over: false })
     }
 }
 
@@ -148,21 +148,21 @@ impl Steer {
 #[derive(Debug)]
 #[must_use = "a request that is dropped is withdrawn"]
 pub struct Asked {
-    steer: Arc<Steer>,
+    control: Arc<ChannelControl>,
     over: bool,
 }
 
 impl Asked {
     /// The channel that was asked.
     pub fn id(&self) -> u64 {
-        self.steer.id
+        self.control.id
     }
 
     /// The answer, if there is one yet: the change was made, or why not.
     pub fn answer(&self) -> Option<Result<(), AskError>> {
-        match self.steer.request.progress() {
+        match self.control.request.progress() {
             Progress::Answered(answer) => Some(answer.map_err(AskError::Refused)),
-            _ if self.steer.is_closed() => Some(Err(AskError::Closed { id: self.steer.id })),
+            _ if self.control.is_closed() => Some(Err(AskError::Closed { id: self.control.id })),
             Progress::Waiting | Progress::Taken => None,
         }
     }
@@ -190,12 +190,12 @@ impl Asked {
     /// [`AskError::Idle`] if it was withdrawn; else as [`Asked::answer`], or
     /// [`AskError::Unanswered`].
     pub fn withdraw(mut self) -> Result<(), AskError> {
-        let id = self.steer.id;
+        let id = self.control.id;
         if let Some(answer) = self.answer() {
             return answer;
         }
         self.over = true;
-        Err(if self.steer.request.leave() {
+        Err(if self.control.request.leave() {
             AskError::Idle { id }
         } else {
             AskError::Unanswered { id }
@@ -206,16 +206,16 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         if !self.over {
-            self.steer.request.leave();
+            self.control.request.leave();
         }
     }
 }
 
-/// The channel's side, on the channel's thread. Dropping it closes the [`Steer`] and takes it off
-/// the list.
+/// The channel's side, on the channel's thread. Dropping it closes the [`ChannelControl`] and takes
+/// it off the list.
 #[derive(Debug)]
-pub struct Helm {
-    steer: Arc<Steer>,
+pub struct Telemetry {
+    control: Arc<ChannelControl>,
     /// When to publish next.
     due_ns: u64,
     /// The policy last published, and its text: making that allocates.
@@ -223,21 +223,21 @@ pub struct Helm {
     policy_words: PolicyWords,
 }
 
-impl Helm {
+impl Telemetry {
     /// Makes a channel to `device`, which waits by `policy`, known to the process at `now_ns`.
     pub fn new(device: &str, policy: Policy, now_ns: u64) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let figures = QueueFigures { published_ns: now_ns, ..QueueFigures::default() };
         let policy_words = state::policy_words(&policy.to_string());
-        let steer = Arc::new(Steer {
+        let control = Arc::new(ChannelControl {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             device: device.to_owned(),
             words: SeqWords::new(state::to_words(&policy_words, &figures)),
             request: RequestCell::new(),
             closed: AtomicBool::new(false),
         });
-        registry::add(&steer);
-        Self { steer, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
+        registry::add(&control);
+        Self { control, due_ns: now_ns.saturating_add(PUBLISH_INTERVAL_NS), policy, policy_words }
     }
 
     /// The channel waits by `policy` from now on: published the next time. Allocates, so that
@@ -250,8 +250,8 @@ impl Helm {
     }
 
     /// What others have of it.
-    pub fn steer(&self) -> &Arc<Steer> {
-        &self.steer
+    pub fn control(&self) -> &Arc<ChannelControl> {
+        &self.control
     }
 
     /// Whether it is time to publish, and to look for a request.
@@ -262,20 +262,20 @@ impl Helm {
 
     /// Shows `figures` as those of `now_ns`; which thread this is, is found here. Nothing is
     /// locked, no system call made after a thread's first, and nothing allocated unless the policy
-    /// is another one than that of [`Helm::set_policy`].
+    /// is another one than that of [`Telemetry::set_policy`].
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
         self.due_ns = now_ns.saturating_add(PUBLISH_INTERVAL_NS);
         let figures = QueueFigures { thread_id: this_thread(), published_ns: now_ns, ..*figures };
         self.set_policy(policy);
-        self.steer.words.write(&state::to_words(&self.policy_words, &figures));
+        self.control.words.write(&state::to_words(&self.policy_words, &figures));
     }
 
-    /// The policy that somebody outside asks for, if anybody does; [`Helm::answer`] is to follow.
-    /// One load if nobody does.
+    /// The policy that was asked for from outside, if there is a request; [`Telemetry::answer`] is
+    /// to follow. One load if there is none.
     #[inline]
     pub fn take_request(&mut self) -> Option<Policy> {
-        let text = self.steer.request.take()?;
+        let text = self.control.request.take()?;
         match text.parse() {
             Ok(policy) => Some(policy),
             Err(error) => {
@@ -294,14 +294,14 @@ impl Helm {
                 if text.is_empty() { "no reason given".to_owned() } else { text }
             }
         };
-        self.steer.request.answer(&refusal);
+        self.control.request.answer(&refusal);
     }
 }
 
-impl Drop for Helm {
+impl Drop for Telemetry {
     fn drop(&mut self) {
-        self.steer.closed.store(true, Ordering::Release);
-        registry::remove(self.steer.id);
+        self.control.closed.store(true, Ordering::Release);
+        registry::remove(self.control.id);
     }
 }
 

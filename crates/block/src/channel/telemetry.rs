@@ -1,5 +1,5 @@
 //! What a channel shows of itself, and how its policy is changed from outside (see
-//! [`steer`](meantime_completion::steer)).
+//! [`telemetry`](meantime_completion::telemetry)).
 
 use super::NvmeChannel;
 use crate::BlockChannel as _;
@@ -14,7 +14,7 @@ impl NvmeChannel {
     /// Off the fast path, with the time at hand; best while the device is at work.
     #[inline(always)]
     pub(super) fn show(&mut self, now_ns: u64) {
-        if self.helm.is_due(now_ns) {
+        if self.telemetry.is_due(now_ns) {
             self.publish(now_ns);
         }
     }
@@ -22,22 +22,22 @@ impl NvmeChannel {
     #[cold]
     #[inline(never)]
     fn publish(&mut self, now_ns: u64) {
-        if let Some(policy) = self.helm.take_request() {
+        if let Some(policy) = self.telemetry.take_request() {
             let outcome = self.set_policy(policy);
-            self.helm.answer(outcome);
+            self.telemetry.answer(outcome);
         }
         let mut figures = self.waiter.figures(self.policy);
         for lane in std::iter::once(&self.polled).chain(&self.interrupt) {
             figures.ended += lane.queue.counters().ended;
             figures.in_flight += u64::from(lane.queue.in_flight());
         }
-        self.helm.publish(now_ns, self.policy, &figures);
+        self.telemetry.publish(now_ns, self.policy, &figures);
     }
 
     /// When deadlines were last looked at, in ns.
     #[inline]
     pub(super) fn last_tick_ns(&self) -> u64 {
-        let interrupt_ns = self.interrupt.as_ref().map_or(0, |lane| lane.queue.told_ns());
-        self.polled.queue.told_ns().max(interrupt_ns)
+        let interrupt_ns = self.interrupt.as_ref().map_or(0, |lane| lane.queue.last_tick_ns());
+        self.polled.queue.last_tick_ns().max(interrupt_ns)
     }
 }

@@ -2,17 +2,17 @@
 
 use super::class::Class;
 
-/// How many I/Os an estimate is made of. The second shortest of so many is about their 5th
+/// How many I/Os an estimate is made of. The second shortest of that many is about their 5th
 /// percentile.
 const BLOCK: u8 = 32;
 /// How many it takes for a first estimate.
 const FIRST: u8 = 4;
-/// After so many observations in a row that say nothing an estimate is too old to go by.
+/// After this many observations in a row that say nothing an estimate is too old to go by.
 const BLIND: u8 = 64;
 
 /// When an I/O was complete, as far as is known, in ns since it was submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Observation {
     /// It was looked for in vain just before.
     Exact(u64),
     /// Not looked for just before: it may have been there for long.
@@ -65,26 +65,26 @@ impl Track {
 
 /// For each class, how soon I/Os of it may be complete.
 #[derive(Debug)]
-pub(crate) struct Soonest(Box<[Track; Class::COUNT]>);
+pub(crate) struct EarliestCompletion(Box<[Track; Class::COUNT]>);
 
-impl Default for Soonest {
+impl Default for EarliestCompletion {
     fn default() -> Self {
         Self(Box::new([Track::default(); Class::COUNT]))
     }
 }
 
-impl Soonest {
+impl EarliestCompletion {
     /// Takes in one I/O of `class`.
     ///
     /// An upper limit beyond the estimate says nothing: to count it would have oversleeps make it
     /// longer. What came during a piece of work counts with the time before that.
     #[inline]
-    pub(crate) fn record(&mut self, class: Class, sight: Sight) {
+    pub(crate) fn record(&mut self, class: Class, observation: Observation) {
         let track = &mut self.0[class.index() % Class::COUNT];
         let short = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
-        match sight {
-            Sight::Exact(ns) | Sight::After(ns) => track.insert(short(ns)),
-            Sight::AtMost(ns) => match track.estimate_ns() {
+        match observation {
+            Observation::Exact(ns) | Observation::After(ns) => track.insert(short(ns)),
+            Observation::AtMost(ns) => match track.estimate_ns() {
                 Some(estimate_ns) if short(ns) <= estimate_ns => track.insert(short(ns)),
                 _ => {
                     track.blind += 1;
@@ -113,49 +113,52 @@ mod tests {
         Class::new(Kind::Read, 4096, 1)
     }
 
-    fn feed(soonest: &mut Soonest, sights: impl IntoIterator<Item = Sight>) {
-        sights.into_iter().for_each(|sight| soonest.record(class(), sight));
+    fn feed(
+        earliest: &mut EarliestCompletion,
+        observations: impl IntoIterator<Item = Observation>,
+    ) {
+        observations.into_iter().for_each(|observation| earliest.record(class(), observation));
     }
 
     /// By hand: the shortest of the first four; then the second shortest of 32; faster at once,
     /// slower after a block.
     #[test]
     fn a_low_quantile() {
-        let mut soonest = Soonest::default();
-        feed(&mut soonest, [9_000, 8_000, 7_000].map(Sight::Exact));
-        assert_eq!(soonest.estimate_ns(class()), None);
-        feed(&mut soonest, (0..29).map(|n| Sight::Exact(10_000 + n)));
-        assert_eq!(soonest.estimate_ns(class()), Some(8_000));
-        assert_eq!(soonest.estimate_ns(Class::new(Kind::Write, 4096, 1)), None);
-        feed(&mut soonest, [2_000, 3_000].map(Sight::Exact));
-        assert_eq!(soonest.estimate_ns(class()), Some(3_000));
-        feed(&mut soonest, [60_000; 30].map(Sight::Exact));
-        assert_eq!(soonest.estimate_ns(class()), Some(3_000));
-        feed(&mut soonest, [60_000; 32].map(Sight::Exact));
-        assert_eq!(soonest.estimate_ns(class()), Some(60_000));
+        let mut earliest = EarliestCompletion::default();
+        feed(&mut earliest, [9_000, 8_000, 7_000].map(Observation::Exact));
+        assert_eq!(earliest.estimate_ns(class()), None);
+        feed(&mut earliest, (0..29).map(|n| Observation::Exact(10_000 + n)));
+        assert_eq!(earliest.estimate_ns(class()), Some(8_000));
+        assert_eq!(earliest.estimate_ns(Class::new(Kind::Write, 4096, 1)), None);
+        feed(&mut earliest, [2_000, 3_000].map(Observation::Exact));
+        assert_eq!(earliest.estimate_ns(class()), Some(3_000));
+        feed(&mut earliest, [60_000; 30].map(Observation::Exact));
+        assert_eq!(earliest.estimate_ns(class()), Some(3_000));
+        feed(&mut earliest, [60_000; 32].map(Observation::Exact));
+        assert_eq!(earliest.estimate_ns(class()), Some(60_000));
     }
 
     #[test]
     fn oversleeps_never_make_it_longer() {
-        let mut soonest = Soonest::default();
-        feed(&mut soonest, [10_000; 32].map(Sight::Exact));
-        feed(&mut soonest, [44_000; 63].map(Sight::AtMost));
-        assert_eq!(soonest.estimate_ns(class()), Some(10_000));
+        let mut earliest = EarliestCompletion::default();
+        feed(&mut earliest, [10_000; 32].map(Observation::Exact));
+        feed(&mut earliest, [44_000; 63].map(Observation::AtMost));
+        assert_eq!(earliest.estimate_ns(class()), Some(10_000));
         // But an early one makes it shorter.
-        feed(&mut soonest, [4_000, 4_100].map(Sight::AtMost));
-        assert_eq!(soonest.estimate_ns(class()), Some(4_100));
+        feed(&mut earliest, [4_000, 4_100].map(Observation::AtMost));
+        assert_eq!(earliest.estimate_ns(class()), Some(4_100));
         // And when there is nothing else it is not known any more.
-        feed(&mut soonest, [44_000; 64].map(Sight::AtMost));
-        assert_eq!(soonest.estimate_ns(class()), None);
+        feed(&mut earliest, [44_000; 64].map(Observation::AtMost));
+        assert_eq!(earliest.estimate_ns(class()), None);
     }
 
     /// A device that became faster is noticed though every completion is found late, and by less
     /// than a piece.
     #[test]
     fn what_came_during_a_piece_counts_as_if_it_came_before() {
-        let mut soonest = Soonest::default();
-        feed(&mut soonest, [60_000; 32].map(Sight::Exact));
-        feed(&mut soonest, [8_000, 8_000].map(Sight::After));
-        assert_eq!(soonest.estimate_ns(class()), Some(8_000));
+        let mut earliest = EarliestCompletion::default();
+        feed(&mut earliest, [60_000; 32].map(Observation::Exact));
+        feed(&mut earliest, [8_000, 8_000].map(Observation::After));
+        assert_eq!(earliest.estimate_ns(class()), Some(8_000));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{PUBLISH_INTERVAL_NS, QueueFigures, QueueState};
 
-/// A thread that has published nothing for so long does nothing.
+/// A thread that has published nothing for this long does nothing.
 const STALE_NS: u64 = 4 * PUBLISH_INTERVAL_NS;
 
 /// All channels of a process at one moment.
@@ -17,7 +17,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// This process, now.
     pub fn take() -> Self {
-        let queues = super::channels().iter().map(|steer| steer.state()).collect();
+        let queues = super::channels().iter().map(|control| control.state()).collect();
         Self { now_ns: meantime_hw::Clock::real().now_ns(), queues }
     }
 

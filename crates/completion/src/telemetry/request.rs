@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::words::TextWords;
 
-/// Nobody asks.
+/// There is no request.
 const FREE: u32 = 0;
 /// An asker writes the request.
 const WRITING: u32 = 1;
