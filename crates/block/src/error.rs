@@ -4,6 +4,7 @@ use meantime_completion::Policy;
 use meantime_nvme::{CommandError, Op};
 
 use super::request::Request;
+use meantime_spec::status::Status;
 
 /// An I/O that failed on its way to the device or in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,12 @@ impl IoErrorKind {
     /// An error of the operating system: an errno, which is positive and below 4,096.
     pub fn os(errno: i32) -> Self {
         Self::Os(u16::try_from(errno).unwrap_or(libc::EIO as u16))
+    }
+}
+
+impl From<Status> for IoErrorKind {
+    fn from(status: Status) -> Self {
+        Self::Command(CommandError::Status(status))
     }
 }
 

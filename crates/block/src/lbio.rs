@@ -399,15 +399,15 @@ impl Table {
         // Of a fused pair's there is a mark above the slot's index.
         let slot = index(owner) as u16;
         if let Err(error) = outcome {
-            self.fail(slot, error.into());
+            self.fail(slot, error);
         }
         self.release(slot);
     }
 
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, slot: u16, error: IoErrorKind) {
-        let lbio = self.get_mut(slot);
+    fn fail(&mut self, slot: u16, error: impl Into<IoErrorKind>) {
+        let (lbio, error) = (self.get_mut(slot), error.into());
         lbio.fail(error);
         if error == CommandError::CacheLost {
             // The first since it was submitted. There may be more: those the next flush fails for.
@@ -418,7 +418,7 @@ impl Table {
 
     /// What is not yet sent of `slot` never will be.
     pub(crate) fn cancel_rest(&mut self, slot: u16, error: CommandError) {
-        self.fail(slot, error.into());
+        self.fail(slot, error);
     }
 
     /// A command of `slot` has ended, or there is no more of it to be sent.

@@ -129,10 +129,16 @@ impl Completed {
         }
     }
 
-    /// As a `Result`.
+    /// As a `Result`, for the path on which a failure is not looked at.
+    #[inline(always)]
+    pub fn result(self) -> std::result::Result<u32, Status> {
+        if self.status.is_success() { Ok(self.dw0) } else { Err(self.status) }
+    }
+
+    /// The same as an [`Outcome`].
     #[inline(always)]
     pub fn outcome(self) -> Outcome {
-        if self.status.is_success() { Ok(self.dw0) } else { Err(CommandError::Status(self.status)) }
+        self.result().map_err(CommandError::Status)
     }
 }
 

@@ -12,8 +12,20 @@ use crate::state::descriptor;
 /// Does `$ours` with the description `$open` if `$fd` is ours, else `$theirs`.
 macro_rules! by_descriptor {
     ($fd:expr, |$open:ident| $ours:expr, $theirs:expr) => {
-        // What is looked up is given back before `$theirs` begins, which may not come back.
-        if let Some(Some($open)) = descriptor($fd).as_deref() { guarded(|| $ours) } else { $theirs }
+        match descriptor($fd) {
+            // What was looked up may be the last of its description, if the program closes it
+            // meanwhile: it is dropped inside of `guarded`, as all that is ours is done there.
+            Some(held) if held.is_some() => guarded(|| {
+                let held = held;
+                let Some($open) = held.as_ref() else { return Err(Errno(libc::EBADF)) };
+                $ours
+            }),
+            // Before `$theirs` begins, which may not come back.
+            held => {
+                drop(held);
+                $theirs
+            }
+        }
     };
 }
 pub(crate) use by_descriptor;

@@ -13,6 +13,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::Guard;
 use meantime_posix::settings::Settings;
@@ -243,50 +244,122 @@ fn mount_now() -> Result<&'static Posix, Errno> {
     }
     // Not from inside of `guarded` alone: a thread that ended here would leave the others waiting.
     let _whole = NotCancelled::enter();
+    let mut mounting = Mounting::begun();
     loop {
-        match MOUNTING.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => break,
-            Err(BUSY) if Inside::is_here() => return Err(Errno(libc::EDEADLK)),
-            Err(BUSY) => std::thread::sleep(std::time::Duration::from_millis(1)),
-            Err(ENDED) => return Err(Errno(libc::EIO)),
-            Err(_) => return Err(Errno(FAILED_WITH.load(Ordering::Relaxed))),
-        }
         // SAFETY: never freed once it is there.
         if let Some(posix) = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
             return Ok(posix);
         }
-    }
-    // Somebody may have been done with it just before.
-    let already = MOUNTED.load(Ordering::Acquire);
-    if already.is_null() {
-        let before = errno();
-        let made = {
-            let _inside = Inside::enter();
-            std::panic::catch_unwind(|| make_aside(settings)).unwrap_or(Err(Errno(libc::EIO)))
-        };
-        set_errno(before);
-        match made {
-            Ok(posix) => MOUNTED.store(Box::into_raw(Box::new(posix)), Ordering::Release),
-            Err(Errno(errno)) => {
-                FAILED_WITH.store(errno, Ordering::Relaxed);
-                MOUNTING.store(FAILED, Ordering::Release);
-                return Err(Errno(errno));
-            }
+        match MOUNTING.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => begin(settings),
+            Err(BUSY) if Inside::is_here() => return Err(Errno(libc::EDEADLK)),
+            Err(BUSY) => mounting.wait_a_little()?,
+            Err(ENDED) => return Err(Errno(libc::EIO)),
+            Err(_) => return Err(Errno(FAILED_WITH.load(Ordering::Relaxed))),
         }
-        BEFORE_FORK.store(null_mut(), Ordering::Release);
     }
-    MOUNTING.store(IDLE, Ordering::Release);
-    // SAFETY: never freed once it is there.
-    unsafe { MOUNTED.load(Ordering::Acquire).as_ref() }.ok_or(Errno(libc::EIO))
 }
 
-/// Mounts on a stack of our own: the caller may be a signal handler's, of a few KiB.
-fn make_aside(settings: &'static Settings) -> Result<Posix, Errno> {
-    let made = meantime_process::thread::spawn("meantime-mount", move || {
+/// Has a thread mount: on a stack of its own, since the caller may be a signal handler's, of a few
+/// KiB. Then nobody is mounting any more.
+fn begin(settings: &'static Settings) {
+    // Another thread may have been done with it just before.
+    if !MOUNTED.load(Ordering::Acquire).is_null() {
+        return end_mounting(IDLE);
+    }
+    let before = errno();
+    let started = {
         let _inside = Inside::enter();
-        make(settings)
+        std::panic::catch_unwind(|| {
+            meantime_process::thread::spawn("meantime-mount", move || {
+                let _inside = Inside::enter();
+                let made = std::panic::catch_unwind(|| make(settings));
+                match made.unwrap_or(Err(Errno(libc::EIO))) {
+                    Ok(posix) => {
+                        MOUNTED.store(Box::into_raw(Box::new(posix)), Ordering::Release);
+                        BEFORE_FORK.store(null_mut(), Ordering::Release);
+                        end_mounting(IDLE);
+                    }
+                    Err(errno) => fail_mounting(errno),
+                }
+            })
+        })
+    };
+    match started {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) => fail_mounting(Errno(libc::ENOMEM)),
+        Err(_) => fail_mounting(Errno(libc::EIO)),
+    }
+    set_errno(before);
+}
+
+fn fail_mounting(Errno(errno): Errno) {
+    FAILED_WITH.store(errno, Ordering::Relaxed);
+    end_mounting(FAILED);
+}
+
+/// Unless the process ends.
+fn end_mounting(to: u8) {
+    let _ = MOUNTING.compare_exchange(BUSY, to, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+/// Waiting until a thread has mounted. That may take as long as a mount does; but a thread in the
+/// constructor of a library that is being loaded (`dlopen`) has the loader's lock, which the other
+/// one needs as soon as it looks a function up.
+struct Mounting {
+    since: Instant,
+    /// After how much time it is asked whether this thread has the lock.
+    ask_after: Duration,
+}
+
+impl Mounting {
+    fn begun() -> Self {
+        Self { since: Instant::now(), ask_after: PATIENCE }
+    }
+
+    /// # Errors
+    /// EDEADLK: nothing will come of it as long as this thread waits. Later it may.
+    fn wait_a_little(&mut self) -> Result<(), Errno> {
+        let (waited, before) = (self.since.elapsed(), errno());
+        if waited >= self.ask_after {
+            self.ask_after = 2 * waited;
+            if has_loader_lock() {
+                return Err(Errno(libc::EDEADLK));
+            }
+        }
+        let pause = waited / 8;
+        std::thread::sleep(pause.clamp(Duration::from_micros(50), Duration::from_millis(1)));
+        set_errno(before);
+        Ok(())
+    }
+}
+
+/// A thread that has not got the loader's lock by then does not get it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether the calling thread has the loader's lock, which is recursive: it gets it once more, and
+/// another thread does not get it.
+fn has_loader_lock() -> bool {
+    // SAFETY: a name that ends. (`dlsym` takes the lock.)
+    let take = || unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlsym".as_ptr()) };
+    let _inside = Inside::enter();
+    let other = meantime_process::thread::spawn("meantime-loader", move || {
+        take();
     });
-    made.map_err(|_| Errno(libc::ENOMEM))?.join().unwrap_or(Err(Errno(libc::EIO)))
+    let Ok(other) = other else { return false };
+    let gets_it = || {
+        let since = Instant::now();
+        while !other.is_finished() && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        other.is_finished()
+    };
+    if gets_it() {
+        return false;
+    }
+    // Waits, if a third thread has it.
+    take();
+    !gets_it()
 }
 
 fn make(settings: &Settings) -> Result<Posix, Errno> {

@@ -28,7 +28,7 @@ const SLOTS_MAX: usize = 512;
 const TOP_MAX: u64 = 4096;
 
 /// So many numbers below the top are for us at first, or a quarter of all if that is less.
-const ROOM: u64 = 64;
+const ROOM: RawFd = 64;
 
 /// The numbers that are ours, one a slot; [`FREE`]. A number can be in two slots for a moment: its
 /// descriptor was closed, and another is there already.
@@ -56,9 +56,7 @@ pub fn shelter(fd: OwnedFd) -> Result<OwnedFd> {
     if !KEEPS_AWAY.load(Ordering::Relaxed) {
         return Ok(fd);
     }
-    let moved = duplicate(&fd)?;
-    claim(moved.as_raw_fd())?;
-    Ok(moved)
+    move_up(|number| fcntl_dupfd_cloexec(&fd, number))
 }
 
 /// The same, of a number that is the caller's to give.
@@ -73,17 +71,51 @@ pub unsafe fn shelter_raw(fd: RawFd) -> Result<OwnedFd> {
     shelter(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The same descriptor high up, or wherever there is room.
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd> {
-    let top = getrlimit(Resource::Nofile).current.unwrap_or(TOP_MAX).min(TOP_MAX);
-    let mut from = top - (top / 4).min(ROOM);
+/// What `duplicate` (F_DUPFD_CLOEXEC) makes, high up or wherever there is room.
+///
+/// Its number is in the set before anything is there: else the program could close it in between,
+/// or put a file of its own onto it.
+fn move_up(duplicate: impl Fn(RawFd) -> Result<OwnedFd>) -> Result<OwnedFd> {
+    let top = getrlimit(Resource::Nofile).current.unwrap_or(TOP_MAX).min(TOP_MAX) as RawFd;
+    let mut first = top - (top / 4).min(ROOM);
+    let mut number = first;
     loop {
-        match fcntl_dupfd_cloexec(fd, from as RawFd) {
-            // EINVAL: somebody has lowered the limit just now.
-            Err(Errno::MFILE | Errno::INVAL) if from > 3 => from /= 2,
-            made => return made,
+        if number >= top {
+            if first <= 3 {
+                return Err(Errno::MFILE);
+            }
+            first /= 2;
+            number = first;
+        }
+        if in_slots(number) || is_open(number) {
+            number += 1;
+            continue;
+        }
+        claim(number)?;
+        match duplicate(number) {
+            Ok(moved) if moved.as_raw_fd() == number => return Ok(moved),
+            // Another file has just come there.
+            Ok(moved) => {
+                closed(number);
+                number = moved.as_raw_fd() + 1;
+            }
+            // EINVAL: the limit was lowered just now.
+            Err(Errno::MFILE | Errno::INVAL) => {
+                closed(number);
+                number = top;
+            }
+            Err(errno) => {
+                closed(number);
+                return Err(errno);
+            }
         }
     }
+}
+
+/// Whether the process has a descriptor of that number.
+fn is_open(fd: RawFd) -> bool {
+    // SAFETY: only its flags are asked for; a number that is not open is an error.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
 fn claim(fd: RawFd) -> Result<()> {
@@ -188,6 +220,27 @@ mod tests {
         assert!(!is_reserved(a));
         drop(second);
         closed(b);
+        // The program sees a number of ours from the moment on at which something is there.
+        let device = null();
+        let at_once = move_up(|number| {
+            assert!(is_reserved(number));
+            fcntl_dupfd_cloexec(&device, number)
+        });
+        let d = at_once.unwrap().as_raw_fd();
+        assert!(is_reserved(d));
+        closed(d);
+        // It has put a file of its own there just before.
+        let taken = std::cell::RefCell::new(Vec::new());
+        let beside = move_up(|number| {
+            if taken.borrow().is_empty() {
+                taken.borrow_mut().push(fcntl_dupfd_cloexec(&device, number)?);
+            }
+            fcntl_dupfd_cloexec(&device, number)
+        });
+        let (beside, theirs) = (beside.unwrap(), taken.borrow()[0].as_raw_fd());
+        assert!(is_reserved(beside.as_raw_fd()) && !is_reserved(theirs));
+        closed(beside.as_raw_fd());
+        drop((beside, taken));
         // A child has them closed.
         let third = std::mem::ManuallyDrop::new(shelter(null()).unwrap());
         let c = third.as_raw_fd();

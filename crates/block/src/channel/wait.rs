@@ -14,7 +14,7 @@ impl NvmeChannel {
         for _ in 0..FIRST_LOOKS {
             if let Some(completed) = self.polled.queue.reap_one() {
                 probe.seen();
-                self.table.complete(completed.owner, completed.outcome());
+                self.table.complete(completed.owner, completed.result());
                 if self.table.is_done(slot) {
                     return true;
                 }

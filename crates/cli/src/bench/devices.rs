@@ -1,6 +1,7 @@
 //! The devices of a run: opened once, before anything runs, and open until the end.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ struct Opened {
     ssd_cpu: Option<usize>,
     /// Its medium begins empty: memory, or a file of the kernel's that was created.
     begins_empty: bool,
-    /// How far from its beginning it has been filled, in bytes.
-    filled: Vec<(u64, u64)>,
+    /// What of it has been filled, in bytes from its beginning.
+    filled: Vec<Range<u64>>,
 }
 
 /// All devices of a run.
@@ -326,22 +327,16 @@ impl Devices {
         indices.iter().map(|index| self.get(*index).info().bytes()).fold(0, u64::saturating_add)
     }
 
-    /// What of the range `offset_bytes`, `bytes` of a medium that began empty has yet to be filled;
-    /// counts as filled from now on.
-    pub(crate) fn take_unfilled(
-        &mut self,
-        index: usize,
-        offset_bytes: u64,
-        bytes: u64,
-    ) -> Option<(u64, u64)> {
+    /// What of `range` (in bytes) of a medium that began empty has yet to be filled; counts as
+    /// filled from now on.
+    pub(crate) fn take_unfilled(&mut self, index: usize, range: Range<u64>) -> Vec<Range<u64>> {
         let opened = &mut self.opened[index];
-        let end = offset_bytes + bytes;
-        let covered = opened.filled.iter().any(|(from, to)| *from <= offset_bytes && end <= *to);
-        if !opened.begins_empty || covered {
-            return None;
+        if !opened.begins_empty {
+            return Vec::new();
         }
-        opened.filled.push((offset_bytes, end));
-        Some((offset_bytes, bytes))
+        let gaps = gaps(&opened.filled, range);
+        opened.filled.extend_from_slice(&gaps);
+        gaps
     }
 
     /// What the DMA memory is made of.
@@ -350,5 +345,32 @@ impl Devices {
             .first()
             .and_then(|opened| opened.target.heap().page_kind())
             .map(|kind| kind.name())
+    }
+}
+
+/// What of `range` is in none of `filled`: an earlier job may have written what a later one checks
+/// there.
+fn gaps(filled: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
+    let mut gaps = vec![range];
+    for done in filled {
+        let around = |gap: Range<u64>| {
+            [gap.start..gap.end.min(done.start), gap.start.max(done.end)..gap.end]
+        };
+        gaps = gaps.into_iter().flat_map(around).filter(|gap| !gap.is_empty()).collect();
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_not_filled_is_filled() {
+        assert_eq!(gaps(&[], 5..9), [5..9]);
+        assert_eq!(gaps(&[0..4, 6..8, 20..30], 2..25), [4..6, 8..20]);
+        assert_eq!(gaps(&[6..8, 0..4], 0..4), []);
+        assert_eq!(gaps(&[4..6], 0..10), [0..4, 6..10]);
+        assert_eq!(gaps(&[4..6], 6..6), []);
     }
 }

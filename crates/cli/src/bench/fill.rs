@@ -32,13 +32,15 @@ pub(crate) fn fill(
     }
     for index in &plan.devices {
         let (offset_bytes, bytes) = plan.reach(devices.get(*index).info());
-        let Some((offset_bytes, bytes)) = devices.take_unfilled(*index, offset_bytes, bytes) else {
+        let gaps = devices.take_unfilled(*index, offset_bytes..offset_bytes + bytes);
+        if gaps.is_empty() {
             if let Some(device) = devices.get(*index).as_kernel() {
                 check_holes(plan, device, offset_bytes, bytes)?;
             }
             continue;
-        };
+        }
         let uri = devices.uri(*index);
+        let bytes: u64 = gaps.iter().map(|gap| gap.end - gap.start).sum();
         if machine::available_bytes().is_some_and(|available_bytes| bytes > available_bytes / 2) {
             let size = figures::bytes(bytes);
             warn(format_args!(
@@ -47,7 +49,9 @@ pub(crate) fn fill(
             continue;
         }
         progress.filling(uri);
-        fill_range(devices, *index, offset_bytes, bytes)?;
+        for gap in gaps {
+            fill_range(devices, *index, gap.start, gap.end - gap.start)?;
+        }
         if !signal::stopped() {
             devices.keep_filled(*index);
         }

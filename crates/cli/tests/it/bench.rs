@@ -110,6 +110,22 @@ fn a_size_is_transferred_exactly() {
     }
 }
 
+/// What a job reads was filled before. What another job has written there stays.
+#[test]
+fn a_larger_range_is_filled_around_what_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[global]\nfilename=mem:4M\ncompletion=poll\n\
+                [written]\nrw=write\nsize=1m\nverify=crc32c\ndo_verify=0\n\
+                [larger]\nstonewall\nrw=read\nsize=2m\n\
+                [checked]\nstonewall\nrw=read\nsize=1m\nverify=crc32c\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    succeed(dir.path(), &["bench", "j.fio", "--json", "out.json"]);
+    let report = json(&dir.path().join("out.json"));
+    let checked = &report["jobs"][2];
+    assert_eq!((&checked["verify_errors"], &checked["error"]), (&0.into(), &0.into()));
+    assert_eq!(checked["read"]["total_ios"], 256);
+}
+
 #[test]
 fn writes_are_verified() {
     let dir = tempfile::tempdir().unwrap();

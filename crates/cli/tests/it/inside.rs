@@ -30,6 +30,10 @@ fn compiled(image: &Image, name: &str, more: &[&str]) -> Option<PathBuf> {
 fn each(name: &str, arguments: &[&[&str]]) {
     let Some(image) = Image::tree() else { return };
     let Some(program) = compiled(&image, name, &[]) else { return };
+    run_each(&image, &program, name, arguments);
+}
+
+fn run_each(image: &Image, program: &Path, name: &str, arguments: &[&[&str]]) {
     let source = image.path().join("src");
     for arguments in arguments {
         let options =
@@ -37,7 +41,7 @@ fn each(name: &str, arguments: &[&[&str]]) {
         let mut command = crate::common::meantime(image.path(), &options);
         command
             .env("MEANTIME_PRELOAD", library())
-            .arg(&program)
+            .arg(program)
             .arg(AT)
             .arg(&source)
             .args(*arguments);
@@ -97,6 +101,18 @@ fn handlers_open_files_on_small_stacks() {
 #[test]
 fn threads_that_read_can_be_cancelled() {
     each("cancel", &[&[]]);
+}
+
+#[test]
+fn a_constructor_under_dlopen_does_not_hang() {
+    let Some(image) = Image::tree() else { return };
+    let name = "constructor";
+    let shared = ["-shared", "-fPIC", "-DLIBRARY"];
+    let Some(library) = compiled(&image, name, &shared) else { return };
+    let loaded = library.with_extension("so");
+    std::fs::rename(library, &loaded).unwrap();
+    let Some(program) = compiled(&image, name, &["-ldl"]) else { return };
+    run_each(&image, &program, name, &[&[loaded.to_str().unwrap()]]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The blocks of an inode: each claimed once, and all of them counted.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use super::{Checker, Step, Stop};
 use crate::extents::{self, Node, Place};
@@ -23,6 +24,33 @@ pub(super) struct Blocks {
     last_written: Option<u64>,
     /// Logical blocks that were written.
     written: u64,
+    /// The cluster that was counted first.
+    first: Option<u64>,
+}
+
+/// A part of an extent tree.
+#[derive(Default)]
+pub(super) struct Part {
+    blocks: Blocks,
+    /// Whether not all of it could be read.
+    is_broken: bool,
+    /// What is wrong with its nodes, and the block of each.
+    defects: Vec<(Defect, Option<u64>)>,
+}
+
+impl Part {
+    /// `next` comes behind all before.
+    fn join(&mut self, next: &Self, has_clusters: bool) {
+        let (all, more) = (&mut self.blocks, &next.blocks);
+        let goes_on = has_clusters && more.first.is_some() && more.first == all.last;
+        all.clusters += more.clusters - u64::from(goes_on);
+        all.written += more.written;
+        all.first = all.first.or(more.first);
+        all.last = more.last.or(all.last);
+        all.last_written = more.last_written.or(all.last_written);
+        self.is_broken |= next.is_broken;
+        self.defects.extend_from_slice(&next.defects);
+    }
 }
 
 impl<S: Source> Checker<'_, S> {
@@ -41,28 +69,30 @@ impl<S: Source> Checker<'_, S> {
         ino: Option<u32>,
         path: Option<&Path>,
     ) -> Step {
+        if blocks == 0 {
+            return Ok(());
+        }
         let superblock = self.volume.superblock();
+        let begin = superblock.group_start(0);
         // In a cluster there may be blocks of several.
         let may_share = superblock.cluster_blocks() > 1
             || superblock.features().has_ro_compat(features::ro_compat::SHARED_BLOCKS);
-        let mut told = false;
-        for block in start..start.saturating_add(blocks) {
-            let cluster = self.cluster(block);
-            if ino.is_none() {
-                self.own.insert(cluster);
-            }
-            if self.used.insert(cluster) {
-                self.summary.blocks += 1;
-            } else if !may_share && !told {
-                // Once a run: the others will be shared as well.
-                told = true;
-                let mut shared = Corruption::new(Defect::BlockShared).in_block(block);
-                shared.ino = ino;
-                self.found(shared, path)?;
-            }
-            if block % 4096 == 0 {
-                self.tick()?;
-            }
+        let first = self.cluster(start);
+        let count = self.cluster(start.saturating_add(blocks - 1)) - first + 1;
+        if ino.is_none() {
+            self.own.insert_run(first, count);
+        }
+        let (new, old) = self.used.insert_run(first, count);
+        self.summary.blocks += new;
+        // Once a run: the others will be shared as well.
+        if let Some(old) = old.filter(|_| !may_share) {
+            let mut shared =
+                Corruption::new(Defect::BlockShared).in_block((begin + old).max(start));
+            shared.ino = ino;
+            self.found(shared, path)?;
+        }
+        for _ in 0..blocks.div_ceil(4096) {
+            self.tick()?;
         }
         Ok(())
     }
@@ -77,6 +107,7 @@ impl<S: Source> Checker<'_, S> {
         let goes_on = self.volume.superblock().cluster_blocks() > 1 && counted.last == Some(first);
         counted.clusters += last - first + 1 - u64::from(goes_on);
         counted.last = Some(last);
+        counted.first.get_or_insert(first);
     }
 
     /// Claims the blocks of `inode`, and compares them with what it says of their number and of its
@@ -188,66 +219,107 @@ impl<S: Source> Checker<'_, S> {
         path: Option<&Path>,
         counted: &mut Blocks,
     ) -> Step<bool> {
+        let mut tree = Part::default();
+        let root = (None, inode.block_area().as_slice(), Place::root());
+        for child in self.node(inode, path, root, &mut tree)? {
+            self.subtree(inode, path, child, &mut tree)?;
+        }
+        *counted = tree.blocks;
+        Ok(!tree.is_broken)
+    }
+
+    /// What is below a root, or another node, from the one in `block` on, joined to `above`.
+    fn subtree(
+        &mut self,
+        inode: &Inode,
+        path: Option<&Path>,
+        (block, place): (u64, Place),
+        above: &mut Part,
+    ) -> Step {
         let (ino, volume) = (inode.ino(), self.volume);
-        let mut whole = true;
-        // Nodes yet to be read. Each is claimed first: a tree that leads in a circle ends at a
-        // block that is shared.
-        let mut left: Vec<(u64, Place)> = Vec::new();
-        let mut node_block = None;
-        let mut bytes: std::sync::Arc<[u8]> = inode.block_area().as_slice().into();
-        let mut place = Place::root();
-        loop {
-            match Node::parse(volume.superblock(), &bytes, place) {
-                Ok(node) => {
-                    left.extend(node.children().collect::<Vec<_>>().into_iter().rev());
-                    for extent in node.extents() {
-                        let blocks = u64::from(extent.blocks);
-                        self.add(counted, extent.physical, blocks);
-                        self.claim(extent.physical, blocks, Some(ino), path)?;
-                        if !extent.unwritten {
-                            counted.written += blocks;
-                            counted.last_written =
-                                Some(u64::from(extent.logical) + blocks.saturating_sub(1));
-                        }
-                    }
-                }
-                Err(defect) => {
-                    whole = false;
-                    let corruption = Corruption { defect, ino: Some(ino), block: node_block };
-                    self.found(corruption, path)?;
-                }
+        let has_clusters = volume.superblock().cluster_blocks() > 1;
+        let guarded = volume.superblock().has_checksums();
+        self.tick()?;
+        // It is claimed before it is read: a tree that leads in a circle ends at a block that is
+        // shared.
+        if !has_clusters && self.used.contains(self.cluster(block)) {
+            above.is_broken = true;
+            return self.claim(block, 1, Some(ino), path);
+        }
+        // A cluster may be shared. So that a node that many inodes lead to is read once, each other
+        // one is told what was found then. (Checksums are of one inode's nodes: no other gets
+        // below the first.)
+        let may_share = has_clusters && !guarded;
+        if let Some((known, part)) = self.parts.get(&block).filter(|_| may_share) {
+            let (is_same, part) = (*known == place, Rc::clone(part));
+            if !is_same {
+                above.is_broken = true;
+                let shared = Corruption::new(Defect::BlockShared).in_inode(ino).in_block(block);
+                return self.found(shared, path);
             }
-            loop {
-                let Some((block, its)) = left.pop() else { return Ok(whole) };
-                self.tick()?;
-                if self.used.contains(self.cluster(block))
-                    && volume.superblock().cluster_blocks() == 1
-                {
-                    whole = false;
-                    self.claim(block, 1, Some(ino), path)?;
-                    continue;
-                }
-                // It has a cluster to itself; that of the extent before it may go on behind it.
-                counted.clusters += 1;
-                self.claim(block, 1, Some(ino), path)?;
-                let Some(read) = self.sound(volume.block(block), Some(ino), path)? else {
-                    whole = false;
-                    continue;
-                };
-                let guarded = volume.superblock().has_checksums();
+            for (defect, block) in part.defects.iter().copied() {
+                self.found(Corruption { defect, ino: Some(ino), block }, path)?;
+            }
+            above.join(&part, has_clusters);
+            return Ok(());
+        }
+        let mut part = Part::default();
+        // It has a cluster to itself; that of the extent before it may go on behind it.
+        part.blocks.clusters = 1;
+        self.claim(block, 1, Some(ino), path)?;
+        match self.sound(volume.block(block), Some(ino), path)? {
+            None => part.is_broken = true,
+            Some(bytes)
                 if guarded
-                    && extents::checksum_is_right(inode.checksum_seed(), &read) == Some(false)
-                {
-                    let wrong =
-                        Corruption::new(Defect::ExtentChecksum).in_inode(ino).in_block(block);
-                    self.found(wrong, path)?;
-                    whole = false;
-                    continue;
+                    && extents::checksum_is_right(inode.checksum_seed(), &bytes) == Some(false) =>
+            {
+                part.is_broken = true;
+                let wrong = Corruption::new(Defect::ExtentChecksum).in_inode(ino).in_block(block);
+                self.found(wrong, path)?;
+            }
+            Some(bytes) => {
+                let node = (Some(block), &*bytes, place.clone());
+                for child in self.node(inode, path, node, &mut part)? {
+                    self.subtree(inode, path, child, &mut part)?;
                 }
-                (bytes, place, node_block) = (read, its, Some(block));
-                break;
             }
         }
+        above.join(&part, has_clusters);
+        if may_share {
+            self.parts.insert(block, (place, Rc::new(part)));
+        }
+        Ok(())
+    }
+
+    /// One node: claims what its extents have; the nodes below it.
+    fn node(
+        &mut self,
+        inode: &Inode,
+        path: Option<&Path>,
+        (block, bytes, place): (Option<u64>, &[u8], Place),
+        part: &mut Part,
+    ) -> Step<Vec<(u64, Place)>> {
+        let ino = Some(inode.ino());
+        let node = match Node::parse(self.volume.superblock(), bytes, place) {
+            Ok(node) => node,
+            Err(defect) => {
+                part.is_broken = true;
+                part.defects.push((defect, block));
+                self.found(Corruption { defect, ino, block }, path)?;
+                return Ok(Vec::new());
+            }
+        };
+        for extent in node.extents() {
+            let blocks = u64::from(extent.blocks);
+            self.add(&mut part.blocks, extent.physical, blocks);
+            self.claim(extent.physical, blocks, ino, path)?;
+            if !extent.unwritten {
+                part.blocks.written += blocks;
+                part.blocks.last_written =
+                    Some(u64::from(extent.logical) + blocks.saturating_sub(1));
+            }
+        }
+        Ok(node.children().collect())
     }
 
     /// A block map; whether all of it could be read.

@@ -10,8 +10,8 @@
 //! system, whatever the sizes and pointers in it say: blocks may be mapped many times over, but no
 //! file that is read here, nor all directories together, can be larger than the file system. (In
 //! memory are bits for each block and inode, some bytes for each inode in use, and 32 MiB of names
-//! at a time.) One thing is not bounded so: blocks of a tree of extents that many inodes share are
-//! read for each of these.
+//! at a time; with `bigalloc`, and without checksums, some bytes for each node of a tree of
+//! extents.)
 
 mod blocks;
 mod fields;
@@ -27,11 +27,14 @@ mod sets;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use zerocopy::FromBytes as _;
 
+use crate::extents::Place;
 use crate::{Corruption, Defect, Error};
 use crate::{Inode, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Volume, features};
+use blocks::Part;
 use quota::Usage;
 use sets::{Bits, LinksOf};
 
@@ -129,6 +132,9 @@ pub struct Checker<'a, S: Source> {
     /// Attribute blocks, which several inodes may share: what the block says of that, and how many
     /// do.
     shared: HashMap<u64, (u32, u32)>,
+    /// Parts of extent trees that several inodes may lead to: by the block of its first node, where
+    /// in a tree that is, and what was found.
+    parts: HashMap<u64, (Place, Rc<Part>)>,
 }
 
 impl<'a, S: Source> Checker<'a, S> {
@@ -168,6 +174,7 @@ impl<'a, S: Source> Checker<'a, S> {
             unsettled: Bits::default(),
             usage: keeps_account.then(Box::default),
             shared: HashMap::new(),
+            parts: HashMap::new(),
         })
     }
 

@@ -22,6 +22,29 @@ impl Bits {
         is_new
     }
 
+    /// Puts `count` numbers from `first` on in: how many were not in before, and the first that was.
+    pub(super) fn insert_run(&mut self, first: u64, count: u64) -> (u64, Option<u64>) {
+        let (mut new, mut old, mut at) = (0, None, first);
+        let end = first.saturating_add(count);
+        while at < end {
+            let chunk = self.0.entry(at / CHUNK_BITS).or_insert_with(|| Box::new([0; CHUNK_WORDS]));
+            let chunk_end = end.min((at / CHUNK_BITS + 1).saturating_mul(CHUNK_BITS));
+            while at < chunk_end {
+                let (word, bit) = (&mut chunk[(at % CHUNK_BITS / 64) as usize], at % 64);
+                let bits = (64 - bit).min(chunk_end - at);
+                let mask = (u64::MAX >> (64 - bits)) << bit;
+                let there = *word & mask;
+                if there != 0 {
+                    old.get_or_insert(at - bit + u64::from(there.trailing_zeros()));
+                }
+                new += bits - u64::from(there.count_ones());
+                *word |= mask;
+                at += bits;
+            }
+        }
+        (new, old)
+    }
+
     /// Whether `at` is in.
     pub(super) fn contains(&self, at: u64) -> bool {
         let within = at % CHUNK_BITS;
@@ -77,6 +100,19 @@ mod tests {
             assert!(!bits.contains(at) && bits.insert(at) && !bits.insert(at) && bits.contains(at));
         }
         assert!(!bits.contains(1) && !bits.contains(65) && !bits.contains(u64::MAX - 1));
+        // A run is as good as one after another.
+        for (first, count) in [(0, 1), (60, 8), (64, 64), (CHUNK_BITS - 3, 70), (5, 200), (9, 0)] {
+            let (mut one_by_one, mut run) = (Bits::default(), Bits::default());
+            for at in [62, 130, CHUNK_BITS + 2] {
+                one_by_one.insert(at);
+                run.insert(at);
+            }
+            let old: Vec<u64> =
+                (first..first + count).filter(|at| !one_by_one.insert(*at)).collect();
+            let inserted = run.insert_run(first, count);
+            assert_eq!(inserted, (count - old.len() as u64, old.first().copied()), "{first}");
+            assert!((0..2 * CHUNK_BITS).all(|at| one_by_one.contains(at) == run.contains(at)));
+        }
         let mut links = LinksOf::default();
         links.of(5000).found += 2;
         links.of(u32::MAX).found += 1;

@@ -35,7 +35,7 @@ use meantime_hw::dma::DMA_PAGE;
 use meantime_hw::{DmaBuf, DmaHeap, HwError, PageCell};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use queues::{Pages, Queues};
-use table::{At, Claimed, Found, Place, Published, Table};
+use table::{At, Place, Published, Table};
 pub use write::Written;
 
 /// The size of a page of the cache in bytes, whatever the file system's blocks are.
@@ -217,11 +217,7 @@ impl PageCache {
     /// What the cache has of page `index` of `file`.
     #[inline]
     pub fn look_up(&self, file: u64, index: u64) -> LookUp {
-        match self.table.look_up(file, index) {
-            Found::Ready(at) => LookUp::Hit(Hit(at)),
-            Found::Filling(at) => LookUp::Filling(Filling(at)),
-            Found::Absent => LookUp::Absent,
-        }
+        self.table.look_up(file, index)
     }
 
     /// Copies from a page that was found; false if it is not there any more: what `to` holds then
@@ -278,13 +274,13 @@ impl PageCache {
     fn claim_in(&self, slots: &mut Vec<u32>, file: u64, index: u64) -> Claiming {
         let Some(slot) = slots.pop() else { return Claiming::Full };
         match self.table.claim(slot, file, index) {
-            Claimed::Ours(at) => Claiming::Claimed(Claim(at)),
-            Claimed::Theirs(found) => {
+            Ok(at) => Claiming::Claimed(Claim(at)),
+            Err(found) => {
                 slots.push(slot);
                 match found {
-                    Found::Ready(at) => Claiming::Hit(Hit(at)),
-                    Found::Filling(at) => Claiming::Filling(Filling(at)),
-                    Found::Absent => Claiming::Full,
+                    LookUp::Hit(hit) => Claiming::Hit(hit),
+                    LookUp::Filling(filling) => Claiming::Filling(filling),
+                    LookUp::Absent => Claiming::Full,
                 }
             }
         }

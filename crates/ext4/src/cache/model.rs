@@ -6,7 +6,8 @@
 use std::process::Command;
 use std::task::{Wake, Waker};
 
-use super::table::{At, Claimed, Found, Place, Published, Table};
+use super::table::{At, Place, Published, Table};
+use super::{Filling, Hit, LookUp};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex};
 
@@ -63,10 +64,7 @@ fn rig(slots: usize) -> Arc<Rig> {
 
 impl Rig {
     fn claim(&self, slot: u32, index: u64) -> Option<At> {
-        match self.table.claim(slot, 1, index) {
-            Claimed::Ours(at) => Some(at),
-            Claimed::Theirs(_) => None,
-        }
+        self.table.claim(slot, 1, index).ok()
     }
 
     /// A whole miss: page `index` holds `index + 10`.
@@ -78,7 +76,7 @@ impl Rig {
 
     /// A hit, if it is one: it must be the right page, and whole.
     fn read(&self, index: u64) -> Option<u64> {
-        let Found::Ready(at) = self.table.look_up(1, index) else { return None };
+        let LookUp::Hit(Hit(at)) = self.table.look_up(1, index) else { return None };
         let cell = self.table.place(at);
         let shown = cell.shown.load(Ordering::Acquire).checked_sub(1)?;
         let words = [0, 1].map(|word| cell.all[shown][word].load(Ordering::Relaxed));
@@ -138,7 +136,7 @@ fn a_page_has_one_claimant() {
         let ours = rig.claim(0, 0);
         let theirs = other.join().unwrap();
         assert!(ours.is_some() != theirs.is_some());
-        assert!(matches!(rig.table.look_up(1, 0), Found::Filling(_)));
+        assert!(matches!(rig.table.look_up(1, 0), LookUp::Filling(_)));
     });
 }
 
@@ -166,7 +164,7 @@ fn waited(end: impl Fn(&Rig, At) + Send + Sync + Copy + 'static) {
         let at = rig.claim(0, 0).expect("nobody else");
         let theirs = Arc::clone(&rig);
         let filler = loom::thread::spawn(move || end(&theirs, at));
-        if let Found::Filling(filling) = rig.table.look_up(1, 0) {
+        if let LookUp::Filling(Filling(filling)) = rig.table.look_up(1, 0) {
             assert!(rig.table.wait(filling, u64::MAX));
         }
         rig.read(0);
@@ -232,9 +230,9 @@ fn what_is_invalidated_stays_out() {
             matches!(theirs.table.publish(at, Arc::clone(&theirs.pages[0])), Published::Ready)
         });
         let was_there = rig.table.forget(1, 0).is_some();
-        assert_eq!(rig.table.look_up(1, 0), Found::Absent);
+        assert_eq!(rig.table.look_up(1, 0), LookUp::Absent);
         assert_eq!(filler.join().unwrap(), was_there);
-        assert_eq!(rig.table.look_up(1, 0), Found::Absent);
+        assert_eq!(rig.table.look_up(1, 0), LookUp::Absent);
         // Both slots are free.
         assert!(rig.claim(0, 0).is_some() && rig.claim(1, 1).is_some());
     });

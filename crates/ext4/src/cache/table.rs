@@ -20,6 +20,7 @@ use std::task::Waker;
 
 use super::parking::Parking;
 use super::word::{Phase, Word};
+use super::{Filling, Hit, LookUp};
 
 /// What a slot holds its page in.
 pub(super) trait Place {
@@ -74,25 +75,6 @@ struct Slot<P> {
 pub(super) struct At {
     pub slot: u32,
     pub generation: u32,
-}
-
-/// What is known of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// It is there.
-    Ready(At),
-    /// Somebody is reading it.
-    Filling(At),
-    /// Nothing.
-    Absent,
-}
-
-/// What became of a claim.
-pub(super) enum Claimed {
-    /// It is the caller's to fill.
-    Ours(At),
-    /// It is there, or somebody else's; the slot that was offered is still free.
-    Theirs(Found),
 }
 
 /// What became of a page that was read for the cache.
@@ -160,7 +142,7 @@ impl<P: Place> Table<P> {
 
     /// What is known of page `index` of `file`.
     #[inline]
-    pub(super) fn look_up(&self, file: u64, index: u64) -> Found {
+    pub(super) fn look_up(&self, file: u64, index: u64) -> LookUp {
         let bucket = self.bucket(file, index);
         let mut looks = 0u32;
         loop {
@@ -174,7 +156,7 @@ impl<P: Place> Table<P> {
 
     /// One try; `None` if the chain was changed meanwhile.
     #[inline(always)]
-    fn walk(&self, bucket: &Bucket, file: u64, index: u64) -> Option<Found> {
+    fn walk(&self, bucket: &Bucket, file: u64, index: u64) -> Option<LookUp> {
         // Acquire: the chain is as whoever changed it last has left it, or newer.
         let sequence = bucket.sequence.load(Ordering::Acquire);
         let mut at = bucket.head.load(Ordering::Acquire);
@@ -188,8 +170,8 @@ impl<P: Place> Table<P> {
                 let found = At { slot: at, generation: state.generation() };
                 if self.still(found) {
                     match state.phase() {
-                        Phase::Ready => return Some(Found::Ready(found)),
-                        Phase::Filling => return Some(Found::Filling(found)),
+                        Phase::Ready => return Some(LookUp::Hit(Hit(found))),
+                        Phase::Filling => return Some(LookUp::Filling(Filling(found))),
                         // Just taken out of the chain.
                         Phase::Free | Phase::Dropped => {}
                     }
@@ -201,7 +183,7 @@ impl<P: Place> Table<P> {
                 return None;
             }
         }
-        unchanged(bucket, sequence).then_some(Found::Absent)
+        unchanged(bucket, sequence).then_some(LookUp::Absent)
     }
 
     /// Whether the slot is of the same generation still, so that what was read of it so far is
@@ -299,7 +281,10 @@ impl<P: Place> Table<P> {
 
     /// Claims page `index` of `file` for whoever asks first, in `slot`, which is free and the
     /// caller's.
-    pub(super) fn claim(&self, slot: u32, file: u64, index: u64) -> Claimed {
+    ///
+    /// # Errors
+    /// It is there, or another thread's to read; the slot is still free.
+    pub(super) fn claim(&self, slot: u32, file: u64, index: u64) -> Result<At, LookUp> {
         let bucket = self.bucket(file, index);
         // What is written to the key, or to a page, from now on is seen by nobody who does not see
         // that the slot was freed.
@@ -308,12 +293,11 @@ impl<P: Place> Table<P> {
             if let Some((there, _)) = self.find(bucket, file, index) {
                 let state = Word(self.slots[there as usize].state.load(Ordering::Acquire));
                 let at = At { slot: there, generation: state.generation() };
-                let found = if state.phase() == Phase::Ready {
-                    Found::Ready(at)
+                return Err(if state.phase() == Phase::Ready {
+                    LookUp::Hit(Hit(at))
                 } else {
-                    Found::Filling(at)
-                };
-                return Claimed::Theirs(found);
+                    LookUp::Filling(Filling(at))
+                });
             }
             let ours = &self.slots[slot as usize];
             let state = Word(ours.state.load(Ordering::Relaxed));
@@ -325,7 +309,7 @@ impl<P: Place> Table<P> {
             // Release: with its key.
             ours.state.store(state.claimed().0, Ordering::Release);
             bucket.head.store(slot, Ordering::Release);
-            Claimed::Ours(At { slot, generation: state.generation() })
+            Ok(At { slot, generation: state.generation() })
         })
     }
 

@@ -2,8 +2,7 @@
 //! keeps a list of them, under a lock of the file's: under it a page becomes dirty, and its
 //! writeback begins.
 
-use super::table::Found;
-use super::{Claim, Filling, Hit, PageCache};
+use super::{Claim, Filling, Hit, LookUp, PageCache};
 use meantime_hw::DmaBuf;
 
 /// What became of a write to a page.
@@ -42,10 +41,10 @@ impl PageCache {
     ) -> Written {
         loop {
             match self.table.look_up(file, index) {
-                Found::Filling(at) => return Written::Filling(Filling(at)),
-                Found::Absent => return Written::Absent,
+                LookUp::Filling(filling) => return Written::Filling(filling),
+                LookUp::Absent => return Written::Absent,
                 // Before the first byte is written, so that nobody takes it away.
-                Found::Ready(at) => {
+                LookUp::Hit(Hit(at)) => {
                     if self.table.make_dirty(at) {
                         let written = write(self.table.place(at));
                         assert!(written, "one writer at a time, and a dirty page stays");
@@ -71,7 +70,7 @@ impl PageCache {
     /// written now.
     pub fn begin_writeback(&self, file: u64, index: u64, again: bool) -> Option<Hit> {
         match self.table.look_up(file, index) {
-            Found::Ready(at) if self.table.begin_writeback(at, again) => Some(Hit(at)),
+            LookUp::Hit(hit) if self.table.begin_writeback(hit.0, again) => Some(hit),
             _ => None,
         }
     }
@@ -84,7 +83,7 @@ impl PageCache {
     /// Whether page `index` of `file` is there and dirty, and whether it is under writeback.
     pub fn writing_state(&self, file: u64, index: u64) -> (bool, bool) {
         match self.table.look_up(file, index) {
-            Found::Ready(at) => self.table.writing_state(at).unwrap_or_default(),
+            LookUp::Hit(hit) => self.table.writing_state(hit.0).unwrap_or_default(),
             _ => (false, false),
         }
     }

@@ -324,9 +324,9 @@ impl Committer {
         let empty = transaction.blocks.is_empty() && transaction.revoked.is_empty();
         let sent = if empty { Ok(0) } else { self.send_log(lane, transaction, data) };
         self.parts.clear();
-        let prepared = (overlap.prepare && !empty).then(|| self.prepare(lane)).transpose();
+        let early = (overlap.prepare && !empty).then(|| self.prepare(lane)).transpose();
         // Whose data are waited for sees to them meanwhile, if he has no CPU of his own.
-        if overlap.data && lane.crowd.is_there() && !transaction.ordered.is_done() {
+        if lane.crowd.is_there() && !transaction.ordered.is_done() {
             std::thread::yield_now();
         }
         // From here on nothing is left under way, whatever happens.
@@ -342,9 +342,9 @@ impl Committer {
             }
             return Ok(0);
         }
-        let buf = match prepared? {
-            Some(buf) => buf,
-            None => self.prepare(lane)?,
+        let (buf, has_gap) = match early? {
+            Some(buf) => (buf, true),
+            None => (self.prepare(lane)?, false),
         };
         if volatile {
             device::flush(lane, Before::Commit)?;
@@ -354,7 +354,7 @@ impl Committer {
             data.use_commit_gap();
             gap();
         };
-        self.write_commit(lane, at, buf, volatile, overlap.prepare.then_some(gap))?;
+        self.write_commit(lane, at, buf, volatile, has_gap.then_some(gap))?;
         self.writer.finish(lane)?;
         let start = self.log.head();
         self.log.take(written + 1);

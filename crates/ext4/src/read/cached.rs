@@ -348,9 +348,7 @@ impl Reader<'_, '_, '_> {
                     next += 1;
                     continue;
                 }
-                if !mount.options.overlap.lazy_insert {
-                    self.cache.maintain(claimed, claimed);
-                }
+                self.keep_up(claimed);
                 let bytes = bytes.min(claimed * PAGE_BYTES);
                 let stretch = Stretch { file: self.ino, first: next, place, bytes };
                 match lane.send_claimed(self.cache, &mount.counts, stretch, self.policy) {
@@ -408,15 +406,22 @@ impl Reader<'_, '_, '_> {
         Ok(others)
     }
 
+    /// Keeps the cache's queues: in the gap (0 pages are `claimed`), or where the mount is not to
+    /// overlap that, before the device is asked for pages that were just claimed.
+    #[inline]
+    fn keep_up(&self, claimed: usize) {
+        if self.mount.options.overlap.lazy_insert == (claimed == 0) {
+            self.cache.maintain(claimed, claimed);
+        }
+    }
+
     /// What is done while the device works.
     #[inline]
     fn gap(&mut self, lane: &mut Lane, hits: &mut Vec<u64>, missed: Option<u64>) {
         let mount = self.mount;
         let timed = mount.timed.load(Ordering::Relaxed);
         let began_ns = if timed { mount.clock.now_ns() } else { 0 };
-        if mount.options.overlap.lazy_insert {
-            self.cache.maintain(0, 0);
-        }
+        self.keep_up(0);
         lane.refill(self.cache);
         for index in hits.drain(..) {
             // Gone meanwhile: as if it had never been there.

@@ -15,6 +15,16 @@ use meantime_ext4::{Defect, FileSystem, MountOptions, NewNode};
 /// An image in memory.
 struct Image(Vec<u8>);
 
+/// The same, and how often a block of it is read.
+struct Counted(Image, u64, std::cell::Cell<usize>);
+
+impl Source for Counted {
+    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
+        self.2.set(self.2.get() + usize::from(offset == self.1));
+        self.0.read(offset, bytes)
+    }
+}
+
 impl Source for Image {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         let from = usize::try_from(offset).map_err(|_| SourceError::OutOfRange)?;
@@ -469,6 +479,49 @@ fn a_directory_that_is_larger_than_the_file_system_is_not_read() {
     let summary = Checker::new(&volume, &mut watch).unwrap().run().unwrap();
     assert!(summary.complete && is_told);
     assert!(steps < 10_000, "{steps} times 16 steps for 24,576 blocks");
+}
+
+/// With clusters, a block may be of several inodes: a node of a tree is read for one of them, and
+/// each is told what was found.
+#[test]
+fn a_tree_that_many_inodes_share_is_read_once() {
+    let options = ["-O", "bigalloc,^metadata_csum,^uninit_bg", "-C", "16384", "-b", "1024"];
+    let Some(whole) = image(64, &options) else { return };
+    let mut scene = Scene::new(&whole);
+    let holes = scene.inode("holes");
+    let node = u32::from_le_bytes(*holes.block_area()[16..].first_chunk().unwrap());
+    let at = u64::from(node) * 1024;
+    assert_eq!(scene.bytes[at as usize..][..2], [0x0A, 0xF3], "the node below the inode");
+    for n in 0..100 {
+        let place = scene.place(scene.inode(&format!("many/a-rather-long-name-{n}")).ino());
+        scene.bytes[place + AREA_AT..][..60].copy_from_slice(holes.block_area());
+    }
+    let reads = |bytes: &[u8]| {
+        let image = Counted(Image(bytes.to_vec()), at, std::cell::Cell::new(0));
+        let volume = Volume::open(image, bytes.len() as u64, VolumeOptions::default());
+        let volume = volume.unwrap_or_else(|_| panic!("it can be opened"));
+        let mut findings = Vec::new();
+        let mut watch = |event: Event<'_>| {
+            if let Event::Found(finding) = event {
+                findings.push(finding.corruption.defect);
+            }
+            ControlFlow::Continue(())
+        };
+        assert!(Checker::new(&volume, &mut watch).unwrap().run().unwrap().complete);
+        (volume.source().2.get(), findings)
+    };
+    let found = |findings: &[Defect], defect| findings.iter().filter(|it| **it == defect).count();
+    let (alone, findings) = reads(&whole);
+    assert_eq!((alone, findings), (1, Vec::new()));
+    let (shared, findings) = reads(&scene.bytes);
+    // The files are shorter than what the tree has written, and say that they have one cluster.
+    let size = Defect::InodeField("size");
+    assert_eq!((found(&findings, Defect::BlockCount), found(&findings, size)), (100, 100));
+    assert_eq!(shared, 1);
+    // What is wrong with a node is wrong for each inode.
+    scene.bytes[at as usize] ^= 1;
+    let (shared, findings) = reads(&scene.bytes);
+    assert_eq!((found(&findings, Defect::ExtentHeader), shared), (101, 1));
 }
 
 /// Of very many names that are there twice it is not told of each.
