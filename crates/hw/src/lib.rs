@@ -1,7 +1,7 @@
 //! Hardware: memory-mapped doorbells, DMA memory, clocks, interrupts, and the transports that reach
 //! a controller.
 //!
-//! This is the lowest layer and, with `nvme/ring.rs`, the only one with `unsafe`.
+//! This is the driver's lowest layer, and holds nearly all of its `unsafe` code.
 
 #![deny(unsafe_code)]
 
@@ -78,7 +78,7 @@ pub enum HwError {
         /// What `mlock` said.
         source: io::Error,
     },
-    /// A single allocation larger than the heap can ever give.
+    /// A single allocation beyond what the heap can hold.
     #[error("a DMA buffer of {bytes} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// How much was asked for.

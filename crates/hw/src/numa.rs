@@ -8,7 +8,7 @@ use std::path::Path;
 /// Where the kernel tells of them.
 const NODES: &str = "/sys/devices/system/node";
 
-/// Room for so many nodes, as the kernel's largest configuration has.
+/// The most nodes that a kernel can be configured for.
 const NODES_MAX: usize = 1024;
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;
 type Mask = [libc::c_ulong; NODES_MAX / WORD_BITS];

@@ -125,7 +125,8 @@ mod x86 {
     /// For `ticks` of the counter, or shorter.
     #[inline(always)]
     pub(super) fn mwaitx(ticks: u32) {
-        // Of its own line, so that nobody's store wakes us but an unlucky neighbour's on the stack.
+        // On a cache line of its own, so that only a store to a neighbour on the stack wakes us
+        // early.
         #[repr(align(64))]
         struct Line(#[allow(dead_code)] [u8; 64]);
         let line = Line([0; 64]);

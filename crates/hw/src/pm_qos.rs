@@ -31,7 +31,7 @@ impl PmQos {
         Self::hold_by(Path::new(CPU_DMA_LATENCY), latency_us)
     }
 
-    /// The limit in force now, whoever holds it; `None`: none.
+    /// The limit in force, set by any process; `None`: none.
     ///
     /// # Errors
     /// As [`PmQos::hold`].

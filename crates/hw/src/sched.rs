@@ -32,7 +32,7 @@ pub enum SchedClass {
     RoundRobin(u32),
     /// `SCHED_FIFO` at a priority from 1 to 99: before all that is fair, and until it sleeps.
     Fifo(u32),
-    /// `SCHED_OTHER` with a slice of so many ns, from 0.1 to 100 ms: the same share of the CPU, but
+    /// `SCHED_OTHER` with this slice in ns, from 0.1 to 100 ms: the same share of the CPU, but
     /// sooner (or later) after a wake-up. EEVDF with custom slices: Linux 6.12 or later.
     Slice(u64),
 }
@@ -75,7 +75,7 @@ impl FromStr for SchedClass {
     type Err = ParseSchedClassError;
 
     fn from_str(text: &str) -> Result<Self, ParseSchedClassError> {
-        // Whoever gave a book has seen enough of it.
+        // Long texts are cut in messages.
         let error = |reason| ParseSchedClassError { text: text.chars().take(40).collect(), reason };
         let priority = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -110,7 +110,7 @@ fn parse_slice_ns(text: &str) -> Option<u64> {
     }
 }
 
-/// Why a class cannot be had.
+/// Why a class could not be set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedError {

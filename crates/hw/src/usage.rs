@@ -33,7 +33,7 @@ impl Pretence {
         Self { before: TOLD.replace(Some(Usage::default())), _not_send: PhantomData }
     }
 
-    /// So much has been used.
+    /// Sets the thread's usage.
     #[inline]
     pub fn tell(&self, usage: Usage) {
         TOLD.set(Some(usage));
