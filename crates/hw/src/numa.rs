@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-/// Where the kernel tells of them.
+/// The kernel's directory of them.
 const NODES: &str = "/sys/devices/system/node";
 
 /// The most nodes that a kernel can be configured for.

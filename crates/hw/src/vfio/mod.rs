@@ -78,7 +78,7 @@ impl Default for VfioOptions {
     }
 }
 
-/// A PCIe SSD that vfio-pci has.
+/// A PCIe SSD bound to vfio-pci.
 ///
 /// When it is dropped, or [released](Transport::release), the device reaches no memory any more,
 /// its descriptors are closed, and the kernel resets it.
@@ -99,7 +99,7 @@ struct Shared {
     keeper: Mutex<Option<Box<dyn Any + Send + Sync>>>,
 }
 
-/// What is held of the kernel's.
+/// The kernel objects that the transport holds.
 struct Open {
     device: OwnedFd,
     registers: Region,
@@ -154,8 +154,8 @@ impl VfioTransport {
         Ok(Self { watch, shared, claim: Claim::new() })
     }
 
-    /// The same, with `keeper` dropped once the device was given up and nothing of it is open any
-    /// more: what took it from the kernel's driver, and gives it back.
+    /// As [`VfioTransport::open`]; drops `keeper`, which gives the device back to the kernel's
+    /// driver, once the device was given up and nothing of it is open.
     #[must_use]
     pub fn keeping(self, keeper: Box<dyn Any + Send + Sync>) -> Self {
         *self.shared.keeper() = Some(keeper);
@@ -180,7 +180,7 @@ impl Open {
         }
         let config = Region::of(fd, uapi::CONFIG_REGION)?;
         let registers = Region::of(fd, uapi::BAR0_REGION)?;
-        // The kernel has just reset it: whatever was before us, a clean start.
+        // The kernel has just reset it, whatever its state was.
         if info.flags & uapi::DEVICE_RESETS == 0 {
             tracing::debug!("the device cannot be reset: it is as it was left");
         }
@@ -211,7 +211,7 @@ impl Open {
     }
 }
 
-/// Memory decoding and bus mastering on, INTx off: MSI-X is what is used.
+/// Switches memory decoding and bus mastering on, and INTx off: we use MSI-X.
 fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()> {
     let failed = || VfioError::os("the configuration space cannot be accessed");
     let register = offset::COMMAND as u32;
@@ -223,7 +223,7 @@ fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()>
     for (bit, what) in
         [(command::MEMORY, "memory decoding"), (command::BUS_MASTER, "bus mastering")]
     {
-        // All ones: nobody is there.
+        // All ones: the device is gone.
         if command == u16::MAX || command & bit == 0 {
             return Err(VfioError::Command { what, command });
         }
@@ -233,7 +233,7 @@ fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()>
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        // Whole between any two statements.
+        // The state is consistent between any two statements.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -247,7 +247,7 @@ impl Shared {
         let Some(mut open) = state.take() else { return };
         let fd = open.device.as_fd();
         let register = offset::COMMAND as u32;
-        // All ones: nobody is there.
+        // All ones: the device is gone.
         if let Ok(command) = open.config.read(fd, register).map(u16::from_le_bytes)
             && command != u16::MAX
         {
@@ -264,7 +264,7 @@ impl Shared {
             tracing::error!(device = %self.address, stuck, "DMA mappings could not be undone");
         }
         self.window.detach();
-        // Whoever waits looks, and finds the device gone.
+        // Waiting threads check, and find the device gone.
         open.vectors.signal_all();
         tracing::debug!(device = %self.address, "released");
         drop(open);
@@ -282,14 +282,14 @@ impl Shared {
     fn write32(&self, offset: u32, value: u32) {
         let state = self.lock();
         let Some(open) = state.as_ref().filter(|_| !self.window.is_lost()) else { return };
-        // What fails here shows in the next register that is read.
+        // A failure shows in the next register that is read.
         let _ = open.registers.write(open.device.as_fd(), offset, &value.to_le_bytes());
     }
 }
 
 // SAFETY: the IOMMU, which the kernel programs, lets the device reach what is mapped and nothing
 // else; an unmapping is `Ok` when the kernel has flushed it, or has closed the device. (Without an
-// IOMMU that is the device's good will: `no-iommu=1`, which is asked for.)
+// IOMMU, which only `no-iommu=1` allows, the device itself must be trusted.)
 unsafe impl DmaMap for VfioTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let mut state = self.shared.lock();
@@ -303,7 +303,7 @@ unsafe impl DmaMap for VfioTransport {
     }
 
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
-        // A device that was given up reaches nothing.
+        // A device that was given up reaches no memory.
         self.shared.lock().as_mut().map_or(Ok(()), |open| open.unmap(iova))
     }
 

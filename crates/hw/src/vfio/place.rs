@@ -1,4 +1,4 @@
-//! Where the kernel has put a device: its IOMMU group, its nodes, its neighbours.
+//! Where the kernel presents a device: its IOMMU group, its nodes, the other devices of the group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use crate::pci::PciAddress;
 
 /// The driver that hands devices to user space.
 const VFIO_PCI: &str = "vfio-pci";
-/// The driver of bridges between PCI Express and what is behind: not a party in a group.
+/// The driver of PCI Express bridges, which do not count in a group.
 const PORT_DRIVER: &str = "pcieport";
 
-/// An NVMe controller that vfio-pci has.
+/// An NVMe controller bound to vfio-pci.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) address: PciAddress,
@@ -25,7 +25,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Looks for `address` under `root`, which is `/` but in tests.
+    /// Looks for `address` under `root`, which is `/` except in tests.
     pub(super) fn find(root: &Path, address: PciAddress, allow_no_iommu: bool) -> Result<Self> {
         let device = root.join("sys/bus/pci/devices").join(address.to_string());
         if !device.exists() {
@@ -45,7 +45,7 @@ impl Place {
             Some(driver) if driver == VFIO_PCI => {}
             driver => return Err(VfioError::NotBound { address, driver }),
         }
-        // In this mode the kernel makes groups up.
+        // In this mode the kernel makes up groups.
         if read(&groups(root, group).join("name")) == "vfio-noiommu" {
             return Err(no_iommu(allow_no_iommu));
         }
@@ -61,7 +61,7 @@ fn no_iommu(asked_for_without: bool) -> VfioError {
     if asked_for_without { VfioError::NoIommuMode } else { VfioError::NoIommu }
 }
 
-/// The devices of `group` that stand in the way, with their drivers.
+/// The other devices of `group` that keep it from being used, with their drivers.
 pub(super) fn strangers(root: &Path, group: u32) -> String {
     let devices = sorted(&groups(root, group).join("devices"));
     let mut strangers = Vec::new();
@@ -108,7 +108,7 @@ fn sorted(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The contents of a small file; nothing if it cannot be read.
+/// The contents of a small file; empty if it cannot be read.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }

@@ -33,13 +33,13 @@ const ALIGN: u64 = 2 << 20;
 /// How much of the address space a device gets: a 39-bit IOMMU has seven of them.
 const WINDOW_BYTES: u64 = 1 << 36;
 
-/// What VFIO says about mappings when it does not say anything.
+/// VFIO's default limit of mappings, for kernels that do not report it.
 const USUAL_MAX_REGIONS: u32 = 65_535;
 
 pub(super) struct AddressSpace {
     group: u32,
     kind: Kind,
-    /// By window: who has it.
+    /// By window: the device that has it.
     windows: Mutex<Vec<Option<PciAddress>>>,
 }
 
@@ -65,7 +65,7 @@ enum Kind {
 static SPACES: Mutex<Vec<Weak<AddressSpace>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is kept here is whole between any two statements.
+    // The state is consistent between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,7 +74,7 @@ impl AddressSpace {
     /// one already.
     pub(super) fn enter(place: &Place) -> Result<Entered> {
         let address = place.address;
-        // Held all the time: two devices of a group that are opened at once find each other.
+        // Held throughout, so that two devices of a group that are opened at once find each other.
         let mut spaces = lock(&SPACES);
         spaces.retain(|space| space.strong_count() > 0);
         let known =
@@ -151,7 +151,7 @@ impl AddressSpace {
         Ok((free, first, last))
     }
 
-    /// The window may be used again: nothing is mapped in it.
+    /// Frees the window, in which nothing is mapped.
     pub(super) fn give_back(&self, window: usize) {
         if let Some(holder) = lock(&self.windows).get_mut(window) {
             *holder = None;
@@ -231,7 +231,7 @@ impl AddressSpace {
                 unmap.length
             }
         };
-        // The kernel says how much it undid; less would leave the device with a part.
+        // The kernel returns how much it unmapped; after less the device could still reach a part.
         if undone == bytes { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
@@ -248,7 +248,7 @@ fn window(ranges: &[IovaRange], index: usize) -> Option<(u64, u64)> {
     let base = base.checked_next_multiple_of(ALIGN)?;
     let first = base.checked_add((index as u64).checked_mul(WINDOW_BYTES)?)?;
     let last = range.last.min(first.saturating_add(WINDOW_BYTES - 1));
-    // A window that holds no mapping is none.
+    // A window must have room for a mapping.
     (first < last && last - first >= 8 * ALIGN).then_some((first, last))
 }
 
@@ -267,7 +267,7 @@ fn open(path: &Path, address: PciAddress) -> Result<OwnedFd> {
     })
 }
 
-/// What the kernel means when it does not want to attach an IOMMU.
+/// What it means when the kernel refuses to attach an IOMMU.
 fn refused(source: io::Error) -> VfioError {
     match source.raw_os_error() {
         Some(libc::EPERM) => VfioError::UnsafeInterrupts,
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(window(&ranges(&[(0, u64::MAX)]), 0), Some((4 * GIB, 68 * GIB - 1)));
         assert_eq!(window(&ranges(&[(u64::MAX - 1, u64::MAX)]), 0), None);
         assert_eq!(window(&ranges(&[(5, 5)]), 0), None);
-        // A kernel that does not say.
+        // A kernel that does not report it.
         assert_eq!(window(&[], 0), Some((4 * GIB, 68 * GIB - 1)));
     }
 

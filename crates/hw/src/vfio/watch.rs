@@ -41,7 +41,7 @@ pub(super) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who is told.
+/// The handler of the events.
 struct Told {
     state: Mutex<State>,
     /// Does what has to be done if there is no handler, or it did not.
