@@ -50,11 +50,11 @@ pub struct DmaHeap(Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) map: Arc<dyn DmaMap>,
-    state: Mutex<State>,
+    state: Mutex<HeapState>,
     quarantined_bytes: AtomicUsize,
 }
 
-pub(super) struct State {
+pub(super) struct HeapState {
     chunks: Vec<Chunk>,
     pub(super) next_iova: u64,
     /// Lent memory of callers, by the address at which the controller sees it.
@@ -74,7 +74,7 @@ impl DmaHeap {
     /// An empty heap, whose memory `map` maps for the device.
     pub fn new(map: Arc<dyn DmaMap>) -> Self {
         let next_iova = map.limits().iova_first;
-        let state = State { chunks: Vec::new(), next_iova, lent: BTreeMap::new() };
+        let state = HeapState { chunks: Vec::new(), next_iova, lent: BTreeMap::new() };
         Self(Arc::new(Inner {
             map,
             state: Mutex::new(Rank::Heap, state),
@@ -187,7 +187,7 @@ impl Inner {
         self.quarantined_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HeapState> {
         // Each step of an update leaves the state consistent, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -204,7 +204,7 @@ impl Inner {
         Ok(())
     }
 
-    fn grow(&self, state: &mut State, at_least: usize) -> Result<()> {
+    fn grow(&self, state: &mut HeapState, at_least: usize) -> Result<()> {
         let limits = self.map.limits();
         let bytes = at_least.max(CHUNK << (state.chunks.len() / CHUNKS_OF_A_SIZE).min(7));
         let iova = state.next_iova;
@@ -239,7 +239,7 @@ impl Drop for Inner {
     }
 }
 
-impl State {
+impl HeapState {
     /// First fit: (chunk, offset).
     fn take(&mut self, capacity: usize) -> Option<(usize, usize)> {
         for (index, chunk) in self.chunks.iter_mut().enumerate() {

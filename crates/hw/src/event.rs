@@ -134,7 +134,7 @@ impl Signal for Event {
 /// For event loops: readable while the counter is not zero.
 impl AsFd for EventFd {
     /// # Panics
-    /// If it has no descriptor and there is none to be had; not after
+    /// If it has no descriptor and none can be created; not after
     /// [`with_descriptor`](Self::with_descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         if let Err(error) = self.with_descriptor() {

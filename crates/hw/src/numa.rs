@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_cpus_and_another_one_is_not_there() {
+    fn a_node_has_cpus_and_a_missing_node_has_none() {
         let node = nodes()[0];
         let cpus = cpus_of(node).expect("it is online");
         assert!(

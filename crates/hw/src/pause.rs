@@ -206,7 +206,7 @@ mod tests {
 
     /// By hand: at 2.5 GHz a microsecond is 2,500 ticks.
     #[test]
-    fn ticks_of_a_time() {
+    fn a_time_is_converted_to_ticks() {
         let wait = UserWait { instruction: Instruction::Tpause, ticks_per_ns: (5 << 32) / 2 };
         assert_eq!((wait.ticks(0), wait.ticks(1_000), wait.ticks(u64::MAX)), (0, 2_500, u64::MAX));
     }

@@ -66,8 +66,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_in_force() {
-        // Not everybody may.
+    fn a_held_limit_is_in_force() {
+        // Not every process may.
         if let Ok(_held) = PmQos::hold(0) {
             assert_eq!(PmQos::in_force_us().unwrap(), Some(0));
         }

@@ -30,7 +30,7 @@ pub const MAX_GUARDED: usize = 256;
 
 /// One guarded mapping. The handler reads it at any moment, so it is atomics, and `start` is what
 /// counts: 0 while the slot is free.
-struct Slot {
+struct GuardedSlot {
     start: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,
@@ -38,8 +38,8 @@ struct Slot {
     event: AtomicI32,
 }
 
-static SLOTS: [Slot; MAX_GUARDED] = [const {
-    Slot {
+static SLOTS: [GuardedSlot; MAX_GUARDED] = [const {
+    GuardedSlot {
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_to_nowhere_is_survived_and_seen() {
+    fn a_store_to_a_lost_mapping_is_survived_and_detected() {
         let (file, start, len) = mapping(3);
         let (other_file, other, _) = mapping(1);
         let event = EventFd::new().unwrap();
@@ -395,8 +395,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ignored_stays_ignored() {
-        let status = in_child("what_was_ignored_stays_ignored", || {
+    fn an_ignored_signal_stays_ignored() {
+        let status = in_child("an_ignored_signal_stays_ignored", || {
             set_handler(libc::SIG_IGN, 0);
             let _guard = guard_one();
             // SAFETY: raising a signal has no requirements.

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cpu_cannot_is_not_there() {
+    fn an_unsupported_instruction_is_not_offered() {
         let can = SleepWay::available().contains(&SleepWay::User);
         assert_eq!(Sleeper::new(SleepWay::User).unwrap().is_some(), can);
         assert_eq!(SleepWay::available().len(), 4 + usize::from(can));

@@ -178,8 +178,8 @@ impl Uring {
     /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
     ///
     /// # Errors
-    /// What the kernel said: it has no io_uring, or none of this kind, or may not register so much
-    /// memory (RLIMIT_MEMLOCK).
+    /// What the kernel said: it has no io_uring, or none of this kind, or may not register that
+    /// much memory (RLIMIT_MEMLOCK).
     pub fn new(
         file: &Arc<OwnedFd>,
         memory: &Arc<KernelMemory>,

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loan_is_seen_by_the_device_alone() {
+    fn a_loan_is_accessible_to_the_device_only() {
         let (heap, mut memory) = lent(Undo::Strict);
         let mut bytes = vec![0; 16 * DMA_PAGE];
         let buf = pages(&mut bytes, 8);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_back_is_cut_off() {
+    fn a_loan_that_does_not_come_back_is_cut_off() {
         let (heap, mut memory) = lent(Undo::Lazy);
         let mut bytes = vec![0; 2 * DMA_PAGE];
         let buf = pages(&mut bytes, 1);
@@ -527,7 +527,7 @@ mod tests {
     proptest! {
         /// Whole blocks on whole pages, and as many of them as there are.
         #[test]
-        fn what_is_lent_is_ours(addr in 1usize..1 << 40, bytes in 0usize..1 << 21, lead in 0usize..4096, block in 9u32..13) {
+        fn only_pages_of_the_buffer_are_lent(addr in 1usize..1 << 40, bytes in 0usize..1 << 21, lead in 0usize..4096, block in 9u32..13) {
             let block = 1usize << block;
             let lead = lead % block;
             match lendable(addr, bytes, lead, block) {

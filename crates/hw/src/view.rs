@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_copied_out_and_taken() {
+    fn a_page_is_put_in_copied_out_and_taken() {
         let heap = heap();
         let cell = PageCell::new(&heap);
         let mut to = [0u8; 4096];

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_that_nothing_uses_forbids_nothing() {
+    fn an_unused_loop_device_forbids_nothing() {
         let machine = Machine::new();
         assert_eq!(machine.in_use(), None);
         machine.mount("7:1");

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_is_refused() {
+    fn a_damaged_record_is_refused() {
         let record = record();
         let text = record.text();
         for (from, to, word) in [

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_short_gives_what_it_has() {
+    fn a_kernel_short_of_vectors_gives_those_it_has() {
         let mut asked = Vec::new();
         let granted = allocate(33, 33, |vectors| {
             asked.push(vectors);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn where_vectors_can_be_added_one_opens_the_door() {
+    fn one_vector_is_enough_where_vectors_can_be_added() {
         let mut asked = Vec::new();
         let granted = allocate(33, 1, |vectors| {
             asked.push(vectors);

@@ -25,7 +25,7 @@
 mod error;
 mod interrupts;
 mod ioctl;
-mod place;
+mod nodes;
 mod region;
 mod space;
 mod uapi;
@@ -45,7 +45,7 @@ pub use error::VfioError;
 
 use self::error::Result as VfioResult;
 use self::interrupts::Vectors;
-use self::place::Place;
+use self::nodes::DeviceNodes;
 use self::region::Region;
 use self::space::{AddressSpace, Entered};
 use self::uapi::DeviceInfo;
@@ -119,9 +119,10 @@ impl VfioTransport {
     /// [`HwError::Vfio`], which says what is in the way and what to do.
     pub fn open(address: PciAddress, options: &VfioOptions) -> Result<Self> {
         let failed = |why| HwError::Vfio { address, why: Box::new(why) };
-        let place = Place::find(Path::new("/"), address, options.allow_no_iommu).map_err(failed)?;
+        let nodes =
+            DeviceNodes::find(Path::new("/"), address, options.allow_no_iommu).map_err(failed)?;
         let events = Events::new()?;
-        let entered = AddressSpace::enter(&place).map_err(failed)?;
+        let entered = AddressSpace::enter(&nodes).map_err(failed)?;
         let limits = DmaLimits {
             // Mapping pins the pages. Locked as well, they would count twice.
             lock: false,
@@ -385,7 +386,7 @@ unsafe impl Transport for VfioTransport {
     }
 
     fn on_event(&self, handler: EventHandler) {
-        self.watch.tell(handler);
+        self.watch.set_handler(handler);
     }
 
     fn release(&self) {
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_an_error() {
+    fn a_missing_device_is_an_error() {
         let address = "fffe:ff:1f.7".parse().unwrap();
         let error =
             VfioTransport::open(address, &VfioOptions::default()).err().unwrap().to_string();
@@ -426,7 +427,7 @@ mod tests {
 
     /// A file in the place of the configuration space.
     #[test]
-    fn a_command_register_that_does_not_take_its_bits_is_an_error() {
+    fn a_command_register_that_ignores_writes_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(256).unwrap();
         let config =

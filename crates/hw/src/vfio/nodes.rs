@@ -13,7 +13,7 @@ const PORT_DRIVER: &str = "pcieport";
 
 /// An NVMe controller bound to vfio-pci.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DeviceNodes {
     pub(super) address: PciAddress,
     /// The IOMMU group.
     pub(super) group: u32,
@@ -24,7 +24,7 @@ pub(super) struct Place {
     pub(super) device_node: Option<PathBuf>,
 }
 
-impl Place {
+impl DeviceNodes {
     /// Looks for `address` under `root`, which is `/` except in tests.
     pub(super) fn find(root: &Path, address: PciAddress, allow_no_iommu: bool) -> Result<Self> {
         let device = root.join("sys/bus/pci/devices").join(address.to_string());
@@ -151,16 +151,16 @@ mod tests {
         }
     }
 
-    fn find(root: &tempfile::TempDir, address: &str) -> Result<Place> {
-        Place::find(root.path(), address.parse().unwrap(), false)
+    fn find(root: &tempfile::TempDir, address: &str) -> Result<DeviceNodes> {
+        DeviceNodes::find(root.path(), address.parse().unwrap(), false)
     }
 
     #[test]
     fn finds_the_group_and_the_nodes() {
         let root = machine();
-        let place = find(&root, "0000:01:00.0").unwrap();
-        assert_eq!((place.group, place.device_node.clone()), (7, None));
-        assert_eq!(place.group_node, root.path().join("dev/vfio/7"));
+        let nodes = find(&root, "0000:01:00.0").unwrap();
+        assert_eq!((nodes.group, nodes.device_node.clone()), (7, None));
+        assert_eq!(nodes.group_node, root.path().join("dev/vfio/7"));
         let vfio_dev = root.path().join("sys/bus/pci/devices/0000:01:00.0/vfio-dev/vfio3");
         fs::create_dir_all(vfio_dev).unwrap();
         // Known to sysfs, but there is no node yet.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_there_is_instead() {
+    fn errors_list_the_controllers_that_exist() {
         let root = machine();
         let text = find(&root, "0000:09:00.0").unwrap_err().to_string();
         assert!(
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn says_who_has_it() {
+    fn errors_name_the_driver_in_charge() {
         let root = machine();
         let text = find(&root, "0000:02:00.0").unwrap_err().to_string();
         assert!(
@@ -206,12 +206,12 @@ mod tests {
         // The kernel's made-up group.
         fs::write(groups(root.path(), 7).join("name"), "vfio-noiommu\n").unwrap();
         assert!(matches!(find(&root, "0000:01:00.0"), Err(VfioError::NoIommu)));
-        let asked = Place::find(root.path(), "0000:01:00.0".parse().unwrap(), true);
+        let asked = DeviceNodes::find(root.path(), "0000:01:00.0".parse().unwrap(), true);
         assert!(matches!(asked, Err(VfioError::NoIommuMode)));
     }
 
     #[test]
-    fn names_who_makes_a_group_unusable() {
+    fn names_the_devices_that_make_a_group_unusable() {
         let root = machine();
         assert_eq!(strangers(root.path(), 7), "0000:01:00.1 (e1000e)");
         assert!(strangers(root.path(), 99).contains("sysfs"));

@@ -16,7 +16,7 @@ use meantime_process::descriptor::shelter;
 
 use super::error::{Result, VfioError};
 use super::ioctl;
-use super::place::{Place, strangers};
+use super::nodes::{DeviceNodes, strangers};
 use super::uapi::{self, IovaRange};
 use crate::pci::PciAddress;
 
@@ -72,13 +72,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl AddressSpace {
     /// Brings the device at `place` into an address space: that of its group if this process has
     /// one already.
-    pub(super) fn enter(place: &Place) -> Result<Entered> {
-        let address = place.address;
+    pub(super) fn enter(nodes: &DeviceNodes) -> Result<Entered> {
+        let address = nodes.address;
         // Held throughout, so that two devices of a group that are opened at once find each other.
         let mut spaces = lock(&SPACES);
         spaces.retain(|space| space.strong_count() > 0);
         let known =
-            spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == place.group);
+            spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == nodes.group);
         let space = match known {
             Some(space) if lock(&space.windows).contains(&Some(address)) => {
                 return Err(VfioError::OpenHere);
@@ -87,36 +87,36 @@ impl AddressSpace {
             None => {
                 // The group's node is what `bind --owner` gave away, and is there on every kernel
                 // but those built without it.
-                let kind = match &place.device_node {
-                    Some(node) if !place.group_node.exists() => iommufd(node, place)?,
-                    _ => type1(place)?,
+                let kind = match &nodes.device_node {
+                    Some(node) if !nodes.group_node.exists() => iommufd(node, nodes)?,
+                    _ => type1(nodes)?,
                 };
                 let space =
-                    Arc::new(Self { group: place.group, kind, windows: Mutex::new(Vec::new()) });
+                    Arc::new(Self { group: nodes.group, kind, windows: Mutex::new(Vec::new()) });
                 spaces.push(Arc::downgrade(&space));
                 space
             }
         };
-        let device = space.device(place)?;
+        let device = space.device(nodes)?;
         // After the device is in: it may narrow the addresses.
         let (window, first, last) = space.take_window(address)?;
         Ok(Entered { space, device, window, first, last })
     }
 
-    fn device(&self, place: &Place) -> Result<OwnedFd> {
+    fn device(&self, nodes: &DeviceNodes) -> Result<OwnedFd> {
         let failed = |source: io::Error| match source.raw_os_error() {
-            Some(libc::EBUSY) => VfioError::InUse { path: place.group_node.clone() },
+            Some(libc::EBUSY) => VfioError::InUse { path: nodes.group_node.clone() },
             _ => VfioError::Os { what: "the kernel does not hand over the device", source },
         };
         match &self.kind {
             Kind::Type1 { group, .. } => {
-                let name = CString::new(place.address.to_string())
+                let name = CString::new(nodes.address.to_string())
                     .map_err(|error| failed(error.into()))?;
                 ioctl::device_fd(group.as_fd(), &name).map_err(failed)
             }
             Kind::Iommufd { iommu, ioas, device_node } => {
-                let node = place.device_node.as_ref().unwrap_or(device_node);
-                let device = open(node, place.address)?;
+                let node = nodes.device_node.as_ref().unwrap_or(device_node);
+                let device = open(node, nodes.address)?;
                 let mut bind = uapi::BindIommufd {
                     argsz: uapi::BindIommufd::BYTES,
                     iommufd: iommu.as_raw_fd(),
@@ -275,8 +275,8 @@ fn refused(source: io::Error) -> VfioError {
     }
 }
 
-fn type1(place: &Place) -> Result<Kind> {
-    let container = open(Path::new(CONTAINER_NODE), place.address)?;
+fn type1(nodes: &DeviceNodes) -> Result<Kind> {
+    let container = open(Path::new(CONTAINER_NODE), nodes.address)?;
     let version = ioctl::plain(container.as_fd(), uapi::GET_API_VERSION, 0)
         .map_err(VfioError::os("VFIO has no version"))?;
     if version != uapi::API_VERSION {
@@ -286,17 +286,17 @@ fn type1(place: &Place) -> Result<Kind> {
     if !matches!(has, Ok(1..)) {
         return Err(VfioError::Lacks { what: "the type 1 IOMMU: `modprobe vfio_iommu_type1`" });
     }
-    let group = open(&place.group_node, place.address)?;
+    let group = open(&nodes.group_node, nodes.address)?;
     let mut status = uapi::GroupStatus { argsz: uapi::GroupStatus::BYTES, flags: 0 };
     ioctl::structure(group.as_fd(), uapi::GROUP_GET_STATUS, &mut status)
         .map_err(VfioError::os("the IOMMU group has no status"))?;
     if status.flags & uapi::GROUP_VIABLE == 0 {
-        let others = strangers(Path::new("/"), place.group);
-        return Err(VfioError::GroupNotViable { group: place.group, others });
+        let others = strangers(Path::new("/"), nodes.group);
+        return Err(VfioError::GroupNotViable { group: nodes.group, others });
     }
     ioctl::set_container(group.as_fd(), container.as_fd()).map_err(|source| {
         match source.raw_os_error() {
-            Some(libc::EBUSY) => VfioError::InUse { path: place.group_node.clone() },
+            Some(libc::EBUSY) => VfioError::InUse { path: nodes.group_node.clone() },
             _ => refused(source),
         }
     })?;
@@ -304,8 +304,8 @@ fn type1(place: &Place) -> Result<Kind> {
     Ok(Kind::Type1 { container, group })
 }
 
-fn iommufd(device_node: &Path, place: &Place) -> Result<Kind> {
-    let iommu = open(Path::new(IOMMU_NODE), place.address)?;
+fn iommufd(device_node: &Path, nodes: &DeviceNodes) -> Result<Kind> {
+    let iommu = open(Path::new(IOMMU_NODE), nodes.address)?;
     let mut ioas = uapi::IoasAlloc { size: uapi::IoasAlloc::BYTES, ..Default::default() };
     ioctl::structure(iommu.as_fd(), uapi::IOAS_ALLOC, &mut ioas)
         .map_err(VfioError::os("IOMMUFD gives no address space"))?;

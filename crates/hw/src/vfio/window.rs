@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_to_what_is_not_there_is_noticed() {
+    fn a_store_to_a_lost_page_is_detected() {
         let file = device(0x3000);
         let lost = EventFd::new().unwrap();
         let window =

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_known_to_have() {
+    fn the_end_of_a_process_is_detected() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id() as i32).unwrap();
         let peer = Peer(Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_has_no_peer() {
+    fn a_file_that_is_no_socket_has_no_peer() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(Peer::of(file.as_fd()).0.is_none());
     }
