@@ -1,12 +1,12 @@
 //! The interposition library: functions of the C library's names, for a program that `meantime run`
 //! starts (LD_PRELOAD).
 //!
-//! Paths below the mount point, and descriptors that were opened by them, are
-//! [`meantime_posix`]'s; everything else goes to the next definition of the function as it came,
-//! without an allocation or a system call more. What is here is thunks: C's arguments made into
-//! Rust's, answers into return values and errno. We are guests in somebody's process: a panic ends
-//! at the boundary as EIO, nothing is printed, and until a path below the mount point is used there
-//! is neither thread nor memory of ours.
+//! Paths below the mount point, and descriptors that were opened by them, are [`meantime_posix`]'s;
+//! everything else goes to the next definition of the function as it came, without an allocation or
+//! a system call more. What is here is thunks: C's arguments made into Rust's, answers into return
+//! values and errno. The library is a guest in the process: a panic ends at the boundary as EIO,
+//! nothing is printed, and until a path below the mount point is used there is neither thread nor
+//! memory of ours.
 //!
 //! What programs do past the C library is not seen: io_uring, system calls of their own making,
 //! mappings by the loader. There a descriptor of ours is one of a name only (O_PATH), which fails
