@@ -235,7 +235,7 @@ impl HostMemory {
 }
 
 impl Segment {
-    /// `len` bytes that are nowhere: they resolve to nothing.
+    /// `len` bytes without memory: they resolve to nothing.
     pub(crate) fn hole(len: u32) -> Self {
         Self { region: u32::MAX, len, offset: 0 }
     }
@@ -393,8 +393,8 @@ impl Ring {
         let (first, second) =
             unsafe { (AtomicU64::from_ptr(slot), AtomicU64::from_ptr(slot.add(1))) };
         first.store(low, Ordering::Relaxed);
-        // Release: whoever acquires this phase tag also sees the first half, and the data copied
-        // before.
+        // Release: a host that acquires this phase tag also sees the first half, and the data
+        // copied before.
         second.store(high, Ordering::Release);
     }
 }
@@ -468,7 +468,7 @@ pub(crate) struct OwnMemory {
     layout: Layout,
 }
 
-// SAFETY: an allocation belongs to nobody's thread; it is only accessed as atomics.
+// SAFETY: an allocation is bound to no thread; it is only accessed as atomics.
 unsafe impl Send for OwnMemory {}
 // SAFETY: as above.
 unsafe impl Sync for OwnMemory {}
@@ -496,7 +496,7 @@ impl OwnMemory {
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody holds it any more.
+        // SAFETY: allocated with this layout, and no reference to it is left.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) }
     }
 }

@@ -33,9 +33,9 @@ pub struct Medium {
     read_only: bool,
 }
 
-/// How often, a ms apart, a file is tried to be locked. A lock that is there only for a moment is
-/// nobody's: a process that is just being started has those of its parent until it runs a program
-/// of its own, and who locks a file that its creator has not yet filled lets it go.
+/// How many times, 1 ms apart, locking a file is tried. A lock may be held for a moment only: a
+/// forked child shares its parent's locks until its exec, and a process that locks a file before
+/// its creator has filled it releases it again.
 const LOCK_TRIES: u32 = 200;
 
 /// `file` where a program that we are only a part of does not come across it.
@@ -43,7 +43,7 @@ fn away(file: File) -> std::io::Result<File> {
     Ok(shelter(file.into())?.into())
 }
 
-/// Locks `file` as `how` says, which must not be to wait.
+/// Locks `file` as `how` says, which must be non-blocking.
 fn lock(file: &File, how: FlockOperation) -> rustix::io::Result<()> {
     let mut locked = flock(file, how);
     for _ in 0..LOCK_TRIES {
@@ -80,7 +80,7 @@ impl<'p> Created<'p> {
 
 impl Drop for Created<'_> {
     fn drop(&mut self) {
-        // Nothing that somebody else has put in its place.
+        // Not a file that another process has put in its place.
         let there = std::fs::symlink_metadata(self.path).ok().map(|meta| (meta.dev(), meta.ino()));
         if !self.kept && there.is_some() && there == self.identity {
             let _ = std::fs::remove_file(self.path);
@@ -187,7 +187,7 @@ impl Medium {
     /// fails after that. With `None` the file must exist. What lies behind the last whole 512 bytes
     /// of it is out of reach, as on Linux's loop devices; the file keeps its size.
     ///
-    /// Like any mapped file it must not be shortened by somebody else meanwhile (`SIGBUS`); a
+    /// Like any mapped file it must not be shortened by another process meanwhile (`SIGBUS`); a
     /// sparse one needs room on its file system for the blocks to come.
     ///
     /// # Errors
@@ -256,7 +256,7 @@ impl Medium {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
         }
         if meta.nlink() == 0 {
-            // Whoever created it a moment ago has removed it again.
+            // The process that created it a moment ago has removed it again.
             return Err(io("opening the medium's file")(std::io::ErrorKind::NotFound.into()));
         }
         let len = checked_len(whole_blocks(meta.len()), what)?;
@@ -306,8 +306,8 @@ impl Medium {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Whether opening it created its file: nobody else has, and there was nothing by that name
-    /// before.
+    /// Whether opening it created its file: no other process did, and there was nothing by that
+    /// name before.
     #[must_use]
     pub fn was_created(&self) -> bool {
         self.created

@@ -22,7 +22,7 @@ use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
 
-/// How far a reading moves the clock unless told otherwise, in ns.
+/// By how much a reading moves the clock by default, in ns.
 const DEFAULT_TICK_NS: u64 = 50;
 
 /// A software SSD under a virtual clock. Cloning gives another handle to the same one.
@@ -35,7 +35,7 @@ pub struct SteppedSsd {
     counters: Arc<SharedCounters>,
 }
 
-struct State {
+struct SteppedState {
     controller: Controller,
     now_ns: u64,
     tick_ns: u64,
@@ -48,7 +48,7 @@ const INSPECT_TURNS: u32 = 64;
 
 /// The side of it that a driver holds, and its clock.
 struct Port {
-    state: Mutex<State>,
+    state: Mutex<SteppedState>,
     regs: Arc<RegisterFile>,
     /// Replaced when another host is plugged in.
     doorbells: Mutex<Arc<Doorbells>>,
@@ -77,7 +77,7 @@ impl SteppedSsd {
         let counters = Arc::clone(controller.counters());
         let stamps = controller.stamps().map(Arc::clone);
         let memory = controller.memory();
-        let state = State { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
+        let state = SteppedState { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
         let doorbells = Mutex::new(doorbells);
         let port =
             Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, memory, stamps });
@@ -219,7 +219,7 @@ impl std::fmt::Debug for SteppedSsd {
     }
 }
 
-impl State {
+impl SteppedState {
     /// One turn at the present time.
     fn turn(&mut self) -> Turn {
         self.turns = self.turns.wrapping_add(1);
@@ -248,7 +248,7 @@ impl State {
 }
 
 impl Port {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SteppedState> {
         // A panic while it was held has failed the test that caused it; the state is no worse than
         // the panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

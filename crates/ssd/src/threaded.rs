@@ -93,8 +93,8 @@ impl Ssd {
             nap: FIRST_NAP,
         };
         let run = move || {
-            // Closes the mailbox however the thread ends, so that nobody waits for an answer that
-            // never comes.
+            // Closes the mailbox however the thread ends, so that no caller waits for an answer
+            // that never comes.
             let _closing = CloseOnDrop {
                 mailbox: Arc::clone(&worker.mailbox),
                 regs: Arc::clone(worker.controller.registers()),
@@ -192,7 +192,7 @@ impl Ssd {
         let _ = self.port.demand(|reply| Call::SetFaults(Box::new(plan), reply));
     }
 
-    /// The device leaves the bus: registers read all ones, nothing completes any more.
+    /// The device leaves the bus: registers read all ones, and nothing completes.
     pub fn unplug(&self) {
         let _ = self.port.demand(Call::Unplug);
     }
@@ -409,7 +409,8 @@ struct CloseOnDrop {
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        // Registers first: who learns that a call was dropped must not read a live register after.
+        // Registers first: a caller that learns that its call was dropped must not read a live
+        // register afterwards.
         self.regs.set_gone();
         self.mailbox.close();
     }
@@ -466,7 +467,7 @@ impl<C: Clock> Worker<C> {
     /// Sleeps until there is something to do. The protocol is argued in `seam::Parking`: announce,
     /// look at everything again, and only then sleep. `unpark` before `park` makes the latter
     /// return at once, so that a wake-up between the last look and the sleep is not lost. True if
-    /// it napped: somebody may ring who wakes nobody.
+    /// it napped: a client may write a doorbell without waking it.
     fn park(&mut self, turn: Turn) -> bool {
         let doorbells = Arc::clone(self.controller.doorbells());
         // The full fence of the announcement orders the event indices, too, with the look that
@@ -475,7 +476,8 @@ impl<C: Clock> Worker<C> {
         doorbells.parking().announce();
         self.controller.inspect(self.clock.now_ns());
         let again = self.controller.turn(&self.clock);
-        // Only queues that exist have doorbells to ring; registers come by message, which wakes.
+        // Only existing queues have doorbells; register writes come as messages, which wake the
+        // thread.
         let naps = self.naps.load(Ordering::Relaxed) && self.controller.has_queues();
         if again == turn && !self.mailbox.is_waiting() {
             let counters = self.controller.counters();
@@ -505,7 +507,7 @@ impl<C: Clock> Worker<C> {
     fn answer_all(&mut self) -> bool {
         while let Some(call) = self.mailbox.pop() {
             let controller = &mut self.controller;
-            // Whoever asked may have given up waiting; then the answer goes nowhere.
+            // The caller may have stopped waiting; then the answer is dropped.
             match call {
                 Call::Write32(offset, value, reply) => {
                     controller.write32(offset, value, self.clock.now_ns());
