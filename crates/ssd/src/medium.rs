@@ -21,7 +21,7 @@ use crate::sys;
 
 /// The granularity of a medium's size in bytes: the smallest block format.
 pub const MEDIUM_ALIGN_BYTES: u64 = 512;
-/// The granularity in which memory is given back.
+/// The granularity in which memory is returned to the kernel.
 const PAGE_BYTES: u64 = 4096;
 
 /// The bytes behind the namespaces.
@@ -151,7 +151,7 @@ impl Medium {
         let io = |attempted| {
             move |source: std::io::Error| SsdError::Io { path: path.to_owned(), attempted, source }
         };
-        // Looked at before it is opened: opening a device or a FIFO can have effects, or hang.
+        // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
         let meta = std::fs::metadata(path).map_err(io("looking for the medium's file"))?;
         if !meta.is_file() {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
@@ -203,7 +203,7 @@ impl Medium {
         if let Some(bytes) = create {
             checked_len(bytes, what)?;
         }
-        // Looked at before it is opened: opening a device or a FIFO can have effects, or hang.
+        // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
         match std::fs::metadata(path) {
             Ok(meta) if !meta.is_file() => {
                 return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
@@ -294,13 +294,13 @@ impl Medium {
         self.len as u64
     }
 
-    /// Never: a medium holds at least one block.
+    /// Always false: a medium holds at least one block.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The file it is on, if it is on one.
+    /// Its file, if it has one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(|(_, path)| path.as_path())
@@ -313,7 +313,7 @@ impl Medium {
         self.created
     }
 
-    /// Whether nothing can be written to it: the controller refuses every command that would.
+    /// Whether it is read-only: the controller refuses every command that would write.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only
@@ -399,7 +399,7 @@ impl MediumSpan<'_> {
         self.ptr.as_ptr()
     }
 
-    /// Asks for all its cache lines.
+    /// Prefetches all its cache lines.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         let mut at = 0;
@@ -453,7 +453,7 @@ fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     true
 }
 
-/// What of a file of `bytes` bytes is in whole blocks.
+/// The part of a file of `bytes` bytes that is whole blocks.
 fn whole_blocks(bytes: u64) -> u64 {
     bytes / MEDIUM_ALIGN_BYTES * MEDIUM_ALIGN_BYTES
 }

@@ -1,4 +1,4 @@
-//! The SSD without a thread: it moves when its clock does.
+//! The SSD without a thread: it works when its clock moves.
 
 #![expect(unsafe_code)]
 
@@ -39,14 +39,14 @@ struct SteppedState {
     controller: Controller,
     now_ns: u64,
     tick_ns: u64,
-    /// Where in a tick's turns the doorbells that are not polled are looked at.
+    /// Counts turns, to check the doorbells that are not polled now and then.
     turns: u32,
 }
 
-/// Turns between two looks at every doorbell.
+/// Turns between two checks of every doorbell.
 const INSPECT_TURNS: u32 = 64;
 
-/// The side of it that a driver holds, and its clock.
+/// The port that a driver holds, and its clock.
 struct Port {
     state: Mutex<SteppedState>,
     regs: Arc<RegisterFile>,
@@ -84,13 +84,13 @@ impl SteppedSsd {
         Ok(Self { port, counters })
     }
 
-    /// The seam for a driver.
+    /// The port for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::new(PortHandle(Arc::clone(&self.port)))
     }
 
-    /// The seam for a server.
+    /// The port for a server.
     #[must_use]
     pub fn function_port(&self) -> Arc<dyn FunctionPort> {
         Arc::new(PortHandle(Arc::clone(&self.port)))
@@ -102,7 +102,7 @@ impl SteppedSsd {
         Arc::new(SteppedClock(Arc::clone(&self.port)))
     }
 
-    /// How far a reading moves the clock from now on, in ns; at least 1.
+    /// Sets by how much a reading moves the clock, in ns; at least 1.
     pub fn set_tick_ns(&self, tick_ns: u64) {
         self.port.state().tick_ns = tick_ns.max(1);
     }
@@ -118,7 +118,7 @@ impl SteppedSsd {
         self.port.state().settle();
     }
 
-    /// What it has done so far.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters.snapshot()
@@ -148,8 +148,8 @@ impl SteppedSsd {
         self.port.state().controller.power_cut(rng)
     }
 
-    /// Records from now on what is written and flushed: [`record`](crate::record). What is under
-    /// way is not in it.
+    /// Records writes and flushes from now on: [`record`](crate::record). Commands already in
+    /// flight are not recorded.
     #[must_use]
     pub fn record(&self) -> Recorder {
         let recorder = Recorder::default();
@@ -157,7 +157,7 @@ impl SteppedSsd {
         recorder
     }
 
-    /// What a host that read everything would read now, of all namespaces.
+    /// The content of all namespaces, as a host would read it now.
     #[must_use]
     pub fn contents(&self) -> Vec<u8> {
         self.port.state().controller.contents()
@@ -168,7 +168,7 @@ impl SteppedSsd {
         self.port.state().controller.set_faults(plan);
     }
 
-    /// The device leaves the bus: registers read all ones, nothing completes.
+    /// The device leaves the bus: registers read all ones, and nothing completes.
     pub fn unplug(&self) {
         let mut state = self.port.state();
         state.controller.unplug();
