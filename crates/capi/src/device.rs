@@ -39,7 +39,7 @@ const _: () = {
 /// The device of a handle.
 ///
 /// # Safety
-/// `device` is NULL or the address of a handle, and nobody closes it while it is used.
+/// `device` is NULL or the address of a handle, and no thread closes it while it is used.
 pub unsafe fn opened(call: &str, device: *const Handle) -> Result<&'static Opened, Failed> {
     // SAFETY: the caller's promise.
     let opened = unsafe { Shell::at(device).and_then(|shell| shell.value()) };

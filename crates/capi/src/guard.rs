@@ -1,4 +1,4 @@
-//! The boundary: arguments are looked at, and nothing unwinds into C.
+//! The boundary: arguments are checked, and no panic unwinds into C.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
@@ -8,7 +8,7 @@ use crate::error::{Answer, Failed, fail, misuse};
 use crate::lane::Lane;
 use crate::shell::{Kind, Shell, State};
 
-/// Runs `body`, which is all of the function `call`.
+/// Runs `body`, the whole of the function `call`.
 pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => answer,
@@ -17,9 +17,9 @@ pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
     }
 }
 
-/// Runs `body`, which is all of the function `call`, on a channel. If it panics, nobody knows what
-/// the channel is up to: it is never used again, nor dropped, since the device may still write to
-/// its buffers.
+/// Runs `body`, the whole of the function `call`, on a channel. After a panic the channel's state
+/// is unknown: it is never used again, nor dropped, since the device may still write to its
+/// buffers.
 ///
 /// # Safety
 /// `channel` is NULL or the address of a handle, and no other thread uses it meanwhile.
@@ -64,7 +64,7 @@ pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
     if ptr.is_null() {
         return misuse(call, format_args!("the {name} is NULL"));
     }
-    // SAFETY: the caller has looked at it already; or `remove` has found it among the handles.
+    // SAFETY: the caller has checked it already; or `remove` has found it among the handles.
     match unsafe { Shell::at(ptr) }.map(Shell::state) {
         None | Some(State::Closed | State::Open) => {
             misuse(call, format_args!("this is no {name}, or it was closed"))
@@ -98,7 +98,7 @@ pub(crate) fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(
             }
             Ok(0)
         }
-        // It may be anything: not to be looked at.
+        // It may be any address: do not read it.
         Err(State::Closed) => {
             Err(misuse(call, format_args!("this is no {}, or it was closed", T::NAME)))
         }
@@ -106,7 +106,7 @@ pub(crate) fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(
     })
 }
 
-/// A text from C.
+/// A string from C.
 ///
 /// # Safety
 /// `text` is NULL or ends with a NUL, and stays as it is for `'a`.

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::event::EventFd;
 
-/// A source of monotonic nanoseconds, and the way to let time pass by it.
+/// A source of monotonic nanoseconds, with waits by the same time.
 ///
 /// Cloning is cheap. All real-time clocks of a process share one origin.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ struct Tsc {
 impl Tsc {
     #[inline(always)]
     fn now_ns(&self) -> u64 {
-        // A reading on another CPU may be a hair before the base.
+        // A reading on another CPU may be slightly before the base.
         let delta = rdtsc().saturating_sub(self.base_tsc);
         self.base_ns + ((u128::from(delta) * u128::from(self.mult)) >> 32) as u64
     }

@@ -27,7 +27,7 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
     })
 }
 
-/// How often this thread was taken off its CPU for another one's sake.
+/// How often this thread was preempted by another.
 pub fn involuntary_switches() -> u64 {
     // SAFETY: an all-zero rusage is valid, being integers throughout.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -2,7 +2,7 @@
 //!
 //! A heap grows by chunks of huge pages, each mapped into the controller's address space once.
 //! Buffers are ranges of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation
-//! takes a lock and is not for the path of an I/O: that recycles the buffers it has.
+//! takes a lock and is not for the path of an I/O, which reuses its buffers.
 
 #![expect(unsafe_code)]
 
@@ -25,19 +25,19 @@ pub(crate) const MAX_BUFFER: usize = 1 << 30;
 
 const CHUNK: usize = 8 << 20;
 
-/// What a CPU's cache has or has not of memory, in bytes.
+/// Bytes of a CPU's cache line.
 const LINE_BYTES: usize = 64;
 
-/// As a buffer's capacity: it leads to a list of pages (see `scatter`). Other capacities are whole
-/// pages.
+/// The capacity that marks a scattered buffer, which points to a list of pages (see `scatter`).
+/// Other capacities are whole pages.
 pub(super) const SCATTERED: u32 = 1;
 
-/// With a number of bytes as a buffer's capacity: it stands for so much of a caller's memory (see
-/// `user_memory`).
+/// Flag in a buffer's capacity: the rest of it is the number of lent bytes of a caller's memory
+/// (see `user_memory`).
 pub(super) const LENT: u32 = 2;
 
-/// After so many chunks they become twice as large: an IOMMU, or another process, takes a limited
-/// number.
+/// The chunk size doubles after this many chunks: an IOMMU, or another process, takes a limited
+/// number of mappings.
 const CHUNKS_OF_A_SIZE: usize = 8;
 
 /// An address as the controller sees it.
@@ -50,14 +50,14 @@ pub struct DmaHeap(Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) map: Arc<dyn DmaMap>,
-    state: Mutex<State>,
+    state: Mutex<HeapState>,
     quarantined_bytes: AtomicUsize,
 }
 
-pub(super) struct State {
+pub(super) struct HeapState {
     chunks: Vec<Chunk>,
     pub(super) next_iova: u64,
-    /// Memory of callers that the controller may reach, by where it sees it.
+    /// Lent memory of callers, by the address at which the controller sees it.
     pub(super) lent: BTreeMap<u64, Arc<Pages>>,
 }
 
@@ -71,10 +71,10 @@ struct Chunk {
 }
 
 impl DmaHeap {
-    /// An empty heap, whose memory `map` makes known to the other side.
+    /// An empty heap, whose memory `map` maps for the device.
     pub fn new(map: Arc<dyn DmaMap>) -> Self {
         let next_iova = map.limits().iova_first;
-        let state = State { chunks: Vec::new(), next_iova, lent: BTreeMap::new() };
+        let state = HeapState { chunks: Vec::new(), next_iova, lent: BTreeMap::new() };
         Self(Arc::new(Inner {
             map,
             state: Mutex::new(Rank::Heap, state),
@@ -98,11 +98,10 @@ impl DmaHeap {
         Ok(buf)
     }
 
-    /// Buffers of a page each, `count` of them, side by side, with whatever was there before in
-    /// them.
+    /// `count` buffers of one page each, side by side, with undefined contents.
     ///
     /// # Errors
-    /// As [`DmaHeap::alloc`] of all of them together.
+    /// As [`DmaHeap::alloc`] of their total size.
     pub fn alloc_pages(&self, count: usize) -> Result<Vec<DmaBuf>> {
         let limit = MAX_BUFFER;
         if count == 0 || count > limit / DMA_PAGE {
@@ -119,7 +118,7 @@ impl DmaHeap {
         Ok((0..count).map(page).collect())
     }
 
-    /// A range of `capacity` bytes, whole pages, that nobody else has.
+    /// A free range of `capacity` bytes, which are whole pages.
     fn take(&self, capacity: usize) -> Result<(NonNull<u8>, Iova)> {
         let mut state = self.0.lock();
         let mut found = state.take(capacity);
@@ -139,7 +138,7 @@ impl DmaHeap {
         &self.0
     }
 
-    /// Makes sure that `bytes` more can be allocated without growing: for start-up.
+    /// Ensures that another `bytes` can be allocated without growing: for start-up.
     ///
     /// # Errors
     /// As [`DmaHeap::alloc`].
@@ -157,56 +156,55 @@ impl DmaHeap {
             .sum()
     }
 
-    /// How much was given up because a device that is gone might still write to it, in bytes.
+    /// Bytes that are never reused, because a device that is gone might still write to them.
     pub fn quarantined_bytes(&self) -> usize {
         self.0.quarantined_bytes.load(Ordering::Relaxed)
     }
 
-    /// What the memory is made of; `None` before the first allocation.
+    /// The kind of memory; `None` before the first allocation.
     pub fn page_kind(&self) -> Option<PageKind> {
         self.0.lock().chunks.first().map(|chunk| chunk.pages.kind())
     }
 
-    /// Takes every mapping back from the controller; true if it will touch none of the memory
-    /// again. For a device that is gone: buffers stay valid for the host, but no I/O can use them.
+    /// Unmaps everything from the controller; true if it will touch none of the memory again. For a
+    /// device that is gone: buffers stay valid for the host, but no I/O can use them.
     ///
     /// # Safety
-    /// The controller has no command any more that names this memory, and gets none: its addresses
-    /// may be another heap's from now on.
+    /// The controller has no command that names this memory, and gets none: another heap may use
+    /// its addresses from now on.
     pub unsafe fn unmap_all(&self) -> bool {
         let lent = self.take_back_all();
         let mut state = self.0.lock();
-        // Every chunk is tried, whatever became of the one before.
+        // Try every chunk, even if one fails.
         let stuck = state.chunks.iter_mut().filter_map(|chunk| self.0.unmap(chunk).err()).count();
         lent && stuck == 0
     }
 }
 
 impl Inner {
-    /// So much is given up because a device that is gone might still write to it.
+    /// Counts `bytes` as never to be reused: a device that is gone might still write to them.
     pub(super) fn note_quarantined(&self, bytes: usize) {
         self.quarantined_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // Every update leaves the state consistent at each step, so a panic elsewhere does not
-        // spoil it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, HeapState> {
+        // Each step of an update leaves the state consistent, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `chunk` back from the controller, once.
+    /// Unmaps `chunk` from the controller, once.
     fn unmap(&self, chunk: &mut Chunk) -> Result<()> {
         if chunk.mapped {
-            // SAFETY: this heap has mapped the chunk. It is dropped, so that there is no buffer of
-            // it, or cut off (`unmap_all`), which the driver does when the device gets no further
-            // command.
+            // SAFETY: this heap has mapped the chunk. Either the heap is dropped, so that none of
+            // its buffers exists, or the driver cuts it off (`unmap_all`) when the device gets no
+            // further command.
             unsafe { self.map.unmap_dma(chunk.iova)? };
             chunk.mapped = false;
         }
         Ok(())
     }
 
-    fn grow(&self, state: &mut State, at_least: usize) -> Result<()> {
+    fn grow(&self, state: &mut HeapState, at_least: usize) -> Result<()> {
         let limits = self.map.limits();
         let bytes = at_least.max(CHUNK << (state.chunks.len() / CHUNKS_OF_A_SIZE).min(7));
         let iova = state.next_iova;
@@ -219,7 +217,7 @@ impl Inner {
             return Err(refused("beyond the addresses that the device can reach"));
         }
         self.map.map_dma(iova, &pages)?;
-        // A page between chunks stays unmapped, so that running over the end of one is a fault.
+        // A page between chunks stays unmapped, so that an access beyond the end of a chunk faults.
         state.next_iova = iova + pages.len() as u64 + (2 << 20);
         let free = BTreeMap::from([(0, pages.len())]);
         state.chunks.push(Chunk { pages, iova, mapped: true, free });
@@ -234,14 +232,14 @@ impl Drop for Inner {
         drop(state);
         for mut chunk in chunks {
             if self.unmap(&mut chunk).is_err() {
-                // The controller may still reach it: better lost than reused.
+                // The controller may still reach it: leak it.
                 std::mem::forget(chunk.pages);
             }
         }
     }
 }
 
-impl State {
+impl HeapState {
     /// First fit: (chunk, offset).
     fn take(&mut self, capacity: usize) -> Option<(usize, usize)> {
         for (index, chunk) in self.chunks.iter_mut().enumerate() {
@@ -262,7 +260,7 @@ impl State {
     }
 
     fn give_back(&mut self, iova: Iova, mut len: usize) {
-        // Chunks are few and large, and this is not for the path of an I/O.
+        // A linear search: chunks are few and large, and this is not on the path of an I/O.
         let holds = |chunk: &&mut Chunk| {
             (chunk.iova..chunk.iova + chunk.pages.len() as u64).contains(&iova.0)
         };
@@ -283,21 +281,21 @@ impl State {
     }
 }
 
-/// A buffer that the controller can reach: contiguous for both sides, aligned to 4 KiB.
+/// A buffer that the controller can reach: contiguous in both address spaces, aligned to 4 KiB.
 ///
-/// Whoever holds it may read and write it. `submit` takes it away until the
-/// device is done with it. Dropping it gives it back to its heap.
+/// Its owner may read and write it. `submit` takes it until the device is done with it. Dropping it
+/// returns it to its heap.
 pub struct DmaBuf {
     pub(super) heap: Arc<Inner>,
-    /// The first byte; of a scattered one, its list; of a lent one, what counts it.
+    /// The first byte; if scattered, its list; if lent, the loan's counter.
     pub(super) ptr: NonNull<u8>,
     pub(super) iova: Iova,
-    /// 0 of a scattered or lent one: there is nothing to be seen through its slice.
+    /// 0 if scattered or lent: the slice is empty.
     pub(super) len: u32,
     pub(super) capacity: u32,
 }
 
-// It is moved with each request: half a cache line.
+// Half a cache line: it is moved with each request.
 const _: () = assert!(size_of::<Option<DmaBuf>>() == 32 && MAX_BUFFER <= u32::MAX as usize);
 
 // SAFETY: a `DmaBuf` is the only way to its bytes, like a `Box<[u8]>`.
@@ -312,7 +310,7 @@ impl std::fmt::Debug for DmaBuf {
 }
 
 impl DmaBuf {
-    /// Where the controller sees the first byte; of a scattered one nothing of use.
+    /// Where the controller sees the first byte; meaningless if scattered.
     #[inline(always)]
     pub fn iova(&self) -> Iova {
         self.iova
@@ -327,9 +325,9 @@ impl DmaBuf {
         self.len = len as u32;
     }
 
-    /// Sets the length to `len`, and has this CPU's cache own the bytes, which are anything then:
-    /// whoever fills them next does not wait for each line, which a device, or another CPU for it,
-    /// had since. Work for the gap: 4 KiB may take half a microsecond.
+    /// Sets the length to `len`, and brings the bytes into this CPU's cache for writing, with
+    /// undefined contents. A thread that then fills them does not wait for cache lines that a
+    /// device, or another CPU, wrote last. Work for the gap: 4 KiB may take half a microsecond.
     ///
     /// # Panics
     /// Beyond the capacity.
@@ -338,12 +336,12 @@ impl DmaBuf {
         self.chunks_mut(LINE_BYTES).for_each(|line| line[0] = 0);
     }
 
-    /// How long the buffer can be, in bytes; 0 of a scattered one.
+    /// The largest length, in bytes; 0 if scattered.
     pub fn capacity(&self) -> usize {
         if self.is_special() { 0 } else { self.capacity as usize }
     }
 
-    /// Whether this is scattered or lent: nothing is to be seen through its slice.
+    /// Whether this is scattered or lent: its slice is empty then.
     #[inline(always)]
     pub(super) fn is_special(&self) -> bool {
         self.capacity & (SCATTERED | LENT) != 0
@@ -360,14 +358,13 @@ impl DmaBuf {
         self.ptr
     }
 
-    /// Never reuses this memory: a device that is gone, and cannot be cut off, might still write to
-    /// it.
+    /// Leaks this memory: a device that is gone, and cannot be cut off, might still write to it.
     pub fn quarantine(self) {
         if self.is_scattered() {
             return self.quarantine_list();
         }
         if self.is_lent() {
-            // Whoever lent the memory finds it missing, and cuts the device off.
+            // The lender finds the buffer missing, and cuts the device off.
             return std::mem::forget(self);
         }
         self.heap.note_quarantined(self.capacity());
@@ -379,10 +376,10 @@ impl Deref for DmaBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes which only
-        // this value leads to; while a controller may write to them the value is in a request's
-        // slot, where nobody dereferences it. (A scattered or lent one has none: `set_len` refuses
-        // any other length, and `ptr` is not null and aligned for bytes.)
+        // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes, reachable
+        // only through this value. While a controller may write to them the value is in a request's
+        // slot, which never dereferences it. (A scattered or lent one has length 0: `set_len`
+        // refuses any other, and `ptr` is not null and aligned for bytes.)
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len as usize) }
     }
 }

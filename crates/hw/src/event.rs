@@ -1,4 +1,4 @@
-//! An interrupt vector's other end: an eventfd, or a word of memory if the device is in this
+//! What an interrupt vector signals: an eventfd, or a word of memory if the device is in this
 //! process.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -14,18 +14,17 @@ use rustix::time::Timespec;
 use super::futex::Futex;
 use super::{HwError, Result};
 
-/// A counter that one side adds to and the other takes from. A signal that comes before the wait is
-/// kept.
+/// A counter that one side adds to and the other takes from. A signal before the wait is kept.
 ///
-/// A device in another process or in the kernel signals an eventfd. One in this process does
-/// without: a descriptor would be in the program's way, and costs two system calls where a wait
-/// takes one. It gets one when an event loop asks for it.
+/// A device in another process or in the kernel signals an eventfd. A device in this process needs
+/// none: a descriptor would take a number that the program may want, and costs two system calls
+/// where a wait takes one. It gets one when an event loop asks for it.
 #[derive(Debug, Clone)]
 pub struct EventFd(Arc<Event>);
 
 #[derive(Debug)]
 struct Event {
-    /// How often it was signalled without a descriptor; `None`: everything goes by the descriptor.
+    /// Signals without a descriptor; `None`: every signal uses the descriptor.
     local: Option<Futex>,
     fd: OnceLock<Arc<OwnedFd>>,
 }
@@ -41,7 +40,7 @@ impl EventFd {
         Self(Arc::new(Event { local: Some(Futex::default()), fd: OnceLock::new() }))
     }
 
-    /// What a device in this process, or one that knows descriptors, is to signal.
+    /// What a device in this process, or one that takes a descriptor, signals.
     pub fn interrupt(&self) -> Interrupt {
         match (&self.0.local, self.0.fd.get()) {
             (None, Some(fd)) => Interrupt::EventFd(Arc::clone(fd)),
@@ -49,12 +48,12 @@ impl EventFd {
         }
     }
 
-    /// Has a descriptor made, for event loops, if there is none yet.
+    /// Creates the descriptor, for event loops, if there is none yet.
     pub fn with_descriptor(&self) -> Result<&Self> {
         if self.0.fd.get().is_none() {
-            // Somebody else's that was made meanwhile is as good.
+            // If another thread made one meanwhile, use that.
             let _ = self.0.fd.set(Arc::new(open()?));
-            // A signal either finds the descriptor, or is found here: each side writes, then looks.
+            // Each side writes, then reads: a signal finds the descriptor, or is found here.
             fence(Ordering::SeqCst);
             if self.0.local.as_ref().is_some_and(|local| local.get() != 0) {
                 self.0.ring();
@@ -135,7 +134,7 @@ impl Signal for Event {
 /// For event loops: readable while the counter is not zero.
 impl AsFd for EventFd {
     /// # Panics
-    /// If it has no descriptor and there is none to be had; not after
+    /// If it has no descriptor and none can be created; not after
     /// [`with_descriptor`](Self::with_descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         if let Err(error) = self.with_descriptor() {

@@ -1,5 +1,4 @@
-//! A word that a thread can sleep on until another one changes it: what locks and channels are made
-//! of.
+//! A word that a thread can sleep on until another thread changes it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,15 +23,15 @@ impl Futex {
     /// Sets the word and wakes a thread that sleeps on it.
     pub fn set(&self, value: u32) {
         self.0.store(value, Ordering::Release);
-        // Nobody sleeps: nobody to wake.
+        // No thread sleeps on it.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
     }
 
-    /// Makes the word another one than any that was seen of late, and wakes every thread that
-    /// sleeps on it.
+    /// Changes the word to a value that it has not had recently, and wakes every thread that sleeps
+    /// on it.
     pub fn advance(&self) {
         self.0.fetch_add(1, Ordering::Release);
-        // Nobody sleeps: nobody to wake.
+        // No thread sleeps on it.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
@@ -43,8 +42,7 @@ impl Futex {
             tv_sec: (timeout_ns / 1_000_000_000) as i64,
             tv_nsec: (timeout_ns % 1_000_000_000) as i64,
         };
-        // Timed out, interrupted, or the word was another one before: all the same to the caller,
-        // who looks.
+        // Timed out, interrupted, or the word had changed: the caller checks the word in each case.
         let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, Some(&timeout));
     }
 }

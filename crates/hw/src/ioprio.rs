@@ -14,7 +14,7 @@ pub enum IoPriority {
     RealTime(u8),
     /// Best effort, at a level from 0 to 7.
     BestEffort(u8),
-    /// Only when nobody else has anything to do.
+    /// Only when nothing else has I/O to do.
     Idle,
 }
 

@@ -34,8 +34,7 @@
 //!   uring                   the kernel as the other side: registered memory, io_uring
 //!   clock, sleep, pause     time, ways to let it pass
 //!   cpu, numa, sched,       what a thread may use, and how the kernel treats it
-//!     ioprio, pm_qos, usage
-//!   floor                   what no protocol between two cores can beat
+//!     ioprio, pm_qos
 //! ```
 //!
 //! # PCIe devices
@@ -131,7 +130,7 @@ pub enum HwError {
         /// What `mlock` said.
         source: io::Error,
     },
-    /// A single allocation larger than the heap can ever give.
+    /// A single allocation beyond what the heap can hold.
     #[error("a DMA buffer of {bytes} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
         /// How much was asked for.

@@ -1,4 +1,4 @@
-//! Doorbells: the one kind of register that is on the path of an I/O.
+//! Doorbells: the only registers on the path of an I/O.
 
 #![expect(unsafe_code)]
 
@@ -13,12 +13,12 @@ use meantime_spec::seam::{DoorbellCell, Doorbells, Parking, SoftPort};
 
 /// One doorbell register.
 ///
-/// It may be mapped device memory or memory shared with a software SSD; an aligned 32-bit store
-/// reaches both. Or it can only be reached by a message to the process that serves the device.
+/// It is mapped device memory, memory shared with a software SSD (an aligned 32-bit store reaches
+/// both), or a message to the process that serves the device.
 pub struct Doorbell {
     /// Where values are stored: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
-    /// Not 0 when there is more to do after a new tail was stored; `None`: there never is.
+    /// Not 0 when a new tail needs more than the store; `None`: it never does.
     watched: Option<NonNull<DoorbellCell>>,
     more: More,
     /// Keeps every cell mapped.
@@ -31,21 +31,21 @@ pub trait Wake: Send + Sync {
     fn wake(&self);
 }
 
-/// Writes a doorbell that is not memory: slow, and only where there is no other way.
+/// Writes a doorbell that is not memory. Slow: used only where there is no other way.
 pub(crate) trait WriteDoorbell: Send + Sync {
-    /// Writes `value`; the controller sees it some time after.
+    /// Writes `value`; the controller sees it later.
     fn write(&self, value: u32);
 }
 
-/// What else is to be done after a store.
+/// What a store may need in addition.
 enum More {
     /// Nothing: a device sees its registers.
     Nothing,
-    /// A software SSD that has parked is to be woken.
+    /// Waking a software SSD that has parked.
     Wake(Arc<dyn Wake>),
-    /// The register is to be rung, if the controller asks for it.
+    /// Writing the register, if the controller asks for it by EventIdx.
     Register(Shadowed),
-    /// The store reached nobody: the value goes by message.
+    /// Sending the value by message: the store itself reaches no device.
     Message(Arc<dyn WriteDoorbell>),
 }
 
@@ -54,17 +54,17 @@ struct Shadowed {
     register: NonNull<DoorbellCell>,
     /// How the register is written, if it is not memory.
     message: Option<Arc<dyn WriteDoorbell>>,
-    /// Whom to wake after that: a software SSD that wants the register rung may have parked.
+    /// Wakes the software SSD after that: one that wants the register written may have parked.
     waker: Option<Arc<dyn Wake>>,
-    /// Beyond which value the controller wants the register rung.
+    /// The value beyond which the controller wants the register written.
     event_idx: NonNull<DoorbellCell>,
-    /// The value left last in the shadow.
+    /// The value last stored in the shadow.
     last: Cell<u16>,
     /// Keeps shadow and EventIdx mapped.
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// What a shadowed doorbell watches: there is always more to do.
+/// What a shadowed doorbell watches: its store always needs more.
 #[cfg(not(loom))]
 static ALWAYS: DoorbellCell = DoorbellCell::new(1);
 
@@ -95,7 +95,7 @@ impl Doorbell {
         Some(Self { cell, watched: Some(parked), more, _owner: owner })
     }
 
-    /// The doorbell register at `cell`, which a device looks at by itself.
+    /// The doorbell register at `cell`, which a device sees written.
     ///
     /// # Safety
     /// `cell` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
@@ -103,8 +103,7 @@ impl Doorbell {
         Self { cell, watched: None, more: More::Nothing, _owner: owner }
     }
 
-    /// The doorbell at `cell` of a software SSD that says at `parked` that it is to be woken by
-    /// `waker`.
+    /// The doorbell at `cell` of a software SSD that sets `parked` when `waker` has to wake it.
     ///
     /// # Safety
     /// Both cells must be aligned and stay mapped, for atomic access, as long as `owner` lives.
@@ -119,7 +118,7 @@ impl Doorbell {
 
     /// A doorbell that `message` writes.
     pub(crate) fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
-        // One that nobody looks at, and one that says that there is always more to do.
+        // A cell that no device reads, and one that says that the store always needs more.
         let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
         let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
         Self { cell, watched: Some(watched), more: More::Message(message), _owner: cells }
@@ -186,7 +185,7 @@ impl Doorbell {
         }
     }
 
-    /// What is left to do once `value` was stored and a full fence has passed.
+    /// Does what a store of `value` needs in addition, after a full fence.
     #[cold]
     #[inline(never)]
     fn do_more(&self, value: u16) {
@@ -199,9 +198,9 @@ impl Doorbell {
                 // SAFETY: mapped as long as the owners in `self` live, by the callers' promises.
                 let (register, event_idx) =
                     unsafe { (shadowed.register.as_ref(), shadowed.event_idx.as_ref()) };
-                // The controller, before it goes to sleep, sets EventIdx and then looks at the
-                // shadow once more; with the fence before this load, one of us sees the other's
-                // store (as in `seam::Parking`).
+                // Before it sleeps the controller sets EventIdx and then reads the shadow once
+                // more. With the fence before this load, one side sees the other's store (as in
+                // `seam::Parking`).
                 if must_ring(event_idx.load(Ordering::Relaxed), value.into(), last.into()) {
                     match &shadowed.message {
                         None => register.store(u32::from(value), Ordering::Release),

@@ -5,10 +5,10 @@
 use std::io;
 use std::path::Path;
 
-/// Where the kernel tells of them.
+/// The kernel's directory of them.
 const NODES: &str = "/sys/devices/system/node";
 
-/// Room for so many nodes, as the kernel's largest configuration has.
+/// The most nodes that a kernel can be configured for.
 const NODES_MAX: usize = 1024;
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;
 type Mask = [libc::c_ulong; NODES_MAX / WORD_BITS];
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_cpus_and_another_one_is_not_there() {
+    fn a_node_has_cpus_and_a_missing_node_has_none() {
         let node = nodes()[0];
         let cpus = cpus_of(node).expect("it is online");
         assert!(

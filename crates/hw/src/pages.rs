@@ -40,7 +40,7 @@ impl PageKind {
     }
 }
 
-/// A mapping of zeroed, faulted-in memory, aligned to 2 MiB; or whole pages of somebody else's,
+/// A mapping of zeroed, faulted-in memory, aligned to 2 MiB; or whole pages of a caller's memory,
 /// lent for a read.
 #[derive(Debug)]
 pub struct Pages {
@@ -49,11 +49,11 @@ pub struct Pages {
     kind: PageKind,
     /// What it is a mapping of, from offset 0; `None`: anonymous.
     file: Option<Arc<OwnedFd>>,
-    /// Unmapped in the end; else it is the memory of somebody else.
+    /// Whether to unmap it on drop; a caller's memory is not unmapped.
     owned: bool,
 }
 
-// SAFETY: `Pages` only owns the mapping; who may access which bytes is the business of `DmaHeap`.
+// SAFETY: `Pages` only owns the mapping; `DmaHeap` decides who may access which bytes.
 unsafe impl Send for Pages {}
 // SAFETY: as above; no method touches the memory.
 unsafe impl Sync for Pages {}
@@ -72,9 +72,9 @@ impl Pages {
             Some(pages) => pages,
             None => Self::map_advised(len, limits.shared)?,
         };
-        // A forked child has no business with it, and would take it from the device: of a page that
-        // both have, whoever writes first gets a copy, and the device goes on with the other one.
-        // SAFETY: the range is our own mapping; the advice does not change its contents.
+        // Not in a forked child: of a page that both processes have, the first to write gets a
+        // copy, and the device would go on with the other one. SAFETY: the range is our own
+        // mapping; the advice does not change its contents.
         let _ = unsafe { madvise(pages.addr.as_ptr(), len, Advice::LinuxDontFork) };
         if limits.lock {
             // SAFETY: the range is our own mapping.
@@ -87,7 +87,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// The `len` bytes at `addr`, which belong to somebody else: see `user_memory`.
+    /// The `len` bytes at `addr`, which belong to a caller: see `user_memory`.
     pub(super) fn of_another(addr: NonNull<u8>, len: usize) -> Self {
         Self { addr: addr.cast(), len, kind: PageKind::Advised, file: None, owned: false }
     }
@@ -100,8 +100,8 @@ impl Pages {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
             let file = file_of(len, flags).ok()?;
             let flags = MapFlags::SHARED | MapFlags::POPULATE;
-            // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that nobody
-            // else has yet.
+            // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that only we
+            // have.
             let addr = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, &file, 0) }.ok()?;
             (addr, Some(Arc::new(file)))
         } else {
@@ -144,7 +144,7 @@ impl Pages {
         if shared {
             let file = file_of(len, MemfdFlags::CLOEXEC).map_err(failed)?;
             let flags = MapFlags::SHARED | MapFlags::FIXED;
-            // SAFETY: over the mapping just made, which nobody else knows yet, and no further.
+            // SAFETY: exactly over the mapping just made, which only we know.
             unsafe { mmap(addr, len, prot, flags, &file, 0) }
                 .map_err(|errno| failed(errno.into()))?;
             pages.file = Some(Arc::new(file));
@@ -155,12 +155,12 @@ impl Pages {
         // SAFETY: as above; populating only faults pages in.
         match unsafe { madvise(addr, len, Advice::LinuxPopulateWrite) } {
             Ok(()) => {}
-            // Touching what cannot be had would end the process.
+            // Touching a page that cannot be allocated would end the process.
             Err(errno @ (Errno::NOMEM | Errno::FAULT)) => return Err(failed(errno.into())),
             // Kernels before 5.14: touch each page.
             Err(_) => {
                 for offset in (0..len).step_by(4096) {
-                    // SAFETY: inside the mapping, which nobody else knows yet.
+                    // SAFETY: inside the mapping, which only we know.
                     unsafe { addr.cast::<u8>().add(offset).write_volatile(0) };
                 }
             }
@@ -200,13 +200,13 @@ impl Drop for Pages {
         if !self.owned {
             return;
         }
-        // SAFETY: the mapping is ours, and whoever could reach it held a reference to `self`.
+        // SAFETY: the mapping is ours, and reaching it takes a reference to `self`.
         let _ = unsafe { munmap(self.addr.as_ptr(), self.len) };
     }
 }
 
-/// A file of `len` bytes in memory, for good: whoever gets it could make it shorter, and touching
-/// our buffers would end this process (SIGBUS).
+/// A file of `len` bytes in memory whose size is sealed: a process that gets it could otherwise
+/// make it shorter, and touching our buffers would end this process (SIGBUS).
 fn file_of(len: usize, flags: MemfdFlags) -> io::Result<OwnedFd> {
     let file = shelter(memfd_create("meantime-dma", flags | MemfdFlags::ALLOW_SEALING)?)?;
     ftruncate(&file, len as u64)?;
@@ -259,7 +259,7 @@ mod tests {
         rustix::io::pread(pages.file().unwrap(), &mut byte, 5000).unwrap();
         assert_eq!(byte, [7]);
         assert!(Pages::map(1, &DmaLimits::default()).unwrap().file().is_none());
-        // Who has the file cannot take our memory away with it.
+        // A process that has the file cannot take our memory away.
         for len in [0, 4096, 2 * HUGE_PAGE as u64] {
             assert!(ftruncate(pages.file().unwrap(), len).is_err(), "{len}");
         }

@@ -125,7 +125,8 @@ mod x86 {
     /// For `ticks` of the counter, or shorter.
     #[inline(always)]
     pub(super) fn mwaitx(ticks: u32) {
-        // Of its own line, so that nobody's store wakes us but an unlucky neighbour's on the stack.
+        // On a cache line of its own, so that only a store to a neighbour on the stack wakes us
+        // early.
         #[repr(align(64))]
         struct Line(#[allow(dead_code)] [u8; 64]);
         let line = Line([0; 64]);
@@ -205,7 +206,7 @@ mod tests {
 
     /// By hand: at 2.5 GHz a microsecond is 2,500 ticks.
     #[test]
-    fn ticks_of_a_time() {
+    fn a_time_is_converted_to_ticks() {
         let wait = UserWait { instruction: Instruction::Tpause, ticks_per_ns: (5 << 32) / 2 };
         assert_eq!((wait.ticks(0), wait.ticks(1_000), wait.ticks(u64::MAX)), (0, 2_500, u64::MAX));
     }

@@ -31,7 +31,7 @@ impl PmQos {
         Self::hold_by(Path::new(CPU_DMA_LATENCY), latency_us)
     }
 
-    /// The limit in force now, whoever holds it; `None`: none.
+    /// The limit in force, set by any process; `None`: none.
     ///
     /// # Errors
     /// As [`PmQos::hold`].
@@ -66,8 +66,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_in_force() {
-        // Not everybody may.
+    fn a_held_limit_is_in_force() {
+        // Not every process may.
         if let Ok(_held) = PmQos::hold(0) {
             assert_eq!(PmQos::in_force_us().unwrap(), Some(0));
         }

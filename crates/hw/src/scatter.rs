@@ -43,8 +43,8 @@ pub struct Vectors {
     pub(super) count: u32,
 }
 
-// SAFETY: an address and a number. Who hands them to the kernel answers for what they lead to (see
-// `uring`).
+// SAFETY: an address and a number. The code that hands them to the kernel argues for what they
+// point to (see `uring`).
 unsafe impl Send for Vectors {}
 // SAFETY: as above; shared access only copies.
 unsafe impl Sync for Vectors {}
@@ -277,8 +277,8 @@ impl DmaBuf {
         drop(unsafe { Box::<List>::from_raw(self.ptr.cast().as_ptr()) });
     }
 
-    /// The end of a scattered buffer that somebody may still write to: everything stays where it
-    /// is, the list included.
+    /// Drops a scattered buffer that a device may still write to: all its memory is leaked, the
+    /// list included.
     #[cold]
     pub(super) fn quarantine_list(mut self) {
         if let Some(list) = self.list_mut() {

@@ -32,7 +32,7 @@ pub enum SchedClass {
     RoundRobin(u32),
     /// `SCHED_FIFO` at a priority from 1 to 99: before all that is fair, and until it sleeps.
     Fifo(u32),
-    /// `SCHED_OTHER` with a slice of so many ns, from 0.1 to 100 ms: the same share of the CPU, but
+    /// `SCHED_OTHER` with this slice in ns, from 0.1 to 100 ms: the same share of the CPU, but
     /// sooner (or later) after a wake-up. EEVDF with custom slices: Linux 6.12 or later.
     Slice(u64),
 }
@@ -75,7 +75,7 @@ impl FromStr for SchedClass {
     type Err = ParseSchedClassError;
 
     fn from_str(text: &str) -> Result<Self, ParseSchedClassError> {
-        // Whoever gave a book has seen enough of it.
+        // Long texts are cut in messages.
         let error = |reason| ParseSchedClassError { text: text.chars().take(40).collect(), reason };
         let priority = |digits: &str| {
             let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -110,7 +110,7 @@ fn parse_slice_ns(text: &str) -> Option<u64> {
     }
 }
 
-/// Why a class cannot be had.
+/// Why a class could not be set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchedError {
@@ -304,8 +304,8 @@ impl SchedClass {
 
     /// Of a thread for which `before` was in force; `None` beyond the kernel's range.
     fn attr(self, before: &SchedAttr) -> Option<SchedAttr> {
-        // The flag that children do not inherit the class may be set and not be cleared by
-        // everybody: as it was. The others ask for something else.
+        // Keep the flag that children do not inherit the class, since not every process may clear
+        // it. The other flags request something else.
         let sched_flags = before.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64;
         let fair = |sched_runtime| SchedAttr {
             sched_policy: libc::SCHED_OTHER as u32,
@@ -340,7 +340,7 @@ impl SchedClass {
 #[must_use = "when it is dropped, the class is what it was"]
 pub struct SchedGuard {
     before: SchedAttr,
-    /// Another thread would get what it never had.
+    /// Another thread would get a class that it never had.
     of_this_thread: PhantomData<*const ()>,
 }
 
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_says_what_would_do() {
+    fn invalid_text_says_what_is_valid() {
         let why = |text: &str| text.parse::<SchedClass>().unwrap_err().to_string();
         for text in ["", "rr", "rt:1", "other:1", "OTHER", "nice:3"] {
             assert!(why(text).contains("use other, rr:N"), "{text}");
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_is_not_asked_for() {
+    fn values_out_of_range_are_refused() {
         for class in [
             SchedClass::RoundRobin(0),
             SchedClass::Fifo(100),
@@ -436,7 +436,7 @@ mod tests {
 
     /// The kernel may clamp, ignore or refuse: whatever it does, what is said to be in force is.
     #[test]
-    fn what_is_applied_is_in_force_until_it_is_dropped() {
+    fn a_class_is_in_force_until_its_guard_is_dropped() {
         for class in [
             SchedClass::Other,
             SchedClass::Slice(1_000_000),
@@ -456,7 +456,7 @@ mod tests {
                         );
                         drop(guard);
                     }
-                    // Not everybody may.
+                    // Not every process may.
                     Err(SchedError::Refused { source, .. })
                         if source.raw_os_error() == Some(libc::EPERM) => {}
                     // A kernel that says how long slices are has them.

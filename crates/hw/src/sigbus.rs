@@ -1,11 +1,11 @@
-//! What becomes of a store to device memory that is not there any more.
+//! Stores to device memory that is no longer there.
 //!
 //! Doorbells are stored to through a mapping of the device's BAR. While the device's memory
 //! decoding is off, during a reset, or once it was removed, such a store ends in SIGBUS, which
-//! would end the process. The handler here puts ordinary memory where one of *our* mappings was, so
-//! that the store goes nowhere, and marks the mapping as lost; whoever polls for a completion finds
-//! out by its deadline at the latest, and is told at once if it watches the mapping's event. Every
-//! other SIGBUS goes to the handler that was there before.
+//! would end the process. The handler here replaces one of *our* mappings by ordinary memory, so
+//! that the store has no effect, and marks the mapping as lost. A thread that polls for a
+//! completion finds out by its deadline, or at once if it watches the mapping's event. Every other
+//! SIGBUS goes to the handler that was there before.
 //!
 //! A program that installs a SIGBUS handler after the first device was opened should pass on what
 //! it does not know, as we do.
@@ -30,7 +30,7 @@ pub const MAX_GUARDED: usize = 256;
 
 /// One guarded mapping. The handler reads it at any moment, so it is atomics, and `start` is what
 /// counts: 0 while the slot is free.
-struct Slot {
+struct GuardedSlot {
     start: AtomicUsize,
     len: AtomicUsize,
     lost: AtomicBool,
@@ -38,8 +38,8 @@ struct Slot {
     event: AtomicI32,
 }
 
-static SLOTS: [Slot; MAX_GUARDED] = [const {
-    Slot {
+static SLOTS: [GuardedSlot; MAX_GUARDED] = [const {
+    GuardedSlot {
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
@@ -54,8 +54,7 @@ static CLAIM: Mutex<()> = Mutex::new(());
 static PREVIOUS: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static PREVIOUS_FLAGS: AtomicI32 = AtomicI32::new(0);
 
-/// A mapping whose faults are ours to answer, while it lives. Must be dropped before the mapping is
-/// unmapped.
+/// A mapping whose faults our handler answers. Must be dropped before the mapping is unmapped.
 #[derive(Debug)]
 pub struct Guard {
     slot: usize,
@@ -67,8 +66,8 @@ pub struct Guard {
 /// handler the first time. `event` is signalled when the mapping is lost.
 ///
 /// # Safety
-/// The range is a mapping that the caller made and alone decides about: its pages may be replaced
-/// by zeroed private memory at any moment from now until the guard is dropped.
+/// The range is a mapping of the caller's own: its pages may be replaced by zeroed private memory
+/// at any moment until the guard is dropped.
 ///
 /// # Errors
 /// [`HwError::Os`] with more than [`MAX_GUARDED`] mappings, or if the handler cannot be installed.
@@ -84,16 +83,16 @@ pub unsafe fn guard(start: NonNull<c_void>, len: usize, event: Option<EventFd>) 
     let slot = &SLOTS[index];
     slot.lost.store(false, Ordering::Relaxed);
     slot.event.store(event.as_ref().map_or(-1, AsRawFd::as_raw_fd), Ordering::Relaxed);
-    // Release: whoever sees this length, but not yet the start below, at least sees that the slot
-    // was free before.
+    // Release: a handler that sees this length, but not yet the start below, sees that the slot was
+    // free before.
     slot.len.store(len, Ordering::Release);
-    // Release: whoever sees the start sees the rest.
+    // Release: a handler that sees the start sees the rest.
     slot.start.store(start.as_ptr() as usize, Ordering::Release);
     Ok(Guard { slot: index, _event: event })
 }
 
 impl Guard {
-    /// Whether a store to the mapping has faulted: it leads nowhere since.
+    /// Whether a store to the mapping has faulted, so that stores no longer have an effect.
     pub fn is_lost(&self) -> bool {
         SLOTS[self.slot].lost.load(Ordering::Acquire)
     }
@@ -108,12 +107,12 @@ impl Drop for Guard {
     }
 }
 
-/// Puts zeroed private memory in the place of a mapping of a device; what is stored there from now
-/// on goes nowhere. The device's file is not held by the mapping any more. Async-signal-safe: one
-/// system call, and no `errno`.
+/// Replaces a mapping of a device by zeroed private memory: stores have no effect from now on, and
+/// the mapping no longer holds the device's file. Async-signal-safe: one system call, and no
+/// `errno`.
 ///
 /// # Safety
-/// The range is a mapping of the caller's, made of device memory that nobody reads for its
+/// The range is a mapping of the caller's own, of device memory that is never read for its
 /// contents.
 pub unsafe fn replace(start: NonNull<c_void>, len: usize) -> io::Result<()> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -185,15 +184,15 @@ fn take_over(address: usize) -> bool {
         if start == 0 || !(start..start.saturating_add(len)).contains(&address) {
             continue;
         }
-        // The mapping that faulted stays in its slot, since whoever stores to it holds its guard.
-        // But another slot may be freed and taken again between the two loads: one mapping's start
-        // with another's length would reach into what lies behind the first.
+        // The mapping that faulted stays in its slot, since the storing thread holds its guard. But
+        // another slot may be freed and taken again between the two loads: one mapping's start with
+        // another's length would reach into what lies behind the first.
         if slot.start.load(Ordering::Relaxed) != start {
             continue;
         }
         let Some(place) = NonNull::new(start as *mut c_void) else { continue };
-        // SAFETY: `guard`'s contract. The slot is not freed under us: whoever stored to the mapping
-        // holds it.
+        // SAFETY: `guard`'s contract. The slot is not freed meanwhile: the storing thread holds its
+        // guard.
         if unsafe { replace(place, len) }.is_err() {
             return false;
         }
@@ -209,12 +208,12 @@ fn take_over(address: usize) -> bool {
     false
 }
 
-/// Does what would have been done without us.
+/// Does what the process would have done without our handler.
 fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let flags = PREVIOUS_FLAGS.load(Ordering::Acquire);
     match PREVIOUS.load(Ordering::Relaxed) {
-        // A fault cannot be ignored (the kernel ends the process as by default); a signal that
-        // somebody sent can.
+        // A fault cannot be ignored (the kernel ends the process as by default); a signal that was
+        // sent can.
         libc::SIG_IGN if code <= 0 => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             if let Ok(mut action) = sigaction(None) {
@@ -270,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn a_store_to_nowhere_is_survived_and_seen() {
+    fn a_store_to_a_lost_mapping_is_survived_and_detected() {
         let (file, start, len) = mapping(3);
         let (other_file, other, _) = mapping(1);
         let event = EventFd::new().unwrap();
-        // SAFETY: both are ours, and nobody reads them.
+        // SAFETY: both are ours, and are not read.
         let (guarded, intact) = unsafe {
             (guard(start, len, Some(event.clone())).unwrap(), guard(other, PAGE, None).unwrap())
         };
@@ -330,7 +329,7 @@ mod tests {
         unsafe { guard(start, len, None).unwrap() }
     }
 
-    /// A store to a mapping that is nobody's business.
+    /// A store to a mapping that no guard covers.
     fn foreign_fault() {
         let (file, start, _) = mapping(1);
         ftruncate(&file, 0).unwrap();
@@ -396,8 +395,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ignored_stays_ignored() {
-        let status = in_child("what_was_ignored_stays_ignored", || {
+    fn an_ignored_signal_stays_ignored() {
+        let status = in_child("an_ignored_signal_stays_ignored", || {
             set_handler(libc::SIG_IGN, 0);
             let _guard = guard_one();
             // SAFETY: raising a signal has no requirements.

@@ -1,5 +1,5 @@
-//! The ways in which a thread can let a time pass without spinning. They end in the same timer
-//! interrupt, and differ in what the kernel does on the way.
+//! The ways in which a thread can sleep. All end with the same timer interrupt, and differ in what
+//! the kernel does on the way.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum SleepWay {
 }
 
 impl SleepWay {
-    /// Those of this machine.
+    /// The ways that this machine has.
     pub fn available() -> Vec<Self> {
         let all = [Self::Nanosleep, Self::ClockNanosleep, Self::EventFd, Self::Futex, Self::User];
         all.into_iter().filter(|way| *way != Self::User || UserWait::detect().is_some()).collect()
@@ -49,7 +49,7 @@ impl fmt::Display for SleepWay {
     }
 }
 
-/// What it takes to sleep in one way. It belongs to the thread that made it.
+/// Sleeps in one way. It belongs to the thread that made it.
 #[derive(Debug)]
 pub struct Sleeper(Means);
 
@@ -67,7 +67,7 @@ impl Sleeper {
     /// CPU cannot.
     ///
     /// # Errors
-    /// If no eventfd can be had.
+    /// If no eventfd can be created.
     pub fn new(way: SleepWay) -> Result<Option<Self>> {
         tighten_timer_slack();
         Ok(Some(Self(match way {
@@ -84,8 +84,7 @@ impl Sleeper {
 
     /// Lets `duration_ns` pass. May be late by the machine's wake cost; a signal ends it early.
     pub fn sleep_ns(&self, duration_ns: u64) {
-        // What ends early is the caller's to see by the clock: it looks at its queue after any
-        // wake-up.
+        // It may end early: the caller checks its queue and the clock after any wake-up.
         match &self.0 {
             Means::Nanosleep => {
                 let _ = rustix::thread::nanosleep(&timespec(duration_ns));
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cpu_cannot_is_not_there() {
+    fn an_unsupported_instruction_is_not_offered() {
         let can = SleepWay::available().contains(&SleepWay::User);
         assert_eq!(Sleeper::new(SleepWay::User).unwrap().is_some(), can);
         assert_eq!(SleepWay::available().len(), 4 + usize::from(can));

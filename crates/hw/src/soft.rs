@@ -30,9 +30,9 @@ impl SoftTransport {
     /// A transport over `port`; `owner` is dropped with it.
     ///
     /// # Safety
-    /// As long as the transport exists, nobody else writes registers of the port, rings its
-    /// doorbells or takes memory back that the transport has mapped: the SSD would read and write
-    /// there what the driver knows nothing of.
+    /// As long as the transport exists, nothing else writes registers of the port, rings its
+    /// doorbells or unmaps memory that the transport has mapped: the SSD would access memory
+    /// without the driver's knowledge.
     pub unsafe fn new(
         port: Arc<dyn SoftPort>,
         name: String,
@@ -66,30 +66,29 @@ fn refused(iova: u64, bytes: usize, error: SeamError) -> HwError {
     }
 }
 
-// SAFETY: `SoftPort` promises what is asked here: nothing is touched but what is mapped, and
-// nothing of a region after `unmap_dma`.
+// SAFETY: `SoftPort` promises the same: the SSD touches only what is mapped, and nothing of a
+// region after `unmap_dma`.
 unsafe impl DmaMap for SoftTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let keepalive = Arc::clone(pages) as Arc<dyn std::any::Any + Send + Sync>;
-        // SAFETY: nobody but the transport's driver gives the SSD commands (`new`). `Pages` are
-        // mapped for reading and writing as long as they are held, or lent for as long
-        // (`DmaMap::lends`). No method of theirs gives a reference: who may have one, and when, is
-        // for `DmaHeap` and the driver to see to, which let go of what a command names until the
-        // device is done with it (ARCHITECTURE.md §3).
+        // SAFETY: only the transport's driver gives the SSD commands (`new`). `Pages` are mapped
+        // for reading and writing as long as they are held, or lent for as long (`DmaMap::lends`).
+        // None of their methods gives a reference: `DmaHeap` and the driver do, and hold none to
+        // what a command names until the device is done with it (ARCHITECTURE.md §3).
         let region = unsafe { DmaRegion::new(iova, pages.addr(), pages.len(), keepalive) };
         self.port.map_dma(region).map_err(|error| refused(iova, pages.len(), error))
     }
 
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
         match self.port.unmap_dma(iova) {
-            // An SSD that has ended touches nothing any more.
+            // An SSD that has ended touches no memory.
             Ok(()) | Err(SeamError::Gone) => Ok(()),
             Err(error) => Err(refused(iova, 0, error)),
         }
     }
 
-    /// An SSD of this process writes to memory as any thread does. One whose memory is locked is to
-    /// be like hardware.
+    /// An SSD in this process writes to memory as any thread does, so memory can be lent. If memory
+    /// is locked, the SSD is to behave like hardware.
     fn lends(&self) -> bool {
         !self.lock_memory
     }

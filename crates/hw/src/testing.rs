@@ -1,4 +1,4 @@
-//! A transport to nowhere, for tests of what lies above it.
+//! A transport without a device, for tests of the layers above.
 
 #![expect(unsafe_code)]
 
@@ -11,7 +11,7 @@ use super::{
     Claim, Clock, DmaLimits, DmaMap, Doorbell, EventFd, HwError, Result, Transport, pages::Pages,
 };
 
-/// Takes every mapping, has doorbells that nobody listens to, and registers that read as 0.
+/// Takes every mapping; its doorbells have no effect, and its registers read as 0.
 pub struct NullTransport {
     doorbells: Arc<Doorbells>,
     claim: Claim,

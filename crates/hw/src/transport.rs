@@ -1,4 +1,4 @@
-//! The transport seam: what a driver needs of a PCIe function, however it is reached.
+//! The transport traits: what a driver needs of a PCIe function, however it is reached.
 
 #![expect(unsafe_code)]
 
@@ -11,46 +11,44 @@ use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::Pages;
 
-/// Whoever does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a
+/// What does I/O on the memory of a [`DmaHeap`](super::DmaHeap), by I/O virtual address: a
 /// controller behind its transport, or the kernel.
 ///
 /// # Safety
-/// [`DmaHeap`](super::DmaHeap) frees memory, and gives it back to callers, by what an
-/// implementation says:
-/// - The other side touches nothing but memory mapped by [`map_dma`](Self::map_dma), of that only
-///   what it was given a command, a queue or a register for, and none of it before that call.
-/// - [`map_dma`](Self::map_dma) refuses addresses of which any is mapped already: two heaps on one
-///   map never have the same ones.
-/// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, nothing of what was mapped there is touched
-///   any more, by nobody. An error says nothing: the memory stays the other side's then.
+/// [`DmaHeap`](super::DmaHeap) relies on an implementation when it frees memory or gives it back to
+/// callers:
+/// - The device touches only memory mapped by [`map_dma`](Self::map_dma), only after that call, and
+///   only what a command, a queue or a register names.
+/// - [`map_dma`](Self::map_dma) refuses a range that overlaps a mapped one: two heaps on one map
+///   never share addresses.
+/// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, what was mapped there is never touched
+///   again. After an error the device may still use the memory.
 /// - If [`lends`](Self::lends) is true, what it says of addresses and of the `Arc` holds.
 pub unsafe trait DmaMap: Send + Sync {
-    /// Lets the other side reach `pages` at `iova`.
+    /// Lets the device reach `pages` at `iova`.
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;
-    /// Takes back what was mapped at `iova`. When it returns `Ok` the other side will not touch it
-    /// again.
+    /// Unmaps what was mapped at `iova`. When it returns `Ok` the device will not touch it again.
     ///
     /// # Safety
-    /// The caller has mapped this memory itself, and nothing goes by the address any more. Commands
-    /// that name it would reach whatever is mapped there next, which somebody else believes to be
-    /// his own.
+    /// The caller has mapped this memory itself, and nothing uses the address any more. A command
+    /// that names it would reach what is mapped there next, which belongs to another owner.
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()>;
-    /// Whether memory of the program's own can be mapped for a while ([`Pages`] that own nothing),
-    /// at a cost that a read can bear. Who says so reaches memory by its address in this process at
-    /// the moment of each access, and pins nothing: what is at an address may change while it is
-    /// mapped. And it keeps the `Arc` it was given for exactly as long as it may reach the memory,
-    /// or has yet to deal with a mapping that was asked for.
+    /// Whether the program's own memory can be mapped for a while ([`Pages`] that own nothing), at
+    /// a cost that pays for a read. If true, the device reaches memory by its address in this
+    /// process at the moment of each access, and pins nothing: what is at an address may change
+    /// while it is mapped. It keeps the given `Arc` exactly as long as it may reach the memory, or
+    /// has yet to process the request to map it.
     fn lends(&self) -> bool {
         false
     }
-    /// What the memory must be, and where the other side may see it.
+    /// What the memory must be, and where the device may see it.
     fn limits(&self) -> DmaLimits;
 }
 
 /// What memory for DMA must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaLimits {
-    /// Locked before the other side may reach it.
+    /// Locked in memory before the device may reach it.
     pub lock: bool,
     /// Of a file that can be handed to another process ([`Pages::file`]).
     pub shared: bool,
@@ -77,16 +75,16 @@ impl Default for DmaLimits {
 /// No method is on the path of an I/O: queue pairs keep the [`Doorbell`]s and [`EventFd`]s they
 /// were given.
 ///
-/// Registers and doorbells are the driver's: they say where the controller fetches commands and
-/// where it writes. So what writes them is unsafe, and one driver at a time has the
-/// [`claim`](Self::claim). Whoever keeps a transport beside the `Controller` that was enabled on it
-/// can do this much:
+/// Registers and doorbells belong to the driver: they say where the controller fetches commands and
+/// where it writes. So writing them is unsafe, and one driver at a time has the
+/// [`claim`](Self::claim). A holder of a transport beside the `Controller` that was enabled on it
+/// can:
 ///
 /// - read registers, which changes nothing;
 /// - map memory of its own, where nothing is mapped and no command leads;
-/// - direct a vector or the events elsewhere: nobody is woken then, and deadlines find out what has
+/// - redirect a vector or the events: no thread is woken then, and deadlines detect what has
 ///   completed;
-/// - release the device, which reaches no memory then, and is gone.
+/// - release the device, which then reaches no memory and is gone.
 ///
 /// ```compile_fail
 /// fn point_it_elsewhere(transport: &dyn meantime_hw::Transport) {
@@ -128,15 +126,14 @@ pub unsafe trait Transport: DmaMap {
     fn read32(&self, offset: u32) -> u32;
     /// Reads a 64-bit register. All ones if the device is gone.
     fn read64(&self, offset: u32) -> u64;
-    /// Who drives the device, if anybody does.
+    /// The claim on the device.
     fn claim(&self) -> &Claim;
     /// Writes a 32-bit register.
     ///
     /// # Safety
-    /// The caller has [claimed](Self::claim) the transport, or nobody has. What the controller does
-    /// in consequence touches only memory that is the caller's to give: queues that it is told of
-    /// stay where they are, and nobody else uses them, until CSTS.RDY is 0, or memory was taken
-    /// back.
+    /// The caller has [claimed](Self::claim) the transport, or no driver has. What the controller
+    /// then does touches only memory that the caller owns: queues that the registers name stay in
+    /// place, unused by anything else, until CSTS.RDY is 0 or the memory was unmapped.
     unsafe fn write32(&self, offset: u32, value: u32);
     /// Writes a 64-bit register.
     ///
@@ -159,16 +156,14 @@ pub unsafe trait Transport: DmaMap {
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
     /// The clock that this device's time is measured by.
     fn clock(&self) -> Clock;
-    /// Has `handler` called, from a thread of the transport's, for whatever happens outside of any
-    /// command; also for what has happened since the transport was opened. A transport to which
-    /// nothing happens never calls it.
+    /// Has a thread of the transport call `handler` for events outside of any command, including
+    /// those since the transport was opened. A transport without events never calls it.
     fn on_event(&self, handler: EventHandler) {
         drop(handler);
     }
-    /// Gives the device up: afterwards it reaches no memory, registers read all ones, doorbells go
-    /// nowhere, whoever waits for an interrupt is woken, and nothing keeps others from taking the
-    /// device. Harmless if repeated. A transport of which nothing has to be given back does
-    /// nothing.
+    /// Gives the device up: afterwards it reaches no memory, registers read all ones, stores to
+    /// doorbells have no effect, threads that wait for an interrupt are woken, and others can take
+    /// the device. Harmless if repeated. A transport with nothing to give back does nothing.
     fn release(&self) {}
     /// Whether a write to a doorbell costs more than one to memory, since it traps or is a message:
     /// shadow doorbells pay then.
@@ -177,42 +172,42 @@ pub unsafe trait Transport: DmaMap {
     }
 }
 
-/// Whether somebody drives a device: at most one driver does at a time.
+/// Whether a driver uses a device: at most one does at a time.
 ///
 /// Only the driver in this crate takes it, and gives it back.
 #[derive(Debug, Default)]
 pub struct Claim(AtomicBool);
 
 impl Claim {
-    /// That of a device that nobody drives yet.
+    /// The claim of a device that no driver uses yet.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicBool::new(false))
     }
 
-    /// Whether the caller drives the device from now on; false if somebody does already.
+    /// Takes the claim; false if another driver has it.
     pub fn take(&self) -> bool {
         // Acquire: whatever the last driver did comes before.
         !self.0.swap(true, Ordering::AcqRel)
     }
 
-    /// Who took it drives the device no more.
+    /// Gives the claim back.
     pub fn give_back(&self) {
         self.0.store(false, Ordering::Release);
     }
 }
 
-/// What happens to a device outside of any command.
+/// An event of a device outside of any command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// It is asked for: it is about to be removed, or to get another driver. Who asks waits until
-    /// it was [released](Transport::release).
+    /// The kernel asks for it: it is about to be removed, or to get another driver. The kernel
+    /// waits until it was [released](Transport::release).
     Release,
     /// It, or its bus, has reported an error that was not corrected.
     Error,
-    /// A doorbell was rung where there is no device any more.
+    /// A doorbell was rung, but the device is no longer there.
     Lost,
 }
 
-/// Whom to tell of a [`DeviceEvent`].
+/// Receives each [`DeviceEvent`].
 pub type EventHandler = Box<dyn Fn(DeviceEvent) + Send + Sync>;

@@ -1,9 +1,8 @@
-//! The kernel as the other side: memory that it may reach by I/O virtual address, and io_uring to
-//! ask it for I/O there.
+//! The kernel in the place of a device: memory that it reaches by I/O virtual address, and io_uring
+//! to request I/O on it.
 //!
-//! The ring is to the kernel what a queue pair is to a controller: it is told of memory by its
-//! [`Iova`], and whoever stages an I/O leaves the memory alone until its completion
-//! (ARCHITECTURE.md §3).
+//! The ring is to the kernel what a queue pair is to a controller: an I/O names memory by its
+//! [`Iova`], and the caller leaves the memory alone until the completion (ARCHITECTURE.md §3).
 
 #![expect(unsafe_code)]
 
@@ -40,7 +39,7 @@ const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
 /// How many chunks of memory are registered with a ring at most; others are used as they are.
 const FIXED_BUFFERS: u32 = 64;
 
-/// What a ring's I/O is waited for by.
+/// How a ring's completions arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingPoll {
     /// The device's interrupt.
@@ -52,7 +51,7 @@ pub enum RingPoll {
     HybridMin,
 }
 
-/// Memory that the kernel may be asked to do I/O on. One for each file that is open.
+/// Memory that the kernel may do I/O on. One for each open file.
 #[derive(Debug, Default)]
 pub struct KernelMemory {
     regions: Mutex<Vec<Region>>,
@@ -102,13 +101,13 @@ unsafe impl DmaMap for KernelMemory {
     }
 
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
-        // Rings that have met the region keep it mapped by their own reference.
+        // Rings that use the region keep it mapped by their own reference.
         self.lock().retain(|region| region.iova != iova);
         Ok(())
     }
 
     fn limits(&self) -> DmaLimits {
-        // Not locked: the kernel pins what it does I/O on, for as long as that takes.
+        // Not locked: the kernel pins memory while it does I/O on it.
         DmaLimits::default()
     }
 }
@@ -147,7 +146,7 @@ pub struct UringIo {
     pub data: Iova,
     /// Its I/O priority; 0: that of the thread.
     pub ioprio: u16,
-    /// The same if that is scattered over pages; `data` means nothing then.
+    /// The memory if it is scattered over pages; `data` is unused then.
     pub vectors: Option<Vectors>,
 }
 
@@ -157,15 +156,14 @@ pub struct Uring {
     /// Kept open as long as the ring.
     _file: Arc<OwnedFd>,
     memory: Arc<KernelMemory>,
-    /// The regions met so far.
+    /// The regions used so far.
     regions: Vec<Region>,
     register: Register,
     /// How many of them are registered.
     registered: u16,
     poll: RingPoll,
     in_flight: usize,
-    /// A time-out that is under way for all waits together: one for each would cost as much as a
-    /// fast I/O.
+    /// One time-out shared by all waits: one for each would cost as much as a fast I/O.
     tick: Box<Timespec>,
     ticks: bool,
 }
@@ -180,8 +178,8 @@ impl Uring {
     /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
     ///
     /// # Errors
-    /// What the kernel said: it has no io_uring, or none of this kind, or may not register so much
-    /// memory (RLIMIT_MEMLOCK).
+    /// What the kernel said: it has no io_uring, or none of this kind, or may not register that
+    /// much memory (RLIMIT_MEMLOCK).
     pub fn new(
         file: &Arc<OwnedFd>,
         memory: &Arc<KernelMemory>,
@@ -227,7 +225,7 @@ impl Uring {
         self.in_flight
     }
 
-    /// Stages `io`, which the kernel is told of by the next [`Uring::submit`] or [`Uring::wait`].
+    /// Stages `io`; the next [`Uring::submit`] or [`Uring::wait`] submits it.
     ///
     /// # Errors
     /// Memory that is not of this ring's heap, or that cannot be registered; more than the ring has
@@ -314,7 +312,7 @@ impl Uring {
         })
     }
 
-    /// Takes in the region of `data`, and tells the kernel of it.
+    /// Adds the region of `data`, and registers it with the kernel.
     #[cold]
     fn learn(&mut self, data: Iova) -> Result<()> {
         let region = {
@@ -357,7 +355,7 @@ impl Uring {
         Ok(Some(self.registered - 1))
     }
 
-    /// Tells the kernel of everything staged.
+    /// Submits everything staged to the kernel.
     ///
     /// # Errors
     /// What the kernel said, unless trying again will do.
@@ -384,8 +382,8 @@ impl Uring {
         count
     }
 
-    /// One look at the device of a polled ring; of another, lets the kernel post completions that
-    /// wait for this thread to come by.
+    /// Polls the device of a polled ring once. For another ring, lets the kernel post completions
+    /// that wait for this thread to enter it.
     ///
     /// # Errors
     /// What the kernel said, unless trying again will do.
@@ -414,7 +412,7 @@ impl Uring {
         self.transient(|ring| ring.submitter().submit_with_args(1, &args))
     }
 
-    /// Makes sure that something completes within `timeout`; false if that cannot be had.
+    /// Ensures that something completes within `timeout`; false if it could not stage a time-out.
     fn ticks(&mut self, timeout: Duration) -> bool {
         if !self.ticks {
             *self.tick = Timespec::from(timeout);
@@ -426,7 +424,7 @@ impl Uring {
         self.ticks
     }
 
-    /// A system call whose passing troubles are none: the caller comes back anyway.
+    /// Treats a transient error of a system call as success: the caller calls again anyway.
     fn transient(
         &mut self,
         call: impl FnOnce(&mut IoUring) -> io::Result<usize>,
@@ -496,7 +494,7 @@ fn raw_ring(entries: u32, flags: u32) -> io::Result<IoUring> {
     // SAFETY: `Parameters` is documented as a transparent wrapper of the kernel's structure, made
     // from its memory; sizes are asserted equal, and any bits are a valid value of either.
     let params = unsafe { std::mem::transmute::<Params, Parameters>(params) };
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and only ours.
     let fd = unsafe { shelter_raw(fd as i32) }?;
     // SAFETY: `fd` is a new ring of our own, and `params` is what the kernel filled in for it.
     unsafe { IoUring::from_fd(fd.into_raw_fd(), params) }

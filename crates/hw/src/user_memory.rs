@@ -1,27 +1,27 @@
-//! Memory of a caller's that the controller may reach for one read: lent, not given.
+//! A caller's memory, lent to the controller for one read.
 //!
-//! A read past the cache can have the device write straight to where the data are wanted.
-//! [`UserMemory`], of which each lane has one, maps the whole pages within the caller's slice into
-//! the controller's address space, and requests name it by a [`DmaBuf`] through which nobody sees a
-//! byte ([`Loan::buf`]). Bytes of pages that are not all the caller's are never mapped. Only
-//! transports to which that is cheap do it ([`DmaMap::lends`](super::DmaMap::lends)): those that
-//! reach memory by its address and pin nothing. An IOMMU's mapping costs more than copying what a
-//! request transfers, and another process cannot reach private memory at all.
+//! A read past the cache can have the device write straight to the caller's buffer. [`UserMemory`],
+//! one per I/O context, maps the whole pages within the caller's slice into the controller's
+//! address space, and requests name them by a [`DmaBuf`] with an empty slice ([`Loan::buf`]). A
+//! page that is not entirely the caller's is never mapped. Only transports for which that is cheap
+//! do it ([`DmaMap::lends`](super::DmaMap::lends)): those that reach memory by its address and pin
+//! nothing. An IOMMU's mapping costs more than copying what a request transfers, and another
+//! process cannot reach private memory at all.
 //!
 //! *When the mapping is undone* ([`Undo`]): before the read returns (strict); or in the gap of a
-//! later read, or when too many are there, or with the lane (lazy). A buffer that is read into
-//! again meanwhile is there already: what is mapped is an address, so that also other memory at the
-//! same address is reached rightly.
+//! later read, when there are too many, or with the I/O context (lazy). A buffer that is read into
+//! again meanwhile is still mapped. What is mapped is an address, so other memory at the same
+//! address is reached correctly, too.
 //!
-//! *Safety.* Whatever was lent is safe from the device when [`UserMemory::lend`] returns or
-//! unwinds: either each [`DmaBuf`] of the loan was dropped, which the layers above do when the
-//! device has answered the command, or when its queue was deleted or the controller reset (until
-//! then it is in a request's slot; a device that is gone and cannot be cut off has it quarantined,
-//! which never drops it); or else the mapping is undone first, however long that takes: a
-//! transport's `Ok`, or that it has dropped its `Arc` of the pages, is the guarantee that it will
-//! write no more. Nothing but that is waited for, so it ends as soon as the SSD's thread answers,
-//! or has ended. With lazy undoing a device that writes where no command says so could still change
-//! memory that the program has got back: who does not trust his device so far takes the strict way.
+//! *Safety.* When [`UserMemory::lend`] returns or unwinds, the device no longer writes to what was
+//! lent. Either each [`DmaBuf`] of the loan was dropped: the layers above do so when the device has
+//! answered the command, or when its queue was deleted or the controller reset. Until then the
+//! buffer is in a request's slot; if the device is gone and cannot be cut off, it is quarantined,
+//! which never drops it. Or else the mapping is undone first, however long that takes: the
+//! transport returns `Ok`, or drops its `Arc` of the pages, when it will write no more. The wait
+//! ends when the SSD's thread answers or has ended. With lazy undoing a device that writes where no
+//! command tells it to could still change memory that the program has got back: a program that does
+//! not trust its device uses the strict way.
 
 #![expect(unsafe_code)]
 
@@ -42,7 +42,7 @@ pub const LOAN_BYTES_MAX: usize = 1 << 20;
 /// The most mappings that wait to be used again or undone.
 const KEPT_MAX: usize = 4;
 
-/// After so many reads of the lane's that did not use it, a mapping is undone.
+/// A mapping is undone after this many reads of its I/O context that did not use it.
 const IDLE_READS: u64 = 8;
 
 /// When a mapping is undone.
@@ -54,13 +54,13 @@ pub enum Undo {
     Lazy,
 }
 
-/// The caller's memory that a lane has mapped, or had.
+/// The callers' memory that an I/O context has mapped.
 pub struct UserMemory {
     heap: DmaHeap,
     undo: Undo,
     kept: Vec<Registration>,
     reads: u64,
-    /// Addresses of memory that reads used lately without its being mapped, the oldest one first.
+    /// Addresses of unmapped memory that recent reads used, oldest first.
     seen: [usize; KEPT_MAX],
 }
 
@@ -72,11 +72,11 @@ struct Registration {
     bytes: usize,
     /// The number of the read that used it last.
     used: u64,
-    /// Each [`DmaBuf`] of a loan holds it: others than this one are still with a request.
+    /// Each [`DmaBuf`] of a loan holds a reference: any beside this one are still with a request.
     token: Arc<Token>,
 }
 
-/// What counts the buffers of a loan. It has a size so that its address is its own.
+/// Counts the buffers of a loan. It is not zero-sized, so that its address is unique.
 struct Token(#[allow(dead_code)] u8);
 
 /// Memory that the controller may write to now.
@@ -121,7 +121,7 @@ fn whole_pages(addr: usize, bytes: usize) -> Option<Range<usize>> {
 }
 
 impl UserMemory {
-    /// For the reads of a lane; `None`: the transport of `heap` does not lend.
+    /// For the reads of one I/O context; `None`: the transport of `heap` does not lend.
     pub fn new(heap: &DmaHeap, undo: Undo) -> Option<Self> {
         let lends = heap.inner().map.lends();
         lends.then(|| Self {
@@ -291,7 +291,7 @@ impl Ending<'_> {
 
     fn finish(&mut self) {
         let Some(registration) = &mut self.registration else { return };
-        // With Acquire: whoever dropped the last buffer had seen the device's answer.
+        // With Acquire: the thread that dropped the last buffer has seen the device's answer.
         let all_back = Arc::get_mut(&mut registration.token).is_some();
         if all_back && self.clean && self.undo == Undo::Lazy {
             return;
@@ -335,7 +335,7 @@ impl Inner {
         let addr =
             addr.ok_or_else(|| HwError::Missing { what: "memory at address 0".to_owned() })?;
         let memory = Arc::new(Pages::of_another(addr, pages.len()));
-        // In the books first: who gives the device up meanwhile takes this back too.
+        // Recorded first: a thread that gives the device up meanwhile takes this back too.
         self.lock().lent.insert(iova, Arc::clone(&memory));
         // Without the lock: it asks another thread.
         self.map.map_dma(iova, &memory)
@@ -346,17 +346,17 @@ impl Inner {
         if !self.lock().lent.contains_key(&iova) {
             return true;
         }
-        // SAFETY: `lend` has mapped it, in a window that only such loans get. The command that
-        // named it has ended, or is a read's that was given up: what it still finds there is
-        // another loan, or nothing.
+        // SAFETY: `lend` has mapped it, in a window that only such loans use. The command that
+        // named it has ended, or belongs to an abandoned read: all that it can still reach there is
+        // another loan.
         let undone = unsafe { self.map.unmap_dma(iova) }.is_ok();
         let mut state = self.lock();
-        // Undone late, or by somebody else: the transport holds it no longer (`DmaMap::lends`).
+        // Undone late, or by another thread: the transport holds it no longer (`DmaMap::lends`).
         let over =
             undone || state.lent.get(&iova).is_none_or(|pages| Arc::strong_count(pages) == 1);
         if over {
-            // After the last access by whoever dropped the transport's reference, which was a
-            // Release.
+            // Synchronizes with the Release by which the transport dropped its reference after its
+            // last access.
             fence(Ordering::Acquire);
             state.lent.remove(&iova);
         }
@@ -389,7 +389,7 @@ impl DmaHeap {
     /// Takes back all that was lent; true if nothing is left.
     pub(super) fn take_back_all(&self) -> bool {
         let lent: Vec<u64> = self.inner().lock().lent.keys().copied().collect();
-        // Each is tried, whatever became of the one before.
+        // Try each, even if one fails.
         lent.into_iter().filter(|&iova| !self.inner().take_back(iova)).count() == 0
     }
 }
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loan_is_seen_by_the_device_alone() {
+    fn a_loan_is_accessible_to_the_device_only() {
         let (heap, mut memory) = lent(Undo::Strict);
         let mut bytes = vec![0; 16 * DMA_PAGE];
         let buf = pages(&mut bytes, 8);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_back_is_cut_off() {
+    fn a_loan_that_does_not_come_back_is_cut_off() {
         let (heap, mut memory) = lent(Undo::Lazy);
         let mut bytes = vec![0; 2 * DMA_PAGE];
         let buf = pages(&mut bytes, 1);
@@ -527,7 +527,7 @@ mod tests {
     proptest! {
         /// Whole blocks on whole pages, and as many of them as there are.
         #[test]
-        fn what_is_lent_is_ours(addr in 1usize..1 << 40, bytes in 0usize..1 << 21, lead in 0usize..4096, block in 9u32..13) {
+        fn only_pages_of_the_buffer_are_lent(addr in 1usize..1 << 40, bytes in 0usize..1 << 21, lead in 0usize..4096, block in 9u32..13) {
             let block = 1usize << block;
             let lead = lead % block;
             match lendable(addr, bytes, lead, block) {

@@ -1,10 +1,10 @@
-//! A place for a page that many may look into while another takes it away: what a page cache keeps
-//! its pages in.
+//! A cell for one page that threads may read while another thread removes it: what a page cache
+//! keeps its pages in.
 //!
-//! A reader copies bytes out, and then asks whoever keeps the cell's state (a generation) whether
-//! the page was the right one all the time; if not, what it copied is thrown away. So a hit writes
-//! to no shared memory. The bytes may change while they are copied, by a device or by another
-//! thread; such a copy is of no use, and does no harm.
+//! A reader copies bytes out, and then checks the cell's generation, which the cache keeps. If the
+//! page changed meanwhile, the reader discards the copy. So a hit writes to no shared memory. A
+//! device or another thread may change the bytes while they are copied; the reader discards such a
+//! copy.
 
 #![expect(unsafe_code)]
 
@@ -18,7 +18,7 @@ use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova};
 /// A page is being put in or taken out: no address of one, since those are multiples of 4 KiB.
 const BUSY: *mut u8 = std::ptr::without_provenance_mut(1);
 
-/// In a page's address: somebody writes to it, so that nobody takes it.
+/// Flag in a page's address: a thread writes to the page, so no other thread may take it out.
 const WRITTEN: usize = 2;
 
 #[inline(always)]
@@ -34,7 +34,7 @@ fn address(ptr: *mut u8) -> *mut u8 {
 
 /// Room for one page of a heap.
 pub struct PageCell {
-    /// Keeps the memory of every page that was ever in here mapped.
+    /// Keeps the memory of every page that was ever in this cell mapped.
     heap: DmaHeap,
     /// The page; null: there is none.
     ptr: AtomicPtr<u8>,
@@ -53,7 +53,7 @@ impl PageCell {
     /// The page, if there is one already, or if it is of another heap, or has not 4 KiB.
     pub fn put(&self, page: DmaBuf) -> Result<(), DmaBuf> {
         let fits = page.capacity() == DMA_PAGE && page.is_of(&self.heap);
-        // Acquire: after whoever emptied it has read the address.
+        // Acquire: after the thread that emptied it has read the address.
         let is_free = || {
             self.ptr
                 .compare_exchange(std::ptr::null_mut(), BUSY, Ordering::Acquire, Ordering::Relaxed)
@@ -69,9 +69,9 @@ impl PageCell {
         Ok(())
     }
 
-    /// Takes the page out; one of those who try at the same time gets it, and nobody while somebody
-    /// [writes](Self::copy_in) to it. Readers may go on copying for a moment: what they get they
-    /// will throw away.
+    /// Takes the page out. Of several threads that try at once, one gets it; none does while a
+    /// thread [writes](Self::copy_in) to it. Readers may go on copying for a moment, and discard
+    /// what they get.
     pub fn take(&self) -> Option<DmaBuf> {
         let free = |ptr: &NonNull<u8>| ptr.as_ptr() != BUSY && ptr.addr().get() & WRITTEN == 0;
         let ptr = NonNull::new(self.ptr.load(Ordering::Relaxed)).filter(free)?;
@@ -89,8 +89,7 @@ impl PageCell {
     }
 
     /// Copies the page's bytes from `offset_bytes` on to `to`; false, and nothing copied, if there
-    /// is no page. Whether they are of one moment, and of the right page, is the caller's to find
-    /// out.
+    /// is no page. The caller checks whether they are consistent, and of the right page.
     ///
     /// # Panics
     /// Beyond the end of the page.
@@ -112,7 +111,7 @@ impl PageCell {
     }
 
     /// Writes `from` to the page, from byte `offset_bytes` on, while others may be reading it;
-    /// false, and nothing written, if there is no page, or if somebody else is writing to it.
+    /// false, and nothing written, if there is no page, or if another thread is writing to it.
     ///
     /// # Panics
     /// Beyond the end of the page.
@@ -143,13 +142,13 @@ impl PageCell {
         if !is_page(ptr) || ptr.addr() & WRITTEN != 0 {
             return false;
         }
-        // From here on nobody takes it: the memory is no one else's to write to.
+        // From here on no thread takes it out, and no other writes to it.
         let marked = ptr.map_addr(|addr| addr | WRITTEN);
         if self.ptr.compare_exchange(ptr, marked, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
         write(ptr.wrapping_add(offset_bytes));
-        // Release: whoever takes it has what was written.
+        // Release: a thread that takes it out sees what was written.
         self.ptr.store(ptr, Ordering::Release);
         true
     }
@@ -176,8 +175,8 @@ fn forget(page: DmaBuf) {
     drop(unsafe { std::ptr::read(&raw const (*page.as_ptr()).heap) });
 }
 
-/// Copies from memory that others may write to meanwhile, so that the compiler may assume nothing
-/// of what it reads.
+/// Copies from memory that others may write to concurrently: the compiler assumes nothing about the
+/// bytes it reads.
 ///
 /// # Safety
 /// `from` must be mapped and initialised for as many bytes as `to` has, and not overlap it.
@@ -209,13 +208,13 @@ unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
 /// Copies to memory that others may read meanwhile.
 ///
 /// # Safety
-/// `to` must be mapped for as many bytes as `from` has, written to by nobody else, and not overlap
-/// it.
+/// `to` must be mapped for as many bytes as `from` has, not be written to by others, and not
+/// overlap it.
 #[inline]
 unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as the caller promises; as in `copy_shared`, whoever reads meanwhile does so by such
-    // instructions, or is a device.
+    // SAFETY: as the caller promises; as in `copy_shared`, concurrent readers use such
+    // instructions, or are devices.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_copied_out_and_taken() {
+    fn a_page_is_put_in_copied_out_and_taken() {
         let heap = heap();
         let cell = PageCell::new(&heap);
         let mut to = [0u8; 4096];
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!((page[3], page[2], page[4000], page[4001], page[4095]), (8, 0, 7, 0, 7));
     }
 
-    /// One of those who take at the same time has the page.
+    /// Of threads that take the page at once, one gets it.
     #[test]
     fn a_page_is_taken_once() {
         let heap = heap();

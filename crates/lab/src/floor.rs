@@ -1,4 +1,4 @@
-//! The floor: what no protocol between two cores can beat.
+//! The floor: the latency that no protocol between two cores can beat.
 //!
 //! One core sets a flag; the other sees it, copies the payload from a random place of a medium as
 //! large as the device's into the first core's buffer, and sets a flag back. No queue, no command

@@ -85,11 +85,11 @@ pub use recovery::Owner;
 use meantime_hw::HwError;
 use meantime_spec::status::Status;
 
-/// Why the driver could not do what it was asked.
+/// Why an operation of the driver failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something beneath the protocol.
+    /// A failure beneath the protocol.
     #[error(transparent)]
     Hw(#[from] HwError),
     /// The controller did not follow CC.EN within CAP.TO.
@@ -141,7 +141,7 @@ pub enum Error {
         /// How long was waited.
         timeout_ms: u64,
     },
-    /// What the controller says of itself cannot be.
+    /// The controller's identify data contradict themselves.
     #[error("the controller's {structure} is not valid: {what}")]
     Invalid {
         /// The structure.

@@ -72,7 +72,7 @@ impl Description {
         self.position.store(position, Ordering::Release);
     }
 
-    /// Nobody else moves the offset while this is held.
+    /// No other thread moves the offset while this is held.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -85,7 +85,7 @@ impl Posix {
         if name.is_empty() || name.len() > 255 {
             return Err(Errno(libc::ERANGE));
         }
-        // Names without a class are nobody's.
+        // Names without a class belong to none.
         let known = [&b"user."[..], b"trusted.", b"security.", b"system."];
         if !known.iter().any(|class| name.starts_with(class)) {
             return Err(Errno(libc::EOPNOTSUPP));

@@ -1,4 +1,4 @@
-//! Errors as C has them. What the library says in words has one errno, decided here.
+//! Errors as C has them: the one place that maps the library's errors to errno.
 
 use std::error::Error as StdError;
 use std::ffi::c_int;
@@ -177,13 +177,13 @@ impl From<&IoError> for Errno {
                 Ok(StatusCode::NamespaceIsWriteProtected) => libc::EROFS,
                 _ => libc::EIO,
             },
-            // As fsync(2) says of writes that were lost.
+            // As fsync(2) reports lost writes.
             IoErrorKind::Command(CommandError::CacheLost) => libc::EIO,
             IoErrorKind::Command(CommandError::TimedOut) => libc::ETIMEDOUT,
             IoErrorKind::Command(CommandError::Reset) => libc::ECANCELED,
             IoErrorKind::Command(CommandError::Gone { .. }) => libc::ENODEV,
             IoErrorKind::EndOfFile | IoErrorKind::Unfused => libc::EIO,
-            // No failure: whoever compares has to tell it from one.
+            // Not a failure: a caller that compares must be able to distinguish it.
             IoErrorKind::Miscompare => libc::EILSEQ,
             IoErrorKind::Os(errno) if i32::from(errno) == libc::EINVAL => libc::EIO,
             IoErrorKind::Os(errno) => errno.into(),
@@ -207,7 +207,7 @@ mod tests {
     use meantime_ext4::{Corruption, Defect};
 
     #[test]
-    fn damage_is_another_errno_for_data_than_for_names() {
+    fn damaged_data_and_damaged_names_have_different_errnos() {
         let damaged = Error::Corrupt(Corruption::new(Defect::ExtentHeader));
         assert_eq!(Errno::from(&damaged), Errno(libc::EUCLEAN));
         assert_eq!(Errno::of_data(&damaged), Errno(libc::EIO));

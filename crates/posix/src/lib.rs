@@ -13,11 +13,11 @@
 //! # What it promises
 //! `errno` is the one place that decides which errno an error is. Where it differs from a kernel's
 //! mount:
-//! - Permissions are looked at as for root: whoever may read the device may read its files.
+//! - Permissions are checked as for root: a user who may read the device may read its files.
 //!   Executing asks for an `x` bit.
 //! - Access times are not kept (as with `noatime`).
 //! - O_DIRECT asks for no alignment.
-//! - Locks for reading are granted, and never conflict, because nobody writes.
+//! - Locks for reading are granted, and never conflict, because no file is written.
 //! - Device nodes, pipes and sockets can be looked at, and not opened (ENXIO).
 //!
 //! A child by fork mounts anew with the same descriptors, because the threads that its parent's
@@ -61,11 +61,11 @@ pub use mountpoint::{DEFAULT_MOUNT_POINT, MountPoint, MountPointError};
 pub use read::RwFlags;
 pub use stat::{Access, Stat, StatFs};
 pub use table::{MAX_DESCRIPTORS, Table};
-pub use walk::{Found, Place};
+pub use walk::{Found, ResolvedPath};
 
 use meantime_ext4::FileSystem;
 
-/// What one process has of a mounted file system.
+/// A mounted file system as one process sees it: its descriptors and working directory.
 pub struct Posix {
     /// `None` once the process ends.
     fs: ArcSwapOption<FileSystem>,
@@ -94,11 +94,10 @@ impl Posix {
     }
 
     /// For the child of a fork: the same descriptors and working directory on `fs`, which was
-    /// mounted anew. Offsets are copied, and no longer shared with the parent. What cannot be found
-    /// any more has no descriptor.
+    /// mounted anew. Offsets are copied, and no longer shared with the parent. A file that no
+    /// longer exists gets no descriptor.
     ///
-    /// Takes no lock of `before`, some of which may be held by threads that the child does not
-    /// have.
+    /// Takes no lock of `before`: threads that the child does not have may hold some.
     pub fn after_fork(before: &Self, fs: FileSystem) -> Self {
         let now = Self::new(fs, before.mount.clone());
         let mut same: Vec<(usize, Arc<Description>)> = Vec::new();
@@ -111,7 +110,7 @@ impl Posix {
             now.descriptors.set(fd, new);
         });
         if let Some(cwd) = before.cwd()
-            && let Ok(Place::Found(found)) = now.find_from_root(cwd.path(), true)
+            && let Ok(ResolvedPath::Found(found)) = now.find_from_root(cwd.path(), true)
         {
             now.set_cwd(Some(found));
         }
@@ -126,8 +125,8 @@ impl Posix {
         self.fs.load_full().ok_or(Errno(libc::EIO))
     }
 
-    /// Gives up the file system and all descriptors; the device is given back when the last call
-    /// that is under way has ended. Calls fail from now on.
+    /// Drops the file system and all descriptors; the device is released when the last running call
+    /// has ended. Calls fail from now on.
     pub fn end(&self) {
         self.descriptors.clear_all();
         self.set_cwd(None);

@@ -1,5 +1,5 @@
-//! Locks on a file that nobody writes to: those for reading are granted, and there is nobody they
-//! could conflict with.
+//! Locks on a file that is never written: those for reading are granted, and there is no lock that
+//! they could conflict with.
 
 use std::ffi::c_int;
 

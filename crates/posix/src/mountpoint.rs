@@ -1,6 +1,6 @@
 //! Where the file system's paths begin.
 
-/// The mount point if nobody names one.
+/// The default mount point.
 pub const DEFAULT_MOUNT_POINT: &str = "/mnt/meantime";
 
 /// An absolute path without `.`, `..` and doubled slashes, and not the root. Nothing needs to be
@@ -63,7 +63,7 @@ impl MountPoint {
         if path.first() != Some(&b'/') {
             return None;
         }
-        // As it is nearly always written; and no byte more is looked at of what is not ours.
+        // The usual spelling first; of a path that is not ours no further byte is read.
         if let Some(rest) = path.strip_prefix(&*self.0) {
             match rest.first() {
                 None | Some(b'/') => return Some(rest),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_one() {
+    fn invalid_mount_points_are_refused() {
         for (path, word) in [
             (&b"mnt"[..], "not absolute"),
             (b"", "not absolute"),

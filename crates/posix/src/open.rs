@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::walk::Place;
+use super::walk::ResolvedPath;
 use super::{Description, Errno, Kind, Posix};
 use meantime_ext4::FileType;
 use meantime_process::lock::{Mutex, Rank};
@@ -24,15 +24,17 @@ impl Posix {
     ///
     /// # Errors
     /// As open(2) on a read-only mount; ENXIO for devices, pipes and sockets.
-    pub fn open(&self, place: Place, flags: c_int) -> Result<Description, Errno> {
+    pub fn open(&self, place: ResolvedPath, flags: c_int) -> Result<Description, Errno> {
         let has = |flag| flags & flag == flag;
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let path_only = has(libc::O_PATH);
         let creates = has(libc::O_CREAT) && !path_only;
         let found = match place {
-            Place::Found(found) => found,
-            Place::Missing { .. } if creates => return Err(Errno(libc::EROFS)),
-            Place::Missing { .. } | Place::Outside(_) => return Err(Errno(libc::ENOENT)),
+            ResolvedPath::Found(found) => found,
+            ResolvedPath::Missing { .. } if creates => return Err(Errno(libc::EROFS)),
+            ResolvedPath::Missing { .. } | ResolvedPath::Outside(_) => {
+                return Err(Errno(libc::ENOENT));
+            }
         };
         let file_type = found.node().file_type();
         if path_only {
@@ -80,14 +82,14 @@ impl Posix {
 
     /// What a call answers that would make `place`: mkdir, mknod, symlink, link and rename to a new
     /// name.
-    pub fn make(&self, place: &Place) -> Errno {
-        Errno(if matches!(place, Place::Found(_)) { libc::EEXIST } else { libc::EROFS })
+    pub fn make(&self, place: &ResolvedPath) -> Errno {
+        Errno(if matches!(place, ResolvedPath::Found(_)) { libc::EEXIST } else { libc::EROFS })
     }
 
     /// What a call answers that would change what was found: chmod, chown, truncate, utimensat,
     /// setxattr.
-    pub fn change(&self, place: &Place) -> Errno {
-        Errno(if matches!(place, Place::Found(_)) { libc::EROFS } else { libc::ENOENT })
+    pub fn change(&self, place: &ResolvedPath) -> Errno {
+        Errno(if matches!(place, ResolvedPath::Found(_)) { libc::EROFS } else { libc::ENOENT })
     }
 }
 

@@ -41,8 +41,8 @@ impl Access {
     }
 }
 
-/// A device number that the kernel gives to nobody: it counts the minor numbers of devices without
-/// a driver (major number 0) from 1 on.
+/// A device number that the kernel never assigns: it counts the minor numbers of devices without a
+/// driver (major number 0) from 1 on.
 pub(super) fn device_number(fsid: u64) -> u64 {
     let minor = 0xf_0000 | (fsid ^ fsid >> 16 ^ fsid >> 32 ^ fsid >> 48) & 0xffff;
     libc::makedev(0, minor as u32)

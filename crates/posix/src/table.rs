@@ -15,8 +15,8 @@ pub const MAX_DESCRIPTORS: usize = CHUNK * CHUNKS;
 
 type Chunk = Box<[ArcSwapOption<Description>]>;
 
-/// Descriptors by number. Looking one up takes no lock; whoever uses a description keeps it, also
-/// if its last descriptor is closed meanwhile.
+/// Descriptors by number. A look-up takes no lock; a caller keeps the description it uses, also if
+/// its last descriptor is closed meanwhile.
 pub struct Table {
     chunks: Box<[OnceLock<Chunk>]>,
 }
@@ -32,7 +32,7 @@ impl Table {
         self.chunks.get(fd / CHUNK)?.get()?.get(fd % CHUNK)
     }
 
-    /// What descriptor `fd` stands for, if it is ours. Negative numbers are nobody's.
+    /// What descriptor `fd` stands for, if it is ours. Negative numbers never are.
     #[inline]
     pub fn get(&self, fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
         let guard = self.slot(fd)?.load();
@@ -70,14 +70,14 @@ impl Table {
         if fits { Ok(()) } else { Err(Errno(libc::EMFILE)) }
     }
 
-    /// From now on `fd` is not ours; what it stood for, if it was.
+    /// Removes `fd`; returns what it stood for, if it was ours.
     pub fn clear(&self, fd: c_int) -> Option<Arc<Description>> {
         let slot = self.slot(fd)?;
         // Nearly always it is not: one load.
         if slot.load().is_none() { None } else { slot.swap(None) }
     }
 
-    /// From now on none is ours.
+    /// Removes all.
     pub(super) fn clear_all(&self) {
         for slot in self.chunks.iter().filter_map(OnceLock::get).flatten() {
             slot.store(None);

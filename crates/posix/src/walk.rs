@@ -15,8 +15,7 @@ pub(super) const MAX_LINKS: u32 = 40;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Something in the file system, and its path from the root: empty for the root itself, else
-/// `/a/b`, without links.
+/// An inode with its path from the root: empty for the root itself, else `/a/b`, without links.
 #[derive(Clone)]
 pub struct Found {
     node: Node,
@@ -24,17 +23,17 @@ pub struct Found {
 }
 
 /// What a path leads to.
-pub enum Place {
-    /// Something that is there.
+pub enum ResolvedPath {
+    /// An existing file.
     Found(Found),
-    /// Nothing, in a directory that is there (ENOENT, unless it is to be created).
+    /// A missing name in an existing directory (ENOENT, unless it is to be created).
     Missing {
         /// The directory.
         parent: Found,
         /// The name that is not in it.
         name: Vec<u8>,
     },
-    /// Out of the file system: an absolute path of the machine's, which may lead back here.
+    /// A path outside of the file system: absolute on the machine, and it may lead back here.
     Outside(Vec<u8>),
 }
 
@@ -55,12 +54,12 @@ impl Found {
     }
 }
 
-impl Place {
-    /// What is there.
+impl ResolvedPath {
+    /// The existing file.
     ///
     /// # Errors
-    /// ENOENT if nothing is. [`Place::Outside`] counts as nothing: callers have dealt with it
-    /// before.
+    /// ENOENT if there is none. [`ResolvedPath::Outside`] counts as nothing: callers have dealt
+    /// with it before.
     pub fn found(self) -> Result<Found, Errno> {
         match self {
             Self::Found(found) => Ok(found),
@@ -80,7 +79,7 @@ impl Posix {
     ///
     /// # Errors
     /// As path_resolution(7).
-    pub fn find_from_root(&self, path: &[u8], follow: bool) -> Result<Place, Errno> {
+    pub fn find_from_root(&self, path: &[u8], follow: bool) -> Result<ResolvedPath, Errno> {
         self.find(self.root()?, path, follow)
     }
 
@@ -89,7 +88,7 @@ impl Posix {
     ///
     /// # Errors
     /// As path_resolution(7).
-    pub fn find(&self, start: Found, path: &[u8], follow: bool) -> Result<Place, Errno> {
+    pub fn find(&self, start: Found, path: &[u8], follow: bool) -> Result<ResolvedPath, Errno> {
         if path.len() >= libc::PATH_MAX as usize {
             return Err(Errno(libc::ENAMETOOLONG));
         }
@@ -106,7 +105,7 @@ impl Posix {
             }
             if name == b".." {
                 if at.path.is_empty() {
-                    return Ok(Place::Outside(joined(self.mount.parent(), after)));
+                    return Ok(ResolvedPath::Outside(joined(self.mount.parent(), after)));
                 }
                 let node = self.fs()?.lookup(&at.node, OsStr::new(".."))?;
                 at.node = node;
@@ -120,7 +119,7 @@ impl Posix {
             let node = match self.fs()?.lookup(&at.node, OsStr::from_bytes(name)) {
                 Ok(node) => node,
                 Err(Error::NotFound) if is_last => {
-                    return Ok(Place::Missing { parent: at, name: name.to_vec() });
+                    return Ok(ResolvedPath::Missing { parent: at, name: name.to_vec() });
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -138,7 +137,7 @@ impl Posix {
                     return Err(Errno(libc::ENAMETOOLONG));
                 }
                 if target[0] == b'/' {
-                    return Ok(Place::Outside(target));
+                    return Ok(ResolvedPath::Outside(target));
                 }
                 (rest, pos) = (target, 0);
                 continue;
@@ -155,7 +154,7 @@ impl Posix {
         if pos < rest.len() && !at.is_directory() {
             return Err(Errno(libc::ENOTDIR));
         }
-        Ok(Place::Found(at))
+        Ok(ResolvedPath::Found(at))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use libc::{size_t, ssize_t};
-use meantime_posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::path::{bytes, copy_out, on_descriptor, on_path};
 use crate::real::{guarded, real};
@@ -13,7 +13,7 @@ use crate::state::is_ours;
 /// `name` is NULL or ends; there are `room` bytes.
 unsafe fn get(
     posix: &'static Posix,
-    place: Place,
+    place: ResolvedPath,
     name: *const c_char,
     to: *mut c_void,
     room: size_t,
@@ -29,7 +29,7 @@ unsafe fn get(
 /// There are `room` bytes.
 unsafe fn list(
     posix: &'static Posix,
-    place: Place,
+    place: ResolvedPath,
     to: *mut c_char,
     room: size_t,
 ) -> Result<ssize_t, Errno> {

@@ -1,38 +1,38 @@
-//! What would change something: EROFS, where the path is ours, at the point where Linux says so.
+//! Calls that change something: EROFS for our paths, at the point where Linux returns it.
 //! Descriptors of ours are open for reading, and the kernel, for which they are names only, answers
 //! EBADF to a write as it should.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{dev_t, gid_t, mode_t, off_t, size_t, timespec, timeval, uid_t, utimbuf};
-use meantime_posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::path::{on_path, on_path_or_fd};
 use crate::real::{errno, real, set_errno};
 use crate::state::is_ours;
 
 /// Makes a name.
-fn make(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
+fn make(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     Err(posix.make(&place))
 }
 
 /// Changes what is there.
-fn change(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
+fn change(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     Err(posix.change(&place))
 }
 
 /// Takes a name away: Linux says EROFS before it looks for the name.
-fn remove_name(_: &'static Posix, _: Place) -> Result<c_int, Errno> {
+fn remove_name(_: &'static Posix, _: ResolvedPath) -> Result<c_int, Errno> {
     Err(Errno(libc::EROFS))
 }
 
 /// Changes the length: not of directories, nor of what has none.
-fn resize(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
+fn resize(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     use meantime_ext4::FileType;
     let found = place.found()?;
     Err(match found.node().file_type() {
         FileType::Directory => Errno(libc::EISDIR),
-        FileType::Regular => posix.change(&Place::Found(found)),
+        FileType::Regular => posix.change(&ResolvedPath::Found(found)),
         _ => Errno(libc::EINVAL),
     })
 }
@@ -157,13 +157,13 @@ descriptor_hooks! {
 unsafe fn two_paths(
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
-    both: impl FnMut(&'static Posix, Place) -> Result<c_int, Errno>,
+    both: impl FnMut(&'static Posix, ResolvedPath) -> Result<c_int, Errno>,
     mut theirs: impl FnMut((c_int, *const c_char), (c_int, *const c_char)) -> c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         on_path(to.0, to.1, false, both, |to_at, to_path| {
-            let elsewhere = |_: &'static Posix, place: Place| {
+            let elsewhere = |_: &'static Posix, place: ResolvedPath| {
                 place.found()?;
                 Err(Errno(libc::EXDEV))
             };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::mode_t;
-use meantime_posix::{Errno, Found, Place, Posix};
+use meantime_posix::{Errno, Found, Posix, ResolvedPath};
 
 use crate::real::{errno, real};
 use crate::state::{is_owner, mount, mounted};
@@ -20,7 +20,7 @@ const PREFIX: &[u8] = b"meantime-cwd.";
 const SLASH: u8 = 0x1f;
 const NAME_MAX: usize = 255;
 
-/// The path that this program began in, as long as nobody has asked for it.
+/// The path that this program started in, until it is first needed.
 static INHERITED: AtomicPtr<Vec<u8>> = AtomicPtr::new(null_mut());
 
 /// Notes where this program begins, if that is with us.
@@ -46,9 +46,9 @@ pub(crate) fn settle(posix: &Posix) {
     if inherited.is_null() {
         return;
     }
-    // SAFETY: made by `inherit`, and taken by nobody else.
+    // SAFETY: made by `inherit`, and taken only here.
     let path = unsafe { Box::from_raw(inherited) };
-    if let Ok(Place::Found(found)) = posix.find_from_root(&path, true) {
+    if let Ok(ResolvedPath::Found(found)) = posix.find_from_root(&path, true) {
         posix.set_cwd(Some(found));
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn current() -> Option<(&'static Posix, Arc<Found>)> {
 }
 
 /// What changes the working directory to `place`.
-pub(crate) fn change(posix: &'static Posix, place: Place) -> Result<c_int, Errno> {
+pub(crate) fn change(posix: &'static Posix, place: ResolvedPath) -> Result<c_int, Errno> {
     if !is_owner() {
         return Err(Errno(libc::EIO));
     }

@@ -106,7 +106,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         return unsafe { close_reserved(fd) };
     }
     cancellation_point();
-    // First the table: once the kernel has closed it, the number may be somebody else's.
+    // The table first: once the kernel has closed it, another thread may get the number.
     forget(fd);
     // SAFETY: no memory is meant.
     unsafe { real!(c"close" as Close)(fd) }
@@ -211,14 +211,13 @@ macro_rules! fcntl_hooks {
         /// As fcntl(2).
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-            // Whether a number is taken may be asked, by who looks for a free one.
+            // Querying whether a number is taken is allowed: programs look for free ones.
             if command != libc::F_GETFD && is_hidden(fd) {
                 return not_open();
             }
             type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int;
             let kernel = || {
-                // SAFETY: the caller's promise. An argument that was not given is not looked at by
-                // anybody.
+                // SAFETY: the caller's promise. An argument that was not given is never read.
                 unsafe { real!($real as Fcntl)(fd, command, argument) }
             };
             if !is_ours(fd) {
@@ -266,7 +265,7 @@ unsafe fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
                 let lock =
                     unsafe { (argument as *mut Flock).as_mut() }.ok_or(Errno(libc::EFAULT))?;
                 Lock::new(lock.l_type.into())?;
-                // Nobody has a lock that conflicts.
+                // No lock conflicts.
                 lock.l_type = libc::F_UNLCK as _;
                 Ok(0)
             }
@@ -327,7 +326,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
             }
             _ => Err(Errno(libc::ENOTTY)),
         },
-        // SAFETY: the caller's promise. An argument that was not given is not looked at by anybody.
+        // SAFETY: the caller's promise. An argument that was not given is never read.
         unsafe { real!(c"ioctl" as Function)(fd, request, argument) }
     )
 }

@@ -1,5 +1,5 @@
-//! Directory streams. The C library's own would ask the kernel, by functions that nobody can stand
-//! before: those of our directories are objects of our own.
+//! Directory streams. The C library's own would ask the kernel, by functions that cannot be
+//! interposed: those of our directories are objects of our own.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::ptr::null_mut;
@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<dirent>() == size_of::<dirent64>());
 /// The stream, if it is one of ours.
 ///
 /// # Safety
-/// `dir` is NULL or a stream, of ours or the C library's, which nobody else uses meanwhile.
+/// `dir` is NULL or a stream, of ours or the C library's, which no other thread uses meanwhile.
 unsafe fn stream<'a>(dir: *mut DIR) -> Option<&'a mut Stream> {
     let dir = dir.cast::<Stream>();
     // SAFETY: the caller's promise; both begin with an integer.
@@ -62,7 +62,7 @@ fn description<R>(
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     type Function = unsafe extern "C" fn(*const c_char) -> *mut DIR;
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let ours = |posix, place| crate::open::open_place(posix, place, flags).map(new_stream);
+    let ours = |posix, place| crate::open::open_resolved(posix, place, flags).map(new_stream);
     // SAFETY: the caller's promise.
     unsafe {
         crate::path::on_path(libc::AT_FDCWD, path, true, ours, |_, path| {

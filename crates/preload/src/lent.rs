@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use meantime_posix::Walk;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// Pieces that nobody has.
+/// Free pieces.
 static KEPT: [AtomicPtr<Walk>; 4] = [const { AtomicPtr::new(null_mut()) }; 4];
 
 /// A piece, which is given back when this is dropped.
@@ -40,7 +40,7 @@ impl Drop for Lent {
             kept.compare_exchange(null_mut(), piece, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         if !KEPT.iter().any(keep) {
-            // SAFETY: a mapping of that length, which nobody else has.
+            // SAFETY: a mapping of that length, which only we have.
             let _ = unsafe { munmap(piece.cast(), size_of::<Walk>()) };
         }
     }
@@ -50,7 +50,7 @@ impl Deref for Lent {
     type Target = Walk;
 
     fn deref(&self) -> &Walk {
-        // SAFETY: nobody else has it; it was zero at first, which is one, and only its methods have
+        // SAFETY: only we have it; it was zero at first, which is valid, and only its methods have
         // written to it.
         unsafe { self.0.as_ref() }
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long};
 
-use meantime_posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::path::{on_descriptor, on_path};
 use crate::real::{guarded, real};
@@ -12,7 +12,7 @@ use crate::state::is_ours;
 const LINK_MAX: c_long = 65_000;
 
 /// The answer for `name`; −1, which is no error, for what has no limit or is not there.
-fn limit(posix: &Posix, place: Place, name: c_int) -> Result<c_long, Errno> {
+fn limit(posix: &Posix, place: ResolvedPath, name: c_int) -> Result<c_long, Errno> {
     place.found()?;
     Ok(match name {
         libc::_PC_LINK_MAX => LINK_MAX,
@@ -41,7 +41,7 @@ fn limit(posix: &Posix, place: Place, name: c_int) -> Result<c_long, Errno> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pathconf(path: *const c_char, name: c_int) -> c_long {
     type Function = unsafe extern "C" fn(*const c_char, c_int) -> c_long;
-    let ours = |posix: &'static Posix, place: Place| limit(posix, place, name);
+    let ours = |posix: &'static Posix, place: ResolvedPath| limit(posix, place, name);
     // SAFETY: the caller's promise.
     unsafe {
         on_path(libc::AT_FDCWD, path, true, ours, |_, path| {

@@ -1,6 +1,6 @@
 //! Mapping a file of ours: memory that holds what the file does, read when it is mapped.
 //!
-//! Nobody writes to the file, so that this is what a mapping of it would show; only that memory is
+//! The file is never written, so this is what a mapping of it would show; except that memory is
 //! taken for all of it at once, and that what lies beyond the file's end is zero instead of SIGBUS.
 
 use std::ffi::{c_int, c_void};
@@ -18,7 +18,7 @@ struct Mapped(*mut c_void, size_t);
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: a mapping that nobody else knows of.
+        // SAFETY: a mapping that only we know.
         unsafe { libc::munmap(self.0, self.1) };
     }
 }
@@ -61,7 +61,7 @@ pub(crate) unsafe fn map(
         return Err(Errno(errno()));
     }
     let mapped = Mapped(at, bytes);
-    // SAFETY: just mapped, zero, and nobody else's by now.
+    // SAFETY: just mapped, zero, and only ours so far.
     let memory = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), bytes) };
     let mut filled = 0;
     while filled < bytes {

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use libc::{size_t, ssize_t};
-use meantime_posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::cwd::{change, current, left};
 use crate::path::{bytes, copy_out, named_descriptor, on_descriptor, on_path, on_path_or_fd};
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn readlinkat(
     room: size_t,
 ) -> ssize_t {
     type Function = unsafe extern "C" fn(c_int, *const c_char, *mut c_char, size_t) -> ssize_t;
-    let ours = |posix: &'static Posix, place: Place| {
+    let ours = |posix: &'static Posix, place: ResolvedPath| {
         if room == 0 {
             return Err(Errno(libc::EINVAL));
         }
@@ -111,7 +111,7 @@ unsafe fn give_text(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
     type Function = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char;
-    let ours = |posix: &'static Posix, place: Place| {
+    let ours = |posix: &'static Posix, place: ResolvedPath| {
         let found = place.found()?;
         // SAFETY: the caller's promise.
         unsafe { give_text(&posix.absolute(&found), to, None) }

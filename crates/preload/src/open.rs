@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use libc::mode_t;
-use meantime_posix::{Errno, Place, Posix, Table};
+use meantime_posix::{Errno, Posix, ResolvedPath, Table};
 
 use crate::path::on_path;
 use crate::real::{cancellation_point, errno, real};
@@ -37,7 +37,11 @@ fn give_up(fd: c_int) {
 }
 
 /// Opens what was found; the new descriptor.
-pub fn open_place(posix: &'static Posix, place: Place, flags: c_int) -> Result<c_int, Errno> {
+pub fn open_resolved(
+    posix: &'static Posix,
+    place: ResolvedPath,
+    flags: c_int,
+) -> Result<c_int, Errno> {
     if !is_owner() {
         // In the child of a vfork: its descriptors are not those of the memory.
         return Err(Errno(libc::ENOMEM));
@@ -56,7 +60,7 @@ unsafe fn open_at(
     flags: c_int,
     theirs: impl FnMut(c_int, *const c_char) -> c_int,
 ) -> c_int {
-    let ours = |posix, place| open_place(posix, place, flags);
+    let ours = |posix, place| open_resolved(posix, place, flags);
     // SAFETY: the caller's promise.
     unsafe { on_path(at, path, Posix::open_follows(flags), ours, theirs) }
 }
@@ -77,7 +81,7 @@ macro_rules! open_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
             cancellation_point();
-            // SAFETY: the caller's promise. A mode that was not given is not looked at by anybody.
+            // SAFETY: the caller's promise. A mode that was not given is never read.
             unsafe {
                 open_at(libc::AT_FDCWD, path, flags, |at, path| fresh(real!($real as OpenAt)(at, path, flags, mode)))
             }
@@ -145,8 +149,8 @@ pub unsafe fn openat2(
     let how = unsafe { &*how };
     let (flags, resolve) = (how.flags as c_int, how.resolve);
     let ours = |posix, place| {
-        // Rules for the way of a path. Who asks for them has to do without on older kernels.
-        if resolve != 0 { Err(Errno(libc::ENOSYS)) } else { open_place(posix, place, flags) }
+        // Resolution rules of a path. Programs that use them must do without on older kernels.
+        if resolve != 0 { Err(Errno(libc::ENOSYS)) } else { open_resolved(posix, place, flags) }
     };
     // SAFETY: the caller's promise.
     unsafe {

@@ -1,16 +1,16 @@
-//! Whose a path is, and what is done with it then.
+//! Whether a path is ours, and the call that it then gets.
 
 use std::ffi::{CStr, c_char, c_int};
 
 use meantime_posix::settings::Settings;
-use meantime_posix::{Errno, Found, Place, Posix};
+use meantime_posix::{Errno, Found, Posix, ResolvedPath};
 
 use crate::cwd::current;
 use crate::lent::Lent;
 use crate::real::{Answer, errno, guarded, set_errno};
 use crate::state::{Inside, descriptor, is_ours, mount, settings};
 
-/// Whose a path is.
+/// Whether a path is ours.
 enum Whose<'p> {
     /// The kernel's, as far as its text tells.
     Theirs,
@@ -70,7 +70,7 @@ pub(crate) unsafe fn on_path<R: Answer>(
     at: c_int,
     path: *const c_char,
     follow: bool,
-    mut ours: impl FnMut(&'static Posix, Place) -> Result<R, Errno>,
+    mut ours: impl FnMut(&'static Posix, ResolvedPath) -> Result<R, Errno>,
     mut theirs: impl FnMut(c_int, *const c_char) -> R,
 ) -> R {
     let Some(settings) = settings() else { return theirs(at, path) };
@@ -151,7 +151,7 @@ fn cross<R: Answer>(
     settings: &Settings,
     here: Whose<'_>,
     follow: bool,
-    ours: &mut impl FnMut(&'static Posix, Place) -> Result<R, Errno>,
+    ours: &mut impl FnMut(&'static Posix, ResolvedPath) -> Result<R, Errno>,
     theirs: &mut impl FnMut(c_int, *const c_char) -> R,
 ) -> R {
     let mut outside = None;
@@ -160,11 +160,11 @@ fn cross<R: Answer>(
         let mut place = match here {
             Whose::FromRoot(rest) => posix.find_from_root(rest, follow)?,
             Whose::From(start, rest) => posix.find(start, rest, follow)?,
-            Whose::Descriptor(found) => Place::Found(found),
+            Whose::Descriptor(found) => ResolvedPath::Found(found),
             Whose::Theirs => return Err(Errno(libc::ENOENT)),
         };
         for _ in 0..MAX_CROSSINGS {
-            let Place::Outside(mut path) = place else { return ours(posix, place) };
+            let ResolvedPath::Outside(mut path) = place else { return ours(posix, place) };
             place = if let Some(rest) = settings.mount_point.strip(&path) {
                 posix.find_from_root(rest, follow)?
             } else if let Some(walk) = enters(settings, libc::AT_FDCWD, &path, follow) {
@@ -193,7 +193,7 @@ pub(crate) unsafe fn on_path_or_fd<R: Answer>(
     at: c_int,
     path: *const c_char,
     flags: c_int,
-    mut ours: impl FnMut(&'static Posix, Place) -> Result<R, Errno>,
+    mut ours: impl FnMut(&'static Posix, ResolvedPath) -> Result<R, Errno>,
     theirs: impl FnMut(c_int, *const c_char) -> R,
 ) -> R {
     // SAFETY: the caller's promise; Linux takes NULL for an empty path, too.
@@ -205,7 +205,7 @@ pub(crate) unsafe fn on_path_or_fd<R: Answer>(
         if at == libc::AT_FDCWD
             && let Some((posix, cwd)) = current()
         {
-            return guarded(|| ours(posix, Place::Found(Found::clone(&cwd))));
+            return guarded(|| ours(posix, ResolvedPath::Found(Found::clone(&cwd))));
         }
     }
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
@@ -216,11 +216,11 @@ pub(crate) unsafe fn on_path_or_fd<R: Answer>(
 /// What `ours` does with what descriptor `fd` of ours stands for.
 pub(crate) fn on_descriptor<R>(
     fd: c_int,
-    ours: impl FnOnce(&'static Posix, Place) -> Result<R, Errno>,
+    ours: impl FnOnce(&'static Posix, ResolvedPath) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     let posix = mount()?;
     let open = posix.descriptors().get_full(fd).ok_or(Errno(libc::EBADF))?;
-    ours(posix, Place::Found(open.found().clone()))
+    ours(posix, ResolvedPath::Found(open.found().clone()))
 }
 
 /// The bytes of a path or name, which may be NULL.

@@ -6,7 +6,7 @@ use libc::{
     mode_t, stat as StatBuf, statfs as StatFsBuf, statvfs as StatVfsBuf, statx as StatxBuf,
 };
 use meantime_ext4::Timestamp;
-use meantime_posix::{Access, Errno, Place, Posix, Stat, StatFs};
+use meantime_posix::{Access, Errno, Posix, ResolvedPath, Stat, StatFs};
 
 use crate::path::{on_descriptor, on_path, on_path_or_fd};
 use crate::real::{guarded, real};
@@ -79,7 +79,7 @@ fn statx_buf(stat: &Stat) -> StatxBuf {
 
 /// # Safety
 /// `to` is NULL or has room.
-unsafe fn fill(posix: &Posix, place: Place, to: *mut StatBuf) -> Result<c_int, Errno> {
+unsafe fn fill(posix: &Posix, place: ResolvedPath, to: *mut StatBuf) -> Result<c_int, Errno> {
     let stat = posix.stat(&place.found()?);
     // SAFETY: the caller's promise.
     unsafe { put(to, stat_buf(&stat)) }
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn statx(
 ) -> c_int {
     type Function =
         unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint, *mut StatxBuf) -> c_int;
-    let ours = |posix: &'static Posix, place: Place| {
+    let ours = |posix: &'static Posix, place: ResolvedPath| {
         let stat = posix.stat(&place.found()?);
         // SAFETY: the caller's promise.
         unsafe { put(to, statx_buf(&stat)) }
@@ -266,7 +266,7 @@ macro_rules! statfs_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, to: *mut $buf) -> c_int {
             type Function = unsafe extern "C" fn(*const c_char, *mut $buf) -> c_int;
-            let ours = |posix: &'static Posix, place: Place| {
+            let ours = |posix: &'static Posix, place: ResolvedPath| {
                 place.found()?;
                 // SAFETY: the caller's promise.
                 unsafe { put(to, $make(&posix.stat_fs()?)) }
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn faccessat(
     flags: c_int,
 ) -> c_int {
     type Function = unsafe extern "C" fn(c_int, *const c_char, c_int, c_int) -> c_int;
-    let ours = |posix: &'static Posix, place: Place| {
+    let ours = |posix: &'static Posix, place: ResolvedPath| {
         posix.access(&place.found()?, Access::new(mode)?)?;
         Ok(0)
     };

@@ -30,8 +30,8 @@ static MOUNTED: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
 static BEFORE_FORK: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
 /// The process that all this belongs to.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// Whether somebody is mounting: 0 nobody, 1 somebody, 2 it failed, 3 the process ends. No mutex,
-/// since the child has to take it from a thread that it does not have.
+/// Whether a thread is mounting: 0 none, 1 one is, 2 it failed, 3 the process ends. No mutex, since
+/// the child has to take it from a thread that it does not have.
 static MOUNTING: AtomicU8 = AtomicU8::new(IDLE);
 /// Why mounting failed.
 static FAILED_WITH: AtomicI32 = AtomicI32::new(0);
@@ -77,9 +77,8 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 
 extern "C" fn constructor() {
     let _ = std::panic::catch_unwind(|| {
-        // The environment is somebody else's, with fewer rights than this program: what he names is
-        // not what its files are.
-        // SAFETY: it has no requirements.
+        // The environment belongs to a user with fewer rights than this program: what it names is
+        // not what its files are. SAFETY: it has no requirements.
         if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
             return;
         }
@@ -260,8 +259,8 @@ fn mount_now() -> Result<&'static Posix, Errno> {
     }
 }
 
-/// Has a thread mount: on a stack of its own, since the caller may be a signal handler's, of a few
-/// KiB. Then nobody is mounting any more.
+/// Mounts on a thread with a stack of its own, since the caller may be a signal handler with a few
+/// KiB. Afterwards no mount is under way.
 fn begin(settings: &'static Settings) {
     // Another thread may have been done with it just before.
     if !MOUNTED.load(Ordering::Acquire).is_null() {

@@ -1,4 +1,4 @@
-//! Streams on files of ours. The C library reads its own by functions that nobody can stand before;
+//! Streams on our files. The C library reads its own by functions that cannot be interposed;
 //! fopencookie(3) makes one that reads by ours. Such a stream has no descriptor for the C library,
 //! so that `fileno` is answered from a list here.
 
@@ -6,10 +6,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{FILE, off64_t, size_t, ssize_t};
-use meantime_posix::{Errno, Place, Posix};
+use meantime_posix::{Errno, Posix, ResolvedPath};
 
 use crate::descriptor::close;
-use crate::open::open_place;
+use crate::open::open_resolved;
 use crate::path::on_path;
 use crate::read::{by_descriptor, memory};
 use crate::real::{errno, guarded, real, set_errno};
@@ -147,10 +147,10 @@ unsafe fn open_stream(
     mode: *const c_char,
     mut theirs: impl FnMut(*const c_char) -> *mut FILE,
 ) -> *mut FILE {
-    let ours = |posix: &'static Posix, place: Place| {
+    let ours = |posix: &'static Posix, place: ResolvedPath| {
         // SAFETY: the caller's promise.
         let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes())?;
-        let fd = open_place(posix, place, flags)?;
+        let fd = open_resolved(posix, place, flags)?;
         stream_on(fd).inspect_err(|_| {
             // SAFETY: no memory is meant.
             unsafe { close(fd) };

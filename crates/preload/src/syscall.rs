@@ -19,7 +19,7 @@ pub unsafe extern "C-unwind" fn syscall(
 ) -> c_long {
     type Function = unsafe extern "C" fn(c_long, ...) -> c_long;
     let fd = a as c_int;
-    // SAFETY: the caller's promise; arguments that were not given are not looked at by anybody.
+    // SAFETY: the caller's promise; arguments that were not given are never read.
     unsafe {
         match number {
             libc::SYS_openat => open::openat(fd, b as *const c_char, c as c_int, d as _).into(),

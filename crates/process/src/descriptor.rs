@@ -1,16 +1,15 @@
-//! Descriptors of a library's own in the table of somebody else's program.
+//! A library's own descriptors in the program's descriptor table.
 //!
-//! A program takes the numbers of its descriptors for its own affair: it closes all from 3 on, or
-//! puts a file onto number 5 (`exec 5>log`) because nothing of its own is there. So ours go to the
-//! top of what its limit allows, and their numbers are kept in a set: a close of one is refused as
-//! if nothing were open there, and nothing can be put onto one, as if it were above the limit.
+//! A program assumes that all descriptors are its own: it closes all from 3 on, or puts a file onto
+//! number 5 (`exec 5>log`) because it has none there. So ours move to the top of the range that its
+//! limit allows, and a set keeps their numbers. Closing one fails as if it were not open, and
+//! nothing can be put onto one, as if it were above the limit.
 //!
-//! The limit itself is left alone. A higher one, even for the moment that it takes to get a number,
-//! would be seen by other threads and inherited by children that are just being made; and where
-//! soft and hard limit are the same there is nothing to be raised. What it costs is that a program
-//! which uses its limit up has so many descriptors less.
+//! The limit itself stays. Other threads would see a higher one, even for a moment, and children
+//! being created would inherit it; and where soft and hard limit are equal it cannot be raised. The
+//! cost is that a program which uses its whole limit has fewer descriptors.
 //!
-//! Who calls [`keep_away`] makes this the rule for this process; without it nothing is moved.
+//! [`keep_away`] enables this for the process; otherwise nothing is moved.
 
 #![expect(unsafe_code)]
 
@@ -20,38 +19,38 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
-/// How many descriptors can be ours at a time.
+/// The most descriptors that can be ours at a time.
 const SLOTS_MAX: usize = 512;
 
-/// Numbers that are no higher than this do without a large table in the kernel, which every fork
-/// copies up to the highest number.
+/// Higher numbers would need a large table in the kernel, which every fork copies up to the highest
+/// number.
 const TOP_MAX: u64 = 4096;
 
-/// So many numbers below the top are for us at first, or a quarter of all if that is less.
+/// This many numbers below the top are ours at first, or a quarter of all if that is less.
 const ROOM: RawFd = 64;
 
-/// The numbers that are ours, one a slot; [`FREE`]. A number can be in two slots for a moment: its
-/// descriptor was closed, and another is there already.
+/// Our numbers, one in each slot, or [`FREE`]. A number can briefly be in two slots: its descriptor
+/// was closed, and the number is already in use again.
 static SLOTS: [AtomicI32; SLOTS_MAX] = [const { AtomicI32::new(FREE) }; SLOTS_MAX];
 const FREE: RawFd = -1;
 
-/// No number of ours was ever lower: most questions end here.
+/// The lowest number that was ever ours: most queries end here.
 static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
 static KEEPS_AWAY: AtomicBool = AtomicBool::new(false);
 
-/// From now on, descriptors of ours keep away from the program's.
+/// Keeps our descriptors away from the program's from now on.
 pub fn keep_away() {
     KEEPS_AWAY.store(true, Ordering::Relaxed);
 }
 
-/// `fd` at a number that is out of the program's way, and in the set; unchanged unless this is the
-/// [rule](keep_away) here. Close-on-exec in any case.
+/// Moves `fd` to a number out of the program's way, and adds it to the set, if
+/// [enabled](keep_away). Sets close-on-exec in any case.
 ///
-/// Only threads that run [code of ours](crate::thread::Ours) can close it then.
+/// Only threads that run [our code](crate::thread::Ours) can close it then.
 ///
 /// # Errors
-/// EMFILE: there are too many.
+/// EMFILE: too many are open.
 pub fn shelter(fd: OwnedFd) -> Result<OwnedFd> {
     if !KEEPS_AWAY.load(Ordering::Relaxed) {
         return Ok(fd);
@@ -59,13 +58,13 @@ pub fn shelter(fd: OwnedFd) -> Result<OwnedFd> {
     move_up(|number| fcntl_dupfd_cloexec(&fd, number))
 }
 
-/// The same, of a number that is the caller's to give.
+/// The same for a raw number that the caller owns.
 ///
 /// # Errors
 /// As [`shelter`]; `fd` is closed then.
 ///
 /// # Safety
-/// `fd` is open, and nobody else closes it.
+/// `fd` is open, and nothing else closes it.
 pub unsafe fn shelter_raw(fd: RawFd) -> Result<OwnedFd> {
     // SAFETY: the caller's promise.
     shelter(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -154,11 +153,11 @@ fn reserved_from(first: RawFd) -> impl Iterator<Item = RawFd> {
     SLOTS.iter().map(|slot| slot.load(Ordering::Acquire)).filter(move |&fd| fd >= first.max(0))
 }
 
-/// In a child that is just being made: closes the descriptors that its parent has for itself, so
-/// that no child keeps the parent's device.
+/// In a child being created: closes the descriptors that belong to the parent's library, so that no
+/// child keeps the parent's device.
 ///
 /// # Safety
-/// Nobody in this process uses them any more, nor closes them.
+/// Nothing in this process uses or closes them any more.
 pub unsafe fn close_inherited() {
     for slot in &SLOTS {
         let fd = slot.swap(FREE, Ordering::AcqRel);
@@ -169,7 +168,7 @@ pub unsafe fn close_inherited() {
     }
 }
 
-/// A descriptor of ours with number `fd` was closed by us.
+/// Removes `fd`, which we have closed, from the set.
 pub fn closed(fd: RawFd) {
     for slot in &SLOTS {
         if slot.compare_exchange(fd, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -187,7 +186,7 @@ mod tests {
         std::fs::File::open("/dev/null").unwrap().into()
     }
 
-    // One test, since the rule is for the whole process.
+    // One test, since the setting is for the whole process.
     #[test]
     fn ours_are_high_and_known() {
         let fd = shelter(null()).unwrap();
@@ -211,7 +210,7 @@ mod tests {
         drop(first);
         closed(a);
         assert!(!is_reserved(a) && is_reserved(b));
-        // A number that is taken again before the last one was given up is still ours.
+        // A number that is used again before its last entry was removed is still ours.
         claim(a).unwrap();
         claim(a).unwrap();
         closed(a);
@@ -241,7 +240,7 @@ mod tests {
         assert!(is_reserved(beside.as_raw_fd()) && !is_reserved(theirs));
         closed(beside.as_raw_fd());
         drop((beside, taken));
-        // A child has them closed.
+        // A child closes them.
         let third = std::mem::ManuallyDrop::new(shelter(null()).unwrap());
         let c = third.as_raw_fd();
         assert!(is_reserved(c));

@@ -1,9 +1,9 @@
-//! Whether this process is the one that the library's threads and devices are in.
+//! Whether this process is the one that has the library's threads and devices.
 //!
-//! A child of `fork` can be told by a handler of the C library's (`pthread_atfork`). One of `_Fork`
-//! or of `clone` called past it cannot, and would wait for threads that it does not have. So there
-//! is a page that the kernel empties in every child: a word in it says that this is the owner.
-//! (The child of a `vfork`, which borrows the memory, has that page as it is.)
+//! A handler (`pthread_atfork`) recognises a child of `fork`, but not one of `_Fork` or a bare
+//! `clone`, which would wait for threads that it does not have. So the kernel zeroes one page in
+//! every child (MADV_WIPEONFORK): a word in it says that this process is the owner. (The child of a
+//! `vfork`, which borrows the memory, sees the page unchanged.)
 
 #![expect(unsafe_code)]
 
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// The word, once there is one; its page is never unmapped.
+/// The word, once it exists; its page is never unmapped.
 static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 
 /// The page's length in bytes; the kernel rounds it up to a page of its own.
 const PAGE: usize = 4096;
 
-/// This process is the owner from now on. To be called by one thread at a time.
+/// Makes this process the owner. One thread at a time may call it.
 ///
 /// # Errors
-/// No memory; or a kernel before 4.14, which cannot tell children.
+/// No memory; or a kernel before 4.14, which has no MADV_WIPEONFORK.
 pub fn own() -> io::Result<()> {
     if OWNER.load(Ordering::Acquire).is_null() {
         OWNER.store(page()?.as_ptr(), Ordering::Release);
@@ -38,7 +38,7 @@ fn page() -> io::Result<NonNull<AtomicU32>> {
     let page = unsafe {
         mmap_anonymous(null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?
     };
-    // SAFETY: our own mapping, of which nobody knows yet.
+    // SAFETY: our own mapping, which only we know.
     if let Err(errno) = unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) } {
         // SAFETY: as above.
         let _ = unsafe { munmap(page, PAGE) };
@@ -78,13 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_told_whoever_made_it() {
+    fn a_child_is_recognised_however_it_was_made() {
         assert!(!is_child());
         own().unwrap();
         own().unwrap();
         assert!(!is_child());
         assert_eq!(clone(|| i32::from(is_child())), 1);
-        // One that has made everything anew is an owner itself, and its children are told again.
+        // A child that has set everything up anew is an owner itself, and its children are
+        // recognised.
         assert_eq!(clone(|| i32::from(own().is_err() || is_child())), 0);
         assert_eq!(clone(|| i32::from(own().is_err()) + clone(|| i32::from(is_child()))), 1);
         assert!(!is_child());

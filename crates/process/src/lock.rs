@@ -1,16 +1,16 @@
-//! Locks that are taken in one order.
+//! Locks with one order in which they are taken.
 //!
-//! Each lock has a [`Rank`]. A thread waits for a lock only if all that it holds have lower ranks:
-//! so none waits for itself, and no circle of threads that wait for each other can be. With debug
-//! assertions that is checked whenever a lock is taken, and a wrong order panics with both names,
-//! so that every test checks it; without, these are the standard library's locks and nothing else.
+//! Each lock has a [`Rank`]. A thread waits for a lock only if all locks that it holds have lower
+//! ranks, so there is no deadlock. Debug assertions check this whenever a lock is taken, and a
+//! wrong order panics with both names: every test checks it. Without them these are the standard
+//! library's locks and nothing else.
 //!
-//! Who only tries waits for nobody, and may hold anything. What is waited for and is no lock has a
-//! rank, too: [`wait_for`].
+//! A `try_lock` does not wait, and is allowed whatever the thread holds. A wait for something other
+//! than a lock has a rank, too: [`wait_for`].
 //!
-//! What still has the standard library's own locks is outside of this order: the lists of open
-//! devices and of address spaces, before it; transports, the list of channels, wakers and what
-//! `loom` goes through, behind it, which take nothing of it.
+//! Some locks are the standard library's own, outside of this order. The lists of open devices and
+//! of address spaces are taken before all ranks. Those of transports, of the list of channels, of
+//! wakers and of what `loom` models are taken after all ranks, and take none of them.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
@@ -35,15 +35,15 @@ macro_rules! ranks {
 }
 
 ranks! {
-    /// A descriptor's turn: its position is one call's at a time.
+    /// A descriptor's position: one call uses it at a time.
     Descriptor,
     /// Where a descriptor is in its directory.
     DirectoryPosition,
     /// The right to change a file's content and size.
     FileWriter,
-    /// Taken for reading by who reads a file's blocks, once; for writing by who takes some away.
+    /// Taken for reading, once, to read a file's blocks; for writing to remove some.
     FileMapping,
-    /// (No lock.) Pages that somebody reads into the cache.
+    /// (No lock.) Pages that a thread reads into the cache.
     PagesFilling,
     /// (No lock.) Pages on their way to the device.
     PagesInFlight,
@@ -53,32 +53,32 @@ ranks! {
     NodeExtents,
     /// Multiple mount protection: its thread.
     ProtectionThread,
-    /// What was said to other hosts.
+    /// What was announced to other hosts.
     ProtectionSaid,
-    /// A channel with what belongs to it.
+    /// A channel and its state.
     Lane,
     /// Checkpoints: one at a time.
     Checkpoint,
-    /// The lead of the journal.
+    /// The journal's commit leader.
     Committer,
-    /// (No lock.) Data that a transaction waits for. Who writes them changes metadata, and takes
-    /// the spare lane.
+    /// (No lock.) Data that a transaction waits for. Writing them changes metadata, and takes the
+    /// spare lane.
     OrderedData,
     /// Changes of metadata: one at a time.
     JournalOpen,
     /// Which of a file's pages are newer than the disk.
     FilePages,
-    /// What is known of an inode.
+    /// The state of an inode.
     NodeState,
-    /// Names that are looked for, against names that change.
+    /// Look-ups of names against changes of names.
     Names,
     /// Where growing files continue.
     AllocWindows,
-    /// What is known of groups.
+    /// The state of groups.
     AllocGroups,
     /// Where groups have room.
     AllocHints,
-    /// How much is free, and promised.
+    /// How much is free, and reserved.
     AllocTotals,
     /// Blocks that wait for a commit.
     JournalHeld,
@@ -88,7 +88,7 @@ ranks! {
     OrphansRoom,
     /// Publication of a change.
     Publishing,
-    /// The spare channel: who has it waits for the device only.
+    /// The spare channel: its holder waits for the device only.
     SpareLane,
     /// Blocks that are newer than on the device.
     NewestBlocks,
@@ -96,7 +96,7 @@ ranks! {
     JournalPending,
     /// How the data of a transaction ended.
     OrderedFailure,
-    /// All inodes that somebody has.
+    /// All inodes in use.
     Registry,
     /// Inodes that are newer than the disk.
     DirtyNodes,
@@ -104,15 +104,15 @@ ranks! {
     Failures,
     /// Metadata, inodes, names that are kept.
     Kept,
-    /// Whom protection watches for.
+    /// What protection watches.
     ProtectionWatch,
-    /// How a thread is told to end.
+    /// Requests for a thread to end.
     Stopping,
     /// Lists of pages for reads of many.
     PageLists,
     /// The cache's queues.
     CacheUpkeep,
-    /// What came into the cache lately.
+    /// Recent arrivals in the cache.
     CacheArrivals,
     /// The cache's free slots.
     CacheSlots,
@@ -120,37 +120,37 @@ ranks! {
     CachePages,
     /// A controller's admin queue.
     Admin,
-    /// The return of a controller to whoever gave it.
+    /// The return of a controller to its former driver.
     Releasing,
     /// DMA memory.
     Heap,
 }
 
-// A bit each.
+// One bit each.
 #[cfg(debug_assertions)]
 const _: () = assert!(RANKS.len() <= 64);
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// The ranks of what the thread holds, a bit each.
+    /// The ranks of the locks that the thread holds, one bit each.
     static HELD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A lock's rank, where it is checked.
+/// A lock's rank; empty without debug assertions.
 #[derive(Clone, Copy)]
-struct Place(#[cfg(debug_assertions)] Rank);
+struct RankCheck(#[cfg(debug_assertions)] Rank);
 
-/// That the thread holds a lock, where it is checked.
+/// Notes that the thread holds a lock; empty without debug assertions.
 struct Held(
-    /// The bit that goes with it.
+    /// The bit to clear on drop.
     #[cfg(debug_assertions)]
     u64,
 );
 
 #[cfg(debug_assertions)]
-impl Place {
+impl RankCheck {
     /// # Panics
-    /// The thread holds something that is taken after this.
+    /// If the thread holds a lock of this rank or a higher one.
     #[track_caller]
     fn check(self) {
         let held = HELD.get() >> self.0 as u8;
@@ -163,7 +163,7 @@ impl Place {
     fn taken(self) -> Held {
         let bit = 1 << self.0 as u8;
         let before = HELD.replace(HELD.get() | bit);
-        // One that was tried for, beside another of its rank: with that one the bit goes.
+        // A `try_lock` beside another lock of its rank: that one clears the bit.
         Held(bit & !before)
     }
 }
@@ -176,7 +176,7 @@ impl Drop for Held {
 }
 
 #[cfg(not(debug_assertions))]
-impl Place {
+impl RankCheck {
     #[inline(always)]
     fn check(self) {}
 
@@ -186,7 +186,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl RankCheck {
     #[inline(always)]
     const fn new(rank: Rank) -> Self {
         #[cfg(not(debug_assertions))]
@@ -198,14 +198,14 @@ impl Place {
     }
 }
 
-/// The caller is about to wait for what is no lock: checked as a lock of that rank is.
+/// Checks the order before a wait for something other than a lock, as for a lock of that rank.
 #[inline(always)]
 #[track_caller]
 pub fn wait_for(rank: Rank) {
-    Place::new(rank).check();
+    RankCheck::new(rank).check();
 }
 
-/// The guard of a lock, and that it is held.
+/// Wraps the guard of a lock.
 #[inline(always)]
 fn guard<G, H>(locked: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H> {
     match locked {
@@ -214,7 +214,7 @@ fn guard<G, H>(locked: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H
     }
 }
 
-/// The same for who tried.
+/// The same for `try_lock`.
 #[inline(always)]
 fn try_guard<G, H>(locked: TryLockResult<G>, make: impl FnOnce(G) -> H) -> TryLockResult<H> {
     match locked {
@@ -228,7 +228,7 @@ fn try_guard<G, H>(locked: TryLockResult<G>, make: impl FnOnce(G) -> H) -> TryLo
 
 /// [`std::sync::Mutex`], with a rank.
 pub struct Mutex<T> {
-    place: Place,
+    rank: RankCheck,
     inner: std::sync::Mutex<T>,
 }
 
@@ -241,21 +241,21 @@ pub struct MutexGuard<'a, T> {
 impl<T> Mutex<T> {
     /// A lock of `rank` around `value`.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self { place: Place::new(rank), inner: std::sync::Mutex::new(value) }
+        Self { rank: RankCheck::new(rank), inner: std::sync::Mutex::new(value) }
     }
 
     /// As [`std::sync::Mutex::lock`].
     #[inline(always)]
     #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        self.place.check();
-        guard(self.inner.lock(), |inner| MutexGuard { inner, held: self.place.taken() })
+        self.rank.check();
+        guard(self.inner.lock(), |inner| MutexGuard { inner, held: self.rank.taken() })
     }
 
     /// As [`std::sync::Mutex::try_lock`].
     #[inline(always)]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
-        try_guard(self.inner.try_lock(), |inner| MutexGuard { inner, held: self.place.taken() })
+        try_guard(self.inner.try_lock(), |inner| MutexGuard { inner, held: self.rank.taken() })
     }
 
     /// As [`std::sync::Mutex::is_poisoned`].
@@ -294,7 +294,7 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
 /// [`std::sync::RwLock`], with a rank. A thread that has it for reading does not take it again: one
 /// that wants it for writing in between would be waited for by the second, and wait for the first.
 pub struct RwLock<T> {
-    place: Place,
+    rank: RankCheck,
     inner: std::sync::RwLock<T>,
 }
 
@@ -313,23 +313,23 @@ pub struct RwLockWriteGuard<'a, T> {
 impl<T> RwLock<T> {
     /// A lock of `rank` around `value`.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self { place: Place::new(rank), inner: std::sync::RwLock::new(value) }
+        Self { rank: RankCheck::new(rank), inner: std::sync::RwLock::new(value) }
     }
 
     /// As [`std::sync::RwLock::read`].
     #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        self.place.check();
-        guard(self.inner.read(), |inner| RwLockReadGuard { inner, _held: self.place.taken() })
+        self.rank.check();
+        guard(self.inner.read(), |inner| RwLockReadGuard { inner, _held: self.rank.taken() })
     }
 
     /// As [`std::sync::RwLock::write`].
     #[inline(always)]
     #[track_caller]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        self.place.check();
-        guard(self.inner.write(), |inner| RwLockWriteGuard { inner, _held: self.place.taken() })
+        self.rank.check();
+        guard(self.inner.write(), |inner| RwLockWriteGuard { inner, _held: self.rank.taken() })
     }
 
     /// As [`std::sync::RwLock::try_write`].
@@ -337,7 +337,7 @@ impl<T> RwLock<T> {
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         try_guard(self.inner.try_write(), |inner| RwLockWriteGuard {
             inner,
-            _held: self.place.taken(),
+            _held: self.rank.taken(),
         })
     }
 }
@@ -373,8 +373,8 @@ impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// [`std::sync::Condvar`]. (Who sleeps on it counts as who holds the lock: he takes no other
-/// meanwhile.)
+/// [`std::sync::Condvar`]. (A thread that sleeps on it counts as holding the lock: it takes no
+/// other meanwhile.)
 #[derive(Default)]
 pub struct Condvar(std::sync::Condvar);
 
@@ -384,7 +384,7 @@ impl Condvar {
         Self(std::sync::Condvar::new())
     }
 
-    /// Sleeps until somebody calls [`notify_all`](Self::notify_all), or for `time`, or less.
+    /// Sleeps until a thread calls [`notify_all`](Self::notify_all), or for `time`, or less.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_order_panics_whether_or_not_anybody_waits() {
+    fn a_wrong_order_panics_even_without_contention() {
         let (file, cache) = (Mutex::new(Rank::FileWriter, 1), Mutex::new(Rank::CachePages, 2));
         {
             let _file = file.lock();
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_does_not_take_the_lock_again() {
+    fn a_reader_does_not_take_the_lock_again() {
         let mapping = RwLock::new(Rank::FileMapping, ());
         let other = RwLock::new(Rank::FileMapping, ());
         let held = mapping.read();
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_given_back_in_any_order() {
+    fn locks_may_be_released_in_any_order() {
         let (first, second) = (Mutex::new(Rank::Lane, ()), Mutex::new(Rank::Committer, ()));
         let (one, two) = (first.lock(), second.lock());
         drop(one);

@@ -1,4 +1,4 @@
-//! Threads of a library's own, and the code of its own that other threads run.
+//! A library's own threads, and the library's code that other threads run.
 
 #![expect(unsafe_code)]
 
@@ -11,12 +11,12 @@ thread_local! {
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts a thread called `name` that takes no signal of the process's.
+/// Starts a thread called `name` that takes no signal sent to the process.
 ///
-/// A signal that is sent to a process goes to any thread that does not block it. Ours must not be
-/// that thread: the program may block the signal everywhere, to wait for it or to read it from a
-/// descriptor, and its handlers know nothing of us. Only the signals by which a thread is told of
-/// what it did itself stay as they are: blocked, they would end the process unheard.
+/// A signal sent to a process goes to any thread that does not block it. That must not be our
+/// thread: the program may block the signal in all of its threads, to wait for it or to read it
+/// from a descriptor, and its handlers do not expect our thread. Signals for a thread's own faults
+/// stay unblocked: blocked, they would end the process without calling a handler.
 ///
 /// # Errors
 /// As [`Builder::spawn`].
@@ -48,19 +48,19 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     })
 }
 
-/// Whether this thread runs code of the library's: a thread of [`spawn`]'s, or inside [`Ours`].
+/// Whether this thread runs the library's code: a thread of [`spawn`], or inside [`Ours`].
 pub fn is_ours() -> bool {
     OURS.try_with(Cell::get).unwrap_or(true)
 }
 
-/// While it lives, this thread runs code of the library's.
+/// While it lives, this thread runs the library's code.
 #[derive(Debug)]
 pub struct Ours {
     before: bool,
 }
 
 impl Ours {
-    /// From now on.
+    /// Starts now.
     #[inline]
     pub fn enter() -> Self {
         Self { before: OURS.try_with(|ours| ours.replace(true)).unwrap_or(true) }
@@ -74,7 +74,7 @@ impl Drop for Ours {
     }
 }
 
-/// What a thread does itself, and is told of at once.
+/// Signals that a thread causes itself, delivered at once.
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
@@ -126,11 +126,11 @@ mod tests {
         let (mask, ours) = spawn("a-thread", || (blocked(), is_ours())).unwrap().join().unwrap();
         assert!(ours && !is_ours());
         let faults = FAULTS.iter().fold(0_u64, |all, fault| all | 1 << (fault - 1));
-        // What cannot be blocked, and the two that the C library keeps to itself.
+        // Except those that cannot be blocked, and the two that the C library reserves.
         let never = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
         let never = never.iter().fold(0_u64, |all, signal| all | 1 << (signal - 1));
         assert_eq!(mask, !faults & !never, "{mask:#x}");
-        // Who started it goes on as before.
+        // The starting thread's mask is as before.
         assert_eq!(blocked(), before);
     }
 }

@@ -234,15 +234,15 @@ pub struct ParkingCapability {
     pub version: u8,
     /// [`ParkingCapability::MAGIC`].
     pub magic: [u8; 4],
-    /// Offset in BAR0 of a 32-bit word that is not 0 while the controller's thread is parked.
-    /// Whoever has stored a submission queue tail doorbell by shared memory and then, after a full
-    /// fence, finds it so must write that doorbell once more by a message, and wait for the reply
-    /// before storing to it again: a message that comes later would undo that.
+    /// Offset in BAR0 of a 32-bit word that is not 0 while the controller's thread is parked. A
+    /// client that has stored a submission queue tail doorbell in shared memory and then, after a
+    /// full fence, finds this word set must write that doorbell once more by a message. It must
+    /// wait for the reply before storing to it again: a later message would undo the store.
     pub parked_offset: U32,
 }
 
 impl ParkingCapability {
-    /// What tells it from others' vendor specific capabilities.
+    /// Distinguishes it from other vendor specific capabilities.
     pub const MAGIC: [u8; 4] = *b"MTpk";
 }
 

@@ -1,5 +1,5 @@
-//! The soft-transport seam: what a driver and a software SSD in the same process share instead of a
-//! PCIe link.
+//! The soft transport's interface: what a driver and a software SSD in the same process share
+//! instead of a PCIe link.
 //!
 //! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt
 //! vectors. Registers go by call (they are slow on real hardware too); doorbells are shared memory,
@@ -165,8 +165,8 @@ impl<'a> Parking<'a> {
     }
 }
 
-/// Host memory that the controller may reach by DMA: whoever has one may have the controller read
-/// and write there.
+/// Host memory that the controller may reach by DMA: the holder of a region may have the controller
+/// read and write there.
 #[derive(Clone)]
 pub struct DmaRegion {
     iova: u64,
@@ -182,12 +182,11 @@ impl DmaRegion {
     /// # Safety
     /// As long as this region, a clone of it, or a mapping made of it ([`SoftPort::map_dma`])
     /// exists:
-    /// - the bytes are mapped in this process for reading and writing; holding `keepalive` may be
-    ///   what sees to that;
-    /// - the controller may read and write any of them at any moment, from any thread, as the
-    ///   commands, queues and registers that it was given say. So nobody may have a reference to a
-    ///   byte, or access it otherwise than by atomics or raw copies, while a command names it, and
-    ///   nobody who could give such a command may be unaware of this.
+    /// - the bytes are mapped in this process for reading and writing; `keepalive` may ensure that;
+    /// - the controller may read and write any of them at any moment, from any thread, as its
+    ///   commands, queues and registers say. So while a command names a byte, no reference to it
+    ///   may exist, and it may only be accessed by atomics or raw copies. All code that can give
+    ///   such a command must observe this.
     #[expect(unsafe_code, reason = "the contract of DMA is a promise of the caller's")]
     pub unsafe fn new(
         iova: u64,

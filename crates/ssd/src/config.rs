@@ -63,7 +63,7 @@ pub struct SsdConfig {
     /// Power states, number 0 first: 1 to 32, the first one operational, none with more power than
     /// the one before.
     pub power_states: Vec<PowerState>,
-    /// The default of Autonomous Power State Transition: enter the last power state after so many
+    /// The default of Autonomous Power State Transition: enter the last power state after this many
     /// ms without I/O commands; `None` if it is off until the host turns it on. There has to be a
     /// non-operational state to enter.
     pub apst_idle_ms: Option<u32>,
@@ -85,10 +85,10 @@ pub struct SsdConfig {
     pub ready_after_ns: u64,
     /// CAP.TO: the longest the host has to wait for CSTS.RDY, in ms; rounded up to 500 ms.
     pub ready_timeout_ms: u32,
-    /// Refuse also what harms nobody and hosts do when they go away: a command with the identifier
-    /// of an outstanding Asynchronous Event Request (Command ID Conflict); unmapping the memory of
-    /// a queue (CSTS.CFS); Get Features of a namespace's feature with NSID 0 (Invalid Namespace or
-    /// Format).
+    /// Also refuse harmless violations that hosts commit when they go away: a command with the
+    /// identifier of an outstanding Asynchronous Event Request (Command ID Conflict); unmapping the
+    /// memory of a queue (CSTS.CFS); Get Features of a namespace's feature with NSID 0 (Invalid
+    /// Namespace or Format).
     pub strict: bool,
     /// Faults to inject.
     pub faults: FaultPlan,

@@ -103,12 +103,12 @@ counters! {
     injected_tears,
     /// Refusals of any kind whose reasons were remembered; the latest can be asked for.
     remembered,
-    /// Of those, what was put up with, since it harms nobody.
+    /// Of those, the tolerated ones, which do no harm.
     tolerated,
     /// Times the thread parked.
     parks,
     /// Times it was woken.
     wakes,
-    /// Times it napped since nobody would have woken it.
+    /// Times it napped because no client would have woken it.
     naps,
 }

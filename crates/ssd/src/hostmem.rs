@@ -2,11 +2,11 @@
 //! doorbells.
 //!
 //! Host memory is written by other threads at any time, so no Rust reference to it is ever made:
-//! entries are copied out through atomics, data through raw copies. Which side may touch which
-//! bytes when is the NVMe protocol's business: an SQE belongs to the controller from the doorbell
-//! to the head pointer that passes it, a data buffer from the doorbell to the CQE. A host that
-//! breaks this gets mixed bytes, as from hardware; nothing here decides about addresses on bytes
-//! that it reads twice.
+//! entries are copied out through atomics, data through raw copies. The NVMe protocol decides which
+//! side may touch which bytes when: an SQE belongs to the controller from the doorbell to the head
+//! pointer that passes it, a data buffer from the doorbell to the CQE. A host that breaks this gets
+//! mixed bytes, as from hardware; nothing here decides about addresses on bytes that it reads
+//! twice.
 
 #![expect(unsafe_code)]
 
@@ -28,7 +28,7 @@ use crate::sys;
 /// The memory page size of the controller in bytes: CAP.MPSMIN = CAP.MPSMAX = 0.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// As many regions as can be mapped at once.
+/// The most regions that can be mapped at once.
 const MAX_REGIONS: usize = 1024;
 
 struct Region {
@@ -191,7 +191,7 @@ impl HostMemory {
 
 /// The controller's own memory among the addresses that commands name.
 impl HostMemory {
-    /// With that memory, which has no address yet.
+    /// Takes the memory, which has no address yet.
     pub(crate) fn with_own(own: Option<Arc<OwnMemory>>) -> Self {
         Self { own, ..Self::default() }
     }
@@ -200,7 +200,7 @@ impl HostMemory {
         self.own.as_ref()
     }
 
-    /// Its first byte has the address `iova` from now on, or it has none.
+    /// Sets the address of its first byte; `None`: it has none.
     pub(crate) fn place_controller_memory(&mut self, iova: Option<u64>) {
         self.own_iova = iova;
     }
@@ -235,7 +235,7 @@ impl HostMemory {
 }
 
 impl Segment {
-    /// `len` bytes that are nowhere: they resolve to nothing.
+    /// `len` bytes without memory: they resolve to nothing.
     pub(crate) fn hole(len: u32) -> Self {
         Self { region: u32::MAX, len, offset: 0 }
     }
@@ -298,7 +298,7 @@ impl HostSlice<'_> {
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr.as_ptr(), self.len) }
     }
 
-    /// Asks for all its cache lines for writing.
+    /// Prefetches all its cache lines for writing.
     #[inline(always)]
     pub(crate) fn prefetch_write(self) {
         let mut at = 0;
@@ -308,7 +308,7 @@ impl HostSlice<'_> {
         }
     }
 
-    /// Asks for all its cache lines for reading.
+    /// Prefetches all its cache lines for reading.
     #[inline(always)]
     pub(crate) fn prefetch_read(self) {
         let mut at = 0;
@@ -370,13 +370,13 @@ impl Ring {
         }))
     }
 
-    /// Asks for the line of submission queue entry `index`.
+    /// Prefetches the line of submission queue entry `index`.
     #[inline(always)]
     pub(crate) fn prefetch_sqe(&self, index: u32) {
         sys::prefetch_read(self.base.as_ptr().wrapping_add(index as usize * 64));
     }
 
-    /// Asks for the line of completion queue entry `index`, to write it.
+    /// Prefetches the line of completion queue entry `index`, to write it.
     #[inline(always)]
     pub(crate) fn prefetch_cqe(&self, index: u32) {
         sys::prefetch_write(self.base.as_ptr().wrapping_add(index as usize * 16));
@@ -393,8 +393,8 @@ impl Ring {
         let (first, second) =
             unsafe { (AtomicU64::from_ptr(slot), AtomicU64::from_ptr(slot.add(1))) };
         first.store(low, Ordering::Relaxed);
-        // Release: whoever acquires this phase tag also sees the first half, and the data copied
-        // before.
+        // Release: a host that acquires this phase tag also sees the first half, and the data
+        // copied before.
         second.store(high, Ordering::Release);
     }
 }
@@ -456,7 +456,7 @@ impl Doorbell {
         self.cell().load(Ordering::Acquire)
     }
 
-    /// Sets it; whatever orders that is the caller's business.
+    /// Sets it; the caller provides the ordering.
     pub(crate) fn store(&self, value: u32) {
         self.cell().store(value, Ordering::Relaxed);
     }
@@ -468,7 +468,7 @@ pub(crate) struct OwnMemory {
     layout: Layout,
 }
 
-// SAFETY: an allocation belongs to nobody's thread; it is only accessed as atomics.
+// SAFETY: an allocation is bound to no thread; it is only accessed as atomics.
 unsafe impl Send for OwnMemory {}
 // SAFETY: as above.
 unsafe impl Sync for OwnMemory {}
@@ -496,7 +496,7 @@ impl OwnMemory {
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody holds it any more.
+        // SAFETY: allocated with this layout, and no reference to it is left.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) }
     }
 }

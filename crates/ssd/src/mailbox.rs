@@ -33,7 +33,7 @@ pub(crate) enum Call {
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<Call>,
-    /// The thread has ended: nobody will answer.
+    /// The thread has ended: no answer will come.
     closed: bool,
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A caller that panicked while it held the lock had pushed its call, or not: both are
+        // A caller that panicked while holding the lock has pushed its call, or not: both are
         // consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a call. False if nobody will answer. The caller must then wake the thread if it has
+    /// Queues a call. False if no answer will come. The caller must then wake the thread if it has
     /// parked.
     pub(crate) fn push(&self, call: Call) -> bool {
         let mut queue = self.queue();
@@ -82,7 +82,7 @@ impl Mailbox {
         call
     }
 
-    /// Nobody will answer any more; calls not answered are dropped, which their callers notice.
+    /// Closes the mailbox; unanswered calls are dropped, which their callers notice.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;

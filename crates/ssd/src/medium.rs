@@ -21,7 +21,7 @@ use crate::sys;
 
 /// The granularity of a medium's size in bytes: the smallest block format.
 pub const MEDIUM_ALIGN_BYTES: u64 = 512;
-/// The granularity in which memory is given back.
+/// The granularity in which memory is returned to the kernel.
 const PAGE_BYTES: u64 = 4096;
 
 /// The bytes behind the namespaces.
@@ -33,9 +33,9 @@ pub struct Medium {
     read_only: bool,
 }
 
-/// How often, a ms apart, a file is tried to be locked. A lock that is there only for a moment is
-/// nobody's: a process that is just being started has those of its parent until it runs a program
-/// of its own, and who locks a file that its creator has not yet filled lets it go.
+/// How many times, 1 ms apart, locking a file is tried. A lock may be held for a moment only: a
+/// forked child shares its parent's locks until its exec, and a process that locks a file before
+/// its creator has filled it releases it again.
 const LOCK_TRIES: u32 = 200;
 
 /// `file` where a program that we are only a part of does not come across it.
@@ -43,7 +43,7 @@ fn away(file: File) -> std::io::Result<File> {
     Ok(shelter(file.into())?.into())
 }
 
-/// Locks `file` as `how` says, which must not be to wait.
+/// Locks `file` as `how` says, which must be non-blocking.
 fn lock(file: &File, how: FlockOperation) -> rustix::io::Result<()> {
     let mut locked = flock(file, how);
     for _ in 0..LOCK_TRIES {
@@ -80,7 +80,7 @@ impl<'p> Created<'p> {
 
 impl Drop for Created<'_> {
     fn drop(&mut self) {
-        // Nothing that somebody else has put in its place.
+        // Not a file that another process has put in its place.
         let there = std::fs::symlink_metadata(self.path).ok().map(|meta| (meta.dev(), meta.ino()));
         if !self.kept && there.is_some() && there == self.identity {
             let _ = std::fs::remove_file(self.path);
@@ -151,7 +151,7 @@ impl Medium {
         let io = |attempted| {
             move |source: std::io::Error| SsdError::Io { path: path.to_owned(), attempted, source }
         };
-        // Looked at before it is opened: opening a device or a FIFO can have effects, or hang.
+        // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
         let meta = std::fs::metadata(path).map_err(io("looking for the medium's file"))?;
         if !meta.is_file() {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
@@ -187,7 +187,7 @@ impl Medium {
     /// fails after that. With `None` the file must exist. What lies behind the last whole 512 bytes
     /// of it is out of reach, as on Linux's loop devices; the file keeps its size.
     ///
-    /// Like any mapped file it must not be shortened by somebody else meanwhile (`SIGBUS`); a
+    /// Like any mapped file it must not be shortened by another process meanwhile (`SIGBUS`); a
     /// sparse one needs room on its file system for the blocks to come.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl Medium {
         if let Some(bytes) = create {
             checked_len(bytes, what)?;
         }
-        // Looked at before it is opened: opening a device or a FIFO can have effects, or hang.
+        // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
         match std::fs::metadata(path) {
             Ok(meta) if !meta.is_file() => {
                 return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
@@ -256,7 +256,7 @@ impl Medium {
             return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
         }
         if meta.nlink() == 0 {
-            // Whoever created it a moment ago has removed it again.
+            // The process that created it a moment ago has removed it again.
             return Err(io("opening the medium's file")(std::io::ErrorKind::NotFound.into()));
         }
         let len = checked_len(whole_blocks(meta.len()), what)?;
@@ -294,26 +294,26 @@ impl Medium {
         self.len as u64
     }
 
-    /// Never: a medium holds at least one block.
+    /// Always false: a medium holds at least one block.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The file it is on, if it is on one.
+    /// Its file, if it has one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Whether opening it created its file: nobody else has, and there was nothing by that name
-    /// before.
+    /// Whether opening it created its file: no other process did, and there was nothing by that
+    /// name before.
     #[must_use]
     pub fn was_created(&self) -> bool {
         self.created
     }
 
-    /// Whether nothing can be written to it: the controller refuses every command that would.
+    /// Whether it is read-only: the controller refuses every command that would write.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only
@@ -399,7 +399,7 @@ impl MediumSpan<'_> {
         self.ptr.as_ptr()
     }
 
-    /// Asks for all its cache lines.
+    /// Prefetches all its cache lines.
     #[inline(always)]
     pub(crate) fn prefetch(self) {
         let mut at = 0;
@@ -453,7 +453,7 @@ fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     true
 }
 
-/// What of a file of `bytes` bytes is in whole blocks.
+/// The part of a file of `bytes` bytes that is whole blocks.
 fn whole_blocks(bytes: u64) -> u64 {
     bytes / MEDIUM_ALIGN_BYTES * MEDIUM_ALIGN_BYTES
 }

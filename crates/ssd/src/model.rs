@@ -43,7 +43,7 @@ pub struct Model {
     /// Units that work in parallel. 0, and then no costs either: every command completes at once.
     pub channels: u32,
     /// The most commands inside the device: no more are fetched from the queues until one has
-    /// completed, so that it is arbitration between the queues that says who waits. 0: everything
+    /// completed, so that arbitration between the queues decides which command waits. 0: everything
     /// is fetched, and waits inside in the order it came.
     #[serde(default)]
     pub inside: u32,

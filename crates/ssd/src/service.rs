@@ -20,7 +20,7 @@ pub(crate) enum Work {
 
 /// When a command's service begins and ends, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct ServiceTime {
     pub(crate) begun_ns: u64,
     pub(crate) done_ns: u64,
 }
@@ -56,9 +56,15 @@ impl Service {
 
     /// Occupies a channel with `bytes` bytes at `offset` of the medium, for a command seen at
     /// `now_ns`.
-    pub(crate) fn occupy(&mut self, work: Work, offset: u64, bytes: u64, now_ns: u64) -> Slot {
+    pub(crate) fn occupy(
+        &mut self,
+        work: Work,
+        offset: u64,
+        bytes: u64,
+        now_ns: u64,
+    ) -> ServiceTime {
         if self.model.is_null() || work == Work::None {
-            return Slot { begun_ns: now_ns, done_ns: now_ns };
+            return ServiceTime { begun_ns: now_ns, done_ns: now_ns };
         }
         let cost = self.vary(match work {
             Work::Read => cost_ns(&self.model.read, bytes),
@@ -71,7 +77,7 @@ impl Service {
             // What was accepted before has to be on the medium.
             let last = self.channels.iter().map(|c| c.busy_until_ns).max().unwrap_or(0);
             let begun_ns = last.max(now_ns);
-            return Slot { begun_ns, done_ns: begun_ns.saturating_add(cost) };
+            return ServiceTime { begun_ns, done_ns: begun_ns.saturating_add(cost) };
         }
         let channel = match self.model.select {
             Select::Stripe => (offset / self.model.stripe_bytes) as usize % self.channels.len(),
@@ -84,7 +90,7 @@ impl Service {
         let Some(nand) = self.model.nand.filter(|_| work == Work::Write) else {
             let begun_ns = channel.busy_until_ns.max(now_ns);
             channel.busy_until_ns = begun_ns.saturating_add(cost);
-            return Slot { begun_ns, done_ns: channel.busy_until_ns };
+            return ServiceTime { begun_ns, done_ns: channel.busy_until_ns };
         };
         // A write goes into the buffer and is programmed behind the host's back, unless the buffer
         // is full.
@@ -102,7 +108,7 @@ impl Service {
             }
             channel.busy_until_ns = channel.busy_until_ns.max(done_ns).saturating_add(busy);
         }
-        Slot { begun_ns, done_ns }
+        ServiceTime { begun_ns, done_ns }
     }
 
     fn vary(&mut self, cost: u64) -> u64 {

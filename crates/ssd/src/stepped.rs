@@ -1,4 +1,4 @@
-//! The SSD without a thread: it moves when its clock does.
+//! The SSD without a thread: it works when its clock moves.
 
 #![expect(unsafe_code)]
 
@@ -22,7 +22,7 @@ use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::threaded::check_medium;
 
-/// How far a reading moves the clock unless told otherwise, in ns.
+/// By how much a reading moves the clock by default, in ns.
 const DEFAULT_TICK_NS: u64 = 50;
 
 /// A software SSD under a virtual clock. Cloning gives another handle to the same one.
@@ -35,20 +35,20 @@ pub struct SteppedSsd {
     counters: Arc<SharedCounters>,
 }
 
-struct State {
+struct SteppedState {
     controller: Controller,
     now_ns: u64,
     tick_ns: u64,
-    /// Where in a tick's turns the doorbells that are not polled are looked at.
+    /// Counts turns, to check the doorbells that are not polled now and then.
     turns: u32,
 }
 
-/// Turns between two looks at every doorbell.
+/// Turns between two checks of every doorbell.
 const INSPECT_TURNS: u32 = 64;
 
-/// The side of it that a driver holds, and its clock.
+/// The port that a driver holds, and its clock.
 struct Port {
-    state: Mutex<State>,
+    state: Mutex<SteppedState>,
     regs: Arc<RegisterFile>,
     /// Replaced when another host is plugged in.
     doorbells: Mutex<Arc<Doorbells>>,
@@ -77,20 +77,20 @@ impl SteppedSsd {
         let counters = Arc::clone(controller.counters());
         let stamps = controller.stamps().map(Arc::clone);
         let memory = controller.memory();
-        let state = State { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
+        let state = SteppedState { controller, now_ns: 0, tick_ns: DEFAULT_TICK_NS, turns: 0 };
         let doorbells = Mutex::new(doorbells);
         let port =
             Arc::new(Port { state: Mutex::new(state), regs, doorbells, vectors, memory, stamps });
         Ok(Self { port, counters })
     }
 
-    /// The seam for a driver.
+    /// The port for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::new(PortHandle(Arc::clone(&self.port)))
     }
 
-    /// The seam for a server.
+    /// The port for a server.
     #[must_use]
     pub fn function_port(&self) -> Arc<dyn FunctionPort> {
         Arc::new(PortHandle(Arc::clone(&self.port)))
@@ -102,7 +102,7 @@ impl SteppedSsd {
         Arc::new(SteppedClock(Arc::clone(&self.port)))
     }
 
-    /// How far a reading moves the clock from now on, in ns; at least 1.
+    /// Sets by how much a reading moves the clock, in ns; at least 1.
     pub fn set_tick_ns(&self, tick_ns: u64) {
         self.port.state().tick_ns = tick_ns.max(1);
     }
@@ -118,7 +118,7 @@ impl SteppedSsd {
         self.port.state().settle();
     }
 
-    /// What it has done so far.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters.snapshot()
@@ -148,8 +148,8 @@ impl SteppedSsd {
         self.port.state().controller.power_cut(rng)
     }
 
-    /// Records from now on what is written and flushed: [`record`](crate::record). What is under
-    /// way is not in it.
+    /// Records writes and flushes from now on: [`record`](crate::record). Commands already in
+    /// flight are not recorded.
     #[must_use]
     pub fn record(&self) -> Recorder {
         let recorder = Recorder::default();
@@ -157,7 +157,7 @@ impl SteppedSsd {
         recorder
     }
 
-    /// What a host that read everything would read now, of all namespaces.
+    /// The content of all namespaces, as a host would read it now.
     #[must_use]
     pub fn contents(&self) -> Vec<u8> {
         self.port.state().controller.contents()
@@ -168,7 +168,7 @@ impl SteppedSsd {
         self.port.state().controller.set_faults(plan);
     }
 
-    /// The device leaves the bus: registers read all ones, nothing completes.
+    /// The device leaves the bus: registers read all ones, and nothing completes.
     pub fn unplug(&self) {
         let mut state = self.port.state();
         state.controller.unplug();
@@ -219,7 +219,7 @@ impl std::fmt::Debug for SteppedSsd {
     }
 }
 
-impl State {
+impl SteppedState {
     /// One turn at the present time.
     fn turn(&mut self) -> Turn {
         self.turns = self.turns.wrapping_add(1);
@@ -248,7 +248,7 @@ impl State {
 }
 
 impl Port {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SteppedState> {
         // A panic while it was held has failed the test that caused it; the state is no worse than
         // the panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -50,7 +50,7 @@ pub(crate) fn is_writable(event: &OwnedFd) -> bool {
     poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
 }
 
-/// Adds one to an eventfd. Its counter full (nobody ever read it) is no error: the event is pending
+/// Adds one to an eventfd. A full counter (it was never read) is no error: the event is pending
 /// already.
 pub(crate) fn signal(event: &OwnedFd) -> bool {
     loop {

@@ -27,17 +27,17 @@ use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::sys;
 
-/// Turns without work between two looks at the clock and at the doorbells that are not polled. At ≥
-/// 1 ns a turn and queue it is a few µs: often enough to park in time, seldom enough not to be
-/// noticed.
+/// Turns without work between two checks of the clock and of the doorbells that are not polled. At
+/// ≥ 1 ns a turn and queue that is a few µs: often enough to park in time, and rarely enough to
+/// cost nothing.
 const IDLE_TURNS: u32 = 1024;
 
 /// How long to sleep while commands wait for the host to take completions: a host wakes us for a
 /// submission, not necessarily for a completion queue head.
 const BLOCKED_NAP: Duration = Duration::from_millis(1);
 
-/// How long to sleep at first, and at most, where a host may ring a doorbell and not look whether
-/// the thread has parked.
+/// The first and the longest sleep where a host may ring a doorbell without checking whether the
+/// thread has parked.
 const FIRST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
@@ -52,7 +52,7 @@ pub struct Ssd {
     stamps: Option<Arc<StampRing>>,
 }
 
-/// The side of it that a driver holds.
+/// The port that a driver holds.
 struct Port {
     regs: Arc<RegisterFile>,
     /// Replaced when another host is plugged in.
@@ -93,8 +93,8 @@ impl Ssd {
             nap: FIRST_NAP,
         };
         let run = move || {
-            // Closes the mailbox however the thread ends, so that nobody waits for an answer that
-            // never comes.
+            // Closes the mailbox however the thread ends, so that no caller waits for an answer
+            // that never comes.
             let _closing = CloseOnDrop {
                 mailbox: Arc::clone(&worker.mailbox),
                 regs: Arc::clone(worker.controller.registers()),
@@ -139,25 +139,25 @@ impl Ssd {
         }
     }
 
-    /// What can be done to it while it runs. The handle does not keep it alive.
+    /// A handle to control it while it runs. The handle does not keep it alive.
     #[must_use]
     pub fn handle(&self) -> SsdHandle {
         SsdHandle { port: Arc::clone(&self.port), counters: Arc::clone(&self.counters) }
     }
 
-    /// The seam for a driver.
+    /// The port for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::clone(&self.port) as Arc<dyn SoftPort>
     }
 
-    /// The seam for a server.
+    /// The port for a server.
     #[must_use]
     pub fn function_port(&self) -> Arc<dyn FunctionPort> {
         Arc::clone(&self.port) as Arc<dyn FunctionPort>
     }
 
-    /// What it has done so far.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters.snapshot()
@@ -192,14 +192,13 @@ impl Ssd {
         let _ = self.port.demand(|reply| Call::SetFaults(Box::new(plan), reply));
     }
 
-    /// The device leaves the bus: registers read all ones, nothing completes any more.
+    /// The device leaves the bus: registers read all ones, and nothing completes.
     pub fn unplug(&self) {
         let _ = self.port.demand(Call::Unplug);
     }
 }
 
-/// What can be done to an [`Ssd`] while it runs, apart from the SSD itself; cloning gives another
-/// to the same one.
+/// Controls an [`Ssd`] while it runs. A clone controls the same one.
 #[derive(Clone)]
 pub struct SsdHandle {
     port: Arc<Port>,
@@ -207,7 +206,7 @@ pub struct SsdHandle {
 }
 
 impl SsdHandle {
-    /// What `action` gives, done by the SSD's thread. `None` if the SSD has ended.
+    /// Has the SSD's thread run `action`; returns its result, or `None` if the SSD has ended.
     fn with<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller) -> T + Send + 'static,
@@ -285,7 +284,7 @@ impl std::fmt::Debug for Ssd {
     }
 }
 
-/// What a configuration and a medium must have in common.
+/// Checks that the medium fits the configuration.
 pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), SsdError> {
     config.validate()?;
     if config.total_bytes() > medium.len() {
@@ -299,20 +298,20 @@ pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), Ss
 }
 
 impl Port {
-    /// Leaves a call; its answer comes later. `None` if the SSD has ended.
+    /// Queues a call; its answer comes later. `None` if the SSD has ended.
     fn send<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<Receiver<T>> {
         let (reply, answer) = sync_channel(1);
         if !self.mailbox.push(call(reply)) {
             return None;
         }
-        // Whether it has parked or not: the word that says so may be in memory that another process
-        // can write. A thread that has not parked takes this for one swap, and once more looks
-        // before it parks.
+        // Unparks in any case: the word that says whether it has parked may be in memory that
+        // another process can write. For a thread that has not parked this costs one swap, and one
+        // more check before it parks.
         self.wake();
         Some(answer)
     }
 
-    /// A driver's call: leaves it and waits for its answer, not for ever, since the SSD's thread
+    /// A driver's call: queues it and waits for its answer, with a timeout, since the SSD's thread
     /// may hang in its medium.
     fn ask<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Result<T, SeamError> {
         let answer = self.send(call).ok_or(SeamError::Gone)?;
@@ -322,8 +321,7 @@ impl Port {
         })
     }
 
-    /// The owner's call: what it did is only known when it has answered. `None` if the SSD has
-    /// ended.
+    /// The owner's call: waits for its answer without a timeout. `None` if the SSD has ended.
     fn demand<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<T> {
         self.send(call)?.recv().ok()
     }
@@ -397,7 +395,7 @@ impl FunctionPort for Port {
 
     fn set_napping(&self, naps: bool) {
         self.naps.store(naps, Ordering::Relaxed);
-        // One that has parked already would not take notice.
+        // A parked thread must wake to notice.
         self.wake();
     }
 }
@@ -409,7 +407,8 @@ struct CloseOnDrop {
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        // Registers first: who learns that a call was dropped must not read a live register after.
+        // Registers first: a caller that learns that its call was dropped must not read a live
+        // register afterwards.
         self.regs.set_gone();
         self.mailbox.close();
     }
@@ -463,19 +462,20 @@ impl<C: Clock> Worker<C> {
         }
     }
 
-    /// Sleeps until there is something to do. The protocol is argued in `seam::Parking`: announce,
-    /// look at everything again, and only then sleep. `unpark` before `park` makes the latter
-    /// return at once, so that a wake-up between the last look and the sleep is not lost. True if
-    /// it napped: somebody may ring who wakes nobody.
+    /// Sleeps until there is work. The protocol is argued in `seam::Parking`: announce, check
+    /// everything again, and only then sleep. `unpark` before `park` makes the latter return at
+    /// once, so that a wake-up between the last check and the sleep is not lost. True if it napped:
+    /// a client may write a doorbell without waking it.
     fn park(&mut self, turn: Turn) -> bool {
         let doorbells = Arc::clone(self.controller.doorbells());
-        // The full fence of the announcement orders the event indices, too, with the look that
+        // The full fence of the announcement also orders the event indices before the check that
         // follows.
         self.controller.ask_for_rings();
         doorbells.parking().announce();
         self.controller.inspect(self.clock.now_ns());
         let again = self.controller.turn(&self.clock);
-        // Only queues that exist have doorbells to ring; registers come by message, which wakes.
+        // Only existing queues have doorbells; register writes come as messages, which wake the
+        // thread.
         let naps = self.naps.load(Ordering::Relaxed) && self.controller.has_queues();
         if again == turn && !self.mailbox.is_waiting() {
             let counters = self.controller.counters();
@@ -505,7 +505,7 @@ impl<C: Clock> Worker<C> {
     fn answer_all(&mut self) -> bool {
         while let Some(call) = self.mailbox.pop() {
             let controller = &mut self.controller;
-            // Whoever asked may have given up waiting; then the answer goes nowhere.
+            // The caller may have stopped waiting; then the answer is dropped.
             match call {
                 Call::Write32(offset, value, reply) => {
                     controller.write32(offset, value, self.clock.now_ns());

@@ -19,7 +19,7 @@ pub struct Bound {
     pub address: PciAddress,
     /// Its node, `/dev/vfio/N`.
     pub node: PathBuf,
-    /// The driver that had it, if one did.
+    /// Its former driver, if it had one.
     pub former_driver: Option<String>,
     /// It was with `vfio-pci` before.
     pub was_bound: bool,
@@ -44,7 +44,7 @@ pub fn bind(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result
     Ok(Bound { address, node: nodes.group, former_driver: record.former_driver, was_bound: false })
 }
 
-/// One that is with `vfio-pci`, by us or by somebody else: from now on it is on record.
+/// Records a controller that is already with `vfio-pci`, whichever program bound it.
 fn adopt(
     sysfs: &Sysfs,
     address: PciAddress,
@@ -60,7 +60,7 @@ fn adopt(
         None => {
             let mut record = Record::before(sysfs, &function(sysfs, address)?, true);
             record.stage = Stage::Taken;
-            // Whoever gave it to vfio-pci did not say who had it before.
+            // The program that bound it to vfio-pci left no record of the former driver.
             (record.former_driver, record.former_override) = (None, None);
             record
         }
@@ -117,7 +117,7 @@ pub(super) fn is_astray(sysfs: &Sysfs, address: PciAddress) -> bool {
     }
 }
 
-/// What can be said of a device that nothing was written down of.
+/// The record of a device that has none.
 pub(super) fn without_record(sysfs: &Sysfs, address: PciAddress) -> Result<Record, PciError> {
     let mut record = Record::before(sysfs, &function(sysfs, address)?, false);
     record.former_driver = record.former_driver.filter(|driver| !is_vfio(driver));

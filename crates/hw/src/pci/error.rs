@@ -39,7 +39,7 @@ pub enum PciError {
         /// Whether [`TakeOptions::force`](super::TakeOptions::force) would override it.
         force_helps: bool,
     },
-    /// It cannot be seen whether something uses it.
+    /// Whether something uses it could not be found out.
     #[error(
         "{address}: cannot find out whether {disk} is in use: {source}; run this where /dev has the machine's disks"
     )]
@@ -63,7 +63,7 @@ pub enum PciError {
         /// What to do.
         hint: String,
     },
-    /// There is no IOMMU at work.
+    /// No IOMMU is active.
     #[error(
         "{address} has no IOMMU group: the IOMMU is off or missing; switch it on in the firmware (VT-d, AMD-Vi, SMMU) and boot with \
          intel_iommu=on (Intel) or without amd_iommu=off (AMD). Without an IOMMU the device can read and write all memory, the kernel's included, whatever goes \
@@ -93,7 +93,7 @@ pub enum PciError {
          can be used without"
     )]
     NeedsRoot,
-    /// A process of ours has it.
+    /// Another process of ours has it.
     #[error("{address} is taken by {by}, which gives it back when it ends; end it first")]
     TakenBy {
         /// The device.
@@ -135,7 +135,7 @@ pub enum PciError {
         /// The driver that has it.
         driver: Option<String>,
     },
-    /// Something was waited for, and did not come.
+    /// A wait timed out.
     #[error("waited in vain {what}: {hint}")]
     TimedOut {
         /// For what.
@@ -157,7 +157,7 @@ pub enum PciError {
         /// How many there were.
         expected: u32,
     },
-    /// What was done to a device cannot be written down or read.
+    /// The record of a device cannot be written or read.
     #[error("{}: {what}; `meantime devices --repair` removes a record that is damaged", path.display())]
     Record {
         /// The file.

@@ -1,4 +1,4 @@
-//! NVMe controllers on PCI: what each is, who has it, and what is on it.
+//! NVMe controllers on PCI: what each is, which driver has it, and what is on it.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub struct NvmeFunction {
     pub driver: Option<String>,
     /// The only driver that may have it, if one was named.
     pub driver_override: Option<String>,
-    /// Its IOMMU group. `None`: there is no IOMMU at work.
+    /// Its IOMMU group. `None`: no IOMMU is active.
     pub group: Option<IommuGroup>,
     /// NUMA node.
     pub numa_node: Option<u32>,
@@ -47,7 +47,7 @@ pub struct NvmeFunction {
     pub disks: Vec<KernelDisk>,
     /// What uses them, as far as this process may know.
     pub uses: Vec<DiskUse>,
-    /// Who took it by [`bind`](super::bind) or [`take`](super::take).
+    /// The process that took it by [`bind`](super::bind) or [`take`](super::take).
     pub taker: Option<Taker>,
 }
 

@@ -17,8 +17,8 @@ use super::usage::Snapshot;
 /// takes less than one.
 const DISKS_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// How long somebody may have the device open who is about to close it: a child that was forked off
-/// and has not become another program yet, or another thread that was looking at the group.
+/// How long a process that is about to close the device may still have it open: a forked child
+/// before its exec, or another thread that was reading the group.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The kernel's NVMe driver.
@@ -29,12 +29,11 @@ const NVME: &str = "nvme";
 pub struct GivenBack {
     /// The device.
     pub address: PciAddress,
-    /// The driver that has it now; `None` if it had none before it was taken, or is no longer
-    /// there.
+    /// The driver that has it now; `None` if it was taken without one, or the device is gone.
     pub driver: Option<String>,
     /// The kernel's block devices of it.
     pub disks: Vec<String>,
-    /// It had been given back before, and nothing was done.
+    /// It was given back earlier; nothing was done.
     pub was_back: bool,
 }
 
@@ -55,7 +54,7 @@ pub(super) fn give_back(
     record.stage = Stage::GivingBack;
     record.process = super::process::ProcessId::own(sysfs);
     if let Err(error) = record.write(sysfs) {
-        // The device matters more, and the record that is there will do.
+        // The device matters more, and the existing record suffices.
         tracing::warn!("{error}");
     }
 
@@ -80,7 +79,8 @@ pub(super) fn give_back(
     }
 }
 
-/// Refuses if somebody has the device open by VFIO: unbinding would not return before he closes it.
+/// Refuses if a process has the device open by VFIO: unbinding would not return before it closes
+/// it.
 fn check_idle(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
     let Some(nodes) = Nodes::of(sysfs, address) else { return Ok(()) };
     if sysfs.wait(IDLE_TIMEOUT, || !sysfs.ops().is_open(&nodes.group)) {
@@ -122,7 +122,7 @@ fn to_driver(sysfs: &Sysfs, record: &Record, choose: bool) -> Result<(), PciErro
     }
     match wanted {
         Some(driver) if sysfs.has_driver(driver) => {}
-        // What is missing then is seen below.
+        // The check below finds what is missing then.
         Some(driver) => drop(sysfs.ops().load_module(driver)),
         None => {
             let alias = attribute(&dir.join("modalias"));

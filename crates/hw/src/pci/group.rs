@@ -1,4 +1,4 @@
-//! IOMMU groups: what can only be taken together.
+//! IOMMU groups: functions that can only be taken together.
 
 use super::address::PciAddress;
 use super::function::NVME_CLASS;

@@ -1,4 +1,4 @@
-//! What the kernel does with a file or block device that somebody wants to write to.
+//! What the kernel uses a file or block device for, before a program writes to it.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -9,11 +9,11 @@ use super::function::{SECTOR_BYTES, disk};
 use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names, number};
 use super::usage::{DiskUse, MadeOf, STACK_MAX, Snapshot, UseKind, is_busy, made_of, swap_paths};
 
-/// How long a disk may be held that nothing uses any more.
+/// How long the kernel may hold a disk after its last use.
 const LET_GO: Duration = Duration::from_millis(300);
 
-/// Why nobody else may write to the file or block device `path`: what the kernel does with it, and
-/// what would help. `None`: nothing, as far as can be seen from here.
+/// Why no program may write to the file or block device `path`: what the kernel uses it for, and
+/// what would help. `None`: no use was found.
 ///
 /// Looked at are mounts (of every mount namespace that this process may look into), swap, devices
 /// made of it, its partitions, and the same of each loop device whose file it is. A loop device
@@ -39,7 +39,7 @@ fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
     if swap_paths(sysfs).iter().any(|path| same(Path::new(path))) {
         return Some("it is swap space: swapoff it first".to_owned());
     }
-    // Most files are nobody's: only then is it worth looking at every mount.
+    // Most files are not in use: read every mount only if this one is.
     let made: Vec<_> = made_of(sysfs).into_iter().filter(|made| made.is_of_file(meta)).collect();
     let snapshot = (!made.is_empty()).then(|| Snapshot::without_programs(sysfs))?;
     let uses = Uses { sysfs, snapshot };
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_that_nothing_uses_forbids_nothing() {
+    fn an_unused_loop_device_forbids_nothing() {
         let machine = Machine::new();
         assert_eq!(machine.in_use(), None);
         machine.mount("7:1");

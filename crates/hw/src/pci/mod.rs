@@ -4,7 +4,7 @@
 //! [`scan`] shows what there is and what uses it. [`bind`] hands a controller to `vfio-pci` until
 //! [`unbind`]; [`take`] does so for as long as the [`Taken`] lives. Each writes down what it is
 //! about to change before it changes anything (`/run/meantime/pci/ADDRESS`), so that [`repair`] can
-//! give a controller back whose taker was killed at any point.
+//! give a controller back if the process that took it was killed at any point.
 //!
 //! Paths and files of sysfs: the kernel's Documentation/ABI/testing/sysfs-bus-pci,
 //! sysfs-kernel-iommu_groups, sysfs-nvme; Documentation/driver-api/vfio.rst.

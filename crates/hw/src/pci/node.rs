@@ -1,4 +1,4 @@
-//! The device node of a VFIO group, and whose it is.
+//! The device node of a VFIO group, and its owner.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const UDEV_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the owner has to stay what it was set to, where there is udev.
 const UDEV_QUIET: Duration = Duration::from_millis(250);
 
-/// Whose a device node is.
+/// The owner and mode of a device node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeOwner {
     /// User.
@@ -68,7 +68,7 @@ impl Nodes {
         })
     }
 
-    /// Gives the nodes to `owner`, and sees that it stays so.
+    /// Gives the nodes to `owner`, and checks that udev leaves it so.
     pub(super) fn give_to(&self, sysfs: &Sysfs, owner: NodeOwner) -> Result<(), PciError> {
         let ops = sysfs.ops();
         for node in self.device.iter().chain([&self.group]) {

@@ -1,4 +1,4 @@
-//! What is done to the machine, as few verbs: tests put a simulated kernel under them.
+//! The operations on the machine, few enough that tests simulate the kernel.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -20,11 +20,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How long loading a module may take.
 const MODULE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A disk held exclusively: nobody can mount it or a partition of it meanwhile.
+/// A disk held exclusively: neither it nor a partition of it can be mounted meanwhile.
 #[derive(Debug, Default)]
 pub struct Claim(#[allow(dead_code)] Option<File>);
 
-/// Everything that changes the machine, or asks it what files do not tell.
+/// Operations that change the machine, or ask the kernel what no file tells.
 pub trait SysfsOps: fmt::Debug + Send + Sync {
     /// Writes `text` to a file of sysfs, in one piece.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
@@ -36,7 +36,7 @@ pub trait SysfsOps: fmt::Debug + Send + Sync {
     fn loop_file(&self, node: &Path) -> io::Result<LoopFile>;
     /// Whether the VFIO group of `node` is open in some process.
     fn is_open(&self, node: &Path) -> bool;
-    /// Whose a device node is.
+    /// The owner of a device node.
     fn owner(&self, node: &Path) -> io::Result<NodeOwner>;
     /// Gives a device node away.
     fn set_owner(&self, node: &Path, owner: NodeOwner) -> io::Result<()>;

@@ -1,4 +1,4 @@
-//! Processes: which one is meant by a number, and whether it still lives.
+//! Processes: identity beyond the number, and whether one still runs.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ impl ProcessId {
         Self { pid, start_ticks: stat(sysfs, pid).map_or(0, |stat| stat.1) }
     }
 
-    /// Whether it runs. One that is dead and only waits to be asked for does not.
+    /// Whether it runs. A zombie does not.
     pub(super) fn is_alive(&self, sysfs: &Sysfs) -> bool {
         stat(sysfs, self.pid).is_some_and(|(state, start_ticks)| {
             start_ticks == self.start_ticks && !matches!(state, 'Z' | 'X')
@@ -36,7 +36,7 @@ fn stat(sysfs: &Sysfs, pid: u32) -> Option<(char, u64)> {
     Some((state, rest.nth(18)?.parse().ok()?))
 }
 
-/// What a process is called.
+/// A process's name.
 pub(super) fn command(sysfs: &Sysfs, pid: u32) -> Option<String> {
     attribute(&sysfs.proc.join(format!("{pid}/comm")))
 }

@@ -1,4 +1,4 @@
-//! What was done to a controller, written down before it is done: `/run/meantime/pci/ADDRESS`,
+//! Records of what is done to a controller, written before it is done: `/run/meantime/pci/ADDRESS`,
 //! lines of `key=value`.
 
 use std::fs;
@@ -19,10 +19,10 @@ use super::sysfs::{Sysfs, names};
 /// How long another process may take over what it does to a controller.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Records are small; what is larger is not ours.
+/// Records are small; a larger file is not ours.
 const RECORD_MAX_BYTES: u64 = 64 << 10;
 
-/// How far it has come.
+/// How far taking or giving back has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Taking,
@@ -33,7 +33,7 @@ pub(super) enum Stage {
 const STAGES: [(Stage, &str); 3] =
     [(Stage::Taking, "taking"), (Stage::Taken, "taken"), (Stage::GivingBack, "giving-back")];
 
-/// Who took a controller from the kernel.
+/// The process that took a controller from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taker {
     /// The process that did.
@@ -59,9 +59,9 @@ pub(super) struct Record {
     pub persistent: bool,
     pub former_driver: Option<String>,
     pub former_override: Option<String>,
-    /// How many block devices the kernel had of it.
+    /// How many block devices of it the kernel had.
     pub disks: u32,
-    /// Whom the node was given to, and whose it was.
+    /// The node's new owner, and its former one.
     pub owner_uid: Option<u32>,
     pub node: Option<(PathBuf, NodeOwner)>,
     /// What VFIO's parameter for devices without an IOMMU was before it was set.
@@ -92,9 +92,9 @@ impl Record {
         }
     }
 
-    /// Whether nobody will finish what was begun, or give back what was taken for the time of use.
-    /// Asked under the [`Lock`]: what is begun is finished under it, too, so that whoever has left
-    /// it unfinished has given up or died.
+    /// Whether no process will finish what was begun, or give back what was taken for the time of
+    /// use. Called under the [`Lock`]: since work is also finished under it, a process that left it
+    /// unfinished has given up or died.
     pub(super) fn is_abandoned(&self, sysfs: &Sysfs) -> bool {
         match self.stage {
             Stage::Taking | Stage::GivingBack => true,
@@ -107,7 +107,7 @@ impl Record {
         self.persistent && self.stage == Stage::Taken
     }
 
-    /// Whether it speaks of this boot; another one began with every device at its kernel driver.
+    /// Whether it was written since this boot, which began with every device at its kernel driver.
     pub(super) fn is_of_this_boot(&self, sysfs: &Sysfs) -> bool {
         self.boot_id == process::boot_id(sysfs)
     }
@@ -142,7 +142,7 @@ impl Record {
         parse(address, &String::from_utf8_lossy(&text)).map(Some).map_err(damaged)
     }
 
-    /// Writes it, the old one or the new one being there at any moment.
+    /// Replaces it atomically.
     pub(super) fn write(&self, sysfs: &Sysfs) -> Result<(), PciError> {
         let path = dir(sysfs).join(self.address.to_string());
         let beside = dir(sysfs).join(format!(".{}", self.address));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_is_refused() {
+    fn a_damaged_record_is_refused() {
         let record = record();
         let text = record.text();
         for (from, to, word) in [

@@ -1,4 +1,4 @@
-//! After a crash: giving back what nobody will give back any more.
+//! After a crash: giving back what no process will give back any more.
 
 use super::address::PciAddress;
 use super::bind::{is_astray, without_record};
@@ -29,7 +29,7 @@ pub struct Repaired {
 pub fn repair(sysfs: &Sysfs) -> Result<Vec<Repaired>, PciError> {
     let _lock = Lock::acquire(sysfs)?;
     for name in names(&record::dir(sysfs)).into_iter().filter(|name| name.starts_with('.')) {
-        // Of a record that was never finished; nothing had been changed then.
+        // A temporary file whose record was never finished: nothing was changed then.
         let _ = sysfs.ops().remove(&record::dir(sysfs).join(name));
     }
     let mut addresses = function::addresses(sysfs);

@@ -29,15 +29,14 @@ pub(super) const NO_IOMMU_PARAMETER: &str = "module/vfio/parameters/enable_unsaf
 /// How a controller is to be taken.
 #[derive(Debug, Clone, Default)]
 pub struct TakeOptions {
-    /// User and group by number who may use the device.
+    /// User and group that may use the device, by number.
     pub owner: Option<(u32, u32)>,
-    /// Also if a process has it open. What is mounted, swapped on or held is not taken all the
-    /// same.
+    /// Also if a process has it open. A device that is mounted, swapped on or held is never taken.
     pub force: bool,
     /// Also without an IOMMU. **The device can then read and write all memory, the kernel's
     /// included**: a wrong address in a command is a corrupted machine.
     pub unsafe_no_iommu: bool,
-    /// Others of the same IOMMU group that are taken with it, and are not in the way.
+    /// Other devices of its IOMMU group that are taken with it.
     pub together: Vec<PciAddress>,
 }
 
@@ -67,7 +66,7 @@ pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result
         return Ok(taken(Nodes::wait(sysfs, address)?, None));
     }
     let _lock = Lock::acquire(sysfs)?;
-    // Perhaps by whoever had the lock.
+    // The former holder of the lock may have done it.
     if is_bound(sysfs, address)? {
         return Ok(taken(Nodes::wait(sysfs, address)?, None));
     }
@@ -75,8 +74,8 @@ pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result
     Ok(taken(nodes, Some(record.process.pid)))
 }
 
-/// Whether the controller is with `vfio-pci` for good, by [`bind`](super::bind) or somebody else's
-/// doing.
+/// Whether the controller is with `vfio-pci` permanently, by [`bind`](super::bind) or another
+/// program.
 fn is_bound(sysfs: &Sysfs, address: PciAddress) -> Result<bool, PciError> {
     let with_vfio = function(sysfs, address)?.driver.as_deref().is_some_and(is_vfio);
     Ok(with_vfio && Record::read(sysfs, address)?.is_none_or(|record| record.is_settled()))
@@ -142,7 +141,7 @@ pub(super) fn function(sysfs: &Sysfs, address: PciAddress) -> Result<NvmeFunctio
     NvmeFunction::of(sysfs, address).ok_or_else(|| no_such(sysfs, address))
 }
 
-/// Takes it. What an earlier process has left half-way is put right first.
+/// Takes it. First undoes what an earlier process left unfinished.
 pub(super) fn take_locked(
     sysfs: &Sysfs,
     address: PciAddress,
@@ -156,8 +155,7 @@ pub(super) fn take_locked(
         if !record.is_of_this_boot(sysfs) {
             record.remove(sysfs)?;
         } else if record.is_abandoned(sysfs) || record.is_settled() {
-            // (A settled one that gets here is no longer with vfio-pci: somebody has given it back
-            // by hand.)
+            // (A settled one that gets here is no longer with vfio-pci: it was given back by hand.)
             give_back::give_back(sysfs, record, true)?;
         } else {
             return Err(PciError::TakenBy {
@@ -169,7 +167,7 @@ pub(super) fn take_locked(
     let function = function(sysfs, address)?;
     check_group(&function, options)?;
     check_uses(sysfs, &function, options)?;
-    // From here to the end of the kernel's driver nobody else can begin to use a disk.
+    // From here until the kernel's driver lets go no other program can begin to use a disk.
     let claims = match usage::claim(sysfs, &function) {
         Ok(claims) => claims,
         Err((disk, source)) if source.raw_os_error() == Some(libc::EBUSY) => {
@@ -318,7 +316,7 @@ fn load_vfio(sysfs: &Sysfs) -> Result<(), PciError> {
         }
     }
     // The container's part. The kernel asks for it by itself when one is opened, unless it has
-    // iommufd only: whoever opens the device will see.
+    // iommufd only: opening the device will show whether it works.
     if !sysfs.sys.join("module/vfio_iommu_type1").exists() {
         let _ = sysfs.ops().load_module("vfio_iommu_type1");
     }

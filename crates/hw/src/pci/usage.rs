@@ -44,7 +44,7 @@ pub enum UseKind {
         /// By what, e.g. `dm-0 (vg-root), mounted at /`.
         by: String,
     },
-    /// Somebody has it exclusively, and it cannot be seen who.
+    /// Something unknown holds it exclusively.
     Exclusive,
     /// A process has it open.
     Open {
@@ -54,7 +54,7 @@ pub enum UseKind {
 }
 
 impl DiskUse {
-    /// Whether the disk cannot be taken for it, come what may.
+    /// Whether it keeps the disk from being taken, even by force.
     pub fn forbids(&self) -> bool {
         !matches!(self.kind, UseKind::Open { .. })
     }
@@ -173,7 +173,7 @@ impl Snapshot {
         snapshot.mounts.extend(mounts(sysfs, &sysfs.proc.join("self/mountinfo"), None));
         for pid in process::all(sysfs) {
             let dir = sysfs.proc.join(pid.to_string());
-            // Those of others are for root to see.
+            // Only root sees those of other users.
             if let Some(namespace) = link_name(&dir.join("ns/mnt"))
                 && !namespaces.contains(&namespace)
             {
@@ -317,7 +317,7 @@ impl Snapshot {
 /// claims are dropped.
 ///
 /// # Errors
-/// The disk that could not be had, and why.
+/// The disk that could not be claimed, and why.
 pub(super) fn claim(
     sysfs: &Sysfs,
     function: &NvmeFunction,

@@ -16,7 +16,7 @@ pub enum VfioError {
         /// Those that there are, with their drivers.
         have: String,
     },
-    /// It is something else.
+    /// It is not an NVMe controller.
     #[error(
         "this is not an NVMe controller (PCI class {class}; 0x0108.. is); NVMe controllers of this machine: {have}"
     )]
@@ -26,7 +26,7 @@ pub enum VfioError {
         /// The NVMe controllers that there are.
         have: String,
     },
-    /// Another driver has it, or none.
+    /// Another driver is bound to it, or none.
     #[error(
         "{} has this device, not vfio-pci: `meantime bind {address}` hands it over (and `meantime unbind {address}` back)",
         .driver.as_ref().map_or("no driver".into(), |driver| format!("the driver `{driver}`"))
@@ -43,14 +43,14 @@ pub enum VfioError {
          in a virtual machine, give it one. Without, the device could write anywhere in memory"
     )]
     NoIommu,
-    /// VFIO's no-IOMMU mode, which was asked for.
+    /// VFIO's no-IOMMU mode was asked for.
     #[error(
         "VFIO's no-IOMMU mode is not supported: I/O addresses would be physical ones, a wrong one overwrites any memory of the \
          machine, and chunks of DMA memory would have to be contiguous in it. Boot with intel_iommu=on or enable the IOMMU in the \
          firmware instead"
     )]
     NoIommuMode,
-    /// The kernel's side of VFIO is not there.
+    /// The kernel has no VFIO.
     #[error("cannot open {}: {source}; load the modules: `modprobe vfio-pci vfio_iommu_type1`", path.display())]
     NoVfio {
         /// What was to be opened.
@@ -58,7 +58,7 @@ pub enum VfioError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The kernel has VFIO, but not as we know it.
+    /// The kernel's VFIO lacks something.
     #[error("the kernel's VFIO lacks {what}")]
     Lacks {
         /// What is missing, and what would help.
@@ -75,7 +75,7 @@ pub enum VfioError {
         /// The other devices and their drivers.
         others: String,
     },
-    /// Somebody uses it.
+    /// Another process uses it.
     #[error("another process uses this device ({} is busy): end it first; `fuser -v {}` names it", path.display(), path.display())]
     InUse {
         /// What is busy.
@@ -84,7 +84,7 @@ pub enum VfioError {
     /// This process has it open.
     #[error("this process has this device open already: share the one that it has")]
     OpenHere,
-    /// Not for this user.
+    /// This user may not open it.
     #[error(
         "no permission to open {}: run `meantime bind {address} --owner USER` once as root, or run this as root", path.display()
     )]

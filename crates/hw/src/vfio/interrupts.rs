@@ -19,7 +19,7 @@ use crate::{HwError, Result as HwResult};
 /// a live queue is ever lost: the alternative, to disable and enable them all when one is added,
 /// loses those that come between.
 pub(super) struct Vectors {
-    /// By vector: whom it signals.
+    /// By vector: the event that it signals.
     events: Vec<Option<EventFd>>,
 }
 
@@ -64,7 +64,7 @@ impl Vectors {
         let done = set(device, uapi::MSIX_IRQ, u32::from(vector), &[fd]);
         match done {
             Ok(0) => {}
-            // Nobody listens: whether the kernel could be told does not matter.
+            // No event listens, so it does not matter whether the kernel accepts this.
             _ if event.is_none() => {}
             Ok(_) | Err(_) => {
                 let source =
@@ -79,13 +79,14 @@ impl Vectors {
         Ok(())
     }
 
-    /// Wakes everybody who waits for an interrupt: there will be none any more.
+    /// Wakes every thread that waits for an interrupt: no more will come.
     pub(super) fn signal_all(&self) {
         self.events.iter().flatten().for_each(EventFd::signal);
     }
 }
 
-/// Asks `enable` for vectors until there are some: of `count`, `at_once` now. How many can be used.
+/// Asks `enable` for `at_once` of `count` vectors, and for fewer while it refuses. Returns how many
+/// can be used.
 fn allocate(
     count: u32,
     at_once: u32,
@@ -96,7 +97,7 @@ fn allocate(
         match enable(vectors)? {
             0 if at_once < count => return Ok(count),
             0 => return Ok(vectors),
-            // The kernel has so many, and took none of them.
+            // The kernel offers this many, and enabled none.
             fewer => vectors = fewer.min(vectors - 1),
         }
     }
@@ -116,7 +117,7 @@ fn irq_info(device: BorrowedFd<'_>, index: u32) -> io::Result<IrqInfo> {
     Ok(info)
 }
 
-/// Sets who is signalled by the interrupts from `start` on; −1: nobody.
+/// Sets the eventfds that the interrupts from `start` on signal; −1: none.
 fn set(device: BorrowedFd<'_>, index: u32, start: u32, fds: &[i32]) -> io::Result<u32> {
     ioctl::bytes(device, uapi::DEVICE_SET_IRQS, &mut request(index, start, fds))
 }
@@ -159,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_short_gives_what_it_has() {
+    fn a_kernel_short_of_vectors_gives_those_it_has() {
         let mut asked = Vec::new();
         let granted = allocate(33, 33, |vectors| {
             asked.push(vectors);
             Ok(if vectors > 9 { 9 } else { 0 })
         });
         assert_eq!((granted.unwrap(), asked), (9, vec![33, 9]));
-        // One that never agrees with itself does not keep us.
+        // A kernel that contradicts itself does not keep us here.
         let mut calls = 0;
         let granted = allocate(5, 5, |vectors| {
             calls += 1;
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn where_vectors_can_be_added_one_opens_the_door() {
+    fn one_vector_is_enough_where_vectors_can_be_added() {
         let mut asked = Vec::new();
         let granted = allocate(33, 1, |vectors| {
             asked.push(vectors);

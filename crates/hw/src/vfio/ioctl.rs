@@ -1,4 +1,4 @@
-//! The system calls of VFIO, with arguments that cannot be of the wrong kind.
+//! The system calls of VFIO, with typed arguments.
 
 #![expect(unsafe_code)]
 
@@ -21,28 +21,28 @@ fn checked(result: c_int) -> io::Result<u32> {
     u32::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// An ioctl whose argument is a number. What it returned, if that is not an error.
+/// An ioctl whose argument is a number. Returns its result.
 pub(super) fn plain(fd: BorrowedFd<'_>, ioctl: Plain, value: usize) -> io::Result<u32> {
-    // SAFETY: those that are `Plain` take no pointer.
+    // SAFETY: a `Plain` ioctl takes no pointer.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl.0 as _, value) })
 }
 
 /// An ioctl on a structure that begins with its size, and may have more behind it.
 ///
 /// # Panics
-/// If the size is not that of what was passed: the kernel would write beyond it.
+/// If the size exceeds what was passed: the kernel would write beyond it.
 pub(super) fn bytes(fd: BorrowedFd<'_>, ioctl: Sized, argument: &mut [u8]) -> io::Result<u32> {
     let size = argument.first_chunk::<4>().map(|size| u32::from_ne_bytes(*size) as usize);
     assert!(
         size.is_some_and(|size| size <= argument.len()),
         "an ioctl's size is not that of its argument"
     );
-    // SAFETY: those that are `Sized` read and write as many bytes as the first four of them say,
-    // which we own.
+    // SAFETY: a `Sized` ioctl reads and writes as many bytes as the first four say, and we own
+    // those.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl.0 as _, argument.as_mut_ptr()) })
 }
 
-/// [`bytes`] for a structure without anything behind it.
+/// [`bytes`] for a structure alone.
 pub(super) fn structure<T: FromBytes + IntoBytes>(
     fd: BorrowedFd<'_>,
     ioctl: Sized,
@@ -51,7 +51,7 @@ pub(super) fn structure<T: FromBytes + IntoBytes>(
     bytes(fd, ioctl, argument.as_mut_bytes())
 }
 
-/// [`bytes`] for a question whose answer may be longer: the whole answer.
+/// [`bytes`] for a question whose answer may be longer. Returns the whole answer.
 pub(super) fn answer(fd: BorrowedFd<'_>, ioctl: Sized, question: &[u8]) -> io::Result<Vec<u8>> {
     let mut answer = question.to_vec();
     bytes(fd, ioctl, &mut answer)?;
@@ -78,11 +78,11 @@ pub(super) fn set_container(group: BorrowedFd<'_>, container: BorrowedFd<'_>) ->
 
 /// A descriptor of the device called `name` in `group`.
 pub(super) fn device_fd(group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the argument is a string that ends, and is only read.
+    // SAFETY: the argument is a NUL-terminated string, which is only read.
     let fd = checked(unsafe {
         libc::ioctl(group.as_raw_fd(), GROUP_GET_DEVICE_FD as _, name.as_ptr())
     })?;
-    // SAFETY: a fresh descriptor, which nobody else knows.
+    // SAFETY: a fresh descriptor, which only we know.
     Ok(unsafe { shelter_raw(fd as c_int) }?)
 }
 

@@ -25,7 +25,7 @@
 mod error;
 mod interrupts;
 mod ioctl;
-mod place;
+mod nodes;
 mod region;
 mod space;
 mod uapi;
@@ -45,7 +45,7 @@ pub use error::VfioError;
 
 use self::error::Result as VfioResult;
 use self::interrupts::Vectors;
-use self::place::Place;
+use self::nodes::DeviceNodes;
 use self::region::Region;
 use self::space::{AddressSpace, Entered};
 use self::uapi::DeviceInfo;
@@ -78,7 +78,7 @@ impl Default for VfioOptions {
     }
 }
 
-/// A PCIe SSD that vfio-pci has.
+/// A PCIe SSD bound to vfio-pci.
 ///
 /// When it is dropped, or [released](Transport::release), the device reaches no memory any more,
 /// its descriptors are closed, and the kernel resets it.
@@ -99,7 +99,7 @@ struct Shared {
     keeper: Mutex<Option<Box<dyn Any + Send + Sync>>>,
 }
 
-/// What is held of the kernel's.
+/// The kernel objects that the transport holds.
 struct Open {
     device: OwnedFd,
     registers: Region,
@@ -119,9 +119,10 @@ impl VfioTransport {
     /// [`HwError::Vfio`], which says what is in the way and what to do.
     pub fn open(address: PciAddress, options: &VfioOptions) -> Result<Self> {
         let failed = |why| HwError::Vfio { address, why: Box::new(why) };
-        let place = Place::find(Path::new("/"), address, options.allow_no_iommu).map_err(failed)?;
+        let nodes =
+            DeviceNodes::find(Path::new("/"), address, options.allow_no_iommu).map_err(failed)?;
         let events = Events::new()?;
-        let entered = AddressSpace::enter(&place).map_err(failed)?;
+        let entered = AddressSpace::enter(&nodes).map_err(failed)?;
         let limits = DmaLimits {
             // Mapping pins the pages. Locked as well, they would count twice.
             lock: false,
@@ -154,8 +155,8 @@ impl VfioTransport {
         Ok(Self { watch, shared, claim: Claim::new() })
     }
 
-    /// The same, with `keeper` dropped once the device was given up and nothing of it is open any
-    /// more: what took it from the kernel's driver, and gives it back.
+    /// As [`VfioTransport::open`]; drops `keeper`, which gives the device back to the kernel's
+    /// driver, once the device was given up and nothing of it is open.
     #[must_use]
     pub fn keeping(self, keeper: Box<dyn Any + Send + Sync>) -> Self {
         *self.shared.keeper() = Some(keeper);
@@ -180,7 +181,7 @@ impl Open {
         }
         let config = Region::of(fd, uapi::CONFIG_REGION)?;
         let registers = Region::of(fd, uapi::BAR0_REGION)?;
-        // The kernel has just reset it: whatever was before us, a clean start.
+        // The kernel has just reset it, whatever its state was.
         if info.flags & uapi::DEVICE_RESETS == 0 {
             tracing::debug!("the device cannot be reset: it is as it was left");
         }
@@ -211,7 +212,7 @@ impl Open {
     }
 }
 
-/// Memory decoding and bus mastering on, INTx off: MSI-X is what is used.
+/// Switches memory decoding and bus mastering on, and INTx off: we use MSI-X.
 fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()> {
     let failed = || VfioError::os("the configuration space cannot be accessed");
     let register = offset::COMMAND as u32;
@@ -223,7 +224,7 @@ fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()>
     for (bit, what) in
         [(command::MEMORY, "memory decoding"), (command::BUS_MASTER, "bus mastering")]
     {
-        // All ones: nobody is there.
+        // All ones: the device is gone.
         if command == u16::MAX || command & bit == 0 {
             return Err(VfioError::Command { what, command });
         }
@@ -233,7 +234,7 @@ fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()>
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        // Whole between any two statements.
+        // The state is consistent between any two statements.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -247,7 +248,7 @@ impl Shared {
         let Some(mut open) = state.take() else { return };
         let fd = open.device.as_fd();
         let register = offset::COMMAND as u32;
-        // All ones: nobody is there.
+        // All ones: the device is gone.
         if let Ok(command) = open.config.read(fd, register).map(u16::from_le_bytes)
             && command != u16::MAX
         {
@@ -264,7 +265,7 @@ impl Shared {
             tracing::error!(device = %self.address, stuck, "DMA mappings could not be undone");
         }
         self.window.detach();
-        // Whoever waits looks, and finds the device gone.
+        // Waiting threads check, and find the device gone.
         open.vectors.signal_all();
         tracing::debug!(device = %self.address, "released");
         drop(open);
@@ -282,14 +283,14 @@ impl Shared {
     fn write32(&self, offset: u32, value: u32) {
         let state = self.lock();
         let Some(open) = state.as_ref().filter(|_| !self.window.is_lost()) else { return };
-        // What fails here shows in the next register that is read.
+        // A failure shows in the next register that is read.
         let _ = open.registers.write(open.device.as_fd(), offset, &value.to_le_bytes());
     }
 }
 
 // SAFETY: the IOMMU, which the kernel programs, lets the device reach what is mapped and nothing
 // else; an unmapping is `Ok` when the kernel has flushed it, or has closed the device. (Without an
-// IOMMU that is the device's good will: `no-iommu=1`, which is asked for.)
+// IOMMU, which only `no-iommu=1` allows, the device itself must be trusted.)
 unsafe impl DmaMap for VfioTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let mut state = self.shared.lock();
@@ -303,7 +304,7 @@ unsafe impl DmaMap for VfioTransport {
     }
 
     unsafe fn unmap_dma(&self, iova: u64) -> Result<()> {
-        // A device that was given up reaches nothing.
+        // A device that was given up reaches no memory.
         self.shared.lock().as_mut().map_or(Ok(()), |open| open.unmap(iova))
     }
 
@@ -385,7 +386,7 @@ unsafe impl Transport for VfioTransport {
     }
 
     fn on_event(&self, handler: EventHandler) {
-        self.watch.tell(handler);
+        self.watch.set_handler(handler);
     }
 
     fn release(&self) {
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_an_error() {
+    fn a_missing_device_is_an_error() {
         let address = "fffe:ff:1f.7".parse().unwrap();
         let error =
             VfioTransport::open(address, &VfioOptions::default()).err().unwrap().to_string();
@@ -426,7 +427,7 @@ mod tests {
 
     /// A file in the place of the configuration space.
     #[test]
-    fn a_command_register_that_does_not_take_its_bits_is_an_error() {
+    fn a_command_register_that_ignores_writes_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(256).unwrap();
         let config =

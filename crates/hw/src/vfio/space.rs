@@ -16,7 +16,7 @@ use meantime_process::descriptor::shelter;
 
 use super::error::{Result, VfioError};
 use super::ioctl;
-use super::place::{Place, strangers};
+use super::nodes::{DeviceNodes, strangers};
 use super::uapi::{self, IovaRange};
 use crate::pci::PciAddress;
 
@@ -33,13 +33,13 @@ const ALIGN: u64 = 2 << 20;
 /// How much of the address space a device gets: a 39-bit IOMMU has seven of them.
 const WINDOW_BYTES: u64 = 1 << 36;
 
-/// What VFIO says about mappings when it does not say anything.
+/// VFIO's default limit of mappings, for kernels that do not report it.
 const USUAL_MAX_REGIONS: u32 = 65_535;
 
 pub(super) struct AddressSpace {
     group: u32,
     kind: Kind,
-    /// By window: who has it.
+    /// By window: the device that has it.
     windows: Mutex<Vec<Option<PciAddress>>>,
 }
 
@@ -65,20 +65,20 @@ enum Kind {
 static SPACES: Mutex<Vec<Weak<AddressSpace>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is kept here is whole between any two statements.
+    // The state is consistent between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AddressSpace {
     /// Brings the device at `place` into an address space: that of its group if this process has
     /// one already.
-    pub(super) fn enter(place: &Place) -> Result<Entered> {
-        let address = place.address;
-        // Held all the time: two devices of a group that are opened at once find each other.
+    pub(super) fn enter(nodes: &DeviceNodes) -> Result<Entered> {
+        let address = nodes.address;
+        // Held throughout, so that two devices of a group that are opened at once find each other.
         let mut spaces = lock(&SPACES);
         spaces.retain(|space| space.strong_count() > 0);
         let known =
-            spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == place.group);
+            spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == nodes.group);
         let space = match known {
             Some(space) if lock(&space.windows).contains(&Some(address)) => {
                 return Err(VfioError::OpenHere);
@@ -87,36 +87,36 @@ impl AddressSpace {
             None => {
                 // The group's node is what `bind --owner` gave away, and is there on every kernel
                 // but those built without it.
-                let kind = match &place.device_node {
-                    Some(node) if !place.group_node.exists() => iommufd(node, place)?,
-                    _ => type1(place)?,
+                let kind = match &nodes.device_node {
+                    Some(node) if !nodes.group_node.exists() => iommufd(node, nodes)?,
+                    _ => type1(nodes)?,
                 };
                 let space =
-                    Arc::new(Self { group: place.group, kind, windows: Mutex::new(Vec::new()) });
+                    Arc::new(Self { group: nodes.group, kind, windows: Mutex::new(Vec::new()) });
                 spaces.push(Arc::downgrade(&space));
                 space
             }
         };
-        let device = space.device(place)?;
+        let device = space.device(nodes)?;
         // After the device is in: it may narrow the addresses.
         let (window, first, last) = space.take_window(address)?;
         Ok(Entered { space, device, window, first, last })
     }
 
-    fn device(&self, place: &Place) -> Result<OwnedFd> {
+    fn device(&self, nodes: &DeviceNodes) -> Result<OwnedFd> {
         let failed = |source: io::Error| match source.raw_os_error() {
-            Some(libc::EBUSY) => VfioError::InUse { path: place.group_node.clone() },
+            Some(libc::EBUSY) => VfioError::InUse { path: nodes.group_node.clone() },
             _ => VfioError::Os { what: "the kernel does not hand over the device", source },
         };
         match &self.kind {
             Kind::Type1 { group, .. } => {
-                let name = CString::new(place.address.to_string())
+                let name = CString::new(nodes.address.to_string())
                     .map_err(|error| failed(error.into()))?;
                 ioctl::device_fd(group.as_fd(), &name).map_err(failed)
             }
             Kind::Iommufd { iommu, ioas, device_node } => {
-                let node = place.device_node.as_ref().unwrap_or(device_node);
-                let device = open(node, place.address)?;
+                let node = nodes.device_node.as_ref().unwrap_or(device_node);
+                let device = open(node, nodes.address)?;
                 let mut bind = uapi::BindIommufd {
                     argsz: uapi::BindIommufd::BYTES,
                     iommufd: iommu.as_raw_fd(),
@@ -151,7 +151,7 @@ impl AddressSpace {
         Ok((free, first, last))
     }
 
-    /// The window may be used again: nothing is mapped in it.
+    /// Frees the window, in which nothing is mapped.
     pub(super) fn give_back(&self, window: usize) {
         if let Some(holder) = lock(&self.windows).get_mut(window) {
             *holder = None;
@@ -231,7 +231,7 @@ impl AddressSpace {
                 unmap.length
             }
         };
-        // The kernel says how much it undid; less would leave the device with a part.
+        // The kernel returns how much it unmapped; after less the device could still reach a part.
         if undone == bytes { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
@@ -248,7 +248,7 @@ fn window(ranges: &[IovaRange], index: usize) -> Option<(u64, u64)> {
     let base = base.checked_next_multiple_of(ALIGN)?;
     let first = base.checked_add((index as u64).checked_mul(WINDOW_BYTES)?)?;
     let last = range.last.min(first.saturating_add(WINDOW_BYTES - 1));
-    // A window that holds no mapping is none.
+    // A window must have room for a mapping.
     (first < last && last - first >= 8 * ALIGN).then_some((first, last))
 }
 
@@ -267,7 +267,7 @@ fn open(path: &Path, address: PciAddress) -> Result<OwnedFd> {
     })
 }
 
-/// What the kernel means when it does not want to attach an IOMMU.
+/// What it means when the kernel refuses to attach an IOMMU.
 fn refused(source: io::Error) -> VfioError {
     match source.raw_os_error() {
         Some(libc::EPERM) => VfioError::UnsafeInterrupts,
@@ -275,8 +275,8 @@ fn refused(source: io::Error) -> VfioError {
     }
 }
 
-fn type1(place: &Place) -> Result<Kind> {
-    let container = open(Path::new(CONTAINER_NODE), place.address)?;
+fn type1(nodes: &DeviceNodes) -> Result<Kind> {
+    let container = open(Path::new(CONTAINER_NODE), nodes.address)?;
     let version = ioctl::plain(container.as_fd(), uapi::GET_API_VERSION, 0)
         .map_err(VfioError::os("VFIO has no version"))?;
     if version != uapi::API_VERSION {
@@ -286,17 +286,17 @@ fn type1(place: &Place) -> Result<Kind> {
     if !matches!(has, Ok(1..)) {
         return Err(VfioError::Lacks { what: "the type 1 IOMMU: `modprobe vfio_iommu_type1`" });
     }
-    let group = open(&place.group_node, place.address)?;
+    let group = open(&nodes.group_node, nodes.address)?;
     let mut status = uapi::GroupStatus { argsz: uapi::GroupStatus::BYTES, flags: 0 };
     ioctl::structure(group.as_fd(), uapi::GROUP_GET_STATUS, &mut status)
         .map_err(VfioError::os("the IOMMU group has no status"))?;
     if status.flags & uapi::GROUP_VIABLE == 0 {
-        let others = strangers(Path::new("/"), place.group);
-        return Err(VfioError::GroupNotViable { group: place.group, others });
+        let others = strangers(Path::new("/"), nodes.group);
+        return Err(VfioError::GroupNotViable { group: nodes.group, others });
     }
     ioctl::set_container(group.as_fd(), container.as_fd()).map_err(|source| {
         match source.raw_os_error() {
-            Some(libc::EBUSY) => VfioError::InUse { path: place.group_node.clone() },
+            Some(libc::EBUSY) => VfioError::InUse { path: nodes.group_node.clone() },
             _ => refused(source),
         }
     })?;
@@ -304,8 +304,8 @@ fn type1(place: &Place) -> Result<Kind> {
     Ok(Kind::Type1 { container, group })
 }
 
-fn iommufd(device_node: &Path, place: &Place) -> Result<Kind> {
-    let iommu = open(Path::new(IOMMU_NODE), place.address)?;
+fn iommufd(device_node: &Path, nodes: &DeviceNodes) -> Result<Kind> {
+    let iommu = open(Path::new(IOMMU_NODE), nodes.address)?;
     let mut ioas = uapi::IoasAlloc { size: uapi::IoasAlloc::BYTES, ..Default::default() };
     ioctl::structure(iommu.as_fd(), uapi::IOAS_ALLOC, &mut ioas)
         .map_err(VfioError::os("IOMMUFD gives no address space"))?;
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(window(&ranges(&[(0, u64::MAX)]), 0), Some((4 * GIB, 68 * GIB - 1)));
         assert_eq!(window(&ranges(&[(u64::MAX - 1, u64::MAX)]), 0), None);
         assert_eq!(window(&ranges(&[(5, 5)]), 0), None);
-        // A kernel that does not say.
+        // A kernel that does not report it.
         assert_eq!(window(&[], 0), Some((4 * GIB, 68 * GIB - 1)));
     }
 

@@ -1,7 +1,8 @@
 //! The kernel's VFIO and IOMMUFD interfaces: numbers and structures of `linux/vfio.h` and
 //! `linux/iommufd.h`.
 //!
-//! Each structure begins with its own size, so that kernels of any age take what they know of it.
+//! Each structure begins with its own size, so that a kernel of any version uses the fields that it
+//! knows.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -78,13 +79,13 @@ pub(super) const REGION_MMAP: u32 = 1 << 2;
 pub(super) const IRQ_NORESIZE: u32 = 1 << 3;
 /// The data are descriptors of eventfds; −1 for none.
 pub(super) const IRQ_SET_EVENTFD: u32 = 1 << 2;
-/// What is set is who is told of interrupts.
+/// The call sets what interrupts signal.
 pub(super) const IRQ_SET_TRIGGER: u32 = 1 << 5;
 /// The device may read the mapping (the type 1 IOMMU).
 pub(super) const DMA_READ: u32 = 1;
 /// The device may write the mapping (the type 1 IOMMU).
 pub(super) const DMA_WRITE: u32 = 1 << 1;
-/// The mapping goes where we say.
+/// The mapping goes to the address that we give.
 pub(super) const IOAS_FIXED_IOVA: u32 = 1;
 /// The device may write the mapping.
 pub(super) const IOAS_WRITEABLE: u32 = 1 << 1;
@@ -196,7 +197,7 @@ wire!(
 );
 
 /// The capability `id` in the answer `info` of an ioctl, whose chain begins at byte `first`: what
-/// follows its header. Offsets that lead nowhere end the chain.
+/// follows its header. An invalid offset ends the chain.
 pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
     let mut at = first as usize;
     // Each header takes 8 bytes: a chain cannot be longer without a loop.
@@ -214,7 +215,7 @@ pub(super) fn capability(info: &[u8], first: u32, id: u16) -> Option<&[u8]> {
 }
 
 /// The array of a capability that begins with its length and four bytes of nothing:
-/// [`REGION_CAP_SPARSE_MMAP`] and [`IOMMU_CAP_IOVA_RANGE`]. What does not fit is left out.
+/// [`REGION_CAP_SPARSE_MMAP`] and [`IOMMU_CAP_IOVA_RANGE`]. Items that do not fit are left out.
 pub(super) fn array_of<T: FromBytes>(capability: &[u8]) -> Vec<T> {
     let Some((count, rest)) = capability.split_first_chunk::<4>() else { return Vec::new() };
     let count = u32::from_ne_bytes(*count) as usize;
@@ -299,7 +300,7 @@ mod tests {
         // Beyond the end, and into the last bytes.
         assert!(capability(&bytes, 1 << 20, 1).is_none());
         assert!(capability(&bytes, bytes.len() as u32 - 3, 1).is_none());
-        // A length that is not there.
+        // A length beyond the data.
         assert_eq!(array_of::<IovaRange>(&[200, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]).len(), 0);
         assert_eq!(array_of::<IovaRange>(&[1]).len(), 0);
     }

@@ -36,22 +36,22 @@ impl Events {
 
 /// The thread; ends when this is dropped.
 pub(super) struct Watch {
-    told: Arc<Told>,
+    sink: Arc<EventSink>,
     stop: EventFd,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who is told.
-struct Told {
-    state: Mutex<State>,
-    /// Does what has to be done if there is no handler, or it did not.
+/// The handler of the events.
+struct EventSink {
+    state: Mutex<SinkState>,
+    /// Releases the device, after the handler.
     release: Box<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
-struct State {
+struct SinkState {
     handler: Option<Arc<EventHandler>>,
-    /// What has come before there was a handler.
+    /// Events that came before there was a handler.
     waiting: Vec<DeviceEvent>,
 }
 
@@ -62,22 +62,22 @@ impl Watch {
         events: Events,
         release: Box<dyn Fn() + Send + Sync>,
     ) -> std::io::Result<Self> {
-        let told = Arc::new(Told { state: Mutex::default(), release });
-        let (stop, teller) = (events.stop.clone(), Arc::clone(&told));
+        let sink = Arc::new(EventSink { state: Mutex::default(), release });
+        let (stop, thread_sink) = (events.stop.clone(), Arc::clone(&sink));
         let thread =
-            meantime_process::thread::spawn("vfio-watch", move || watch(&events, &teller))?;
-        Ok(Self { told, stop, thread: Some(thread) })
+            meantime_process::thread::spawn("vfio-watch", move || watch(&events, &thread_sink))?;
+        Ok(Self { sink, stop, thread: Some(thread) })
     }
 
     /// Has `handler` called for each event, those of the past first.
-    pub(super) fn tell(&self, handler: EventHandler) {
+    pub(super) fn set_handler(&self, handler: EventHandler) {
         let handler = Arc::new(handler);
         let waiting = {
-            let mut state = self.told.lock();
+            let mut state = self.sink.lock();
             state.handler = Some(handler);
             std::mem::take(&mut state.waiting)
         };
-        waiting.into_iter().for_each(|event| self.told.tell(event));
+        waiting.into_iter().for_each(|event| self.sink.deliver(event));
     }
 }
 
@@ -94,17 +94,17 @@ impl Drop for Watch {
     }
 }
 
-impl Told {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+impl EventSink {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, event: DeviceEvent) {
+    fn deliver(&self, event: DeviceEvent) {
         let handler = {
             let mut state = self.lock();
             let handler = state.handler.clone();
             if handler.is_none() {
-                // A driver is on its way up: its waits are bounded, and it takes over then.
+                // A driver is being enabled: its waits are bounded, and it takes over then.
                 state.waiting.push(event);
             }
             handler
@@ -118,7 +118,7 @@ impl Told {
     }
 }
 
-fn watch(events: &Events, told: &Told) {
+fn watch(events: &Events, sink: &EventSink) {
     let Events { request, error, lost, stop } = events;
     loop {
         let mut fds = [request, error, lost, stop].map(|event| PollFd::new(event, PollFlags::IN));
@@ -139,7 +139,7 @@ fn watch(events: &Events, told: &Told) {
             (error, DeviceEvent::Error),
         ] {
             if event.take() {
-                told.tell(kind);
+                sink.deliver(kind);
             }
         }
     }
@@ -151,7 +151,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn tells_what_came_before_anybody_listened() {
+    fn delivers_events_from_before_the_handler() {
         let events = Events::new().unwrap();
         let (released, releases) = channel();
         let released = Mutex::new(released);
@@ -159,12 +159,12 @@ mod tests {
         let watch = Watch::start(events.clone(), release).unwrap();
         events.error.signal();
         // Until the thread has it: afterwards it is kept.
-        while watch.told.lock().waiting.is_empty() {
+        while watch.sink.lock().waiting.is_empty() {
             std::thread::yield_now();
         }
         let (sender, received) = channel();
         let sender = Mutex::new(sender);
-        watch.tell(Box::new(move |event| sender.lock().unwrap().send(event).unwrap()));
+        watch.set_handler(Box::new(move |event| sender.lock().unwrap().send(event).unwrap()));
         assert_eq!(received.recv().unwrap(), DeviceEvent::Error);
         events.lost.signal();
         assert_eq!(received.recv().unwrap(), DeviceEvent::Lost);
@@ -183,7 +183,7 @@ mod tests {
         let slot = Arc::new(Mutex::new(None));
         let (sender, received) = channel();
         let (taken, sender) = (Arc::clone(&slot), Mutex::new(sender));
-        watch.tell(Box::new(move |_| {
+        watch.set_handler(Box::new(move |_| {
             drop(taken.lock().unwrap().take());
             sender.lock().unwrap().send(()).unwrap();
         }));

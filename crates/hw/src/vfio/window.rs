@@ -20,8 +20,8 @@ use crate::sigbus::{self, Guard};
 
 /// The granularity of mappings.
 const PAGE: u64 = 4096;
-/// Doorbells beyond are of queues that nobody creates: 65,536 queues with the usual stride, 128
-/// with the largest.
+/// Doorbells beyond belong to queues that are never created: 65,536 queues with the usual stride,
+/// 128 with the largest.
 const MAX_BYTES: u64 = 32 << 20;
 /// The doorbells of the admin queue.
 const LEAST_BYTES: u64 = 8;
@@ -54,8 +54,8 @@ impl Window {
             );
             return Err(VfioError::Bar { what });
         }
-        // Whole pages: a BAR that ends within one has it for itself, or the kernel had not offered
-        // it.
+        // Whole pages: a BAR that ends within a page has the page to itself, or the kernel would
+        // not have offered it.
         let len = bytes.next_multiple_of(PAGE) as usize;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
@@ -98,10 +98,10 @@ impl Window {
         self.guard.as_ref().is_none_or(Guard::is_lost)
     }
 
-    /// Lets go of the device: doorbells rung from now on go nowhere, and the device's file is not
-    /// held any more.
+    /// Lets go of the device: doorbells rung from now on have no effect, and the device's file is
+    /// not held any more.
     pub(super) fn detach(&self) {
-        // SAFETY: our own mapping, of which nobody reads.
+        // SAFETY: our own mapping, which is never read.
         if let Err(error) = unsafe { sigbus::replace(self.start, self.len) } {
             tracing::error!(%error, "the doorbells stay mapped: the kernel waits for this process to end");
         }
@@ -110,9 +110,9 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // First: what follows is nobody's mapping any more.
+        // First: after what follows it is no longer our mapping.
         self.guard = None;
-        // SAFETY: our own mapping; whoever had a doorbell in it held a reference to `self`.
+        // SAFETY: our own mapping; every doorbell in it holds a reference to `self`.
         let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
     }
 }
@@ -185,7 +185,7 @@ mod tests {
         for outside in [0, 0xffc, 0x1002, 0x2000, u32::MAX] {
             assert!(window.doorbell(outside).is_none(), "{outside:#x}");
         }
-        // Given up: the doorbell goes nowhere, and the file is not touched.
+        // Given up: the doorbell has no effect, and the file is not touched.
         let bell = window.doorbell(0x1000).unwrap();
         window.detach();
         bell.ring_tail(9);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_to_what_is_not_there_is_noticed() {
+    fn a_store_to_a_lost_page_is_detected() {
         let file = device(0x3000);
         let lost = EventFd::new().unwrap();
         let window =

@@ -21,7 +21,7 @@ use super::error::Result;
 use crate::mmio::{Doorbell, Wake, WriteDoorbell};
 use crate::sigbus::{self, Guard};
 
-/// Beyond this there are no doorbells that anybody would use: 65,536 queues, 128 bytes from one
+/// Beyond this there are no doorbells that a driver would use: 65,536 queues, 128 bytes from one
 /// doorbell to the next.
 const LAST_DOORBELL: u64 = DOORBELLS as u64 + (16 << 20);
 
@@ -75,7 +75,7 @@ impl Window {
         // SAFETY: our own mapping, which the advice does not change.
         let _ = unsafe { madvise(addr.as_ptr(), bytes, Advice::LinuxDontFork) };
         let mut window = Self { addr, bytes, offset: area.offset, guard: None };
-        // SAFETY: our own mapping, which nobody reads for more than doorbells.
+        // SAFETY: our own mapping, used for doorbells only.
         let guard = unsafe { sigbus::guard(addr, bytes, None) }.map_err(io::Error::other)?;
         window.guard = Some(guard);
         Ok(window)
@@ -93,9 +93,9 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // First: the range is nobody's then.
+        // First: afterwards the range is no longer ours.
         self.guard = None;
-        // SAFETY: the mapping is ours, and whoever could reach it held a reference to `self`.
+        // SAFETY: the mapping is ours, and reaching it takes a reference to `self`.
         let _ = unsafe { munmap(self.addr.as_ptr(), self.bytes) };
     }
 }

@@ -31,7 +31,7 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection to a server.
 pub(super) struct Connection {
-    /// Who, for messages.
+    /// The server's name, for messages.
     server: String,
     timeout: Duration,
     wire: Mutex<Wire>,
@@ -63,14 +63,14 @@ impl Reply {
 }
 
 impl Connection {
-    /// A connection by `socket` to whom messages call `server`.
+    /// A connection by `socket`; messages call its other end `server`.
     pub(super) fn new(socket: Socket, server: String, timeout: Duration) -> Self {
         let peer = Peer::of(socket.as_fd());
         let wire = Mutex::new(Wire { socket, next_id: 1, waited: false });
         Self { server, timeout, wire, gone: AtomicBool::new(false), why: OnceLock::new(), peer }
     }
 
-    /// Who the server is, for messages.
+    /// The server's name, for messages.
     pub(super) fn server(&self) -> &str {
         &self.server
     }
@@ -80,7 +80,7 @@ impl Connection {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Whether the server is known to have ended, and with it what it had of our memory.
+    /// Whether the server is known to have ended, and its mappings of our memory with it.
     pub(super) fn has_ended(&self) -> bool {
         if !self.is_gone() {
             return false;

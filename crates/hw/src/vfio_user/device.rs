@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn other_capabilities_are_passed_over() {
+    fn other_capabilities_are_skipped() {
         let mut rest = vec![2, 0, 1, 0, 48, 0, 0, 0, 9, 9, 9, 9, 9, 9, 9, 9];
         rest.extend(sparse(1, &[(0x1000, 0x1000)]));
         assert_eq!(checked(&described(ALL, 32, 0x4000, 0, &rest), 1).unwrap().1.len(), 1);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_that_make_no_sense() {
+    fn invalid_areas_are_refused() {
         let huge = u64::MAX - 0xfff;
         for areas in [
             &[(0x800, 0x1000)][..],

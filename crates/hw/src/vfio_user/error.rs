@@ -25,7 +25,7 @@ pub enum UserError {
          spoken here: use a server of the same major version"
     )]
     Version {
-        /// Who.
+        /// The server.
         server: String,
         /// The version's first number.
         major: u16,
@@ -35,7 +35,7 @@ pub enum UserError {
     /// It answered with an error; the connection goes on.
     #[error("{server}: the server refused {command}: {source}; its log may say why")]
     Refused {
-        /// Who.
+        /// The server.
         server: String,
         /// What.
         command: Command,
@@ -47,7 +47,7 @@ pub enum UserError {
         "{server}: no answer to {command} within {timeout_ms} ms: the server hangs, or serves another client (one at a time)"
     )]
     Late {
-        /// Who.
+        /// The server.
         server: String,
         /// To what.
         command: Command,
@@ -59,13 +59,13 @@ pub enum UserError {
         "{server}: the server closed the connection: it has ended, or did not like what it was asked"
     )]
     Closed {
-        /// Who.
+        /// The server.
         server: String,
     },
     /// The socket failed.
     #[error("{server}: {source}: the connection was given up")]
     Socket {
-        /// Who.
+        /// The server.
         server: String,
         /// What the kernel said.
         source: io::Error,
@@ -73,7 +73,7 @@ pub enum UserError {
     /// What it sent is not vfio-user; the connection was given up.
     #[error("{server}: the server does not keep to vfio-user: {what}")]
     Protocol {
-        /// Who.
+        /// The server.
         server: String,
         /// How not.
         what: String,
@@ -81,7 +81,7 @@ pub enum UserError {
     /// What it serves cannot be used.
     #[error("{server}: this controller cannot be used: {what}")]
     Unusable {
-        /// Who.
+        /// The server.
         server: String,
         /// Why not.
         what: String,
@@ -89,9 +89,9 @@ pub enum UserError {
     /// The connection was given up earlier.
     #[error("{server}: the connection was given up: {why}")]
     Gone {
-        /// Who.
+        /// The server.
         server: String,
-        /// What had happened.
+        /// What happened.
         why: String,
     },
 }

@@ -5,12 +5,12 @@
 //! as messages where not, which is correct and slow. Registers go by message: they are slow on
 //! hardware too. Interrupts are eventfds.
 //!
-//! **A server that goes wrong.** A reply that is not one, or does not come by its deadline, ends
-//! the connection, and the device is gone: registers read all ones. Buffers of commands that were
-//! in flight are in memory that the server may still write to, so they stay lost until the server's
-//! process is known to have ended ([`DmaMap::unmap_dma`] is `Ok` then).
+//! **A faulty server.** An invalid reply, or one that misses its deadline, ends the connection, and
+//! the device is gone: registers read all ones. The server may still write to the buffers of
+//! commands that were in flight, so they are not reused until the server's process is known to have
+//! ended ([`DmaMap::unmap_dma`] is `Ok` then).
 //!
-//! **A server that makes its doorbells' file shorter** has stores to it go nowhere (see
+//! **If a server truncates its doorbells' file**, stores to it have no effect (see
 //! [`sigbus`](super::sigbus)).
 
 #![expect(unsafe_code)]
@@ -54,10 +54,10 @@ use config::{Config, Msix};
 use connection::Connection;
 use socket::{Socket, deadline_after};
 
-/// How a server is talked to.
+/// Options of a connection to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserOptions {
-    /// How long the server may take to answer, in ns; and to take us as its client.
+    /// How long the server may take to answer, and to accept us as its client, in ns.
     pub timeout_ns: u64,
 }
 
@@ -71,13 +71,13 @@ impl Default for UserOptions {
 pub struct UserTransport {
     connection: Arc<Connection>,
     limits: DmaLimits,
-    /// Whether 64-bit registers can be read and written at once.
+    /// Whether 64-bit registers can be read and written in one access.
     wide: bool,
     bar: Bar0,
     bar_bytes: u64,
     interrupts: Option<Interrupts>,
     claim: Claim,
-    /// What is mapped: where, and how many bytes.
+    /// The DMA mappings: I/O virtual address → bytes.
     mapped: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -105,7 +105,7 @@ impl UserTransport {
         Ok(Self::attach(Connection::new(socket, format!("vfio-user:{}", path.display()), timeout))?)
     }
 
-    /// As [`connect`](Self::connect), over a socket that is connected already, known to people as
+    /// As [`connect`](Self::connect), over a socket that is connected already; messages call it
     /// `name`.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl UserTransport {
         let device = device::device(&connection)?;
         if device.resets {
             match connection.request(Command::DeviceReset, &[], None, 0) {
-                // The driver disables the controller, which comes to the same.
+                // The driver disables the controller, which has the same effect.
                 Err(error @ UserError::Refused { .. }) => {
                     tracing::warn!(%error, "going on without a reset")
                 }
@@ -187,7 +187,7 @@ impl UserTransport {
         if let Err(error) =
             region_access::write(&self.connection, region::BAR0, offset.into(), bytes)
         {
-            // Whoever waits for what the register does finds out.
+            // The code that waits for the register's effect finds out.
             tracing::warn!(%error, offset, "a register was not written");
         }
     }
@@ -229,7 +229,7 @@ fn set_irqs(flags: u32, start: u32, count: u32) -> SetIrqs {
     }
 }
 
-/// What to do if a socket cannot be connected to.
+/// A hint for a socket that cannot be connected to.
 fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::NOENT => "start the server first, e.g. `meantime ssd --socket PATH`",
@@ -246,9 +246,9 @@ fn advice(errno: Errno) -> &'static str {
     }
 }
 
-// SAFETY: the server reaches what it was given a descriptor of. `unmap_dma` is `Ok` when it has
-// answered that it let go (a server that says so and goes on is a device that ignores its IOMMU,
-// ARCHITECTURE.md §1), or when its process has ended.
+// SAFETY: the server reaches only memory whose descriptor it was given. `unmap_dma` is `Ok` when
+// the server has confirmed that it let go, or when its process has ended. (A server that confirms
+// and still accesses the memory is like a device that ignores its IOMMU, ARCHITECTURE.md §1.)
 unsafe impl DmaMap for UserTransport {
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()> {
         let bytes = pages.len();
@@ -262,7 +262,7 @@ unsafe impl DmaMap for UserTransport {
             iova: iova.into(),
             len: (bytes as u64).into(),
         };
-        // Not every server looks.
+        // Not every server checks.
         if !self.reserve(iova, bytes as u64) {
             return Err(refused("it overlaps memory that is mapped already".into()));
         }
@@ -292,7 +292,8 @@ unsafe impl DmaMap for UserTransport {
             Err(error @ UserError::Refused { .. }) => {
                 return Err(HwError::DmaMap { iova, bytes: len as usize, what: error.to_string() });
             }
-            // The connection says nothing of the mapping: only the end of the process does.
+            // The end of the connection proves nothing about the mapping; only the end of the
+            // process does.
             Err(_) if self.connection.has_ended() => {}
             Err(error) => return Err(error.into()),
         }
@@ -306,7 +307,7 @@ unsafe impl DmaMap for UserTransport {
 }
 
 // SAFETY: registers are the server's answers; all ones are read once the connection is over.
-// Doorbells hold their mapping, or the connection that they ring by.
+// Doorbells hold their mapping, or the connection that carries their messages.
 unsafe impl Transport for UserTransport {
     fn describe(&self) -> String {
         self.connection.server().to_owned()
@@ -369,8 +370,8 @@ unsafe impl Transport for UserTransport {
             .ok_or_else(|| HwError::Missing { what: format!("interrupt vector {vector}") })?;
         let mut installed = interrupts.installed.lock().unwrap_or_else(PoisonError::into_inner);
         // Once MSI-X is on, a vector without eventfd is an error in some servers (SPDK's sets
-        // CSTS.CFS), and the admin queue has one, polled as it is. So what is to signal nothing
-        // signals an eventfd that nobody reads; and MSI-X stays on.
+        // CSTS.CFS), and the admin queue has one, polled as it is. So a vector that should signal
+        // nothing signals an unread eventfd, and MSI-X stays on.
         match (installed.as_ref(), event) {
             (None, None) => return Ok(()),
             (Some(_), Some(event)) => self.set_irqs(vector, event)?,
@@ -415,9 +416,9 @@ struct MessageDoorbell {
 
 impl WriteDoorbell for MessageDoorbell {
     fn write(&self, value: u32) {
-        // Returns when the server has stored it: so it never overtakes, nor undoes, what is stored
-        // to a shared doorbell after it. A refusal cannot be told from here; the command's deadline
-        // finds out.
+        // Returns when the server has stored it, so a later store to a shared doorbell cannot be
+        // overtaken or undone. A refusal cannot be reported here; the command's deadline detects
+        // it.
         let value = value.to_le_bytes();
         if let Err(error) =
             region_access::write(&self.connection, region::BAR0, self.offset.into(), &value)

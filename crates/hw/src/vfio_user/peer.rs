@@ -1,15 +1,14 @@
 //! Whether the server's process has ended.
 //!
-//! A server has our memory mapped, and closing the socket does not take it back: a server that
-//! hangs may go on writing to buffers whenever it wakes up. Memory is known to be ours again when
-//! the server has answered DMA_UNMAP, or when it has ended, and its mappings with it. A pidfd tells
-//! that: it becomes readable when the last thread of the process is gone, and threads give up their
-//! memory before.
+//! A server maps our memory, and closing the socket does not unmap it: a hanging server may write
+//! to buffers whenever it resumes. Memory is ours again when the server has answered DMA_UNMAP, or
+//! has ended. A pidfd reports the end: it becomes readable when the last thread of the process is
+//! gone, and threads give up their memory before.
 //!
-//! The kernel names the process that called `listen`, which need not be the one that serves (it may
-//! have forked). So the connection must be closed on the other side as well, which says that no
-//! process has it any more. What is left: a process that serves, closes the connection, keeps the
-//! memory and outlives its parent.
+//! The kernel names the process that called `listen`, which may have forked the one that serves. So
+//! the other side must also have closed the connection, which says that no process has it open. One
+//! case is not detected: a serving process that closes the connection, keeps the memory and
+//! outlives its parent.
 
 #![expect(unsafe_code)]
 
@@ -28,9 +27,9 @@ use super::socket::timespec;
 pub(super) struct Peer(Option<OwnedFd>);
 
 impl Peer {
-    /// Whoever listened for the connection that `socket` is one end of.
+    /// The process that listened for the connection of `socket`.
     pub(super) fn of(socket: BorrowedFd<'_>) -> Self {
-        // One that has ended already is not the one that serves.
+        // A process that has ended already is not the server.
         let pidfd = pidfd_of(socket).filter(|pidfd| !has_ended(pidfd.as_fd(), Duration::ZERO));
         Self(pidfd)
     }
@@ -43,14 +42,14 @@ impl Peer {
 
 fn has_ended(pidfd: BorrowedFd<'_>, wait: Duration) -> bool {
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    // A signal that cuts the wait short: then it is not known yet, which is on the safe side.
+    // A signal may cut the wait short: then the end is not known yet, which is the safe answer.
     matches!(poll(&mut fds, Some(&timespec(wait))), Ok(1))
         && fds[0].revents().contains(PollFlags::IN)
 }
 
 fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     let credentials: Credentials = socket_option(socket, libc::SO_PEERCRED)?;
-    // This process, which does not end before we do.
+    // This process: it cannot end before us.
     if credentials.pid == getpid().as_raw_pid() {
         return None;
     }
@@ -58,7 +57,7 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     // it is opened.
     if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0)
     {
-        // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+        // SAFETY: the kernel has just opened it for us; only we know it.
         return unsafe { shelter_raw(fd) }.ok();
     }
     // 0: a process that this one cannot see.
@@ -112,20 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_known_to_have() {
+    fn the_end_of_a_process_is_detected() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id() as i32).unwrap();
         let peer = Peer(Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()));
         assert!(!peer.has_ended(Duration::ZERO));
         child.kill().unwrap();
-        // Before anybody has asked for its exit status.
+        // Before its parent has waited for it.
         assert!(peer.has_ended(Duration::from_secs(60)));
         child.wait().unwrap();
         assert!(peer.has_ended(Duration::ZERO));
     }
 
     #[test]
-    fn what_is_no_socket_has_no_peer() {
+    fn a_file_that_is_no_socket_has_no_peer() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(Peer::of(file.as_fd()).0.is_none());
     }

@@ -22,7 +22,7 @@ pub(super) const MAX_FDS: usize = 16;
 /// How long to wait before a socket whose queue of clients is full is tried again.
 const FULL_NAP: Duration = Duration::from_millis(5);
 
-/// Why bytes did not come or go.
+/// Why bytes could not be received or sent.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// Not in time.
@@ -51,7 +51,7 @@ impl Socket {
                 shelter(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
             match connect(&socket, &address) {
                 Ok(()) => return Ok(Self(socket)),
-                // The queue is full. Nothing says when it is not.
+                // The queue is full, and no event tells when it has room.
                 Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(FULL_NAP),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -94,8 +94,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Fills `bytes`, and adds to `fds` what comes with them. `first`: a message begins here, so
-    /// that nothing may come instead.
+    /// Fills `bytes`, and adds received descriptors to `fds`. `first`: a message begins here, so
+    /// the other side may also have closed the connection.
     pub(super) fn receive(
         &self,
         bytes: &mut [u8],
@@ -138,7 +138,8 @@ impl Socket {
                 return Err(if first && have == 0 { Trouble::Closed } else { Trouble::Torn });
             }
             have += received.bytes;
-            // A server that sends a byte now and then does not keep us for ever.
+            // One deadline for all bytes: a server that sends a byte now and then does not keep us
+            // here.
             if have < bytes.len() && Instant::now() >= deadline {
                 return Err(Trouble::Late);
             }
@@ -157,8 +158,7 @@ impl Socket {
         }
     }
 
-    /// Tells the other side that nothing more will come. It can still be seen whether it closes its
-    /// end.
+    /// Tells the other side that we send nothing more. Whether it closes its end can still be seen.
     pub(super) fn end(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }
@@ -180,7 +180,7 @@ impl AsFd for Socket {
 
 /// `time` as the kernel wants it.
 pub(super) fn timespec(time: Duration) -> Timespec {
-    // Decades do not matter here.
+    // Longer times are not needed.
     Timespec {
         tv_sec: time.as_secs().min(u64::from(u32::MAX)) as i64,
         tv_nsec: i64::from(time.subsec_nanos()),
@@ -190,6 +190,6 @@ pub(super) fn timespec(time: Duration) -> Timespec {
 /// `timeout` from now.
 pub(super) fn deadline_after(timeout: Duration) -> Instant {
     let now = Instant::now();
-    // As good as never.
+    // Practically never.
     now.checked_add(timeout).unwrap_or(now + Duration::from_secs(1 << 30))
 }

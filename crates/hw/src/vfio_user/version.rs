@@ -1,4 +1,4 @@
-//! The handshake: which version is spoken, and what the server takes.
+//! The handshake: the protocol's version and the server's limits.
 
 use meantime_spec::vfio_user::{
     Command, DEFAULT_MAX_DATA_XFER_BYTES, DEFAULT_MAX_MSG_FDS, VERSION_MAJOR, VERSION_MINOR,
@@ -15,11 +15,11 @@ use crate::pages::HUGE_PAGE;
 /// The longest text of capabilities that is looked at, in bytes.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
-/// Mappings of a server that names no limit. The specification's 65,535 is not what libvfio-user
-/// has, and it does not say.
+/// Mappings of a server that names no limit. libvfio-user names none, and takes fewer than the
+/// specification's 65,535.
 const MODEST_MAX_DMA_MAPS: usize = 64;
 
-/// What the server takes.
+/// The server's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     /// Data of one message that reads or writes a region, in bytes; at least 4.
@@ -28,8 +28,8 @@ pub(super) struct Limits {
     pub(super) max_dma_maps: usize,
 }
 
-/// Agrees on a version with the server; to be done first, and at once, since a server may do
-/// nothing else meanwhile.
+/// Agrees on a version with the server. It comes first, and without delay: a server may do nothing
+/// else meanwhile.
 pub(super) fn negotiate(connection: &Connection) -> Result<Limits> {
     let version = Version { major: VERSION_MAJOR.into(), minor: VERSION_MINOR.into() };
     let capabilities = json!({ "capabilities": {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_said_counts() {
-        // As SPDK says it, and as a server might that has more to say.
+        // SPDK's text, and one with more in it.
         let spdk = b"{ \"capabilities\": { \"max_msg_fds\": 8, \"max_data_xfer_size\": 1048576, \"migration\": { \"pgsize\": 4096 } } }\0";
         assert_eq!(limits(spdk), Ok(DEFAULT));
         let other = b"{\"capabilities\":{\"max_data_xfer_size\":4,\"max_dma_maps\":7,\"pgsizes\":2101248}}\0";

@@ -18,8 +18,8 @@
 //! | `counters` | what the SSD has counted |
 //! | `refusals` | what it has refused lately, and why |
 //!
-//! The socket has mode 0600, and the kernel is asked who connects (SO_PEERCRED): this process's
-//! user, or root.
+//! The socket has mode 0600, and the kernel tells who connects (SO_PEERCRED): this process's user,
+//! or root.
 
 mod obey;
 mod server;
@@ -37,7 +37,7 @@ pub enum AddFaultError {
     /// There are enough already.
     #[error(transparent)]
     TooMany(#[from] TooManyRules),
-    /// There is no SSD any more.
+    /// The SSD has ended.
     #[error("the SSD has ended")]
     Ended,
 }
@@ -56,14 +56,14 @@ pub trait FaultControl: Send + Sync {
     /// The fault rules in force, in order, and how often each has happened.
     fn faults(&self) -> Vec<FaultHits>;
 
-    /// Injects no faults any more.
+    /// Stops injecting faults.
     fn clear_faults(&self);
 
     /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost,
     /// and the controller is reset. Returns how many writes were lost.
     fn cut_power(&self, seed: u64) -> u64;
 
-    /// The device leaves the bus: registers read all ones, nothing completes any more.
+    /// The device leaves the bus: registers read all ones, and nothing completes.
     fn unplug(&self);
 
     /// The device comes back to the bus, disabled, with what it held.

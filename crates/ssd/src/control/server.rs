@@ -37,8 +37,8 @@ pub struct ControlServer {
 /// Answers for `ssd` on the Unix socket `path`, from a thread of its own.
 ///
 /// # Errors
-/// [`SsdError::InUse`] if somebody answers there already, [`SsdError::Io`] if the system refuses,
-/// or something else is there.
+/// [`SsdError::InUse`] if another server answers there already, [`SsdError::Io`] if the system
+/// refuses, or something else is there.
 pub fn serve(path: &Path, ssd: Arc<dyn FaultControl>) -> Result<ControlServer, SsdError> {
     let failed =
         |attempted| move |source| SsdError::Io { path: path.to_owned(), attempted, source };
@@ -62,7 +62,7 @@ fn start(
     listener: UnixListener,
     ssd: Arc<dyn FaultControl>,
 ) -> std::io::Result<ControlServer> {
-    // Who connects before that is asked who it is, as everybody.
+    // A client that connects before that has its credentials checked like any other.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     let meta = fs::symlink_metadata(path)?;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_cleans_up_and_is_nobody_elses() {
+    fn the_server_answers_cleans_up_and_excludes_others() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ctl");
         let server_a = server(&path).unwrap();
@@ -272,7 +272,7 @@ mod tests {
             stream.read_line(&mut line).unwrap();
             assert_eq!(line, "ok\n");
         }
-        // One that is silent keeps nobody from ending it.
+        // A silent client does not keep the server from ending.
         let began = Instant::now();
         drop(server_a);
         assert!(began.elapsed() < PATIENCE && !path.exists());

@@ -36,7 +36,7 @@ impl Controller {
                 self.lose(0);
                 continue;
             }
-            // Executing it may complete event requests: its own entry is promised meanwhile.
+            // Executing it may complete event requests, so its own entry is reserved meanwhile.
             self.promise_admin(true);
             let result = match verdict.status {
                 Some(status) => Err(status),
@@ -62,7 +62,7 @@ impl Controller {
         worked
     }
 
-    /// Promises the admin command in hand its completion entry, or takes that back.
+    /// Reserves a completion entry for the current admin command, or releases it.
     fn promise_admin(&mut self, promised: bool) {
         if let Some(cq) = &mut self.cqs[0] {
             cq.reserved = if promised { cq.reserved + 1 } else { cq.reserved - 1 };
@@ -123,7 +123,7 @@ impl Controller {
         Ok(())
     }
 
-    /// What creating a queue of either kind asks for; its first byte.
+    /// The memory of a queue that is created, of either kind: its first byte.
     fn check_new_queue(&mut self, sqe: &Sqe, exists: bool, limit: u32) -> Result<u64, Status> {
         let (cid, qid) = (sqe.cid(), sqe.qid());
         if qid == 0 || u32::from(qid) > limit || exists {
@@ -227,7 +227,7 @@ impl Controller {
         Ok(Outcome::OK)
     }
 
-    /// A doorbell that was rung before its queue was there must not be taken for a new one.
+    /// A doorbell written before its queue existed must not count as a new one.
     fn take_stray_doorbell(&mut self, index: usize) {
         let cell = self.doorbells.get(index);
         if cell.is_some_and(|cell| cell.swap(0, std::sync::atomic::Ordering::Relaxed) != 0) {
@@ -282,7 +282,7 @@ impl Controller {
         }
     }
 
-    /// 1.4 §5.1: a command whose completion is due later is really taken out.
+    /// 1.4 §5.1: a command whose completion is due later is really aborted.
     fn abort(&mut self, sqe: &Sqe, now_ns: u64) -> Outcome {
         /// DW0 bit 0: the command was not aborted.
         const NOT_ABORTED: u32 = 1;

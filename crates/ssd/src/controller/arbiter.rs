@@ -1,14 +1,14 @@
-//! Whose commands are fetched next when not all of them can be: arbitration (1.4 §4.13).
+//! Arbitration: which queue's commands are fetched next when not all can be (1.4 §4.13).
 //!
-//! As long as the device takes everything at once, the order makes no difference worth the time of
-//! choosing, and [`Controller::turn`] goes once around all queues. With weighted round robin
-//! selected (CC.AMS), or with a model that bounds how many commands are inside the device, this
-//! decides for every few commands anew.
+//! As long as the device takes everything at once the order does not matter, and
+//! [`Controller::turn`] visits every queue once. With weighted round robin selected (CC.AMS), or
+//! with a model that bounds the commands inside the device, this chooses a queue for every few
+//! commands.
 
 use super::{Controller, MAX_PENDING};
 use crate::clock::Clock;
 
-/// Commands of one turn at most: calls and doorbells beyond the queues are looked at in between.
+/// The most commands of one turn: calls and unknown doorbells are handled between turns.
 const TURN: u32 = 256;
 
 /// Classes of weighted round robin, as QPRIO numbers them: urgent, high, medium, low.
@@ -18,9 +18,9 @@ const WEIGHTED: [u8; 3] = [1, 2, 3];
 /// A round robin among the queues of one class.
 #[derive(Clone, Copy, Default)]
 struct Rotation {
-    /// The queue whose turn it is, or was last.
+    /// The queue served now, or last.
     qid: u16,
-    /// What is left of its burst.
+    /// The rest of its burst.
     left: u32,
 }
 
@@ -62,7 +62,7 @@ impl Controller {
         while fetched < TURN {
             // 1.4 §4.13.2: admin commands before all others.
             worked |= self.serve_if_rung(0, 0, clock);
-            // A full device is no end of anybody's round.
+            // A full device ends no queue's round.
             if self.room_inside() == 0 {
                 break;
             }
@@ -86,7 +86,7 @@ impl Controller {
         if urgent > 0 {
             return urgent;
         }
-        // A second time with fresh credits, if nobody who has commands has credits.
+        // A second time with fresh credits if no queue with commands has credits.
         for _ in 0..2 {
             for step in 0..WEIGHTED.len() {
                 let class = (self.arbiter.current + step) % WEIGHTED.len();

@@ -1,9 +1,9 @@
 //! The controller memory buffer (1.4 §3.1.11, §3.1.12, §3.1.16, §3.1.17, §4.7), for submission
 //! queues only.
 //!
-//! As 1.4 has it: CAP.CMBS says that there is one, CMBLOC and CMBSZ say where and how large once
-//! the host has set CMBMSC.CRE, and the controller knows its memory by CMBMSC.CBA while CMSE is
-//! set. Where the host finds it, BAR 2 from its start, is the transport's business.
+//! As 1.4 specifies: CAP.CMBS says that there is one; CMBLOC and CMBSZ say where and how large once
+//! the host has set CMBMSC.CRE; the controller decodes addresses from CMBMSC.CBA on while CMSE is
+//! set. The transport presents it to the host at the start of BAR 2.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! Writing completions, now or when they are due, and telling the host.
+//! Writing completions, now or when they are due, and interrupting the host.
 
 use meantime_spec::status::{Status, StatusCode};
 
@@ -9,7 +9,7 @@ use super::queues::Cq;
 use crate::clock::Clock;
 use crate::stamps::Stamp;
 
-/// What executing a command came to.
+/// The result of executing a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     pub(super) status: Status,
@@ -41,14 +41,14 @@ impl Controller {
         self.post_marked(index, cid, outcome, Marks::default());
     }
 
-    /// The same, with what is to be wrong about it.
+    /// The same, with an injected fault.
     fn post_marked(&mut self, index: usize, cid: u16, outcome: Outcome, marks: Marks) {
         let sq = &self.sqs[index];
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
         let mut status = outcome.status;
         if status.crd() != 0 && (status.dnr() || !self.features.advanced_retry) {
-            // 1.4 §4.6.1: a delay is only told to a host that said that it looks (Host Behavior
-            // Support), and that may retry.
+            // 1.4 §4.6.1: only a host that enabled it (Host Behavior Support) and may retry gets a
+            // delay.
             status = status.with_crd(0);
         }
         if !status.is_success() {
@@ -70,7 +70,7 @@ impl Controller {
         self.counters.cqes.add(1);
     }
 
-    /// A command is in hand: its identifier is taken, its completion entry promised.
+    /// Takes a command in: marks its identifier as used, and reserves its completion entry.
     pub(super) fn take_in(&mut self, index: usize, cid: u16) {
         let sq = &mut self.sqs[index];
         sq.cids.insert(cid);
@@ -110,7 +110,7 @@ impl Controller {
             self.counters.injected_strays.add(1);
         }
         if marks.stray && room >= 2 {
-            // An identifier that is not outstanding; there is one, unless all 65536 are.
+            // An identifier that is not outstanding; one exists unless all 65536 are.
             let cid = (0..=u16::MAX)
                 .map(|d| command.cid ^ 0x8000 ^ d)
                 .find(|&c| !self.sqs[index].cids.contains(c));
@@ -128,7 +128,8 @@ impl Controller {
         self.finish(command, now_ns);
     }
 
-    /// Tells the host of the completions written for `sqs[index]`'s queue since the last time.
+    /// Interrupts the host for the completions written for `sqs[index]`'s queue since the last
+    /// time.
     pub(super) fn announce<C: Clock>(&mut self, index: usize, clock: &C) {
         let cqid = self.sqs[index].cqid;
         let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return };

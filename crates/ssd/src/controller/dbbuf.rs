@@ -1,20 +1,21 @@
 //! Shadow doorbells (1.4 §5.7 and §7.13).
 //!
 //! Once the host has given its two pages, the doorbells of I/O queues are the cells of the first
-//! one, and the registers are only rung to wake: what they hold is not looked at. The admin queue
-//! stays with its registers, which the host keeps in step (§7.13), and which several drivers write
-//! alone.
+//! one. Writes to the registers only wake the controller; their values are ignored. The admin queue
+//! keeps its registers, which the host must keep in step (§7.13), and which are all that several
+//! drivers write.
 //!
 //! **Fences.** The host stores a shadow doorbell with Release after the entries it announces, which
 //! the controller loads with Acquire, as of a register. Whether it writes the register too follows
 //! from the event index: it stores the shadow, makes a full fence, loads the event index. While the
-//! controller looks at the cells by itself the event index is [`POLLED`], and stale values cost a
-//! needless ring at most. Before it sleeps, it stores as event index the value that it has seen
+//! controller polls the cells the event index is [`POLLED`], and a stale value costs at most a
+//! needless register write. Before it sleeps, it stores as event index the value that it has seen
 //! ([`Controller::ask_for_rings`]), makes a full fence (that of
-//! [`Parking::announce`](meantime_spec::seam::Parking::announce), which comes next), and looks at
-//! every cell once more: of the two fences one is second, and whoever makes that sees the other's
-//! store. Either the host rings, or the controller finds the new value. When it has slept,
-//! [`Controller::poll_again`] needs no fence: a host that does not see it yet rings, as it did.
+//! [`Parking::announce`](meantime_spec::seam::Parking::announce), which comes next), and reads
+//! every cell once more. Of the two fences one comes second, and its side sees the other's store:
+//! either the host writes the register, or the controller finds the new value. After sleeping,
+//! [`Controller::poll_again`] needs no fence: a host that does not see the new event index yet
+//! writes the register needlessly.
 
 use meantime_spec::dbbuf;
 use meantime_spec::seam::SOFT_DSTRD;
@@ -25,7 +26,7 @@ use super::Controller;
 use super::complete::Outcome;
 use crate::hostmem::{Cells, Doorbell, PAGE_BYTES};
 
-/// An event index that is passed but once around: the controller looks by itself.
+/// An event index that is passed only once per wrap: the controller polls.
 const POLLED: u32 = 0xffff;
 
 /// The host's two pages.
@@ -73,7 +74,7 @@ impl Controller {
             let reason = "Doorbell Buffer Config: not two pages of mapped memory";
             return Err(self.at(at, 0).refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
         };
-        // Queues that exist go on from where they are.
+        // Existing queues continue from their current values.
         for sq in self.sqs.iter_mut().filter(|sq| sq.qid != 0) {
             let offset = dbbuf::sq_tail_offset(sq.qid, SOFT_DSTRD);
             if let Some((shadow, event)) = shadows.pair(offset, sq.doorbell.load()) {
@@ -110,8 +111,8 @@ impl Controller {
         Some((Doorbell::new(&self.doorbells, index)?, None))
     }
 
-    /// The controller is about to sleep: from now on registers are to be rung. The caller makes a
-    /// full fence, and then looks at everything once more.
+    /// Asks the host to write registers from now on: the controller is about to sleep. The caller
+    /// makes a full fence, and then reads everything once more.
     pub(crate) fn ask_for_rings(&mut self) {
         if self.shadows.is_none() {
             return;
@@ -121,7 +122,7 @@ impl Controller {
         }
     }
 
-    /// The controller looks at doorbells by itself again.
+    /// Polls doorbells again.
     pub(crate) fn poll_again(&mut self) {
         if self.shadows.is_none() {
             return;
@@ -131,7 +132,7 @@ impl Controller {
         }
     }
 
-    /// Every doorbell that has an event index, with that.
+    /// Every doorbell with an event index, with the index.
     fn shadowed(&self) -> impl Iterator<Item = (&Doorbell, &Doorbell)> {
         let sqs = self.sqs.iter().filter_map(|sq| Some((&sq.doorbell, sq.event.as_ref()?)));
         let cqs =

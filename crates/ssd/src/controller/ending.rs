@@ -1,8 +1,7 @@
 //! Memory that the host takes back while the controller uses it.
 //!
-//! A host that goes away is not always tidy: it frees the memory of queues that it could not, or
-//! did not, delete first. That ends those queues and no others. It is a rule broken all the same: a
-//! strict SSD sets CSTS.CFS.
+//! A host that goes away may free the memory of queues that it did not delete first. That ends
+//! those queues and no others. It still breaks a rule: a strict SSD sets CSTS.CFS.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +11,7 @@ use meantime_spec::status::{Status, StatusCode};
 use super::{Controller, Refusal};
 use crate::hostmem::Ring;
 
-/// Queues that ended with their memory, until the host deletes them or creates others of their
-/// identifiers.
+/// Queues that ended with their memory, until the host deletes them or reuses their identifiers.
 #[derive(Default)]
 pub(super) struct Ended {
     sqs: BTreeSet<u16>,
@@ -43,9 +41,8 @@ impl Ended {
 }
 
 impl Controller {
-    /// Takes a region back. Nothing touches it after: commands transfer their data when they are
-    /// fetched, so that what is pending only has to be told that it failed, and the queues that lie
-    /// in it end.
+    /// Unmaps a region. Nothing touches it afterwards: commands transfer their data when they are
+    /// fetched, so a pending command only has to fail, and the queues that lie in the region end.
     pub(crate) fn unmap_dma(&mut self, iova: u64, now_ns: u64) -> Result<(), SeamError> {
         let len = self.host.region_len(iova).ok_or(SeamError::NotMapped)?;
         let status = Status::from_code(StatusCode::DataTransferError).with_dnr();
@@ -77,9 +74,9 @@ impl Controller {
         if admin_sq || admin_cq {
             return self.end_admin();
         }
-        // Every I/O queue rings by them, if there are any.
+        // With shadow doorbells, every I/O queue depends on them.
         let shadows = self.shadows.take_if(|shadows| shadows.overlap(iova, len)).is_some();
-        // Completion queues first: then nothing is written to one that is gone.
+        // Completion queues first, so that nothing is written to one that is gone.
         for qid in 1..self.cqs.len() {
             if self.cqs[qid].as_ref().is_some_and(|cq| shadows || is_gone(&cq.ring)) {
                 self.cqs[qid] = None;
@@ -102,12 +99,12 @@ impl Controller {
         }
     }
 
-    /// Without its admin queue the controller can only be reset. After a shutdown nobody is to be
-    /// told.
+    /// Without its admin queue the controller can only be reset. After a shutdown the host need not
+    /// be told.
     fn end_admin(&mut self) {
         self.queue_ended(0, "the memory of the admin queue was unmapped");
         self.drop_queues();
-        // What was rung before is no ring of a queue that never was.
+        // A doorbell written before does not count as one of a queue that never existed.
         for index in 0..2 * self.cqs.len() {
             self.clear_doorbell(index);
         }
@@ -124,8 +121,7 @@ impl Controller {
         self.tolerate(qid, None, reason);
     }
 
-    /// The submission queue `sqs[index]` is no more. What was outstanding is aborted first (1.4
-    /// §5.6).
+    /// Ends the submission queue `sqs[index]`. What was outstanding is aborted first (1.4 §5.6).
     pub(super) fn take_out_sq(&mut self, index: usize, now_ns: u64) {
         let qid = self.sqs[index].qid;
         for command in self.pending.take_queue(qid) {
@@ -141,7 +137,7 @@ impl Controller {
         self.clear_doorbell(usize::from(qid) * 2);
     }
 
-    /// Something that is against the rules but harms nobody: remembered, and otherwise put up with.
+    /// Records a violation that does no harm, and otherwise ignores it.
     #[cold]
     pub(super) fn tolerate(&mut self, qid: u16, cid: Option<u16>, reason: &'static str) {
         self.counters.tolerated.add(1);

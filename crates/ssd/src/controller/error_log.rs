@@ -1,5 +1,5 @@
-//! The Error Information log (1.4 §5.14.1.1), and what is remembered of a command that failed until
-//! its completion is written.
+//! The Error Information log (1.4 §5.14.1.1), and the details of a failed command until its
+//! completion is written.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ use super::Controller;
 /// Entries of the Error Information log (ELPE + 1).
 pub(super) const ERROR_ENTRIES: usize = 64;
 
-/// As many failed commands are remembered until they complete.
+/// The most failed commands whose details are kept until they complete.
 const MAX_NOTES: usize = 256;
 
-/// What is known of a command that failed, besides its status.
+/// Details of a failed command, besides its status.
 #[derive(Clone, Copy)]
 struct Note {
     sqid: u16,
@@ -27,7 +27,7 @@ struct Note {
     location: u16,
 }
 
-/// What is wrong with the command in hand.
+/// What is wrong with the current command.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wrong {
     /// The parameter, as the log has it.
@@ -45,7 +45,7 @@ pub(super) struct ErrorLog {
     pub(super) wrong: Wrong,
 }
 
-/// The parameter that a status code speaks of, if it is always the same (1.4 §4.2, §5, §6: byte and
+/// The parameter that a status code refers to, if it is always the same (1.4 §4.2, §5, §6: byte and
 /// bit of the entry).
 fn location_of(status: Status) -> Option<u16> {
     use StatusCode as S;
@@ -85,8 +85,7 @@ fn slba_of(sqe: &Sqe) -> Option<u64> {
 }
 
 impl ErrorLog {
-    /// Remembers what is wrong with `sqe`, which failed with `status`, until its completion is
-    /// written.
+    /// Keeps the details of `sqe`, which failed with `status`, until its completion is written.
     #[cold]
     fn note(&mut self, sqid: u16, sqe: &Sqe, status: Status) {
         let Wrong { location, lba } = std::mem::take(&mut self.wrong);
@@ -127,7 +126,7 @@ impl ErrorLog {
         self.entries.push_front(entry);
     }
 
-    /// What was to complete never will.
+    /// Drops the details of commands that will never complete.
     pub(super) fn forget_commands(&mut self) {
         self.notes.clear();
         self.wrong = Wrong::default();
@@ -145,23 +144,23 @@ impl ErrorLog {
 }
 
 impl Controller {
-    /// What is refused next is wrong from `bit` of `byte` of its entry on.
+    /// Sets the parameter of the next refusal: from `bit` of `byte` of the entry on.
     pub(super) fn at(&mut self, byte: u8, bit: u8) -> &mut Self {
         self.errors.wrong.location = Some(ErrorLogEntry::location(byte, bit));
         self
     }
 
-    /// Whether it has been said where the command in hand is wrong.
+    /// Whether the current command's faulty parameter is set.
     pub(super) fn is_located(&self) -> bool {
         self.errors.wrong.location.is_some()
     }
 
-    /// The first block that the command in hand fails on.
+    /// Sets the first block on which the current command fails.
     pub(super) fn at_lba(&mut self, lba: u64) {
         self.errors.wrong.lba = Some(lba);
     }
 
-    /// The command in hand fails.
+    /// The current command fails.
     pub(super) fn note_error(&mut self, qid: u16, sqe: &Sqe, status: Status) {
         self.errors.note(qid, sqe, status);
     }

@@ -12,7 +12,7 @@ use super::queues::Cq;
 /// Asynchronous Event Request Limit, counted from 1.
 pub(super) const MAX_REQUESTS: usize = 4;
 
-/// As many events wait for a request; more are dropped, since the logs tell of them anyway.
+/// The most events that wait for a request; more are dropped, since the logs have them anyway.
 const MAX_QUEUED: usize = 8;
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Events {
         *self = Self::default();
     }
 
-    /// Which of the queued events could be told now, if there is a request to tell it with.
+    /// Which of the queued events could be reported now, given a request.
     fn next(&self) -> Option<usize> {
         if self.queued.is_empty() || self.requests.is_empty() {
             return None;
@@ -38,17 +38,16 @@ impl Events {
         self.queued.iter().position(|e| self.masked & 1 << e.kind as u8 == 0)
     }
 
-    /// Whether an event waits for nothing but room among the admin completions, given that it was
-    /// not delivered yet.
+    /// Whether an undelivered event waits only for room among the admin completions.
     #[inline(always)]
     pub(super) fn held_back(&self) -> bool {
-        // First what is nearly always true: this is looked at on idle turns.
+        // The test that nearly always decides comes first: this runs on idle turns.
         !self.queued.is_empty() && self.next().is_some()
     }
 }
 
 impl Controller {
-    /// Something happened that the host may have asked to be told.
+    /// Queues an event that the host may have asked for.
     pub(super) fn event(&mut self, code: AsyncEventCode) {
         let log_page = match u16::from(code) >> 8 {
             0 => lid::ERROR_INFORMATION,
@@ -63,8 +62,8 @@ impl Controller {
         self.deliver_events();
     }
 
-    /// Holds an Asynchronous Event Request; its completion entry is not promised, or a small admin
-    /// queue would choke on them.
+    /// Holds an Asynchronous Event Request. No completion entry is reserved for it, or requests
+    /// would fill a small admin queue.
     pub(super) fn hold_event_request(&mut self, cid: u16) -> Result<(), Status> {
         if self.events.requests.len() >= MAX_REQUESTS {
             let reason = "more Asynchronous Event Requests than AERL allows";
@@ -82,8 +81,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Ends the held request `cid` with `status`. False if it is not held, or there is no room to
-    /// say so.
+    /// Ends the held request `cid` with `status`. False if it is not held, or there is no room for
+    /// its completion.
     pub(super) fn abort_event_request(&mut self, cid: u16) -> bool {
         let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
         if self.room(0, 1) == 0 {
@@ -97,9 +96,8 @@ impl Controller {
         true
     }
 
-    /// The host uses the identifier of the held request `cid` for another command: it has given the
-    /// request up on its own side, as hosts do that go away. No completion comes for it. False if
-    /// it is not held.
+    /// Drops the held request `cid` without a completion, because the host uses its identifier for
+    /// another command: hosts that go away do so. False if it is not held.
     pub(super) fn give_up_event_request(&mut self, cid: u16) -> bool {
         let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
         self.events.requests.remove(at);
@@ -152,7 +150,7 @@ impl Controller {
         }
     }
 
-    /// Tells the host of admin completions now; they are never held back.
+    /// Interrupts for admin completions now; they are never held back.
     pub(super) fn announce_admin(&mut self) {
         let Some(cq) = &mut self.cqs[0] else { return };
         if std::mem::take(&mut cq.unannounced) > 0 && self.interrupts.signal(0) {

@@ -1,10 +1,10 @@
 //! The path of plain reads and writes when completions need no clock: one pass over the doorbell,
 //! the entries, the data and the completions, without allocation, lock, system call or division.
 //!
-//! Commands are taken in runs. Every cache line that a run of several will touch is asked for
-//! before the first is used, so that it waits for memory once. A command that is not plain ends the
-//! run and goes the general way ([`execute`](Controller::execute)), which also finds the status for
-//! whatever is wrong with it.
+//! Commands are executed in runs. Every cache line that a run of several will touch is prefetched
+//! before the first is used, so that the run waits for memory once. A command that is not plain
+//! ends the run and takes the general path ([`execute`](Controller::execute)), which also finds the
+//! status of an invalid command.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
@@ -19,7 +19,7 @@ use crate::hostmem::{HostMemory, HostSlice, PAGE_BYTES};
 use crate::medium::MediumSpan;
 use crate::store::Store;
 
-/// Commands of one run at most: the depth at which more misses in flight stop helping.
+/// The most commands of one run: more misses in flight do not help.
 pub(super) const RUN: usize = 32;
 
 /// A plain read or write, checked: at most two pieces of host memory.
@@ -33,19 +33,19 @@ struct Plain<'m> {
     is_write: bool,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Default)]
 struct Done {
     commands: u32,
     reads: u32,
     read_bytes: u64,
     written_bytes: u64,
-    /// The next command's identifier belongs to a command in hand.
+    /// The next command's identifier belongs to an outstanding command.
     conflict: bool,
 }
 
 impl<'m> Plain<'m> {
-    /// `sqe` as a plain read or write, if it is one and nothing is wrong with it.
+    /// `sqe` as a plain read or write, if it is a valid one.
     #[inline(always)]
     fn of(sqe: &Sqe, host: &'m HostMemory, store: &'m Store, mdts_bytes: u32) -> Option<Self> {
         // The low half of CDW0 at once: opcode, and FUSE, PSDT and what is reserved between them
@@ -81,7 +81,7 @@ impl<'m> Plain<'m> {
         Some(Self { first, first_span, second, bytes, cid: sqe.cid(), is_write })
     }
 
-    /// Asks for everything it will touch.
+    /// Prefetches everything it will touch.
     #[inline(always)]
     fn prefetch(&self) {
         self.first_span.prefetch();
@@ -137,10 +137,9 @@ fn run(
 ) -> Done {
     let mut done = Done::default();
     if n == 1 {
-        // Depth 1: as little as possible between the doorbell and the completion. Asking for lines
-        // beforehand costs more than it gains here (measured: 80 ns of 4 KiB): the copy itself
-        // keeps enough misses in flight, and a host that polls the completion entry takes its line
-        // straight back.
+        // Depth 1: as little as possible between the doorbell and the completion. Prefetching costs
+        // more than it gains here (measured: 80 ns of 4 KiB): the copy itself keeps enough misses
+        // in flight, and a host that polls the completion entry takes its line back at once.
         let sqe = sq.ring.read_sqe(sq.head);
         if sq.outstanding > 0 && sq.cids.contains(sqe.cid()) {
             done.conflict = true;

@@ -12,7 +12,7 @@ use crate::faults::{Corruption, Seen, Verdict};
 use crate::hostmem::{PAGE_BYTES, Segment};
 use crate::vwc::Extent;
 
-/// What is to be wrong about a completion.
+/// An injected fault of a completion.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
     /// Follow it with a stray one.
@@ -22,9 +22,9 @@ pub(super) struct Marks {
     pub(super) wrong_phase: bool,
     /// The SQ head it reports.
     pub(super) sqhd: Option<u16>,
-    /// A read that is late: where on the medium its data is, and how many bytes, to be sent when
-    /// its time has come. It was sent at once as well; but a host that took its buffer back
-    /// meanwhile without being allowed to finds it written to.
+    /// A late read: where on the medium its data is, and how many bytes, to be sent when it is due.
+    /// It was also sent at once. A host that wrongly took its buffer back meanwhile finds it
+    /// overwritten.
     pub(super) late_data: Option<(u64, u32)>,
 }
 
@@ -51,7 +51,8 @@ impl Marks {
 }
 
 impl Controller {
-    /// What is to happen to the command `sqe` of queue `qid`. `None`: it took the queues with it.
+    /// The faults injected into the command `sqe` of queue `qid`. `None`: the fault removed the
+    /// queues.
     #[inline(always)]
     pub(super) fn judge(&mut self, qid: u16, sqe: &Sqe, now_ns: u64) -> Option<Verdict> {
         if self.faults.is_none() {
@@ -78,7 +79,7 @@ impl Controller {
         Some(verdict)
     }
 
-    /// What is to be wrong with the data of a command that was executed.
+    /// Corrupts the data of an executed command, if a fault says so.
     pub(super) fn spoil(&mut self, verdict: &Verdict, sqe: &Sqe, executed: &Executed) {
         if !executed.outcome.status.is_success() {
             return;
@@ -154,7 +155,7 @@ impl Controller {
         self.counters.injected_corruptions.add(1);
     }
 
-    /// Ends an admin command of which `verdict` wants something.
+    /// Ends an admin command with the fault in `verdict`.
     pub(super) fn finish_admin(
         &mut self,
         cid: u16,
@@ -192,7 +193,7 @@ impl Controller {
         }
     }
 
-    /// The command just taken in of `sqs[index]` is never completed: its entry is nobody's.
+    /// Never completes the command just taken in of `sqs[index]`: releases its entry.
     pub(super) fn lose(&mut self, index: usize) {
         self.counters.injected_losses.add(1);
         if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {
@@ -202,7 +203,7 @@ impl Controller {
 }
 
 impl Segment {
-    /// The byte at `at`, if it is that long.
+    /// The byte at `at`, if there is one.
     fn byte(self, at: u64) -> Option<Self> {
         (at < self.len() as u64).then(|| self.part(at, 1))
     }

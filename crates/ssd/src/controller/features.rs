@@ -100,7 +100,7 @@ impl Features {
         Self { current, saved, default, queues: None, advanced_retry: false, burst: RUN as u32 }
     }
 
-    /// A controller level reset: saved values are in force again.
+    /// A controller level reset: restores the saved values.
     pub(super) fn reset(&mut self) {
         self.current = self.saved.clone();
         self.queues = None;
@@ -130,7 +130,7 @@ impl Features {
     }
 }
 
-/// What can be done with a feature; `None` if there is no such feature.
+/// A feature's capabilities; `None` if there is no such feature.
 pub(super) fn capabilities(fid: u8, config: &SsdConfig) -> Option<FeatureCapabilities> {
     let changeable = FeatureCapabilities(0).with_changeable(true);
     let saveable = changeable.with_saveable(true);
@@ -155,7 +155,7 @@ pub(super) fn capabilities(fid: u8, config: &SsdConfig) -> Option<FeatureCapabil
 }
 
 impl Controller {
-    /// A value that is wrong: CDW11's, unless it was said before where.
+    /// Refuses a value: CDW11's, unless another field was named before.
     pub(super) fn invalid(&mut self, sqe: &Sqe, reason: &'static str) -> Status {
         if !self.is_located() {
             self.at(44, 0);
@@ -163,8 +163,8 @@ impl Controller {
         self.refuse(0, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
     }
 
-    /// The value of namespace `nsid`. Hosts of a time when the feature was the controller's ask
-    /// with NSID 0: for what all namespaces have.
+    /// The value of namespace `nsid`. Hosts from before the feature was per namespace ask with NSID
+    /// 0: for the value of all namespaces.
     fn error_recovery(&self, nsid: u32, values: &[ErrorRecovery]) -> Option<ErrorRecovery> {
         if nsid == 0 && !self.config.strict {
             let first = values.first().copied();

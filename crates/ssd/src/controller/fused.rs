@@ -1,8 +1,8 @@
 //! Fused operations (1.4 §4.12, §6.2): Compare and Write.
 //!
-//! Both commands are fetched in one go, so that nothing else is executed between them: the pair is
-//! atomic, since commands transfer their data when they are fetched. A power cut may tear no write
-//! of ACWU, as none of AWUPF.
+//! Both commands are fetched together, so nothing is executed between them. Commands transfer their
+//! data when they are fetched, so the pair is atomic. A power cut may tear no write of ACWU, as
+//! none of AWUPF.
 
 use meantime_spec::opcode::io;
 use meantime_spec::sqe::{Sqe, fuse};
@@ -27,8 +27,8 @@ pub(super) enum Head {
 type Refused = (Status, Status);
 
 impl Controller {
-    /// Looks for a pair at the head of `sqs[index]`, whose doorbell is at `tail`. Both commands
-    /// have to be told of by one doorbell.
+    /// Looks for a pair at the head of `sqs[index]`, whose doorbell is at `tail`. One doorbell has
+    /// to announce both commands.
     pub(super) fn head_of(&mut self, index: usize, tail: u32) -> Head {
         let sq = &self.sqs[index];
         let first = sq.ring.read_sqe(sq.head);
@@ -37,7 +37,7 @@ impl Controller {
         }
         let second = sq.ring.read_sqe(sq.index(1));
         let cqid = usize::from(sq.cqid);
-        // One that can never hold two completions would wait for ever.
+        // A queue that can never hold two completions would wait for ever.
         let can_hold = self.cqs[cqid].as_ref().is_some_and(|cq| cq.ring.entries() > 2);
         if second.fuse() != fuse::SECOND || !can_hold {
             return Head::One;
@@ -109,7 +109,7 @@ impl Controller {
     ) {
         let qid = self.sqs[index].qid;
         let refused = self.check_pair(qid, first, second).err();
-        // The first one may take more than one entry (a fault): the second one's is promised to it.
+        // The first one may use more than one entry (a fault), so the second one's is reserved.
         let cqid = usize::from(self.sqs[index].cqid);
         if let Some(cq) = &mut self.cqs[cqid] {
             cq.reserved += 1;
@@ -121,7 +121,7 @@ impl Controller {
         }
         let Some(begun) = begun.filter(|_| self.sqs.get(index).is_some_and(|sq| sq.qid == qid))
         else {
-            // A fault has taken the queues away.
+            // A fault has removed the queues.
             return;
         };
         let failed = (!begun.is_success()).then(failed_fused);

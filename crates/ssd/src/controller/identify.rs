@@ -196,8 +196,8 @@ impl Controller {
     }
 
     /// A namespace's identifier, derived from the serial number so that it is the same each time.
-    /// Two SSDs of one serial number have the same: hence NSFEAT does not say that they are never
-    /// reused.
+    /// Two SSDs with one serial number have the same, so NSFEAT does not say that identifiers are
+    /// never reused.
     fn nguid(&self, nsid: u32) -> [u8; 16] {
         let mut nguid = [0; 16];
         nguid[..8].copy_from_slice(&self.serial_hash().to_be_bytes());
@@ -213,7 +213,7 @@ impl Controller {
         eui64
     }
 
-    /// The same as a UUID of version 8, whose content is nobody's business (RFC 9562 §5.8).
+    /// The same as a UUID of version 8, whose content is implementation-specific (RFC 9562 §5.8).
     fn uuid(&self, nsid: u32) -> [u8; 16] {
         let mut uuid = self.nguid(nsid);
         uuid[6] = uuid[6] & 0xf | 0x80;

@@ -25,7 +25,7 @@ pub(super) struct Interrupts {
     pub(super) coalescing: InterruptCoalescing,
     /// Vectors with completions held back.
     holding: u32,
-    /// Whether the eventfds are a stranger's, who may have made writing to them wait.
+    /// Whether another process owns the eventfds, and may have made writes to them block.
     guarded: bool,
 }
 
@@ -76,7 +76,7 @@ impl Interrupts {
         }
         match &vector.event {
             None => false,
-            // A full one is signalled already.
+            // A full eventfd is signalled already.
             Some(Interrupt::EventFd(event)) => {
                 (self.guarded && !sys::is_writable(event)) || sys::signal(event)
             }
@@ -108,7 +108,7 @@ impl Interrupts {
         self.vectors.iter().filter(|v| v.held > 0).map(|v| v.deadline_ns).min()
     }
 
-    /// Sends the interrupts whose time has come. Returns how many.
+    /// Sends the interrupts that are due. Returns how many.
     pub(super) fn expire(&mut self, now_ns: u64) -> u64 {
         let mut sent = 0;
         for vector in 0..self.len() {
@@ -138,7 +138,7 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
-    fn a_full_eventfd_of_a_stranger_does_not_keep_the_controller() {
+    fn a_full_eventfd_of_another_process_does_not_block_the_controller() {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         let count = || {
             let mut bytes = [0; 8];

@@ -1,4 +1,4 @@
-//! I/O commands of the NVM command set (1.4 §6), the general way.
+//! I/O commands of the NVM command set (1.4 §6): the general path.
 
 use meantime_spec::dsm::DsmRange;
 use meantime_spec::opcode::{DataTransfer, IoOpcode};
@@ -21,7 +21,7 @@ use crate::service::Work;
 use crate::store::Namespace;
 use crate::vwc::Extent;
 
-/// An executed command: what to answer, and what it costs.
+/// The result of an executed command: its completion, and its cost.
 pub(super) struct Executed {
     pub(super) outcome: Outcome,
     work: Work,
@@ -241,7 +241,7 @@ impl Controller {
         extent: Extent,
     ) -> Result<(), Status> {
         let Some(at) = self.store.first_uncorrectable(extent) else { return Ok(()) };
-        // The host's own doing, but no broken rule, hence not a refusal.
+        // Caused by the host, but no broken rule, hence not a refusal.
         let lba = sqe.slba() + ((at - extent.offset) >> ns.lba_shift);
         tracing::debug!(
             qid,
@@ -362,7 +362,7 @@ impl Controller {
         }
     }
 
-    /// Records that `extents` were written just now, if anybody wants to know.
+    /// Records that `extents` were written just now, if there is a record.
     fn record(&mut self, extents: &[Extent], fua: bool) -> Option<Recorded> {
         let recorder = self.recorder.as_ref()?;
         let mut first = None;
@@ -375,8 +375,8 @@ impl Controller {
         Some(Recorded::Writes(first?, extents.len()))
     }
 
-    /// Records a write that is to be answered with an error, of which the medium shows nothing, but
-    /// which a power cut may show.
+    /// Records a write that is answered with an error: the medium does not have it, but after a
+    /// power cut it may.
     fn record_failing(&mut self, qid: u16, sqe: &Sqe) -> Option<Recorded> {
         self.recorder.as_ref()?;
         if IoOpcode::try_from(sqe.opcode()) != Ok(IoOpcode::Write) {
@@ -463,7 +463,7 @@ impl Controller {
             if ns.locate(range.slba.get(), u64::from(range.length.get())).is_none() {
                 self.at_lba(range.slba.get());
                 let reason = "range beyond the namespace";
-                // The data is to blame, not a field of the entry but its pointer.
+                // The data is invalid: report the data pointer, not a field of the entry.
                 return Err(self.at(24, 0).refuse(
                     qid,
                     sqe.cid(),
@@ -494,7 +494,7 @@ impl Controller {
             }
         }
         self.counters.other_io.add(1);
-        // Without the deallocate attribute the command is advice, which is free.
+        // Without the deallocate attribute the command is advice, and costs nothing.
         let work = if bytes == 0 { Work::None } else { Work::Trim };
         let prps = Some(data_pointers(sqe));
         let recorded = self.record(&zeroed, false);
@@ -502,8 +502,8 @@ impl Controller {
     }
 
     /// Executes a command of `sqs[index]` fetched at `seen_ns`, unless it is `ended` already, and
-    /// completes it when its time has come. What came of it; `None` if a fault has taken the queues
-    /// away.
+    /// completes it when its time has come. Returns the result; `None` if a fault has removed the
+    /// queues.
     pub(super) fn start_timed<C: Clock>(
         &mut self,
         index: usize,
@@ -535,7 +535,7 @@ impl Controller {
             self.lose(index);
             return Some(executed.outcome.status);
         }
-        // A power state costs what leaving it takes, before everything else.
+        // First, the time to leave a power state.
         let awake_ns = self.power.awake_at_ns(seen_ns, !self.pending.is_empty());
         let slot = self.service.occupy(executed.work, executed.offset, executed.bytes, awake_ns);
         let mut due_ns = slot.done_ns;
@@ -557,7 +557,7 @@ impl Controller {
             marks: Marks::of_io(&verdict, sqe, &executed),
         };
         if due_ns <= seen_ns {
-            // Executing it took its time, which a stamp must tell.
+            // Executing it took time, which a stamp must include.
             let now_ns = if self.stamps.is_some() { clock.now_ns() } else { seen_ns };
             self.finish(command, now_ns);
         } else {

@@ -1,11 +1,11 @@
 //! Keep Alive Timer (1.4 §5.21.1.15, §7.12).
 //!
-//! It is traffic based (CTRATT.TBKAS): every command that is fetched restarts it. So a busy
-//! controller need not look at it; only an idle one does, by the counters, when it looks at
-//! everything else. It expires after one to two times the time that was set.
+//! It is traffic based (CTRATT.TBKAS): every fetched command restarts it. So a busy controller need
+//! not check it; an idle one does, by the counters, with its other checks. It expires after one to
+//! two times the time that was set.
 //!
-//! Commands that wait to be fetched are heard of, too, once: the controller's thread may not have
-//! run for that long, or there is no room for completions. A host that is gone rings no more.
+//! Commands that wait to be fetched also restart it, once: the controller's thread may not have run
+//! for that long, or there is no room for completions. A host that is gone rings no doorbell.
 
 use meantime_spec::status::{Status, StatusCode};
 
@@ -17,7 +17,7 @@ pub(super) const GRANULARITY_100MS: u16 = 1;
 /// SQ and command identifier of an error that is no command's (1.4 §5.14.1.1).
 const NO_COMMAND: u16 = 0xffff;
 
-/// When the host was last heard of.
+/// When the host was last active.
 #[derive(Default)]
 pub(super) struct KeepAlive {
     since_ns: u64,
@@ -43,7 +43,7 @@ impl Controller {
         })
     }
 
-    /// The host has been heard of, or has set the timer.
+    /// Restarts the timer: the host was active, or has set it.
     pub(super) fn restart_keep_alive(&mut self, now_ns: u64) {
         self.keep_alive =
             KeepAlive { since_ns: now_ns, seen: self.commands_fetched(), tails: self.tails() };
@@ -60,9 +60,9 @@ impl Controller {
         Some(self.keep_alive.since_ns.saturating_add(timeout_ms * 1_000_000))
     }
 
-    /// Looks whether the host has sent anything since the last look, and whether that was too long
-    /// ago: then the controller records an error, stops and sets CSTS.CFS, as there is no
-    /// connection that it could end.
+    /// Checks whether the host has sent anything since the last check. If that was too long ago,
+    /// the controller records an error, stops and sets CSTS.CFS, as there is no connection that it
+    /// could end.
     pub(crate) fn look_for_life(&mut self, now_ns: u64) {
         let Some(until_ns) = self.keep_alive_until_ns() else { return };
         if self.commands_fetched() != self.keep_alive.seen || self.tails() != self.keep_alive.tails

@@ -18,7 +18,7 @@ fn data_units(bytes: u64) -> u128 {
     u128::from(bytes.div_ceil(512 * 1000))
 }
 
-/// What is said of an I/O command; `None` if there is no such command.
+/// The effects of an I/O command; `None` if there is no such command.
 fn io_effects(opcode: IoOpcode) -> Option<CommandEffects> {
     let supported = CommandEffects(0).with_csupp(true);
     match opcode {
@@ -64,7 +64,7 @@ impl Controller {
         }
         self.answer(sqe, &page[offset as usize..], len as usize)?;
         if sqe.lid() == lid::CHANGED_NAMESPACE_LIST {
-            // 1.4 §5.14.1.4: what has changed since the page was read the last time.
+            // 1.4 §5.14.1.4: changes since the page was last read.
             self.changed_namespaces.clear();
         }
         if !sqe.rae() {
@@ -107,7 +107,7 @@ impl Controller {
         log
     }
 
-    /// What is said of an admin command; `None` if there is no such command.
+    /// The effects of an admin command; `None` if there is no such command.
     fn admin_effects(&self, opcode: AdminOpcode) -> Option<CommandEffects> {
         let supported = CommandEffects(0).with_csupp(true);
         match opcode {

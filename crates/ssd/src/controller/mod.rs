@@ -1,15 +1,15 @@
 //! The controller: one state machine, no thread and no clock of its own.
 //!
-//! [`Controller::turn`] does what there is to do and says what it waits for;
+//! [`Controller::turn`] does the pending work and returns what it waits for;
 //! [`threaded`](crate::threaded) calls it in a loop, [`stepped`](crate::stepped) whenever its clock
-//! moves. Commands move like this:
+//! moves. A command's path:
 //!
 //! - [`serve`](Controller::turn) sees a tail doorbell, reserves completion entries, fetches;
 //! - `fast` executes runs of plain reads and writes at once, when nothing needs a clock;
 //! - `io` and `admin` execute everything else; data is transferred when the command is fetched;
 //! - `complete` writes the completion now, or keeps it in `pending` until its service time has
 //!   passed;
-//! - `interrupts` tells the host.
+//! - `interrupts` interrupts the host.
 
 mod admin;
 mod arbiter;
@@ -68,35 +68,35 @@ use power::Power;
 use queues::{BadHead, Cq, Sq};
 pub(crate) use regs::RegisterFile;
 
-/// As many refusals are remembered.
+/// The most refusals that are kept.
 const MAX_REFUSALS: usize = 256;
 
-/// What one turn came to.
+/// The result of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Something was done.
+    /// There was work.
     Worked,
-    /// Nothing now; something is due at a known time.
+    /// No work now; something is due at a known time.
     Waiting,
     /// Commands or events are waiting for the host to take completions.
     Blocked,
-    /// Nothing until a doorbell or a call.
+    /// No work until a doorbell or a call.
     Idle,
 }
 
-/// Something the host was not allowed to do.
+/// A rule that the host broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The queue it happened on; 0 for registers too.
     pub qid: u16,
     /// The command, if it was one.
     pub cid: Option<u16>,
-    /// The status it got, if it was a command and did not get away with it.
+    /// The status that the command got, if it failed for it.
     pub status: Option<Status>,
     /// The rule that was broken.
     pub reason: &'static str,
-    /// It was put up with, since hosts do it when they go away and it harms nobody. A
-    /// [strict](SsdConfig::strict) SSD does not.
+    /// It was tolerated: hosts do it when they go away, and it does no harm. A
+    /// [strict](SsdConfig::strict) SSD does not tolerate it.
     pub tolerated: bool,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Controller {
     sqs: Vec<Sq>,
     /// By queue identifier.
     cqs: Vec<Option<Cq>>,
-    /// The host's shadow doorbells, if it has given some.
+    /// The host's shadow doorbells, if it has set them up.
     shadows: Option<Shadows>,
     ended: Ended,
     interrupts: Interrupts,
@@ -142,7 +142,7 @@ pub(crate) struct Controller {
     most_inside: u32,
     /// When CSTS.RDY becomes 1.
     ready_at_ns: Option<u64>,
-    /// Where the data of the command in hand lies. Kept for its capacity.
+    /// The memory of the current command's data. Kept for its capacity.
     segments: Vec<Segment>,
     /// A queue whose next command waits for room among its completions.
     blocked: bool,
@@ -251,7 +251,7 @@ impl Controller {
         self.choose_path();
     }
 
-    /// A turn begins, if anybody records them.
+    /// Begins a turn in the record, if there is one.
     pub(crate) fn begin_turn(&mut self) {
         if let Some(recorder) = &self.recorder {
             recorder.next_turn();
@@ -272,7 +272,7 @@ impl Controller {
         added
     }
 
-    /// Injects nothing any more.
+    /// Stops injecting faults.
     pub(crate) fn clear_faults(&mut self) {
         self.faults.clear();
         self.choose_path();
@@ -316,8 +316,8 @@ impl Controller {
         self.power_on();
     }
 
-    /// The same, and the host is gone with its memory and interrupts. The next one rings
-    /// `doorbells`, which the former has never seen and cannot reach.
+    /// The same, and the host is gone with its memory and interrupts. The next host uses
+    /// `doorbells`, which the former one cannot reach.
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
         self.host = HostMemory::with_own(self.host.own().cloned());
@@ -330,7 +330,7 @@ impl Controller {
         !self.sqs.is_empty()
     }
 
-    /// The device leaves the bus: registers read all ones, nothing completes any more.
+    /// The device leaves the bus: registers read all ones, and nothing completes.
     pub(crate) fn unplug(&mut self) {
         self.drop_queues();
         self.regs.set_gone();
@@ -348,14 +348,14 @@ impl Controller {
         }
     }
 
-    /// Does what there is to do, once around all queues.
+    /// Serves every queue once.
     #[inline]
     pub(crate) fn turn<C: Clock>(&mut self, clock: &C) -> Turn {
         self.blocked = false;
         if self.timed | self.arbitrated {
             return self.turn_by_clock(clock);
         }
-        // Only what is executed can make anything due: without work, nothing has become so.
+        // Only executed commands make anything due: without work, nothing new is due.
         if self.serve_all(clock) { Turn::Worked } else { self.without_work() }
     }
 
@@ -386,7 +386,7 @@ impl Controller {
         if self.blocked || self.events.held_back() { Turn::Blocked } else { Turn::Idle }
     }
 
-    /// Once around all queues. True if there were commands.
+    /// Visits every queue once. True if there were commands.
     #[inline(always)]
     fn serve_all<C: Clock>(&mut self, clock: &C) -> bool {
         let mut worked = false;
@@ -394,8 +394,8 @@ impl Controller {
         let mut index = 0;
         while let Some(sq) = self.sqs.get(index) {
             let tail = sq.doorbell.load();
-            // Fetching the next entry's line already while there is no doorbell was tried, and
-            // takes it away from the host that is about to write it: no gain.
+            // Do not prefetch the next entry without a doorbell: that takes the line away from the
+            // host, which is about to write it (tried, no gain).
             if tail != sq.head {
                 worked |= self.serve(index, tail, self.features.burst(), clock);
             }
@@ -465,8 +465,7 @@ impl Controller {
         let mut taken = 0;
         while taken < n {
             let sq = &self.sqs[index];
-            // An injected stray of a command before may have taken what was room when this turn
-            // began.
+            // An earlier command's injected stray may have used the room that this turn began with.
             if self.cqs[usize::from(sq.cqid)].as_ref().is_none_or(|cq| cq.room() == 0) {
                 break;
             }
@@ -495,8 +494,8 @@ impl Controller {
         taken > 0
     }
 
-    /// Looks at every doorbell, also at those that nothing is read from, and whether the host is
-    /// still there: on idle turns only.
+    /// Checks every doorbell, including those of no queue, and whether the host still exists: on
+    /// idle turns only.
     pub(crate) fn inspect(&mut self, now_ns: u64) {
         self.look_for_life(now_ns);
         for qid in 0..self.cqs.len() as u16 {
@@ -593,7 +592,7 @@ impl Controller {
     fn stray_doorbell(&mut self, index: usize) {
         let (qid, reason) = ((index / 2) as u16, "doorbell of a queue that does not exist");
         self.counters.stray_doorbells.add(1);
-        // The host may not have seen yet that its queue has ended, or with CSTS.CFS all of them.
+        // The host may not have noticed yet that its queue has ended, or all of them with CSTS.CFS.
         if self.ended.has_doorbell(index) || self.regs.csts().cfs() {
             return;
         }

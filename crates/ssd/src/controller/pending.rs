@@ -9,7 +9,7 @@ use meantime_spec::status::Status;
 use super::faulty::Marks;
 use crate::record::Recorded;
 
-/// As many commands can be pending at once; no more are fetched then.
+/// The most commands pending at once; no more are fetched then.
 pub(super) const MAX_PENDING: usize = 16384;
 
 /// A command whose completion is due later. Its data has been transferred already.
@@ -22,8 +22,8 @@ pub(super) struct Command {
     pub(super) status: Status,
     pub(super) seen_ns: u64,
     pub(super) begun_ns: u64,
-    /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: a mapping taken away
-    /// makes it fail.
+    /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: unmapping one makes it
+    /// fail.
     pub(super) prps: Option<(u64, u64)>,
     /// What its completion is recorded as.
     pub(super) recorded: Option<Recorded>,
@@ -69,8 +69,7 @@ impl Pending {
         self.heap.push(Reverse((due_ns, self.arrivals, slot)));
     }
 
-    /// When the next command is due. Entries of commands taken out otherwise are dropped on the
-    /// way.
+    /// When the next command is due. Drops entries of commands that were removed otherwise.
     pub(super) fn next_due_ns(&mut self) -> Option<u64> {
         while let Some(&Reverse((due_ns, arrival, slot))) = self.heap.peek() {
             match &self.slots[slot as usize] {
@@ -122,8 +121,8 @@ impl Pending {
     }
 
     /// Makes every command whose PRP1 or PRP2 lies in the `len` bytes at `iova` end with `status`.
-    /// Returns how many. Their data has been transferred already: this is for the host, which must
-    /// not take such a buffer for good.
+    /// Returns how many. Their data has been transferred already; the status tells the host not to
+    /// trust such a buffer.
     pub(super) fn fail_transfers(&mut self, iova: u64, len: u64, status: Status) -> u64 {
         let within = |at: u64| at.wrapping_sub(iova) < len;
         let mut failed = 0;

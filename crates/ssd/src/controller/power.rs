@@ -1,8 +1,8 @@
 //! Power states and autonomous transitions between them (1.4 §8.4).
 //!
-//! Nothing here needs a timer: which state the SSD has fallen into follows from how long there was
-//! no I/O command, and only the next command, or a host that asks, can tell. Only I/O commands
-//! count as activity; admin commands are processed in every state.
+//! Nothing here needs a timer: the state follows from how long there was no I/O command, and only
+//! the next command, or a host that asks, can observe it. Only I/O commands count as activity;
+//! admin commands are processed in every state.
 
 use meantime_spec::features::{ApstTable, PowerManagement};
 
@@ -68,7 +68,7 @@ impl Power {
         self.since_ns = self.since_ns.max(now_ns);
     }
 
-    /// Where idleness has led by `now_ns`, if no command was outstanding since.
+    /// Applies the transitions due by `now_ns`, if no command was outstanding since.
     fn fallen(&self, now_ns: u64) -> Fallen {
         let mut at = Fallen { state: self.setting.ps(), since_ns: self.since_ns };
         let Some(table) = &self.transitions else { return at };
@@ -96,8 +96,7 @@ impl Power {
         if !self.needs_clock() {
             return now_ns;
         }
-        // While it is on its way out of a state, since which `since_ns` lies ahead, everybody waits
-        // for that.
+        // While it leaves a state `since_ns` lies ahead, and every command waits for that.
         if busy || self.since_ns > now_ns {
             return self.since_ns.max(now_ns);
         }
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(p.current(60 * MS - 1, false).ps(), 2);
         assert_eq!(p.current(60 * MS, false).ps(), 3);
         assert_eq!(p.current(60 * MS, true).ps(), 0, "not idle");
-        // Out of state 3: 9 ms, and everything that comes meanwhile waits for that.
+        // Out of state 3: 9 ms, and every command meanwhile waits for that.
         assert_eq!(p.awake_at_ns(100 * MS, false), 109 * MS);
         assert_eq!(p.awake_at_ns(101 * MS, true), 109 * MS);
         assert_eq!(p.current(101 * MS, true).ps(), 0);
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn off_it_costs_nothing() {
+    fn switched_off_it_costs_nothing() {
         let mut p = power(false);
         assert!(!p.needs_clock());
         assert_eq!(p.awake_at_ns(u64::MAX, false), u64::MAX);
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_lead_nowhere_are_refused() {
+    fn tables_with_invalid_transitions_are_refused() {
         let p = power(false);
         let with = |state: usize, itps| {
             let mut table = ApstTable::default();

@@ -15,7 +15,7 @@ pub(super) enum PrpError {
 
 const ENTRY_BYTES: u64 = 8;
 
-/// The `len` bytes at `iova`, after the segments there are.
+/// Appends the `len` bytes at `iova` to the segments.
 pub(super) fn add(
     host: &HostMemory,
     to: &mut Vec<Segment>,

@@ -114,10 +114,10 @@ pub(super) struct Cq {
     head: u32,
     /// Entries that may be written, as of that head.
     free: u32,
-    /// Of those, entries promised to commands that were fetched and not completed: a completion
+    /// Of those, entries reserved for commands that were fetched and not completed: a completion
     /// never finds its queue full.
     pub(super) reserved: u32,
-    /// A head value that was refused already.
+    /// A head value that was already refused.
     bad_head: Option<u32>,
     /// Interrupt vector, if interrupts are enabled.
     pub(super) vector: Option<u16>,
@@ -150,12 +150,11 @@ impl Cq {
     /// How many further commands may be fetched, given the head as last read.
     #[inline(always)]
     pub(super) fn room(&self) -> u32 {
-        // A stray entry never takes a promised one, so this cannot wrap.
+        // A stray entry never takes a reserved one, so this cannot wrap.
         self.free - self.reserved
     }
 
-    /// Reads the head doorbell. A value that makes no sense changes nothing, and is an error the
-    /// first time.
+    /// Reads the head doorbell. An invalid value changes nothing, and is an error the first time.
     pub(super) fn refresh(&mut self) -> Result<(), (BadHead, u32)> {
         let head = self.doorbell.load();
         if head == self.head || self.bad_head == Some(head) {
@@ -183,7 +182,7 @@ impl Cq {
         self.phase
     }
 
-    /// Writes an entry. There must be room, or one promised to this command.
+    /// Writes an entry. There must be room, or one reserved for this command.
     #[inline(always)]
     pub(super) fn post(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
         assert!(self.free > 0, "a completion queue overflows");
@@ -206,7 +205,7 @@ impl Cq {
         self.phase = !self.phase;
     }
 
-    /// Asks for the line of the next entry.
+    /// Prefetches the line of the next entry.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         self.ring.prefetch_cqe(self.tail);

@@ -18,7 +18,7 @@ use crate::hostmem::{Doorbell, PAGE_BYTES};
 const IOSQES: u8 = 6;
 const IOCQES: u8 = 4;
 
-/// The registers as anyone may read them; only the controller writes.
+/// The registers: any thread may read them; only the controller writes.
 pub(crate) struct RegisterFile {
     cap: u64,
     vs: u32,
@@ -37,7 +37,7 @@ impl RegisterFile {
         let cap = Cap(0)
             .with_mqes((config.max_queue_entries - 1) as u16)
             .with_cqr(true)
-            // At least one unit: a time of 0 would leave the host nothing to wait by.
+            // At least one unit: with 0 the host would not wait at all.
             .with_to(config.ready_timeout_ms.div_ceil(500).max(1) as u8)
             .with_dstrd(SOFT_DSTRD)
             .with_ams(CAP_AMS_WEIGHTED_ROUND_ROBIN)
@@ -68,7 +68,7 @@ impl RegisterFile {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// It is back.
+    /// The device is back.
     pub(super) fn set_present(&self) {
         self.gone.store(false, Ordering::Release);
     }
@@ -103,7 +103,7 @@ impl RegisterFile {
             CAP_HIGH => (self.cap >> 32) as u32,
             regs::VS => self.vs,
             regs::CC => self.cc.load(Ordering::Acquire),
-            // Acquire: whoever sees RDY also sees what happened before.
+            // Acquire: a reader that sees RDY also sees what happened before.
             regs::CSTS => self.csts.load(Ordering::Acquire),
             regs::AQA => self.aqa.load(Ordering::Acquire),
             regs::ASQ => self.asq.load(Ordering::Acquire) as u32,
@@ -131,13 +131,12 @@ impl RegisterFile {
         self.set_csts(self.csts().with_rdy(ready));
     }
 
-    /// Whether the host has shut the controller down, and it said that it has.
+    /// Whether the host has shut the controller down, and CSTS reports it complete.
     pub(super) fn is_shut_down(&self) -> bool {
         self.csts().shst() == shst::COMPLETE
     }
 
-    /// CSTS after a controller reset: what a reset of the NVM subsystem has left stays until the
-    /// host clears it.
+    /// CSTS after a controller reset: NSSRO stays set until the host clears it.
     fn disabled_csts(&self) -> Csts {
         Csts(0).with_nssro(self.csts().nssro())
     }
@@ -233,7 +232,7 @@ impl Controller {
     #[cold]
     pub(super) fn fatal(&mut self, reason: &'static str) {
         self.counters.fatal.add(1);
-        // The host sees it in CSTS, and whoever watches the SSD among what was refused.
+        // The host sees it in CSTS; an observer of the SSD sees it among the refusals.
         tracing::debug!(reason, "controller fatal status");
         self.remember(Refusal { qid: 0, cid: None, status: None, reason, tolerated: false });
         self.drop_queues();
@@ -254,8 +253,8 @@ impl Controller {
         disabled
     }
 
-    /// NVM Subsystem Reset (1.4 §7.3.1): as after power on, but that nothing volatile is lost, and
-    /// that CSTS says so. Any other value than the magic one has no effect (1.4 §3.1.7).
+    /// NVM Subsystem Reset (1.4 §7.3.1): as after power on, except that nothing volatile is lost,
+    /// and that CSTS reports it. Any other value than the magic one has no effect (1.4 §3.1.7).
     fn write_nssr(&mut self, value: u32) {
         if value == regs::NSSR_RESET {
             self.reset();
@@ -281,7 +280,8 @@ impl Controller {
         let stride = 4u32 << SOFT_DSTRD;
         let at = offset - regs::DOORBELLS;
         match self.doorbells.get((at / stride) as usize).filter(|_| at.is_multiple_of(stride)) {
-            // Release: the entries that the caller wrote before are visible to whoever sees this.
+            // Release: the entries that the caller wrote before are visible to a reader that sees
+            // this.
             Some(cell) => cell.store(value, Ordering::Release),
             None => {
                 self.counters.stray_doorbells.add(1);
@@ -308,7 +308,7 @@ impl Controller {
         }
     }
 
-    /// What must not change while the controller is enabled (1.4 §3.1.5).
+    /// The fields that must not change while the controller is enabled (1.4 §3.1.5).
     fn check_changed(&mut self, old: Cc, new: Cc) {
         let io_queues = self.sqs.len() > 1 || self.cqs.iter().skip(1).any(Option::is_some);
         let sizes = |cc: Cc| (cc.iosqes(), cc.iocqes());
@@ -326,7 +326,7 @@ impl Controller {
     }
 
     fn enable(&mut self, cc: Cc, now_ns: u64) {
-        // What the host rang before it enabled the controller was never a doorbell.
+        // Doorbells written before the controller was enabled do not count.
         let queues = self.doorbells.len() / 2;
         for index in 0..self.doorbells.len() {
             let rung =
@@ -399,7 +399,7 @@ impl Controller {
         (cc.iosqes() == IOSQES, cc.iocqes() == IOCQES)
     }
 
-    /// No queue, no pending command any more. Nothing is written to host memory after.
+    /// Drops all queues and pending commands. Nothing is written to host memory afterwards.
     pub(super) fn drop_queues(&mut self) {
         self.sqs.clear();
         self.cqs.iter_mut().for_each(|cq| *cq = None);
@@ -444,7 +444,7 @@ impl Controller {
         let status = if self.store.flush() {
             shst::COMPLETE
         } else {
-            // Complete would say that everything is safe.
+            // Reporting completion would claim that all data is safe.
             tracing::warn!("the medium failed to write back at shutdown");
             shst::OCCURRING
         };

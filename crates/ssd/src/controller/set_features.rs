@@ -199,8 +199,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Reports a temperature beyond a threshold, if it was not so before and the host wants to
-    /// know.
+    /// Reports a temperature that crosses a threshold, if the host asked for the event.
     fn warn_of_temperature(&mut self, before: u8) {
         let values = &self.features.current;
         let risen = values.critical_warning() & !before;

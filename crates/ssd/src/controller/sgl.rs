@@ -7,8 +7,8 @@ use zerocopy::FromBytes;
 use super::prp::add;
 use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
 
-/// As many descriptors a command may have. A list needs no more than one for each byte, but one
-/// that goes in circles never ends.
+/// The most descriptors of a command. A valid list needs at most one for each byte, but a circular
+/// list never ends.
 const MAX_DESCRIPTORS: u32 = 65_536;
 
 /// Why an SGL was refused.
@@ -20,9 +20,9 @@ pub(super) enum SglError {
     Unmapped(u64),
 }
 
-/// What the descriptors of a segment may be.
+/// Where a descriptor is, which decides what it may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum DescriptorPosition {
     /// In the command itself: all of the data, or a pointer to a segment.
     Command,
     /// In a segment whose last one points to a further segment.
@@ -31,13 +31,13 @@ enum Place {
     LastSegment,
 }
 
-/// The gathering at work.
+/// A walk over a list.
 struct Walk<'a> {
     host: &'a HostMemory,
     to: &'a mut Vec<Segment>,
-    /// Bytes of data still to be found a place for.
+    /// Bytes of data not yet covered by descriptors.
     left: u64,
-    /// The data goes to the host: bit buckets take some of it.
+    /// The data goes to the host, so bit buckets may take some of it.
     is_read: bool,
     descriptors: u32,
 }
@@ -46,7 +46,7 @@ struct Walk<'a> {
 struct Next {
     address: u64,
     count: u32,
-    place: Place,
+    position: DescriptorPosition,
 }
 
 /// The memory of `len` bytes of data at `sgl1`, into `to`, which is cleared before. Nothing is
@@ -60,7 +60,7 @@ pub(super) fn gather(
 ) -> Result<(), SglError> {
     to.clear();
     let mut walk = Walk { host, to, left: len, is_read, descriptors: 0 };
-    let mut next = walk.take(sgl1, Place::Command, true)?;
+    let mut next = walk.take(sgl1, DescriptorPosition::Command, true)?;
     while let Some(segment) = next {
         next = walk.segment(&segment)?;
     }
@@ -81,8 +81,7 @@ impl Walk<'_> {
             let count = PER_PIECE.min(segment.count - at);
             let len = count * DESCRIPTOR_SIZE as u32;
             let piece = whole.part(u64::from(at) * DESCRIPTOR_SIZE as u64, len);
-            // Each descriptor is copied once, and nothing is decided on what the host may change
-            // meanwhile.
+            // Each descriptor is copied once, so that later changes by the host have no effect.
             self.host
                 .resolve(piece)
                 .ok_or(SglError::Unmapped(segment.address))?
@@ -90,7 +89,7 @@ impl Walk<'_> {
             for (i, raw) in bytes[..len as usize].chunks_exact(DESCRIPTOR_SIZE).enumerate() {
                 let Ok(descriptor) = SglDescriptor::read_from_bytes(raw) else { continue };
                 let is_last = at + i as u32 == segment.count - 1;
-                let next = self.take(descriptor, segment.place, is_last)?;
+                let next = self.take(descriptor, segment.position, is_last)?;
                 if next.is_some() || is_last {
                     return Ok(next);
                 }
@@ -100,11 +99,11 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Takes one descriptor; gives the segment that it points to.
+    /// Handles one descriptor; returns the segment that it points to.
     fn take(
         &mut self,
         descriptor: SglDescriptor,
-        place: Place,
+        position: DescriptorPosition,
         is_last: bool,
     ) -> Result<Option<Next>, SglError> {
         use SglError::Rule;
@@ -115,13 +114,13 @@ impl Walk<'_> {
         let kind = descriptor.kind().ok().filter(|_| descriptor.sub_type() == sub_type::ADDRESS);
         let (address, len) = (descriptor.address.get(), descriptor.length.get());
         let points = matches!(kind, Some(SglKind::Segment | SglKind::LastSegment));
-        if place == Place::Segment && is_last && !points {
+        if position == DescriptorPosition::Segment && is_last && !points {
             let reason = "SGL segment that does not end with a pointer to the next";
             return Err(Rule(StatusCode::InvalidSglSegmentDescriptor, reason));
         }
         match kind {
             Some(SglKind::DataBlock) => self.data(address, u64::from(len))?,
-            // 1.4 §4.4: in data to the controller it counts for nothing.
+            // 1.4 §4.4: ignored in data to the controller.
             Some(SglKind::BitBucket) if !self.is_read => {}
             Some(SglKind::BitBucket) => {
                 self.shorten(u64::from(len))?;
@@ -130,7 +129,7 @@ impl Walk<'_> {
                 }
             }
             Some(kind @ (SglKind::Segment | SglKind::LastSegment)) => {
-                if place == Place::LastSegment {
+                if position == DescriptorPosition::LastSegment {
                     let reason = "SGL last segment with a pointer to a further one";
                     return Err(Rule(StatusCode::InvalidSglSegmentDescriptor, reason));
                 }
@@ -145,9 +144,12 @@ impl Walk<'_> {
                     let reason = "SGL segment of no whole descriptors, or not aligned to a qword";
                     return Err(Rule(StatusCode::InvalidSglSegmentDescriptor, reason));
                 }
-                let place =
-                    if kind == SglKind::Segment { Place::Segment } else { Place::LastSegment };
-                return Ok(Some(Next { address, count: len / DESCRIPTOR_SIZE as u32, place }));
+                let position = if kind == SglKind::Segment {
+                    DescriptorPosition::Segment
+                } else {
+                    DescriptorPosition::LastSegment
+                };
+                return Ok(Some(Next { address, count: len / DESCRIPTOR_SIZE as u32, position }));
             }
             _ => {
                 let reason = "SGL descriptor of a type or sub type that SGLS does not offer";

@@ -16,7 +16,7 @@ pub(crate) struct Corruption {
     pub(crate) bits: u32,
 }
 
-/// What is to happen to one command.
+/// The faults injected into one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// End with this status, unexecuted.
@@ -171,7 +171,7 @@ impl Faults {
         self.rules.iter().map(hits).collect()
     }
 
-    /// Nothing is injected any more.
+    /// Stops injecting faults.
     pub(crate) fn clear(&mut self) {
         self.plan = FaultPlan { seed: self.plan.seed, rules: FaultRules::NONE, ..FaultPlan::NONE };
         self.rules.clear();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_what_it_says_and_the_seed_s() {
+    fn chance_has_its_probability_and_follows_the_seed() {
         let when = When { probability_ppm: 250_000, ..When::ALWAYS };
         let hits = struck(when, reads(10_000));
         assert!((2_300..2_700).contains(&hits.len()), "{}", hits.len());

@@ -1,4 +1,4 @@
-//! A rule: what is to happen, and to which commands.
+//! A rule: a fault, and the commands that it applies to.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum Fault {
     Status(Status),
     /// The command is executed; its completion is never written.
     LostCompletion,
-    /// Its completion is written so much later, in ns.
+    /// Its completion is delayed by this time, in ns.
     LateCompletion(u64),
     /// Its completion is written twice.
     DuplicateCqe,
@@ -26,9 +26,9 @@ pub enum Fault {
     WrongPhase,
     /// Its completion says this SQ head.
     WrongSqhd(u16),
-    /// What it reads has so many bits flipped, one after the other; status success.
+    /// What it reads has this number of consecutive bits flipped; status success.
     CorruptRead(u32),
-    /// What it wrote is stored with so many bits flipped; status success.
+    /// What it wrote is stored with this number of bits flipped; status success.
     CorruptWrite(u32),
     /// A power cut may leave what it wrote in part, below AWUPF and within a block: its first
     /// bytes. Only what is in a volatile write cache.
@@ -41,7 +41,7 @@ pub enum Fault {
     SurpriseRemoval,
     /// CSTS.RDY does not follow CC.EN. (The conditions count enablings.)
     NeverReady,
-    /// Admin commands are answered so much later, in ns.
+    /// Admin commands are delayed by this time, in ns.
     SlowAdmin(u64),
     /// Admin commands are fetched and never answered.
     StuckAdmin,
@@ -155,11 +155,11 @@ pub struct When {
     pub lbas: Option<(u64, u64)>,
     /// Only of this submission queue; 0 is the admin queue.
     pub queue: Option<u16>,
-    /// Only so many of a million, at random.
+    /// Only this many of a million, at random.
     pub probability_ppm: u32,
     /// Only each such one of the commands that the conditions above hold for.
     pub every: u64,
-    /// Not before so many of them, counted from 1.
+    /// From the nth of them on, counted from 1.
     pub from: u64,
     /// Not more often than that.
     pub times: Option<u64>,
@@ -199,7 +199,7 @@ impl Default for When {
     }
 }
 
-/// What is to happen, and when.
+/// A fault, and when it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRule {
     /// What.

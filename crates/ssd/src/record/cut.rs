@@ -237,7 +237,7 @@ impl History {
                 found.insert(winners, ());
             }
         }
-        // A buffer that was changed while the device had it: either content.
+        // A buffer that changed while the device used it: either content.
         let written = |winners: &Vec<(usize, bool)>| -> Vec<Vec<(usize, bool)>> {
             let changed = |write: usize| write > 0 && self.writes[write - 1].changed.is_some();
             if !winners.iter().any(|(write, _)| changed(*write)) {

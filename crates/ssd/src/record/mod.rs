@@ -1,4 +1,4 @@
-//! What was written and flushed, in order, and what a power cut may leave of it.
+//! A record of writes and flushes, in order, and the states that a power cut may leave.
 //!
 //! A [`SteppedSsd`](crate::SteppedSsd) that [records](crate::SteppedSsd::record) keeps the data of
 //! every write, and when each write and flush began and was complete. From that, [`History::cut`]
@@ -65,7 +65,7 @@ pub struct Recorder(Arc<Mutex<History>>);
 /// What a command's completion is to be noted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// So many writes from this one on.
+    /// How many writes, from this one on.
     Writes(usize, usize),
     Flush(usize),
 }
@@ -168,7 +168,7 @@ impl Recorder {
         self.history().clone()
     }
 
-    /// What was recorded so far; recording goes on with nothing.
+    /// Takes the record so far; recording goes on with an empty one.
     #[must_use]
     pub fn take(&self) -> History {
         let mut history = self.history();

@@ -2,7 +2,7 @@
 //!
 //! BAR0: the registers, then the doorbells with the word that says whether the thread has parked,
 //! in whole pages that can be mapped. BAR4: the MSI-X table, and the pending bits in a page of
-//! their own. It is not in BAR0, so that nothing of it comes near what is mapped.
+//! their own. It is not in BAR0, so that none of it shares a page with what is mapped.
 
 use meantime_spec::pci::MSIX_ENTRY_BYTES;
 use meantime_spec::regs;

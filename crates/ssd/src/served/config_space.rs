@@ -1,8 +1,9 @@
 //! The function's configuration space, written as hardware lets itself be written.
 //!
-//! What is set in it is kept and read back, and that is all: interrupts go by the eventfds that a
-//! client has installed, whatever MSI-X Enable says (as with the kernel's vfio, where installing
-//! them sets it), and DMA goes by what is mapped. A driver that forgets bus mastering works here.
+//! Written values are kept and read back, without other effects. Interrupts depend on the eventfds
+//! that a client has installed, whatever MSI-X Enable says (as with the kernel's vfio, where
+//! installing them sets it), and DMA depends on what is mapped. A driver that forgets bus mastering
+//! works here.
 
 use meantime_spec::pci::{
     self, CLASS_NVME, EXPRESS_CONFIG_BYTES, MSIX_ENTRY_BYTES, MsixCapability, MsixControl,
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_sized_as_hardware_has_them_sized() {
+    fn bars_are_sized_as_in_hardware() {
         let mut space = space();
         for at in (0x10..0x28).step_by(4) {
             space.write(at, &[0xff; 4]);

@@ -18,7 +18,8 @@ use super::message::{MESSAGE_BYTES_MAX, Message, Reply};
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// Memory for a message is taken as it comes, so much at a time, and not on its header's word.
+/// Memory for a message is allocated in these steps as bytes arrive, not by the length that its
+/// header claims.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// What there is to read.
@@ -131,7 +132,7 @@ impl Connection {
         let mut pieces = [IoSliceMut::new(into)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let received = recvmsg(&self.stream, &mut pieces, &mut control, flags)?;
-        // The kernel has dropped what there was no room for.
+        // The kernel has dropped the descriptors that did not fit.
         self.fds_lost |= received.flags.contains(ReturnFlags::CTRUNC);
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {

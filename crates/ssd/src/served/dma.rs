@@ -45,7 +45,7 @@ impl DmaTable {
         Self { maps: Vec::new(), alarm }
     }
 
-    /// What is signalled.
+    /// The eventfd to signal.
     pub(super) fn alarm(&self) -> &Arc<OwnedFd> {
         &self.alarm
     }

@@ -92,12 +92,12 @@ impl Function {
         self.over
     }
 
-    /// What was refused by the last message, if it was: the command, with what errno, and why.
+    /// The refusal of the last message, if it was refused: command, errno and reason.
     pub(crate) fn take_refusal(&mut self) -> Option<(Command, Errno, &'static str)> {
         self.refusal.take()
     }
 
-    /// What there is to know of the last message, though it was not refused.
+    /// A remark on the last message, which was not refused.
     pub(crate) fn take_note(&mut self) -> Option<String> {
         self.note.take()
     }
@@ -284,7 +284,7 @@ impl Function {
         let data = &mut answer.body[at..];
         match request.region.get() {
             region::CONFIG => self.config.read(offset, data),
-            // What is not the table reads as zeroes: nothing is ever pending.
+            // All but the table reads as zeroes: nothing is ever pending.
             BAR4 => {
                 if let Some(table) = self.msix_table.get(offset..offset + count) {
                     data.copy_from_slice(table);

@@ -9,7 +9,7 @@ use super::FunctionPort;
 use super::message::{Refused, invalid};
 use crate::sys;
 
-/// What is done with the vectors that a SET_IRQS names.
+/// The action of a SET_IRQS on the vectors that it names.
 const ACTIONS: u32 = irq::SET_ACTION_MASK | irq::SET_ACTION_UNMASK | irq::SET_ACTION_TRIGGER;
 /// What comes with it.
 const DATA: u32 = irq::SET_DATA_NONE | irq::SET_DATA_BOOL | irq::SET_DATA_EVENTFD;
@@ -145,7 +145,7 @@ impl Vectors {
             self.apply(port, vector)?;
         }
         let v = &self.0[vector];
-        // Nobody has counted what came while it was masked: one interrupt too many does no harm.
+        // Interrupts are not counted while masked: one too many does no harm.
         if action != irq::SET_ACTION_MASK
             && let Some(event) = &v.event
             && sys::is_writable(event)

@@ -1,11 +1,10 @@
 //! Memory shared with a client in another process: the doorbells, which are ours, and its DMA
 //! memory, which is the client's.
 //!
-//! The file behind the doorbells is sealed, so that nobody can take its pages away. A client's file
-//! may shrink at any time (or be of huge pages of which none is left); then touching the memory
-//! raises SIGBUS. A process that serves installs a handler which calls
-//! [`replace_faulted`]: the mapping becomes memory of zeroes that nobody else sees, the access is
-//!                      repeated, and the server ends that
+//! The file behind the doorbells is sealed, so that no process can take its pages away. A client's
+//! file may shrink at any time (or be of huge pages of which none is left); then touching the
+//! memory raises SIGBUS. A process that serves installs a handler which calls [`replace_faulted`]:
+//! the mapping becomes private memory of zeroes, the access is repeated, and the server ends that
 //! client. Without a handler the process ends.
 
 #![expect(unsafe_code)]
@@ -46,7 +45,7 @@ impl Lines for DoorbellPages {
     fn lines(&self) -> &[Line] {
         // SAFETY: `bytes` mapped bytes hold as many lines; they are aligned to a page, stay mapped
         // as long as `self`, cannot be cut off (the file is sealed), and a `Line` is an atomic for
-        // which every value is valid, whoever else stores to it.
+        // which every value is valid, whatever other processes store to it.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.lines) }
     }
 }
@@ -99,8 +98,8 @@ pub(super) struct ClientMemory {
     bytes: usize,
     /// Where in it the memory begins.
     head: usize,
-    place: &'static Place,
-    #[expect(dead_code, reason = "held so that the descriptor in `place` stays open")]
+    slot: &'static MappingSlot,
+    #[expect(dead_code, reason = "held so that the descriptor in `slot` stays open")]
     alarm: Arc<OwnedFd>,
 }
 
@@ -130,12 +129,12 @@ impl ClientMemory {
         let mapped =
             unsafe { rustix::mm::mmap(anywhere, bytes, protection, MapFlags::SHARED, file, from) }?;
         let base = NonNull::new(mapped.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let Some(place) = Place::take(base.as_ptr().expose_provenance(), bytes, alarm) else {
-            // SAFETY: mapped just above, and not yet known to anybody.
+        let Some(slot) = MappingSlot::take(base.as_ptr().expose_provenance(), bytes, alarm) else {
+            // SAFETY: mapped just above, and only known here.
             let _ = unsafe { rustix::mm::munmap(mapped, bytes) };
             return Err(io::ErrorKind::OutOfMemory.into());
         };
-        Ok(Self { base, bytes, head, place, alarm: Arc::clone(alarm) })
+        Ok(Self { base, bytes, head, slot, alarm: Arc::clone(alarm) })
     }
 
     /// Where it is.
@@ -167,14 +166,14 @@ fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Option<(u64, usize
 
 impl Drop for ClientMemory {
     fn drop(&mut self) {
-        self.place.give_back();
-        // SAFETY: our own mapping; whoever has its address holds a reference to `self`.
+        self.slot.give_back();
+        // SAFETY: our own mapping; using its address takes a reference to `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
 /// Where a client's memory is mapped, for the handler of SIGBUS to find.
-struct Place {
+struct MappingSlot {
     taken: AtomicBool,
     /// 0: none.
     start: AtomicUsize,
@@ -182,8 +181,8 @@ struct Place {
     alarm: AtomicI32,
 }
 
-static PLACES: [Place; MAPPINGS_MAX] = [const {
-    Place {
+static MAPPING_SLOTS: [MappingSlot; MAPPINGS_MAX] = [const {
+    MappingSlot {
         taken: AtomicBool::new(false),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
@@ -191,21 +190,21 @@ static PLACES: [Place; MAPPINGS_MAX] = [const {
     }
 }; MAPPINGS_MAX];
 
-/// Where to look for a free one first. Only for who takes one, never for the handler.
+/// Where to look for a free one first. Used to take one, never by the handler.
 static NEXT: Mutex<usize> = Mutex::new(0);
 
-impl Place {
+impl MappingSlot {
     fn take(start: usize, bytes: usize, alarm: &Arc<OwnedFd>) -> Option<&'static Self> {
         let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
         for step in 0..MAPPINGS_MAX {
             let at = (*next + step) % MAPPINGS_MAX;
-            let place = &PLACES[at];
-            if !place.taken.swap(true, Ordering::Acquire) {
+            let slot = &MAPPING_SLOTS[at];
+            if !slot.taken.swap(true, Ordering::Acquire) {
                 *next = at + 1;
-                place.end.store(start + bytes, Ordering::SeqCst);
-                place.alarm.store(alarm.as_raw_fd(), Ordering::SeqCst);
-                place.start.store(start, Ordering::SeqCst);
-                return Some(place);
+                slot.end.store(start + bytes, Ordering::SeqCst);
+                slot.alarm.store(alarm.as_raw_fd(), Ordering::SeqCst);
+                slot.start.store(start, Ordering::SeqCst);
+                return Some(slot);
             }
         }
         None
@@ -221,17 +220,17 @@ impl Place {
 /// memory of zeroes in its place, so that the access can be repeated, and tells the server. False
 /// if it does not: then the fault is another's. Async-signal-safe.
 pub fn replace_faulted(address: usize) -> bool {
-    for place in &PLACES {
-        let start = place.start.load(Ordering::SeqCst);
-        let end = place.end.load(Ordering::SeqCst);
-        let alarm = place.alarm.load(Ordering::SeqCst);
+    for slot in &MAPPING_SLOTS {
+        let start = slot.start.load(Ordering::SeqCst);
+        let end = slot.end.load(Ordering::SeqCst);
+        let alarm = slot.alarm.load(Ordering::SeqCst);
         // Of the mapping that faulted nothing changes meanwhile, since the thread that touches it
         // keeps it. Another one may be taken by a new mapping between the loads: then its start has
         // changed, or everything is the new one's.
         if start == 0
             || address < start
             || address >= end
-            || place.start.load(Ordering::SeqCst) != start
+            || slot.start.load(Ordering::SeqCst) != start
         {
             continue;
         }
@@ -295,7 +294,7 @@ mod tests {
         assert!(!replace_faulted(addr));
     }
     #[test]
-    fn of_large_pages_whole_ones_are_mapped() {
+    fn only_whole_large_pages_are_mapped() {
         const HUGE: u64 = 2 << 20;
         assert_eq!(whole_pages(0, 0xa_0000, HUGE), Some((0, 0, 2 << 20)));
         assert_eq!(whole_pages(0xc_0000, 0x14_0000, HUGE), Some((0, 0xc_0000, 2 << 20)));

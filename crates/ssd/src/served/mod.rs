@@ -6,13 +6,13 @@
 //! Express: BAR0 with registers by message and doorbells that it can map, MSI-X by eventfd, DMA
 //! memory by descriptor, which may come and go while the controller runs.
 //!
-//! - **One client at a time.** The next waits until the former has gone. Whoever connects and says
-//!   nothing keeps nobody waiting: the function is given to the first that has sent its VERSION.
+//! - **One client at a time.** The next waits until the former has gone. A silent client delays no
+//!   other: the function goes to the first that has sent its VERSION.
 //! - **Clients are strangers to each other.** When one goes, however it goes, the controller is
 //!   reset as by a power cycle that loses no data, its memory is unmapped, its eventfds are closed,
 //!   and the next one gets doorbells in memory of their own.
-//! - **Nothing that a client says is trusted.** What makes no sense is answered with an errno and
-//!   told as [`Event::Refused`]; what is no message at all ends the connection.
+//! - **No client is trusted.** An invalid message is answered with an errno and reported as
+//!   [`Event::Refused`]; bytes that are no message end the connection.
 //! - **Doorbells are polled** in shared memory, without system calls. A client that says
 //!   `"meantime_parking": true` among its capabilities looks at the word that
 //!   [`ParkingCapability`](meantime_spec::pci::ParkingCapability) names, and wakes the SSD's thread
@@ -74,6 +74,6 @@ pub trait FunctionPort: SoftPort {
     fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError>;
 
     /// Whether the SSD's thread naps instead of parking while there are queues, since the host may
-    /// ring and wake nobody. Until the next power cycle.
+    /// ring without waking the thread. Until the next power cycle.
     fn set_napping(&self, naps: bool);
 }

@@ -29,7 +29,7 @@ const MESSAGES_AT_ONCE: usize = 64;
 /// the SSD does not answer.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// What happened, told from the server's thread.
+/// An event, reported from the server's thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -291,13 +291,13 @@ impl Service {
                 )));
                 told = true;
             }
-            // An SSD that has ended touches nothing any more.
+            // An SSD that has ended touches no memory.
             if self.port.read32(meantime_spec::regs::VS) == meantime_spec::regs::GONE {
                 break;
             }
             std::thread::sleep(AGAIN_AFTER);
         }
-        // Its connection last: whoever sees it closed finds everything taken away.
+        // The connection is closed last: a client that sees it closed finds everything unmapped.
         drop(client);
         (self.tell)(Event::Ended { why });
     }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// How many may wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Who may connect.
+/// Which processes may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
     /// Permissions of the socket: to connect one has to be able to write to it.
@@ -78,7 +78,7 @@ impl Socket {
     /// A socket at `path`. One that a dead process has left is replaced.
     ///
     /// # Errors
-    /// [`SocketError`]: somebody serves there, there is something else, or the system refuses.
+    /// [`SocketError`]: another server is there, it is not a socket, or the system refuses.
     pub fn bind(path: &Path, options: &SocketOptions) -> Result<Self, SocketError> {
         let io = |attempted| {
             move |source: io::Error| SocketError::Io { path: path.to_owned(), attempted, source }
@@ -110,7 +110,7 @@ impl Socket {
         })?;
         let meta = fs::symlink_metadata(path).map_err(io("looking at the socket"))?;
         let socket = Self { listener, path: path.to_owned(), identity: (meta.dev(), meta.ino()) };
-        // Nobody can connect before it listens, so that nobody does whom its mode keeps out.
+        // No process can connect before it listens, so that none does that its mode keeps out.
         fs::set_permissions(path, fs::Permissions::from_mode(options.mode & 0o777))
             .map_err(io("setting the socket's mode"))?;
         if options.uid.is_some() || options.gid.is_some() {
@@ -141,7 +141,7 @@ impl Drop for Socket {
     }
 }
 
-/// Whether nobody listens on the socket at `path`. One that is busy is not stale.
+/// Whether no process listens on the socket at `path`. One that is busy is not stale.
 fn is_stale(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path).and_then(|address| {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_dead_have_left_is_replaced() {
+    fn only_a_stale_socket_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ssd.sock");
         let options = SocketOptions::default();
@@ -169,7 +169,7 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let socket = Socket::bind(&path, &SocketOptions { mode: 0o660, ..options }).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o660);
-        // Somebody has put something else in its place.
+        // Another process has put something else in its place.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "notes").unwrap();
         drop(socket);

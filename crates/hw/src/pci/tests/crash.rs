@@ -139,7 +139,7 @@ fn by_hand_or_by_other_tools() {
 }
 
 #[test]
-fn the_number_of_a_dead_process_may_be_another_ones() {
+fn the_number_of_a_dead_process_may_be_reused() {
     let (sim, sysfs) = Sim::with_ssd();
     std::mem::forget(take(&sysfs, address(ADDRESS), &options()).unwrap());
     sim.process(std::process::id(), "another", 555);
@@ -149,7 +149,7 @@ fn the_number_of_a_dead_process_may_be_another_ones() {
     sim.hold_node("7", true);
     assert!(repair(&sysfs).unwrap()[0].outcome.is_err());
     sim.hold_node("7", false);
-    // Whoever takes it next puts it right first.
+    // The next process to take it repairs it first.
     drop(take(&sysfs, address(ADDRESS), &options()).unwrap());
     sim.assert_untouched();
 }

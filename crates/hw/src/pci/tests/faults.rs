@@ -16,7 +16,7 @@ fn fails(fault: Fault, words: &[&str]) {
 }
 
 #[test]
-fn what_fails_half_way_is_put_back() {
+fn a_failure_half_way_is_rolled_back() {
     let back = "everything was put back";
     fails(Fault::ProbeFails("vfio-pci"), &["without a driver and not with vfio-pci", back]);
     fails(Fault::Keeps("nvme"), &["with the driver nvme and not with no driver", back]);
@@ -34,7 +34,7 @@ fn a_kernel_without_vfio() {
 }
 
 #[test]
-fn what_cannot_be_put_back_either_is_left_for_repair() {
+fn a_failed_rollback_is_left_for_repair() {
     let (sim, sysfs) = Sim::with_ssd();
     sim.fault(Fault::ProbeFails("vfio-pci"));
     sim.fault(Fault::ProbeFails("nvme"));
@@ -53,7 +53,7 @@ fn what_cannot_be_put_back_either_is_left_for_repair() {
 }
 
 #[test]
-fn a_driver_that_does_not_come_back_and_disks_that_do_not() {
+fn a_driver_or_disks_that_do_not_come_back_are_errors() {
     let (sim, sysfs) = Sim::with_ssd();
     bind(&sysfs, address(ADDRESS), &TakeOptions::default()).unwrap();
     sim.fault(Fault::ProbeFails("nvme"));

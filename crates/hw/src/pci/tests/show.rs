@@ -4,7 +4,7 @@ use super::super::{PciError, TakeOptions, UseKind, bind, resolve, scan};
 use super::sim::{ADDRESS, Sim, address};
 
 #[test]
-fn a_controller_with_all_about_it() {
+fn a_controller_with_all_its_attributes() {
     let (sim, _) = Sim::with_ssd();
     sim.add_other("0000:00:01.0", Some(7), 0x0006_0400, Some("pcieport"));
     sim.add_other("0000:01:00.1", Some(7), 0x0004_0300, Some("snd_hda_intel"));
@@ -96,7 +96,7 @@ fn swap_holders_loops_and_targets_are_seen() {
 }
 
 #[test]
-fn exclusive_use_is_told_only_where_nothing_explains_it_and_open_files_only_warn() {
+fn exclusive_use_is_reported_only_if_unexplained_and_open_files_only_warn() {
     let (sim, _) = Sim::with_ssd();
     sim.claim_for_other("nvme0n1");
     sim.claim_for_other("nvme0n2");
@@ -173,7 +173,7 @@ fn names_that_people_give() {
 }
 
 #[test]
-fn a_bound_one_is_still_known() {
+fn a_bound_controller_is_still_listed() {
     let (sim, sysfs) = Sim::with_ssd();
     let options = TakeOptions { owner: Some((1000, 1000)), ..Default::default() };
     bind(&sysfs, address(ADDRESS), &options).unwrap();

@@ -43,7 +43,7 @@ struct State {
     owners: HashMap<PathBuf, NodeOwner>,
     claimed: HashSet<String>,
     open: HashSet<PathBuf>,
-    /// Until when somebody has a node open.
+    /// Until when a process has a node open.
     open_until: HashMap<PathBuf, Duration>,
     /// Modules that can be loaded, and their drivers appear then.
     modules: HashSet<String>,
@@ -66,7 +66,7 @@ pub(super) fn address(text: &str) -> PciAddress {
 }
 
 impl Sim {
-    /// A machine without NVMe, with the drivers nvme and vfio-pci to be had as modules.
+    /// A machine without NVMe, whose drivers nvme and vfio-pci are modules.
     pub(super) fn new() -> Arc<Self> {
         let sim = Self { dir: tempfile::tempdir().unwrap(), state: Mutex::default() };
         for dir in
@@ -483,7 +483,7 @@ impl SysfsOps for Sim {
         }
     }
 
-    /// As for who may not open it.
+    /// As for a user who may not open it.
     fn loop_file(&self, _: &Path) -> io::Result<LoopFile> {
         Err(io::ErrorKind::PermissionDenied.into())
     }

@@ -48,7 +48,7 @@ fn taken_for_the_time_of_use() {
 }
 
 #[test]
-fn who_is_about_to_close_it_is_waited_for() {
+fn a_process_about_to_close_it_is_waited_for() {
     let (sim, sysfs) = Sim::with_ssd();
     let taken = take(&sysfs, address(ADDRESS), &options()).unwrap();
     sim.hold_node_for("7", Duration::from_millis(300));
@@ -82,7 +82,7 @@ fn bound_until_unbound() {
     let other = TakeOptions { owner: Some((1001, 100)), ..Default::default() };
     assert!(bind(&sysfs, address(ADDRESS), &other).unwrap().was_bound);
     assert_eq!(sim.owner_of("dev/vfio/7").unwrap().uid, 1001);
-    // Not under somebody's hands.
+    // Not while a process uses it.
     sim.hold_node("7", true);
     sim.process(80, "fio", 1);
     sim.link("proc/80/fd/5", "/dev/vfio/7");
@@ -152,7 +152,7 @@ fn what_is_in_use_is_not_taken() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_looked_at_is_not_taken() {
+fn a_disk_that_cannot_be_inspected_is_not_taken() {
     let (sim, sysfs) = Sim::with_ssd();
     std::fs::remove_file(sim.root().join("dev/nvme0n2")).unwrap();
     let error = take(&sysfs, address(ADDRESS), &options()).unwrap_err();

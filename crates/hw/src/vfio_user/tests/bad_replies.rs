@@ -41,7 +41,7 @@ fn changed(message: &Message, at: usize, value: u8) -> Answer {
 }
 
 #[test]
-fn a_reply_that_is_right() {
+fn a_valid_reply_is_accepted() {
     let served = after(|m| Answer::bytes(right(m)));
     assert_eq!(served.transport.read32(CSTS), 1);
     assert!(!served.transport.is_gone());
@@ -62,7 +62,7 @@ fn an_error_is_an_answer() {
 }
 
 #[test]
-fn a_reply_that_is_none_ends_the_connection() {
+fn an_invalid_reply_ends_the_connection() {
     let cases: &[(&str, Bad)] = &[
         ("a reply to message 79", |m| changed(m, 1, 0x1f)),
         ("command 10, where", |m| changed(m, 2, 10)),
@@ -111,11 +111,11 @@ fn a_reply_that_is_none_ends_the_connection() {
 }
 
 #[test]
-fn no_reply_at_all_takes_as_long_as_was_said() {
+fn a_missing_reply_ends_at_the_timeout() {
     let script = |message: &Message| {
         (message.command == REGION_READ && message.u64(0) == u64::from(CSTS)).then(Answer::default)
     };
-    // Long enough for all the others, whoever has the CPU.
+    // Long enough for all the others, however threads are scheduled.
     let options = UserOptions { timeout_ns: 3_000_000_000 };
     let served = attach(State::new(), Box::new(script), &options).unwrap();
     let begun = std::time::Instant::now();
@@ -125,7 +125,7 @@ fn no_reply_at_all_takes_as_long_as_was_said() {
 }
 
 #[test]
-fn a_byte_now_and_then_is_not_enough() {
+fn a_reply_that_trickles_in_times_out() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let dripping = std::thread::spawn(move || {
         while std::io::Write::write_all(&mut theirs, &[1]).is_ok() {
@@ -147,7 +147,7 @@ fn a_server_that_does_not_read_is_given_up() {
         attach(State::new(), Box::new(|_| None), &PATIENT).unwrap();
     drop(transport);
     server.join().unwrap();
-    // A socket that nobody reads fills up.
+    // An unread socket fills up.
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let socket = Socket::connected(ours.into()).unwrap();
     let connection = Connection::new(socket, "deaf".into(), Duration::from_millis(100));

@@ -121,7 +121,7 @@ impl State {
         config[0x06] = 0x10;
         config[0x09..0x0c].copy_from_slice(&[0x02, 0x08, 0x01]);
         config[0x34] = 0x40;
-        // MSI-X, 9 vectors, left switched on by whoever was here before.
+        // MSI-X, 9 vectors, left enabled by an earlier client.
         config[0x40..0x4c].copy_from_slice(&[0x11, 0, 0x08, 0x80, 0, 0x20, 0, 0, 0, 0x30, 0, 0]);
         let mut bar = vec![0; 0x4000];
         bar[..8].copy_from_slice(&0x1122_3344_5566_7788u64.to_le_bytes());
@@ -204,7 +204,7 @@ impl Fake {
         if !fds.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
         }
-        // Whether anybody still listens is the test's business.
+        // The test may have stopped listening.
         let _ = sendmsg(
             &self.stream,
             &[IoSlice::new(&answer.bytes)],

@@ -139,7 +139,7 @@ fn a_server_that_sleeps_is_woken_by_message() {
 }
 
 #[test]
-fn a_server_whose_sleep_cannot_be_seen_gets_messages() {
+fn a_server_without_a_parking_word_gets_messages() {
     let mut state = State::new();
     state.config[0x41] = 0x60;
     // Where nothing is mapped.
@@ -321,7 +321,7 @@ fn what_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn memory_that_the_server_does_not_take() {
+fn memory_that_the_server_refuses() {
     let script = |message: &Message| {
         (message.command == DMA_MAP || message.command == DMA_UNMAP && message.u64(8) == 1 << 33)
             .then(|| {
@@ -368,7 +368,7 @@ fn a_server_that_is_busy_with_another_client() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    // Nobody accepts: the kernel takes the connection, and there is no answer.
+    // No server accepts: the kernel takes the connection, and there is no answer.
     let error = UserTransport::connect(&path, &QUICK).err().unwrap().to_string();
     assert!(error.contains("no answer to VERSION within 100 ms"), "{error}");
 }

@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn the_likely_does_not_panic(key in "fault|status|lba|by|opcode|seed", value in "[-0-9a-z_'\\[\\]., xms]{0,12}") {
+    fn likely_texts_do_not_panic(key in "fault|status|lba|by|opcode|seed", value in "[-0-9a-z_'\\[\\]., xms]{0,12}") {
         let _ = FaultPlan::parse(&format!("[[fault]]\nfault = 'status'\n{key} = {value}"));
         let _ = FaultRule::parse_line(&format!("late-completion {key}={value}"));
     }

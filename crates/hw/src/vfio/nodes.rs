@@ -1,4 +1,4 @@
-//! Where the kernel has put a device: its IOMMU group, its nodes, its neighbours.
+//! Where the kernel presents a device: its IOMMU group, its nodes, the other devices of the group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use crate::pci::PciAddress;
 
 /// The driver that hands devices to user space.
 const VFIO_PCI: &str = "vfio-pci";
-/// The driver of bridges between PCI Express and what is behind: not a party in a group.
+/// The driver of PCI Express bridges, which do not count in a group.
 const PORT_DRIVER: &str = "pcieport";
 
-/// An NVMe controller that vfio-pci has.
+/// An NVMe controller bound to vfio-pci.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DeviceNodes {
     pub(super) address: PciAddress,
     /// The IOMMU group.
     pub(super) group: u32,
@@ -24,8 +24,8 @@ pub(super) struct Place {
     pub(super) device_node: Option<PathBuf>,
 }
 
-impl Place {
-    /// Looks for `address` under `root`, which is `/` but in tests.
+impl DeviceNodes {
+    /// Looks for `address` under `root`, which is `/` except in tests.
     pub(super) fn find(root: &Path, address: PciAddress, allow_no_iommu: bool) -> Result<Self> {
         let device = root.join("sys/bus/pci/devices").join(address.to_string());
         if !device.exists() {
@@ -45,7 +45,7 @@ impl Place {
             Some(driver) if driver == VFIO_PCI => {}
             driver => return Err(VfioError::NotBound { address, driver }),
         }
-        // In this mode the kernel makes groups up.
+        // In this mode the kernel makes up groups.
         if read(&groups(root, group).join("name")) == "vfio-noiommu" {
             return Err(no_iommu(allow_no_iommu));
         }
@@ -61,7 +61,7 @@ fn no_iommu(asked_for_without: bool) -> VfioError {
     if asked_for_without { VfioError::NoIommuMode } else { VfioError::NoIommu }
 }
 
-/// The devices of `group` that stand in the way, with their drivers.
+/// The other devices of `group` that keep it from being used, with their drivers.
 pub(super) fn strangers(root: &Path, group: u32) -> String {
     let devices = sorted(&groups(root, group).join("devices"));
     let mut strangers = Vec::new();
@@ -108,7 +108,7 @@ fn sorted(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The contents of a small file; nothing if it cannot be read.
+/// The contents of a small file; empty if it cannot be read.
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
@@ -151,16 +151,16 @@ mod tests {
         }
     }
 
-    fn find(root: &tempfile::TempDir, address: &str) -> Result<Place> {
-        Place::find(root.path(), address.parse().unwrap(), false)
+    fn find(root: &tempfile::TempDir, address: &str) -> Result<DeviceNodes> {
+        DeviceNodes::find(root.path(), address.parse().unwrap(), false)
     }
 
     #[test]
     fn finds_the_group_and_the_nodes() {
         let root = machine();
-        let place = find(&root, "0000:01:00.0").unwrap();
-        assert_eq!((place.group, place.device_node.clone()), (7, None));
-        assert_eq!(place.group_node, root.path().join("dev/vfio/7"));
+        let nodes = find(&root, "0000:01:00.0").unwrap();
+        assert_eq!((nodes.group, nodes.device_node.clone()), (7, None));
+        assert_eq!(nodes.group_node, root.path().join("dev/vfio/7"));
         let vfio_dev = root.path().join("sys/bus/pci/devices/0000:01:00.0/vfio-dev/vfio3");
         fs::create_dir_all(vfio_dev).unwrap();
         // Known to sysfs, but there is no node yet.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_there_is_instead() {
+    fn errors_list_the_controllers_that_exist() {
         let root = machine();
         let text = find(&root, "0000:09:00.0").unwrap_err().to_string();
         assert!(
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn says_who_has_it() {
+    fn errors_name_the_driver_in_charge() {
         let root = machine();
         let text = find(&root, "0000:02:00.0").unwrap_err().to_string();
         assert!(
@@ -206,12 +206,12 @@ mod tests {
         // The kernel's made-up group.
         fs::write(groups(root.path(), 7).join("name"), "vfio-noiommu\n").unwrap();
         assert!(matches!(find(&root, "0000:01:00.0"), Err(VfioError::NoIommu)));
-        let asked = Place::find(root.path(), "0000:01:00.0".parse().unwrap(), true);
+        let asked = DeviceNodes::find(root.path(), "0000:01:00.0".parse().unwrap(), true);
         assert!(matches!(asked, Err(VfioError::NoIommuMode)));
     }
 
     #[test]
-    fn names_who_makes_a_group_unusable() {
+    fn names_the_devices_that_make_a_group_unusable() {
         let root = machine();
         assert_eq!(strangers(root.path(), 7), "0000:01:00.1 (e1000e)");
         assert!(strangers(root.path(), 99).contains("sysfs"));
