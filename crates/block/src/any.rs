@@ -101,9 +101,7 @@ impl Channel {
             }
         }
     }
-}
 
-impl Channel {
     /// What the channel's policy goes by at present; `None` if it does not estimate.
     pub fn estimate(&self) -> Option<Estimate> {
         match self {
@@ -113,118 +111,63 @@ impl Channel {
     }
 }
 
-macro_rules! each {
-    ($self:ident, $channel:ident => $call:expr) => {
-        match $self {
-            Self::Nvme($channel) => $call,
-            Self::Kernel($channel) => $call,
+/// Each function is the one of the channel that it is.
+macro_rules! forward {
+    (&self: $(fn $name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
+        #[inline]
+        fn $name(&self $(, $arg: $of)*) -> $out {
+            match self {
+                Self::Nvme(channel) => channel.$name($($arg),*),
+                Self::Kernel(channel) => channel.$name($($arg),*),
+            }
         }
-    };
+    )*};
+    (&mut self: $(fn $name:ident($($arg:ident: $of:ty),*) $(-> $out:ty)?;)*) => {$(
+        #[inline]
+        fn $name(&mut self $(, $arg: $of)*) $(-> $out)? {
+            match self {
+                Self::Nvme(channel) => channel.$name($($arg),*),
+                Self::Kernel(channel) => channel.$name($($arg),*),
+            }
+        }
+    )*};
 }
 
 impl BlockChannel for Channel {
-    fn info(&self) -> &BlockInfo {
-        each!(self, channel => channel.info())
+    forward! { &self:
+        fn info() -> &BlockInfo;
+        fn alloc(bytes: usize) -> Result<DmaBuf, HwError>;
+        fn event() -> Option<EventFd>;
+        fn in_flight() -> usize;
+        fn depth() -> u16;
+        fn policy() -> Policy;
+        fn deferred() -> usize;
     }
 
-    fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError> {
-        each!(self, channel => channel.alloc(bytes))
-    }
-
-    #[inline]
-    fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
-        each!(self, channel => channel.submit(request))
-    }
-
-    #[inline]
-    fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
-        each!(self, channel => channel.enqueue(request))
-    }
-
-    #[inline]
-    fn plug(&mut self) {
-        each!(self, channel => channel.plug());
-    }
-
-    #[inline]
-    fn unplug(&mut self) {
-        each!(self, channel => channel.unplug());
-    }
-
-    #[inline]
-    fn poll(&mut self) -> usize {
-        each!(self, channel => channel.poll())
-    }
-
-    #[inline]
-    fn wait(&mut self, ticket: Ticket) -> Done {
-        each!(self, channel => channel.wait(ticket))
+    forward! { &mut self:
+        fn submit(request: Request) -> Result<Ticket, Rejected>;
+        fn enqueue(request: Request) -> Result<(), Rejected>;
+        fn plug();
+        fn unplug();
+        fn poll() -> usize;
+        fn wait(ticket: Ticket) -> Done;
+        fn try_take(ticket: Ticket) -> Result<Done, Ticket>;
+        fn detach(ticket: Ticket);
+        fn next_done() -> Option<Done>;
+        fn wait_done() -> Option<Done>;
+        fn wait_until(stop: &dyn Fn() -> bool);
+        fn set_policy(policy: Policy) -> Result<(), SubmitError>;
+        fn defer(work: Box<dyn Deferred>) -> Result<(), DeferError>;
+        fn run_deferred(budget_ns: u64) -> usize;
+        fn gap_left_ns() -> Option<u64>;
+        fn wake_for_deferred(waker: Option<Waker>);
     }
 
     #[inline]
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
-        each!(self, channel => channel.wait_probed(ticket, probe))
-    }
-
-    fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
-        each!(self, channel => channel.try_take(ticket))
-    }
-
-    fn detach(&mut self, ticket: Ticket) {
-        each!(self, channel => channel.detach(ticket));
-    }
-
-    #[inline]
-    fn next_done(&mut self) -> Option<Done> {
-        each!(self, channel => channel.next_done())
-    }
-
-    #[inline]
-    fn wait_done(&mut self) -> Option<Done> {
-        each!(self, channel => channel.wait_done())
-    }
-
-    #[inline]
-    fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
-        each!(self, channel => channel.wait_until(stop))
-    }
-
-    fn event(&self) -> Option<EventFd> {
-        each!(self, channel => channel.event())
-    }
-
-    fn in_flight(&self) -> usize {
-        each!(self, channel => channel.in_flight())
-    }
-
-    fn depth(&self) -> u16 {
-        each!(self, channel => channel.depth())
-    }
-
-    fn policy(&self) -> Policy {
-        each!(self, channel => channel.policy())
-    }
-
-    fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError> {
-        each!(self, channel => channel.set_policy(policy))
-    }
-    fn defer(&mut self, work: Box<dyn Deferred>) -> Result<(), DeferError> {
-        each!(self, channel => channel.defer(work))
-    }
-
-    fn run_deferred(&mut self, budget_ns: u64) -> usize {
-        each!(self, channel => channel.run_deferred(budget_ns))
-    }
-
-    fn deferred(&self) -> usize {
-        each!(self, channel => channel.deferred())
-    }
-
-    fn gap_left_ns(&mut self) -> Option<u64> {
-        each!(self, channel => channel.gap_left_ns())
-    }
-
-    fn wake_for_deferred(&mut self, waker: Option<Waker>) {
-        each!(self, channel => channel.wake_for_deferred(waker));
+        match self {
+            Self::Nvme(channel) => channel.wait_probed(ticket, probe),
+            Self::Kernel(channel) => channel.wait_probed(ticket, probe),
+        }
     }
 }
