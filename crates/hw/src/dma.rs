@@ -85,7 +85,7 @@ impl DmaHeap {
     /// A zeroed buffer of `bytes`.
     ///
     /// # Errors
-    /// Without memory, beyond [`MAX_BUFFER`], or when the transport cannot map more.
+    /// Without memory, for more than 1 GiB, or when the transport cannot map more.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf> {
         if bytes == 0 || bytes > MAX_BUFFER {
             return Err(HwError::TooLarge { bytes, limit: MAX_BUFFER });

@@ -20,7 +20,7 @@ pub enum SleepWay {
     EventFd,
     /// A futex's wait, until its time-out: the way that another thread can end early.
     Futex,
-    /// Within user mode ([`UserWait`]): the thread keeps its CPU.
+    /// In user mode (TPAUSE or MWAITX): the thread keeps its CPU.
     User,
 }
 
