@@ -42,29 +42,48 @@ if ! RUSTFLAGS="${flags[*]}" CARGO_TARGET_DIR=$PWD/$dir nice cargo build --relea
     exit 1
 fi
 
-failed=0
-for target in "${targets[@]}"; do
-    corpus=$dir/corpus/$target artifacts=$dir/artifacts/$target log=$dir/log/$target
+# Runs one; what came of it is said in one piece.
+run() {
+    local target=$1 status=0
+    local corpus=$dir/corpus/$target artifacts=$dir/artifacts/$target log=$dir/log/$target
     mkdir -p "$corpus" "$artifacts"
-    options=(-rss_limit_mb=2048 -timeout=10 -max_len=1024)
-    status=0
+    local options=(-rss_limit_mb=2048 -timeout=10 -max_len=1024)
     RUST_BACKTRACE=1 nice "$bin/$target" "$corpus" "fuzz/corpus-seed/$target" "${options[@]}" \
         -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="$artifacts/" >"$log" 2>&1 || status=$?
+    local executions coverage reproducer
     executions=$(sed -nE 's/^stat::number_of_executed_units: *//p' "$log" | tail -n 1)
     coverage=$(sed -nE 's/^#[0-9]+.* cov: ([0-9]+) .*/\1/p' "$log" | tail -n 1)
-    result="$target: ${executions:-no} executions, coverage ${coverage:-unknown}"
+    local result="$target: ${executions:-no} executions, coverage ${coverage:-unknown}"
     if [ "$status" = 0 ]; then
         echo "fuzz: $result: ok"
-        continue
+        return
     fi
-    failed=1
-    echo "fuzz: $result: FOUND SOMETHING" >&2
-    grep -aA 1 -m 1 -E "panicked at|ERROR: libFuzzer" "$log" >&2 || tail -n 20 "$log" >&2
-    reproducer=$(sed -nE 's/.*Test unit written to //p' "$log" | tail -n 1)
-    if [ -n "$reproducer" ]; then
-        echo "fuzz: reproducer: $reproducer" >&2
-        echo "fuzz: again with: $bin/$target ${options[*]} $reproducer" >&2
+    {
+        echo "fuzz: $result: FOUND SOMETHING"
+        grep -aA 1 -m 1 -E "panicked at|ERROR: libFuzzer" "$log" || tail -n 20 "$log"
+        reproducer=$(sed -nE 's/.*Test unit written to //p' "$log" | tail -n 1)
+        if [ -n "$reproducer" ]; then
+            echo "fuzz: reproducer: $reproducer"
+            echo "fuzz: again with: $bin/$target ${options[*]} $reproducer"
+        fi
+        echo "fuzz: everything it said: $log"
+    } >&2
+    return 1
+}
+
+# As many at once as there are CPUs.
+failed=0
+running=0
+for target in "${targets[@]}"; do
+    if [ "$running" -ge "$(nproc)" ]; then
+        wait -n || failed=1
+        running=$((running - 1))
     fi
-    echo "fuzz: everything it said: $log" >&2
+    run "$target" &
+    running=$((running + 1))
+done
+while [ "$running" -gt 0 ]; do
+    wait -n || failed=1
+    running=$((running - 1))
 done
 exit "$failed"

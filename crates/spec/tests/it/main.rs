@@ -1,0 +1,6 @@
+//! The structures of the specifications, against bytes typed by hand.
+
+mod codes;
+mod golden_bytes;
+mod golden_options;
+mod identify;
