@@ -1,10 +1,10 @@
 //! The waits of a channel, and what it learns of its I/O's times in them.
 
-use super::view::{Parts, View};
+use super::view::Parts;
 use super::{Done, NvmeChannel};
 use crate::probe::Probe;
+use meantime_completion::Policy;
 use meantime_completion::waiter::{FIRST_LOOKS, Found, Waiter};
-use meantime_completion::{Policy, Source};
 use meantime_nvme::Op;
 
 impl NvmeChannel {
@@ -31,10 +31,8 @@ impl NvmeChannel {
         // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines,
         // just before.
         for _ in 0..4 * FIRST_LOOKS {
-            // Without a look beforehand, which would be one more when there is a completion.
-            let (queue, table, ns) = (&mut self.polled.queue, &mut self.table, &self.ns);
-            if (View { queue, table, ns, probe: &() }).reap() > 0 {
-                self.polled.after_reap(&mut self.table, &self.ns);
+            if self.polled.queue.has_completion() {
+                self.polled.reap(&mut self.table, &self.ns);
                 if self.table.has_done() {
                     return true;
                 }

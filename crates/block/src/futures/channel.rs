@@ -228,8 +228,17 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// ended.
     #[inline]
     pub(super) fn look(&self) -> usize {
-        self.with(|state| state.channel.poll());
-        self.deliver()
+        let mut ended = 0;
+        // One borrow for the look and what it found: nearly always that is all.
+        let waker = self.with(|state| {
+            state.channel.poll();
+            state.deliver(&mut ended)
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+            ended += self.deliver();
+        }
+        ended
     }
 
     /// Wakes those whose requests have ended; how many ended.
