@@ -1,7 +1,7 @@
 //! Where the I/Os of a job go: sequential or random, aligned to the block size, within the job's
 //! range.
 
-use super::source::Source;
+use super::source::{Source, pass_begins};
 
 /// Direction of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,10 +226,8 @@ impl Source for Pattern {
     /// In another order if it is random.
     #[cold]
     fn begin_pass(&mut self) -> bool {
-        match &mut self.passes_left {
-            Some(0) => return false,
-            Some(left) => *left -= 1,
-            None => {}
+        if !pass_begins(&mut self.passes_left) {
+            return false;
         }
         self.left_bytes = self.spec.pass_bytes;
         self.read = Lane::new(&self.spec, self.spec.bs_read_bytes, &mut self.rng);
