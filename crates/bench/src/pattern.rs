@@ -78,7 +78,7 @@ impl Rng {
 
     /// The next 64 bits.
     #[inline(always)]
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -88,13 +88,13 @@ impl Rng {
 
     /// A number below `limit` (0 if that is 0), all equally likely.
     #[inline(always)]
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
     /// A number from 0 to below 1.
     #[inline(always)]
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -112,7 +112,7 @@ impl Rng {
 /// A linear congruential generator of full period 2^k visits every number below 2^k once; an
 /// invertible mix makes its low bits random, too; numbers beyond the limit are skipped.
 #[derive(Debug, Clone)]
-pub struct Permutation {
+pub(crate) struct Permutation {
     state: u64,
     increment: u64,
     mask: u64,
@@ -122,7 +122,7 @@ pub struct Permutation {
 
 impl Permutation {
     /// An order of the numbers below `limit`.
-    pub fn new(limit: u64, rng: &mut Rng) -> Self {
+    pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
         Self {
@@ -135,13 +135,13 @@ impl Permutation {
     }
 
     /// The numbers are below this.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
     /// The next of them; after the last, the first again.
     #[inline(always)]
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         loop {
             // Multiplier ≡ 1 mod 4 and an odd increment: full period for every power of two (Hull
             // and Dobell 1962).
@@ -212,6 +212,7 @@ impl Pattern {
 
     /// The next I/O, of this pass or the next; `None` when all passes are done.
     #[inline(always)]
+    #[expect(clippy::should_implement_trait, reason = "as a source has it")]
     pub fn next(&mut self) -> Option<Io> {
         Source::next(self)
     }
