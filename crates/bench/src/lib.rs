@@ -6,8 +6,8 @@
 //! # What it owns
 //!
 //! - **Jobs.** [`job`] reads job files and options into [`job::Job`], by one table of keys
-//!   (`job/keys`): an entry has a key's names, its kind of value and its range, default, field, what
-//!   it applies to and one line of help. Errors, `--help` and docs/fio.md come from it.
+//!   (`job/keys`): an entry has a key's names, its kind of value and its range, default, field,
+//!   what it applies to and one line of help. Errors, `--help` and docs/fio.md come from it.
 //! - **I/Os.** A source ([`source`]) chooses them, pass by pass: [`pattern`] in order or each block
 //!   once at random; [`varied`] with sizes that differ, places that are not equally likely, or
 //!   strides; [`zoned`] in zones that are filled from their beginning on; [`trim`] deallocates;

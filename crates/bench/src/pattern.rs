@@ -1,7 +1,7 @@
 //! Where the I/Os of a job go: sequential or random, aligned to the block size, within the job's
 //! range.
 
-use super::source::Source;
+use super::source::{Source, pass_begins};
 
 pub use meantime_random::Rng;
 
@@ -74,7 +74,7 @@ impl PatternSpec {
 /// A linear congruential generator of full period 2^k visits every number below 2^k once; an
 /// invertible mix makes its low bits random, too; numbers beyond the limit are skipped.
 #[derive(Debug, Clone)]
-pub struct Permutation {
+pub(crate) struct Permutation {
     state: u64,
     increment: u64,
     mask: u64,
@@ -84,7 +84,7 @@ pub struct Permutation {
 
 impl Permutation {
     /// An order of the numbers below `limit`.
-    pub fn new(limit: u64, rng: &mut Rng) -> Self {
+    pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
         let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
         Self {
@@ -97,13 +97,13 @@ impl Permutation {
     }
 
     /// The numbers are below this.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
     /// The next of them; after the last, the first again.
     #[inline(always)]
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         loop {
             // Multiplier ≡ 1 mod 4 and an odd increment: full period for every power of two (Hull
             // and Dobell 1962).
@@ -174,6 +174,7 @@ impl Pattern {
 
     /// The next I/O, of this pass or the next; `None` when all passes are done.
     #[inline(always)]
+    #[expect(clippy::should_implement_trait, reason = "as a source has it")]
     pub fn next(&mut self) -> Option<Io> {
         Source::next(self)
     }
@@ -188,10 +189,8 @@ impl Source for Pattern {
     /// In another order if it is random.
     #[cold]
     fn begin_pass(&mut self) -> bool {
-        match &mut self.passes_left {
-            Some(0) => return false,
-            Some(left) => *left -= 1,
-            None => {}
+        if !pass_begins(&mut self.passes_left) {
+            return false;
         }
         self.left_bytes = self.spec.pass_bytes;
         self.read = Lane::new(&self.spec, self.spec.bs_read_bytes, &mut self.rng);

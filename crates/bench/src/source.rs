@@ -16,7 +16,7 @@ pub trait Source {
     /// The next I/O of this pass; `None` when it has transferred what it is to.
     fn next_in_pass(&mut self) -> Option<Io>;
 
-    /// Starts the next pass. False if there is none left, or if somebody else starts it.
+    /// Starts the next pass. False if there is none left, or if the loop's caller starts it.
     fn begin_pass(&mut self) -> bool {
         false
     }
@@ -37,4 +37,14 @@ pub trait Source {
     /// Called when the I/O of `slot` has ended, with its buffer.
     #[inline(always)]
     fn ended(&mut self, _slot: usize, _io: &Io, _buf: &DmaBuf, _done: bool) {}
+}
+
+/// Counts a pass that begins, of those left (`None`: any number). False if there is none left.
+pub(crate) fn pass_begins(left: &mut Option<u64>) -> bool {
+    match left {
+        Some(0) => return false,
+        Some(left) => *left -= 1,
+        None => {}
+    }
+    true
 }

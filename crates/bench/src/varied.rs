@@ -7,7 +7,7 @@
 //! once as a beginning.
 
 use super::pattern::{Io, PatternSpec, Rng};
-use super::source::Source;
+use super::source::{Source, pass_begins};
 use super::spread::Spread;
 use crate::job::{Distribution, Generator, Job, Places, Sizes, ZoneKeys, ZoneMode};
 
@@ -264,10 +264,8 @@ impl Source for Varied {
     }
 
     fn begin_pass(&mut self) -> bool {
-        match &mut self.passes_left {
-            Some(0) => return false,
-            Some(left) => *left -= 1,
-            None => {}
+        if !pass_begins(&mut self.passes_left) {
+            return false;
         }
         self.left_bytes = self.spec.base.pass_bytes;
         self.lanes = [0, 1].map(|direction| Lane::new(&self.spec, direction, &mut self.rng));
