@@ -23,13 +23,13 @@
 //!
 //! # Parts, in reading order
 //! ```text
-//!   request          Request, Ticket, Done, trait BlockChannel
+//!   request, error   Request, Ticket, Done, trait BlockChannel; IoErrorKind: why one failed
 //!   device           trait BlockDevice, ChannelOptions
 //!   lbio             the table of slots: two cache lines a request
 //!   channel          NvmeChannel: start_polled, the common path; start_long, all other requests
-//!   channel/lane       a queue and its backlog       channel/learn   times of its I/O
-//!   channel/view       the queues as the gap sees them
-//!   channel/work, gap_work     waits that have deferred work
+//!   channel/lane       a queue and its backlog
+//!   channel/view       the queues as the Waiter (crate completion) sees them
+//!   channel/wait       the first looks, before the Waiter's turn
 //!   kernel/          KernelDevice, KernelChannel: io_uring and preadv2
 //!   any              Device, Channel: either kind
 //!   uri, open        URIs, and what they open

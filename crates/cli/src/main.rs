@@ -13,12 +13,9 @@
 //! # Parts, in reading order
 //! ```text
 //!   cli/            clap's definitions; texts of --help
-//!   job/            fio's job files: parse (lines), table (the keys), keys (look-up), value and
-//!                     lists (fio's types), store (into fields), validate (contradictions)
-//!   bench/          plan (what to run), run and schedule (turns), worker (a thread), engine (the
-//!                     loop of an I/O), engine/shaped (with flushes, rates, pauses), tally
-//!   report/         fio's JSON, text, logs, the comparison table
-//!   html/           read (JSON), build and model (jobs, devices, runs), page, tables, svg/
+//!   bench/          schedule and run (turns), worker (a thread), tally, cells; jobs, their I/Os and
+//!                     the loop are in the crate meantime-bench
+//!   report          reads JSON of runs, and writes what the crate meantime-report makes of it
 //!   waits/          the grid of policies, live or simulated
 //!   anatomy/        single I/Os taken apart
 //!   competitor/     the program that competes for the CPU
@@ -28,8 +25,7 @@
 //!
 //! The measured loop has no policy of its own: what is recorded is a type parameter, and the kind
 //! of channel is asked for once a turn, outside. `bench --html` goes through the JSON, so that a
-//! page from a file cannot differ from one from a run. `html::markup` is the only place that
-//! writes tags, so nothing is unescaped. Percentiles come from the histogram's bins; without bins,
+//! page from a file cannot differ from one from a run. Percentiles come from the histogram's bins; without bins,
 //! curves join the known percentiles and say so. Runs are compared only within one job, one device
 //! and one machine.
 

@@ -16,7 +16,7 @@
 //!   system can hold.
 //! - An error names the defect, the inode and the block ([`Corruption`]).
 //! - Names, hashes, orders and cookies of directories are the kernel's.
-//! - Safe Rust only, and no panic on any input: `tests/ext4_mutations` and the fuzzer `ext4`
+//! - Safe Rust only, and no panic on any input: `tests/images/mutations.rs` and the fuzzer `ext4`
 //!   look.
 //!
 //! # Parts, in reading order

@@ -1,10 +1,22 @@
-//! What Meantime is measured against, and experiments: nothing here is part of the product.
+//! What Meantime is measured against, and experiments.
 //!
-//! - [`sim`]: a simulator, which replays device times through any policy in virtual time.
-//! - [`published`]: published rules for how long to sleep before polling. [`register`] gives them
-//!   their names, so that `hybrid-bucket`, `hybrid-min`, `ehp`, `pas` and `dpas` are policies of
-//!   this process.
-//! - [`floor`]: the exchange between two cores that no protocol can beat.
+//! # What it is for
+//! Nothing here is part of the product: the library does not depend on this crate. The command and
+//! the tests compare policies with published rules, and measurements with what can be reached.
+//!
+//! # What it promises
+//! - A published rule behaves as published. What the publication leaves open is said in its type.
+//! - The simulator runs the `Waiter` that channels use; only device, clock, timer and interrupt are
+//!   simulated. Equal seeds give equal figures.
+//! - [`register`] may be called more than once. It gives the rules their names, so that
+//!   `hybrid-bucket`, `hybrid-min`, `ehp`, `pas` and `dpas` are policies of this process.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   published/    one file for each published rule
+//!   sim/          device times through any policy in virtual time; the best that can be reached
+//!   floor         the exchange between two cores that no protocol can beat
+//! ```
 
 pub mod floor;
 pub mod published;

@@ -44,7 +44,7 @@
 //! request, which is one command, needs no second free list. Further slots serve the parts of
 //! requests that are split. The two commands of a compare-and-write are staged one after the other
 //! with no doorbell between, also across the end of the ring. If the compare failed and the device
-//! wrote all the same, the error is [`CommandError::Unfused`].
+//! wrote all the same, the block layer's error is `IoErrorKind::Unfused`.
 //!
 //! # Deadlines of a busy queue
 //! A queue that is always busy never comes to look at its deadlines. So `Ring::wrap` closes the

@@ -1,12 +1,24 @@
 //! What was measured, and how it is shown.
 //!
-//! - [`run`]: the result of a run, and fio's forms of it: JSON, text, logs, a table.
-//! - [`results`]: a page, or a table, of the JSON of one run or several, ours or fio's.
-//! - [`waits`]: ways to wait over a grid of devices: tables, JSON and a page.
-//! - [`plot`]: all plots, on pages and in pictures.
+//! # What it is for
+//! The command measures; this crate turns results into text, JSON and pages. It measures nothing
+//! and depends on no other crate of the project.
 //!
-//! Pages and pictures are written by the templates in `templates/`, which escape everything they
-//! show. A page is one file: it loads nothing and runs nothing.
+//! # What it promises
+//! - Pages and pictures are written by the templates in `templates/`, which escape everything they
+//!   show (`escape`). A page is one file: it loads nothing and runs nothing.
+//! - A page of a run and a page of its JSON are the same.
+//! - Percentiles come from the histogram's bins. Without bins, curves join the known percentiles
+//!   and say so. Runs are compared only within one job, one device and one machine.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   run/        the result of a run, and fio's forms of it: JSON, text, logs, a table
+//!   results/    a page, or a table, of the JSON of one run or several, ours or fio's
+//!   waits/      ways to wait over a grid of devices: tables, JSON and a page
+//!   plot/       all plots, on pages and in pictures
+//!   view, escape, figures    templates, their escaper, how numbers are written
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,7 @@
 //! - A code that a device or host may send decodes fallibly: a reserved value is an error, never
 //!   undefined behaviour.
 //! - Sizes and offsets are asserted at compile time against numbers typed from the specification,
-//!   because a wrong number could hide between two sides that share it. `tests/golden_bytes.rs`
+//!   because a wrong number could hide between two sides that share it. `tests/it/golden_bytes.rs`
 //!   has bytes.
 //!
 //! # Parts, in reading order

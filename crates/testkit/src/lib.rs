@@ -1,5 +1,22 @@
-//! What the tests of several crates share. Unit tests cannot use it: they would have two copies of
+//! What the tests of several crates share.
+//!
+//! # What it is for
+//! Rigs, images and helpers, written once. Unit tests cannot use it: they would have two copies of
 //! their crate's types. What those share stays in a crate's feature `testing`.
+//!
+//! # What it promises
+//! - Each seed gives one run.
+//! - What a test starts ends with it: processes, mounts, temporary files.
+//!
+//! # Parts, in reading order
+//! ```text
+//!   rig, port    the stepped SSD with a driver on it, and a port that misbehaves on order
+//!   host         a host of raw rings and doorbells
+//!   by_hand      a vfio-user client written by hand
+//!   e2fs, image  e2fsprogs, images of file systems
+//!   process      a test in a process of its own
+//! ```
+
 #![allow(missing_docs, reason = "what the tests call says what it does by its name")]
 
 pub mod alloc;
