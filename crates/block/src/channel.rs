@@ -67,8 +67,8 @@ pub struct NvmeChannel {
     block_mask: u32,
     /// Optional commands that the device has.
     oncs: u16,
-    /// How often the device had lost its volatile cache when a flush of this channel last heard of
-    /// it.
+    /// How often the device had lost its volatile cache when a flush of this channel last learned
+    /// of it.
     cache_losses: u32,
 }
 

@@ -115,7 +115,7 @@ pub trait BlockDevice: Send + Sync {
     /// [`ChannelError::Policy`], with the reason.
     fn can_wait(&self, policy: Policy) -> Result<(), ChannelError>;
 
-    /// The way to wait where nobody asks for one: `poll` if the device can be waited for so, else
+    /// The way to wait where none is asked for: `poll` if the device can be waited for so, else
     /// `interrupt`.
     fn usual_policy(&self) -> Policy {
         let polls = self.can_wait(Policy::Poll).is_ok();

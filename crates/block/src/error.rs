@@ -130,7 +130,7 @@ pub enum SubmitError {
         /// Logical block size.
         block_bytes: u32,
     },
-    /// The device does not compare and write so many blocks in one.
+    /// The device does not compare and write this number of blocks at once.
     #[error("a compare-and-write of {blocks} blocks: the device does at most {most} in one")]
     NotAtomic {
         /// How many.

@@ -170,7 +170,7 @@ impl Lbio {
         self.buf.as_mut()
     }
 
-    /// Takes the buffer of a request that is given up, and that somebody may still write to.
+    /// Takes the buffer of a request that is given up, and that the device may still write to.
     pub(crate) fn take_buf(&mut self) -> Option<DmaBuf> {
         self.buf.take()
     }
@@ -278,7 +278,7 @@ pub(crate) struct Table {
     /// The first free slot, from which the others are linked; the one freed last is used next,
     /// while its lines are warm.
     free: u16,
-    /// Ended requests that nobody has a ticket for.
+    /// Ended requests that no caller has a ticket for.
     done: VecDeque<u16>,
     /// The requests that have ended since it was last looked, and whose time is taken.
     pub(crate) timed: Vec<Timed>,
@@ -553,7 +553,7 @@ impl Table {
 
     /// The ticket's holder has lost interest.
     pub(crate) fn detach(&mut self, slot: u16) {
-        // (The time of a request that nobody waits for says nothing about waiting.)
+        // (The time of a request without a waiter says nothing about waiting.)
         if self.is_done(slot) {
             drop(self.take_failed(slot));
         } else {

@@ -118,7 +118,7 @@
 //! for n in 0..100 {
 //!     let buf = channel.read(n * 8, next)?; // The sum of the one before is computed in this gap.
 //!     if let Some(result) = under_way.take() {
-//!         channel.run_deferred(u64::MAX); // What the gap had no room for.
+//!         channel.run_deferred(u64::MAX); // What did not fit in the gap.
 //!         let (sum, buf) = result.recv()?;
 //!         sums.push(sum);
 //!         spare.push(buf);

@@ -20,7 +20,7 @@ pub enum Access {
     /// [`Device::read_only`](super::Device::read_only) says why.
     #[default]
     WhatIsPossible,
-    /// Read it. It is not even opened for writing, and shared with others who only read it.
+    /// Read it. It is not even opened for writing, and shared with others that only read it.
     Read,
     /// Read and write it. What cannot or must not be written is an error: [`OpenError::ReadOnly`].
     ReadWrite,
@@ -66,7 +66,7 @@ pub enum OpenError {
         /// Why.
         source: std::io::Error,
     },
-    /// The PCIe device cannot be had.
+    /// The PCIe device is not available.
     #[error("{uri}: {source}")]
     Pci {
         /// The device.
@@ -302,7 +302,7 @@ mod soft {
             Uri::File { path, soft } if soft.read_only => {
                 read(&path, soft, "ro=1").map_err(failed)?
             }
-            // What is created is nobody's, and cannot be read otherwise.
+            // A created file belongs to no process yet, and cannot be read otherwise.
             Uri::File { path, soft }
                 if reads_only && (soft.create_bytes.is_none() || path.exists()) =>
             {

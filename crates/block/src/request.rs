@@ -66,8 +66,9 @@ impl Request {
 
     /// Compares the first half of `buf` with what is there from `lba` on, and if it is the same
     /// writes the second half there; nothing else that the device does to these blocks comes
-    /// between. If it is not, the request fails with [`IoErrorKind::Miscompare`](super::IoErrorKind), and nothing is
-    /// written. The device says how many blocks can be:
+    /// between. If it is not, the request fails with
+    /// [`IoErrorKind::Miscompare`](super::IoErrorKind), and nothing is written. The device says how
+    /// many blocks can be:
     /// [`BlockInfo::compare_write_blocks`](super::BlockInfo::compare_write_blocks).
     ///
     /// A device that writes although the comparison has failed breaks the specification:
@@ -125,7 +126,7 @@ pub struct Ticket {
     pub(crate) generation: u32,
 }
 
-/// For those who implement [`BlockChannel`]. A forged ticket names a slot of no request, or of
+/// For implementers of [`BlockChannel`]. A forged ticket names a slot of no request, or of
 /// another one: the channel that made it looks at its generation.
 impl Ticket {
     /// A ticket for the request in `slot`, of which `generation` tells it from those before.
@@ -183,7 +184,7 @@ pub trait BlockChannel {
     /// Without memory.
     fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError>;
 
-    /// Starts `request`; its result is had by its ticket.
+    /// Starts `request`; its ticket gives its result.
     ///
     /// # Errors
     /// [`Rejected`], with the request.
@@ -310,9 +311,9 @@ pub trait BlockChannel {
         0
     }
 
-    /// How much time is left, in ns, before a request may be complete, for whoever has work of his
-    /// own for the gap; `None` if that is not known, [`u64::MAX`] if none is under way. Once asked,
-    /// I/O is timed for a while, so that it will be known.
+    /// How much time is left, in ns, before a request may be complete, for a caller that has work
+    /// of its own for the gap; `None` if that is not known, [`u64::MAX`] if none is under way. Once
+    /// asked, I/O is timed for a while, so that it will be known.
     fn gap_left_ns(&mut self) -> Option<u64> {
         if self.in_flight() == 0 { Some(u64::MAX) } else { None }
     }

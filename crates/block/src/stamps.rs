@@ -20,8 +20,8 @@ pub struct DeviceStamp {
 /// The stamps of a device's I/O commands, numbered from 0 in the order in which they completed. The
 /// newest overwrite the oldest.
 ///
-/// A stamp is written after the CQE: who has seen a completion may have to look twice for its
-/// stamp.
+/// A stamp is written after the CQE: a thread that has seen a completion may have to look twice for
+/// its stamp.
 pub trait StampSource: Send + Sync {
     /// How many there have been.
     fn written(&self) -> u64;

@@ -12,7 +12,7 @@ use meantime_nvme::ControllerOptions;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Uri {
-    /// A software SSD with a DRAM medium of so many bytes.
+    /// A software SSD with a DRAM medium of this number of bytes.
     Mem {
         /// Size of all namespaces together.
         bytes: u64,
@@ -70,7 +70,7 @@ pub struct KernelUri {
     pub fixed: Option<bool>,
     /// Logical block size, if larger than what the device needs.
     pub lba_bytes: Option<u32>,
-    /// Create the file with so many bytes if it does not exist.
+    /// Create the file with this number of bytes if it does not exist.
     pub create_bytes: Option<u64>,
 }
 
@@ -137,16 +137,16 @@ pub struct SoftUri {
     pub queues: Option<u16>,
     /// Interrupt vectors, the admin queue's included.
     pub vectors: Option<u16>,
-    /// Refuse also what harms nobody and hosts do when they go away, e.g. to free the memory of
+    /// Refuse also what is harmless and hosts do when they go away, e.g. to free the memory of
     /// queues that they have not deleted.
     pub strict: bool,
     /// Lock the driver's memory, as a real device needs it.
     pub lock: bool,
     /// The SSD's fault plan: a TOML file.
     pub faults: Option<PathBuf>,
-    /// Create the file with so many bytes if it does not exist.
+    /// Create the file with this number of bytes if it does not exist.
     pub create_bytes: Option<u64>,
-    /// Only read the file, and share it with others who only read it (`file:` only).
+    /// Only read the file, and share it with others that only read it (`file:` only).
     pub read_only: bool,
 }
 

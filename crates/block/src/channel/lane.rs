@@ -86,8 +86,8 @@ impl Lane {
         self.queue.ring_doorbell();
     }
 
-    /// Sends what is in the backlog, since nobody would hear that it was not done: a write may have
-    /// been detached. For as long as a command may take; what is left then is given up.
+    /// Sends what is in the backlog, since no caller would learn that it was not done: a write may
+    /// have been detached. For as long as a command may take; what is left then is given up.
     pub(super) fn send_rest(
         &mut self,
         table: &mut Table,

@@ -2,7 +2,7 @@
 //! their policies (`meantime top`).
 //!
 //! Nothing is served unless a program says so, once: [`serve`] starts one thread, which sleeps
-//! until somebody connects, and ends when the [`ControlServer`] is dropped. No channel ever waits
+//! until a process connects, and ends when the [`ControlServer`] is dropped. No channel ever waits
 //! for it: see [`telemetry`](meantime_completion::telemetry).
 //!
 //! ```no_run

@@ -1,4 +1,4 @@
-//! Where control sockets are, and whose.
+//! Where control sockets are, and whose they are.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -61,7 +61,8 @@ fn directories(uid: u32) -> Vec<PathBuf> {
     dirs
 }
 
-/// Whether `dir` is a directory, no link to one, that belongs to `uid` and nobody else can use.
+/// Whether `dir` is a directory, no link to one, that belongs to `uid` and that no other user can
+/// use.
 ///
 /// # Errors
 /// [`ControlError::Unsafe`], with what to do.
@@ -140,7 +141,7 @@ fn pid_of(path: &Path) -> Option<u32> {
     (format!("{pid}.sock") == name && pid > 0).then_some(pid)
 }
 
-/// Whether nobody listens on the socket `path`, or it is none.
+/// Whether no process listens on the socket `path`, or it is none.
 pub(super) fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     // One that is busy is not stale.

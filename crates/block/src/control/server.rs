@@ -52,8 +52,8 @@ pub struct ControlServer {
 /// of its own.
 ///
 /// # Errors
-/// [`ControlError`]: the directory is not this user's alone; somebody serves there already; the
-///                   system refuses.
+/// [`ControlError`]: the directory is not this user's alone; another process serves there already;
+///                   the system refuses.
 pub fn serve(path: &Path) -> Result<ControlServer, ControlError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Nobody else can get at the socket before it has its own mode.

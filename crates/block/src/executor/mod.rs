@@ -74,7 +74,7 @@ impl<C: BlockChannel> Executor<C> {
     /// An executor that drives `channel`.
     ///
     /// # Errors
-    /// [`DriverTaken`] if somebody else does.
+    /// [`DriverTaken`] if another one does.
     pub fn new(channel: &AsyncChannel<C>) -> Result<Self, DriverTaken> {
         let driver = channel.driver()?;
         let home = Arc::new(Home::new(driver.event()));

@@ -27,7 +27,7 @@ pub(super) struct Home {
     thread: Thread,
     /// What the executor may be blocked on beside its thread's token.
     event: Option<EventFd>,
-    /// Whether somebody has to be roused.
+    /// Whether a thread has to be woken.
     asleep: AtomicBool,
     /// Whether wake-ups from elsewhere have come since it was last looked.
     remote: AtomicBool,

@@ -1,4 +1,4 @@
-//! Tasks, and who waits for their ends.
+//! Tasks, and what waits for their ends.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -207,7 +207,7 @@ async fn run<F: Future>(future: F, join: Rc<Join<F::Output>>, cancels: Rc<Cell<b
 
 /// The end of a task, as a future. Dropping it lets the task run on by itself.
 ///
-/// If the task panicked, so does who awaits this, with the same payload.
+/// If the task panicked, so does the task that awaits this, with the same payload.
 ///
 /// # Panics
 /// Also if the executor was dropped before the task had ended.

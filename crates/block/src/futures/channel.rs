@@ -18,7 +18,7 @@ use meantime_nvme::Op;
 ///
 /// Each future that has sent its request has one of [`depth`](Self::depth) slots until it is ready
 /// or dropped; when none is free, futures wait for room in the order in which they were first
-/// polled. See the [module](super) for who looks at the queue and what happens to the buffer of a
+/// polled. See the [module](super) for what looks at the queue and what happens to the buffer of a
 /// future that is dropped.
 pub struct AsyncChannel<C: BlockChannel, S: Sharing = Local> {
     core: S::Ref<Core<C, S>>,
@@ -53,7 +53,7 @@ impl<C: BlockChannel> AsyncChannel<C> {
     /// Makes `channel` asynchronous, for one thread.
     ///
     /// # Panics
-    /// If `channel` has requests under way, or results that nobody has taken.
+    /// If `channel` has requests under way, or results that have not been taken.
     pub fn new(channel: C) -> Self {
         Self::with_sharing(channel)
     }
@@ -162,7 +162,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         self.with(|state| state.channel.set_policy(policy))
     }
 
-    /// Hands over work to be done while who looks at the queue waits; see [`BlockChannel::defer`].
+    /// Hands over work to be done while a wait for the queue lasts; see [`BlockChannel::defer`].
     /// It must not use this channel. An [`Executor`](super::super::Executor) runs it too when it
     /// has nothing else to do; where futures look at the queue themselves, or a [`SharedChannel`]'s
     /// driver, it is run when it has waited for its patience.
@@ -198,7 +198,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// exists.
     ///
     /// # Errors
-    /// [`DriverTaken`] if somebody has it.
+    /// [`DriverTaken`] if it is taken.
     pub fn driver(&self) -> Result<Driver<C, S>, DriverTaken> {
         Driver::attach(self)
     }

@@ -121,7 +121,7 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
 
     #[inline(never)]
     fn poll_not_ended(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // One step: who brings the result after this look finds the waker.
+        // One step: whatever brings the result after this look finds the waker.
         let (taken, duty, replaced) = self.channel.with(|state| {
             let taken = state.take(index);
             let asks = taken.is_none() && state.has_driver;
@@ -162,7 +162,7 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
         drop(replaced);
         wake(next);
         if duty == Duty::Futures {
-            // Requests of dropped futures may have ended, which nobody else looks for.
+            // Requests of dropped futures may have ended, which nothing else looks for.
             self.channel.look();
         }
         self.after_start(started, duty, cx)

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! # Any executor
-//! The futures need nothing of the executor but that it polls again who was woken.
+//! The futures need nothing of the executor but that it polls a woken task again.
 //! [`AsyncChannel::new`] makes a channel for tasks of one thread; [`AsyncChannel::shared`] one
 //! whose handles and futures are `Send`:
 //!
@@ -45,7 +45,7 @@
 //! ```
 //!
 //! # Who looks at the queue
-//! A device that is polled wakes nobody: somebody has to look. There are three arrangements.
+//! A device that is polled wakes no thread: some thread has to look. There are three arrangements.
 //!
 //! - **Nobody was told to.** Each future that is polled looks at the queue, takes in whatever has
 //!   completed, and if its own request is not among it wakes itself, so that it is polled again
@@ -106,7 +106,7 @@
 //! back to the heap at once. Once sent, request and buffer stay in the channel until the device is
 //! done with them by the rules of ARCHITECTURE.md §3, whatever becomes of the future; then the
 //! buffer goes back to its heap, or, if the device is gone and cannot be cut off, into quarantine.
-//! That happens when somebody looks at the queue: the driver, another future, or the channel's end,
+//! That happens when the queue is looked at: the driver, another future, or the channel's end,
 //! which waits. What is held so is bounded by the channel's depth.
 //!
 //! # Room

@@ -22,7 +22,7 @@ pub trait Sharing: sealed::Sealed + Sized + 'static {
     #[doc(hidden)]
     type Cell<T>;
 
-    /// Whether to wait for the device with the cell taken: nobody else could want it meanwhile.
+    /// Whether to wait for the device with the cell taken: no other thread could want it meanwhile.
     #[doc(hidden)]
     const WAITS_INSIDE: bool;
 

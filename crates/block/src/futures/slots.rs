@@ -1,6 +1,6 @@
-//! The slots of an asynchronous channel: who asks for which request, and who waits for room.
-//! Nothing here knows of threads; nothing is woken or dropped here that is not ours, but handed out
-//! for that.
+//! The slots of an asynchronous channel: which future asks for which request, and which waits for
+//! room. Nothing here knows of threads; nothing is woken or dropped here that is not ours, but
+//! handed out for that.
 
 use std::collections::VecDeque;
 use std::task::{RawWakerVTable, Waker};
@@ -61,7 +61,7 @@ pub(super) struct State<C> {
     /// Who waits for room, by age, which is also the order of their identifiers.
     waiters: VecDeque<Waiter>,
     next_waiter: u64,
-    /// Whether somebody has promised to look at the queue, so that futures need not.
+    /// Whether a driver has promised to look at the queue, so that futures need not.
     pub(super) has_driver: bool,
     /// If that is our executor: what its wakers look like. They only set bits, so that they may be
     /// woken with the channel taken, and keep nothing alive but themselves, so that a slot may keep
@@ -74,7 +74,7 @@ pub(super) struct State<C> {
 pub(super) enum Duty {
     /// Each future that is polled.
     Futures,
-    /// Who has the driver, whenever he likes.
+    /// The owner of the driver, at any time.
     Driver,
     /// Our executor, after each round of tasks.
     Executor,
@@ -133,7 +133,7 @@ impl<C: BlockChannel> State<C> {
         self.waiters.len()
     }
 
-    /// Starts the request that `make` makes if there is room that nobody waits for.
+    /// Starts the request that `make` makes if there is room that no future waits for.
     #[inline(always)]
     pub(super) fn start(&mut self, make: impl FnOnce() -> Request) -> Started {
         if self.free_count <= self.waiters.len() {
@@ -174,8 +174,8 @@ impl<C: BlockChannel> State<C> {
         Started::Rejected(Box::new(rejected))
     }
 
-    /// As [`State::start`] for one that has waited as `id`; also who is to be told of room that is
-    /// left.
+    /// As [`State::start`] for one that has waited as `id`; also which future is to be told of room
+    /// that is left.
     pub(super) fn start_waiter(
         &mut self,
         id: u64,
@@ -187,7 +187,7 @@ impl<C: BlockChannel> State<C> {
         }
         self.waiters.remove(place);
         let started = self.start_in_free(make);
-        // Rejected: the room is somebody else's.
+        // Rejected: the room belongs to another future.
         let next = if let Started::Rejected(_) = started { self.next_with_room() } else { None };
         (started, next)
     }
@@ -202,7 +202,7 @@ impl<C: BlockChannel> State<C> {
         self.waiters.get_mut(place)?.waker.take()
     }
 
-    /// A future that waited for room was dropped; who is to be told that it has room instead.
+    /// A future that waited for room was dropped; says which future has room instead.
     pub(super) fn leave(&mut self, id: u64) -> [Option<Waker>; 2] {
         let place = self.place_of(id);
         let gone = self.waiters.remove(place).and_then(|waiter| waiter.waker);
@@ -222,7 +222,7 @@ impl<C: BlockChannel> State<C> {
         set(&mut self.slots[usize::from(index)].waker, waker)
     }
 
-    /// The result of `index`, if it has ended, and who there is room for then.
+    /// The result of `index`, if it has ended, and the future there is room for then.
     #[inline(always)]
     pub(super) fn take(&mut self, index: u16) -> Option<(Done, Option<Waker>)> {
         let slot = &mut self.slots[usize::from(index)];
@@ -315,7 +315,7 @@ impl<C: BlockChannel> State<C> {
         self.waker_of_room()
     }
 
-    /// Everybody who is to be told of anything, once.
+    /// Every future that is to be told of anything, once.
     pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
         let slots = self.slots.iter_mut().filter_map(|slot| slot.waker.take());
         slots.chain(self.waiters.iter_mut().filter_map(|waiter| waiter.waker.take())).collect()

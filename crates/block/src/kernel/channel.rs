@@ -342,7 +342,7 @@ impl KernelChannel {
         Ok(UringIo { op, tag: 0, offset_bytes, bytes, data, ioprio: request.ioprio, vectors: None })
     }
 
-    /// Shows what this channel does, and changes its policy if somebody outside asks for that.
+    /// Shows what this channel does, and changes its policy if another process asks for that.
     /// Between two requests: with a depth of 1 nothing is under way then, which another kind of
     /// polling needs.
     #[cold]
@@ -423,7 +423,7 @@ impl KernelChannel {
     }
 
     /// Waits until the kernel has answered, or an eighth of the time-out is over, or `patience_ns`;
-    /// for the request in `slot` if somebody has a ticket for it, else for any.
+    /// for the request in `slot` if a caller has a ticket for it, else for any.
     fn wait_some(&mut self, slot: Option<u16>, patience_ns: u64) {
         match self.waiter {
             None => self.wait_in_kernel(patience_ns),
@@ -687,7 +687,7 @@ impl BlockChannel for KernelChannel {
 
 impl Drop for KernelChannel {
     fn drop(&mut self) {
-        // Requests that nobody waits for any more are done all the same.
+        // Requests without a waiter are done all the same.
         while matches!(&self.way, Way::Calls { waiting } if !waiting.is_empty()) {
             self.wait_some(None, u64::MAX);
         }

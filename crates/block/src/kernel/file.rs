@@ -225,7 +225,7 @@ fn open_file(
     if let Some(why) = in_use(&Sysfs::default(), path) {
         return read(&why);
     }
-    // O_EXCL on a block device asks the kernel whether somebody else has it: a mount, swap, RAID,
+    // O_EXCL on a block device asks the kernel whether it is in use: a mount, swap, RAID,
     // another program.
     let exclusive = if is_device { libc::O_EXCL } else { 0 };
     let mut writing = OpenOptions::new();

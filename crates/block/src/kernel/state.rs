@@ -7,7 +7,7 @@ use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
 use meantime_nvme::CommandError;
 
-/// How often an I/O that the kernel had no resources for is sent again.
+/// How often an I/O for which the kernel lacked resources is sent again.
 const RETRIES: u8 = 100;
 
 /// Sweeps of the deadlines that go by in the time a request may take.
@@ -108,7 +108,7 @@ impl State {
     /// What is left to be done of `slot`.
     pub(super) fn rest(&mut self, slot: u16) -> UringIo {
         let Flight { io, done_bytes, .. } = *self.flight(slot);
-        // The kernel is done with those it had.
+        // The kernel is done with those it was given.
         let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(done_bytes));
         UringIo {
             offset_bytes: io.offset_bytes + done_bytes,
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(done.result.unwrap_err().kind, IoErrorKind::os(libc::EAGAIN));
     }
 
-    /// The deadline is over: the caller hears of it, and the buffer stays away from everybody until
+    /// The deadline is over: the caller hears of it, and the buffer stays with the channel until
     /// the kernel has answered.
     #[test]
     fn a_buffer_that_was_given_up_waits_for_its_answer() {

@@ -43,7 +43,7 @@ fn the_socket_is_the_owners_and_goes_with_the_server() {
     // What a dead process has left.
     drop(UnixListener::bind(&path).unwrap());
     let again = serve(&path).unwrap();
-    // Not somebody else's.
+    // Not another process's.
     fs::remove_file(&path).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
     drop(again);
@@ -135,7 +135,7 @@ fn there_is_a_bound_on_clients_and_those_who_do_not_read_block_nobody() {
     let (_dir, server) = served();
     let mut deaf: Vec<UnixStream> =
         (0..CLIENTS_MAX - 1).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
-    // More answers than any socket buffer holds, and nobody reads them.
+    // More answers than any socket buffer holds, and no one reads them.
     for stream in &mut deaf {
         stream.set_nonblocking(true).unwrap();
         while stream.write(&b"{\"get\":\"queues\"}\n".repeat(100)).is_ok() {}
