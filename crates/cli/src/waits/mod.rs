@@ -264,6 +264,7 @@ mod tests {
 
     fn args(words: &[&str]) -> WaitsArgs {
         use clap::Parser as _;
+        let _ = meantime_lab::register();
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
