@@ -21,7 +21,6 @@ mod steady;
 pub(crate) mod tally;
 pub(crate) mod target;
 mod thread;
-pub(crate) mod usage;
 mod worker;
 mod zones;
 

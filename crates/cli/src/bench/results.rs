@@ -1,12 +1,12 @@
 //! From what the threads counted to a result as it is reported.
 
 use meantime_completion::Policy;
+use meantime_hw::ThreadUsage;
 
 use super::plan::JobPlan;
 use super::schedule::{CellState, median, spread};
 use super::steady;
 use super::tally::Tally;
-use super::usage::Usage;
 use super::worker::Totals;
 use crate::competitor::Sample;
 use meantime_report::run::TargetResult;
@@ -92,7 +92,7 @@ impl JobResult {
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
         let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
-        let (mut tally, mut usage) = (Tally::default(), Usage::default());
+        let (mut tally, mut usage) = (Tally::default(), ThreadUsage::default());
         let (mut errors, mut verify_errors, mut checked) = (0, 0, 0);
         let (mut waits, mut sleeps, mut oversleeps, mut fallbacks) = (0, 0, 0, 0);
         let (mut strays, mut retries, mut requeued) = (0, 0, 0);

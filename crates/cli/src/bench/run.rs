@@ -15,7 +15,7 @@ use super::schedule::{CellState, Rtts, Turns, nanos, warm_up_ns};
 use super::steady;
 use super::thread::{WorkerThread, received};
 use super::worker::{PARK_PAUSE, Totals, Visit, VisitReport, WARM_UP_NS, Worker};
-use crate::competitor::{Crowd, Sample};
+use crate::competitor::{CompetitorGroup, Sample};
 use crate::failure::{Failure, warn};
 use crate::job::Exit;
 use crate::signal;
@@ -61,7 +61,7 @@ struct Run<'a> {
 
 /// The competing programs, and what they do alone.
 struct Rival {
-    programs: Crowd,
+    programs: CompetitorGroup,
     alone: Sample,
 }
 
@@ -145,7 +145,10 @@ fn is_staggered(group: &Group) -> bool {
 fn start_rival(group: &Group, devices: &Devices) -> Result<Option<Rival>, Failure> {
     let Some((plan, kind, count)) = group.rivals() else { return Ok(None) };
     let Some(&cpu) = cells::thread_cpus(plan, group, devices).first() else { return Ok(None) };
-    Ok(Some(Rival { programs: Crowd::start(cpu, kind, count)?, alone: Sample::default() }))
+    Ok(Some(Rival {
+        programs: CompetitorGroup::start(cpu, kind, count)?,
+        alone: Sample::default(),
+    }))
 }
 
 impl JobRun<'_> {

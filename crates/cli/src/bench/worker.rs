@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use meantime_block::{BlockChannel, Channel, ChannelCounters};
 use meantime_completion::calibrate;
-use meantime_hw::{Clock, SchedClass, SchedError};
+use meantime_hw::{Clock, SchedClass, SchedError, ThreadUsage};
 use meantime_lab::floor::Floor;
 
 use super::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
@@ -13,7 +13,6 @@ use super::shape::Shape;
 use super::tally::{Logged, Tally};
 use super::target::Way;
 use super::trim::Trims;
-use super::usage::Usage;
 use super::varied::Varied;
 use super::verify::{Findings, Verified};
 use super::zoned::Zoned;
@@ -65,7 +64,7 @@ pub(crate) struct CellWork {
     sched: Option<SchedClass>,
     visited: Visited,
     total: Tally,
-    total_usage: Usage,
+    total_usage: ThreadUsage,
     total_ns: u64,
 }
 
@@ -74,7 +73,7 @@ struct Visited {
     task: Task,
     warm_up_shape: Option<Shape>,
     slice: Tally,
-    slice_usage: Usage,
+    slice_usage: ThreadUsage,
     slice_ns: u64,
     /// What was measured before this turn does not count.
     anew: bool,
@@ -93,14 +92,14 @@ impl CellWork {
                 warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
                 task,
                 slice: Tally::default(),
-                slice_usage: Usage::default(),
+                slice_usage: ThreadUsage::default(),
                 slice_ns: 0,
                 anew: false,
                 faults: Faults::default(),
                 finished: false,
             },
             total: Tally::default(),
-            total_usage: Usage::default(),
+            total_usage: ThreadUsage::default(),
             total_ns: 0,
         }
     }
@@ -118,7 +117,7 @@ impl Visited {
     ) -> VisitReport {
         let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, .. } = self;
         slice.reset();
-        (*slice_usage, *slice_ns, *anew) = (Usage::default(), 0, false);
+        (*slice_usage, *slice_ns, *anew) = (ThreadUsage::default(), 0, false);
         if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
             log.make_room();
         }
@@ -140,7 +139,7 @@ impl Visited {
         // Other threads of the job may have more to do.
         let (mut spent_ns, mut finished) = (0, self.finished);
         while lost.is_none() && !finished {
-            let usage = Usage::of_thread();
+            let usage = ThreadUsage::of_thread();
             let (start_ns, errors_before, ios_before) =
                 (clock.now_ns(), engine.faults.errors, slice.ios());
             slice.series.begin(start_ns, at_ns);
@@ -164,7 +163,7 @@ impl Visited {
             spent_ns += wall_ns;
             at_ns += wall_ns;
             *slice_ns += wall_ns;
-            *slice_usage += Usage::of_thread() - usage;
+            *slice_usage += ThreadUsage::of_thread() - usage;
             if let Some(left) = &mut task.number_ios {
                 *left -=
                     (slice.ios() - ios_before + engine.faults.errors - errors_before).min(*left);
@@ -175,7 +174,7 @@ impl Visited {
                 (Ended::Limit | Ended::Stopped, _) => break,
                 (Ended::Found, _) => {
                     slice.reset();
-                    (*slice_usage, *slice_ns, *anew, at_ns) = (Usage::default(), 0, true, 0);
+                    (*slice_usage, *slice_ns, *anew, at_ns) = (ThreadUsage::default(), 0, true, 0);
                     if let Some(log) = &mut task.log {
                         log.reset();
                     }
@@ -324,7 +323,7 @@ pub(crate) struct Totals {
     /// Latencies.
     pub tally: Tally,
     /// CPU time.
-    pub usage: Usage,
+    pub usage: ThreadUsage,
     /// How long it was measured.
     pub wall_ns: u64,
     /// I/Os that failed.
@@ -419,7 +418,7 @@ impl Worker {
         }
         if visited.anew {
             total.reset();
-            (*total_usage, *total_ns) = (Usage::default(), 0);
+            (*total_usage, *total_ns) = (ThreadUsage::default(), 0);
         }
         total.merge(&visited.slice);
         *total_usage += visited.slice_usage;

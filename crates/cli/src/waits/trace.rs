@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use meantime_block::{BlockChannel, BlockDevice, Channel, ChannelOptions, StampSource};
 use meantime_completion::calibrate::{self, Times};
 use meantime_completion::{Kind, Policy};
-use meantime_hw::{Clock, cpu};
+use meantime_hw::{Clock, ThreadUsage, cpu};
 use meantime_lab::sim::{self, Trace};
 
 use crate::bench::devices::Devices;
@@ -17,7 +17,6 @@ use crate::bench::pattern::{Dir, Io, Pattern};
 use crate::bench::plan::JobPlan;
 use crate::bench::progress::Progress;
 use crate::bench::tally::Record;
-use crate::bench::usage::Usage;
 use crate::bench::varied::{Varied, VariedSpec};
 use crate::bench::{cells, fill, group};
 use crate::failure::{Failure, named};
@@ -196,9 +195,9 @@ const BATCHES: usize = 5;
 /// What `once`, which is [`SLEEPS`] sleeps, comes to, and what the thread is charged for one of
 /// them, in ns of CPU.
 fn charged<T>(once: impl FnOnce() -> T) -> (T, u64) {
-    let before = Usage::of_thread();
+    let before = ThreadUsage::of_thread();
     let done = once();
-    let used = Usage::of_thread() - before;
+    let used = ThreadUsage::of_thread() - before;
     (done, (used.user_ns + used.system_ns) / SLEEPS as u64)
 }
 

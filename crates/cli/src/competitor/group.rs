@@ -8,9 +8,9 @@ use crate::failure::Failure;
 /// Programs that compete for one CPU, with each other too. What they do is added up, so that their
 /// share of the CPU is at most all of it, however many they are.
 #[derive(Debug)]
-pub(crate) struct Crowd(Vec<Competitor>);
+pub(crate) struct CompetitorGroup(Vec<Competitor>);
 
-impl Crowd {
+impl CompetitorGroup {
     /// Starts `count` of them on `cpu`; they are paused when this returns.
     pub(crate) fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, Failure> {
         (0..count).map(|_| Competitor::start(cpu, kind)).collect::<Result<_, _>>().map(Self)
