@@ -1,8 +1,9 @@
-//! What a competing program does.
+//! What a competing program does, and how a run controls several of them.
 
 use std::fmt;
 use std::ops::{AddAssign, Sub};
 use std::str::FromStr;
+use std::time::Duration;
 
 use meantime_block::parse_bytes;
 
@@ -105,4 +106,27 @@ impl Sample {
     pub fn share_percent(&self) -> f64 {
         if self.at_ns == 0 { 0.0 } else { self.ran_ns as f64 * 100.0 / self.at_ns as f64 }
     }
+}
+
+/// Programs that compete with jobs for one CPU, and with each other. Errors are in words.
+pub trait Competitors: Sized {
+    /// Starts `count` of them on `cpu`; they are paused when this returns.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, String>;
+    /// What they have done so far, together. Take differences.
+    fn sample(&self) -> Sample;
+    /// Whether all of them still run.
+    ///
+    /// # Errors
+    /// One has ended.
+    fn check(&mut self) -> Result<(), String>;
+    /// What they do in `duration` when nothing else competes: the caller sleeps meanwhile. They
+    /// must be paused, and are again.
+    fn alone(&mut self, duration: Duration) -> Sample;
+    /// Stops them for a while.
+    fn pause(&mut self);
+    /// Lets them go on.
+    fn resume(&mut self);
 }

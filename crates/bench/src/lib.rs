@@ -1,7 +1,7 @@
-//! What fio's job files ask for, and the loops that do it: jobs, places, data, pace.
+//! What fio's job files ask for, and what does it: jobs, places, data, pace, turns.
 //!
-//! `meantime bench` measures devices with jobs of fio's. This crate knows the jobs and their I/O;
-//! the command opens devices, gives jobs their turns, and shows what was measured.
+//! `meantime bench` measures devices with jobs of fio's. This crate reads the jobs, runs them and
+//! counts; the command reads its arguments, shows what was measured and writes the files.
 //!
 //! # What it owns
 //!
@@ -15,6 +15,8 @@
 //! - **Pace.** [`shape`] says when an I/O is submitted and what comes between: flushes, pauses,
 //!   rates, batches, shares of a [`flow`], the search for the depth that keeps a latency.
 //! - **The loop.** [`engine`] keeps so many I/Os in flight on a channel and takes the times.
+//! - **The run.** [`run`] opens devices, checks jobs against them and gives each device and policy
+//!   its turns. What it comes to is a result of the crate meantime-report.
 //!
 //! # What it promises
 //!
@@ -22,6 +24,8 @@
 //!   once, each with its line.
 //! - The loop is generic over channel, source and recorder: nothing on its path is dispatched
 //!   dynamically, and it allocates nothing.
+//! - A run prints nothing. A [`run::Progress`] hears of it between turns, and a flag that the
+//!   caller sets ends it with what was measured.
 //! - Equal seeds give equal I/Os, so that all devices and policies of a job do the same.
 //! - Each block is visited once before any is again, unless the job asks for something else.
 //!
@@ -29,8 +33,8 @@
 //!
 //! [`job`] → [`plan`] (a job with what it runs on) → [`pattern`] and [`source`] → [`varied`] and
 //! `spread` (likelihoods) → [`zoned`], [`trim`], [`verify`] and `digest` (checksums) → [`shape`],
-//! [`flow`], `search`, `priorities` → [`engine`] and `record`. Beside them are [`competitor`], what
-//! a competing program does, and [`memory`], how much the machine has.
+//! [`flow`], `search`, `priorities` → [`engine`] and `record` → [`run`]. Beside them are
+//! [`competitor`], what a competing program does, and [`memory`], how much the machine has.
 
 #![forbid(unsafe_code)]
 
@@ -44,6 +48,7 @@ pub mod pattern;
 pub mod plan;
 mod priorities;
 mod record;
+pub mod run;
 mod search;
 pub mod shape;
 pub mod source;

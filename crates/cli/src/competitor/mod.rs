@@ -42,11 +42,9 @@ pub(crate) struct Competitor {
 
 impl Competitor {
     /// Starts one on `cpu`; it is paused when this returns.
-    pub(crate) fn start(cpu: usize, kind: Kind) -> Result<Self, Failure> {
+    pub(crate) fn start(cpu: usize, kind: Kind) -> Result<Self, String> {
         let failed = |what: &dyn fmt::Display| {
-            Failure::new(format_args!(
-                "cannot start the competing program {kind} on CPU {cpu}: {what}"
-            ))
+            format!("cannot start the competing program {kind} on CPU {cpu}: {what}")
         };
         let shared = Shared::create().map_err(|error| failed(&error))?;
         let file = shared.file().try_clone_to_owned().map_err(|error| failed(&error))?;
@@ -94,11 +92,9 @@ impl Competitor {
 
     /// An error if it has ended by itself, or was killed: its figures would be those of a dead
     /// program.
-    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
-            Ok(Some(status)) => {
-                Err(Failure::new(format_args!("the competing program has ended: {status}")))
-            }
+            Ok(Some(status)) => Err(format!("the competing program has ended: {status}")),
             _ => Ok(()),
         }
     }

@@ -3,10 +3,10 @@
 use meantime_report::run::{DirStats, batch_level};
 use meantime_report::run::{LatencyStats, depth_level};
 
-pub(crate) use super::engine::Record;
 use super::logs::Log;
-use super::pattern::{Dir, Io};
 use super::series::Series;
+pub(crate) use crate::engine::Record;
+use crate::pattern::{Dir, Io};
 
 /// Latencies of both directions, and the depths that were reached.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! A thread of a job: its channels, and what it does when it has its turn.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use meantime_block::{BlockChannel, Channel, ChannelCounters};
@@ -7,16 +8,15 @@ use meantime_completion::calibrate;
 use meantime_hw::{Clock, SchedClass, SchedError, ThreadUsage};
 use meantime_lab::floor::Floor;
 
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
 use super::logs::Log;
-use super::shape::Shape;
 use super::tally::{Logged, Tally};
 use super::target::Way;
-use super::trim::Trims;
-use super::varied::Varied;
-use super::verify::{Findings, Verified};
-use super::zoned::Zoned;
-use crate::signal;
+use crate::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
+use crate::shape::Shape;
+use crate::trim::Trims;
+use crate::varied::Varied;
+use crate::verify::{Findings, Verified};
+use crate::zoned::Zoned;
 use meantime_report::run::LogRows;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
@@ -79,11 +79,18 @@ struct Visited {
     anew: bool,
     faults: Faults,
     finished: bool,
+    stop: &'static AtomicBool,
 }
 
 impl CellWork {
     /// A cell at its beginning.
-    pub(crate) fn new(channel: Way, slots: usize, sched: Option<SchedClass>, task: Task) -> Self {
+    pub(crate) fn new(
+        channel: Way,
+        slots: usize,
+        sched: Option<SchedClass>,
+        task: Task,
+        stop: &'static AtomicBool,
+    ) -> Self {
         Self {
             channel,
             slots,
@@ -97,6 +104,7 @@ impl CellWork {
                 anew: false,
                 faults: Faults::default(),
                 finished: false,
+                stop,
             },
             total: Tally::default(),
             total_usage: ThreadUsage::default(),
@@ -115,7 +123,8 @@ impl Visited {
         visit: Visit,
         mut at_ns: u64,
     ) -> VisitReport {
-        let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, .. } = self;
+        let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, stop, .. } =
+            self;
         slice.reset();
         (*slice_usage, *slice_ns, *anew) = (ThreadUsage::default(), 0, false);
         if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
@@ -125,7 +134,7 @@ impl Visited {
             // Before the warm-up: when that has ended all are there.
             shape.join_flow();
         }
-        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
+        let mut engine = Engine { channel, slots, clock, stop, faults };
         let mut lost = None;
         if visit.warm_up_ns > 0 && !self.finished {
             let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
@@ -219,8 +228,8 @@ impl Visited {
         slots: &mut Slots,
         clock: &Clock,
     ) -> VisitReport {
-        let Self { task, faults, .. } = self;
-        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
+        let Self { task, faults, stop, .. } = self;
+        let mut engine = Engine { channel, slots, clock, stop, faults };
         let lost = match &mut task.work {
             Work::Verified(verified) => match read_back(&mut engine, verified) {
                 Ended::Lost(why) => Some(why),
@@ -237,8 +246,8 @@ impl Visited {
         slots: &mut Slots,
         clock: &Clock,
     ) -> VisitReport {
-        let mut engine =
-            Engine { channel, slots, clock, stop: &signal::STOP, faults: &mut self.faults };
+        let Self { faults, stop, .. } = self;
+        let mut engine = Engine { channel, slots, clock, stop, faults };
         let lost = match engine.flush_once() {
             Err(Ended::Lost(why)) => Some(why),
             _ => None,

@@ -4,8 +4,8 @@
 
 use std::num::NonZeroU64;
 
-use super::pattern::Io;
 use crate::job::LogKeys;
+use crate::pattern::Io;
 use meantime_report::run::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
 
 /// Before a turn there is memory, not only the promise of it, for so many more: more than a turn
@@ -266,7 +266,7 @@ fn touch_ahead(list: &mut Vec<LogEntry>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::pattern::Dir;
+    use crate::pattern::Dir;
 
     const IO: Io = Io { dir: Dir::Read, lba: 8, bytes: 4096, ioprio: 0 };
 
