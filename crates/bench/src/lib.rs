@@ -8,12 +8,12 @@
 //! - **Jobs.** [`job`] reads job files and options into [`job::Job`], by one table of keys
 //!   (`job/keys`): an entry has a key's names, its kind of value and its range, default, field,
 //!   what it applies to and one line of help. Errors, `--help` and docs/fio.md come from it.
-//! - **I/Os.** A source ([`source`]) chooses them, pass by pass: [`pattern`] in order or each block
+//! - **I/Os.** A source (`source`) chooses them, pass by pass: [`pattern`] in order or each block
 //!   once at random; [`varied`] with sizes that differ, places that are not equally likely, or
-//!   strides; [`zoned`] in zones that are filled from their beginning on; [`trim`] deallocates;
-//!   [`verify`] writes what it can check, and checks it.
-//! - **Pace.** [`shape`] says when an I/O is submitted and what comes between: flushes, pauses,
-//!   rates, batches, shares of a [`flow`], the search for the depth that keeps a latency.
+//!   strides; `zoned` in zones that are filled from their beginning on; `trim` deallocates;
+//!   `verify` writes what it can check, and checks it.
+//! - **Pace.** `shape` says when an I/O is submitted and what comes between: flushes, pauses,
+//!   rates, batches, shares of a `flow`, the search for the depth that keeps a latency.
 //! - **The loop.** [`engine`] keeps so many I/Os in flight on a channel and takes the times.
 //! - **The run.** [`run`] opens devices, checks jobs against them and gives each device and policy
 //!   its turns. What it comes to is a result of the crate meantime-report.
@@ -31,9 +31,9 @@
 //!
 //! # Its parts, in reading order
 //!
-//! [`job`] → [`plan`] (a job with what it runs on) → [`pattern`] and [`source`] → [`varied`] and
-//! `spread` (likelihoods) → [`zoned`], [`trim`], [`verify`] and `digest` (checksums) → [`shape`],
-//! [`flow`], `search`, `priorities` → [`engine`] and `record` → [`run`]. Beside them are
+//! [`job`] → [`plan`] (a job with what it runs on) → [`pattern`] and `source` → [`varied`] and
+//! `spread` (likelihoods) → `zoned`, `trim`, `verify` and `digest` (checksums) → `shape`,
+//! `flow`, `search`, `priorities` → [`engine`] and `record` → [`run`]. Beside them are
 //! [`competitor`], what a competing program does, and [`memory`], how much the machine has.
 
 #![forbid(unsafe_code)]
@@ -41,7 +41,7 @@
 pub mod competitor;
 mod digest;
 pub mod engine;
-pub mod flow;
+mod flow;
 pub mod job;
 pub mod memory;
 pub mod pattern;
@@ -50,10 +50,10 @@ mod priorities;
 mod record;
 pub mod run;
 mod search;
-pub mod shape;
-pub mod source;
+mod shape;
+mod source;
 mod spread;
-pub mod trim;
+mod trim;
 pub mod varied;
-pub mod verify;
-pub mod zoned;
+mod verify;
+mod zoned;
