@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use meantime_report::run::LogEntry;
+
 use super::devices::Devices;
 use super::error::RunError;
 use crate::competitor::Kind;
@@ -14,7 +16,6 @@ use crate::job::Job;
 use crate::memory;
 use crate::plan::{self, JobPlan};
 use crate::zoned::SharedZones;
-use meantime_report::run::LogEntry;
 
 /// All logs together take so much memory at most, or a quarter of what is available.
 const LOGS_MAX_BYTES: u64 = 1 << 30;

@@ -4,9 +4,10 @@
 
 use std::num::NonZeroU64;
 
+use meantime_report::run::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
+
 use crate::job::LogKeys;
 use crate::pattern::Io;
-use meantime_report::run::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
 
 /// Before a turn there is memory, not only the promise of it, for so many more: more than a turn
 /// does.

@@ -3,6 +3,8 @@
 use meantime_block::ChannelCounters;
 use meantime_completion::Policy;
 use meantime_hw::ThreadUsage;
+use meantime_report::figures::median;
+use meantime_report::run::{LogRows, RunResult, Settings, TargetResult};
 
 use super::schedule::{CellState, spread};
 use super::steady;
@@ -10,9 +12,6 @@ use super::tally::Tally;
 use super::worker::Totals;
 use crate::competitor::Sample;
 use crate::plan::JobPlan;
-use meantime_report::figures::median;
-use meantime_report::run::TargetResult;
-use meantime_report::run::{LogRows, RunResult, Settings};
 
 /// What one job came to on one device with one policy.
 pub struct JobResult {

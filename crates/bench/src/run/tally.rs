@@ -1,11 +1,10 @@
 //! What a thread counts while it does I/O.
 
-use meantime_report::run::{DirStats, batch_level};
-use meantime_report::run::{LatencyStats, depth_level};
+use meantime_report::run::{DirStats, LatencyStats, batch_level, depth_level};
 
 use super::logs::Log;
 use super::series::Series;
-pub(crate) use crate::engine::Record;
+use crate::engine::Record;
 use crate::pattern::{Dir, Io};
 
 /// Latencies of both directions, and the depths that were reached.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use meantime_completion::Policy;
 use meantime_hw::PmQos;
 
 use super::cells;
@@ -16,7 +17,6 @@ use super::worker::{PARK_PAUSE, Visit, VisitReport, WARM_UP_NS};
 use super::{JobRun, Run};
 use crate::competitor::Competitors;
 use crate::job::Exit;
-use meantime_completion::Policy;
 
 /// How long a measurement of the floor is to take. Below, cold page tables show.
 const FLOOR_NS: u64 = 10_000_000;

@@ -7,6 +7,7 @@ use meantime_block::{BlockChannel, Channel, ChannelCounters};
 use meantime_completion::calibrate;
 use meantime_hw::{Clock, SchedClass, SchedError, ThreadUsage};
 use meantime_lab::floor::Floor;
+use meantime_report::run::LogRows;
 
 use super::logs::Log;
 use super::tally::{Logged, Tally};
@@ -17,7 +18,6 @@ use crate::trim::Trims;
 use crate::varied::Varied;
 use crate::verify::{Findings, Verified};
 use crate::zoned::Zoned;
-use meantime_report::run::LogRows;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
 pub(super) const WARM_UP_NS: u64 = 2_000_000;
