@@ -1,7 +1,9 @@
-//! What a competing program does.
+//! What a competing program does, and how a run controls several of them.
 
 use std::fmt;
+use std::ops::{AddAssign, Sub};
 use std::str::FromStr;
+use std::time::Duration;
 
 use meantime_block::parse_bytes;
 
@@ -53,4 +55,78 @@ impl FromStr for Kind {
             Err(wrong())
         }
     }
+}
+
+/// What a competitor has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// When this was looked at.
+    pub at_ns: u64,
+    /// Units of work.
+    pub work: u64,
+    /// Time in which it ran.
+    pub ran_ns: u64,
+    /// Times it did not run, the scheduler's and the interrupts' alike; pauses do not count.
+    pub gaps: u64,
+    /// How long it did not run.
+    pub gap_ns: u64,
+}
+
+impl Sub for Sample {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            at_ns: self.at_ns - before.at_ns,
+            work: self.work - before.work,
+            ran_ns: self.ran_ns - before.ran_ns,
+            gaps: self.gaps - before.gaps,
+            gap_ns: self.gap_ns - before.gap_ns,
+        }
+    }
+}
+
+impl AddAssign for Sample {
+    fn add_assign(&mut self, other: Self) {
+        self.at_ns += other.at_ns;
+        self.work += other.work;
+        self.ran_ns += other.ran_ns;
+        self.gaps += other.gaps;
+        self.gap_ns += other.gap_ns;
+    }
+}
+
+impl Sample {
+    /// Of a difference: work per second of wall time.
+    pub fn work_per_second(&self) -> f64 {
+        if self.at_ns == 0 { 0.0 } else { self.work as f64 * 1e9 / self.at_ns as f64 }
+    }
+
+    /// Of a difference: the part of wall time in which it ran, in percent.
+    pub fn share_percent(&self) -> f64 {
+        if self.at_ns == 0 { 0.0 } else { self.ran_ns as f64 * 100.0 / self.at_ns as f64 }
+    }
+}
+
+/// Programs that compete with jobs for one CPU, and with each other. Errors are in words.
+pub trait Competitors: Sized {
+    /// Starts `count` of them on `cpu`; they are paused when this returns.
+    ///
+    /// # Errors
+    /// One cannot be started.
+    fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, String>;
+    /// What they have done so far, together. Take differences.
+    fn sample(&self) -> Sample;
+    /// Whether all of them still run.
+    ///
+    /// # Errors
+    /// One has ended.
+    fn check(&mut self) -> Result<(), String>;
+    /// What they do in `duration` when nothing else competes: the caller sleeps meanwhile. They
+    /// must be paused, and are again.
+    fn alone(&mut self, duration: Duration) -> Sample;
+    /// Stops them for a while.
+    fn pause(&mut self);
+    /// Lets them go on.
+    fn resume(&mut self);
 }

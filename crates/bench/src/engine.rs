@@ -72,7 +72,7 @@ impl Slots {
     }
 
     /// One of the buffers, while nothing is in flight.
-    pub fn any_buf(&mut self) -> Option<&mut DmaBuf> {
+    pub(crate) fn any_buf(&mut self) -> Option<&mut DmaBuf> {
         self.bufs.iter_mut().flatten().next()
     }
 }

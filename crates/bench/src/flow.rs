@@ -23,11 +23,11 @@ struct Flow {
 
 /// The flows of jobs that run at the same time, by cell and `flow_id`.
 #[derive(Debug, Default)]
-pub struct Flows(Mutex<BTreeMap<(usize, u32), Arc<Flow>>>);
+pub(crate) struct Flows(Mutex<BTreeMap<(usize, u32), Arc<Flow>>>);
 
 impl Flows {
     /// A thread's part in its flow in cell `cell`; `None` if the job belongs to none.
-    pub fn member(&self, cell: usize, keys: &FlowKeys) -> Option<Member> {
+    pub(crate) fn member(&self, cell: usize, keys: &FlowKeys) -> Option<Member> {
         if keys.weight == 0 {
             return None;
         }
@@ -45,7 +45,7 @@ impl Flows {
 
 /// A thread of a flow.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub(crate) struct Member {
     flow: Arc<Flow>,
     weight: u64,
     ios: u64,
@@ -56,7 +56,7 @@ pub struct Member {
 
 impl Member {
     /// The thread's turn begins.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         if std::mem::replace(&mut self.counts, true) {
             return;
         }
@@ -65,7 +65,7 @@ impl Member {
     }
 
     /// It ends.
-    pub fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         if !std::mem::take(&mut self.counts) {
             return;
         }
@@ -74,7 +74,7 @@ impl Member {
     }
 
     /// Whether the next I/O would not be more than the thread's share; then it counts as done.
-    pub fn takes(&mut self) -> bool {
+    pub(crate) fn takes(&mut self) -> bool {
         let ios = self.flow.ios.load(Ordering::Relaxed);
         let weights = self.flow.weights.load(Ordering::Relaxed);
         if u128::from(self.ios) * u128::from(weights) > u128::from(self.weight) * u128::from(ios) {
@@ -86,7 +86,7 @@ impl Member {
     }
 
     /// How long to sleep when it would be.
-    pub fn sleep(&self) -> Duration {
+    pub(crate) fn sleep(&self) -> Duration {
         self.sleep
     }
 }

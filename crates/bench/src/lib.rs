@@ -1,20 +1,22 @@
-//! What fio's job files ask for, and the loops that do it: jobs, places, data, pace.
+//! What fio's job files ask for, and what does it: jobs, places, data, pace, turns.
 //!
-//! `meantime bench` measures devices with jobs of fio's. This crate knows the jobs and their I/O;
-//! the command opens devices, gives jobs their turns, and shows what was measured.
+//! `meantime bench` measures devices with jobs of fio's. This crate reads the jobs, runs them and
+//! counts; the command reads its arguments, shows what was measured and writes the files.
 //!
 //! # What it owns
 //!
 //! - **Jobs.** [`job`] reads job files and options into [`job::Job`], by one table of keys
 //!   (`job/keys`): an entry has a key's names, its kind of value and its range, default, field,
 //!   what it applies to and one line of help. Errors, `--help` and docs/fio.md come from it.
-//! - **I/Os.** A source ([`source`]) chooses them, pass by pass: [`pattern`] in order or each block
+//! - **I/Os.** A source (`source`) chooses them, pass by pass: [`pattern`] in order or each block
 //!   once at random; [`varied`] with sizes that differ, places that are not equally likely, or
-//!   strides; [`zoned`] in zones that are filled from their beginning on; [`trim`] deallocates;
-//!   [`verify`] writes what it can check, and checks it.
-//! - **Pace.** [`shape`] says when an I/O is submitted and what comes between: flushes, pauses,
-//!   rates, batches, shares of a [`flow`], the search for the depth that keeps a latency.
+//!   strides; `zoned` in zones that are filled from their beginning on; `trim` deallocates;
+//!   `verify` writes what it can check, and checks it.
+//! - **Pace.** `shape` says when an I/O is submitted and what comes between: flushes, pauses,
+//!   rates, batches, shares of a `flow`, the search for the depth that keeps a latency.
 //! - **The loop.** [`engine`] keeps so many I/Os in flight on a channel and takes the times.
+//! - **The run.** [`run`] opens devices, checks jobs against them and gives each device and policy
+//!   its turns. What it comes to is a result of the crate meantime-report.
 //!
 //! # What it promises
 //!
@@ -22,33 +24,36 @@
 //!   once, each with its line.
 //! - The loop is generic over channel, source and recorder: nothing on its path is dispatched
 //!   dynamically, and it allocates nothing.
+//! - A run prints nothing. A [`run::Progress`] hears of it between turns, and a flag that the
+//!   caller sets ends it with what was measured.
 //! - Equal seeds give equal I/Os, so that all devices and policies of a job do the same.
 //! - Each block is visited once before any is again, unless the job asks for something else.
 //!
 //! # Its parts, in reading order
 //!
-//! [`job`] → [`plan`] (a job with what it runs on) → [`pattern`] and [`source`] → [`varied`] and
-//! `spread` (likelihoods) → [`zoned`], [`trim`], [`verify`] and `digest` (checksums) → [`shape`],
-//! [`flow`], `search`, `priorities` → [`engine`] and `record`. Beside them are [`competitor`], what
-//! a competing program does, and [`memory`], how much the machine has.
+//! [`job`] → [`plan`] (a job with what it runs on) → [`pattern`] and `source` → [`varied`] and
+//! `spread` (likelihoods) → `zoned`, `trim`, `verify` and `digest` (checksums) → `shape`,
+//! `flow`, `search`, `priorities` → [`engine`] and `record` → [`run`]. Beside them are
+//! [`competitor`], what a competing program does, and [`memory`], how much the machine has.
 
 #![forbid(unsafe_code)]
 
 pub mod competitor;
 mod digest;
 pub mod engine;
-pub mod flow;
+mod flow;
 pub mod job;
 pub mod memory;
 pub mod pattern;
 pub mod plan;
 mod priorities;
 mod record;
+pub mod run;
 mod search;
-pub mod shape;
-pub mod source;
+mod shape;
+mod source;
 mod spread;
-pub mod trim;
+mod trim;
 pub mod varied;
-pub mod verify;
-pub mod zoned;
+mod verify;
+mod zoned;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What shapes the I/O of one thread of a cell, and how far that is.
 #[derive(Debug, Clone)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// Writes are durable when they are done.
     pub fua: bool,
     /// Flush after so many writes; 0: never.
@@ -68,7 +68,7 @@ pub(crate) struct Reaping {
 impl Shape {
     /// The shape of `job`; `None`: as fast as may be, and nothing in between. What is drawn begins
     /// with `seed`.
-    pub fn of(job: &Job, seed: u64, flow: Option<Member>) -> Option<Self> {
+    pub(crate) fn of(job: &Job, seed: u64, flow: Option<Member>) -> Option<Self> {
         let priorities = Priorities::of(job, seed);
         let pace = &job.pace;
         let writes = job.writes();
@@ -130,14 +130,14 @@ impl Shape {
     }
 
     /// Without what would end a warm-up early or stretch it.
-    pub fn for_warm_up(&self) -> Self {
+    pub(crate) fn for_warm_up(&self) -> Self {
         let free = Self { sync_every: [0; 2], think: None, spacing: [None; 3], ..self.clone() };
         Self { target: None, flow: None, held: None, ..free }
     }
 
     /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long
     /// from now on.
-    pub fn begin(&mut self, now_ns: u64) {
+    pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
         if let Some(search) = &mut self.target {
             search.begin(now_ns);
@@ -146,21 +146,21 @@ impl Shape {
     }
 
     /// The thread counts in its flow, if it belongs to one.
-    pub fn join_flow(&mut self) {
+    pub(crate) fn join_flow(&mut self) {
         if let Some(member) = &mut self.flow {
             member.begin();
         }
     }
 
     /// It counts no more.
-    pub fn leave_flow(&mut self) {
+    pub(crate) fn leave_flow(&mut self) {
         if let Some(member) = &mut self.flow {
             member.rest();
         }
     }
 
     /// A turn ends at `now_ns`.
-    pub fn rest(&mut self, now_ns: u64) {
+    pub(crate) fn rest(&mut self, now_ns: u64) {
         self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
         if let Some(search) = &mut self.target {
             search.rest(now_ns);
@@ -173,7 +173,7 @@ impl Shape {
     }
 
     /// How many may be in flight.
-    pub fn depth(&self, most: usize) -> usize {
+    pub(crate) fn depth(&self, most: usize) -> usize {
         self.target.as_ref().map_or(most, |search| search.depth())
     }
 
@@ -184,12 +184,12 @@ impl Shape {
     }
 
     /// It has come.
-    pub fn flushed(&mut self) {
+    pub(crate) fn flushed(&mut self) {
         self.flushed_at = self.writes;
     }
 
     /// The pause that must come before the next I/O, and how much of it is spent busily.
-    pub fn pause(&mut self) -> Option<(u64, u64)> {
+    pub(crate) fn pause(&mut self) -> Option<(u64, u64)> {
         let think = self.think.as_mut()?;
         if let Some(left_ns) = think.left_ns.take() {
             return Some((left_ns, think.spin_ns.min(left_ns)));
@@ -222,12 +222,12 @@ impl Shape {
     }
 
     /// The priority of `io`; 0: that of its thread.
-    pub fn priority(&mut self, io: &Io) -> u16 {
+    pub(crate) fn priority(&mut self, io: &Io) -> u16 {
         self.priorities.as_mut().map_or(0, |priorities| priorities.draw(io))
     }
 
     /// `io` is submitted now.
-    pub fn submits(&mut self, io: &Io) {
+    pub(crate) fn submits(&mut self, io: &Io) {
         let direction = io.dir as usize;
         // From when it was due, not from now: what came late is caught up.
         let mean_ns = match self.spacing[direction] {
@@ -248,7 +248,7 @@ impl Shape {
 
     /// An I/O took so long.
     #[inline]
-    pub fn took(&mut self, latency_ns: u64) {
+    pub(crate) fn took(&mut self, latency_ns: u64) {
         if let Some(search) = &mut self.target {
             search.took(latency_ns);
         }
@@ -261,7 +261,7 @@ impl Shape {
     }
 
     /// The depth that was found, or is being tried.
-    pub fn target_depth(&self) -> Option<u32> {
+    pub(crate) fn target_depth(&self) -> Option<u32> {
         self.target.as_ref().map(|search| search.depth() as u32)
     }
 }

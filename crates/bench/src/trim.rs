@@ -6,7 +6,7 @@ use super::verify::Course;
 
 /// I/Os of a course of writes, as trims.
 #[derive(Debug)]
-pub struct Trims {
+pub(crate) struct Trims {
     course: Course,
     /// Each place is written once it was trimmed.
     writes: bool,
@@ -15,7 +15,7 @@ pub struct Trims {
 
 impl Trims {
     /// Trims where `course` would write, and then writes there if `writes`.
-    pub fn new(course: Course, writes: bool) -> Self {
+    pub(crate) fn new(course: Course, writes: bool) -> Self {
         Self { course, writes, next: None }
     }
 }

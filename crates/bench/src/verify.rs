@@ -5,7 +5,7 @@ mod block;
 
 use meantime_hw::DmaBuf;
 
-pub use block::Rules;
+pub(crate) use block::Rules;
 use block::{FOREIGN, Report, Stamp, spoil};
 
 use super::pattern::{Dir, Io, Pattern, PatternSpec};
@@ -14,7 +14,7 @@ use super::varied::Varied;
 
 /// What the checks came to.
 #[derive(Debug, Default, Clone)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// Blocks read and checked.
     pub checked: u64,
     /// Blocks that were not what had been written.
@@ -33,7 +33,7 @@ struct Mark {
 
 /// Where the I/Os go.
 #[derive(Debug)]
-pub enum Course {
+pub(crate) enum Course {
     /// Through the range, or each block once in random order.
     Plain(Box<Pattern>),
     /// With gaps, or backwards.
@@ -58,7 +58,7 @@ impl Source for Course {
 
 /// I/Os of a course, pass by pass; knows what it wrote where.
 #[derive(Debug)]
-pub struct Verified {
+pub(crate) struct Verified {
     /// Where the I/Os go.
     pub course: Course,
     rules: Rules,
@@ -78,7 +78,13 @@ pub struct Verified {
 impl Verified {
     /// Verifies `course` by `rules`. It was made from `spec`, and its blocks are all of the size of
     /// its writes.
-    pub fn new(course: Course, rules: Rules, spec: &PatternSpec, depth: usize, seed: u64) -> Self {
+    pub(crate) fn new(
+        course: Course,
+        rules: Rules,
+        spec: &PatternSpec,
+        depth: usize,
+        seed: u64,
+    ) -> Self {
         Self {
             course,
             offset_bytes: spec.offset_bytes,
@@ -97,12 +103,12 @@ impl Verified {
     }
 
     /// What the checks came to so far.
-    pub fn findings(&self) -> &Findings {
+    pub(crate) fn findings(&self) -> &Findings {
         &self.findings
     }
 
     /// Reads everything back that was written.
-    pub fn read_back(&mut self) -> ReadBack<'_> {
+    pub(crate) fn read_back(&mut self) -> ReadBack<'_> {
         ReadBack { verified: self, block: 0 }
     }
 
@@ -179,7 +185,7 @@ impl Source for Verified {
 
 /// Reads of every block that was written, in order.
 #[derive(Debug)]
-pub struct ReadBack<'a> {
+pub(crate) struct ReadBack<'a> {
     verified: &'a mut Verified,
     block: u64,
 }

@@ -89,16 +89,16 @@ impl Zones {
 
 /// A device's zones, shared.
 #[derive(Debug, Clone)]
-pub struct SharedZones(Arc<Mutex<Zones>>);
+pub(crate) struct SharedZones(Arc<Mutex<Zones>>);
 
 impl SharedZones {
     /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
-    pub fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
+    pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(Zones::new(keys, device_bytes))))
     }
 
     /// Whether they are those of `keys`.
-    pub fn are_of(&self, keys: &ZoneKeys) -> bool {
+    pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
         self.locked().are_of(keys)
     }
 
@@ -118,7 +118,7 @@ struct Lane {
 
 /// The I/Os of one thread.
 #[derive(Debug)]
-pub struct Zoned {
+pub(crate) struct Zoned {
     zones: SharedZones,
     keys: ZoneKeys,
     spec: PatternSpec,
@@ -136,7 +136,7 @@ pub struct Zoned {
 
 impl Zoned {
     /// The I/Os of `job` on `zones`, within the range of `spec` as far as it is of whole zones.
-    pub fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
+    pub(crate) fn new(job: &Job, spec: PatternSpec, zones: SharedZones) -> Self {
         let keys = job.zones;
         let zone_bytes = keys.size_bytes.max(1);
         let end_bytes = spec.offset_bytes + spec.range_bytes;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use meantime_block::OpenError;
+use meantime_bench::run::RunError;
 
 use crate::job::{JobError, JobErrors, Origin};
 
@@ -59,6 +59,16 @@ impl From<JobError> for Failure {
     }
 }
 
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Job(error) => error.into(),
+            RunError::Uri(message) => Self::usage(message),
+            RunError::Failed(message) => Self::new(message),
+        }
+    }
+}
+
 impl From<JobErrors> for Failure {
     fn from(JobErrors(errors): JobErrors) -> Self {
         let usage = errors.iter().all(|error| error.origin == Origin::CommandLine);
@@ -76,12 +86,7 @@ impl From<JobErrors> for Failure {
 /// The error of a device with the device's name, unless it has it already. A wrong URI is one of
 /// usage.
 pub(crate) fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
-    let text = error.to_string();
-    let text = if text.contains(uri) { text } else { format!("{uri}: {text}") };
-    match error.downcast_ref() {
-        Some(OpenError::Uri(_)) => Failure::usage(text),
-        _ => Failure::new(text),
-    }
+    RunError::of_device(uri, error).into()
 }
 
 /// A warning to stderr: the command goes on.

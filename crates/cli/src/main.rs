@@ -13,8 +13,8 @@
 //! # Parts, in reading order
 //! ```text
 //!   cli/            clap's definitions; texts of --help
-//!   bench/          schedule and run (turns), worker (a thread), tally, cells; jobs, their I/Os and
-//!                     the loop are in the crate meantime-bench
+//!   bench/          the arguments, the progress and the files of a run; jobs and the run itself
+//!                     are in the crate meantime-bench
 //!   report          reads JSON of runs, and writes what the crate meantime-report makes of it
 //!   waits/          the grid of policies, live or simulated
 //!   anatomy/        single I/Os taken apart
@@ -23,11 +23,9 @@
 //!   ssd/ top/ devices/ bind/ calibrate/ copy/ info
 //! ```
 //!
-//! The measured loop has no policy of its own: what is recorded is a type parameter, and the kind
-//! of channel is asked for once a turn, outside. `bench --html` goes through the JSON, so that a
-//! page from a file cannot differ from one from a run. Percentiles come from the histogram's bins; without bins,
-//! curves join the known percentiles and say so. Runs are compared only within one job, one device
-//! and one machine.
+//! `bench --html` goes through the JSON, so that a page from a file cannot differ from one from a
+//! run. Percentiles come from the histogram's bins; without bins, curves join the known percentiles
+//! and say so. Runs are compared only within one job, one device and one machine.
 
 #![deny(unsafe_code)]
 

@@ -33,8 +33,8 @@
 //!   pci/                    NVMe controllers in sysfs: shown, taken, given back, repaired
 //!   uring                   the kernel as the other side: registered memory, io_uring
 //!   clock, sleep, pause     time, ways to let it pass
-//!   cpu, numa, sched,       what a thread may use, and how the kernel treats it
-//!     ioprio, pm_qos
+//!   cpu, numa, sched,       what a thread may use, and how the kernel treats
+//!     ioprio, pm_qos, usage   it; what it has used
 //! ```
 //!
 //! # PCIe devices
@@ -80,6 +80,7 @@ pub mod soft;
 pub mod testing;
 pub mod transport;
 pub mod uring;
+pub mod usage;
 pub mod user_memory;
 pub mod vfio;
 pub mod vfio_user;
@@ -99,6 +100,7 @@ pub use scatter::DmaPages;
 pub use sched::{SchedClass, SchedError};
 pub use sleep::{SleepWay, Sleeper};
 pub use transport::{Claim, DeviceEvent, DmaLimits, DmaMap, EventHandler, Transport};
+pub use usage::ThreadUsage;
 pub use vfio::{VfioError, VfioOptions, VfioTransport};
 pub use vfio_user::{UserError, UserOptions, UserTransport};
 pub use view::PageCell;

@@ -28,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
     // Results and pages: it measures nothing.
     ("report", &[]),
-    ("bench", &["block", "completion", "ext4", "hw", "nvme", "random"]),
+    ("bench", &["block", "completion", "ext4", "hw", "lab", "nvme", "process", "random", "report"]),
     (
         "cli",
         &[

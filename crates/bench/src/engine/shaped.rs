@@ -25,7 +25,7 @@ const FLUSH: u64 = u64::MAX;
 
 impl<C: BlockChannel> Engine<'_, C> {
     /// Does I/O until `limit` in the way of `shape`.
-    pub fn run_shaped<S: Source, R: Record>(
+    pub(crate) fn run_shaped<S: Source, R: Record>(
         &mut self,
         source: &mut S,
         shape: &mut Shape,
@@ -277,7 +277,7 @@ impl<C: BlockChannel> Engine<'_, C> {
     }
 
     /// A flush, with nothing in flight; whether it was done.
-    pub fn flush_once(&mut self) -> Result<bool, Ended> {
+    pub(crate) fn flush_once(&mut self) -> Result<bool, Ended> {
         if let Err(rejected) = self.channel.enqueue(Request::flush().user_data(FLUSH)) {
             return Err(Ended::Lost(rejected.error.to_string()));
         }

@@ -36,7 +36,7 @@ pub(super) struct Stamp {
 
 /// How blocks are filled and checked.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub(crate) struct Rules {
     pub(super) method: Verify,
     pub(super) checks: bool,
     interval_bytes: Option<usize>,
@@ -47,7 +47,7 @@ pub struct Rules {
 
 impl Rules {
     /// What `job` says of that.
-    pub fn of(job: &Job) -> Self {
+    pub(crate) fn of(job: &Job) -> Self {
         let keys = &job.verify_keys;
         Self {
             method: job.verify,

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use meantime_bench::pattern::{Dir, Pattern};
 use meantime_block::{BlockChannel, BlockDevice, Channel, Device, Request, StampSource, WaitTimes};
 use meantime_completion::Policy;
 use meantime_hw::{Clock, DmaBuf};
 
 use super::tally::Tally;
 use super::timeline::{HostTimes, TimeLine};
-use crate::bench::pattern::{Dir, Pattern};
 use crate::competitor::Competitor;
 use crate::failure::{Failure, named};
 use crate::signal;

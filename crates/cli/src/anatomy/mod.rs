@@ -13,15 +13,15 @@ mod timeline;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use meantime_bench::pattern::{Pattern, Rng};
+use meantime_bench::plan::JobPlan;
+use meantime_bench::run::{self, Devices, Progress as _};
 use meantime_block::{BlockChannel as _, BlockDevice as _, ChannelOptions};
 use meantime_completion::{Policy, calibrate};
 use meantime_hw::{Clock, cpu};
 
-use crate::bench::devices::Devices;
-use crate::bench::pattern::{Pattern, Rng};
-use crate::bench::plan::{self, JobPlan};
 use crate::bench::progress::Progress;
-use crate::bench::{checks, clash, fill, group};
+use crate::bench::{clash, plan};
 use crate::cli::AnatomyArgs;
 use crate::competitor::{Competitor, Kind, Sample};
 use crate::failure::{Failure, named, warn};
@@ -184,9 +184,9 @@ fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<
         job.stonewall = true;
         (job, indices.to_vec())
     });
-    let groups = group::groups(jobs.collect())?;
+    let groups = run::groups(jobs.collect())?;
     for group in &groups {
-        checks::check(group, devices, false)?;
+        run::check(group, devices, false)?;
     }
     Ok(groups.into_iter().flat_map(|group| group.plans).collect())
 }
@@ -294,10 +294,11 @@ fn measure(
     let machine = Machine::probe();
     progress.job("anatomy");
     for plan in plans {
-        fill::fill(plan, devices, progress)?;
+        run::fill(plan, devices, &signal::STOP, progress)?;
     }
     cpu::bind(&[cpu]).map_err(Failure::new)?;
-    let mut competitor = request.competitor.map(|kind| Competitor::start(cpu, kind)).transpose()?;
+    let started = request.competitor.map(|kind| Competitor::start(cpu, kind));
+    let mut competitor = started.transpose().map_err(Failure::new)?;
     let clock_read_ns = calibrate::clock_read_in_order(&Clock::real()).median_ns();
     let mut cells = cells(plans, devices)?;
     let alone = take_turns(request.runtime, &mut cells, devices, competitor.as_mut(), progress)?;

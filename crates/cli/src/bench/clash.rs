@@ -3,11 +3,10 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use meantime_bench::run::{Group, Wanted};
 use meantime_block::Uri;
 
-use super::group::Group;
 use super::log_files;
-use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
 

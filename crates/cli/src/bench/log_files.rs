@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::group::Group;
-use super::results::JobResult;
+use meantime_bench::run::{Group, JobResult};
+
 use crate::failure::{Failure, warn};
 use crate::job::{Job, LogKeys, LogName};
 use crate::output;
@@ -52,7 +52,7 @@ fn path(kind: LogKind, name: &str, number: Option<usize>) -> PathBuf {
 pub(super) fn paths(groups: &[Group]) -> Vec<PathBuf> {
     let threads = |group: &Group| {
         let numjobs: usize = group.plans.iter().map(|plan| plan.job.numjobs as usize).sum();
-        group.cells().len() * numjobs
+        group.cell_count() * numjobs
     };
     let most: usize = groups.iter().map(threads).sum();
     let mut all = Vec::new();

@@ -1,56 +1,32 @@
 //! `meantime bench`: runs jobs, compares devices and ways to wait.
 
-pub(crate) mod cells;
 mod changed;
-pub(crate) mod checks;
 pub(crate) mod clash;
-pub(crate) mod devices;
-pub(crate) mod fill;
 mod goals;
-pub(crate) mod group;
-pub(crate) mod left_out;
 mod log_files;
-mod logs;
 pub(crate) mod plan;
 pub(crate) mod progress;
-pub(crate) mod results;
-pub(crate) mod run;
-pub(crate) mod schedule;
-mod series;
-mod steady;
-pub(crate) mod tally;
-pub(crate) mod target;
-mod thread;
-pub(crate) mod usage;
-mod worker;
-mod zones;
-
-#[cfg(test)]
-mod tests;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-pub(crate) use meantime_bench::{engine, flow, pattern, shape, trim, varied, verify, zoned};
-use meantime_report::figures::wrapped;
+use meantime_bench::run::{self, Devices, Group, LeftOut, Rtts, RunOptions};
+use meantime_report::figures::{median, wrapped};
 use meantime_report::results::Report;
 use meantime_report::run::{RunResult, comparison_table, report_json, run_text};
 use serde_json::{Map, Value, json};
 
 use crate::cli::BenchArgs;
+use crate::competitor::CompetitorGroup;
 use crate::failure::{FAILED, Failure, warn};
 use crate::machine::{Machine, PROGRAM};
 use crate::output::{self, HtmlTarget, JsonTarget};
 use crate::signal;
 
 use changed::Control;
-use devices::Devices;
-use group::Group;
-use left_out::LeftOut;
 use log_files::LogFiles;
 use progress::Progress;
-use schedule::Rtts;
 
 /// Everything that was measured.
 #[derive(Default)]
@@ -81,17 +57,17 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     };
     let mut devices = Devices::open(&wanted.concat(), writes, false)?;
     let jobs = jobs.into_iter().zip(&wanted).map(|(job, wanted)| (job, devices.indices_of(wanted)));
-    let mut groups = group::groups(jobs.collect())?;
+    let mut groups = run::groups(jobs.collect())?;
     let mut measured = Measured::default();
     for group in &mut groups {
-        measured.left_out.extend(left_out::leave_out(group, &devices)?);
-        checks::check(group, &devices, args.floor)?;
+        measured.left_out.extend(run::leave_out(group, &devices)?);
+        run::check(group, &devices, args.floor)?;
     }
-    zones::share(&mut groups, &devices)?;
+    run::share_zones(&mut groups, &devices)?;
     clash::check_run(args, &wanted.concat(), &groups)?;
     log_files::prepare(&groups)?;
     devices.keep_created();
-    warnings.extend(groups.iter().flat_map(|group| checks::remarks(group, &devices)));
+    warnings.extend(groups.iter().flat_map(|group| run::remarks(group, &devices)));
     warnings.iter().for_each(warn);
     let machine = Machine::probe();
     let control = Control::serve(!args.no_control);
@@ -139,9 +115,10 @@ fn run_groups(
     measured: &mut Measured,
     show: &dyn Fn(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let options = RunOptions { rounds: args.rounds, floor: args.floor, stop: &signal::STOP };
     let mut progress = Progress::new(groups.len());
     for group in groups.iter().take_while(|_| !signal::stopped()) {
-        let outcome = run::run(group, devices, args.rounds, args.floor, &mut progress);
+        let outcome = run::run::<CompetitorGroup, _>(group, devices, &options, &mut progress);
         let outcome = outcome.inspect_err(|_| progress.clear())?;
         let mut text = String::new();
         for mut job in outcome.results {
@@ -188,7 +165,8 @@ fn summary(
     for line in measured.results.iter().filter_map(goals::missed) {
         let _ = writeln!(text, "{line}");
     }
-    let mut lines: Vec<String> = measured.left_out.iter().map(LeftOut::line).collect();
+    let mut lines: Vec<String> =
+        measured.left_out.iter().map(|one| format!("Not measured: {}", one.why)).collect();
     lines.sort();
     lines.dedup();
     for line in lines {
@@ -238,11 +216,20 @@ fn facts(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> Map
     let words = std::env::args_os().skip(1).map(|word| json!(word.to_string_lossy()));
     facts.insert("command".to_owned(), std::iter::once(json!("meantime")).chain(words).collect());
     facts.insert("dma_pages".to_owned(), json!(page_kind));
-    facts.insert("cacheline_rtt_ns".to_owned(), json!(schedule::median(&probes_ns)));
+    facts.insert("cacheline_rtt_ns".to_owned(), json!(median(&probes_ns)));
     facts.insert("cacheline_rtt_ns_by_job".to_owned(), by_job.collect());
     facts.insert("turns_repeated".to_owned(), json!(repeated));
     facts.insert("turns_disturbed".to_owned(), json!(disturbed));
-    facts.insert("left_out".to_owned(), measured.left_out.iter().map(LeftOut::json).collect());
+    facts.insert("left_out".to_owned(), measured.left_out.iter().map(left_out_json).collect());
     facts.insert("interrupted".to_owned(), json!(signal::stopped()));
     facts
+}
+
+fn left_out_json(left_out: &LeftOut) -> Value {
+    json!({
+        "jobname": left_out.job,
+        "device": left_out.device,
+        "completion": left_out.policy.to_string(),
+        "why": left_out.why,
+    })
 }

@@ -2,18 +2,16 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::time::Duration;
 
-pub(crate) use meantime_bench::plan::{JobPlan, policies};
+use meantime_bench::plan::policies;
+use meantime_bench::run::{HowRead, Wanted};
+use meantime_ext4::Advice;
 
-use super::target::Wanted;
 use crate::cli::BenchArgs;
 use crate::failure::Failure;
-use crate::job::{self, Ignored, Job, JobErrors, JobFile, Note, Origin, Verify};
+use crate::job::{self, Hint, Ignored, Job, JobErrors, JobFile, Note, Origin, Verify};
+use crate::location::Location;
 use crate::output;
-
-/// Run for so long if neither time nor size is given.
-pub(crate) const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
 
 /// The largest job file.
 const JOB_FILE_MAX_BYTES: u64 = 16 << 20;
@@ -128,7 +126,39 @@ fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
 
 /// What a job does I/O on.
 pub(crate) fn wanted(job: &Job, args: &BenchArgs) -> Result<Vec<Wanted>, Failure> {
-    uris(job, args)?.iter().map(|uri| Wanted::of(job, uri)).collect()
+    uris(job, args)?.iter().map(|uri| wanted_of(job, uri)).collect()
+}
+
+/// What `uri` is to `job`.
+fn wanted_of(job: &Job, uri: &str) -> Result<Wanted, Failure> {
+    // What is wrong with a URI is said when it is opened.
+    let Ok(Location { device, path }) = Location::parse(uri.as_ref()) else {
+        return Ok(Wanted::device(uri));
+    };
+    let keys = &job.file;
+    let Some(path) = path else {
+        if keys.direct == Some(false) {
+            return Err(Failure::new(format_args!(
+                "job {}: there is no page cache over {uri}; say direct=1 or leave it out, or name \
+                 a file in a file system, as {uri}:/path",
+                job.name
+            )));
+        }
+        return Ok(Wanted::device(uri));
+    };
+    let advice = match keys.hint {
+        Hint::None => Advice::Normal,
+        Hint::Random => Advice::Random,
+        Hint::ByPattern if job.rw.is_random() => Advice::Random,
+        Hint::Sequential | Hint::ByPattern => Advice::Sequential,
+    };
+    let how = HowRead {
+        direct: keys.direct == Some(true),
+        overlap: keys.overlap,
+        cache_bytes: keys.cache_bytes,
+        advice,
+    };
+    Ok(Wanted { uri: uri.to_owned(), device, file: Some((path, how)) })
 }
 
 /// The URIs of a list, each of which is to be there and to be there once.

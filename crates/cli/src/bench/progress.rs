@@ -1,10 +1,13 @@
 //! Progress on a terminal's stderr. It moves only between turns: drawing must not disturb what is
 //! measured.
 
+use std::fmt::Display;
 use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use meantime_completion::Policy;
+
+use crate::failure::warn;
 
 const STEPS: u64 = 1000;
 
@@ -34,36 +37,9 @@ impl Progress {
     }
 
     /// One that shows nothing.
+    #[cfg(test)]
     pub(crate) fn hidden() -> Self {
         Self { bar: ProgressBar::hidden(), jobs: 0, jobs_begun: 0, job: String::new() }
-    }
-
-    /// The next job begins.
-    pub(crate) fn job(&mut self, name: &str) {
-        name.clone_into(&mut self.job);
-        self.jobs_begun += 1;
-        self.done(0.0);
-    }
-
-    /// A medium is being filled.
-    pub(crate) fn filling(&self, uri: &str) {
-        self.bar.set_message(format!("filling {uri}"));
-        self.bar.tick();
-    }
-
-    /// Whose turn it is.
-    pub(crate) fn cell(&self, uri: &str, policy: Policy) {
-        self.bar.set_message(format!(
-            "{} ({} of {}) · {uri} · {policy}",
-            self.job, self.jobs_begun, self.jobs
-        ));
-        self.bar.tick();
-    }
-
-    /// How much of the current job is done, from 0 to 1.
-    pub(crate) fn done(&self, share: f64) {
-        let before = STEPS * self.jobs_begun.saturating_sub(1) as u64;
-        self.bar.set_position(before + (share * STEPS as f64) as u64);
     }
 
     /// Prints something without spoiling the bar.
@@ -74,5 +50,39 @@ impl Progress {
     /// Takes the bar away.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+impl meantime_bench::run::Progress for Progress {
+    fn job(&mut self, name: &str) {
+        name.clone_into(&mut self.job);
+        self.jobs_begun += 1;
+        self.done(0.0);
+    }
+
+    fn filling(&self, uri: &str) {
+        self.bar.set_message(format!("filling {uri}"));
+        self.bar.tick();
+    }
+
+    fn cell(&self, uri: &str, policy: Policy) {
+        self.bar.set_message(format!(
+            "{} ({} of {}) · {uri} · {policy}",
+            self.job, self.jobs_begun, self.jobs
+        ));
+        self.bar.tick();
+    }
+
+    fn done(&self, share: f64) {
+        let before = STEPS * self.jobs_begun.saturating_sub(1) as u64;
+        self.bar.set_position(before + (share * STEPS as f64) as u64);
+    }
+
+    fn error(&self, message: impl Display) {
+        self.above(|| eprintln!("meantime: {message}"));
+    }
+
+    fn warning(&self, message: impl Display) {
+        self.above(|| warn(message));
     }
 }

@@ -5,7 +5,7 @@
 //! it did not run (FAST 2012 measured so).
 
 mod body;
-mod crowd;
+mod group;
 mod shared;
 
 use std::fmt;
@@ -21,8 +21,8 @@ use rustix::process::{Pid, Signal};
 
 use crate::cli::CompetitorArgs;
 use crate::failure::Failure;
-pub(crate) use crowd::Crowd;
-pub(crate) use meantime_bench::competitor::Kind;
+pub(crate) use group::CompetitorGroup;
+pub(crate) use meantime_bench::competitor::{Kind, Sample};
 use shared::Shared;
 
 /// How long it may take to start: to fill 4 GiB, on a busy machine.
@@ -30,57 +30,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// It stops when it next runs.
 const UNTIL_STOPPED: Duration = Duration::from_micros(200);
-
-/// What it has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
-    /// When this was looked at.
-    pub at_ns: u64,
-    /// Units of work.
-    pub work: u64,
-    /// Time in which it ran.
-    pub ran_ns: u64,
-    /// Times it did not run, the scheduler's and the interrupts' alike; pauses do not count.
-    pub gaps: u64,
-    /// How long it did not run.
-    pub gap_ns: u64,
-}
-
-impl std::ops::Sub for Sample {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            at_ns: self.at_ns - before.at_ns,
-            work: self.work - before.work,
-            ran_ns: self.ran_ns - before.ran_ns,
-            gaps: self.gaps - before.gaps,
-            gap_ns: self.gap_ns - before.gap_ns,
-        }
-    }
-}
-
-impl std::ops::AddAssign for Sample {
-    fn add_assign(&mut self, other: Self) {
-        self.at_ns += other.at_ns;
-        self.work += other.work;
-        self.ran_ns += other.ran_ns;
-        self.gaps += other.gaps;
-        self.gap_ns += other.gap_ns;
-    }
-}
-
-impl Sample {
-    /// Of a difference: work per second of wall time.
-    pub(crate) fn work_per_second(&self) -> f64 {
-        if self.at_ns == 0 { 0.0 } else { self.work as f64 * 1e9 / self.at_ns as f64 }
-    }
-
-    /// Of a difference: the part of wall time in which it ran, in percent.
-    pub(crate) fn share_percent(&self) -> f64 {
-        if self.at_ns == 0 { 0.0 } else { self.ran_ns as f64 * 100.0 / self.at_ns as f64 }
-    }
-}
 
 /// A running competitor; it ends when this is dropped, or when the thread that started it does.
 #[derive(Debug)]
@@ -93,11 +42,9 @@ pub(crate) struct Competitor {
 
 impl Competitor {
     /// Starts one on `cpu`; it is paused when this returns.
-    pub(crate) fn start(cpu: usize, kind: Kind) -> Result<Self, Failure> {
+    pub(crate) fn start(cpu: usize, kind: Kind) -> Result<Self, String> {
         let failed = |what: &dyn fmt::Display| {
-            Failure::new(format_args!(
-                "cannot start the competing program {kind} on CPU {cpu}: {what}"
-            ))
+            format!("cannot start the competing program {kind} on CPU {cpu}: {what}")
         };
         let shared = Shared::create().map_err(|error| failed(&error))?;
         let file = shared.file().try_clone_to_owned().map_err(|error| failed(&error))?;
@@ -145,11 +92,9 @@ impl Competitor {
 
     /// An error if it has ended by itself, or was killed: its figures would be those of a dead
     /// program.
-    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
-            Ok(Some(status)) => {
-                Err(Failure::new(format_args!("the competing program has ended: {status}")))
-            }
+            Ok(Some(status)) => Err(format!("the competing program has ended: {status}")),
             _ => Ok(()),
         }
     }

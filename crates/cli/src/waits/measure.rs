@@ -3,17 +3,14 @@
 
 use std::time::Duration;
 
-use meantime_block::ChannelCounters;
+use meantime_bench::run::{self, Devices, Group, JobResult, RunOptions};
 use meantime_completion::Policy;
+use meantime_report::figures::median;
 use meantime_report::run::SLOWEST_ONE_IN;
 use meantime_report::waits::{Baseline, CellResult, Competing, Figures};
 
-use crate::bench::devices::Devices;
-use crate::bench::group::{self, Group};
 use crate::bench::progress::Progress;
-use crate::bench::results::JobResult;
-use crate::bench::schedule::median;
-use crate::bench::{checks, left_out, run};
+use crate::competitor::CompetitorGroup;
 use crate::failure::Failure;
 use crate::signal;
 
@@ -63,15 +60,17 @@ pub(super) fn measure(
     let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true, false)?;
     let mut pass = |spec: &Spec, competitor: Option<&str>, rounds: u32| {
         let job = cell.job(&spec.policies, spec.runtime, competitor)?;
-        let mut groups = group::groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;
+        let mut groups = run::groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;
         let mut group: Group = groups.remove(0);
         if competitor.is_none() {
             // The same once more, which shows what differences are worth.
             group.plans[0].policies.push(Policy::Poll);
         }
-        left_out::leave_out(&mut group, &devices)?;
-        checks::check(&group, &devices, false)?;
-        run::run(&group, &mut devices, Some(rounds), false, progress)
+        run::leave_out(&mut group, &devices)?;
+        run::check(&group, &devices, false)?;
+        let options = RunOptions { rounds: Some(rounds), floor: false, stop: &signal::STOP };
+        let outcome = run::run::<CompetitorGroup, _>(&group, &mut devices, &options, progress)?;
+        Ok::<_, Failure>(outcome)
     };
     let outcome = pass(spec, None, spec.rounds())?;
     let (mut ways, again) = sort(outcome.results);
@@ -114,9 +113,8 @@ fn sort(results: Vec<JobResult>) -> (Vec<Figures>, Option<Figures>) {
 
 /// A result of the bench in figures.
 fn figures_of(result: JobResult) -> Figures {
-    let counters: Vec<ChannelCounters> =
-        result.threads.iter().map(|totals| totals.counters).collect();
-    let means_ns = result.state.means_ns.clone();
+    let counters = result.counters();
+    let means_ns = result.means_ns().to_vec();
     let result = result.into_result();
     let latency = result.latency();
     let gaps = || counters.iter().flat_map(|of| [of.polled_waits, of.interrupt_waits]);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use meantime_bench::run::Progress as _;
 use meantime_completion::Policy;
 use meantime_lab::sim;
 use meantime_report::waits::{

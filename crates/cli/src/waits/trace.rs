@@ -5,21 +5,18 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use meantime_bench::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source};
+use meantime_bench::pattern::{Dir, Io, Pattern};
+use meantime_bench::plan::JobPlan;
+use meantime_bench::run::{Devices, fill, groups, thread_cpus};
+use meantime_bench::varied::{Varied, VariedSpec};
 use meantime_block::{BlockChannel, BlockDevice, Channel, ChannelOptions, StampSource};
 use meantime_completion::calibrate::{self, Times};
 use meantime_completion::{Kind, Policy};
-use meantime_hw::{Clock, cpu};
+use meantime_hw::{Clock, ThreadUsage, cpu};
 use meantime_lab::sim::{self, Trace};
 
-use crate::bench::devices::Devices;
-use crate::bench::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source};
-use crate::bench::pattern::{Dir, Io, Pattern};
-use crate::bench::plan::JobPlan;
 use crate::bench::progress::Progress;
-use crate::bench::tally::Record;
-use crate::bench::usage::Usage;
-use crate::bench::varied::{Varied, VariedSpec};
-use crate::bench::{cells, fill, group};
 use crate::failure::{Failure, named};
 use crate::output;
 use crate::signal;
@@ -41,10 +38,10 @@ pub(super) fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, 
     let uri = cell.uri(&model.path());
     let mut devices = Devices::open_devices(std::slice::from_ref(&uri), true, true)?;
     let job = cell.job(&[Policy::Poll], TIME_MAX, None)?;
-    let groups = group::groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;
+    let groups = groups(vec![(job, devices.indices(std::slice::from_ref(&uri)))])?;
     let (group, plan) = (&groups[0], &groups[0].plans[0]);
-    fill::fill(plan, &mut devices, progress)?;
-    let cpus = cells::thread_cpus(plan, group, &devices);
+    fill(plan, &mut devices, &signal::STOP, progress)?;
+    let cpus = thread_cpus(plan, group, &devices);
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             cpu::bind(&cpus).map_err(Failure::new)?;
@@ -196,9 +193,9 @@ const BATCHES: usize = 5;
 /// What `once`, which is [`SLEEPS`] sleeps, comes to, and what the thread is charged for one of
 /// them, in ns of CPU.
 fn charged<T>(once: impl FnOnce() -> T) -> (T, u64) {
-    let before = Usage::of_thread();
+    let before = ThreadUsage::of_thread();
     let done = once();
-    let used = Usage::of_thread() - before;
+    let used = ThreadUsage::of_thread() - before;
     (done, (used.user_ns + used.system_ns) / SLEEPS as u64)
 }
 

@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use meantime_block::{Access, BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri};
+use meantime_block::{Access, BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri, UriError};
 use meantime_ext4::{FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, Overlap};
 use meantime_hw::cpu;
 
 use super::checks;
+use super::error::RunError;
 use super::target::{HowRead, Target, Wanted};
-use crate::failure::{Failure, named};
 
 struct Opened {
     target: Target,
@@ -27,7 +27,7 @@ struct Opened {
 
 /// All devices of a run.
 #[derive(Default)]
-pub(crate) struct Devices {
+pub struct Devices {
     // Dropped in this order: files are removed while their SSDs still have them locked.
     created: Created,
     opened: Vec<Opened>,
@@ -95,22 +95,18 @@ impl Drop for Created {
 impl Devices {
     /// Opens each of `uris`, which are devices, once; with `stamps`, software SSDs take time stamps
     /// of every command.
-    pub(crate) fn open_devices(
-        uris: &[String],
-        writes: bool,
-        stamps: bool,
-    ) -> Result<Self, Failure> {
+    pub fn open_devices(uris: &[String], writes: bool, stamps: bool) -> Result<Self, RunError> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
         Self::open(&wanted, |_| writes, stamps)
     }
 
     /// Opens each of `wanted` once, and each device under them. Opens a device for reading only if
     /// nothing `writes` to it. With `stamps`, software SSDs take time stamps of every command.
-    pub(crate) fn open(
+    pub fn open(
         wanted: &[Wanted],
         writes: impl Fn(&str) -> bool,
         stamps: bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RunError> {
         let mut distinct: Vec<&Wanted> = Vec::new();
         let mut files: Vec<(String, PathBuf)> = Vec::new();
         let mut under: Vec<(&str, Uri)> = Vec::new();
@@ -121,7 +117,8 @@ impl Devices {
             if under.iter().any(|(device, _)| *device == one.device) {
                 continue;
             }
-            let what: Uri = one.device.parse().map_err(Failure::usage)?;
+            let what: Uri =
+                one.device.parse().map_err(|error: UriError| RunError::Uri(error.to_string()))?;
             if let Uri::File { path, .. } | Uri::Kernel { path, .. } = &what {
                 files.push((one.device.clone(), path.clone()));
             }
@@ -162,7 +159,7 @@ impl Devices {
         what: Uri,
         access: Access,
         stamps: bool,
-    ) -> Result<(Device, Option<usize>, bool), Failure> {
+    ) -> Result<(Device, Option<usize>, bool), RunError> {
         let allowed = cpu::allowed();
         let (soft, begins_empty) = match &what {
             Uri::Mem { soft, .. } => (Some(soft), true),
@@ -174,7 +171,7 @@ impl Devices {
         let ssd_cpu = soft.and_then(|soft| soft.cpu.or(default));
         if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
             let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
-            return Err(Failure::new(format_args!("device {uri}: {what}")));
+            return Err(RunError::new(format_args!("device {uri}: {what}")));
         }
         let options = OpenOptions { access, ssd_cpu, stamps, ..OpenOptions::default() };
         // The library creates it exclusively, and locks it: what was not there before, and is ours
@@ -185,7 +182,8 @@ impl Devices {
             _ => None,
         };
         let is_new = creates.is_some_and(|path| is_free(path));
-        let device = meantime_block::open(uri, &options).map_err(|error| named(uri, &error))?;
+        let device = meantime_block::open(uri, &options)
+            .map_err(|error| RunError::of_device(uri, &error))?;
         if let (true, Uri::File { path, .. } | Uri::Kernel { path, .. }) = (is_new, what) {
             self.created.add(path);
         }
@@ -203,9 +201,9 @@ impl Devices {
         &self,
         uri: &str,
         access: Access,
-    ) -> Result<(Device, Option<usize>, bool), Failure> {
+    ) -> Result<(Device, Option<usize>, bool), RunError> {
         let Some(first) = self.opened.iter().find(|opened| opened.wanted.device == uri) else {
-            return Err(Failure::new(format_args!(
+            return Err(RunError::new(format_args!(
                 "{uri} is not open: this is a bug, please report it"
             )));
         };
@@ -216,7 +214,7 @@ impl Devices {
                     device.namespace().nsid,
                     uri.to_owned(),
                 );
-                let again = again.map_err(|error| named(uri, &error))?;
+                let again = again.map_err(|error| RunError::of_device(uri, &error))?;
                 let again = again.with_read_only(device.read_only().map(str::to_owned));
                 Device::Nvme(
                     again.with_stamps(device.stamps()).with_medium(device.info().medium.clone()),
@@ -224,7 +222,8 @@ impl Devices {
             }
             Device::Kernel(_) => {
                 let options = OpenOptions { access, ..OpenOptions::default() };
-                meantime_block::open(uri, &options).map_err(|error| named(uri, &error))?
+                meantime_block::open(uri, &options)
+                    .map_err(|error| RunError::of_device(uri, &error))?
             }
         };
         Ok((device, first.ssd_cpu, first.begins_empty))
@@ -237,9 +236,9 @@ impl Devices {
         path: &Path,
         how: HowRead,
         device: Device,
-    ) -> Result<Target, Failure> {
+    ) -> Result<Target, RunError> {
         let failed =
-            |error: meantime_ext4::Error| Failure::new(format_args!("{}: {error}", wanted.uri));
+            |error: meantime_ext4::Error| RunError::new(format_args!("{}: {error}", wanted.uri));
         let same = |mount: &&Mount| {
             mount.device == wanted.device
                 && mount.cache_bytes == how.cache_bytes
@@ -250,7 +249,7 @@ impl Devices {
             None => {
                 let (cache_bytes, overlap) = (how.cache_bytes, how.overlap);
                 let options = MountOptions { cache_bytes, overlap, ..MountOptions::default() };
-                let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
+                let fs = FileSystem::mount(device, &options).map_err(RunError::new)?;
                 let mount =
                     Mount { device: wanted.device.clone(), cache_bytes, overlap, fs: fs.clone() };
                 self.mounts.push(mount);
@@ -270,7 +269,7 @@ impl Devices {
 
     /// From now on the files hold results; those of the kernel's once they are filled, since until
     /// then they cannot be read from.
-    pub(crate) fn keep_created(&mut self) {
+    pub fn keep_created(&mut self) {
         let kernels = |path: &Path| {
             let is = |opened: &Opened| matches!(opened.wanted.device.parse(), Ok(Uri::Kernel { path: its, .. }) if its == path);
             self.opened.iter().any(is)
@@ -291,7 +290,7 @@ impl Devices {
     }
 
     /// The same itself; of a file, the device below it.
-    pub(crate) fn device(&self, index: usize) -> &Device {
+    pub fn device(&self, index: usize) -> &Device {
         self.opened[index].device()
     }
 
@@ -301,23 +300,23 @@ impl Devices {
     }
 
     /// The URI as it was given.
-    pub(crate) fn uri(&self, index: usize) -> &str {
+    pub fn uri(&self, index: usize) -> &str {
         &self.opened[index].wanted.uri
     }
 
     /// The CPU of the device's software SSD.
-    pub(crate) fn ssd_cpu(&self, index: usize) -> Option<usize> {
+    pub fn ssd_cpu(&self, index: usize) -> Option<usize> {
         self.opened[index].ssd_cpu
     }
 
     /// Indices of devices, which were opened before.
-    pub(crate) fn indices(&self, uris: &[String]) -> Vec<usize> {
+    pub fn indices(&self, uris: &[String]) -> Vec<usize> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
         self.indices_of(&wanted)
     }
 
     /// Indices of what is `wanted`, which was opened before.
-    pub(crate) fn indices_of(&self, wanted: &[Wanted]) -> Vec<usize> {
+    pub fn indices_of(&self, wanted: &[Wanted]) -> Vec<usize> {
         let index = |one: &Wanted| self.opened.iter().position(|opened| opened.wanted == *one);
         wanted.iter().filter_map(index).collect()
     }
@@ -340,7 +339,7 @@ impl Devices {
     }
 
     /// What the DMA memory is made of.
-    pub(crate) fn page_kind(&self) -> Option<&'static str> {
+    pub fn page_kind(&self) -> Option<&'static str> {
         self.opened
             .first()
             .and_then(|opened| opened.target.heap().page_kind())
@@ -366,6 +365,8 @@ mod tests {
     use super::*;
 
     #[test]
+    // These are lists of ranges.
+    #[expect(clippy::single_range_in_vec_init)]
     fn only_what_was_not_filled_is_filled() {
         assert_eq!(gaps(&[], 5..9), [5..9]);
         assert_eq!(gaps(&[0..4, 6..8, 20..30], 2..25), [4..6, 8..20]);

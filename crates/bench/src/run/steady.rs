@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use meantime_report::run::SteadyResult;
+
 use super::schedule::nanos;
 use crate::job::{Job, Steady};
-use meantime_report::run::SteadyResult;
 
 /// How fast a turn was.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::checks;
 use super::devices::Devices;
+use super::error::RunError;
 use super::group::Group;
-use super::zoned::SharedZones;
-use crate::failure::Failure;
 use crate::job::ZoneMode;
+use crate::zoned::SharedZones;
 
 /// Gives the devices of `groups` the zones that their jobs speak of, each one for all jobs.
-pub(super) fn share(groups: &mut [Group], devices: &Devices) -> Result<(), Failure> {
+pub fn share_zones(groups: &mut [Group], devices: &Devices) -> Result<(), RunError> {
     let mut all: BTreeMap<usize, (SharedZones, String)> = BTreeMap::new();
     for group in groups {
         for plan in group.plans.iter().filter(|plan| plan.job.zones.mode() == ZoneMode::Zbd) {

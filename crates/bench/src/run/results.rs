@@ -1,43 +1,44 @@
 //! From what the threads counted to a result as it is reported.
 
+use meantime_block::ChannelCounters;
 use meantime_completion::Policy;
+use meantime_hw::ThreadUsage;
+use meantime_report::figures::median;
+use meantime_report::run::{LogRows, RunResult, Settings, TargetResult};
 
-use super::plan::JobPlan;
-use super::schedule::{CellState, median, spread};
+use super::schedule::{CellState, spread};
 use super::steady;
 use super::tally::Tally;
-use super::usage::Usage;
 use super::worker::Totals;
 use crate::competitor::Sample;
-use meantime_report::run::TargetResult;
-use meantime_report::run::{LogRows, RunResult, Settings};
+use crate::plan::JobPlan;
 
 /// What one job came to on one device with one policy.
-pub(crate) struct JobResult {
+pub struct JobResult {
     /// The job.
     pub plan: JobPlan,
     /// The device.
     pub uri: String,
     /// What is at its bottom.
-    pub medium: String,
+    pub(crate) medium: String,
     /// What a competing program does alone, if there was one.
-    pub alone: Option<Sample>,
+    pub(crate) alone: Option<Sample>,
     /// Bytes of its logical blocks.
     pub block_bytes: u64,
     /// The policy.
     pub policy: Policy,
     /// What the threads ran under.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// Which cell it was, if other jobs ran at the same time.
-    pub cell: Option<usize>,
+    pub(crate) cell: Option<usize>,
     /// These, by number: what each is called, and how it waits.
-    pub beside: Vec<(usize, String)>,
+    pub(crate) beside: Vec<(usize, String)>,
     /// Threads, those of jobs that are shown with it included.
-    pub numjobs: u32,
+    pub(crate) numjobs: u32,
     /// How the turns went.
-    pub state: CellState,
+    pub(crate) state: CellState,
     /// By thread.
-    pub threads: Vec<Totals>,
+    pub(crate) threads: Vec<Totals>,
 }
 
 /// Adds `result` to the others; to one of them, if `group_reporting` says so. As in fio, what is
@@ -68,12 +69,22 @@ impl JobResult {
     }
 
     /// The logs, by thread.
-    pub(crate) fn take_logs(&mut self) -> Vec<Option<LogRows>> {
+    pub fn take_logs(&mut self) -> Vec<Option<LogRows>> {
         self.threads.iter_mut().map(|totals| totals.log.take()).collect()
     }
 
+    /// By turn, the mean latency of its first thread.
+    pub fn means_ns(&self) -> &[f64] {
+        &self.state.means_ns
+    }
+
+    /// The driver's counters, by thread.
+    pub fn counters(&self) -> Vec<ChannelCounters> {
+        self.threads.iter().map(|totals| totals.counters).collect()
+    }
+
     /// As it is reported.
-    pub(crate) fn into_result(self) -> RunResult {
+    pub fn into_result(self) -> RunResult {
         let Self {
             plan,
             uri,
@@ -92,7 +103,7 @@ impl JobResult {
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
         let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
-        let (mut tally, mut usage) = (Tally::default(), Usage::default());
+        let (mut tally, mut usage) = (Tally::default(), ThreadUsage::default());
         let (mut errors, mut verify_errors, mut checked) = (0, 0, 0);
         let (mut waits, mut sleeps, mut oversleeps, mut fallbacks) = (0, 0, 0, 0);
         let (mut strays, mut retries, mut requeued) = (0, 0, 0);

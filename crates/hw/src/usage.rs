@@ -6,7 +6,7 @@ use std::ops::{AddAssign, Sub};
 
 /// What getrusage(2) says, of one thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub struct ThreadUsage {
     /// User time.
     pub user_ns: u64,
     /// System time.
@@ -19,9 +19,9 @@ pub(crate) struct Usage {
     pub minor_faults: u64,
 }
 
-impl Usage {
+impl ThreadUsage {
     /// Of the calling thread, since it began.
-    pub(crate) fn of_thread() -> Self {
+    pub fn of_thread() -> Self {
         // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to
         // nothing else.
         let usage = unsafe {
@@ -41,7 +41,7 @@ impl Usage {
     }
 }
 
-impl Sub for Usage {
+impl Sub for ThreadUsage {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
@@ -57,7 +57,7 @@ impl Sub for Usage {
     }
 }
 
-impl AddAssign for Usage {
+impl AddAssign for ThreadUsage {
     fn add_assign(&mut self, other: Self) {
         self.user_ns += other.user_ns;
         self.system_ns += other.system_ns;
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_busy_thread_is_charged() {
-        let before = Usage::of_thread();
+        let before = ThreadUsage::of_thread();
         let cpu_ns = || {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             time.tv_sec * 1_000_000_000 + time.tv_nsec
@@ -82,7 +82,7 @@ mod tests {
         while cpu_ns() - start_ns < 50_000_000 {
             std::hint::spin_loop();
         }
-        let used = Usage::of_thread() - before;
+        let used = ThreadUsage::of_thread() - before;
         // What is charged is another account of the same, in coarser steps.
         assert!(used.user_ns + used.system_ns > 5_000_000, "{used:?}");
     }

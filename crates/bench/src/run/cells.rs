@@ -1,29 +1,32 @@
 //! The threads of a job, with what each needs in each cell.
 
+use std::sync::atomic::AtomicBool;
+
 use meantime_block::ChannelOptions;
 use meantime_hw::{cpu, numa};
 use meantime_lab::floor::Floor;
 use meantime_nvme::QueueClass;
 
+use super::RunOptions;
 use super::devices::Devices;
-use super::engine::Plain;
+use super::error::RunError;
 use super::group::{self, Cell, Group};
 use super::logs::{Log, LogSpec};
-use super::pattern::{Pattern, PatternSpec};
-use super::plan::JobPlan;
-use super::shape::Shape;
 use super::thread::WorkerThread;
-use super::trim::Trims;
-use super::varied::{Varied, VariedSpec};
-use super::verify::{Course, Rules, Verified};
 use super::worker::{CellWork, Task, Work, Worker};
-use super::zoned::{SharedZones, Zoned};
-use crate::failure::{Failure, named};
+use crate::engine::Plain;
 use crate::job::ZoneMode;
+use crate::pattern::{Pattern, PatternSpec};
+use crate::plan::JobPlan;
+use crate::shape::Shape;
+use crate::trim::Trims;
+use crate::varied::{Varied, VariedSpec};
+use crate::verify::{Course, Rules, Verified};
+use crate::zoned::{SharedZones, Zoned};
 
 /// The CPUs of a job's threads: what the job says (by number or node), else all but the group's
 /// software SSDs', if any is left. With a competing program, that program's.
-pub(crate) fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
+pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     match group.rivals() {
         Some((of, ..)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
         None => any_cpus(plan, group, devices),
@@ -52,8 +55,8 @@ pub(crate) fn start_threads(
     plan: &JobPlan,
     group: &Group,
     devices: &Devices,
-    floor: bool,
-) -> Result<Vec<WorkerThread>, Failure> {
+    options: &RunOptions,
+) -> Result<Vec<WorkerThread>, RunError> {
     let cpus = thread_cpus(plan, group, devices);
     let policy = plan.job.numa.policy.as_ref();
     // What is allocated here is the job's, and the threads that are started here inherit it.
@@ -64,7 +67,7 @@ pub(crate) fn start_threads(
     for thread in 0..plan.job.numjobs as usize {
         let mut works = Vec::with_capacity(cells.len());
         for (index, cell) in cells.iter().enumerate() {
-            works.push(cell_work(plan, group, devices, *cell, index, thread)?);
+            works.push(cell_work(plan, group, devices, *cell, [index, thread], options.stop)?);
         }
         let mut slots = Vec::with_capacity(plan.devices.len());
         for (device, index) in plan.devices.iter().enumerate() {
@@ -74,26 +77,26 @@ pub(crate) fn start_threads(
             slots.push(
                 work.channel
                     .slots(depth, bytes)
-                    .map_err(|error| named(devices.uri(*index), &error))?,
+                    .map_err(|error| RunError::of_device(devices.uri(*index), &error))?,
             );
         }
         let mut floors = Vec::new();
-        for index in plan.devices.iter().filter(|_| floor && thread == 0) {
+        for index in plan.devices.iter().filter(|_| options.floor && thread == 0) {
             let bytes = devices.get(*index).info().bytes();
             let started = Floor::start(bytes, devices.ssd_cpu(*index));
-            floors.push(started.map_err(|error| Failure::new(format_args!("--floor: {error}")))?);
+            floors.push(started.map_err(|error| RunError::new(format_args!("--floor: {error}")))?);
         }
         let name = format!("meantime-job{thread}");
         let worker = Worker::new(works, slots, floors);
-        let thread = WorkerThread::start(name, worker, cpus.clone(), plan.job.io_priority())?;
+        let thread = WorkerThread::start(&name, worker, cpus.clone(), plan.job.io_priority())?;
         threads.push(thread);
     }
     Ok(threads)
 }
 
-fn numa_failure(plan: &JobPlan, error: &std::io::Error) -> Failure {
+fn numa_failure(plan: &JobPlan, error: &std::io::Error) -> RunError {
     let what = "give nodes that this process may have memory of";
-    Failure::new(format_args!("job {}: numa_mem_policy: {error}; {what}", plan.job.name))
+    RunError::new(format_args!("job {}: numa_mem_policy: {error}; {what}", plan.job.name))
 }
 
 fn cell_work(
@@ -101,9 +104,9 @@ fn cell_work(
     group: &Group,
     devices: &Devices,
     cell: Cell,
-    index: usize,
-    thread: usize,
-) -> Result<CellWork, Failure> {
+    [index, thread]: [usize; 2],
+    stop: &'static AtomicBool,
+) -> Result<CellWork, RunError> {
     let (job, device) = (&plan.job, plan.devices[cell.device]);
     let policy = plan.policies[cell.policy];
     // Channels are made here, for threads that are yet to be started.
@@ -112,7 +115,7 @@ fn cell_work(
     let channel = devices
         .get(device)
         .channel(&options)
-        .map_err(|error| named(devices.uri(device), &error))?;
+        .map_err(|error| RunError::of_device(devices.uri(device), &error))?;
     let spec = plan.pattern(channel.info(), thread);
     let zones = group.zones.get(&device).filter(|_| job.zones.mode() == ZoneMode::Zbd);
     let work = if plan.verifies() {
@@ -134,7 +137,7 @@ fn cell_work(
     let log = LogSpec::of(&job.logs, plan.log_entries_max.min(ios_max)).map(Log::new);
     let shape = Shape::of(job, !spec.seed, group.flows.member(index, &job.flow));
     let task = Task { work, warm_up, shape, log, number_ios: job.number_ios };
-    Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task))
+    Ok(CellWork::new(channel, cell.device, plan.scheds[cell.sched], task, stop))
 }
 
 fn course(plan: &JobPlan, spec: PatternSpec) -> Course {

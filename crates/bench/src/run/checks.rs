@@ -1,22 +1,25 @@
 //! What is to be run, checked against its devices before anything runs.
 
+mod machine;
+
 use std::path::{Path, PathBuf};
 
 use meantime_block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
-use meantime_hw::{MemPolicy, PmQos, SchedClass, numa, pm_qos};
 
-use super::cells;
 use super::devices::Devices;
-use super::group::{Group, PmQosSetting};
-use super::plan::JobPlan;
+use super::error::RunError;
+use super::group::Group;
 use super::target::Target;
-use crate::failure::Failure;
-use crate::figures;
-use crate::job::{Distribution, Job, ZoneMode};
-use crate::machine;
+use crate::job::{Distribution, ZoneMode};
+use crate::plan::JobPlan;
+
+pub(crate) use machine::hold_pm_qos;
 
 /// Everything about the jobs that run at the same time.
-pub(crate) fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failure> {
+///
+/// # Errors
+/// The first job, device or setting that cannot be run, and why.
+pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunError> {
     for plan in &group.plans {
         for index in &plan.devices {
             let device = devices.get(*index);
@@ -24,7 +27,7 @@ pub(crate) fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(),
             check_writable(plan, device, devices.is_mounted(*index))?;
             check_depth(plan, device)?;
         }
-        check_cpus(&plan.job)?;
+        machine::check_cpus(&plan.job)?;
     }
     for index in group.devices() {
         if let Some(device) = devices.get(index).as_nvme() {
@@ -32,20 +35,20 @@ pub(crate) fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(),
         }
     }
     check_overlaps(group, devices)?;
-    check_settings(group, devices)?;
+    machine::check_settings(group, devices)?;
     if floor {
-        check_floor(group, devices)?;
+        machine::check_floor(group, devices)?;
     }
-    check_memory(group, devices, floor)
+    machine::check_memory(group, devices, floor)
 }
 
 /// An error in the job named `name`.
-pub(crate) fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> Failure {
-    Failure::new(format_args!("job {name}: {what}"))
+pub(crate) fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> RunError {
+    RunError::new(format_args!("job {name}: {what}"))
 }
 
 /// A depth that is none would be queueing.
-fn check_depth(plan: &JobPlan, device: &Target) -> Result<(), Failure> {
+fn check_depth(plan: &JobPlan, device: &Target) -> Result<(), RunError> {
     let instead = match device {
         Target::File(_) => Some("several threads (numjobs), or the device itself"),
         Target::Device(_) => match device.info().uri.parse() {
@@ -70,7 +73,7 @@ fn check_depth(plan: &JobPlan, device: &Target) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), Failure> {
+fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), RunError> {
     if !plan.job.changes() {
         return Ok(());
     }
@@ -95,7 +98,7 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
     }
 }
 
-fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
+fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
     let job = &plan.job;
     let (uri, block_bytes, device_bytes) = (&info.uri, u64::from(info.block_bytes), info.bytes());
     let (offset_bytes, part_bytes) = plan.range(info, 0);
@@ -198,7 +201,7 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
 
 /// Refuses what fio refuses: a device smaller than a zone, and a writing job whose range has no
 /// whole zone.
-fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
+fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
     let (job, zone_bytes, uri) = (&plan.job, plan.job.zones.size_bytes, &info.uri);
     if info.bytes() < zone_bytes {
         let bytes = info.bytes();
@@ -229,7 +232,7 @@ fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), Failure> {
+fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), RunError> {
     let (uri, controller) = (&device.info().uri, device.controller());
     // One entry of a queue stays empty, and the parts of split requests need one more.
     let depth_max = u32::from(controller.max_queue_entries()) - 2;
@@ -288,93 +291,8 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
     Ok(())
 }
 
-fn check_cpus(job: &Job) -> Result<(), Failure> {
-    let allowed = meantime_hw::cpu::allowed();
-    let nodes = numa::nodes();
-    let named = [
-        ("numa_cpu_nodes", &job.numa.cpu_nodes[..]),
-        ("numa_mem_policy", job.numa.policy.as_ref().map_or(&[], MemPolicy::nodes)),
-    ];
-    for (key, named) in named {
-        if let Some(node) = named.iter().find(|node| !nodes.contains(&(**node as usize))) {
-            return Err(wrong(
-                &job.name,
-                format_args!("{key}: this machine has no node {node}; it has {nodes:?}"),
-            ));
-        }
-    }
-    if !job.numa.cpu_nodes.is_empty() {
-        let of_nodes =
-            job.numa.cpu_nodes.iter().filter_map(|node| numa::cpus_of(*node as usize)).flatten();
-        if !of_nodes.into_iter().any(|cpu| allowed.contains(&cpu)) {
-            let what = "this process may use none of the nodes' CPUs";
-            return Err(wrong(
-                &job.name,
-                format_args!("numa_cpu_nodes: {what}; it may use {allowed:?}"),
-            ));
-        }
-    }
-    match job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
-        None => Ok(()),
-        Some(cpu) => Err(wrong(
-            &job.name,
-            format_args!(
-                "cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"
-            ),
-        )),
-    }
-}
-
-/// Rights that are missing are found before anything runs.
-fn check_settings(group: &Group, devices: &Devices) -> Result<(), Failure> {
-    for plan in &group.plans {
-        for class in plan.scheds.iter().flatten() {
-            check_class(plan, group, devices, *class)?;
-        }
-    }
-    for setting in group.pm_qos() {
-        if let PmQosSetting::Held(us) = setting {
-            hold_pm_qos(us)
-                .map_err(|what| wrong(&group.plans[0].job.name, format_args!("{what}")))?;
-        }
-    }
-    Ok(())
-}
-
-fn check_class(
-    plan: &JobPlan,
-    group: &Group,
-    devices: &Devices,
-    class: SchedClass,
-) -> Result<(), Failure> {
-    let name = &plan.job.name;
-    // On a thread of its own, which takes the class with it if it cannot be given back.
-    let tried = std::thread::spawn(move || class.apply_to_this_thread().map(drop)).join();
-    match tried {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(wrong(name, format_args!("sched={class}: {error}"))),
-        Err(_) => return Err(wrong(name, format_args!("sched={class}: cannot be tried"))),
-    }
-    let cpus = cells::thread_cpus(plan, group, devices);
-    let shared = group
-        .devices()
-        .into_iter()
-        .filter_map(|index| devices.ssd_cpu(index))
-        .find(|cpu| cpus.contains(cpu));
-    match shared {
-        Some(cpu) if class.is_real_time() => Err(wrong(
-            name,
-            format_args!(
-                "sched={class}: on CPU {cpu} the job's threads would keep the software SSD's from running; give each a CPU \
-                 (cpus_allowed, cpu=)"
-            ),
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// What is worth a remark in `group`, as it will run.
-pub(crate) fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
+pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
     let mut remarks = Vec::new();
     for plan in group.plans.iter().filter(|plan| plan.job.own_priorities().is_some()) {
         for index in &plan.devices {
@@ -394,77 +312,8 @@ pub(crate) fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
     remarks
 }
 
-/// Holds the limit on idling.
-pub(crate) fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
-    let held = PmQos::hold(i32::try_from(us).unwrap_or(i32::MAX));
-    held.map_err(|error| {
-        let what = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => {
-                "it needs root, or the right to write to that file (a udev rule can give it)"
-            }
-            std::io::ErrorKind::NotFound => {
-                "this kernel has no CPU idle management (CONFIG_CPU_IDLE), or a container hides the file"
-            }
-            _ => "leave pm_qos out",
-        };
-        format!("pm_qos={us}: {}: {error}; {what}", pm_qos::CPU_DMA_LATENCY)
-    })
-}
-
-/// Two spinning threads on one CPU would measure the scheduler.
-fn check_floor(group: &Group, devices: &Devices) -> Result<(), Failure> {
-    let [plan] = &group.plans[..] else {
-        let what =
-            "the floor is that of one job at a time; put stonewall into every job but the first";
-        return Err(wrong(&group.plans[0].job.name, format_args!("--floor: {what}")));
-    };
-    let cpus = cells::thread_cpus(plan, group, devices);
-    for index in &plan.devices {
-        if devices.ssd_cpu(*index).is_none_or(|cpu| cpus == [cpu]) {
-            let what = "the job's threads and the software SSD would share one; give each a CPU (cpus_allowed, cpu=)";
-            return Err(wrong(&plan.job.name, format_args!("--floor needs two CPUs: {what}")));
-        }
-    }
-    Ok(())
-}
-
-/// Better an error than the kernel's OOM killer.
-fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), Failure> {
-    let (mut buffers_bytes, mut largest) = (0u64, (0, &group.plans[0]));
-    for plan in &group.plans {
-        let job = &plan.job;
-        let per_device = job
-            .bs_max_bytes()
-            .saturating_mul(u64::from(job.iodepth))
-            .saturating_mul(u64::from(job.numjobs));
-        let bytes = per_device.saturating_mul(plan.devices.len() as u64);
-        buffers_bytes = buffers_bytes.saturating_add(bytes);
-        if bytes > largest.0 {
-            largest = (bytes, plan);
-        }
-    }
-    let floors_bytes = if floor { devices.floor_bytes(&group.plans[0].devices) } else { 0 };
-    let Some(available_bytes) = machine::available_bytes() else { return Ok(()) };
-    if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
-        return Ok(());
-    }
-    let floors = if floor {
-        format!(" and {} for the floor", figures::bytes(floors_bytes))
-    } else {
-        String::new()
-    };
-    Err(wrong(
-        &largest.1.job.name,
-        format_args!(
-            "bs × iodepth × numjobs needs {} of buffers{floors}, and {} of memory are available; make one of them smaller",
-            figures::bytes(buffers_bytes),
-            figures::bytes(available_bytes)
-        ),
-    ))
-}
-
 /// What one job checks another one must not overwrite.
-fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), Failure> {
+fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), RunError> {
     for (at, plan) in group.plans.iter().enumerate().filter(|(_, plan)| plan.verifies()) {
         let others = group
             .plans
@@ -493,7 +342,7 @@ fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), Failure> {
 }
 
 /// Two names for one file would be two SSDs on one medium.
-pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), Failure> {
+pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), RunError> {
     // A file that is yet to be created is known by its directory.
     let new = |path: &Path| {
         let directory =
@@ -507,7 +356,7 @@ pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), Failure> {
             files[..at].iter().find(|(_, other)| identity(other) == identity(path))
         {
             let what = "a medium belongs to one SSD; use one URI for it, or a copy of the file";
-            return Err(Failure::new(format_args!("{other} and {uri} are the same file: {what}")));
+            return Err(RunError::new(format_args!("{other} and {uri} are the same file: {what}")));
         }
     }
     Ok(())

@@ -4,35 +4,39 @@
 //! at once, each job on its i-th device and by its i-th policy.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use meantime_report::run::LogEntry;
 
 use super::devices::Devices;
-use super::flow::Flows;
-use super::plan::{self, DEFAULT_RUNTIME, JobPlan};
-use super::zoned::SharedZones;
+use super::error::RunError;
 use crate::competitor::Kind;
-use crate::failure::Failure;
+use crate::flow::Flows;
 use crate::job::Job;
-use crate::machine;
-use meantime_report::run::LogEntry;
+use crate::memory;
+use crate::plan::{self, JobPlan};
+use crate::zoned::SharedZones;
 
 /// All logs together take so much memory at most, or a quarter of what is available.
 const LOGS_MAX_BYTES: u64 = 1 << 30;
+
+/// Run for so long if neither time nor size is given.
+const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
 
 /// The seed of jobs without one of their own.
 const SEED: u64 = 0x5eed_0000;
 
 /// Jobs that run at the same time.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub struct Group {
     /// The jobs. Each has as many devices as the others, and as many policies.
     pub plans: Vec<JobPlan>,
     /// Cells that cannot be measured.
-    pub left_out: Vec<Cell>,
+    pub(crate) left_out: Vec<Cell>,
     /// Flows that its jobs belong to.
-    pub flows: Flows,
+    pub(crate) flows: Flows,
     /// By device: the zones of those that are divided.
-    pub zones: BTreeMap<usize, SharedZones>,
+    pub(crate) zones: BTreeMap<usize, SharedZones>,
 }
 
 /// What the group asks of the kernel about idle CPUs.
@@ -66,7 +70,7 @@ impl Group {
     }
 
     /// What the group is called.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let names: Vec<&str> = self.plans.iter().map(|plan| plan.job.name.as_str()).collect();
         names.join(" + ")
     }
@@ -90,6 +94,11 @@ impl Group {
         }
         cells.retain(|cell| !self.left_out.contains(cell));
         cells
+    }
+
+    /// How many devices and policies are measured, each under each setting.
+    pub fn cell_count(&self) -> usize {
+        self.cells().len()
     }
 
     /// How often each device and policy is measured, under differing settings.
@@ -130,7 +139,7 @@ impl Group {
 }
 
 /// The groups of `jobs`, each of which has its devices' indices beside it.
-pub(crate) fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure> {
+pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
     let unrepeated =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let mut groups: Vec<Group> = Vec::new();
@@ -179,14 +188,14 @@ pub(crate) fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, Failure
 }
 
 /// Whether `job` waits for one of the last of `groups`. It waits for those beside it as well.
-fn waits(job: &Job, groups: &[Group]) -> Result<bool, Failure> {
+fn waits(job: &Job, groups: &[Group]) -> Result<bool, RunError> {
     let Some(name) = &job.wait_for else { return Ok(false) };
     let is_in = |group: &Group| group.plans.iter().any(|plan| plan.job.name == *name);
     match groups.iter().rposition(is_in) {
         Some(at) => Ok(at + 1 == groups.len()),
         None => {
             let what = "no job before it has that name";
-            Err(Failure::new(format_args!("job {}: wait_for={name}: {what}", job.name)))
+            Err(RunError::new(format_args!("job {}: wait_for={name}: {what}", job.name)))
         }
     }
 }
@@ -197,7 +206,7 @@ fn align<T: Clone>(
     key: &str,
     what: &str,
     list: impl Fn(&mut JobPlan) -> &mut Vec<T>,
-) -> Result<(), Failure> {
+) -> Result<(), RunError> {
     let Some(most) = group.plans.iter_mut().map(|plan| list(plan).len()).max() else {
         return Ok(());
     };
@@ -209,7 +218,7 @@ fn align<T: Clone>(
                 let count = values.len();
                 let other = group.plans.iter_mut().position(|plan| list(plan).len() == most);
                 let other = other.map_or("", |other| group.plans[other].job.name.as_str());
-                return Err(Failure::new(format_args!(
+                return Err(RunError::new(format_args!(
                     "job {}: {key} lists {count} {what}, and job {other}, which runs at the same time, \
                      {most}; list as many, or one, or use stonewall",
                     group.plans[at].job.name
@@ -222,13 +231,13 @@ fn align<T: Clone>(
 }
 
 /// There is one CPU to compete for, and one machine to be idle.
-fn check_shared(group: &Group) -> Result<(), Failure> {
+fn check_shared(group: &Group) -> Result<(), RunError> {
     let one_of = |key: &str, differs: &dyn Fn(&Job, &Job) -> bool| {
         for (at, plan) in group.plans.iter().enumerate() {
             if let Some(other) =
                 group.plans[..at].iter().find(|other| differs(&plan.job, &other.job))
             {
-                return Err(Failure::new(format_args!(
+                return Err(RunError::new(format_args!(
                     "job {}: {key} differs from that of job {}, which runs at the same time; give one, or use stonewall",
                     plan.job.name, other.job.name
                 )));
@@ -246,7 +255,7 @@ fn check_shared(group: &Group) -> Result<(), Failure> {
 }
 
 fn share_log_memory(groups: &mut [Group]) {
-    let available_bytes = machine::available_bytes().map_or(u64::MAX, |bytes| bytes / 4);
+    let available_bytes = memory::available_bytes().map_or(u64::MAX, |bytes| bytes / 4);
     let entries = LOGS_MAX_BYTES.min(available_bytes) / size_of::<LogEntry>() as u64;
     // As many as there are threads and cells.
     let logs: u64 = groups
@@ -272,7 +281,7 @@ pub(crate) fn ios_max(
 ) -> Option<u64> {
     let spec = plan.pattern(devices.get(index).info(), thread);
     let by_amount =
-        super::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
+        crate::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());
     // Each place is trimmed, and then written.
     let each = 1 + u64::from(plan.job.trims() && plan.job.writes());
     [by_amount.map(|ios| ios * each), plan.job.number_ios].into_iter().flatten().min()
@@ -284,7 +293,7 @@ mod tests {
 
     use super::*;
 
-    fn grouped(text: &str) -> Result<Vec<Group>, Failure> {
+    fn grouped(text: &str) -> Result<Vec<Group>, RunError> {
         let jobs = crate::job::parse(text, "t.fio").jobs;
         groups(jobs.into_iter().map(|job| (job, vec![0])).collect())
     }

@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use meantime_hw::{IoPriority, cpu};
 
+use super::error::RunError;
 use super::worker::Worker;
-use crate::failure::Failure;
 
 type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
@@ -19,29 +19,29 @@ pub(crate) struct WorkerThread {
 impl WorkerThread {
     /// Starts the thread on `cpus` (anywhere, if empty) with that I/O priority.
     pub(crate) fn start(
-        name: String,
+        name: &str,
         mut worker: Worker,
         cpus: Vec<usize>,
         priority: Option<IoPriority>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RunError> {
         let (orders, inbox): (Sender<Order>, Receiver<Order>) = channel();
         let body = move || {
             for order in inbox {
                 order(&mut worker);
             }
         };
-        let thread = std::thread::Builder::new().name(name).spawn(body).map_err(|error| {
-            Failure::new(format_args!("cannot start a thread: {error}; use fewer (numjobs)"))
+        let thread = meantime_process::thread::spawn(name, body).map_err(|error| {
+            RunError::new(format_args!("cannot start a thread: {error}; use fewer (numjobs)"))
         })?;
         let started = Self { orders: Some(orders), thread: Some(thread) };
         if !cpus.is_empty() {
             let bound = started.ask(move |_| cpu::bind(&cpus));
-            received(&bound)?.map_err(Failure::new)?;
+            received(&bound)?.map_err(RunError::new)?;
         }
         if let Some(priority) = priority {
             let set = started.ask(move |_| priority.set_for_this_thread());
             received(&set)?.map_err(|error| {
-                Failure::new(format_args!(
+                RunError::new(format_args!(
                     "prio, prioclass: {error}; real time needs CAP_SYS_NICE (or root): take prioclass=2 with prio=0"
                 ))
             })?;
@@ -77,8 +77,8 @@ impl Drop for WorkerThread {
 }
 
 /// Waits for the answer to an order.
-pub(super) fn received<R>(answers: &Receiver<R>) -> Result<R, Failure> {
+pub(super) fn received<R>(answers: &Receiver<R>) -> Result<R, RunError> {
     answers.recv().map_err(|_| {
-        Failure::new("a thread of the job ended unexpectedly: this is a bug, please report it")
+        RunError::new("a thread of the job ended unexpectedly: this is a bug, please report it")
     })
 }

@@ -3,42 +3,27 @@
 //! and no device of the job has it.
 
 use meantime_completion::Policy;
-use serde_json::{Value, json};
 
 use super::checks::wrong;
 use super::devices::Devices;
+use super::error::RunError;
 use super::group::{Cell, Group};
-use crate::failure::Failure;
 
 /// What was not measured, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LeftOut {
-    job: String,
-    device: String,
-    policy: Policy,
-    why: String,
-}
-
-impl LeftOut {
-    /// For people: the jobs' names are left to the programs, since the reason is the same for all
-    /// of them.
-    pub(crate) fn line(&self) -> String {
-        format!("Not measured: {}", self.why)
-    }
-
-    /// For programs.
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "jobname": self.job,
-            "device": self.device,
-            "completion": self.policy.to_string(),
-            "why": self.why,
-        })
-    }
+pub struct LeftOut {
+    /// The job.
+    pub job: String,
+    /// The device.
+    pub device: String,
+    /// The way to wait.
+    pub policy: Policy,
+    /// Why, for people. The reason is the same for all jobs.
+    pub why: String,
 }
 
 /// Leaves out of `group` what its devices cannot do.
-pub(crate) fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, Failure> {
+pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, RunError> {
     let mut left_out = Vec::new();
     for cell in group.cells() {
         for plan in &group.plans {

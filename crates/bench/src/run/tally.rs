@@ -1,12 +1,11 @@
 //! What a thread counts while it does I/O.
 
-use meantime_report::run::{DirStats, batch_level};
-use meantime_report::run::{LatencyStats, depth_level};
+use meantime_report::run::{DirStats, LatencyStats, batch_level, depth_level};
 
-pub(crate) use super::engine::Record;
 use super::logs::Log;
-use super::pattern::{Dir, Io};
 use super::series::Series;
+use crate::engine::Record;
+use crate::pattern::{Dir, Io};
 
 /// Latencies of both directions, and the depths that were reached.
 #[derive(Debug, Default)]

@@ -3,29 +3,36 @@
 //! Pages of a DRAM medium that were never written are one and the same page of zeroes, which stays
 //! in the cache: reads of them would be faster than any device's.
 
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use meantime_block::{BlockChannel, BlockDevice, ChannelOptions, KernelDevice};
 use meantime_completion::Policy;
 use meantime_hw::Clock;
+use meantime_report::figures;
 
 use super::devices::Devices;
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Unrecorded};
-use super::pattern::{Pattern, PatternSpec};
-use super::plan::JobPlan;
+use super::error::RunError;
 use super::progress::Progress;
-use crate::failure::{Failure, named, warn};
-use crate::figures;
-use crate::machine;
-use crate::signal;
+use crate::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Unrecorded};
+use crate::memory;
+use crate::pattern::{Pattern, PatternSpec};
+use crate::plan::JobPlan;
 
 const BLOCK_BYTES: u64 = 256 << 10;
 const DEPTH: u16 = 8;
 
 /// Fills what `plan` reads or writes of media that began empty, unless it was filled before.
-pub(crate) fn fill(
+///
+/// # Errors
+/// The medium cannot be filled, or is a file with holes that `plan` would read.
+pub fn fill(
     plan: &JobPlan,
     devices: &mut Devices,
-    progress: &Progress,
-) -> Result<(), Failure> {
+    stop: &AtomicBool,
+    progress: &impl Progress,
+) -> Result<(), RunError> {
     if plan.verifies() && !plan.job.writes() {
         // What it checks was written before.
         return Ok(());
@@ -35,24 +42,24 @@ pub(crate) fn fill(
         let gaps = devices.take_unfilled(*index, offset_bytes..offset_bytes + bytes);
         if gaps.is_empty() {
             if let Some(device) = devices.get(*index).as_kernel() {
-                check_holes(plan, device, offset_bytes, bytes)?;
+                check_holes(plan, device, offset_bytes, bytes, progress)?;
             }
             continue;
         }
         let uri = devices.uri(*index);
         let bytes: u64 = gaps.iter().map(|gap| gap.end - gap.start).sum();
-        if machine::available_bytes().is_some_and(|available_bytes| bytes > available_bytes / 2) {
+        if memory::available_bytes().is_some_and(|available_bytes| bytes > available_bytes / 2) {
             let size = figures::bytes(bytes);
-            warn(format_args!(
+            progress.warning(format_args!(
                 "{uri}: too little memory to fill {size} beforehand: figures of reads will be too good"
             ));
             continue;
         }
         progress.filling(uri);
         for gap in gaps {
-            fill_range(devices, *index, gap.start, gap.end - gap.start)?;
+            fill_range(devices, *index, gap, stop)?;
         }
-        if !signal::stopped() {
+        if !stop.load(Relaxed) {
             devices.keep_filled(*index);
         }
     }
@@ -65,7 +72,8 @@ fn check_holes(
     device: &KernelDevice,
     offset_bytes: u64,
     bytes: u64,
-) -> Result<(), Failure> {
+    progress: &impl Progress,
+) -> Result<(), RunError> {
     if !plan.job.reads() || !device.has_holes(offset_bytes, bytes) {
         return Ok(());
     }
@@ -76,24 +84,25 @@ fn check_holes(
     );
     // A job that writes as well may be reading what it has written.
     if plan.job.writes() {
-        warn(what);
+        progress.warning(what);
         return Ok(());
     }
-    Err(Failure::new(what))
+    Err(RunError::new(what))
 }
 
 fn fill_range(
     devices: &Devices,
     index: usize,
-    offset_bytes: u64,
-    bytes: u64,
-) -> Result<(), Failure> {
+    range: Range<u64>,
+    stop: &AtomicBool,
+) -> Result<(), RunError> {
+    let (offset_bytes, bytes) = (range.start, range.end - range.start);
     let (device, uri) = (devices.device(index), devices.uri(index));
     let policy =
         if device.can_wait(Policy::Poll).is_ok() { Policy::Poll } else { Policy::Interrupt };
     let options =
         ChannelOptions { depth: DEPTH, policy, interrupt: None, ..ChannelOptions::default() };
-    let mut channel = device.channel(&options).map_err(|error| named(uri, &error))?;
+    let mut channel = device.channel(&options).map_err(|error| RunError::of_device(uri, &error))?;
     let block_bytes = BLOCK_BYTES.min(bytes);
     let rest_bytes = bytes % block_bytes;
     for (from, length, block_bytes) in [
@@ -116,13 +125,13 @@ fn fill_range(
             seed: 0,
         });
         let mut slots = Slots::new(&channel, usize::from(DEPTH), block_bytes as usize)
-            .map_err(|error| named(uri, &error))?;
+            .map_err(|error| RunError::of_device(uri, &error))?;
         let (clock, mut faults) = (Clock::real(), Faults::default());
         let mut engine = Engine {
             channel: &mut channel,
             slots: &mut slots,
             clock: &clock,
-            stop: &signal::STOP,
+            stop,
             faults: &mut faults,
         };
         let ended = engine.run(
@@ -131,7 +140,7 @@ fn fill_range(
             &mut Unrecorded,
         );
         if let (Ended::Lost(why), _) | (_, Some(why)) = (ended, faults.first) {
-            return Err(Failure::new(format_args!("{uri}: filling it before the run: {why}")));
+            return Err(RunError::new(format_args!("{uri}: filling it before the run: {why}")));
         }
     }
     debug_assert_eq!(channel.in_flight(), 0);

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-pub(crate) use meantime_report::figures::median;
-
-use super::plan::JobPlan;
 use super::steady::Speed;
 use super::worker::{Visit, VisitReport, WARM_UP_NS};
 use crate::competitor::Sample;
+use crate::plan::JobPlan;
 
 /// How long a turn is to take.
 const TURN_NS: u64 = 500_000_000;
@@ -184,7 +182,7 @@ pub(crate) fn warm_up_ns(first_turn: bool, plan: &JobPlan, cell_learns: bool) ->
 
 /// The cache-line time between the two CPUs, as it was probed.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Rtts {
+pub struct Rtts {
     /// All probes of a job, in ns.
     pub probes_ns: Vec<u64>,
     /// Turns done again since the time changed around them.
@@ -206,7 +204,7 @@ impl Rtts {
     }
 
     /// Before and after the job.
-    pub(crate) fn ends_ns(&self) -> Option<(u64, u64)> {
+    pub fn ends_ns(&self) -> Option<(u64, u64)> {
         Some((*self.probes_ns.first()?, *self.probes_ns.last()?))
     }
 }
@@ -224,6 +222,8 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use meantime_report::figures::median;
+
     use super::*;
     use crate::job::{Job, Origin};
 

@@ -10,12 +10,12 @@ use meantime_completion::Policy;
 use meantime_hw::{Clock, DmaBuf, HwError};
 use meantime_nvme::{CommandError, Op};
 
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source, Unrecorded};
-use super::pattern::{Pattern, PatternSpec};
-use super::shape::Shape;
 use super::tally::Tally;
-use super::verify::{Course, Rules, Verified};
+use crate::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source, Unrecorded};
 use crate::job::{Job, Origin};
+use crate::pattern::{Pattern, PatternSpec};
+use crate::shape::Shape;
+use crate::verify::{Course, Rules, Verified};
 
 const BS: u64 = 4096;
 const NO_LIMIT: Limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };

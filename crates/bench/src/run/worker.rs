@@ -1,24 +1,23 @@
 //! A thread of a job: its channels, and what it does when it has its turn.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use meantime_block::{BlockChannel, Channel, ChannelCounters};
 use meantime_completion::calibrate;
-use meantime_hw::{Clock, SchedClass, SchedError};
+use meantime_hw::{Clock, SchedClass, SchedError, ThreadUsage};
 use meantime_lab::floor::Floor;
+use meantime_report::run::LogRows;
 
-use super::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
 use super::logs::Log;
-use super::shape::Shape;
 use super::tally::{Logged, Tally};
 use super::target::Way;
-use super::trim::Trims;
-use super::usage::Usage;
-use super::varied::Varied;
-use super::verify::{Findings, Verified};
-use super::zoned::Zoned;
-use crate::signal;
-use meantime_report::run::LogRows;
+use crate::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
+use crate::shape::Shape;
+use crate::trim::Trims;
+use crate::varied::Varied;
+use crate::verify::{Findings, Verified};
+use crate::zoned::Zoned;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
 pub(super) const WARM_UP_NS: u64 = 2_000_000;
@@ -65,7 +64,7 @@ pub(crate) struct CellWork {
     sched: Option<SchedClass>,
     visited: Visited,
     total: Tally,
-    total_usage: Usage,
+    total_usage: ThreadUsage,
     total_ns: u64,
 }
 
@@ -74,17 +73,24 @@ struct Visited {
     task: Task,
     warm_up_shape: Option<Shape>,
     slice: Tally,
-    slice_usage: Usage,
+    slice_usage: ThreadUsage,
     slice_ns: u64,
     /// What was measured before this turn does not count.
     anew: bool,
     faults: Faults,
     finished: bool,
+    stop: &'static AtomicBool,
 }
 
 impl CellWork {
     /// A cell at its beginning.
-    pub(crate) fn new(channel: Way, slots: usize, sched: Option<SchedClass>, task: Task) -> Self {
+    pub(crate) fn new(
+        channel: Way,
+        slots: usize,
+        sched: Option<SchedClass>,
+        task: Task,
+        stop: &'static AtomicBool,
+    ) -> Self {
         Self {
             channel,
             slots,
@@ -93,14 +99,15 @@ impl CellWork {
                 warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
                 task,
                 slice: Tally::default(),
-                slice_usage: Usage::default(),
+                slice_usage: ThreadUsage::default(),
                 slice_ns: 0,
                 anew: false,
                 faults: Faults::default(),
                 finished: false,
+                stop,
             },
             total: Tally::default(),
-            total_usage: Usage::default(),
+            total_usage: ThreadUsage::default(),
             total_ns: 0,
         }
     }
@@ -116,9 +123,10 @@ impl Visited {
         visit: Visit,
         mut at_ns: u64,
     ) -> VisitReport {
-        let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, .. } = self;
+        let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, stop, .. } =
+            self;
         slice.reset();
-        (*slice_usage, *slice_ns, *anew) = (Usage::default(), 0, false);
+        (*slice_usage, *slice_ns, *anew) = (ThreadUsage::default(), 0, false);
         if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
             log.make_room();
         }
@@ -126,7 +134,7 @@ impl Visited {
             // Before the warm-up: when that has ended all are there.
             shape.join_flow();
         }
-        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
+        let mut engine = Engine { channel, slots, clock, stop, faults };
         let mut lost = None;
         if visit.warm_up_ns > 0 && !self.finished {
             let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
@@ -140,7 +148,7 @@ impl Visited {
         // Other threads of the job may have more to do.
         let (mut spent_ns, mut finished) = (0, self.finished);
         while lost.is_none() && !finished {
-            let usage = Usage::of_thread();
+            let usage = ThreadUsage::of_thread();
             let (start_ns, errors_before, ios_before) =
                 (clock.now_ns(), engine.faults.errors, slice.ios());
             slice.series.begin(start_ns, at_ns);
@@ -164,7 +172,7 @@ impl Visited {
             spent_ns += wall_ns;
             at_ns += wall_ns;
             *slice_ns += wall_ns;
-            *slice_usage += Usage::of_thread() - usage;
+            *slice_usage += ThreadUsage::of_thread() - usage;
             if let Some(left) = &mut task.number_ios {
                 *left -=
                     (slice.ios() - ios_before + engine.faults.errors - errors_before).min(*left);
@@ -175,7 +183,7 @@ impl Visited {
                 (Ended::Limit | Ended::Stopped, _) => break,
                 (Ended::Found, _) => {
                     slice.reset();
-                    (*slice_usage, *slice_ns, *anew, at_ns) = (Usage::default(), 0, true, 0);
+                    (*slice_usage, *slice_ns, *anew, at_ns) = (ThreadUsage::default(), 0, true, 0);
                     if let Some(log) = &mut task.log {
                         log.reset();
                     }
@@ -220,8 +228,8 @@ impl Visited {
         slots: &mut Slots,
         clock: &Clock,
     ) -> VisitReport {
-        let Self { task, faults, .. } = self;
-        let mut engine = Engine { channel, slots, clock, stop: &signal::STOP, faults };
+        let Self { task, faults, stop, .. } = self;
+        let mut engine = Engine { channel, slots, clock, stop, faults };
         let lost = match &mut task.work {
             Work::Verified(verified) => match read_back(&mut engine, verified) {
                 Ended::Lost(why) => Some(why),
@@ -238,8 +246,8 @@ impl Visited {
         slots: &mut Slots,
         clock: &Clock,
     ) -> VisitReport {
-        let mut engine =
-            Engine { channel, slots, clock, stop: &signal::STOP, faults: &mut self.faults };
+        let Self { faults, stop, .. } = self;
+        let mut engine = Engine { channel, slots, clock, stop, faults };
         let lost = match engine.flush_once() {
             Err(Ended::Lost(why)) => Some(why),
             _ => None,
@@ -324,7 +332,7 @@ pub(crate) struct Totals {
     /// Latencies.
     pub tally: Tally,
     /// CPU time.
-    pub usage: Usage,
+    pub usage: ThreadUsage,
     /// How long it was measured.
     pub wall_ns: u64,
     /// I/Os that failed.
@@ -419,7 +427,7 @@ impl Worker {
         }
         if visited.anew {
             total.reset();
-            (*total_usage, *total_ns) = (Usage::default(), 0);
+            (*total_usage, *total_ns) = (ThreadUsage::default(), 0);
         }
         total.merge(&visited.slice);
         *total_usage += visited.slice_usage;

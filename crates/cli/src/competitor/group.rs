@@ -2,33 +2,29 @@
 
 use std::time::Duration;
 
+use meantime_bench::competitor::Competitors;
+
 use super::{Competitor, Kind, Sample, UNTIL_STOPPED};
-use crate::failure::Failure;
 
 /// Programs that compete for one CPU, with each other too. What they do is added up, so that their
 /// share of the CPU is at most all of it, however many they are.
 #[derive(Debug)]
-pub(crate) struct Crowd(Vec<Competitor>);
+pub(crate) struct CompetitorGroup(Vec<Competitor>);
 
-impl Crowd {
-    /// Starts `count` of them on `cpu`; they are paused when this returns.
-    pub(crate) fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, Failure> {
+impl Competitors for CompetitorGroup {
+    fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, String> {
         (0..count).map(|_| Competitor::start(cpu, kind)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// What they have done so far, together. Take differences.
-    pub(crate) fn sample(&self) -> Sample {
+    fn sample(&self) -> Sample {
         together(self.0.iter().map(Competitor::sample))
     }
 
-    /// An error if one has ended.
-    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), String> {
         self.0.iter_mut().try_for_each(Competitor::check)
     }
 
-    /// What they do in `duration` when nothing else competes: the caller sleeps meanwhile. They must
-    /// be paused, and are again.
-    pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
+    fn alone(&mut self, duration: Duration) -> Sample {
         self.resume();
         // Caches are warm again, the CPU's clock is up.
         std::thread::sleep(duration / 10);
@@ -39,16 +35,14 @@ impl Crowd {
         done
     }
 
-    /// Stops them for a while.
-    pub(crate) fn pause(&mut self) {
+    fn pause(&mut self) {
         let running = self.0.iter_mut().filter_map(|one| one.ask_to_pause().then_some(())).count();
         if running > 0 {
             std::thread::sleep(UNTIL_STOPPED);
         }
     }
 
-    /// Lets them go on.
-    pub(crate) fn resume(&mut self) {
+    fn resume(&mut self) {
         self.0.iter_mut().for_each(Competitor::resume);
     }
 }

@@ -8,14 +8,11 @@ use meantime_completion::Policy;
 use meantime_ext4::{Advice, FileChannel, FileDevice, Overlap};
 use meantime_hw::{DmaHeap, HwError};
 
-use super::engine::Slots;
-use crate::failure::Failure;
-use crate::job::{Hint, Job};
-use crate::location::Location;
+use crate::engine::Slots;
 
 /// What a job asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// As it was written.
     pub uri: String,
     /// The device's own URI.
@@ -26,7 +23,7 @@ pub(crate) struct Wanted {
 
 /// How a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HowRead {
+pub struct HowRead {
     /// Past the page cache.
     pub direct: bool,
     /// Which steps are taken while the device works.
@@ -39,42 +36,8 @@ pub(crate) struct HowRead {
 
 impl Wanted {
     /// A device.
-    pub(crate) fn device(uri: &str) -> Self {
+    pub fn device(uri: &str) -> Self {
         Self { uri: uri.to_owned(), device: uri.to_owned(), file: None }
-    }
-
-    /// What `uri` is to `job`.
-    ///
-    /// # Errors
-    /// `job` wants the page cache of a device.
-    pub(crate) fn of(job: &Job, uri: &str) -> Result<Self, Failure> {
-        // What is wrong with a URI is said when it is opened.
-        let Ok(Location { device, path }) = Location::parse(uri.as_ref()) else {
-            return Ok(Self::device(uri));
-        };
-        let keys = &job.file;
-        let Some(path) = path else {
-            if keys.direct == Some(false) {
-                return Err(Failure::new(format_args!(
-                    "job {}: there is no page cache over {uri}; say direct=1 or leave it out, or name a file in a file system, as {uri}:/path",
-                    job.name
-                )));
-            }
-            return Ok(Self::device(uri));
-        };
-        let advice = match keys.hint {
-            Hint::None => Advice::Normal,
-            Hint::Random => Advice::Random,
-            Hint::ByPattern if job.rw.is_random() => Advice::Random,
-            Hint::Sequential | Hint::ByPattern => Advice::Sequential,
-        };
-        let how = HowRead {
-            direct: keys.direct == Some(true),
-            overlap: keys.overlap,
-            cache_bytes: keys.cache_bytes,
-            advice,
-        };
-        Ok(Self { uri: uri.to_owned(), device, file: Some((path, how)) })
     }
 }
 

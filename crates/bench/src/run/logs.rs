@@ -4,9 +4,10 @@
 
 use std::num::NonZeroU64;
 
-use super::pattern::Io;
-use crate::job::LogKeys;
 use meantime_report::run::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
+
+use crate::job::LogKeys;
+use crate::pattern::Io;
 
 /// Before a turn there is memory, not only the promise of it, for so many more: more than a turn
 /// does.
@@ -266,7 +267,7 @@ fn touch_ahead(list: &mut Vec<LogEntry>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::pattern::Dir;
+    use crate::pattern::Dir;
 
     const IO: Io = Io { dir: Dir::Read, lba: 8, bytes: 4096, ioprio: 0 };
 

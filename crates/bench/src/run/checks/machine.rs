@@ -1,0 +1,170 @@
+//! What jobs need of the machine: CPUs, nodes, rights, memory.
+
+use std::thread::JoinHandle;
+
+use meantime_hw::{MemPolicy, PmQos, SchedClass, numa, pm_qos};
+use meantime_report::figures;
+
+use super::wrong;
+use crate::job::Job;
+use crate::memory;
+use crate::plan::JobPlan;
+use crate::run::cells;
+use crate::run::devices::Devices;
+use crate::run::error::RunError;
+use crate::run::group::{Group, PmQosSetting};
+
+pub(super) fn check_cpus(job: &Job) -> Result<(), RunError> {
+    let allowed = meantime_hw::cpu::allowed();
+    let nodes = numa::nodes();
+    let named = [
+        ("numa_cpu_nodes", &job.numa.cpu_nodes[..]),
+        ("numa_mem_policy", job.numa.policy.as_ref().map_or(&[], MemPolicy::nodes)),
+    ];
+    for (key, named) in named {
+        if let Some(node) = named.iter().find(|node| !nodes.contains(&(**node as usize))) {
+            return Err(wrong(
+                &job.name,
+                format_args!("{key}: this machine has no node {node}; it has {nodes:?}"),
+            ));
+        }
+    }
+    if !job.numa.cpu_nodes.is_empty() {
+        let of_nodes =
+            job.numa.cpu_nodes.iter().filter_map(|node| numa::cpus_of(*node as usize)).flatten();
+        if !of_nodes.into_iter().any(|cpu| allowed.contains(&cpu)) {
+            let what = "this process may use none of the nodes' CPUs";
+            return Err(wrong(
+                &job.name,
+                format_args!("numa_cpu_nodes: {what}; it may use {allowed:?}"),
+            ));
+        }
+    }
+    match job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
+        None => Ok(()),
+        Some(cpu) => Err(wrong(
+            &job.name,
+            format_args!(
+                "cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"
+            ),
+        )),
+    }
+}
+
+/// Rights that are missing are found before anything runs.
+pub(super) fn check_settings(group: &Group, devices: &Devices) -> Result<(), RunError> {
+    for plan in &group.plans {
+        for class in plan.scheds.iter().flatten() {
+            check_class(plan, group, devices, *class)?;
+        }
+    }
+    for setting in group.pm_qos() {
+        if let PmQosSetting::Held(us) = setting {
+            hold_pm_qos(us)
+                .map_err(|what| wrong(&group.plans[0].job.name, format_args!("{what}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_class(
+    plan: &JobPlan,
+    group: &Group,
+    devices: &Devices,
+    class: SchedClass,
+) -> Result<(), RunError> {
+    let name = &plan.job.name;
+    // On a thread of its own, which takes the class with it if it cannot be given back.
+    let try_it = move || class.apply_to_this_thread().map(drop);
+    let tried = meantime_process::thread::spawn("meantime-try", try_it);
+    match tried.map(JoinHandle::join) {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => return Err(wrong(name, format_args!("sched={class}: {error}"))),
+        _ => return Err(wrong(name, format_args!("sched={class}: cannot be tried"))),
+    }
+    let cpus = cells::thread_cpus(plan, group, devices);
+    let shared = group
+        .devices()
+        .into_iter()
+        .filter_map(|index| devices.ssd_cpu(index))
+        .find(|cpu| cpus.contains(cpu));
+    match shared {
+        Some(cpu) if class.is_real_time() => Err(wrong(
+            name,
+            format_args!(
+                "sched={class}: on CPU {cpu} the job's threads would keep the software SSD's from running; give each a CPU \
+                 (cpus_allowed, cpu=)"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Holds the limit on idling.
+pub(crate) fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
+    let held = PmQos::hold(i32::try_from(us).unwrap_or(i32::MAX));
+    held.map_err(|error| {
+        let what = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                "it needs root, or the right to write to that file (a udev rule can give it)"
+            }
+            std::io::ErrorKind::NotFound => {
+                "this kernel has no CPU idle management (CONFIG_CPU_IDLE), or a container hides the file"
+            }
+            _ => "leave pm_qos out",
+        };
+        format!("pm_qos={us}: {}: {error}; {what}", pm_qos::CPU_DMA_LATENCY)
+    })
+}
+
+/// Two spinning threads on one CPU would measure the scheduler.
+pub(super) fn check_floor(group: &Group, devices: &Devices) -> Result<(), RunError> {
+    let [plan] = &group.plans[..] else {
+        let what =
+            "the floor is that of one job at a time; put stonewall into every job but the first";
+        return Err(wrong(&group.plans[0].job.name, format_args!("--floor: {what}")));
+    };
+    let cpus = cells::thread_cpus(plan, group, devices);
+    for index in &plan.devices {
+        if devices.ssd_cpu(*index).is_none_or(|cpu| cpus == [cpu]) {
+            let what = "the job's threads and the software SSD would share one; give each a CPU (cpus_allowed, cpu=)";
+            return Err(wrong(&plan.job.name, format_args!("--floor needs two CPUs: {what}")));
+        }
+    }
+    Ok(())
+}
+
+/// Better an error than the kernel's OOM killer.
+pub(super) fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunError> {
+    let (mut buffers_bytes, mut largest) = (0u64, (0, &group.plans[0]));
+    for plan in &group.plans {
+        let job = &plan.job;
+        let per_device = job
+            .bs_max_bytes()
+            .saturating_mul(u64::from(job.iodepth))
+            .saturating_mul(u64::from(job.numjobs));
+        let bytes = per_device.saturating_mul(plan.devices.len() as u64);
+        buffers_bytes = buffers_bytes.saturating_add(bytes);
+        if bytes > largest.0 {
+            largest = (bytes, plan);
+        }
+    }
+    let floors_bytes = if floor { devices.floor_bytes(&group.plans[0].devices) } else { 0 };
+    let Some(available_bytes) = memory::available_bytes() else { return Ok(()) };
+    if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
+        return Ok(());
+    }
+    let floors = if floor {
+        format!(" and {} for the floor", figures::bytes(floors_bytes))
+    } else {
+        String::new()
+    };
+    Err(wrong(
+        &largest.1.job.name,
+        format_args!(
+            "bs × iodepth × numjobs needs {} of buffers{floors}, and {} of memory are available; make one of them smaller",
+            figures::bytes(buffers_bytes),
+            figures::bytes(available_bytes)
+        ),
+    ))
+}

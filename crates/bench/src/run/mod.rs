@@ -1,0 +1,301 @@
+//! Runs groups of jobs: their devices and policies in turns, the jobs of a turn at the same time.
+//!
+//! The caller opens [`Devices`], makes [`groups()`] of its jobs, has them checked and gives each to
+//! [`run()`]. What shows the progress and what competes for the CPU are type parameters.
+//!
+//! # Its parts, in reading order
+//! ```text
+//!   target, devices     what is opened; files in file systems of devices
+//!   group, checks       jobs that run at the same time, and whether they can
+//!     left_out, zones     cells that cannot be measured; zones that jobs share
+//!   fill                media that begin empty
+//!   mod, turn           all turns of a group; one turn with what is measured around it
+//!     schedule, steady    how long turns are, and when a job has had enough of them
+//!   cells, thread       the threads of a job
+//!     worker              what a thread does in a turn
+//!     tally, series, logs   what it counts while it does I/O
+//!   results             from what was counted to a result as it is reported
+//! ```
+
+mod cells;
+mod checks;
+mod devices;
+mod error;
+mod fill;
+mod group;
+mod left_out;
+mod logs;
+mod progress;
+mod results;
+mod schedule;
+mod series;
+mod steady;
+mod tally;
+mod target;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod turn;
+mod worker;
+mod zones;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use meantime_report::run::Settings;
+
+use crate::competitor::{Competitors, Sample};
+use crate::job::Exit;
+use crate::pattern::Pattern;
+use crate::plan::JobPlan;
+
+pub use cells::thread_cpus;
+pub use checks::{check, remarks};
+pub use devices::Devices;
+pub use error::RunError;
+pub use fill::fill;
+pub use group::{Group, groups};
+pub use left_out::{LeftOut, leave_out};
+pub use progress::Progress;
+pub use results::JobResult;
+pub use schedule::Rtts;
+pub use target::{HowRead, Wanted};
+pub use zones::share_zones;
+
+use group::{Cell, PmQosSetting};
+use schedule::{CellState, Turns};
+use thread::{WorkerThread, received};
+use worker::{Totals, Worker};
+
+/// How to run groups.
+#[derive(Debug, Clone, Copy)]
+pub struct RunOptions {
+    /// So many turns of each cell; `None`: as many as its runtime has room for.
+    pub rounds: Option<u32>,
+    /// Measure the floor before and after each turn.
+    pub floor: bool,
+    /// Ends the run when it is set; what was measured until then is kept.
+    pub stop: &'static AtomicBool,
+}
+
+/// What a group came to.
+pub struct GroupOutcome {
+    /// By job, device and policy; without those that had no turn.
+    pub results: Vec<JobResult>,
+    /// The cache-line time while it ran.
+    pub rtts: Rtts,
+    /// A job has ended that ends all others, those of later groups as well.
+    pub exits: bool,
+}
+
+/// A job of the group, and how far it is.
+struct JobRun<'a> {
+    plan: &'a JobPlan,
+    /// By cell.
+    states: Vec<CellState>,
+    threads: Vec<WorkerThread>,
+    turns: Turns,
+}
+
+struct Run<'a, C, P> {
+    group: &'a Group,
+    options: &'a RunOptions,
+    progress: &'a P,
+    devices: &'a Devices,
+    cells: Vec<Cell>,
+    jobs: Vec<JobRun<'a>>,
+    rtts: Rtts,
+    rival: Option<Rival<C>>,
+    /// How many more turns may be done again.
+    repeats_left: u64,
+    /// By cell: for how long its jobs have run, or waited for their beginning.
+    elapsed_ns: Vec<u64>,
+}
+
+/// The competing programs, and what they do alone.
+struct Rival<C> {
+    programs: C,
+    alone: Sample,
+}
+
+/// Runs `group`.
+///
+/// # Errors
+/// It cannot be begun, or a part of the run other than its I/O failed. I/O that fails is counted.
+pub fn run<C: Competitors, P: Progress>(
+    group: &Group,
+    devices: &mut Devices,
+    options: &RunOptions,
+    progress: &mut P,
+) -> Result<GroupOutcome, RunError> {
+    progress.job(&group.name());
+    for plan in &group.plans {
+        fill(plan, devices, options.stop, progress)?;
+    }
+    let (devices, progress): (&Devices, &P) = (devices, progress);
+    let cells = group.cells();
+    let longest = group.plans.iter().filter_map(|plan| plan.runtime).max();
+    let mut jobs = Vec::with_capacity(group.plans.len());
+    for plan in &group.plans {
+        let threads = cells::start_threads(plan, group, devices, options)?;
+        let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
+        let bytes = Pattern::total_bytes(&spec);
+        let mut turns = Turns::new(plan, bytes, options.rounds, options.floor, longest);
+        if is_staggered(group) {
+            // Some turns are shorter: time is counted, not turns.
+            turns.rounds = None;
+        }
+        let states = cells.iter().map(|_| CellState::default()).collect();
+        jobs.push(JobRun { plan, states, threads, turns });
+    }
+    let repeats_left = 2 * cells.len() as u64;
+    let rival: Option<Rival<C>> = start_rival(group, devices)?;
+    let elapsed_ns = vec![0; cells.len()];
+    let mut run = Run {
+        group,
+        options,
+        progress,
+        devices,
+        cells,
+        jobs,
+        rtts: Rtts::default(),
+        rival,
+        repeats_left,
+        elapsed_ns,
+    };
+    run.probe(0)?;
+    if group.plans.iter().any(JobPlan::verifies) {
+        // One cell after the other, each whole: they write to the same blocks.
+        for cell in 0..run.cells.len() {
+            while !run.is_stopped() && run.turn(cell)? {}
+            run.conclude(cell)?;
+        }
+    } else {
+        let mut going = true;
+        while going && !run.is_stopped() {
+            going = false;
+            for cell in 0..run.cells.len() {
+                going |= !run.is_stopped() && run.turn(cell)?;
+            }
+        }
+        for cell in 0..run.cells.len() {
+            run.conclude(cell)?;
+        }
+    }
+    run.finish()
+}
+
+/// Whether the group's jobs begin one after the other.
+fn is_staggered(group: &Group) -> bool {
+    group.plans.iter().any(|plan| !plan.job.startdelay.is_zero())
+}
+
+/// Starts the programs that are to compete with the group's jobs.
+fn start_rival<C: Competitors>(
+    group: &Group,
+    devices: &Devices,
+) -> Result<Option<Rival<C>>, RunError> {
+    let Some((plan, kind, count)) = group.rivals() else { return Ok(None) };
+    let Some(&cpu) = thread_cpus(plan, group, devices).first() else { return Ok(None) };
+    let programs = C::start(cpu, kind, count).map_err(RunError::new)?;
+    Ok(Some(Rival { programs, alone: Sample::default() }))
+}
+
+impl<C: Competitors, P: Progress> Run<'_, C, P> {
+    fn is_stopped(&self) -> bool {
+        self.options.stop.load(Relaxed)
+    }
+
+    /// When all turns of `at` are over: checks what a pass that was not finished wrote, and
+    /// flushes.
+    fn conclude(&mut self, at: usize) -> Result<(), RunError> {
+        for job in 0..self.jobs.len() {
+            let JobRun { plan, states, threads, .. } = &self.jobs[job];
+            if self.is_stopped() || states[at].lost.is_some() {
+                continue;
+            }
+            let asked: Vec<_> = if plan.verifies() && !states[at].finished {
+                threads
+                    .iter()
+                    .map(|thread| thread.ask(move |worker| worker.read_back(at)))
+                    .collect()
+            } else {
+                Vec::new()
+            };
+            let mut reports = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
+            if plan.job.syncing.end_fsync && plan.job.writes() {
+                let asked: Vec<_> = threads
+                    .iter()
+                    .map(|thread| thread.ask(move |worker| worker.flush(at)))
+                    .collect();
+                for answer in &asked {
+                    reports.push(received(answer)?);
+                }
+            }
+            self.tell(job, at, &reports);
+            if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
+                self.lose(job, self.cells[at].device, &why);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<GroupOutcome, RunError> {
+        let exits = self.jobs.iter().enumerate().any(|(job, run)| {
+            run.plan.job.exitall == Some(Exit::All)
+                && (0..self.cells.len()).any(|at| self.is_over(job, at))
+        });
+        let several = self.jobs.len() > 1;
+        let mut results: Vec<JobResult> = Vec::new();
+        for (number, job) in self.jobs.into_iter().enumerate() {
+            let asked: Vec<_> =
+                job.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
+            let mut totals = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
+            drop(job.threads);
+            let mut by_cell: Vec<Vec<Totals>> = Vec::new();
+            for _ in &self.cells {
+                by_cell.push(totals.iter_mut().filter_map(Vec::pop).collect());
+            }
+            by_cell.reverse();
+            for (at, ((cell, state), threads)) in
+                self.cells.iter().zip(job.states).zip(by_cell).enumerate()
+            {
+                let index = job.plan.devices[cell.device];
+                let result = JobResult {
+                    plan: job.plan.clone(),
+                    uri: self.devices.uri(index).to_owned(),
+                    medium: self.devices.get(index).info().medium.clone(),
+                    alone: self.rival.as_ref().map(|rival| rival.alone),
+                    block_bytes: u64::from(self.devices.get(index).info().block_bytes),
+                    policy: job.plan.policies[cell.policy],
+                    settings: Settings {
+                        sched: job.plan.scheds[cell.sched].map(|class| class.to_string()),
+                        pm_qos: match cell.pm_qos {
+                            PmQosSetting::AsIs => None,
+                            PmQosSetting::Unlimited => Some("none".to_owned()),
+                            PmQosSetting::Held(us) => Some(us.to_string()),
+                        },
+                        hogs: self.group.rivals().map_or(0, |(plan, ..)| plan.job.hogs),
+                    },
+                    cell: several.then_some(at),
+                    beside: beside(self.group, number, *cell),
+                    numjobs: job.plan.job.numjobs,
+                    state,
+                    threads,
+                };
+                results::add(&mut results, result);
+            }
+        }
+        // After Ctrl-C some may not have had their turn.
+        results.retain(JobResult::is_any);
+        Ok(GroupOutcome { results, rtts: self.rtts, exits })
+    }
+}
+
+/// The other jobs of a cell, by number: what each is called, and how it waits.
+fn beside(group: &Group, number: usize, cell: Cell) -> Vec<(usize, String)> {
+    let others = group.plans.iter().enumerate().filter(|(other, _)| *other != number);
+    others
+        .map(|(other, plan)| (other, format!("{} ({})", plan.job.name, plan.policies[cell.policy])))
+        .collect()
+}

@@ -1,0 +1,295 @@
+//! One turn of a cell: all its jobs at once, with what is measured around them.
+
+use std::time::Duration;
+
+use meantime_completion::Policy;
+use meantime_hw::PmQos;
+
+use super::cells;
+use super::checks;
+use super::error::RunError;
+use super::group::{Cell, PmQosSetting};
+use super::progress::Progress;
+use super::schedule::{nanos, warm_up_ns};
+use super::steady;
+use super::thread::received;
+use super::worker::{PARK_PAUSE, Visit, VisitReport, WARM_UP_NS};
+use super::{JobRun, Run};
+use crate::competitor::Competitors;
+use crate::job::Exit;
+
+/// How long a measurement of the floor is to take. Below, cold page tables show.
+const FLOOR_NS: u64 = 10_000_000;
+
+/// How long it is measured alone, once a round.
+const ALONE: Duration = Duration::from_millis(100);
+
+/// What is measured before and after each turn.
+struct Around {
+    floor_ns: Option<f64>,
+}
+
+impl JobRun<'_> {
+    fn policy(&self, cell: Cell) -> Policy {
+        self.plan.policies[cell.policy]
+    }
+
+    /// A turn can be done again if that leaves nothing out.
+    fn is_repeatable(&self, cell: usize) -> bool {
+        let by_time =
+            self.plan.endless && self.plan.job.number_ios.is_none() && !self.plan.is_stateful();
+        by_time && self.plan.job.latency_target.target.is_none() && self.states[cell].lost.is_none()
+    }
+
+    /// The next turn of `cell`; `None` if it has had enough.
+    fn next(&self, at: usize, cell: Cell) -> Option<Visit> {
+        let first = self.states[at].turns == 0;
+        let learns = self.policy(cell).learns();
+        self.turns.next(&self.states[at], warm_up_ns(first, self.plan, learns))
+    }
+}
+
+impl<C: Competitors, P: Progress> Run<'_, C, P> {
+    fn name(&self, job: usize, at: usize) -> String {
+        let (cell, job) = (self.cells[at], &self.jobs[job]);
+        let uri = self.devices.uri(job.plan.devices[cell.device]);
+        format!("job {}, {uri}, {}", job.plan.job.name, job.policy(cell))
+    }
+
+    /// A turn of `at`, of all jobs that are not done with it; false if all are.
+    pub(super) fn turn(&mut self, at: usize) -> Result<bool, RunError> {
+        let cell = self.cells[at];
+        let mut visits = self.due(at);
+        let Some((first, _)) = visits.first().copied() else { return Ok(false) };
+        // They begin to be measured together.
+        align_warm_ups(&mut visits, &self.jobs);
+        let shown = &self.jobs[first];
+        self.progress.cell(self.devices.uri(shown.plan.devices[cell.device]), shown.policy(cell));
+        loop {
+            let before = self.before_turn(cell)?;
+            let competing = self.rival.as_mut().map(|rival| {
+                rival.alone += rival.programs.alone(ALONE);
+                rival.programs.resume();
+                rival.programs.sample()
+            });
+            let reports = hold(cell.pm_qos).and_then(|_held| self.visit(at, &visits));
+            let competed = self.rival.as_mut().zip(competing).map(|(rival, before)| {
+                let competed = rival.programs.sample() - before;
+                rival.programs.pause();
+                rival.programs.check().map(|()| competed).map_err(RunError::new)
+            });
+            let reports = reports?;
+            let competed = competed.transpose()?;
+            let (after, moved) = self.after_turn(cell)?;
+            for (job, reports) in &reports {
+                self.tell(*job, at, reports);
+            }
+            let again = moved && self.may_repeat(at, &visits);
+            for (job, _) in &visits {
+                for thread in &self.jobs[*job].threads {
+                    received(&thread.ask(move |worker| worker.settle(at, !again)))?;
+                }
+            }
+            if again {
+                self.rtts.repeated += 1;
+                for (_, visit) in &mut visits {
+                    visit.warm_up_ns = visit.warm_up_ns.min(WARM_UP_NS);
+                }
+                continue;
+            }
+            self.rtts.disturbed += u64::from(moved);
+            let wall_ns =
+                reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
+            self.elapsed_ns[at] += wall_ns.unwrap_or(0);
+            let floor_ns =
+                before.floor_ns.zip(after.floor_ns).map(|(before, after)| (before + after) / 2.0);
+            for (job, reports) in reports {
+                let JobRun { plan, states, .. } = &mut self.jobs[job];
+                let (state, keys) = (&mut states[at], &plan.job);
+                state.count(&reports, floor_ns);
+                state.competed += competed.unwrap_or_default();
+                state.finished = reports.iter().all(|report| report.finished);
+                state.ended |=
+                    steady::of(keys, &state.speeds).is_some_and(|steady| steady.attained);
+                if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
+                    self.lose(job, cell.device, &why);
+                }
+            }
+            break;
+        }
+        self.exit(at);
+        let shares = || {
+            self.jobs
+                .iter()
+                .flat_map(|job| job.states.iter().map(|state| job.turns.progress(state)))
+        };
+        self.progress.done(shares().sum::<f64>() / shares().count() as f64);
+        Ok(true)
+    }
+
+    /// The next turn of each job that has begun. If there is none, the time until the next one
+    /// begins is passed over.
+    fn due(&mut self, at: usize) -> Vec<(usize, Visit)> {
+        let cell = self.cells[at];
+        let next = |run: &JobRun<'_>| Some((nanos(run.plan.job.startdelay), run.next(at, cell)?));
+        let all: Vec<_> = self.jobs.iter().map(next).collect();
+        let Some(first_ns) = all.iter().flatten().map(|(delay_ns, _)| *delay_ns).min() else {
+            return Vec::new();
+        };
+        self.elapsed_ns[at] = self.elapsed_ns[at].max(first_ns);
+        let now_ns = self.elapsed_ns[at];
+        let later = all
+            .iter()
+            .flatten()
+            .map(|(delay_ns, _)| *delay_ns)
+            .filter(|delay_ns| *delay_ns > now_ns);
+        let room_ns = later.min().map_or(u64::MAX, |delay_ns| delay_ns - now_ns);
+        let due = all.into_iter().enumerate().filter_map(|(job, next)| Some((job, next?)));
+        due.filter(|(_, (delay_ns, _))| *delay_ns <= now_ns)
+            .map(|(job, (_, visit))| {
+                (job, Visit { limit_ns: visit.limit_ns.min(room_ns), ..visit })
+            })
+            .collect()
+    }
+
+    /// Whether job `job` has done in cell `at` all that it is to do.
+    pub(super) fn is_over(&self, job: usize, at: usize) -> bool {
+        self.jobs[job].states[at].turns > 0 && self.jobs[job].next(at, self.cells[at]).is_none()
+    }
+
+    /// Ends the jobs that are to end when another one has.
+    fn exit(&mut self, at: usize) {
+        for job in 0..self.jobs.len() {
+            let Some(exit) = self.jobs[job].plan.job.exitall.filter(|_| self.is_over(job, at))
+            else {
+                continue;
+            };
+            let group_id = self.jobs[job].plan.group_id;
+            for other in &mut self.jobs {
+                other.states[at].ended |= exit != Exit::Group || other.plan.group_id == group_id;
+            }
+        }
+    }
+
+    /// All threads of `visits` at once.
+    fn visit(
+        &self,
+        at: usize,
+        visits: &[(usize, Visit)],
+    ) -> Result<Vec<(usize, Vec<VisitReport>)>, RunError> {
+        let ask = |(job, visit): &(usize, Visit)| {
+            let (job, visit) = (*job, *visit);
+            let threads = self.jobs[job].threads.iter();
+            (
+                job,
+                threads
+                    .map(|thread| thread.ask(move |worker| worker.visit(at, visit)))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let asked: Vec<_> = visits.iter().map(ask).collect();
+        let answers = asked.into_iter().map(|(job, answers)| {
+            let reports = answers.iter().map(|answer| received(answer)?.map_err(RunError::new));
+            Ok((job, reports.collect::<Result<Vec<_>, RunError>>()?))
+        });
+        answers.collect()
+    }
+
+    fn before_turn(&self, cell: Cell) -> Result<Around, RunError> {
+        Ok(Around { floor_ns: self.measure_floor(cell.device)? })
+    }
+
+    /// The same again, and whether the CPUs have moved.
+    fn after_turn(&mut self, cell: Cell) -> Result<(Around, bool), RunError> {
+        let around = Around { floor_ns: self.measure_floor(cell.device)? };
+        Ok((around, self.probe(cell.device)?))
+    }
+
+    /// The machine has some rest at times.
+    fn may_repeat(&mut self, at: usize, visits: &[(usize, Visit)]) -> bool {
+        let all = visits.iter().all(|(job, _)| self.jobs[*job].is_repeatable(at));
+        let may = all && !self.is_stopped() && self.repeats_left > 0;
+        self.repeats_left -= u64::from(may);
+        may
+    }
+
+    /// No cell of this job's device has another turn, of whatever job.
+    pub(super) fn lose(&mut self, job: usize, device: usize, why: &str) {
+        let index = self.jobs[job].plan.devices[device];
+        for run in &mut self.jobs {
+            for (cell, state) in self.cells.iter().zip(&mut run.states) {
+                if run.plan.devices[cell.device] == index && state.lost.is_none() {
+                    state.lost = Some(why.to_owned());
+                }
+            }
+        }
+        let (name, uri) = (&self.jobs[job].plan.job.name, self.devices.uri(index));
+        self.progress.warning(format_args!(
+            "job {name}: {uri} takes no more I/O: {why}; what was measured is kept"
+        ));
+    }
+
+    /// Says what went wrong, once per cell and kind.
+    pub(super) fn tell(&mut self, job: usize, at: usize, reports: &[VisitReport]) {
+        let name = self.name(job, at);
+        let told = &mut self.jobs[job].states[at].told;
+        for report in reports {
+            if let Some(first) = report.faults.first.as_ref().filter(|_| !told.fault) {
+                told.fault = true;
+                let message = format_args!("{name}: {first} (further errors are counted)");
+                self.progress.error(message);
+            }
+            if let Some(first) = report.findings.first.as_ref().filter(|_| !told.mismatch) {
+                told.mismatch = true;
+                let message = format_args!("{name}: verify: {first} (further ones are counted)");
+                self.progress.error(message);
+            }
+        }
+    }
+
+    fn measure_floor(&self, device: usize) -> Result<Option<f64>, RunError> {
+        if !self.options.floor || self.is_stopped() {
+            return Ok(None);
+        }
+        let bytes = self.group.plans[0].job.bs_max_bytes();
+        // By a rough guess at one exchange: half a microsecond, and 8 GB/s.
+        let count = (FLOOR_NS / (500 + bytes / 8)).max(200) as usize;
+        received(
+            &self.jobs[0].threads[0]
+                .ask(move |worker| worker.floor_ns(device, bytes as usize, count)),
+        )
+    }
+
+    /// Lets the software SSDs park, and probes the cache-line time; whether it has changed.
+    pub(super) fn probe(&mut self, device: usize) -> Result<bool, RunError> {
+        std::thread::sleep(PARK_PAUSE);
+        let JobRun { plan, threads, .. } = &self.jobs[0];
+        let Some(cpu) = self.devices.ssd_cpu(plan.devices[device]) else { return Ok(false) };
+        // A line between a CPU and itself would take two turns of the scheduler.
+        if self.is_stopped() || cells::thread_cpus(plan, self.group, self.devices).contains(&cpu) {
+            return Ok(false);
+        }
+        let rtt_ns = received(&threads[0].ask(move |worker| worker.rtt_ns(cpu)))?;
+        Ok(self.rtts.moved(rtt_ns))
+    }
+}
+
+/// Keeps idle CPUs from falling asleep deeper than `setting` says, until what this returns is
+/// dropped.
+fn hold(setting: PmQosSetting) -> Result<Option<PmQos>, RunError> {
+    match setting {
+        PmQosSetting::AsIs | PmQosSetting::Unlimited => Ok(None),
+        PmQosSetting::Held(us) => checks::hold_pm_qos(us).map(Some).map_err(RunError::new),
+    }
+}
+
+/// Marks the jobs that end before the others, and gives all jobs the longest warm-up. A job whose
+/// check a warm-up would spoil gets none.
+fn align_warm_ups(visits: &mut [(usize, Visit)], jobs: &[JobRun<'_>]) {
+    let longest_ns = visits.iter().map(|(_, visit)| visit.warm_up_ns).max().unwrap_or(0);
+    let last_ns = visits.iter().map(|(_, visit)| visit.limit_ns).max().unwrap_or(0);
+    for (job, visit) in visits {
+        visit.ends_first = visit.limit_ns < last_ns;
+        visit.warm_up_ns = if jobs[*job].plan.is_stateful() { 0 } else { longest_ns };
+    }
+}
