@@ -5,27 +5,12 @@
 
 #![no_main]
 
-// The command is a binary, without a library to link.
-#[allow(dead_code, unused_imports)]
-#[path = "../../crates/cli/src/job/mod.rs"]
-mod job;
-
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/competitor/kind.rs"]
-mod competitor;
-
-/// A machine that is the same everywhere, so that what was found is found again.
-mod machine {
-    pub fn total_bytes() -> Option<u64> {
-        Some(8 << 30)
-    }
-}
-
-use job::{
-    BS_MAX_BYTES, CPU_MAX, Distribution, Extent, HOGS_MAX, IODEPTH_MAX, Ignored, Job, JobError,
-    NUMJOBS_MAX, Note, Origin, PM_QOS_MAX_US, SECTOR_BYTES, SETTINGS_MAX, Sizes, ZONES_MAX,
-};
 use libfuzzer_sys::fuzz_target;
+use meantime_bench::job::{
+    self, BS_MAX_BYTES, CPU_MAX, Distribution, Extent, HOGS_MAX, IODEPTH_MAX, Ignored, Job,
+    JobError, NUMJOBS_MAX, Note, Origin, PM_QOS_MAX_US, SECTOR_BYTES, SETTINGS_MAX, Sizes,
+    ZONES_MAX,
+};
 
 fn check_text(text: &str) {
     assert!(!text.is_empty() && text.len() < 4096, "{} bytes", text.len());

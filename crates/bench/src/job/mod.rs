@@ -31,7 +31,7 @@ pub use error::{JobError, JobErrors, Origin};
 pub use keys::{Ignored, KeyOption, Note, known_key, may_stand_alone, options, subjects};
 pub use parse::{JobFile, parse};
 pub use payload::Payload;
-pub(crate) use settings::ZONES_MAX;
+pub use settings::ZONES_MAX;
 pub use settings::{
     Batch, Distribution, Exit, FileKeys, FlowKeys, Generator, Hint, LatencyTarget, LogKeys,
     LogName, NumaKeys, Pace, Places, Randomness, Sizes, Steady, Syncing, VerifyKeys, Zone,
@@ -39,23 +39,23 @@ pub use settings::{
 pub use zones::{ZoneKeys, ZoneMode};
 
 /// The largest queue depth a job may ask for.
-pub(crate) const IODEPTH_MAX: u32 = 1024;
+pub const IODEPTH_MAX: u32 = 1024;
 /// The largest number of clones of a job.
-pub(crate) const NUMJOBS_MAX: u32 = 1024;
+pub const NUMJOBS_MAX: u32 = 1024;
 /// The largest number of job sections in one file.
-pub(crate) const JOBS_MAX: usize = 1024;
+pub const JOBS_MAX: usize = 1024;
 /// The highest CPU number `cpus_allowed` may name.
-pub(crate) const CPU_MAX: u32 = 4095;
+pub const CPU_MAX: u32 = 4095;
 /// The most CPU-bound programs that may compete with a job.
-pub(crate) const HOGS_MAX: u32 = 64;
+pub const HOGS_MAX: u32 = 64;
 /// The largest limit on idling, in µs: beyond it the kernel has none.
-pub(crate) const PM_QOS_MAX_US: u32 = 1_999_999_999;
+pub const PM_QOS_MAX_US: u32 = 1_999_999_999;
 /// The most values of `sched` and of `pm_qos` that are compared.
-pub(crate) const SETTINGS_MAX: usize = 16;
+pub const SETTINGS_MAX: usize = 16;
 /// Every block size, size and offset is a multiple of this many bytes.
-pub(crate) const SECTOR_BYTES: u64 = 512;
+pub const SECTOR_BYTES: u64 = 512;
 /// The largest block size.
-pub(crate) const BS_MAX_BYTES: u64 = 1 << 30;
+pub const BS_MAX_BYTES: u64 = 1 << 30;
 
 /// fio's `rw`: direction and order of the I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -168,7 +168,7 @@ impl Extent {
 
 /// A key as it was set: last value and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SetKey {
+pub struct SetKey {
     key: &'static str,
     value: String,
     origin: Origin,
@@ -287,7 +287,8 @@ pub struct Job {
     pub new_group: bool,
     /// A key of its section was not accepted, or of `[global]`.
     pub is_faulty: bool,
-    pub(crate) set_keys: Vec<SetKey>,
+    /// The keys that were set, in order.
+    pub set_keys: Vec<SetKey>,
 }
 
 impl Job {

@@ -8,7 +8,7 @@ use meantime_hw::MemPolicy;
 use super::{Extent, Payload};
 
 /// The most zones of a zoned distribution, as in fio.
-pub(crate) const ZONES_MAX: usize = 256;
+pub const ZONES_MAX: usize = 256;
 
 /// Sizes of the I/Os of one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Sizes {
     }
 
     /// The largest, in bytes.
-    pub(crate) fn max_bytes(&self) -> u64 {
+    pub fn max_bytes(&self) -> u64 {
         match self {
             Sizes::Fixed(bytes) | Sizes::Range(_, bytes) => *bytes,
             Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
@@ -229,7 +229,7 @@ impl Default for Pace {
 
 impl Pace {
     /// Whether anything is capped.
-    pub(crate) fn is_rated(&self) -> bool {
+    pub fn is_rated(&self) -> bool {
         self.rate_iops.iter().chain(&self.rate_bytes).any(Option::is_some)
     }
 }
