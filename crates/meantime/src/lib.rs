@@ -126,9 +126,9 @@ pub mod block {
 pub mod completion {
     #[doc(inline)]
     pub use meantime_completion::{
-        DEFERRED_LIMIT, DeferError, DeferRefusal, Deferred, GapCounters, Goal, Notifier,
-        PATIENCE_NS, ParsePolicyError, Pieces, Policy, PolledPieces, Progress, WorkCounters, rule,
-        telemetry,
+        Class, DEFERRED_LIMIT, DeferError, DeferRefusal, Deferred, Flight, GapCounters, Goal, Kind,
+        Notifier, PATIENCE_NS, ParsePolicyError, Pieces, Policy, PolledPieces, Progress,
+        WorkCounters, rule, telemetry,
     };
 }
 
