@@ -1,4 +1,4 @@
-//! The I/O loop: keeps so many I/Os in flight, and takes the times.
+//! The I/O loop: keeps a number of I/Os in flight, and takes their times.
 //!
 //! It is generic over the channel and over what chooses the I/Os, so that nothing on the path is
 //! dispatched dynamically; and it allocates nothing: buffers and slots are there before.
@@ -82,7 +82,7 @@ impl Slots {
 pub struct Limit {
     /// By the clock.
     pub until_ns: u64,
-    /// After so many I/Os.
+    /// After this number of I/Os.
     pub max_ios: u64,
 }
 

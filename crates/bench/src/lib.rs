@@ -14,7 +14,7 @@
 //!   `verify` writes what it can check, and checks it.
 //! - **Pace.** `shape` says when an I/O is submitted and what comes between: flushes, pauses,
 //!   rates, batches, shares of a `flow`, the search for the depth that keeps a latency.
-//! - **The loop.** [`engine`] keeps so many I/Os in flight on a channel and takes the times.
+//! - **The loop.** [`engine`] keeps a number of I/Os in flight on a channel and takes their times.
 //! - **The run.** [`run`] opens devices, checks jobs against them and gives each device and policy
 //!   its turns. What it comes to is a result of the crate meantime-report.
 //!

@@ -30,7 +30,7 @@ pub struct JobPlan {
     pub group_id: u32,
     /// What its random numbers begin with.
     pub seed: u64,
-    /// A log of one thread has room for so many entries.
+    /// The number of entries for which a thread's log has room.
     pub log_entries_max: usize,
 }
 

@@ -7,7 +7,7 @@ pub trait Record {
     /// One I/O: from before its submission to the doorbell, and on until it was seen, at `seen_ns`
     /// by the clock.
     fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64);
-    /// `ios` were submitted at once, and then so many were in flight.
+    /// `ios` were submitted at once; `depth` were in flight then.
     fn submitted(&mut self, depth: usize, ios: u64);
     /// `ios` were taken back at once.
     fn reaped(&mut self, ios: u64);

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct Shape {
     /// Writes are durable when they are done.
     pub fua: bool,
-    /// Flush after so many writes; 0: never.
+    /// Flush after this number of writes; 0: never.
     sync_every: [u64; 2],
     writes: u64,
     flushed_at: u64,
@@ -55,13 +55,13 @@ enum Spacing {
 /// How many at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reaping {
-    /// Submit so many at once.
+    /// The number submitted at once.
     pub submit: usize,
-    /// Wait for so many; 0: only look.
+    /// The number waited for; 0: only look.
     pub least: usize,
-    /// Take so many at most.
+    /// The most taken at once.
     pub most: usize,
-    /// Once full, let so many be left before submitting again.
+    /// Once full, the number still in flight when submitting begins again.
     pub low: usize,
 }
 

@@ -228,7 +228,7 @@ pub struct Job {
     pub prioclass: Option<u8>,
     /// Our own key: a program that wants the job's CPU as well.
     pub competitor: Option<Kind>,
-    /// Our own key: so many programs that want the job's CPU and do nothing but use it.
+    /// Our own key: the number of programs that only use the job's CPU.
     pub hogs: u32,
     /// Our own key: scheduling classes of the job's threads to compare; empty: as they are.
     pub scheds: Vec<SchedClass>,
@@ -265,7 +265,7 @@ pub struct Job {
     pub steady_window: Duration,
     /// … and not before.
     pub steady_ramp: Duration,
-    /// End after so many I/Os of each thread.
+    /// End after this number of I/Os of each thread.
     pub number_ios: Option<u64>,
     /// When writes are made durable.
     pub syncing: Syncing,

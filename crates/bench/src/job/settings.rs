@@ -54,7 +54,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 /// `fsync`, `fdatasync`, `sync`, `end_fsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Syncing {
-    /// Flush after so many writes; 0: never.
+    /// Flush after this number of writes; 0: never.
     pub fsync: u64,
     /// The same: a block device has no metadata to leave out.
     pub fdatasync: u64,
@@ -204,11 +204,11 @@ pub struct Pace {
     pub thinktime: Duration,
     /// … of which the first part is spent busily …
     pub thinktime_spin: Duration,
-    /// … after so many I/Os.
+    /// … after this number of I/Os.
     pub thinktime_blocks: u64,
-    /// At most so many reads and writes per second.
+    /// The most reads and writes per second.
     pub rate_iops: [Option<u64>; 2],
-    /// At most so many bytes read and written per second.
+    /// The most bytes read and written per second.
     pub rate_bytes: [Option<u64>; 2],
     /// The time between two I/Os of a rate is drawn (a Poisson process), not always the same.
     pub poisson: bool,
@@ -261,13 +261,13 @@ impl Default for LatencyTarget {
 /// `iodepth_batch` and its kind. `None`: as it suits the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Batch {
-    /// Submit so many at once; 0: all there is room for.
+    /// The number submitted at once; 0: all there is room for.
     pub submit: Option<u32>,
-    /// Wait for so many at least; 0: look, do not wait.
+    /// The least number waited for; 0: look, do not wait.
     pub complete_min: Option<u32>,
-    /// Take so many at most.
+    /// The most taken at once.
     pub complete_max: Option<u32>,
-    /// Once full, let so many be left before submitting again.
+    /// Once full, the number still in flight when submitting begins again.
     pub low: Option<u32>,
 }
 

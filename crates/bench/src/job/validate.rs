@@ -22,7 +22,7 @@ const ONE_OF: &[(&str, &str, &str)] = &[
 impl Job {
     /// Whether it goes on until its runtime ends. If a job does not say, how much it is to do ends
     /// it and a runtime beside that is an upper limit, as in fio; without, the runtime is how long
-    /// to go on: nobody who names a device counts its blocks.
+    /// to go on: a person who names a device does not count its blocks.
     pub fn is_time_based(&self) -> bool {
         let sizes = [self.size, self.filesize, self.io_size];
         let says_how_much =

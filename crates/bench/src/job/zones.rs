@@ -26,9 +26,9 @@ pub struct ZoneKeys {
     pub skip_bytes: u64,
     /// Zoned: a zone can be written so far; 0: to its end.
     pub capacity_bytes: u64,
-    /// Zoned: so many zones are written at a time; 0: any number.
+    /// Zoned: the number of zones written at a time; 0: any number.
     pub open_max: u32,
-    /// Zoned: so many of one thread.
+    /// Zoned: the number of them for one thread.
     pub open_max_of_thread: u32,
     /// Zoned: reads go anywhere, not only where something was written.
     pub reads_anywhere: bool,

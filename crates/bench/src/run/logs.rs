@@ -9,21 +9,21 @@ use meantime_report::run::{HIST_BINS, LogEntry, LogRows, LogWindow, hist_bin};
 use crate::job::LogKeys;
 use crate::pattern::Io;
 
-/// Before a turn there is memory, not only the promise of it, for so many more: more than a turn
-/// does.
+/// The number of further entries for which memory is there, not only promised, before a turn: more
+/// than a turn adds.
 const AHEAD: usize = 2 << 20;
 
-/// Histograms have room for so many bins that are not empty, together.
+/// The number of non-empty bins for which all histograms together have room.
 const PAIRS_MAX: usize = 4 << 20;
 
 /// What to collect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogSpec {
-    /// Each I/O, or averages over so many ms; `None`: neither.
+    /// 0: each I/O; else averages over this time in ms; `None`: neither.
     pub avg_ms: Option<u64>,
-    /// Histograms over so many ms; `None`: none.
+    /// Histograms over this time in ms; `None`: none.
     pub hist_ms: Option<NonZeroU64>,
-    /// Room for so many I/Os or windows.
+    /// The number of I/Os or windows for which there is room.
     pub entries_max: usize,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Turns {
     pub runtime_ns: Option<u64>,
     /// A turn takes so long at most.
     pub turn_ns: u64,
-    /// A turn takes so many I/Os per thread at most.
+    /// The most I/Os per thread in a turn.
     pub turn_ios: u64,
     /// So many turns, if time ends the job. (Counted, since a turn may run over its time.)
     pub rounds: Option<u64>,

@@ -50,7 +50,7 @@ pub(crate) struct Task {
     pub shape: Option<Shape>,
     /// What to log.
     pub log: Option<Log>,
-    /// End after so many I/Os.
+    /// End after this number of I/Os.
     pub number_ios: Option<u64>,
 }
 
@@ -297,7 +297,7 @@ pub(crate) struct Visit {
     pub warm_up_ns: u64,
     /// Measure for so long at most.
     pub limit_ns: u64,
-    /// Measure so many I/Os at most.
+    /// The most I/Os to measure.
     pub max_ios: u64,
     /// Another job's turn goes on for longer.
     pub ends_first: bool,

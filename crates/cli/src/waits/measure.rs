@@ -19,7 +19,7 @@ use super::grid::{GridCell, ModelFile};
 /// How long a turn is to take.
 const TURN: Duration = Duration::from_millis(100);
 
-/// A cell has at least so many turns of each way to wait, however short they are.
+/// The least number of turns of each way to wait in a cell, however short they are.
 const ROUNDS_MIN: u32 = 4;
 
 /// A turn beside a competing program, before which that has as long alone.

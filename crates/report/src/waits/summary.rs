@@ -7,7 +7,7 @@ use crate::figures::median;
 
 use super::figures::{CellResult, Figures};
 
-/// A way that is to be as quick as classic polling may take so many times as long.
+/// How many times as long as classic polling a way may take that is to be as quick.
 pub const AS_QUICK: f64 = 1.03;
 
 /// A way to wait over all cells.

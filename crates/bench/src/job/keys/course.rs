@@ -100,7 +100,7 @@ pub(super) const DURABILITY: &[Key] = &[
     key(
         "fsync",
         field!(syncing.fsync, count(0, "writes")),
-        "Flush after so many writes, when they are done; 0: never",
+        "Flush after this number of writes, when they are done; 0: never",
     )
     .is("0")
     .applies(&[If(&WRITES)])
@@ -142,7 +142,7 @@ pub(super) const PACE: &[Key] = &[
                 lists::rates(text, 1 << 50)
             })
         ),
-        "At most so many bytes per second and thread; READ,WRITTEN for two rates",
+        "At most this number of bytes per second and thread; READ,WRITTEN for two rates",
     )
     .means("as fast as it goes")
     .listed("BYTES"),
@@ -154,7 +154,7 @@ pub(super) const PACE: &[Key] = &[
                 lists::rates(text, INT_MAX)
             })
         ),
-        "At most so many I/Os per second and thread, evenly spaced; READS,WRITES for two rates",
+        "At most this number of I/Os per second and thread, evenly spaced; READS,WRITES for two rates",
     )
     .means("as fast as it goes")
     .listed("IOPS"),
@@ -168,7 +168,7 @@ pub(super) const PACE: &[Key] = &[
     key(
         "thinktime",
         field!(pace.thinktime, MICROSECONDS),
-        "Pause after each I/O, in microseconds or e.g. 1ms (--thinktime-blocks: after so many)",
+        "Pause after each I/O, in microseconds or e.g. 1ms (--thinktime-blocks: after this number of I/Os)",
     )
     .is("0")
     .listed("TIME"),
@@ -305,7 +305,7 @@ pub(super) const LOGS: &[Key] = &[
     key(
         "log_avg_msec",
         field!(logs.avg_ms, MS),
-        "Log averages over so many milliseconds, not each I/O",
+        "Log averages over this number of milliseconds, not each I/O",
     )
     .is("0")
     .applies(&[If(&VALUES_LOGGED)])

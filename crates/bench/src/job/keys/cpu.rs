@@ -50,7 +50,7 @@ pub(super) const CPU: &[Key] = &[
     key(
         "hog",
         field!(hogs, int(0, HOGS_MAX as u64)),
-        "Have so many programs that do nothing but use the CPU want the same one; shown is which \
+        "Start this number of programs that only use the CPU, on the same one; shown is which \
          share of it they keep",
     )
     .is("0")
@@ -72,7 +72,7 @@ pub(super) const CPU: &[Key] = &[
             pm_qos_us,
             By("a list of times in microseconds and none, such as none,0", value::pm_qos_us)
         ),
-        "Hold /dev/cpu_dma_latency at so many microseconds, so that idle CPUs wake up in time; a \
+        "Hold /dev/cpu_dma_latency at this number of microseconds, so that idle CPUs wake up in time; a \
          list, in which none is no limit, is compared; without a value 0",
     )
     .means("as it is")

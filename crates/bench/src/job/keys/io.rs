@@ -86,7 +86,7 @@ pub(super) const WHAT: &[Key] = &[
     key(
         "number_ios",
         field!(number_ios, Opt(int(1, u64::MAX))),
-        "End after so many I/Os of each thread",
+        "End after this number of I/Os of each thread",
     )
     .listed("N"),
     key("loops", field!(loops, int(1, INT_MAX)), "How many times to transfer the size")

@@ -110,7 +110,7 @@ impl<T: TryFrom<u64>> Kind for Int<T> {
     }
 }
 
-/// A time; a number without a unit counts so many microseconds.
+/// A time; a number without a unit is in microseconds.
 pub(super) struct Time {
     default_us: u64,
 }
