@@ -179,7 +179,7 @@ fn check_options(job: &Job) {
         }
     }
     // Where they were set is all that differs, and what was refused there.
-    (again.set_keys, again.is_faulty) = (job.set_keys.clone(), job.is_faulty);
+    again.take_origins(job);
     assert_eq!(again, *job);
 }
 

@@ -12,7 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("hw", &["process", "spec"]),
     ("completion", &["hw", "process"]),
     // Experiments: for programs and tests, never beneath the library.
-    ("lab", &["completion", "hw", "process"]),
+    ("lab", &["completion", "hw", "process", "random"]),
     ("nvme", &["hw", "process", "spec"]),
     // The software SSD, where a URI asks for one.
     ("block", &["completion", "hw", "nvme", "process", "spec", "ssd"]),

@@ -168,7 +168,7 @@ impl Extent {
 
 /// A key as it was set: last value and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SetKey {
+pub(crate) struct SetKey {
     key: &'static str,
     value: String,
     origin: Origin,
@@ -287,8 +287,7 @@ pub struct Job {
     pub new_group: bool,
     /// A key of its section was not accepted, or of `[global]`.
     pub is_faulty: bool,
-    /// The keys that were set, in order.
-    pub set_keys: Vec<SetKey>,
+    pub(crate) set_keys: Vec<SetKey>,
 }
 
 impl Job {
@@ -326,6 +325,12 @@ impl Job {
     /// here are left out.
     pub fn fio_options(&self) -> Vec<(String, String)> {
         self.set_keys.iter().map(|set| (set.key.to_owned(), set.value.clone())).collect()
+    }
+
+    /// Where each key was set, and whether one was refused, as in `other`.
+    #[cfg(feature = "fuzzing")]
+    pub fn take_origins(&mut self, other: &Job) {
+        (self.set_keys, self.is_faulty) = (other.set_keys.clone(), other.is_faulty);
     }
 
     /// Whether `key` (its usual name: `bs`, not `blocksize`) was set.

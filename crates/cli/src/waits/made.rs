@@ -1,7 +1,8 @@
 //! Device times of a cell that are made up: what its model would take, without a device.
 
 use meantime_completion::Kind;
-use meantime_lab::sim::{Io, Random, Trace};
+use meantime_lab::sim::{Io, Trace};
+use meantime_random::Rng;
 
 use super::grid::{GridCell, Shape};
 
@@ -20,13 +21,13 @@ const PROGRAM_NS: u64 = 600_000;
 
 /// The times of `count` I/Os of `cell`, by the rule of its model; one seed gives one trace.
 pub(super) fn trace(cell: &GridCell, count: usize, seed: u64) -> Trace {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let mut programs = Programs::default();
     let ios = (0..count).map(|_| io(cell, &mut random, &mut programs)).collect();
     Trace { ios }
 }
 
-fn io(cell: &GridCell, random: &mut Random, programs: &mut Programs) -> Io {
+fn io(cell: &GridCell, random: &mut Rng, programs: &mut Programs) -> Io {
     let base_ns = cell.device_ns;
     let read = |device_ns| Io { kind: Kind::Read, bytes: 4096, device_ns };
     match cell.shape {
@@ -55,7 +56,7 @@ fn io(cell: &GridCell, random: &mut Random, programs: &mut Programs) -> Io {
 }
 
 /// Mean `mean_ns`, as the software SSD varies its times.
-fn lognormal(mean_ns: u64, sigma: f64, random: &mut Random) -> u64 {
+fn lognormal(mean_ns: u64, sigma: f64, random: &mut Rng) -> u64 {
     (mean_ns as f64 * (sigma * random.normal() - sigma * sigma / 2.0).exp()) as u64
 }
 

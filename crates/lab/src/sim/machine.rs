@@ -1,9 +1,10 @@
 //! What waiting and the host's own steps cost.
 
-use super::random::{Distribution, Random};
+use super::distribution::Distribution;
 use crate::published::WakeCosts;
 use meantime_completion::adaptive::SleepCosts;
 use meantime_completion::calibrate::Times;
+use meantime_random::Rng;
 
 /// A machine, as far as waiting goes. All costs are times during which the thread runs, unless they
 /// say otherwise.
@@ -95,7 +96,7 @@ impl Machine {
     /// What calibration at start-up would find, from so many sleeps as it makes.
     pub(super) fn sleep_costs(&self, seed: u64) -> SleepCosts {
         const SLEEPS: usize = 24;
-        let mut random = Random::new(seed ^ 0xca11);
+        let mut random = Rng::new(seed ^ 0xca11);
         let late_ns: Vec<u32> =
             (0..SLEEPS).map(|_| self.timer_wake.draw_ns(&mut random) as u32).collect();
         SleepCosts::of(

@@ -12,18 +12,18 @@
 //! can do better in the long run. [`oracle`] knows the time of this I/O too: a bound that no policy
 //! reaches.
 
+mod distribution;
 mod machine;
 mod outcome;
 mod queue;
-mod random;
 mod reference;
 mod run;
 mod shape;
 mod trace;
 
+pub use distribution::Distribution;
 pub use machine::Machine;
 pub use outcome::{Outcome, Seen};
-pub use random::{Distribution, Random};
 pub use reference::{Reference, Rest, Schedule, informed, oracle};
 pub use run::simulate;
 pub use shape::{ParseShapeError, Shape};

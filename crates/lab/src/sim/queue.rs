@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 
+use super::distribution::Distribution;
 use super::machine::Machine;
-use super::random::{Distribution, Random};
 use meantime_completion::SPINS_PER_CLOCK;
 use meantime_completion::{MAX_STAGES, Source, WaitPlan};
+use meantime_random::Rng;
 
 /// Deadlines are looked at an eighth of the default time-out apart.
 const TICK_INTERVAL_NS: u64 = 30_000_000_000 / 8;
@@ -70,7 +71,7 @@ pub(super) struct Queue<'m> {
     pub(super) machine: &'m Machine,
     now_ns: Cell<u64>,
     cpu_ns: Cell<u64>,
-    random: Cell<Random>,
+    random: Cell<Rng>,
     lanes: [Lane; 2],
     /// Which of them are waited on.
     pub(super) watched: Lanes,
@@ -101,7 +102,7 @@ impl<'m> Queue<'m> {
             machine,
             now_ns: Cell::new(0),
             cpu_ns: Cell::new(0),
-            random: Cell::new(Random::new(seed)),
+            random: Cell::new(Rng::new(seed)),
             lanes: [lane(), lane()],
             watched: Lanes::Polled,
             ended: Vec::new(),

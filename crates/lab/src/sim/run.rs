@@ -318,7 +318,7 @@ impl<'m> Channel<'m> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::random::Distribution;
+    use super::super::distribution::Distribution;
     use super::super::shape::Shape;
     use super::*;
 

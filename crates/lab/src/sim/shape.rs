@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::random::Random;
 use super::trace::{Io, Trace};
 use meantime_completion::Kind;
+use meantime_random::Rng;
 
 /// How device times vary around a base time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,13 +53,13 @@ impl Shape {
 
     /// `count` I/Os with a base time of `base_ns`.
     pub fn trace(self, base_ns: u64, count: usize, seed: u64) -> Trace {
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let ios =
             (0..count).map(|index| self.io(base_ns as f64, index, count, &mut random)).collect();
         Trace { ios }
     }
 
-    fn io(self, base_ns: f64, index: usize, count: usize, random: &mut Random) -> Io {
+    fn io(self, base_ns: f64, index: usize, count: usize, random: &mut Rng) -> Io {
         let (mut kind, mut bytes) = (Kind::Read, 4096u32);
         let mut about = |ns: f64, sigma: f64| ns * (sigma * random.normal()).exp();
         let device_ns = match self {

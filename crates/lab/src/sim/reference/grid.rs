@@ -1,6 +1,6 @@
 //! Distributions on a grid of times.
 
-use crate::sim::random::Distribution;
+use crate::sim::distribution::Distribution;
 
 /// The most steps of a grid.
 const MOST_STEPS: f64 = 24_000.0;

@@ -21,8 +21,8 @@ use super::grid::{Known, Wake, step_ns};
 use super::schedule::Schedule;
 use super::search::Expected;
 use super::{Solve, after_wake_ns, limit_ns};
+use crate::sim::distribution::Distribution;
 use crate::sim::machine::Machine;
-use crate::sim::random::Distribution;
 use crate::sim::trace::Trace;
 use meantime_completion::{Class, Goal};
 

@@ -7,10 +7,10 @@ use super::search::Mixture;
 use crate::sim::machine::Machine;
 use crate::sim::outcome::{Outcome, Seen};
 use crate::sim::queue::{Lanes, Queue};
-use crate::sim::random::Random;
 use crate::sim::trace::{Io, Trace};
 use meantime_completion::SPINS_PER_CLOCK;
 use meantime_completion::{GapCounters, Source, WaitPlan};
+use meantime_random::Rng;
 
 /// One I/O after the other, each by either of the two plans.
 fn replay<P>(
@@ -20,7 +20,7 @@ fn replay<P>(
     seed: u64,
     mut wait: impl FnMut(&P, &Io, &mut Wait<'_>),
 ) -> Outcome {
-    let mut choice = Random::new(seed ^ 0x5eed);
+    let mut choice = Rng::new(seed ^ 0x5eed);
     let mut wait_state = Wait {
         queue: Queue::new(machine, seed),
         counters: GapCounters::default(),

@@ -1,43 +1,6 @@
-//! Random numbers from a seed, and distributions of times.
+//! Distributions of times, to draw from.
 
-/// A generator whose numbers are the same for the same seed, everywhere (SplitMix64).
-#[derive(Debug, Clone, Copy)]
-pub struct Random(u64);
-
-impl Random {
-    /// Begins at `seed`.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    #[inline]
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number from 0 to less than `bound`, which is not 0; the bias is less than `bound` / 2^64.
-    #[inline]
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// A number from 0 to less than 1.
-    #[inline]
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// A number of the standard normal distribution (Box and Muller).
-    pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-}
+use meantime_random::Rng;
 
 /// How many values stand for a distribution that is given by a formula.
 const TABLE: usize = 1 << 13;
@@ -71,7 +34,7 @@ impl Distribution {
 
     /// Lognormal: `median_ns` times e to a normal number of standard deviation `sigma`.
     pub fn lognormal(median_ns: u64, sigma: f64) -> Self {
-        let mut random = Random::new(1);
+        let mut random = Rng::new(1);
         let mut value = || (median_ns as f64 * (sigma * random.normal()).exp()).round() as u64;
         Self::of_samples((0..TABLE).map(|_| value()).collect())
     }
@@ -95,7 +58,7 @@ impl Distribution {
 
     /// One value.
     #[inline]
-    pub fn draw_ns(&self, random: &mut Random) -> u64 {
+    pub fn draw_ns(&self, random: &mut Rng) -> u64 {
         self.0[random.below(self.0.len() as u64) as usize]
     }
 
@@ -133,12 +96,12 @@ mod tests {
             (0.1, Distribution::constant(1).plus_ns(10)),
         ]);
         assert_eq!((mixed.quantile_ns(0.89), mixed.quantile_ns(0.91)), (1, 11));
-        assert_eq!(Distribution::of_samples(vec![]).draw_ns(&mut Random::new(1)), 0);
+        assert_eq!(Distribution::of_samples(vec![]).draw_ns(&mut Rng::new(1)), 0);
     }
 
     #[test]
     fn numbers_are_uniform_and_repeat() {
-        let (mut a, mut b) = (Random::new(7), Random::new(7));
+        let (mut a, mut b) = (Rng::new(7), Rng::new(7));
         let mut counts = [0u32; 10];
         for _ in 0..100_000 {
             let n = a.below(10);
