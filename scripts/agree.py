@@ -42,7 +42,8 @@ def main():
     parser.add_argument("--iodepth", type=int, default=1)
     args = parser.parse_args()
     common = [f"--bs={args.bs}", "--rw=randread", f"--iodepth={args.iodepth}"]
-    # Fixed buffers and files, as our column has them by default. One CPU for all, so that the scheduler has no part in it.
+    # Fixed buffers and files, as our column has them by default. One CPU for all, so that the
+    # scheduler has no part in it.
     fio = ["fio", "--name=agree", f"--filename={args.file}", f"--ioengine={FIO_ENGINES[args.engine]}", "--direct=1",
            "--size=256m", "--time_based", "--output-format=json", "--cpus_allowed=0", f"--runtime={args.seconds * 1000:.0f}ms"] + common
     if args.engine == "io_uring":

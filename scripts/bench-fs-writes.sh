@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Writes, fsyncs, names made and removed: by Meantime, by the kernel's ext4 on a loop device, and by fuse2fs, in turns, each on a fresh image of
-# the same kind in memory. A table of ratios, with their spread over the rounds. Needs root (mounts). --quick: few and short rounds.
+# Writes, fsyncs, names made and removed: by Meantime, by the kernel's ext4 on a loop device, and by
+# fuse2fs, in turns, each on a fresh image of the same kind in memory. A table of ratios, with their
+# spread over the rounds. Needs root (mounts). --quick: few and short rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Reads of one file in one image: by Meantime, by the kernel's ext4 on a loop device, and by fuse2fs, in turns. A table of ratios, with their
-# spread over the rounds. Needs root (mounts). --quick: a small image, few and short rounds. MEANTIME=COMMAND: another build of it.
+# Reads of one file in one image: by Meantime, by the kernel's ext4 on a loop device, and by
+# fuse2fs, in turns. A table of ratios, with their spread over the rounds. Needs root (mounts).
+# --quick: a small image, few and short rounds. MEANTIME=COMMAND: another build of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin
@@ -21,7 +22,8 @@ fi
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/meantime-fs.XXXXXX")
 kernel=$work/kernel fuse=$work/fuse image=$work/disk.img
-# Whatever happened, and however often: nothing stays mounted, and only what is not mounted is removed.
+# Whatever happened, and however often: nothing stays mounted, and only what is not mounted is
+# removed.
 clean() {
     local place
     for place in "$fuse" "$kernel"; do

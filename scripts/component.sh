@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# component.sh NAME COMMAND...: runs COMMAND if the toolchain has component NAME (clippy, rustfmt). Without it this is
-# an error in CI, and a loud line elsewhere: Debian's own compiler packages come without.
+# component.sh NAME COMMAND...: runs COMMAND if the toolchain has component NAME (clippy, rustfmt).
+# Without it this is an error in CI, and a loud line elsewhere: Debian's own compiler packages come
+# without.
 set -euo pipefail
 name=$1
 shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# consumer.sh [BENCH…]: the benchmarks of the polled path (instructions, path) as a crate of somebody
-# else's would have them: outside this workspace, with cargo's default release profile (no link-time
-# optimisation, sixteen codegen units).
+# consumer.sh [BENCH…]: the benchmarks of the polled path (instructions, path) as a crate of
+# somebody else's would have them: outside this workspace, with cargo's default release profile (no
+# link-time optimisation, sixteen codegen units).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # fuzz.sh [SECONDS] [TARGET]: builds the fuzzers (fuzz/) and runs each, or TARGET, for SECONDS (15).
 #
-# libFuzzer needs of the compiler only coverage instrumentation, which stable Rust has behind flags of LLVM's: neither a
-# nightly compiler nor cargo-fuzz. What a run learns stays in target/fuzz/corpus, for the next one.
+# libFuzzer needs of the compiler only coverage instrumentation, which stable Rust has behind flags
+# of LLVM's: neither a nightly compiler nor cargo-fuzz. What a run learns stays in
+# target/fuzz/corpus, for the next one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

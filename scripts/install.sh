@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # install.sh install|uninstall [--prefix DIR] [--destdir DIR] [--from DIR]
 #
-# Installs the command and the library it loads into programs, the C library with header and pkg-config file, and the job files beneath PREFIX (/usr/local), or removes
-# them. DESTDIR is put before every path that is written, and in no file. --from is where they were built (target/release).
+# Installs the command and the library it loads into programs, the C library with header and
+# pkg-config file, and the job files beneath PREFIX (/usr/local), or removes them. DESTDIR is put
+# before every path that is written, and in no file. --from is where they were built
+# (target/release).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,7 +61,8 @@ fi
 for file in meantime libmeantime_c.so libmeantime_c.a libmeantime_preload.so; do
     [ -e "$from/$file" ] || die "$from/$file is not there: run 'make install', which builds it"
 done
-# A library that is given another name than its soname says would not be found by the programs that are linked to it.
+# A library that is given another name than its soname says would not be found by the programs that
+# are linked to it.
 soname=$(readelf -d "$from/libmeantime_c.so" | sed -nE 's/.*Library soname: \[(.*)\].*/\1/p')
 [ "$soname" = "libmeantime.so.$abi" ] || die "the soname of libmeantime_c.so is '$soname', not libmeantime.so.$abi: build it again"
 
@@ -77,7 +80,8 @@ for file in "$bin/.debug/meantime" "$lib/.debug/libmeantime_c.so" "$lib/meantime
     [ ! -e "$built" ] || install -D -m 644 "$built" "$file.debug"
 done
 install -m 644 crates/capi/include/meantime.h "$include/meantime.h"
-# The static library needs nothing but what the C compiler adds by itself, and these, which are part of libc since glibc 2.34.
+# The static library needs nothing but what the C compiler adds by itself, and these, which are part
+# of libc since glibc 2.34.
 cat >"$lib/pkgconfig/meantime.pc" <<END
 prefix=$prefix
 libdir=\${prefix}/lib

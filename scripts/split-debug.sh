@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # split-debug.sh FILE...
 #
-# Takes the debug information out of programs and libraries, and puts it beside each as FILE.debug. Debuggers, perf and
-# backtraces find it there (or in .debug/ beside, or in /usr/lib/debug) by the link that is left; without it
-# backtraces still have the names of functions.
+# Takes the debug information out of programs and libraries, and puts it beside each as FILE.debug.
+# Debuggers, perf and backtraces find it there (or in .debug/ beside, or in /usr/lib/debug) by the
+# link that is left; without it backtraces still have the names of functions.
 set -euo pipefail
 
 for file in "$@"; do

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# kernel.sh SUITE: fetches Debian's kernel of SUITE (bookworm: 6.1, bullseye: 5.10) and unpacks what a guest needs of it.
+# kernel.sh SUITE: fetches Debian's kernel of SUITE (bookworm: 6.1, bullseye: 5.10) and unpacks what
+# a guest needs of it.
 #
-# Prints the directory, target/guest/kernel/SUITE: `vmlinux` (ELF, booted by PVH: three seconds less than unpacking itself) and
-# `lib/modules/VERSION`. What is there is kept; remove the directory for a newer one. Nothing is installed, root is not needed.
-# The package mirror is the one this machine is configured for, with only the suite changed; packages are verified by apt as ever.
+# Prints the directory, target/guest/kernel/SUITE: `vmlinux` (ELF, booted by PVH: three seconds less
+# than unpacking itself) and `lib/modules/VERSION`. What is there is kept; remove the directory for
+# a newer one. Nothing is installed, root is not needed. The package mirror is the one this machine
+# is configured for, with only the suite changed; packages are verified by apt as ever.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -20,7 +22,8 @@ apt=$PWD/target/guest/apt/$suite
 rm -rf "$dir.new" "$apt"
 mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$dir.new"
 
-# A mirror has a release's packages in one place and its security updates in another: both keep their own.
+# A mirror has a release's packages in one place and its security updates in another: both keep
+# their own.
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 options=check-valid-until=no
 [ ! -e $keyring ] || options="$options signed-by=$keyring"
@@ -41,7 +44,8 @@ aptopts=(
     -o APT::Architectures=amd64
 )
 log=$apt/log
-# A mirror may lack a suite in one of its two places (an old one's may have moved to an archive): then the other will do.
+# A mirror may lack a suite in one of its two places (an old one's may have moved to an archive):
+# then the other will do.
 apt-get "${aptopts[@]}" update >"$log" 2>&1 || true
 package=$(apt-cache "${aptopts[@]}" depends linux-image-amd64 2>>"$log" | sed -nE 's/^ *Depends: (linux-image-[0-9].*)/\1/p')
 if [ -z "$package" ]; then

@@ -1,4 +1,5 @@
-# What the guest's tests share; sourced by each of them. Results go to the host by /dev/ttyS1, a line each:
+# What the guest's tests share; sourced by each of them. Results go to the host by /dev/ttyS1, a
+# line each:
 #
 #   ok NAME             FAILED NAME
 #   note WORDS…         for people
@@ -38,7 +39,8 @@ says() {
     fi
 }
 
-# refused NAME TEXT COMMAND…: COMMAND must fail, not by a signal, and say TEXT (a regular expression).
+# refused NAME TEXT COMMAND…: COMMAND must fail, not by a signal, and say TEXT (a regular
+# expression).
 refused() {
     _name=$1 _text=$2
     shift 2
@@ -64,7 +66,8 @@ until_true() {
     done
 }
 
-# address SERIAL: the PCI address of the controller that the machine's description calls so; the kernel's driver must have it.
+# address SERIAL: the PCI address of the controller that the machine's description calls so; the
+# kernel's driver must have it.
 address() {
     for _c in /sys/class/nvme/nvme*; do
         [ "$(tr -d ' ' <"$_c/serial")" = "$1" ] && basename "$(readlink -f "$_c/device")" && return
@@ -89,12 +92,14 @@ opened() { [ "$(ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c vfio-device)" = "$1"
 driver() { basename "$(readlink "/sys/bus/pci/devices/$1/driver")"; }
 is_driver() { [ "$(driver "$1")" = "$2" ]; }
 
-# interrupts PATTERN: how many interrupts lines of /proc/interrupts that match have had, on all CPUs.
+# interrupts PATTERN: how many interrupts lines of /proc/interrupts that match have had, on all
+# CPUs.
 interrupts() {
     awk -v pattern="$1" '$0 ~ pattern { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts
 }
 
-# kernel_sum SERIAL NSID: SHA-256 of a whole namespace, read by the kernel from the device and not from its memory.
+# kernel_sum SERIAL NSID: SHA-256 of a whole namespace, read by the kernel from the device and not
+# from its memory.
 kernel_sum() {
     _disk=$(disk "$1" "$2") || return 1
     dd if="$_disk" bs=128k iflag=direct 2>/dev/null | sha256sum | cut -d ' ' -f 1
@@ -106,7 +111,8 @@ our_sum() { meantime copy "$1" - 2>/tmp/err | sha256sum | cut -d ' ' -f 1; }
 # figure KEY FILE: the sum of all figures of this name in a report.
 figure() { awk -F '[:,]' -v key="\"$1\"" '$1 ~ key { sum += $2 } END { printf "%d\n", sum }' "$2"; }
 
-# verified DEVICE POLICY ARGUMENTS…: a run of the bench that verifies what it wrote; counts commands.
+# verified DEVICE POLICY ARGUMENTS…: a run of the bench that verifies what it wrote; counts
+# commands.
 verified() {
     _device=$1 _how=$2
     shift 2

@@ -12,7 +12,8 @@ import time
 
 import machine as machines
 
-# What isa-debug-exit makes of 16 and 17; QEMU's own codes are small. 0: the guest reset itself, that is, it panicked.
+# What isa-debug-exit makes of 16 and 17; QEMU's own codes are small. 0: the guest reset itself,
+# that is, it panicked.
 PASSED, FAILED, RESET, LATE = 33, 35, 0, 124
 
 

@@ -6,7 +6,8 @@ import sys
 
 bzimage, elf = sys.argv[1:]
 image = open(bzimage, "rb").read()
-# Linux's boot protocol (Documentation/arch/x86/boot.rst): setup_sects, then payload_offset and payload_length since version 2.08.
+# Linux's boot protocol (Documentation/arch/x86/boot.rst): setup_sects, then payload_offset and
+# payload_length since version 2.08.
 assert image[0x202:0x206] == b"HdrS", f"{bzimage} is no Linux kernel"
 setup = (image[0x1F1] or 4) + 1
 offset, length = struct.unpack_from("<II", image, 0x248)

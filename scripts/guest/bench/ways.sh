@@ -1,6 +1,7 @@
 #!/bin/sh
-# Ways to wait on one controller that answers at once, one after the other, as $rows orders them (by the kernel's command line); $size is
-# the namespace's block size and that of the reads, $seconds how long each is measured. Reports go to the host whole.
+# Ways to wait on one controller that answers at once, one after the other, as $rows orders them (by
+# the kernel's command line); $size is the namespace's block size and that of the reads, $seconds
+# how long each is measured. Reports go to the host whole.
 #
 # machine: seconds=600 kernel="nvme.poll_queues=1"
 # nvme: a ns=1G/512+1G/4096 medium=null

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Linux's own NVMe driver on a software SSD of ours, which a process outside serves: verified I/O by interrupt and polled, the same data
-# after a reset of the controller. scripts/guest/served.sh starts it.
+# Linux's own NVMe driver on a software SSD of ours, which a process outside serves: verified I/O by
+# interrupt and polled, the same data after a reset of the controller. scripts/guest/served.sh
+# starts it.
 . /lib.sh
 modprobe nvme
 until_true 20 test -b /dev/nvme0n1

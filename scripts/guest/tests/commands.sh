@@ -1,5 +1,6 @@
 #!/bin/sh
-# Very many verified commands over vfio-pci, by interrupt and polled, by two threads on two CPUs; small, since it is commands that count.
+# Very many verified commands over vfio-pci, by interrupt and polled, by two threads on two CPUs;
+# small, since it is commands that count.
 #
 # machine: cpus=2 seconds=420
 # nvme: a ns=16M/512

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Whether this rig would notice a DMA to where it may not go: that the other tests see none is worth as much as this one sees.
+# Whether this rig would notice a DMA to where it may not go: that the other tests see none is worth
+# as much as this one sees.
 #
-# A controller in nobody's charge is told by hand of an admin queue at an address that the IOMMU has not mapped. (QEMU lets such a
-# command end well: only the kernel's log tells.)
+# A controller in nobody's charge is told by hand of an admin queue at an address that the IOMMU has
+# not mapped. (QEMU lets such a command end well: only the kernel's log tells.)
 #
 # nvme: a ns=16M/512
 . /lib.sh

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A device that cannot read one block and cannot write another: these commands fail by name, everything else is right.
+# A device that cannot read one block and cannot write another: these commands fail by name,
+# everything else is right.
 #
 # machine: seconds=180
 # nvme: a ns=16M/512 error=read:2048 error=write:4096
@@ -13,7 +14,8 @@ for how in poll interrupt; do
         meantime bench --device "vfio:$a" --completion $how --no-control --rw read --bs 4k --offset 512k --size 1m
     refused "$how: a write error, by name" "write at LBA 4096: .*Write Fault" \
         meantime bench --device "vfio:$a" --completion $how --no-control --rw write --bs 4k --offset 1536k --size 1m
-    # What did not fail is what was written: the block of the write error is not known to hold anything, that of the read error is not readable.
+    # What did not fail is what was written: the block of the write error is not known to hold
+    # anything, that of the read error is not readable.
     meantime bench --device "vfio:$a" --completion $how --no-control --rw randwrite --bs 4k --size 8m --iodepth 8 --verify crc32c \
         --json /tmp/json >/tmp/out 2>&1
     check "$how: with errors the exit code is 1" [ $? = 1 ]

@@ -9,7 +9,8 @@ until_true 10 disk a 1
 a=$(address a)
 check "bind" meantime bind "$a"
 
-# count POLICY: interrupts of ours in the middle of a run. (The kernel forgets the lines when the device is closed.)
+# count POLICY: interrupts of ours in the middle of a run. (The kernel forgets the lines when the
+# device is closed.)
 count() {
     meantime bench --device "vfio:$a" --completion "$1" --no-control --rw randread --bs 4k --runtime 12 --time-based \
         --json /tmp/json >/tmp/out 2>&1 &

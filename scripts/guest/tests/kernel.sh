@@ -1,5 +1,6 @@
 #!/bin/sh
-# The kernel's own stack as a device, `kernel:`: verified I/O by interrupt and polled, on both formats; polled I/O interrupts nobody.
+# The kernel's own stack as a device, `kernel:`: verified I/O by interrupt and polled, on both
+# formats; polled I/O interrupts nobody.
 #
 # machine: seconds=180 kernel="nvme.poll_queues=1"
 # nvme: a ns=16M/512+16M/4096
@@ -13,7 +14,8 @@ for nsid in 1 2; do
         verified "kernel:$dev" $how --rw randrw --bs 4k --size 4m --iodepth 4
         had=$(($(interrupts nvme) - before))
         if [ $how = poll ]; then
-            # What is not a transfer goes by interrupt: flushes, and the log pages that are read now and then.
+            # What is not a transfer goes by interrupt: flushes, and the log pages that are read now
+            # and then.
             check "kernel:$dev $how: $had interrupts" [ $had -lt 20 ]
         else
             check "kernel:$dev $how: $had interrupts" [ $had -gt 200 ]

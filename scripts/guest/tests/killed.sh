@@ -1,5 +1,6 @@
 #!/bin/sh
-# Whatever ends a program that has taken a device from the kernel, the kernel gets it back: by itself, or by one command.
+# Whatever ends a program that has taken a device from the kernel, the kernel gets it back: by
+# itself, or by one command.
 #
 # machine: seconds=180
 # nvme: a ns=16M/512

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A machine whose IOMMU is off, and addresses that are nothing: an error that says what to do, and nothing is touched.
+# A machine whose IOMMU is off, and addresses that are nothing: an error that says what to do, and
+# nothing is touched.
 #
 # machine: kernel="intel_iommu=off"
 # nvme: a ns=16M/512

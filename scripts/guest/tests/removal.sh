@@ -1,5 +1,6 @@
 #!/bin/sh
-# A controller is taken out of its slot while I/O is under way: its user hears of it at once, its neighbour does not.
+# A controller is taken out of its slot while I/O is under way: its user hears of it at once, its
+# neighbour does not.
 #
 # machine: cpus=2 seconds=180
 # nvme: a at=port ns=16M/512

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Somebody resets the controller while I/O is under way: what was in flight is done again, all of it is right, and it goes on.
+# Somebody resets the controller while I/O is under way: what was in flight is done again, all of it
+# is right, and it goes on.
 #
 # machine: seconds=240
 # nvme: a ns=32M/4096

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Our driver on a controller that is not ours, and the kernel's on the same one before and after: they agree on every byte.
+# Our driver on a controller that is not ours, and the kernel's on the same one before and after:
+# they agree on every byte.
 #
 # machine: seconds=420
 # nvme: a ns=16M/512+16M/4096
