@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# guest.sh test [TEST...] | bench [OPTIONS]: Meantime in a virtual machine, on NVMe controllers that nobody here wrote.
+# guest.sh test [TEST...] | bench [OPTIONS]: Meantime in a virtual machine, on QEMU's NVMe
+# controllers.
 #
-# Boots stock Debian kernels under QEMU's software emulation (no KVM, no root) with an emulated IOMMU and QEMU's NVMe controllers.
-# test: each of scripts/guest/tests, or TEST, in a guest of its own; asserts what was done, never how long it took.
-# bench: the kernel's ways to wait and ours side by side on one controller (scripts/guest/bench.py --help).
+# Boots stock Debian kernels under QEMU's software emulation (no KVM, no root) with an emulated
+# IOMMU.
+# test: each of scripts/guest/tests, or TEST, in a guest of its own; asserts what was done, never
+# how long it took.
+# bench: the kernel's ways to wait and ours side by side on one controller
+# (scripts/guest/bench.py --help).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,15 +18,22 @@ for tool in qemu-system-x86_64 busybox cpio depmod python3 readelf strip timeout
     PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || die "$tool is not installed: run 'scripts/setup.sh test'"
 done
 
-target=x86_64-unknown-linux-musl
+dir=${CARGO_TARGET_DIR:-target}
 case $action in
-    # Debug assertions stay on, and it is built in half the time.
-    test) options=() built=debug suites=(bookworm) ;;
-    bench) options=(--release) built=release suites=(bookworm bullseye) ;;
+    test)
+        suites=(bookworm)
+        # The command that the other tests run, so that it is built once.
+        cargo test --workspace --locked --quiet --no-run
+        meantime=$dir/debug/meantime
+        ;;
+    bench)
+        suites=(bookworm bullseye)
+        target=x86_64-unknown-linux-musl
+        cargo build --release --locked --quiet --target $target -p meantime-cli
+        meantime=$dir/$target/release/meantime
+        ;;
     *) sed -nE '2,/^$/s/^# ?//p' "$0" >&2; exit 2 ;;
 esac
-CARGO_PROFILE_DEV_DEBUG=0 cargo build --quiet --locked "${options[@]}" --target "$target" -p meantime-cli
-meantime=${CARGO_TARGET_DIR:-target}/$target/$built/meantime
 
 there=()
 for suite in "${suites[@]}"; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what building needs and is not there, or with "test" what testing needs as well, or with "fs" what comparing file systems needs, on Debian or Ubuntu, and says what it installs.
-# Needs root (or sudo) only if something is missing.
+# Installs what building needs and is not there, or with "test" what testing needs as well, or with
+# "fs" what comparing file systems needs, on Debian or Ubuntu, and says what it installs. Needs root
+# (or sudo) only if something is missing.
 set -euo pipefail
 
 wanted_minor=89 # rust-version in Cargo.toml is 1.89
@@ -36,7 +37,8 @@ if [ "${1:-build}" = test ]; then
     want readelf binutils
     want fio fio
     want sqlite3 sqlite3
-    # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh, and not installed.
+    # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh,
+    # and not installed.
     want qemu-system-x86_64 qemu-system-x86
     want cpio cpio
     want bzip2 bzip2
@@ -97,14 +99,14 @@ if ! rust_is_new_enough; then
         exit 1
     }
 fi
-# What runs in the virtual machine is linked statically.
+# What `make bench-guest` runs is linked statically.
 musl=x86_64-unknown-linux-musl
 if [ -n "$testing" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$musl" ]; then
     if command -v rustup >/dev/null; then
         echo "setup: installing Rust's standard library for $musl with rustup"
         rustup --quiet target add "$musl"
     else
-        echo "setup: no rustup here to install the target $musl with: 'make test-guest' needs it" >&2
+        echo "setup: no rustup here to install the target $musl with: 'make bench-guest' needs it" >&2
     fi
 fi
 # Built programs of a pinned version, by their hashes.

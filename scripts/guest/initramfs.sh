@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# initramfs.sh SUITE MEANTIME FILE: packs a guest's whole user space into FILE: busybox, the kernel's modules, the tests of this
-# directory, and MEANTIME (a statically linked `meantime`). Prints nothing.
+# initramfs.sh SUITE MEANTIME FILE: packs a guest's whole user space into FILE: busybox, the
+# kernel's modules, the tests of this directory, and MEANTIME (a `meantime`, with the libraries it
+# loads). Prints nothing.
 #
-# Not compressed: what the guest need not unpack under emulation is faster, and QEMU hands it over by memory copy.
+# Not compressed: what the guest need not unpack under emulation is faster, and QEMU hands it over
+# by memory copy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ $# = 3 ] || { echo "usage: initramfs.sh SUITE MEANTIME FILE" >&2; exit 2; }
@@ -13,7 +15,7 @@ kernel=$PWD/target/guest/kernel/$suite
 [ -e "$kernel/vmlinux" ] || die "no kernel of $suite: run scripts/guest/kernel.sh $suite"
 version=$(basename "$kernel"/lib/modules/*)
 busybox=$(command -v busybox) || die "busybox is not installed (package busybox-static)"
-! readelf -l "$busybox" "$meantime" | grep INTERP >/dev/null || die "busybox and meantime must be statically linked"
+! readelf -l "$busybox" | grep INTERP >/dev/null || die "busybox must be statically linked"
 export PATH=$PATH:/usr/sbin:/sbin
 
 root=$(mktemp -d)
@@ -30,6 +32,11 @@ done
 # Its figures are for people with the source beside them; and 20 MB less.
 install -m 755 "$meantime" "$root/bin/meantime"
 strip "$root/bin/meantime"
+if readelf -l "$meantime" | grep INTERP >/dev/null; then
+    ldd "$meantime" | sed -nE 's/^[^/]*(\/[^ ]+) .*/\1/p' | while read -r library; do
+        install -D -m 755 "$(realpath "$library")" "$root$library"
+    done
+fi
 install -m 755 scripts/guest/init "$root/init"
 install -m 644 scripts/guest/lib.sh "$root/lib.sh"
 install -m 644 scripts/guest/{tests,bench,peers}/*.sh "$root/tests"

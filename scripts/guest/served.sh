@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# served.sh: Linux's NVMe driver, in a guest, on a software SSD that `meantime ssd` serves outside; QEMU's vfio-user-pci stands between.
+# served.sh: Linux's NVMe driver, in a guest, on a software SSD that `meantime ssd` serves outside;
+# QEMU's vfio-user-pci stands between.
 #
-# QEMU 10.1 or later is needed: QEMU=COMMAND names another than qemu-system-x86_64. It must see this directory under the same path
-# (for one in a chroot, mount target/guest there).
+# QEMU 10.1 or later is needed: QEMU=COMMAND names another than qemu-system-x86_64. It must see this
+# directory under the same path (for one in a chroot, mount target/guest there).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -10,9 +11,8 @@ read -ra qemu <<<"${QEMU:-qemu-system-x86_64}"
 die() { echo "guest: $*" >&2; exit 1; }
 "${qemu[@]}" -device help 2>/dev/null | grep -q vfio-user-pci || die "${qemu[*]} has no vfio-user-pci: QEMU 10.1 or later is needed (QEMU=COMMAND)"
 
-target=x86_64-unknown-linux-musl
-CARGO_PROFILE_DEV_DEBUG=0 cargo build --quiet --locked --target $target -p meantime-cli
-meantime=${CARGO_TARGET_DIR:-target}/$target/debug/meantime
+cargo build --locked --quiet -p meantime-cli
+meantime=${CARGO_TARGET_DIR:-target}/debug/meantime
 kernel=$(scripts/guest/kernel.sh bookworm)
 dir=$PWD/target/guest/served
 rm -rf "$dir"
