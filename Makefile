@@ -46,6 +46,8 @@ demo: setup build
 check:
 	@scripts/stages.sh format lint quick
 
+# What incremental builds keep costs a clean clone an eighth of its time.
+test: export CARGO_INCREMENTAL := 0
 test: setup-test
 	@scripts/stages.sh format lint tests loom fuzz docs test-guest
 
@@ -85,7 +87,7 @@ fuzz:
 # Kinds of what is done, settings and devices in turn; the kernel and e2fsck recover with us where
 # they are.
 crash:
-	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) \
+	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) MEANTIME_CRASH_PAIR_CUTS=1 \
 		$(if $(KEEP),MEANTIME_CRASH_KEEP="$(KEEP)") $(CARGO) test -p meantime-ext4 --test crash \
 		--locked -- --exact long --ignored --nocapture
 
