@@ -140,7 +140,7 @@ fn spawn<'scope, T: Send + 'scope>(
         .map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -119,7 +119,7 @@ impl Rule for Dpas {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::pas::tests::io;
     use super::super::tests::sample;

@@ -127,7 +127,7 @@ impl Rule for Pas {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub(super) mod tests {
     use super::super::tests::sample;
     use super::*;

@@ -151,7 +151,7 @@ impl FromStr for Shape {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

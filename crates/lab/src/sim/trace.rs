@@ -109,7 +109,7 @@ fn parse_io(text: &str) -> Option<Io> {
     words.next().is_none().then_some(Io { kind, bytes, device_ns })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

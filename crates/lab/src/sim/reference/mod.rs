@@ -117,5 +117,5 @@ fn reference<P>(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
