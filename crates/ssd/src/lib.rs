@@ -41,7 +41,7 @@
 //!   service                a model at work: which channel is busy until when
 //!   threaded, stepped      the two ways to run
 //!   faults/                rules, their text, the engine
-//!   record/                what was written and flushed; the states that a power cut allows
+//!   record                 what was written and flushed, for tests of power cuts
 //!   control/               changing a running one
 //!   served/                a PCI function of it, over vfio-user
 //! ```
