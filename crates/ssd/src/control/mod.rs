@@ -3,25 +3,24 @@
 //!
 //! [`serve`] answers on a Unix socket, for `meantime ssd ctl` or anything that can write a line:
 //!
-//! A line is asked, at most 4,096 bytes; lines are answered, of which those with news begin with a
-//! blank, and the last is `ok` or `error: ` and why. As often as one likes; a client that asks
-//! nothing for ten seconds is let go.
+//! A request is one line of at most 4,096 bytes. The answer is lines: those with results begin with
+//! a blank, and the last is `ok`, or `error: ` and why. A client may send several requests; the
+//! server closes its connection after ten seconds without one.
 //!
 //! | line | |
 //! |---|---|
 //! | `faults` | the fault rules in force, each as it can be added, and how often it has happened |
 //! | `faults add RULE` | injects one more fault; RULE as in [`FaultRule::parse_line`] |
-//! | `faults clear` | injects none any more |
-//! | `slow TIME` | every I/O command takes so much longer, e.g. 2ms: a rule like any other |
-//! | `power-cut [SEED]` | power fails and comes back: unflushed writes are lost, or not, at random |
+//! | `faults clear` | stops injecting faults |
+//! | `slow TIME` | every I/O command takes that much longer, e.g. 2ms: a rule like any other |
+//! | `power-cut [SEED]` | power fails and returns: a random subset of unflushed writes is lost |
 //! | `unplug`, `plug` | the device leaves the bus, and comes back to it |
-//! | `counters` | what the SSD has counted |
-//! | `refusals` | what it has refused lately, and why |
+//! | `counters` | the SSD's counters |
+//! | `refusals` | its latest refusals, and why |
 //!
-//! The socket has mode 0600, and the kernel tells who connects (SO_PEERCRED): this process's user,
-//! or root.
+//! The socket has mode 0600, and only this process's user and root are answered (SO_PEERCRED).
 
-mod obey;
+mod command;
 mod server;
 
 pub use server::{ControlServer, LINE_BYTES_MAX, serve};

@@ -15,7 +15,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use super::FaultControl;
-use super::obey::{error, obey};
+use super::command::{answer, error};
 use crate::error::SsdError;
 
 /// The longest line that is taken, in bytes.
@@ -164,7 +164,7 @@ impl Server {
         loop {
             if let Some(end) = input.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = input.drain(..=end).collect();
-                if !self.say(&mut stream, &obey(self.ssd.as_ref(), line.trim_ascii()))? {
+                if !self.say(&mut stream, &answer(self.ssd.as_ref(), line.trim_ascii()))? {
                     return Ok(());
                 }
                 until = Instant::now() + PATIENCE;
@@ -185,7 +185,7 @@ impl Server {
                 Ok(0) => {
                     // A last line without its end.
                     if !input.trim_ascii().is_empty() {
-                        self.say(&mut stream, &obey(self.ssd.as_ref(), input.trim_ascii()))?;
+                        self.say(&mut stream, &answer(self.ssd.as_ref(), input.trim_ascii()))?;
                     }
                     return Ok(());
                 }
