@@ -40,6 +40,7 @@
 //!   medium, store, vwc     the medium, namespaces, the write cache
 //!   service                a model at work: which channel is busy until when
 //!   threaded, stepped      the two ways to run
+//!   port                   what a driver and a server hold of it
 //!   faults/                rules, their text, the engine
 //!   record                 what was written and flushed, for tests of power cuts
 //!   control/               changing a running one
@@ -71,8 +72,8 @@
 //!
 //! # Unsafe code
 //! It is in `hostmem` (memory shared with the host), `medium` (mapped data), `sys` (prefetches)
-//! and `served::mapping` (memory shared with another process). `threaded` and `stepped` promise
-//! the seam's contract. The rest is safe code over their bounds-checked interfaces.
+//! and `served::mapping` (memory shared with another process). `port` promises the seam's contract.
+//! The rest is safe code over their bounds-checked interfaces.
 
 #![deny(unsafe_code)]
 // Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only
@@ -91,6 +92,7 @@ mod hostmem;
 mod mailbox;
 mod medium;
 mod model;
+mod port;
 pub mod record;
 pub mod served;
 mod service;

@@ -47,7 +47,7 @@ use crate::Rng;
 use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;
-use crate::faults::{FaultHits, FaultPlan, FaultRule, Faults, TooManyRules};
+use crate::faults::{FaultPlan, FaultRule, Faults, TooManyRules};
 use crate::hostmem::{HostMemory, OwnMemory, Segment};
 use crate::medium::Medium;
 use crate::record::Recorder;
@@ -102,11 +102,11 @@ pub struct Refusal {
 
 /// A software NVMe controller.
 pub(crate) struct Controller {
-    config: SsdConfig,
-    regs: Arc<RegisterFile>,
-    doorbells: Arc<Doorbells>,
+    pub(crate) config: SsdConfig,
+    pub(crate) regs: Arc<RegisterFile>,
+    pub(crate) doorbells: Arc<Doorbells>,
     host: HostMemory,
-    store: Store,
+    pub(crate) store: Store,
     /// Index 0 is the admin queue while the controller is enabled; the others in order of creation.
     sqs: Vec<Sq>,
     /// By queue identifier.
@@ -116,7 +116,7 @@ pub(crate) struct Controller {
     ended: Ended,
     interrupts: Interrupts,
     service: Service,
-    faults: Faults,
+    pub(crate) faults: Faults,
     pending: Pending,
     features: Features,
     events: Events,
@@ -127,10 +127,11 @@ pub(crate) struct Controller {
     changed_namespaces: BTreeSet<u32>,
     power_cycles: u64,
     unsafe_shutdowns: u64,
-    counters: Arc<SharedCounters>,
-    stamps: Option<Arc<StampRing>>,
+    pub(crate) counters: Arc<SharedCounters>,
+    pub(crate) stamps: Option<Arc<StampRing>>,
     recorder: Option<Recorder>,
-    refusals: VecDeque<Refusal>,
+    /// The latest, oldest first.
+    pub(crate) refusals: VecDeque<Refusal>,
     /// Commands complete when they are fetched, and nothing needs the time.
     immediate: bool,
     /// Something is due at a known time.
@@ -193,41 +194,11 @@ impl Controller {
         controller
     }
 
-    pub(crate) fn registers(&self) -> &Arc<RegisterFile> {
-        &self.regs
-    }
-
-    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
-        &self.doorbells
-    }
-
     /// Its own memory as the host sees it.
     pub(crate) fn memory(&self) -> Option<ControllerMemory> {
         let own = self.host.own()?;
         let keepalive = Arc::clone(own) as Arc<dyn std::any::Any + Send + Sync>;
         Some(ControllerMemory { host_addr: own.addr(), len: own.len(), keepalive })
-    }
-
-    pub(crate) fn counters(&self) -> &Arc<SharedCounters> {
-        &self.counters
-    }
-
-    pub(crate) fn stamps(&self) -> Option<&Arc<StampRing>> {
-        self.stamps.as_ref()
-    }
-
-    pub(crate) fn config(&self) -> &SsdConfig {
-        &self.config
-    }
-
-    /// The latest refusals, oldest first.
-    pub(crate) fn refusals(&self) -> Vec<Refusal> {
-        self.refusals.iter().copied().collect()
-    }
-
-    /// Bytes that a power cut could take.
-    pub(crate) fn unflushed_bytes(&self) -> u64 {
-        self.store.unflushed_bytes()
     }
 
     fn choose_path(&mut self) {
@@ -276,11 +247,6 @@ impl Controller {
     pub(crate) fn clear_faults(&mut self) {
         self.faults.clear();
         self.choose_path();
-    }
-
-    /// The fault rules in force, and how often each has happened.
-    pub(crate) fn fault_hits(&self) -> Vec<FaultHits> {
-        self.faults.hits()
     }
 
     pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), SeamError> {
