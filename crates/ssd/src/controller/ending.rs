@@ -53,7 +53,8 @@ impl Controller {
         } else {
             self.end_queues(iova, len, now_ns);
         }
-        self.host.unmap(iova).map(|_| ())
+        self.host.unmap(iova);
+        Ok(())
     }
 
     fn end_strictly(&mut self, iova: u64, len: u64) {
