@@ -19,6 +19,7 @@ mod dbbuf;
 mod ending;
 mod error_log;
 mod events;
+mod failure;
 mod fast;
 mod faulty;
 mod features;
@@ -40,8 +41,9 @@ mod sgl;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use meantime_spec::log::AsyncEventCode;
 use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::status::Status;
 
 use crate::Rng;
 use crate::clock::Clock;
@@ -56,7 +58,6 @@ use crate::stamps::{STAMP_RING_LEN, StampRing};
 use crate::store::Store;
 use arbiter::Arbiter;
 use dbbuf::Shadows;
-use ending::Ended;
 use error_log::ErrorLog;
 use events::Events;
 use features::Features;
@@ -65,7 +66,7 @@ use interrupts::Interrupts;
 use keep_alive::KeepAlive;
 use pending::{MAX_PENDING, Pending};
 use power::Power;
-use queues::{BadHead, Cq, Sq};
+use queues::{Cq, Sq, cq_doorbell, sq_doorbell};
 pub(crate) use regs::RegisterFile;
 
 /// The most refusals that are kept.
@@ -113,7 +114,9 @@ pub(crate) struct Controller {
     cqs: Vec<Option<Cq>>,
     /// The host's shadow doorbells, if it has set them up.
     shadows: Option<Shadows>,
-    ended: Ended,
+    /// Doorbells, by their index, of queues that ended with their memory: until the host deletes
+    /// them or reuses their identifiers.
+    ended: BTreeSet<usize>,
     interrupts: Interrupts,
     service: Service,
     pub(crate) faults: Faults,
@@ -163,7 +166,7 @@ impl Controller {
             sqs: Vec::with_capacity(usize::from(queues)),
             cqs: (0..queues).map(|_| None).collect(),
             shadows: None,
-            ended: Ended::default(),
+            ended: BTreeSet::new(),
             interrupts: Interrupts::new(config.vectors),
             service,
             faults: Faults::new(config.faults.clone()),
@@ -400,23 +403,13 @@ impl Controller {
         let cqid = self.sqs[index].cqid;
         let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return 0 };
         if cq.room() < wanted
-            && let Err((bad, _)) = cq.refresh()
+            && let Err(reason) = cq.refresh()
         {
-            self.bad_head(cqid, bad);
+            self.bad_doorbell(cqid, reason);
         }
         let room = self.cqs[usize::from(cqid)].as_ref().map_or(0, Cq::room);
         self.blocked |= room == 0;
         room
-    }
-
-    fn bad_head(&mut self, cqid: u16, bad: BadHead) {
-        self.bad_doorbell(
-            cqid,
-            match bad {
-                BadHead::BeyondQueue => "completion queue head beyond the queue",
-                BadHead::BeyondTail => "completion queue head beyond the entries written",
-            },
-        );
     }
 
     /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be
@@ -465,15 +458,14 @@ impl Controller {
     pub(crate) fn inspect(&mut self, now_ns: u64) {
         self.look_for_life(now_ns);
         for qid in 0..self.cqs.len() as u16 {
-            if let Some(Err((bad, _))) = self.cqs[usize::from(qid)].as_mut().map(Cq::refresh) {
-                self.bad_head(qid, bad);
+            if let Some(Err(reason)) = self.cqs[usize::from(qid)].as_mut().map(Cq::refresh) {
+                self.bad_doorbell(qid, reason);
             }
         }
         for qid in 0..self.cqs.len() as u16 {
             let has_sq = self.sqs.iter().any(|sq| sq.qid == qid);
             let has_cq = self.cqs[usize::from(qid)].is_some();
-            let index = usize::from(qid) * 2;
-            for (index, exists) in [(index, has_sq), (index + 1, has_cq)] {
+            for (index, exists) in [(sq_doorbell(qid), has_sq), (cq_doorbell(qid), has_cq)] {
                 let Some(cell) = self.doorbells.get(index).filter(|_| !exists) else { continue };
                 if cell.swap(0, std::sync::atomic::Ordering::Relaxed) != 0 {
                     self.stray_doorbell(index);
@@ -484,7 +476,7 @@ impl Controller {
     }
 
     /// When something is due next.
-    pub(crate) fn next_event_ns(&mut self) -> Option<u64> {
+    pub(crate) fn next_event_ns(&self) -> Option<u64> {
         let keep_alive = self.keep_alive_until_ns();
         let times = [
             self.pending.next_due_ns(),
@@ -529,41 +521,28 @@ impl Controller {
         self.refusals.push_back(refusal);
     }
 
-    /// A command that broke a rule: counted, remembered, and ended with `code` and Do Not Retry.
+    /// A rule that was broken by no command in particular.
     #[cold]
-    fn refuse(&mut self, qid: u16, cid: u16, code: StatusCode, reason: &'static str) -> Status {
-        let status = Status::from_code(code).with_dnr();
-        self.counters.refused.add(1);
-        tracing::debug!(qid, cid, %status, reason, "command refused");
-        self.remember(Refusal {
-            qid,
-            cid: Some(cid),
-            status: Some(status),
-            reason,
-            tolerated: false,
-        });
-        status
+    fn remember_rule(&mut self, qid: u16, reason: &'static str) {
+        tracing::debug!(qid, reason, "register or doorbell refused");
+        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
     }
 
     #[cold]
     fn bad_doorbell(&mut self, qid: u16, reason: &'static str) {
         self.counters.bad_doorbells.add(1);
-        tracing::debug!(qid, reason, "bad doorbell value");
-        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
-        self.event(meantime_spec::log::AsyncEventCode::InvalidDoorbellWriteValue);
+        self.remember_rule(qid, reason);
+        self.event(AsyncEventCode::InvalidDoorbellWriteValue);
     }
 
     /// The doorbell at `index` was rung, though its queue does not exist.
     #[cold]
     fn stray_doorbell(&mut self, index: usize) {
-        let (qid, reason) = ((index / 2) as u16, "doorbell of a queue that does not exist");
         self.counters.stray_doorbells.add(1);
         // The host may not have noticed yet that its queue has ended, or all of them with CSTS.CFS.
-        if self.ended.has_doorbell(index) || self.regs.csts().cfs() {
-            return;
+        if !self.ended.contains(&index) && !self.regs.csts().cfs() {
+            self.remember_rule((index / 2) as u16, "doorbell of a queue that does not exist");
+            self.event(AsyncEventCode::WriteToInvalidDoorbell);
         }
-        tracing::debug!(qid, reason);
-        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
-        self.event(meantime_spec::log::AsyncEventCode::WriteToInvalidDoorbell);
     }
 }
