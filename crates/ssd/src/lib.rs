@@ -50,7 +50,7 @@
 //! # Parking
 //! The thread sleeps when nothing is in flight and no doorbell has moved for 2 ms (ARCHITECTURE.md
 //! §6). While completions wait for room in a completion queue it naps for 1 ms at a time, because
-//! the head doorbell wakes nobody.
+//! the head doorbell wakes no thread.
 //!
 //! Over vfio-user the doorbells and `parked` are in memory that both processes map; a vendor
 //! specific capability in configuration space says where. The wake-up is the doorbell once more by
@@ -67,7 +67,7 @@
 //! power-cycled without loss of data, its memory is unmapped and its eventfds are closed, all
 //! before its connection is. If the file of a mapping shrinks, the SIGBUS handler replaces the
 //! mapping by zeroes, and its client is ended. Eventfds are looked at before they are written, so
-//! a full one blocks nobody. The Keep Alive Timer is looked at when nothing else happens; when it
+//! a full one blocks no thread. The Keep Alive Timer is looked at when nothing else happens; when it
 //! expires, CSTS.CFS is set.
 //!
 //! # Unsafe code
