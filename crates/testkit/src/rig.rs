@@ -120,7 +120,7 @@ pub fn kind(done: &Done) -> IoErrorKind {
 /// differently.
 pub fn fill(buf: &mut [u8], block_bytes: usize, lba: u64, version: u64) {
     for (lba, block) in (lba..).zip(buf.chunks_exact_mut(block_bytes)) {
-        let mut rng = Rng(lba << 32 ^ version);
+        let mut rng = Rng::new(lba << 32 ^ version);
         block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next().to_le_bytes()));
     }
 }
