@@ -65,7 +65,7 @@ impl Rig {
         self.device.channel(&options).expect("a channel")
     }
 
-    /// Starts `request`, to whose commands – and to no others – happens what `plan` says.
+    /// Starts `request`; the faults of `plan` happen to its commands, and to no others.
     pub fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
         self.ssd.set_faults(plan);
         let ticket = channel.submit(request).expect("room");
@@ -187,7 +187,7 @@ pub fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns
     rig.doomed(late(late_by_ns), channel, request)
 }
 
-/// Everything the rig has lent came back, but for what the channels' own rings take.
+/// Checks that all memory came back, but for the channels' own rings.
 pub fn nothing_leaks(rig: Rig, channels: Vec<NvmeChannel>, allocated_before: usize) {
     drop(channels);
     // When the controller was given up its admin queue has gone as well.

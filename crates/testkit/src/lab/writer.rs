@@ -268,7 +268,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// One file of so many extents that its tree has inner nodes, or its map indirect blocks.
+    /// One file of enough extents that its tree has inner nodes, or its map indirect blocks.
     fn fragmented(&mut self, pieces: u64) {
         let path = self.place();
         let made = OpenOptions::new().create_new(true).read(true).write(true).open(&path);
