@@ -91,9 +91,7 @@ impl Solve for Problem {
         let mut sum = Expected::default();
         let plan = self.classes.iter().map(|one| {
             let (schedule, expected) = one.solve(price);
-            sum.cpu_ns += one.share * expected.cpu_ns;
-            sum.late_ns += one.share * expected.late_ns;
-            sum.beyond += one.share * expected.beyond;
+            sum.add(one.share, &expected);
             (one.class, schedule)
         });
         (plan.collect(), sum)

@@ -161,10 +161,7 @@ impl Solve for Problem {
         let plan = Plan { step_ns: self.step_ns, limit_ns: self.limit_ns, tables };
         let mut sum = Expected::default();
         for device_ns in &self.times_ns {
-            let expected = plan.expected(*device_ns, self.start_ns, self.look_ns);
-            sum.cpu_ns += expected.cpu_ns;
-            sum.late_ns += expected.late_ns;
-            sum.beyond += expected.beyond;
+            sum.add(1.0, &plan.expected(*device_ns, self.start_ns, self.look_ns));
         }
         let count = self.times_ns.len().max(1) as f64;
         let mean = Expected {
