@@ -62,7 +62,8 @@ impl fmt::Display for Trace {
 /// A line that is no I/O.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "line {line}: {text:?} is no I/O: write read|write|other, bytes, and the device time in ns, e.g. \"read 4096 10250\""
+    "line {line}: {text:?} is no I/O: write read|write|other, bytes, and the device time in ns, \
+     e.g. \"read 4096 10250\""
 )]
 pub struct ParseTraceError {
     line: usize,

@@ -197,7 +197,7 @@ impl OneClass {
     }
 }
 
-/// What comes of a sleep until some point, whenever it began.
+/// The cost of a sleep until some point, whenever it began.
 #[derive(Debug, Clone, Default)]
 struct Sleep {
     cpu: f64,
