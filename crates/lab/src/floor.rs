@@ -13,11 +13,14 @@ use std::time::Duration;
 
 use meantime_hw::pages::Pages;
 use meantime_hw::{Clock, DmaBuf, DmaLimits, HwError, cpu};
+use meantime_random::Rng;
 
+#[derive(Default)]
 #[repr(align(128))]
 struct Line<T>(T);
 
 /// The request's flag and what goes with it: one cache line.
+#[derive(Default)]
 struct Request {
     sequence: AtomicU64,
     offset: AtomicUsize,
@@ -25,6 +28,7 @@ struct Request {
     len: AtomicUsize,
 }
 
+#[derive(Default)]
 struct Shared {
     request: Line<Request>,
     answer: Line<AtomicU64>,
@@ -37,7 +41,7 @@ pub struct Floor {
     shared: Arc<Shared>,
     medium_bytes: usize,
     sequence: u64,
-    random: u64,
+    random: Rng,
     clock: Clock,
     responder: Option<JoinHandle<()>>,
 }
@@ -51,17 +55,7 @@ impl Floor {
     pub fn start(medium_bytes: u64, responder_cpu: Option<usize>) -> Result<Self, HwError> {
         let bytes = usize::try_from(medium_bytes).unwrap_or(usize::MAX);
         let medium = Pages::map(bytes, &DmaLimits::default())?;
-        let shared = Arc::new(Shared {
-            request: Line(Request {
-                sequence: AtomicU64::new(0),
-                offset: AtomicUsize::new(0),
-                target: AtomicUsize::new(0),
-                len: AtomicUsize::new(0),
-            }),
-            answer: Line(AtomicU64::new(0)),
-            active: Line(AtomicBool::new(false)),
-            ended: AtomicBool::new(false),
-        });
+        let shared = Arc::<Shared>::default();
         let theirs = Arc::clone(&shared);
         let (report, bound) = std::sync::mpsc::channel();
         let responder = meantime_process::thread::spawn("meantime-floor", move || {
@@ -78,7 +72,7 @@ impl Floor {
             shared,
             medium_bytes: bytes,
             sequence: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            random: Rng::new(1),
             clock: Clock::real(),
             responder: Some(responder),
         })
@@ -106,10 +100,7 @@ impl Floor {
 
     fn exchange(&mut self, buf: &mut DmaBuf, len: usize) -> u64 {
         let places = (self.medium_bytes / len) as u64;
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let offset = (self.random % places) as usize * len;
+        let offset = self.random.below(places) as usize * len;
         self.sequence += 1;
         let request = &self.shared.request.0;
         let start_ns = self.clock.now_ns();

@@ -25,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("capi", &["block", "completion", "hw", "lab", "nvme", "posix"]),
     ("preload", &["block", "ext4", "lab", "posix", "process"]),
     // For tests only.
-    ("testkit", &["block", "completion", "ext4", "hw", "nvme", "spec", "ssd"]),
+    ("testkit", &["block", "completion", "ext4", "hw", "nvme", "random", "spec", "ssd"]),
     // Results and pages: it measures nothing.
     ("report", &[]),
     ("bench", &["block", "completion", "ext4", "hw", "lab", "nvme", "process", "random", "report"]),

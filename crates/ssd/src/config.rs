@@ -20,6 +20,23 @@ pub struct NamespaceConfig {
     pub lba_bytes: u32,
 }
 
+impl NamespaceConfig {
+    /// What is wrong with it.
+    fn problem(&self) -> Option<String> {
+        let Self { bytes, lba_bytes } = *self;
+        if lba_bytes != 512 && lba_bytes != 4096 {
+            return Some(format!(": {lba_bytes} bytes a block; 512 or 4096"));
+        }
+        if bytes == 0 {
+            return Some(format!(" is empty; give it a multiple of {lba_bytes} bytes"));
+        }
+        let fits_512 = bytes.is_multiple_of(512);
+        let advice = if fits_512 { "; blocks of 512 bytes (lba=512) fit" } else { "" };
+        (!bytes.is_multiple_of(lba_bytes.into()))
+            .then(|| format!(": {bytes} bytes are no multiple of {lba_bytes}{advice}"))
+    }
+}
+
 /// A power state (1.4 §8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerState {
@@ -162,74 +179,49 @@ impl SsdConfig {
     /// [`SsdError::Config`], which names the field and says what would be right.
     pub fn validate(&self) -> Result<(), SsdError> {
         let err = |field, problem: String| Err(SsdError::config(field, problem));
-        if self.namespaces.is_empty() || self.namespaces.len() > 1024 {
-            return err(
-                "namespaces",
-                format!("{} namespaces; give 1 to 1024", self.namespaces.len()),
-            );
+        let namespaces = self.namespaces.len();
+        if !(1..=1024).contains(&namespaces) {
+            return err("namespaces", format!("{namespaces} namespaces; give 1 to 1024"));
         }
-        for (i, n) in self.namespaces.iter().enumerate() {
-            let nsid = i + 1;
-            if n.lba_bytes != 512 && n.lba_bytes != 4096 {
-                return err(
-                    "namespaces",
-                    format!("namespace {nsid}: {} bytes a block; 512 or 4096", n.lba_bytes),
-                );
-            }
-            let lba = n.lba_bytes;
-            if n.bytes == 0 {
-                return err(
-                    "namespaces",
-                    format!("namespace {nsid} is empty; give it a multiple of {lba} bytes"),
-                );
-            }
-            if !n.bytes.is_multiple_of(u64::from(lba)) {
-                let problem =
-                    format!("namespace {nsid}: {} bytes are no multiple of {lba}", n.bytes);
-                let advice = if n.bytes.is_multiple_of(512) {
-                    "; blocks of 512 bytes (lba=512) fit"
-                } else {
-                    ""
-                };
-                return err("namespaces", problem + advice);
+        for (nsid, namespace) in (1..).zip(&self.namespaces) {
+            if let Some(problem) = namespace.problem() {
+                return err("namespaces", format!("namespace {nsid}{problem}"));
             }
         }
         if self.total_bytes() > i64::MAX as u64 {
             return err("namespaces", "more bytes in all than can be mapped".into());
         }
-        if !(1..=1024).contains(&self.max_io_queues) {
-            return err("max_io_queues", format!("{}; 1 to 1024", self.max_io_queues));
+        for (field, value, range) in [
+            ("max_io_queues", u32::from(self.max_io_queues), 1..=1024),
+            ("max_queue_entries", self.max_queue_entries, 2..=65536),
+            ("vectors", u32::from(self.vectors), 1..=2048),
+        ] {
+            if !range.contains(&value) {
+                return err(field, format!("{value}; {} to {}", range.start(), range.end()));
+            }
         }
-        if let Some(cqs) =
-            self.max_io_completion_queues.filter(|n| !(1..=self.max_io_queues).contains(n))
+        if let Some(cqs) = self.max_io_completion_queues
+            && !(1..=self.max_io_queues).contains(&cqs)
         {
             let problem = format!("{cqs}; 1 to max_io_queues, {}", self.max_io_queues);
             return err("max_io_completion_queues", problem);
         }
-        if !(2..=65536).contains(&self.max_queue_entries) {
-            return err("max_queue_entries", format!("{}; 2 to 65536", self.max_queue_entries));
-        }
         // A single page cannot be expressed: MDTS is a power of two of pages, and its 0 means no
         // limit.
-        if self.mdts_bytes != 0 && (self.mdts_bytes < 8192 || !self.mdts_bytes.is_power_of_two()) {
-            let problem =
-                format!("{}; a power of two of at least 8192, or 0 for no limit", self.mdts_bytes);
-            return err("mdts_bytes", problem);
+        let mdts_bytes = self.mdts_bytes;
+        if mdts_bytes != 0 && (mdts_bytes < 8192 || !mdts_bytes.is_power_of_two()) {
+            let right = "a power of two of at least 8192, or 0 for no limit";
+            return err("mdts_bytes", format!("{mdts_bytes}; {right}"));
         }
         if self.atomic_write_lbas == 0 {
-            return err(
-                "atomic_write_lbas",
-                "0; at least 1: a logical block is always atomic".into(),
-            );
+            let problem = "0; at least 1: a logical block is always atomic";
+            return err("atomic_write_lbas", problem.into());
         }
         self.validate_power()?;
-        if !self.cmb_bytes.is_multiple_of(4096) || self.cmb_bytes > MAX_CMB_BYTES {
-            let problem =
-                format!("{}; a multiple of 4096, at most {MAX_CMB_BYTES}", self.cmb_bytes);
+        let cmb_bytes = self.cmb_bytes;
+        if !cmb_bytes.is_multiple_of(4096) || cmb_bytes > MAX_CMB_BYTES {
+            let problem = format!("{cmb_bytes}; a multiple of 4096, at most {MAX_CMB_BYTES}");
             return err("cmb_bytes", problem);
-        }
-        if !(1..=2048).contains(&self.vectors) {
-            return err("vectors", format!("{}; 1 to 2048", self.vectors));
         }
         if self.volatile_write_cache && self.write_cache_bytes < 4096 {
             return err("write_cache_bytes", format!("{}; at least 4096", self.write_cache_bytes));
@@ -273,7 +265,7 @@ impl SsdConfig {
 
     /// Most I/O submission and completion queues that are granted.
     pub(crate) fn io_queues(&self) -> (u16, u16) {
-        // 1.4 §5.7: the controller sees to it that all shadow doorbells lie within their page.
+        // 1.4 §5.7: all shadow doorbells have to lie within their page.
         let most =
             if self.shadow_doorbells { dbbuf::queues_per_page(SOFT_DSTRD) - 1 } else { u16::MAX };
         let sqs = self.max_io_queues.min(most);

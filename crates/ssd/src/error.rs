@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::served::SocketError;
+
 /// A set-up error: what, where, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -15,7 +17,10 @@ pub enum SsdError {
         problem: String,
     },
     /// No built-in service-time model has this name.
-    #[error("no service-time model is called {name:?}; there are {}, or give the path of a TOML file", known.join(", "))]
+    #[error(
+        "no service-time model is called {name:?}; there are {}, or give the path of a TOML file",
+        known.join(", ")
+    )]
     UnknownModel {
         /// The name asked for.
         name: String,
@@ -29,14 +34,21 @@ pub enum SsdError {
     #[error("fault plan: {0}")]
     FaultPlan(String),
     /// The medium's file is in use by another SSD, here or in another process.
-    #[error("{}: in use by another SSD (a lock is held on it); stop that process, or use another file", path.display())]
+    #[error(
+        "{}: in use by another SSD (a lock is held on it); stop that process, or use another file",
+        path.display()
+    )]
     InUse {
         /// The file.
         path: PathBuf,
     },
+    /// The control socket could not be made.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// The medium's path is no regular file.
     #[error(
-        "{}: is a {kind}, not a regular file; give a regular file (kernel block devices are opened by their own URI)",
+        "{}: is a {kind}, not a regular file; give a regular file (kernel block devices are opened \
+         by their own URI)",
         path.display()
     )]
     NotAFile {

@@ -92,14 +92,10 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Removes the region that begins at `iova`; gives its length in bytes.
-    pub(crate) fn unmap(&mut self, iova: u64) -> Result<u64, SeamError> {
-        let at = self
-            .regions
-            .binary_search_by_key(&iova, |r| r.iova)
-            .map_err(|_| SeamError::NotMapped)?;
+    /// Removes the region that begins at `iova`.
+    pub(crate) fn unmap(&mut self, iova: u64) {
+        self.regions.retain(|region| region.iova != iova);
         self.last.set(0);
-        Ok(self.regions.remove(at).len)
     }
 
     /// The length of the region that begins at `iova`, in bytes.
@@ -164,28 +160,23 @@ impl HostMemory {
     /// The ring of `entries` entries of `entry_bytes` at `iova`, if one region holds it at a usable
     /// alignment.
     pub(crate) fn ring(&self, iova: u64, entries: u32, entry_bytes: usize) -> Option<Ring> {
-        let len = entries as usize * entry_bytes;
-        let (at, offset) = self.find(iova, len as u64)?;
-        let region = &self.regions[at];
-        let base = Self::slice_at(region, offset, len).ptr;
-        let keepalive = Arc::clone(&region.keepalive);
-        (base.as_ptr() as usize).is_multiple_of(64).then_some(Ring {
-            base,
-            entries,
-            iova,
-            len,
-            keepalive,
-        })
+        let held = self.hold(iova, entries as usize * entry_bytes)?;
+        (held.base.as_ptr() as usize).is_multiple_of(64).then_some(Ring { held, entries })
     }
 
     /// The `len` bytes at `iova` as cells, if one region holds them all at a usable alignment.
     pub(crate) fn cells(&self, iova: u64, len: usize) -> Option<Cells> {
+        let held = self.hold(iova, len)?;
+        let aligned = (held.base.as_ptr() as usize).is_multiple_of(4) && len.is_multiple_of(4);
+        aligned.then_some(Cells(held))
+    }
+
+    /// The `len` bytes at `iova`, if one region holds them all.
+    fn hold(&self, iova: u64, len: usize) -> Option<Held> {
         let (at, offset) = self.find(iova, len as u64)?;
         let region = &self.regions[at];
         let base = Self::slice_at(region, offset, len).ptr;
-        let keepalive = Arc::clone(&region.keepalive);
-        let aligned = (base.as_ptr() as usize).is_multiple_of(4) && len.is_multiple_of(4);
-        aligned.then_some(Cells { base, iova, len, keepalive })
+        Some(Held { base, iova, len, keepalive: Arc::clone(&region.keepalive) })
     }
 }
 
@@ -229,8 +220,8 @@ impl HostMemory {
         // SAFETY: `offset` is within the allocation, and the ring's `len` bytes after it, by the
         // condition.
         let base = fits.then(|| unsafe { own.base.add(offset as usize) })?;
-        let keepalive = Arc::clone(own) as Arc<dyn Any + Send + Sync>;
-        Some(Ring { base, entries, iova, len, keepalive })
+        let keepalive = Arc::clone(own) as Arc<_>;
+        Some(Ring { held: Held { base, iova, len, keepalive }, entries })
     }
 }
 
@@ -319,19 +310,30 @@ impl HostSlice<'_> {
     }
 }
 
-/// A queue's memory: physically contiguous, in one region, which it keeps alive.
-pub(crate) struct Ring {
+/// Contiguous memory of one region, which it keeps alive.
+struct Held {
     base: NonNull<u8>,
-    entries: u32,
     iova: u64,
     len: usize,
-    #[expect(dead_code, reason = "held so that the memory stays mapped")]
     keepalive: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: a ring is an address with the ownership of what keeps it mapped (itself `Send + Sync`);
-// it is not bound to the thread that made it.
-unsafe impl Send for Ring {}
+// SAFETY: an address with the ownership of what keeps it mapped (itself `Send + Sync`); it is not
+// bound to the thread that made it.
+unsafe impl Send for Held {}
+
+impl Held {
+    /// Whether it touches the `len` bytes at `iova`.
+    fn overlaps(&self, iova: u64, len: u64) -> bool {
+        self.iova < iova + len && iova < self.iova + self.len as u64
+    }
+}
+
+/// A queue's memory.
+pub(crate) struct Ring {
+    held: Held,
+    entries: u32,
+}
 
 impl Ring {
     /// Size in entries.
@@ -342,20 +344,20 @@ impl Ring {
 
     /// The address of its first entry.
     pub(crate) fn iova(&self) -> u64 {
-        self.iova
+        self.held.iova
     }
 
     /// Whether it touches the `len` bytes at `iova`.
     pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
-        self.iova < iova + len && iova < self.iova + self.len as u64
+        self.held.overlaps(iova, len)
     }
 
     #[inline(always)]
     fn slot(&self, index: u32, entry_bytes: usize) -> *mut u8 {
         let offset = index as usize * entry_bytes;
-        assert!(offset + entry_bytes <= self.len, "queue index out of range");
+        assert!(offset + entry_bytes <= self.held.len, "queue index out of range");
         // SAFETY: within the ring's `len` bytes, by the assertion.
-        unsafe { self.base.as_ptr().add(offset) }
+        unsafe { self.held.base.as_ptr().add(offset) }
     }
 
     /// Copies submission queue entry `index`. The caller has loaded the tail doorbell with acquire.
@@ -373,13 +375,13 @@ impl Ring {
     /// Prefetches the line of submission queue entry `index`.
     #[inline(always)]
     pub(crate) fn prefetch_sqe(&self, index: u32) {
-        sys::prefetch_read(self.base.as_ptr().wrapping_add(index as usize * 64));
+        sys::prefetch_read(self.held.base.as_ptr().wrapping_add(index as usize * 64));
     }
 
     /// Prefetches the line of completion queue entry `index`, to write it.
     #[inline(always)]
     pub(crate) fn prefetch_cqe(&self, index: u32) {
-        sys::prefetch_write(self.base.as_ptr().wrapping_add(index as usize * 16));
+        sys::prefetch_write(self.held.base.as_ptr().wrapping_add(index as usize * 16));
     }
 
     /// Writes completion queue entry `index`: its first half, then, with release, the half that
@@ -399,30 +401,22 @@ impl Ring {
     }
 }
 
-/// A page of 32-bit cells in host memory, which it keeps alive.
-pub(crate) struct Cells {
-    base: NonNull<u8>,
-    iova: u64,
-    len: usize,
-    keepalive: Arc<dyn Any + Send + Sync>,
-}
-
-// SAFETY: as for `Ring`.
-unsafe impl Send for Cells {}
+/// 32-bit cells in host memory.
+pub(crate) struct Cells(Held);
 
 impl Cells {
     /// The cell at `offset`, if it is aligned and within.
     pub(crate) fn cell(&self, offset: u64) -> Option<Doorbell> {
-        let within = offset.is_multiple_of(4) && offset < self.len as u64;
-        // SAFETY: within the `len` bytes at `base`, by the condition; `cells()` has seen to it that
+        let within = offset.is_multiple_of(4) && offset < self.0.len as u64;
+        // SAFETY: within the `len` bytes at `base`, by the condition; `cells()` has checked that
         // those are whole aligned cells.
-        let cell = within.then(|| unsafe { self.base.add(offset as usize) })?;
-        Some(Doorbell { cell: cell.cast(), owner: Arc::clone(&self.keepalive) })
+        let cell = within.then(|| unsafe { self.0.base.add(offset as usize) })?;
+        Some(Doorbell { cell: cell.cast(), owner: Arc::clone(&self.0.keepalive) })
     }
 
-    /// Whether it touches the `len` bytes at `iova`.
+    /// Whether they touch the `len` bytes at `iova`.
     pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
-        self.iova < iova + len && iova < self.iova + self.len as u64
+        self.0.overlaps(iova, len)
     }
 }
 

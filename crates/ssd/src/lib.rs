@@ -40,8 +40,9 @@
 //!   medium, store, vwc     the medium, namespaces, the write cache
 //!   service                a model at work: which channel is busy until when
 //!   threaded, stepped      the two ways to run
+//!   port                   what a driver and a server hold of it
 //!   faults/                rules, their text, the engine
-//!   record/                what was written and flushed; the states that a power cut allows
+//!   record                 what was written and flushed, for tests of power cuts
 //!   control/               changing a running one
 //!   served/                a PCI function of it, over vfio-user
 //! ```
@@ -49,7 +50,7 @@
 //! # Parking
 //! The thread sleeps when nothing is in flight and no doorbell has moved for 2 ms (ARCHITECTURE.md
 //! §6). While completions wait for room in a completion queue it naps for 1 ms at a time, because
-//! the head doorbell wakes nobody.
+//! the head doorbell wakes no thread.
 //!
 //! Over vfio-user the doorbells and `parked` are in memory that both processes map; a vendor
 //! specific capability in configuration space says where. The wake-up is the doorbell once more by
@@ -66,13 +67,13 @@
 //! power-cycled without loss of data, its memory is unmapped and its eventfds are closed, all
 //! before its connection is. If the file of a mapping shrinks, the SIGBUS handler replaces the
 //! mapping by zeroes, and its client is ended. Eventfds are looked at before they are written, so
-//! a full one blocks nobody. The Keep Alive Timer is looked at when nothing else happens; when it
+//! a full one blocks no thread. The Keep Alive Timer is looked at when nothing else happens; when it
 //! expires, CSTS.CFS is set.
 //!
 //! # Unsafe code
 //! It is in `hostmem` (memory shared with the host), `medium` (mapped data), `sys` (prefetches)
-//! and `served::mapping` (memory shared with another process). `threaded` and `stepped` promise
-//! the seam's contract. The rest is safe code over their bounds-checked interfaces.
+//! and `served::mapping` (memory shared with another process). `port` promises the seam's contract.
+//! The rest is safe code over their bounds-checked interfaces.
 
 #![deny(unsafe_code)]
 // Under loom the seam's atomics are loom's, which this crate's shared-memory code cannot use; only
@@ -91,6 +92,7 @@ mod hostmem;
 mod mailbox;
 mod medium;
 mod model;
+mod port;
 pub mod record;
 pub mod served;
 mod service;

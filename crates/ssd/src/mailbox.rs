@@ -3,30 +3,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use meantime_spec::seam::{DmaRegion, Doorbells, Interrupt, SeamError};
+use crate::control::Action;
 
-use crate::controller::{Controller, Refusal};
-use crate::faults::FaultPlan;
-
-/// What may be asked of the SSD's thread. Each is answered, or its sender dropped if the SSD ends.
+/// What may be asked of the SSD's thread.
 pub(crate) enum Call {
-    Write32(u32, u32, SyncSender<()>),
-    Write64(u32, u64, SyncSender<()>),
-    Map(DmaRegion, SyncSender<Result<(), SeamError>>),
-    Unmap(u64, SyncSender<Result<(), SeamError>>),
-    SetVector(u16, Option<Interrupt>, SyncSender<Result<(), SeamError>>),
-    FunctionReset(SyncSender<()>),
-    PowerCycle(Arc<Doorbells>, SyncSender<()>),
-    PowerCut(u64, SyncSender<u64>),
-    SetFaults(Box<FaultPlan>, SyncSender<()>),
-    Unplug(SyncSender<()>),
-    Refusals(SyncSender<Vec<Refusal>>),
-    Unflushed(SyncSender<u64>),
-    /// Anything else.
-    With(Box<dyn FnOnce(&mut Controller) + Send>),
+    /// To run this. It is dropped if the SSD ends.
+    Run(Action),
     Stop,
 }
 
@@ -37,7 +21,7 @@ struct Queue {
     closed: bool,
 }
 
-/// The letter box of the SSD's thread.
+/// The calls that wait for the SSD's thread.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     /// Whether there may be calls: what the thread looks at each turn.

@@ -6,7 +6,8 @@
 #![expect(unsafe_code)]
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::marker::PhantomData;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::ptr::NonNull;
 
 use meantime_process::descriptor::shelter;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::error::SsdError;
@@ -39,50 +41,44 @@ pub struct Medium {
 const LOCK_TRIES: u32 = 200;
 
 /// `file` where a program that we are only a part of does not come across it.
-fn away(file: File) -> std::io::Result<File> {
+fn away(file: File) -> io::Result<File> {
     Ok(shelter(file.into())?.into())
 }
 
+/// The error of a system call on the file at `path`.
+fn failed(path: &Path, attempted: &'static str) -> impl Fn(io::Error) -> SsdError {
+    let path = path.to_owned();
+    move |source| SsdError::Io { path: path.clone(), attempted, source }
+}
+
 /// Locks `file` as `how` says, which must be non-blocking.
-fn lock(file: &File, how: FlockOperation) -> rustix::io::Result<()> {
+fn lock(file: &File, path: &Path, how: FlockOperation) -> Result<(), SsdError> {
     let mut locked = flock(file, how);
     for _ in 0..LOCK_TRIES {
-        if locked != Err(rustix::io::Errno::WOULDBLOCK) {
+        if locked != Err(Errno::WOULDBLOCK) {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
         locked = flock(file, how);
     }
-    locked
+    locked.map_err(|error| match error {
+        Errno::WOULDBLOCK => SsdError::InUse { path: path.to_owned() },
+        error => failed(path, "locking the medium's file")(error.into()),
+    })
 }
 
-/// A file just created: removed again unless [`keep`](Self::keep) is called.
+/// A file just created: removed again when this is dropped.
 struct Created<'p> {
     path: &'p Path,
     /// Its device and inode number.
     identity: Option<(u64, u64)>,
-    kept: bool,
-}
-
-impl<'p> Created<'p> {
-    fn new(path: &'p Path, file: &File) -> Self {
-        Self {
-            path,
-            identity: file.metadata().ok().map(|meta| (meta.dev(), meta.ino())),
-            kept: false,
-        }
-    }
-
-    fn keep(&mut self) {
-        self.kept = true;
-    }
 }
 
 impl Drop for Created<'_> {
     fn drop(&mut self) {
         // Not a file that another process has put in its place.
         let there = std::fs::symlink_metadata(self.path).ok().map(|meta| (meta.dev(), meta.ino()));
-        if !self.kept && there.is_some() && there == self.identity {
+        if there.is_some() && there == self.identity {
             let _ = std::fs::remove_file(self.path);
         }
     }
@@ -148,35 +144,15 @@ impl Medium {
     /// As [`file`](Self::file); [`SsdError::InUse`] if an SSD has it that may write.
     pub fn file_read_only(path: impl AsRef<Path>) -> Result<Self, SsdError> {
         let path = path.as_ref();
-        let io = |attempted| {
-            move |source: std::io::Error| SsdError::Io { path: path.to_owned(), attempted, source }
-        };
         // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
-        let meta = std::fs::metadata(path).map_err(io("looking for the medium's file"))?;
-        if !meta.is_file() {
-            return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
-        }
-        let file =
-            File::open(path).and_then(away).map_err(io("opening the medium's file for reading"))?;
-        match lock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(SsdError::InUse { path: path.to_owned() });
-            }
-            Err(e) => return Err(io("locking the medium's file")(e.into())),
-        }
-        let meta = file.metadata().map_err(io("asking for the size of the medium's file"))?;
-        if !meta.is_file() {
-            return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
-        }
-        let len = checked_len(whole_blocks(meta.len()), || path.display().to_string())?;
-        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open
-        // as long.
-        let mapped = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0)
-        };
-        let base = mapped.map_err(|e| io("mapping the medium's file into memory")(e.into()))?;
-        let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
+        let there = std::fs::metadata(path);
+        check_regular(path, &there.map_err(failed(path, "looking for the medium's file"))?)?;
+        let file = File::open(path).and_then(away);
+        let file = file.map_err(failed(path, "opening the medium's file for reading"))?;
+        lock(&file, path, FlockOperation::NonBlockingLockShared)?;
+        let bytes = whole_blocks(regular_metadata(&file, path)?.len());
+        let len = checked_len(bytes, || path.display().to_string())?;
+        let base = map(&file, path, len, ProtFlags::READ)?;
         Ok(Self { base, len, file: Some((file, path.to_owned())), created: false, read_only: true })
     }
 
@@ -197,95 +173,63 @@ impl Medium {
     pub fn file(path: impl AsRef<Path>, create: Option<u64>) -> Result<Self, SsdError> {
         let path = path.as_ref();
         let what = || path.display().to_string();
-        let io = |attempted| {
-            move |source: std::io::Error| SsdError::Io { path: path.to_owned(), attempted, source }
-        };
         if let Some(bytes) = create {
             checked_len(bytes, what)?;
         }
         // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
         match std::fs::metadata(path) {
-            Ok(meta) if !meta.is_file() => {
-                return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
-            }
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound || create.is_none() => {
-                return Err(io("looking for the medium's file")(e));
-            }
-            _ => {}
+            Ok(meta) => check_regular(path, &meta)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && create.is_some() => {}
+            Err(e) => return Err(failed(path, "looking for the medium's file")(e)),
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         let (file, was_created) = match options.open(path) {
             Ok(file) => (file, false),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && create.is_some() => {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && create.is_some() => {
                 // Exclusively: fails if there is anything by now, and for a link that leads
                 // nowhere.
-                (
-                    options
-                        .create_new(true)
-                        .open(path)
-                        .map_err(io("creating the medium's file"))?,
-                    true,
-                )
+                let file = options.create_new(true).open(path);
+                (file.map_err(failed(path, "creating the medium's file"))?, true)
             }
-            Err(e) => return Err(io("opening the medium's file for reading and writing")(e)),
+            Err(e) => {
+                return Err(failed(path, "opening the medium's file for reading and writing")(e));
+            }
         };
-        let file = away(file).map_err(io("keeping the medium's file open"))?;
-        let locked = lock(&file, FlockOperation::NonBlockingLockExclusive);
-        match locked {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(SsdError::InUse { path: path.to_owned() });
-            }
-            Err(e) => return Err(io("locking the medium's file")(e.into())),
-        }
+        let file = away(file).map_err(failed(path, "keeping the medium's file open"))?;
+        lock(&file, path, FlockOperation::NonBlockingLockExclusive)?;
         // Declared after `file`, hence dropped before it: while the lock is held.
-        let mut created = was_created.then(|| Created::new(path, &file));
+        let identity = file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let created = was_created.then(|| Created { path, identity });
         if let Some(bytes) = create.filter(|_| was_created) {
             // Blocks are reserved now, so that a full file system is an error here and no SIGBUS
             // later.
             let reserved =
                 match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
-                    Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(bytes),
+                    Err(Errno::OPNOTSUPP) => file.set_len(bytes),
                     other => other.map_err(Into::into),
                 };
-            reserved.map_err(io("reserving room for the medium's file"))?;
+            reserved.map_err(failed(path, "reserving room for the medium's file"))?;
         }
-        let meta = file.metadata().map_err(io("asking for the size of the medium's file"))?;
-        if !meta.is_file() {
-            return Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(&meta) });
-        }
+        let meta = regular_metadata(&file, path)?;
         if meta.nlink() == 0 {
             // The process that created it a moment ago has removed it again.
-            return Err(io("opening the medium's file")(std::io::ErrorKind::NotFound.into()));
+            let gone = io::ErrorKind::NotFound.into();
+            return Err(failed(path, "opening the medium's file")(gone));
         }
         let len = checked_len(whole_blocks(meta.len()), what)?;
         if let Some(bytes) = create.filter(|&bytes| bytes != meta.len()) {
             let problem = format!(
-                "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the file",
+                "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the \
+                 file",
                 meta.len()
             );
             return Err(SsdError::Size { what: what(), problem });
         }
-        // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open
-        // as long.
-        let mapped = unsafe {
-            let prot = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, &file, 0)
-        };
-        let base = mapped.map_err(|e| io("mapping the medium's file into memory")(e.into()))?;
-        let base = NonNull::new(base.cast()).expect("mmap gives no null mapping");
-        if let Some(created) = &mut created {
-            created.keep();
-        }
-        drop(created);
-        Ok(Self {
-            base,
-            len,
-            file: Some((file, path.to_owned())),
-            created: was_created,
-            read_only: false,
-        })
+        let base = map(&file, path, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        std::mem::forget(created);
+        let file = Some((file, path.to_owned()));
+        Ok(Self { base, len, file, created: was_created, read_only: false })
     }
 
     /// Size in bytes.
@@ -453,6 +397,31 @@ fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     true
 }
 
+/// Maps `len` bytes of `file`.
+fn map(file: &File, path: &Path, len: usize, prot: ProtFlags) -> Result<NonNull<u8>, SsdError> {
+    let anywhere = std::ptr::null_mut();
+    // SAFETY: a fresh mapping at an address that the kernel chooses, of a file that stays open as
+    // long.
+    let mapped = unsafe { rustix::mm::mmap(anywhere, len, prot, MapFlags::SHARED, file, 0) };
+    let base =
+        mapped.map_err(|e| failed(path, "mapping the medium's file into memory")(e.into()))?;
+    Ok(NonNull::new(base.cast()).expect("mmap gives no null mapping"))
+}
+
+/// The metadata of `file`, which has been opened, if it is a regular file.
+fn regular_metadata(file: &File, path: &Path) -> Result<Metadata, SsdError> {
+    let meta = file.metadata().map_err(failed(path, "asking for the size of the medium's file"))?;
+    check_regular(path, &meta)?;
+    Ok(meta)
+}
+
+fn check_regular(path: &Path, meta: &Metadata) -> Result<(), SsdError> {
+    if meta.is_file() {
+        return Ok(());
+    }
+    Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(meta) })
+}
+
 /// The part of a file of `bytes` bytes that is whole blocks.
 fn whole_blocks(bytes: u64) -> u64 {
     bytes / MEDIUM_ALIGN_BYTES * MEDIUM_ALIGN_BYTES
@@ -473,7 +442,7 @@ fn checked_len(bytes: u64, what: impl Fn() -> String) -> Result<usize, SsdError>
     Err(SsdError::Size { what: what(), problem })
 }
 
-fn kind_of(meta: &std::fs::Metadata) -> &'static str {
+fn kind_of(meta: &Metadata) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     let t = meta.file_type();
     if t.is_dir() {

@@ -189,43 +189,19 @@ impl Model {
             return Err(format!("`channels` is {}, more than {MAX_CHANNELS}", self.channels));
         }
         for (what, points) in [("read", &self.read), ("write", &self.write)] {
-            if self.is_null() {
-                if !points.is_empty() {
-                    return Err(format!(
-                        "`{what}` has costs but there are no channels; give at least 1"
-                    ));
-                }
-                continue;
-            }
-            if points.is_empty() {
-                return Err(format!("`{what}` needs at least one point [bytes, ns]"));
-            }
-            if let Some(pair) = points.windows(2).find(|p| p[0].0 >= p[1].0 || p[0].1 > p[1].1) {
-                let (at, next) = (pair[0], pair[1]);
-                return Err(format!(
-                    "`{what}`: {next:?} after {at:?}: bytes must rise, ns must not fall"
-                ));
-            }
-            if points.iter().any(|&(bytes, ns)| bytes > 1 << 40 || ns > MAX_NS) {
-                return Err(format!("`{what}` has a point beyond 1 TiB or an hour"));
-            }
+            self.check_costs(points).map_err(|problem| format!("`{what}` {problem}"))?;
         }
-        let nand = self.nand.map_or([0; 2], |n| [n.program_ns, n.erase_ns]);
-        if [self.flush_ns, self.trim_ns, self.slow.extra_ns]
-            .into_iter()
-            .chain(nand)
-            .any(|ns| ns > MAX_NS)
-        {
+        let nand_ns = self.nand.map_or([0; 2], |nand| [nand.program_ns, nand.erase_ns]);
+        let times_ns = [self.flush_ns, self.trim_ns, self.slow.extra_ns];
+        if times_ns.into_iter().chain(nand_ns).any(|ns| ns > MAX_NS) {
             return Err("a time is longer than an hour".into());
         }
         if self.stripe_bytes == 0 {
             return Err("`stripe_bytes` is 0".into());
         }
-        if !(0.0..=1.0).contains(&self.slow.probability) {
-            return Err(format!(
-                "`slow.probability` is {}, not within 0 to 1",
-                self.slow.probability
-            ));
+        let probability = self.slow.probability;
+        if !(0.0..=1.0).contains(&probability) {
+            return Err(format!("`slow.probability` is {probability}, not within 0 to 1"));
         }
         match self.jitter {
             Jitter::Lognormal { sigma } if !(0.0..=3.0).contains(&sigma) => {
@@ -236,14 +212,32 @@ impl Model {
             }
             _ => {}
         }
-        match self.nand {
-            Some(n) if n.program_bytes == 0 || n.programs_per_erase == 0 || n.buffered_programs == 0 => {
-                Err("`nand`: program_bytes, programs_per_erase and buffered_programs must be at least 1"
-                    .into())
-            }
-            Some(_) if self.is_null() => Err("`nand` needs channels".into()),
-            _ => Ok(()),
+        let Some(nand) = self.nand else { return Ok(()) };
+        if nand.program_bytes == 0 || nand.programs_per_erase == 0 || nand.buffered_programs == 0 {
+            return Err(
+                "`nand`: program_bytes, programs_per_erase and buffered_programs must be at \
+                        least 1"
+                    .into(),
+            );
         }
+        if self.is_null() { Err("`nand` needs channels".into()) } else { Ok(()) }
+    }
+
+    fn check_costs(&self, points: &[(u64, u64)]) -> Result<(), String> {
+        if self.is_null() && !points.is_empty() {
+            return Err("has costs but there are no channels; give at least 1".into());
+        }
+        if !self.is_null() && points.is_empty() {
+            return Err("needs at least one point [bytes, ns]".into());
+        }
+        if let Some(pair) = points.windows(2).find(|p| p[0].0 >= p[1].0 || p[0].1 > p[1].1) {
+            let (at, next) = (pair[0], pair[1]);
+            return Err(format!("has {next:?} after {at:?}: bytes must rise, ns must not fall"));
+        }
+        if points.iter().any(|&(bytes, ns)| bytes > 1 << 40 || ns > MAX_NS) {
+            return Err("has a point beyond 1 TiB or an hour".into());
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,8 @@
 //! Namespaces on the medium, and the write cache between.
 
+use meantime_spec::opcode::IoOpcode;
+use meantime_spec::sqe::Sqe;
+
 use crate::Rng;
 use crate::config::SsdConfig;
 use crate::medium::{Medium, MediumSpan};
@@ -26,6 +29,13 @@ impl Namespace {
             .then(|| self.offset + (slba << self.lba_shift))
     }
 
+    /// The `blocks` blocks from `slba` on the medium; `None` beyond the end.
+    pub(crate) fn extent(&self, slba: u64, blocks: u32) -> Option<Extent> {
+        let offset = self.locate(slba, blocks.into())?;
+        let len = u64::from(blocks) << self.lba_shift;
+        Some(Extent { offset, len, block_bytes: self.block_bytes() })
+    }
+
     pub(crate) fn block_bytes(&self) -> u32 {
         1 << self.lba_shift
     }
@@ -33,6 +43,19 @@ impl Namespace {
     pub(crate) fn bytes(&self) -> u64 {
         self.blocks << self.lba_shift
     }
+}
+
+/// Whether `sqe`, an I/O command, names logical blocks itself.
+pub(crate) fn has_blocks(sqe: &Sqe) -> bool {
+    matches!(
+        IoOpcode::try_from(sqe.opcode()),
+        Ok(IoOpcode::Read
+            | IoOpcode::Write
+            | IoOpcode::WriteUncorrectable
+            | IoOpcode::Compare
+            | IoOpcode::WriteZeroes
+            | IoOpcode::Verify)
+    )
 }
 
 pub(crate) struct Store {
@@ -46,8 +69,8 @@ pub(crate) struct Store {
     /// Something was written since the last flush that a power cut, of the machine or of this SSD,
     /// could take.
     unflushed: bool,
-    /// Writing back has failed once. The kernel tells of that once and then forgets it, with the
-    /// data: nothing that was written may be called durable ever after.
+    /// Writing back has failed once. The kernel reports that once and then drops the data: nothing
+    /// that was written may count as durable from then on.
     failed: bool,
     /// Writes go straight to the medium, and nothing comes after.
     write_through: bool,
@@ -67,19 +90,15 @@ impl Store {
         let atomic = u32::from(config.atomic_write_lbas);
         let cache =
             config.volatile_write_cache.then(|| WriteCache::new(config.write_cache_bytes, atomic));
-        let cache_enabled = cache.is_some();
-        let write_through = !cache_enabled && !medium.is_read_only();
-        let (unflushed, failed) = (false, false);
-        let uncorrectable = Uncorrectable::default();
         Self {
-            medium,
             namespaces,
-            uncorrectable,
+            uncorrectable: Uncorrectable::default(),
+            cache_enabled: cache.is_some(),
+            unflushed: false,
+            failed: false,
+            write_through: cache.is_none() && !medium.is_read_only(),
             cache,
-            cache_enabled,
-            unflushed,
-            failed,
-            write_through,
+            medium,
         }
     }
 

@@ -2,9 +2,12 @@
 
 #![expect(unsafe_code)]
 
+use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 
 /// Asks for the cache line at `address` for reading. A hint: harmless for any address.
@@ -33,11 +36,40 @@ pub(crate) fn prefetch_write(address: *const u8) {
     let _ = address;
 }
 
+/// A thread that ends, and is waited for, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct StoppedThread {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StoppedThread {
+    /// Starts what `body` returns, which is to end when the eventfd that it gets is signalled.
+    pub(crate) fn spawn<F: FnOnce() + Send + 'static>(
+        name: &str,
+        body: impl FnOnce(Arc<OwnedFd>) -> F,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let thread = meantime_process::thread::spawn(name, body(Arc::clone(&stop)))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        signal(&self.stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Binds the calling thread to `cpu`.
-pub(crate) fn pin_to_cpu(cpu: usize) -> std::io::Result<()> {
+pub(crate) fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     if cpu >= rustix::thread::CpuSet::MAX_CPU {
-        return Err(std::io::Error::from(rustix::io::Errno::INVAL));
+        return Err(io::Error::from(rustix::io::Errno::INVAL));
     }
     set.set(cpu);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)

@@ -1,28 +1,24 @@
 //! The SSD on a thread of its own, in real time.
 
-#![expect(unsafe_code)]
-
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use meantime_spec::regs::{CAP, Cap};
-use meantime_spec::seam::{
-    ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock,
-};
+use meantime_spec::seam::{SeamError, SoftPort, VirtualClock};
 
-use crate::Rng;
 use crate::clock::Clock;
 use crate::config::SsdConfig;
-use crate::control::{AddFaultError, FaultControl};
+use crate::control::{Action, FaultControl, call};
 use crate::controller::{Controller, Refusal, RegisterFile, Turn};
-use crate::counters::{Counters, SharedCounters};
+use crate::counters::Counters;
 use crate::error::SsdError;
-use crate::faults::{FaultHits, FaultPlan, FaultRule};
+use crate::faults::FaultPlan;
 use crate::mailbox::{Call, Mailbox};
 use crate::medium::Medium;
+use crate::port::{Port, Runner, Shared};
 use crate::served::FunctionPort;
 use crate::stamps::StampRing;
 use crate::sys;
@@ -46,20 +42,18 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running software SSD. Dropping it ends its thread; after that registers read all ones.
 pub struct Ssd {
-    port: Arc<Port>,
+    handle: SsdHandle,
     thread: Option<JoinHandle<()>>,
-    counters: Arc<SharedCounters>,
-    stamps: Option<Arc<StampRing>>,
 }
 
-/// The port that a driver holds.
-struct Port {
-    regs: Arc<RegisterFile>,
-    /// Replaced when another host is plugged in.
-    doorbells: Mutex<Arc<Doorbells>>,
+/// Controls an [`Ssd`] while it runs. A clone controls the same one.
+#[derive(Clone)]
+pub struct SsdHandle(Arc<Threaded>);
+
+/// An SSD with a thread, as others see it.
+struct Threaded {
+    shared: Shared,
     mailbox: Arc<Mailbox>,
-    vectors: u16,
-    memory: Option<ControllerMemory>,
     thread: Thread,
     /// Whether the thread naps instead of parking.
     naps: Arc<AtomicBool>,
@@ -75,13 +69,9 @@ impl Ssd {
     /// started or bound to its CPU.
     pub fn start<C: Clock>(config: SsdConfig, medium: Medium, clock: C) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
-        let (cpu, vectors) = (config.cpu, config.vectors);
+        let cpu = config.cpu;
         let controller = Controller::new(config, medium);
-        let regs = Arc::clone(controller.registers());
-        let doorbells = Arc::clone(controller.doorbells());
-        let counters = Arc::clone(controller.counters());
-        let stamps = controller.stamps().map(Arc::clone);
-        let memory = controller.memory();
+        let shared = Shared::of(&controller);
         let mailbox = Arc::new(Mailbox::default());
         let (pinned, is_pinned) = sync_channel(1);
         let naps = Arc::<AtomicBool>::default();
@@ -97,7 +87,7 @@ impl Ssd {
             // that never comes.
             let _closing = CloseOnDrop {
                 mailbox: Arc::clone(&worker.mailbox),
-                regs: Arc::clone(worker.controller.registers()),
+                regs: Arc::clone(&worker.controller.regs),
             };
             let result = cpu.map_or(Ok(()), sys::pin_to_cpu);
             let go_on = result.is_ok();
@@ -109,31 +99,19 @@ impl Ssd {
         let thread =
             meantime_process::thread::spawn("meantime-ssd", run).map_err(SsdError::Thread)?;
         // CAP.TO is in units of 500 ms.
-        let timeout = Duration::from_millis(500) * u32::from(Cap(regs.read64(CAP)).to());
+        let timeout = Duration::from_millis(500) * u32::from(Cap(shared.regs.read64(CAP)).to());
         let patience = timeout.max(LEAST_PATIENCE);
-        let thread_handle = thread.thread().clone();
-        let doorbells = Mutex::new(doorbells);
-        let port = Arc::new(Port {
-            regs,
-            doorbells,
-            mailbox,
-            vectors,
-            memory,
-            thread: thread_handle,
-            naps,
-            patience,
-        });
-        let ssd = Self { port, thread: Some(thread), counters, stamps };
+        let threaded =
+            Threaded { shared, mailbox, thread: thread.thread().clone(), naps, patience };
+        let ssd = Self { handle: SsdHandle(Arc::new(threaded)), thread: Some(thread) };
         match is_pinned.recv() {
             Ok(Ok(())) => Ok(ssd),
             Ok(Err(e)) => {
                 let cpu = cpu.unwrap_or_default();
-                Err(SsdError::config(
-                    "cpu",
-                    format!(
-                        "binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's"
-                    ),
-                ))
+                let problem = format!(
+                    "binding the SSD's thread to CPU {cpu}: {e}; choose one of this machine's"
+                );
+                Err(SsdError::config("cpu", problem))
             }
             Err(_) => Err(SsdError::Thread(std::io::Error::other("the thread ended at once"))),
         }
@@ -142,134 +120,78 @@ impl Ssd {
     /// A handle to control it while it runs. The handle does not keep it alive.
     #[must_use]
     pub fn handle(&self) -> SsdHandle {
-        SsdHandle { port: Arc::clone(&self.port), counters: Arc::clone(&self.counters) }
+        self.handle.clone()
     }
 
     /// The port for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
-        Arc::clone(&self.port) as Arc<dyn SoftPort>
+        Arc::new(Port(Arc::clone(&self.handle.0)))
     }
 
     /// The port for a server.
     #[must_use]
     pub fn function_port(&self) -> Arc<dyn FunctionPort> {
-        Arc::clone(&self.port) as Arc<dyn FunctionPort>
+        Arc::new(Port(Arc::clone(&self.handle.0)))
     }
 
     /// Its counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters.snapshot()
+        self.handle.counters()
     }
 
     /// The time stamps of I/O commands, if the configuration asked for them.
     #[must_use]
     pub fn stamps(&self) -> Option<&Arc<StampRing>> {
-        self.stamps.as_ref()
+        self.handle.0.shared.stamps.as_ref()
     }
 
     /// The latest refusals with their reasons, oldest first; none once it has ended.
     #[must_use]
     pub fn refusals(&self) -> Vec<Refusal> {
-        self.port.demand(Call::Refusals).unwrap_or_default()
+        self.handle.refusals()
     }
 
     /// Bytes in the volatile write cache: what a power cut could take.
     #[must_use]
     pub fn unflushed_bytes(&self) -> u64 {
-        self.port.demand(Call::Unflushed).unwrap_or_default()
+        call(&self.handle, |controller| controller.store.unflushed_bytes()).unwrap_or_default()
     }
 
     /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost,
     /// and the controller is reset. Returns how many writes were lost.
     pub fn power_cut(&self, seed: u64) -> u64 {
-        self.port.demand(|reply| Call::PowerCut(seed, reply)).unwrap_or_default()
+        self.handle.cut_power(seed)
     }
 
     /// Injects faults by `plan` from now on.
     pub fn set_faults(&self, plan: FaultPlan) {
-        let _ = self.port.demand(|reply| Call::SetFaults(Box::new(plan), reply));
+        self.handle.set_faults(plan);
     }
 
     /// The device leaves the bus: registers read all ones, and nothing completes.
     pub fn unplug(&self) {
-        let _ = self.port.demand(Call::Unplug);
-    }
-}
-
-/// Controls an [`Ssd`] while it runs. A clone controls the same one.
-#[derive(Clone)]
-pub struct SsdHandle {
-    port: Arc<Port>,
-    counters: Arc<SharedCounters>,
-}
-
-impl SsdHandle {
-    /// Has the SSD's thread run `action`; returns its result, or `None` if the SSD has ended.
-    fn with<T: Send + 'static>(
-        &self,
-        action: impl FnOnce(&mut Controller) -> T + Send + 'static,
-    ) -> Option<T> {
-        self.port.demand(|reply| {
-            Call::With(Box::new(move |controller| {
-                let _ = reply.send(action(controller));
-            }))
-        })
+        self.handle.unplug();
     }
 }
 
 impl FaultControl for SsdHandle {
-    fn set_faults(&self, plan: FaultPlan) {
-        let _ = self.with(|controller| controller.set_faults(plan));
-    }
-
-    fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError> {
-        let added = self.with(move |controller| controller.add_fault(rule));
-        Ok(added.ok_or(AddFaultError::Ended)??)
-    }
-
-    fn faults(&self) -> Vec<FaultHits> {
-        self.with(|controller| controller.fault_hits()).unwrap_or_default()
-    }
-
-    fn clear_faults(&self) {
-        let _ = self.with(Controller::clear_faults);
-    }
-
-    fn cut_power(&self, seed: u64) -> u64 {
-        self.with(move |controller| controller.power_cut(&mut Rng::new(seed))).unwrap_or_default()
-    }
-
-    fn unplug(&self) {
-        let _ = self.with(Controller::unplug);
-    }
-
-    fn plug(&self) {
-        let _ = self.with(Controller::plug);
+    fn run(&self, action: Action) {
+        // Without a timeout: the SSD's owner waits.
+        let answer = self.0.send(move |controller, now_ns| action.run(controller, now_ns));
+        let _ = answer.map(|answer| answer.recv());
     }
 
     fn counters(&self) -> Counters {
-        self.counters.snapshot()
-    }
-
-    fn refusals(&self) -> Vec<Refusal> {
-        self.with(|controller| controller.refusals()).unwrap_or_default()
-    }
-}
-
-impl std::fmt::Debug for SsdHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SsdHandle")
-            .field("counters", &FaultControl::counters(self))
-            .finish_non_exhaustive()
+        self.0.shared.counters.snapshot()
     }
 }
 
 impl Drop for Ssd {
     fn drop(&mut self) {
-        if self.port.mailbox.push(Call::Stop) {
-            self.port.wake();
+        if self.handle.0.mailbox.push(Call::Stop) {
+            self.handle.0.wake();
         }
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
@@ -297,11 +219,18 @@ pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), Ss
     Ok(())
 }
 
-impl Port {
-    /// Queues a call; its answer comes later. `None` if the SSD has ended.
-    fn send<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<Receiver<T>> {
+impl Threaded {
+    /// Queues `action`; its result comes later. `None` if the SSD has ended.
+    fn send<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
+    ) -> Option<Receiver<T>> {
         let (reply, answer) = sync_channel(1);
-        if !self.mailbox.push(call(reply)) {
+        let call = Call::Run(Action::new(move |controller, now_ns| {
+            // The caller may have stopped waiting; then the answer is dropped.
+            let _ = reply.send(action(controller, now_ns));
+        }));
+        if !self.mailbox.push(call) {
             return None;
         }
         // Unparks in any case: the word that says whether it has parked may be in memory that
@@ -310,87 +239,31 @@ impl Port {
         self.wake();
         Some(answer)
     }
+}
 
-    /// A driver's call: queues it and waits for its answer, with a timeout, since the SSD's thread
-    /// may hang in its medium.
-    fn ask<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Result<T, SeamError> {
-        let answer = self.send(call).ok_or(SeamError::Gone)?;
+impl Runner for Threaded {
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// With a timeout, since the SSD's thread may hang in its medium.
+    fn run<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
+    ) -> Result<T, SeamError> {
+        let answer = self.send(action).ok_or(SeamError::Gone)?;
         answer.recv_timeout(self.patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => SeamError::Unresponsive,
             RecvTimeoutError::Disconnected => SeamError::Gone,
         })
     }
 
-    /// The owner's call: waits for its answer without a timeout. `None` if the SSD has ended.
-    fn demand<T>(&self, call: impl FnOnce(SyncSender<T>) -> Call) -> Option<T> {
-        self.send(call)?.recv().ok()
-    }
-}
-
-// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma`
-// has it drop, with their `keepalive`, before it answers; one that has ended has dropped the table.
-// Its own memory is allocated as long as it is held.
-unsafe impl SoftPort for Port {
-    fn read32(&self, offset: u32) -> u32 {
-        self.regs.read32(offset)
-    }
-
-    fn read64(&self, offset: u32) -> u64 {
-        self.regs.read64(offset)
-    }
-
-    fn write32(&self, offset: u32, value: u32) {
-        let _ = self.ask(|reply| Call::Write32(offset, value, reply));
-    }
-
-    fn write64(&self, offset: u32, value: u64) {
-        let _ = self.ask(|reply| Call::Write64(offset, value, reply));
-    }
-
-    fn doorbells(&self) -> Arc<Doorbells> {
-        Arc::clone(&self.doorbells.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
-        self.ask(|reply| Call::Map(region, reply))?
-    }
-
-    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
-        self.ask(|reply| Call::Unmap(iova, reply))?
-    }
-
-    fn vectors(&self) -> u16 {
-        self.vectors
-    }
-
-    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
-        self.ask(|reply| Call::SetVector(vector, event, reply))?
+    fn clock(self: &Arc<Self>) -> Option<Arc<dyn VirtualClock>> {
+        None
     }
 
     fn wake(&self) {
         self.thread.unpark();
-    }
-
-    fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
-        None
-    }
-
-    fn controller_memory(&self) -> Option<ControllerMemory> {
-        self.memory.clone()
-    }
-}
-
-impl FunctionPort for Port {
-    fn reset_function(&self) -> Result<(), SeamError> {
-        self.ask(Call::FunctionReset)
-    }
-
-    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError> {
-        let doorbells = Arc::new(doorbells);
-        self.naps.store(false, Ordering::Relaxed);
-        self.ask(|reply| Call::PowerCycle(Arc::clone(&doorbells), reply))?;
-        *self.doorbells.lock().unwrap_or_else(PoisonError::into_inner) = doorbells;
-        Ok(())
     }
 
     fn set_napping(&self, naps: bool) {
@@ -407,7 +280,7 @@ struct CloseOnDrop {
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        // Registers first: a caller that learns that its call was dropped must not read a live
+        // Registers first: a caller that notices that its call was dropped must not read a live
         // register afterwards.
         self.regs.set_gone();
         self.mailbox.close();
@@ -425,7 +298,7 @@ struct Worker<C> {
 
 impl<C: Clock> Worker<C> {
     fn run(mut self) {
-        let park_after_ns = self.controller.config().park_after_ns;
+        let park_after_ns = self.controller.config.park_after_ns;
         let mut idle_turns = 0u32;
         let mut idle_since_ns = None;
         loop {
@@ -467,7 +340,7 @@ impl<C: Clock> Worker<C> {
     /// once, so that a wake-up between the last check and the sleep is not lost. True if it napped:
     /// a client may write a doorbell without waking it.
     fn park(&mut self, turn: Turn) -> bool {
-        let doorbells = Arc::clone(self.controller.doorbells());
+        let doorbells = Arc::clone(&self.controller.doorbells);
         // The full fence of the announcement also orders the event indices before the check that
         // follows.
         self.controller.ask_for_rings();
@@ -478,7 +351,7 @@ impl<C: Clock> Worker<C> {
         // thread.
         let naps = self.naps.load(Ordering::Relaxed) && self.controller.has_queues();
         if again == turn && !self.mailbox.is_waiting() {
-            let counters = self.controller.counters();
+            let counters = &self.controller.counters;
             if naps {
                 counters.naps.add(1);
                 std::thread::park_timeout(self.nap);
@@ -504,52 +377,8 @@ impl<C: Clock> Worker<C> {
     /// Answers every call that is waiting. False if one of them was to stop.
     fn answer_all(&mut self) -> bool {
         while let Some(call) = self.mailbox.pop() {
-            let controller = &mut self.controller;
-            // The caller may have stopped waiting; then the answer is dropped.
             match call {
-                Call::Write32(offset, value, reply) => {
-                    controller.write32(offset, value, self.clock.now_ns());
-                    let _ = reply.send(());
-                }
-                Call::Write64(offset, value, reply) => {
-                    controller.write64(offset, value, self.clock.now_ns());
-                    let _ = reply.send(());
-                }
-                Call::Map(region, reply) => {
-                    let _ = reply.send(controller.map_dma(region));
-                }
-                Call::Unmap(iova, reply) => {
-                    let _ = reply.send(controller.unmap_dma(iova, self.clock.now_ns()));
-                }
-                Call::SetVector(vector, event, reply) => {
-                    let _ = reply.send(controller.set_vector(vector, event));
-                }
-                Call::FunctionReset(reply) => {
-                    controller.reset_function();
-                    let _ = reply.send(());
-                }
-                Call::PowerCycle(doorbells, reply) => {
-                    controller.power_cycle(doorbells);
-                    let _ = reply.send(());
-                }
-                Call::PowerCut(seed, reply) => {
-                    let _ = reply.send(controller.power_cut(&mut Rng::new(seed)));
-                }
-                Call::SetFaults(plan, reply) => {
-                    controller.set_faults(*plan);
-                    let _ = reply.send(());
-                }
-                Call::Unplug(reply) => {
-                    controller.unplug();
-                    let _ = reply.send(());
-                }
-                Call::Refusals(reply) => {
-                    let _ = reply.send(controller.refusals());
-                }
-                Call::Unflushed(reply) => {
-                    let _ = reply.send(controller.unflushed_bytes());
-                }
-                Call::With(action) => action(controller),
+                Call::Run(action) => action.run(&mut self.controller, self.clock.now_ns()),
                 Call::Stop => return false,
             }
         }

@@ -20,7 +20,7 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// Whether `program` is there; says so if not.
+/// Whether `program` is there; prints that it is not.
 pub fn has(program: &str) -> bool {
     let found = std::env::split_paths(&search_path()).any(|dir| dir.join(program).is_file());
     if !found {
@@ -29,12 +29,12 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-/// Whether e2fsprogs are there; says so if not.
+/// Whether e2fsprogs are there; prints that they are not.
 pub fn tools() -> bool {
     ["mkfs.ext4", "debugfs", "e2fsck", "dumpe2fs", "tune2fs"].into_iter().all(has)
 }
 
-/// Runs `program`; its exit code, and all that it said.
+/// Runs `program`; its exit code, and all that it printed.
 pub fn run_tool(program: &str, args: &[&str]) -> (Option<i32>, String) {
     let output = command(program).args(args).output().unwrap();
     let text = [output.stdout, output.stderr].concat();

@@ -43,8 +43,8 @@ impl Image {
     /// e2fsck has nothing to say.
     pub fn check(&self) {
         let output = e2fs::command("e2fsck").arg("-fn").arg(self.path("image")).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "e2fsck: {said}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "e2fsck: {text}");
     }
 
     /// What debugfs has of file `name`.

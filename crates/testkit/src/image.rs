@@ -117,7 +117,7 @@ pub fn writable() -> MountOptions {
 pub struct Mounted(PathBuf);
 
 impl Mounted {
-    /// `None`, said so, if this may not be done or cannot be.
+    /// `None`, with a message, if this may not be done or cannot be.
     pub fn new(image: &Path, at: &Path, options: &str) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         let options = format!("loop,{options}");

@@ -13,6 +13,7 @@
 //!   rig, port    the stepped SSD with a driver on it, and a port that misbehaves on order
 //!   host         a host of raw rings and doorbells
 //!   by_hand      a vfio-user client written by hand
+//!   power_cut    the states that a power cut may leave
 //!   e2fs, image  e2fsprogs, images of file systems
 //!   process      a test in a process of its own
 //! ```
@@ -29,6 +30,7 @@ pub mod host;
 pub mod image;
 pub mod lab;
 pub mod port;
+pub mod power_cut;
 pub mod process;
 pub mod rig;
 mod rng;

@@ -16,7 +16,7 @@ type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 pub struct Meddling {
     /// Mappings are not taken back: an IOMMU that failed.
     pub refuses_unmap: AtomicBool,
-    /// How often somebody slept, and for how long together in ns.
+    /// How many sleeps there were, and how long they were in all, in ns.
     pub sleeps: AtomicU64,
     pub slept_ns: AtomicU64,
     /// All memory that was ever mapped.
@@ -39,7 +39,7 @@ impl Meddling {
         *self.on_disable.lock().expect("not poisoned") = Some(Box::new(action));
     }
 
-    /// Does `action` when somebody next sleeps, as another thread might meanwhile.
+    /// Does `action` at the next sleep, as another thread might.
     pub fn on_sleep(&self, action: impl FnOnce() + Send + 'static) {
         *self.on_sleep.lock().expect("not poisoned") = Some(Box::new(action));
     }

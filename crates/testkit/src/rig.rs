@@ -65,7 +65,7 @@ impl Rig {
         self.device.channel(&options).expect("a channel")
     }
 
-    /// Starts `request`, to whose commands – and to no others – happens what `plan` says.
+    /// Starts `request`; the faults of `plan` happen to its commands, and to no others.
     pub fn doomed(&self, plan: FaultPlan, channel: &mut NvmeChannel, request: Request) -> Ticket {
         self.ssd.set_faults(plan);
         let ticket = channel.submit(request).expect("room");
@@ -120,7 +120,7 @@ pub fn kind(done: &Done) -> IoErrorKind {
 /// differently.
 pub fn fill(buf: &mut [u8], block_bytes: usize, lba: u64, version: u64) {
     for (lba, block) in (lba..).zip(buf.chunks_exact_mut(block_bytes)) {
-        let mut rng = Rng(lba << 32 ^ version);
+        let mut rng = Rng::new(lba << 32 ^ version);
         block.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next().to_le_bytes()));
     }
 }
@@ -187,7 +187,7 @@ pub fn in_flight_late(rig: &Rig, channel: &mut NvmeChannel, lba: u64, late_by_ns
     rig.doomed(late(late_by_ns), channel, request)
 }
 
-/// Everything the rig has lent came back, but for what the channels' own rings take.
+/// Checks that all memory came back, but for the channels' own rings.
 pub fn nothing_leaks(rig: Rig, channels: Vec<NvmeChannel>, allocated_before: usize) {
     drop(channels);
     // When the controller was given up its admin queue has gone as well.

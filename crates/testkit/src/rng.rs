@@ -1,4 +1,4 @@
-//! Numbers to choose by, and those of the environment.
+//! Random numbers, and settings from the environment.
 
 /// The number that the environment has for `name`, if any.
 pub fn setting(name: &str) -> Option<u64> {
@@ -7,20 +7,21 @@ pub fn setting(name: &str) -> Option<u64> {
         .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value}: a number")))
 }
 
-/// SplitMix64: small, and good enough to choose by.
-pub struct Rng(pub u64);
+/// The generator of everything that a seed reproduces, as tests choose by it.
+pub struct Rng(meantime_random::Rng);
 
 impl Rng {
-    #[allow(clippy::should_implement_trait, reason = "it never ends, and lends itself")]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub fn new(seed: u64) -> Self {
+        Self(meantime_random::Rng::new(seed))
     }
 
-    /// 0 to `n` − 1.
+    #[allow(clippy::should_implement_trait, reason = "the sequence has no end")]
+    pub fn next(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// 0 to `n` − 1. By remainder, since tests have seeds of their own whose runs must stay the
+    /// same.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }

@@ -21,9 +21,9 @@ impl Rig {
         let medium = Medium::dram(config.total_bytes()).unwrap();
         let ssd = Ssd::start(config, medium, MonotonicClock::new()).unwrap();
         let socket = Socket::bind(&dir.path().join("ssd.sock"), &SocketOptions::default()).unwrap();
-        let (tell, events) = channel();
+        let (report, events) = channel();
         let server = Server::start(socket, ssd.function_port(), move |event| {
-            let _ = tell.send(event);
+            let _ = report.send(event);
         });
         Self { server: server.unwrap(), ssd, events, _dir: dir }
     }

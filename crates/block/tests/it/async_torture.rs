@@ -228,7 +228,7 @@ impl Torture<'_> {
 }
 
 fn run(seed: u64, drops: u64) -> Tally {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut config = SsdConfig::with_namespace(BLOCKS * BLOCK as u64, BLOCK as u32);
     config.mdts_bytes = [8192, 131_072][rng.below(2) as usize];
     config.model =

@@ -310,7 +310,7 @@ fn detached_requests_are_done_and_forgotten() {
 fn dropping_a_channel_in_mid_flight_leaks_nothing() {
     let rig = Rig::new(SsdConfig { mdts_bytes: 8192, ..ssd("optane") });
     let before = rig.device.heap().allocated_bytes();
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for round in 0..50 {
         let mut channel = rig.channel(8);
         if round % 3 == 0 {

@@ -45,7 +45,7 @@ fn done_pages(result: Result<DmaBuf, RequestError>) -> DmaPages {
 fn agrees_with_a_model(channel: &mut impl BlockChannel, heap: &DmaHeap, rounds: u64, seed: u64) {
     let block_bytes = channel.info().block_bytes as usize;
     let bytes = channel.info().bytes() as usize;
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut model = vec![0u8; bytes];
     for (at, piece) in (0..).zip(model.chunks_mut(PAGE * 16)) {
         let mut buf = channel.alloc(piece.len()).expect("memory");
@@ -138,7 +138,7 @@ fn on_the_kernel() {
 fn many_at_a_time() {
     let device = open("mem:8M?lba=512", &OpenOptions::default()).expect("a device");
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     put(&mut channel, 0..8192, 1);
     for _ in 0..20 {
         let mut lbas = Vec::new();
@@ -162,7 +162,7 @@ fn what_cannot_be_is_refused_with_the_pages() {
     let device = open("mem:1M?lba=512", &OpenOptions::default()).expect("a device");
     let other = open("mem:1M?lba=512", &OpenOptions::default()).expect("a device");
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let none = DmaPages::with_capacity(device.heap(), 1).expect("memory").into_buf();
     let refused = channel.submit(Request::read(0, none)).expect_err("nothing to be read");
     assert!(matches!(refused.error, SubmitError::PartialBlock { bytes: 0, .. }));
@@ -198,7 +198,7 @@ fn what_is_sent_again_finds_its_pages() {
         let before = rig.device.heap().allocated_bytes();
         let mut channel = rig.channel(4);
         put(&mut channel, 0..256, 1);
-        let there = pages(rig.device.heap(), 17, &mut Rng(5));
+        let there = pages(rig.device.heap(), 17, &mut Rng::new(5));
         let ticket = rig.doomed(plan, &mut channel, Request::read(3, there.into_buf()));
         let done = channel.wait(ticket);
         done.result.expect("read at last");
@@ -218,7 +218,7 @@ fn pages_of_what_failed_come_back_or_are_given_up() {
     let before = rig.device.heap().allocated_bytes();
     let mut channel = rig.channel(4);
     put(&mut channel, 0..64, 1);
-    let there = pages(rig.device.heap(), 4, &mut Rng(5));
+    let there = pages(rig.device.heap(), 4, &mut Rng::new(5));
     let ticket =
         rig.doomed(meantime_testkit::rig::LOST, &mut channel, Request::read(0, there.into_buf()));
     let done = channel.wait(ticket);

@@ -89,7 +89,7 @@ fn threads_with_a_channel_each_verify_their_data() {
 /// Writes and verifies in the thread's own part of the device, in every way there is.
 fn work(device: &NvmeDevice, thread: u64) {
     let mut channel = device.channel(&both_ways(8)).expect("a channel");
-    let mut rng = Rng(thread);
+    let mut rng = Rng::new(thread);
     let first = thread * device.info().blocks / 4;
     for version in 1..100 {
         let policy =
@@ -210,7 +210,7 @@ fn no_wake_up_is_lost_around_the_park_threshold() {
     let (ssd, device) =
         start(SsdConfig { park_after_ns, ..config("null") }, ControllerOptions::default());
     let mut channel = device.channel(&both_ways(4)).expect("a channel");
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     for n in 0..2_000 {
         let parks = ssd.counters().parks;
         let policy = if n % 4 == 0 { Policy::Interrupt } else { Policy::Poll };

@@ -38,7 +38,7 @@ struct InFlight {
 }
 
 fn word(lba: u64, version: u64, index: u64) -> u64 {
-    if version == 0 { 0 } else { Rng(lba ^ version.rotate_left(32)).next() ^ index }
+    if version == 0 { 0 } else { Rng::new(lba ^ version.rotate_left(32)).next() ^ index }
 }
 
 fn fill(block: &mut [u8], lba: u64, version: u64) {
@@ -247,7 +247,7 @@ impl Torture {
 }
 
 fn run(seed: u64, commands: u64) -> Tally {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let lba_bytes = if rng.one_in(2) { 512 } else { 4096 };
     let mut config = SsdConfig::with_namespace(4 << 20, lba_bytes);
     config.mdts_bytes = [8192, 16384, 131_072, 1 << 20][rng.below(4) as usize];

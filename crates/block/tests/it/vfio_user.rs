@@ -49,7 +49,7 @@ fn open(path: &Path) -> NvmeDevice {
 
 /// What block `lba` holds in round `round`.
 fn fill(buf: &mut [u8], lba: u64, round: u64) {
-    let mut rng = meantime_testkit::Rng(lba << 32 ^ round);
+    let mut rng = meantime_testkit::Rng::new(lba << 32 ^ round);
     buf.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next().to_le_bytes()));
 }
 

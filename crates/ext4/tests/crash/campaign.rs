@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use meantime_ssd::Rng as SsdRng;
-use meantime_ssd::record::{CutOptions, State};
+use meantime_testkit::power_cut::{CutOptions, State};
 
 use crate::device::{Base, Config, attach, e2fsck};
 use crate::drive::Ours;

@@ -10,9 +10,9 @@ use meantime_block::{Device, NvmeDevice};
 use meantime_ext4::{CommitOverlap, FileSystem, MountError, MountOptions, Overlap};
 use meantime_hw::soft::SoftTransport;
 use meantime_nvme::{Controller, ControllerOptions};
-use meantime_ssd::record::CutOptions;
 use meantime_ssd::{Medium, Model, SsdConfig, SteppedSsd};
 use meantime_testkit::e2fs;
+use meantime_testkit::power_cut::CutOptions;
 
 use crate::model::{DIRECTORY_MODE, FILE_MODE, beginning_id, content};
 use crate::ops::BEGINNING;

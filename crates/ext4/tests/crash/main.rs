@@ -205,7 +205,7 @@ fn clean_ends() {
     let Some(bases) = Bases::new() else { return };
     let violations: Mutex<Vec<String>> = Mutex::default();
     in_parallel(60, |number, place| {
-        let mut rng = Rng(seed() + number as u64);
+        let mut rng = Rng::new(seed() + number as u64);
         let (config, base) = bases.some(number);
         let ops: Vec<Op> = (0..40).map(|_| wanted(&mut rng, true)).collect();
         if let Err(why) = clean_end(place, base, config, &ops) {
@@ -226,7 +226,7 @@ fn the_kernel_agrees_with_the_model() {
     let mut place = Place::new();
     let dir = tempfile::tempdir().unwrap();
     for number in 0..setting("MEANTIME_CRASH_KERNEL", 12) {
-        let mut rng = Rng(seed() + number);
+        let mut rng = Rng::new(seed() + number);
         let image = dir.path().join("image");
         std::fs::write(&image, &base.bytes).unwrap();
         let at = dir.path().join("mnt");

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use meantime_ssd::record::{History, State, content_hash};
 use meantime_ssd::{Medium, SsdError};
+use meantime_testkit::power_cut::{History, State, content_hash};
 
 use crate::device::Base;
 

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use meantime_ext4::{Error, FileSystem};
 use meantime_ssd::FaultPlan;
-use meantime_ssd::record::History;
+use meantime_testkit::power_cut::History;
 
 use crate::device::{Attached, Base, Config, attach};
 use crate::drive::{Ours, failed};
@@ -161,7 +161,7 @@ fn record(
         results.into_iter().collect::<Result<Vec<()>, String>>().map(|_| (Some(fs), false))
     }
     .map_err(|why| workload(format!("{why} [{what}] {config:?}")))?;
-    let history = recorder.take();
+    let history = recorder.take().into();
     // A mount that is dropped ends as by a crash, or not: it is not recorded any more, and what it
     // writes is written over.
     ssd.set_faults(FaultPlan::NONE);
@@ -170,7 +170,7 @@ fn record(
     ssd.settle();
     drop(attached);
     place.wrote(&history);
-    place.wrote(&last.take());
+    place.wrote(&last.take().into());
     Ok(Run { history, tracks, config: *config, what, failed })
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use meantime_ext4::{FileSystem, MountError};
-use meantime_ssd::record::{History, State};
+use meantime_testkit::power_cut::{History, State};
 
 use crate::device::{Config, attach, e2fsck, mounted};
 use crate::place::Place;
@@ -138,7 +138,7 @@ pub(crate) fn ours(
     let trees = trees(&fs, task.roots).map_err(|why| why.before("our mount"))?;
     fs.unmount().map_err(|error| Violation::new(Kind::Refused, format!("our unmount: {error}")))?;
     attached.ssd.settle();
-    let history = recorder.take();
+    let history = History::from(recorder.take());
     place.wrote(&history);
     if marked && !history.is_empty() {
         return Err(Violation::new(

@@ -105,7 +105,7 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
         } else if IN_PLACE.contains(&number) {
             (number % whole.len(), Vec::new(), in_place())
         } else if ROUND.contains(&number) || SPREAD.contains(&number) {
-            let mut rng = Rng(number as u64);
+            let mut rng = Rng::new(number as u64);
             let work = if ROUND.contains(&number) { coming_round } else { spread };
             let (warm, ops) = work(&mut rng);
             (whole.len() + number % whole.len(), warm, ops)
@@ -142,7 +142,7 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
 /// directories and attributes, with syncs between; the file system is unmounted and mounted again;
 /// the log comes round.
 fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
-    let mut rng = Rng(number as u64);
+    let mut rng = Rng::new(number as u64);
     let (volatile, small) = ((number / 3).is_multiple_of(2), number / 6 % 2 == 1);
     let which = usize::from(!volatile) + 2 * usize::from(small);
     let mut ops = changing_hands(&mut rng);

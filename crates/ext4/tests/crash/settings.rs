@@ -77,7 +77,7 @@ fn occurs(row: &Row, one: Value, two: Value) -> bool {
 /// Rows in which each pair of values occurs, the same each time. The first is the usual one.
 fn rows() -> Vec<Row> {
     let mut missing: BTreeSet<_> = pairs().filter(|(one, two)| is_possible(*one, *two)).collect();
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     let mut rows: Vec<Row> = Vec::new();
     while !missing.is_empty() {
         let some = (0..200).map(|_| {

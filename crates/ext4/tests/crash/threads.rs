@@ -111,7 +111,7 @@ fn trees_from_four_threads() {
             let threads: Vec<_> = (0..4u64)
                 .map(|thread| {
                     scope.spawn(move || {
-                        let mut rng = Rng(seed + thread);
+                        let mut rng = Rng::new(seed + thread);
                         let root = roots[thread as usize];
                         let mut model = Model::new(config.block_bytes as u64);
                         let mut done = 0;
@@ -168,7 +168,7 @@ fn taking_turns_with_the_kernel() {
     let dir = scratch();
     let image = dir.path().join("image");
     for seed in 0..setting("MEANTIME_TREE_TURNS").unwrap_or(6) {
-        let mut rng = Rng(setting("MEANTIME_TREE_SEED").unwrap_or(1) * 7919 + seed);
+        let mut rng = Rng::new(setting("MEANTIME_TREE_SEED").unwrap_or(1) * 7919 + seed);
         std::fs::write(&image, &base.bytes).unwrap();
         let mut model = Model::new(config.block_bytes as u64);
         for turn in 0..4 {

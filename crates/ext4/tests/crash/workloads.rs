@@ -196,7 +196,7 @@ impl Bases {
 
     /// A longer sequence, sometimes on a log that has come to its end.
     pub(crate) fn sequence(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let (config, base) = self.alone.any(&mut rng);
         // So many that the log comes to its end, or begins anew.
         let warm = if rng.one_in(3) { 100 + rng.below(300) } else { 0 };
@@ -212,7 +212,7 @@ impl Bases {
 
     /// Threads, each on a tree of its own, that share commits.
     pub(crate) fn threads(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
-        let mut rng = Rng(seed ^ 0x7472_6565);
+        let mut rng = Rng::new(seed ^ 0x7472_6565);
         let (config, base) = self.shared.any(&mut rng);
         let script = |root: &&'static str| {
             let mut op = |n: u64| match n % 3 {
@@ -230,7 +230,7 @@ impl Bases {
     /// Fast commits where e2fsck is easily led astray: in a log whose end has come, and of files
     /// whose trees have left their inodes, or are about to.
     pub(crate) fn astray(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
-        let mut rng = Rng(seed ^ 0x7374_7261);
+        let mut rng = Rng::new(seed ^ 0x7374_7261);
         let (config, base) = self.fast.any(&mut rng);
         let (warm, ops) = if rng.one_in(3) { coming_round(&mut rng) } else { spread(&mut rng) };
         let effort = Effort { per_cut: 8, per_run: 60, one_cut_in: 1, kernel: 41, again: 23 };
@@ -241,7 +241,7 @@ impl Bases {
     /// Fast commits: every other operation is a sync of something, so that what can be said is, one
     /// after another.
     pub(crate) fn fast(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
-        let mut rng = Rng(seed ^ 0x6661_7374);
+        let mut rng = Rng::new(seed ^ 0x6661_7374);
         let (config, base) = self.fast.any(&mut rng);
         let one = |n: u64, rng: &mut Rng| match n % 2 {
             1 => Op::Fsync(["a", "b", "d/a", "d"][rng.below(4) as usize]),
@@ -258,7 +258,7 @@ impl Bases {
     /// A write or a flush that fails: once, from then on, or so that it succeeds when it is tried
     /// again.
     pub(crate) fn failing(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
-        let mut rng = Rng(seed ^ 0x6661_696C);
+        let mut rng = Rng::new(seed ^ 0x6661_696C);
         let (config, base) = self.alone.any(&mut rng);
         let flush = config.volatile && rng.one_in(3);
         let opcodes = OpcodeSet::io(&[if flush { IoOpcode::Flush } else { IoOpcode::Write }]);
@@ -285,7 +285,7 @@ impl Bases {
 
     /// A device whose atomic unit is smaller than the superblock.
     pub(crate) fn torn(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
-        let mut rng = Rng(seed ^ 0x746F_726E);
+        let mut rng = Rng::new(seed ^ 0x746F_726E);
         let (config, base) = self.torn.any(&mut rng);
         let mut ops: Vec<Op> = (0..2 + rng.below(4)).map(|_| wanted(&mut rng, false)).collect();
         ops.extend([Op::Sync, Op::Remount, wanted(&mut rng, false), Op::Sync]);

@@ -150,7 +150,7 @@ fn compare(lab: &Lab, image: &Path, ending: Ending, rng: &mut Rng) -> Result<Tal
 }
 
 fn image(lab: &Lab, seed: u64, large: bool) -> Tally {
-    let mut rng = Rng(seed.wrapping_mul(0x1234_5678_9abc_def1) ^ 0xe4);
+    let mut rng = Rng::new(seed.wrapping_mul(0x1234_5678_9abc_def1) ^ 0xe4);
     let image = lab.path(&format!("{seed}.img"));
     let result = catch_unwind(AssertUnwindSafe(|| {
         let (shape, ending) = generate(lab, &image, seed, large, &mut rng).expect("an image");
@@ -214,6 +214,7 @@ fn a_copied_tree_reads_as_the_kernel_reads_it() {
     let copied = std::process::Command::new("cp").arg("-a").arg(&tree).arg(mounted.root()).status();
     assert!(copied.expect("cp").success(), "cp -a");
     mounted.unmount().expect("unmounted");
-    let tally = compare(&lab, &image, Ending::Clean, &mut Rng(1)).expect("the kernel takes it");
+    let tally =
+        compare(&lab, &image, Ending::Clean, &mut Rng::new(1)).expect("the kernel takes it");
     println!("{tally:?}");
 }

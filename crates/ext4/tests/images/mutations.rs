@@ -28,7 +28,7 @@ const HELD_BYTES_MAX: i64 = 96 << 20;
 
 /// An image that the kernel wrote and, if it has a journal, was stopped in.
 fn written(lab: &Lab, seed: u64) -> Result<Base, String> {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let shape = Shape::tiny(seed, &mut rng);
     let image = lab.path("base.img");
     let arguments: Vec<&str> = shape.arguments.iter().map(String::as_str).collect();
@@ -111,7 +111,7 @@ fn case(
     seed: u64,
     kinds: &mut BTreeMap<String, u64>,
 ) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let damage = patient.damage(base, &mut rng);
     let device_bytes =
         if rng.one_in(50) { rng.below(base.device_bytes) } else { base.device_bytes };

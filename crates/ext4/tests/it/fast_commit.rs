@@ -174,7 +174,7 @@ fn what_the_kernel_committed_fast_is_there() {
     let seeds =
         std::env::var("MEANTIME_FAST_COMMIT_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
     for seed in 1..=seeds {
-        let mut random = Rng(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+        let mut random = Rng::new(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let image = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
         let Some(mounted) = Mounted::new(&image, &point, "rw") else { return };
         for number in 0..40 {

@@ -99,7 +99,7 @@ fn what_was_committed_fast_survives() {
         let path = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
         let options = fast();
         let fs = mount(&path, &options);
-        let mut random = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = Rng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for round in 0..12 {
             for number in 0..1 + random.below(10) as usize {
                 step(&fs, &mut random, 100 * round + number);

@@ -33,7 +33,7 @@ struct Exercise {
 impl Exercise {
     fn new(image: &Path, lba: u32, seed: u64) -> Self {
         let uri = format!("file:{}?model=null&lba={lba}", image.display());
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let options = MountOptions {
             write: true,
             background: rng.one_in(2),

@@ -137,7 +137,7 @@ fn the_kernel_goes_on_with_what_was_made_here() {
     for (number, (options, mount_options)) in shapes.iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
-        let mut rng = Rng(number as u64 + 1);
+        let mut rng = Rng::new(number as u64 + 1);
         // What is not written is no zeroes, and nothing that makes sense.
         let noise: Vec<u8> = (0..1 << 17).flat_map(|_| rng.next().to_le_bytes()).collect();
         std::fs::write(&path, noise.repeat(160)).unwrap();

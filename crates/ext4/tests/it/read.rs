@@ -75,7 +75,7 @@ fn every_size_at_every_block_size() {
         {
             let fs = image.mount(query, &MountOptions::default());
             let options = ReadOptions { direct, ..ReadOptions::default() };
-            let mut random = Rng(5);
+            let mut random = Rng::new(5);
             for (seed, bytes) in SIZES.iter().enumerate() {
                 let file = fs.open(format!("f{seed}")).unwrap();
                 assert_eq!(file.size(), *bytes);
@@ -101,7 +101,7 @@ fn every_combination_of_overlaps() {
         let options = MountOptions { overlap, cache_bytes: 1 << 20, ..MountOptions::default() };
         let fs = image.mount("", &options);
         let file = fs.open("/data").unwrap();
-        let mut random = Rng(77);
+        let mut random = Rng::new(77);
         for n in 0..120 {
             let direct = n % 3 == 0;
             let options = ReadOptions { direct, ..ReadOptions::default() };
@@ -228,7 +228,7 @@ fn threads_share_the_pages() {
             for thread in 0..4 {
                 let file = &file;
                 scope.spawn(move || {
-                    let mut random = Rng(thread / 2 + 1);
+                    let mut random = Rng::new(thread / 2 + 1);
                     for _ in 0..400 {
                         let page = random.below(PAGES - 8);
                         check(
@@ -269,7 +269,7 @@ fn a_cache_smaller_than_the_file() {
             for thread in 0..3 {
                 let file = &file;
                 scope.spawn(move || {
-                    let mut random = Rng(thread + 1);
+                    let mut random = Rng::new(thread + 1);
                     for _ in 0..600 {
                         check(
                             file,
@@ -307,7 +307,7 @@ fn read_ahead_is_for_those_who_read_in_order() {
 
     let fs = image.mount("", &MountOptions::default());
     let file = fs.open("data").unwrap();
-    let mut random = Rng(3);
+    let mut random = Rng::new(3);
     for _ in 0..300 {
         check(&file, 1, (2 + random.below(PAGES - 2)) * PAGE, 4096, &ReadOptions::default());
     }
@@ -459,7 +459,7 @@ fn on_a_file_of_the_kernels() {
         Err(error) => panic!("{error}"),
     };
     let file = fs.open("data").unwrap();
-    let mut random = Rng(9);
+    let mut random = Rng::new(9);
     for n in 0..200 {
         let options = ReadOptions { direct: n % 2 == 0, ..ReadOptions::default() };
         check(&file, 1, random.below(file.size()), random.below(90_000) as usize, &options);
@@ -504,7 +504,7 @@ fn tasks_of_one_thread_share_the_pages() {
                 let fs = fs.clone();
                 executor.spawn(async move {
                     let file = fs.open("data").await.unwrap();
-                    let mut random = Rng(task / 2 + 1);
+                    let mut random = Rng::new(task / 2 + 1);
                     for n in 0..150 {
                         let (offset, most) = (random.below(PAGES * PAGE), 1 + random.below(60_000));
                         check_async(&file, 1, offset, random.below(most) as usize, n % 8 == 7)
@@ -535,7 +535,7 @@ fn futures_and_threads_and_dropped_futures() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let file = fs.open("data").unwrap();
-            let mut random = Rng(8);
+            let mut random = Rng::new(8);
             for _ in 0..300 {
                 check(
                     &file,
@@ -554,7 +554,7 @@ fn futures_and_threads_and_dropped_futures() {
             scope.spawn(move || {
                 pollster::block_on(async {
                     let file = tasks.open("data").await.unwrap();
-                    let mut random = Rng(20 + thread);
+                    let mut random = Rng::new(20 + thread);
                     for n in 0..300 {
                         let (offset, len) =
                             (random.below(PAGES * PAGE), random.below(50_000) as usize);

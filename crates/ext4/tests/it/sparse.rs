@@ -180,7 +180,7 @@ fn what_was_written_is_data_before_and_after_it_is_written_back() {
         let size = block_bytes.to_string();
         let make = |root: &std::path::Path| fs::write(root.join("f"), b"").unwrap();
         let Some(image) = Image::make(&["-b", &size], 64, make) else { return };
-        let mut random = Rng(seed);
+        let mut random = Rng::new(seed);
         let unit = PAGE.max(block_bytes);
         let mut model = Model { content: Vec::new(), touched: BTreeSet::new(), unit };
         for _ in 0..2 {

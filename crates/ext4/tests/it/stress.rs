@@ -233,7 +233,7 @@ fn everything_at_once_on_one_file() {
             let counted = Arc::clone(&done);
             let thread = std::thread::spawn(move || {
                 let file = world.open();
-                let mut random = Rng(number as u64 + 1);
+                let mut random = Rng::new(number as u64 + 1);
                 while !world.stop.load(Ordering::Relaxed) {
                     work(&world, &file, &mut random);
                     counted.fetch_add(1, Ordering::Relaxed);

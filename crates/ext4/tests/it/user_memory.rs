@@ -96,7 +96,7 @@ fn any_size_at_any_address() {
         for query in ["", "&lba=4096"] {
             let (fs, heap) = image.mount(query, lazy);
             let file = fs.open("data").unwrap();
-            let mut random = Rng(11);
+            let mut random = Rng::new(11);
             for len in SIZES {
                 for skip in [0, 1, 2, 4, 16, 511, 512, 2048, 4095, random.below(4096) as usize] {
                     for offset in
@@ -147,7 +147,7 @@ fn memory_may_go_after_a_read() {
     let Some(image) = Image::make() else { return };
     let (fs, heap) = image.mount("", true);
     let file = fs.open("data").unwrap();
-    let mut random = Rng(3);
+    let mut random = Rng::new(3);
     for _ in 0..200 {
         // Large enough for a mapping of its own, which goes with it; the next one may have its
         // address.
@@ -173,7 +173,7 @@ fn two_threads() {
             .map(|n| {
                 let (image, file) = (Arc::clone(&image), fs.open("data").unwrap());
                 std::thread::spawn(move || {
-                    let (mut memory, mut random) = (vec![0; 600_000], Rng(n + 1));
+                    let (mut memory, mut random) = (vec![0; 600_000], Rng::new(n + 1));
                     for _ in 0..300 {
                         let (skip, offset) = (
                             random.below(1024) as usize * 4,

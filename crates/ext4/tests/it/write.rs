@@ -109,7 +109,7 @@ fn exercise(options: &[&str], megabytes: u32, seed: u64, steps: u64) {
         return;
     };
     let most = 700_000;
-    let mut random = Rng(seed);
+    let mut random = Rng::new(seed);
     let mut model = Vec::new();
     let mut done = Vec::new();
     for _ in 0..3 {

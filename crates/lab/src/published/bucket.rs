@@ -95,7 +95,7 @@ impl Rule for HybridBucket {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::tests::sample;
     use super::*;

@@ -35,9 +35,13 @@ impl WakeCosts {
     pub fn of_this_machine() -> Self {
         *OF_THIS_MACHINE.get_or_init(|| {
             Self::measure().unwrap_or_else(|error| {
-                // Of the whole, only how it divides cannot be told.
+                // Only how the whole divides is unknown.
                 let whole_ns = calibrate::oversleep(&Clock::real(), SLEEP_NS, SLEEPS).median_ns();
-                tracing::warn!(%error, whole_ns, "context switches cannot be measured: all of a wake-up counts as interrupt");
+                tracing::warn!(
+                    %error,
+                    whole_ns,
+                    "context switches cannot be measured: all of a wake-up counts as interrupt"
+                );
                 Self { context_switch_ns: 0, interrupt_ns: whole_ns }
             })
         })
@@ -140,7 +144,7 @@ fn spawn<'scope, T: Send + 'scope>(
         .map_err(|source| HwError::Os { what: "cannot start a thread to calibrate with", source })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

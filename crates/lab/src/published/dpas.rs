@@ -42,8 +42,8 @@ pub enum DpasMode {
 ///   depth of an I/O is how many were in flight on its channel when it was found complete, itself
 ///   included.
 /// - An I/O counts for the mode in which it ends.
-/// - θ is set by hand there; here it is the one for Optane, [`OPTANE_THETA`], unless told
-///   otherwise: this is for fast devices.
+/// - θ is set by hand there; here it is the one for Optane, [`OPTANE_THETA`], by
+///   default: this is for fast devices.
 /// - It begins with PAS.
 #[derive(Debug, Clone)]
 pub struct Dpas {
@@ -119,7 +119,7 @@ impl Rule for Dpas {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::pas::tests::io;
     use super::super::tests::sample;

@@ -74,7 +74,7 @@ impl Rule for Ehp {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::tests::sample;
     use super::*;

@@ -115,7 +115,7 @@ impl Rule for Pas {
 
     #[inline]
     fn record(&mut self, sample: &Sample) {
-        // Another policy's sleep tells nothing of this one.
+        // Another policy's sleep is no result for this one.
         let asked = self.asked.map(|index| &mut self.buckets[index]);
         let Some(sleep) =
             asked.filter(|sleep| sample.slept_ns > 0 && sample.slept_ns == sleep.ns as u64)
@@ -127,7 +127,7 @@ impl Rule for Pas {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub(super) mod tests {
     use super::super::tests::sample;
     use super::*;

@@ -93,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// What calibration at start-up would find, from so many sleeps as it makes.
+    /// What calibration at start-up would find, from as many sleeps.
     pub(super) fn sleep_costs(&self, seed: u64) -> SleepCosts {
         const SLEEPS: usize = 24;
         let mut random = Rng::new(seed ^ 0xca11);

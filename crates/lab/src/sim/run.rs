@@ -316,7 +316,7 @@ impl<'m> Channel<'m> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::super::distribution::Distribution;
     use super::super::shape::Shape;

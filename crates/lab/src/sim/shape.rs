@@ -10,7 +10,7 @@ use meantime_random::Rng;
 /// How device times vary around a base time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shape {
-    /// Alplans the base time.
+    /// Always the base time.
     Constant,
     /// The base time times e to a normal number of this standard deviation.
     Lognormal(f64),
@@ -114,8 +114,8 @@ impl fmt::Display for Shape {
 /// A text that names no shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no shape of device times: use constant, lognormal=<sigma>, bimodal=<fraction>x<factor>, programs=<fraction>x<factor>, sizes, \
-     mix or regime"
+    "{0:?} is no shape of device times: use constant, lognormal=<sigma>, \
+     bimodal=<fraction>x<factor>, programs=<fraction>x<factor>, sizes, mix or regime"
 )]
 pub struct ParseShapeError(String);
 
@@ -151,7 +151,7 @@ impl FromStr for Shape {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -16,6 +16,10 @@ pub struct Io {
     pub device_ns: u64,
 }
 
+/// The kinds by their names in a text.
+const KINDS: [(&str, Kind); 3] =
+    [("read", Kind::Read), ("write", Kind::Write), ("other", Kind::Other)];
+
 /// I/Os in the order of their submission, with the times that a device took for them at the depth
 /// they are replayed at.
 ///
@@ -48,12 +52,8 @@ impl Trace {
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for io in &self.ios {
-            let kind = match io.kind {
-                Kind::Read => "read",
-                Kind::Write => "write",
-                Kind::Other => "other",
-            };
-            writeln!(f, "{kind} {} {}", io.bytes, io.device_ns)?;
+            let name = KINDS.iter().find(|(_, kind)| *kind == io.kind).map_or("", |(name, _)| name);
+            writeln!(f, "{name} {} {}", io.bytes, io.device_ns)?;
         }
         Ok(())
     }
@@ -62,7 +62,8 @@ impl fmt::Display for Trace {
 /// A line that is no I/O.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "line {line}: {text:?} is no I/O: write read|write|other, bytes, and the device time in ns, e.g. \"read 4096 10250\""
+    "line {line}: {text:?} is no I/O: write read|write|other, bytes, and the device time in ns, \
+     e.g. \"read 4096 10250\""
 )]
 pub struct ParseTraceError {
     line: usize,
@@ -98,18 +99,14 @@ impl FromStr for Trace {
 
 fn parse_io(text: &str) -> Option<Io> {
     let mut words = text.split_whitespace();
-    let kind = match words.next()? {
-        "read" => Kind::Read,
-        "write" => Kind::Write,
-        "other" => Kind::Other,
-        _ => return None,
-    };
+    let name = words.next()?;
+    let (_, kind) = *KINDS.iter().find(|(known, _)| *known == name)?;
     let bytes = words.next()?.parse().ok()?;
     let device_ns = words.next()?.parse().ok().filter(|ns| *ns <= LONGEST_NS)?;
     words.next().is_none().then_some(Io { kind, bytes, device_ns })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -3,30 +3,32 @@
 //!
 //! [`serve`] answers on a Unix socket, for `meantime ssd ctl` or anything that can write a line:
 //!
-//! A line is asked, at most 4,096 bytes; lines are answered, of which those with news begin with a
-//! blank, and the last is `ok` or `error: ` and why. As often as one likes; a client that asks
-//! nothing for ten seconds is let go.
+//! A request is one line of at most 4,096 bytes. The answer is lines: those with results begin with
+//! a blank, and the last is `ok`, or `error: ` and why. A client may send several requests; the
+//! server closes its connection after ten seconds without one.
 //!
 //! | line | |
 //! |---|---|
 //! | `faults` | the fault rules in force, each as it can be added, and how often it has happened |
 //! | `faults add RULE` | injects one more fault; RULE as in [`FaultRule::parse_line`] |
-//! | `faults clear` | injects none any more |
-//! | `slow TIME` | every I/O command takes so much longer, e.g. 2ms: a rule like any other |
-//! | `power-cut [SEED]` | power fails and comes back: unflushed writes are lost, or not, at random |
+//! | `faults clear` | stops injecting faults |
+//! | `slow TIME` | every I/O command takes that much longer, e.g. 2ms: a rule like any other |
+//! | `power-cut [SEED]` | power fails and returns: a random subset of unflushed writes is lost |
 //! | `unplug`, `plug` | the device leaves the bus, and comes back to it |
-//! | `counters` | what the SSD has counted |
-//! | `refusals` | what it has refused lately, and why |
+//! | `counters` | the SSD's counters |
+//! | `refusals` | its latest refusals, and why |
 //!
-//! The socket has mode 0600, and the kernel tells who connects (SO_PEERCRED): this process's user,
-//! or root.
+//! The socket has mode 0600, and only this process's user and root are answered (SO_PEERCRED).
 
-mod obey;
+mod command;
 mod server;
 
 pub use server::{ControlServer, LINE_BYTES_MAX, serve};
 
-use crate::controller::Refusal;
+use std::sync::mpsc::sync_channel;
+
+use crate::Rng;
+use crate::controller::{Controller, Refusal};
 use crate::counters::Counters;
 use crate::faults::{FaultHits, FaultPlan, FaultRule, TooManyRules};
 
@@ -42,36 +44,84 @@ pub enum AddFaultError {
     Ended,
 }
 
-/// A software SSD while it runs. Once it has ended nothing happens, and there is nothing to tell.
+/// What is to be done to a controller, given the time in ns.
+pub struct Action(Box<ActionFn>);
+
+type ActionFn = dyn FnOnce(&mut Controller, u64) + Send;
+
+impl Action {
+    pub(crate) fn new(action: impl FnOnce(&mut Controller, u64) + Send + 'static) -> Self {
+        Self(Box::new(action))
+    }
+
+    pub(crate) fn run(self, controller: &mut Controller, now_ns: u64) {
+        (self.0)(controller, now_ns);
+    }
+}
+
+/// A software SSD while it runs. Once it has ended nothing happens, and there is nothing to report.
 pub trait FaultControl: Send + Sync {
+    /// Runs `action` on the controller, or drops it if the SSD has ended.
+    fn run(&self, action: Action);
+
+    /// What it has done so far.
+    fn counters(&self) -> Counters;
+
     /// Injects faults by `plan` from now on, and no others; its seed counts.
-    fn set_faults(&self, plan: FaultPlan);
+    fn set_faults(&self, plan: FaultPlan) {
+        call(self, |controller| controller.set_faults(plan));
+    }
 
     /// Injects one more fault.
     ///
     /// # Errors
     /// [`AddFaultError`].
-    fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError>;
+    fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError> {
+        let added = call(self, move |controller| controller.add_fault(rule));
+        Ok(added.ok_or(AddFaultError::Ended)??)
+    }
 
     /// The fault rules in force, in order, and how often each has happened.
-    fn faults(&self) -> Vec<FaultHits>;
+    fn faults(&self) -> Vec<FaultHits> {
+        call(self, |controller| controller.faults.hits()).unwrap_or_default()
+    }
 
     /// Stops injecting faults.
-    fn clear_faults(&self);
+    fn clear_faults(&self) {
+        call(self, Controller::clear_faults);
+    }
 
     /// Cuts the power and brings it back: a random subset (by `seed`) of unflushed writes is lost,
     /// and the controller is reset. Returns how many writes were lost.
-    fn cut_power(&self, seed: u64) -> u64;
+    fn cut_power(&self, seed: u64) -> u64 {
+        call(self, move |controller| controller.power_cut(&mut Rng::new(seed))).unwrap_or_default()
+    }
 
     /// The device leaves the bus: registers read all ones, and nothing completes.
-    fn unplug(&self);
+    fn unplug(&self) {
+        call(self, Controller::unplug);
+    }
 
     /// The device comes back to the bus, disabled, with what it held.
-    fn plug(&self);
-
-    /// What it has done so far.
-    fn counters(&self) -> Counters;
+    fn plug(&self) {
+        call(self, Controller::plug);
+    }
 
     /// The latest refusals with their reasons, oldest first.
-    fn refusals(&self) -> Vec<Refusal>;
+    fn refusals(&self) -> Vec<Refusal> {
+        let refusals = |controller: &mut Controller| controller.refusals.iter().copied().collect();
+        call(self, refusals).unwrap_or_default()
+    }
+}
+
+/// Runs `action`; its result, or `None` if the SSD has ended.
+pub(crate) fn call<T: Send + 'static>(
+    ssd: &(impl FaultControl + ?Sized),
+    action: impl FnOnce(&mut Controller) -> T + Send + 'static,
+) -> Option<T> {
+    let (reply, answer) = sync_channel(1);
+    ssd.run(Action::new(move |controller, _| {
+        let _ = reply.send(action(controller));
+    }));
+    answer.recv().ok()
 }

@@ -1,22 +1,23 @@
 //! The socket, and the thread that answers on it.
 
-use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use super::FaultControl;
-use super::obey::{error, obey};
+use super::command::{answer, error};
 use crate::error::SsdError;
+use crate::served::{Socket, SocketOptions};
+use crate::sys::StoppedThread;
 
 /// The longest line that is taken, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
@@ -28,53 +29,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
-    /// Device and inode: whether the socket at `path` is still this one.
-    identity: (u64, u64),
-    stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    #[expect(dead_code, reason = "held so that the thread runs")]
+    thread: StoppedThread,
 }
 
 /// Answers for `ssd` on the Unix socket `path`, from a thread of its own.
 ///
 /// # Errors
-/// [`SsdError::InUse`] if another server answers there already, [`SsdError::Io`] if the system
-/// refuses, or something else is there.
+/// [`SsdError::Socket`] if another server answers there already, or something else is there;
+/// [`SsdError::Io`] if the system refuses.
 pub fn serve(path: &Path, ssd: Arc<dyn FaultControl>) -> Result<ControlServer, SsdError> {
-    let failed =
-        |attempted| move |source| SsdError::Io { path: path.to_owned(), attempted, source };
-    if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(failed("removing what a dead process has left"))?;
-            }
-            _ => return Err(SsdError::InUse { path: path.to_owned() }),
-        }
+    let socket = Socket::bind(path, &SocketOptions::default())?;
+    let thread =
+        StoppedThread::spawn("meantime-ssd-ctl", |stop| move || Server { socket, stop, ssd }.run());
+    let (path, attempted) = (path.to_owned(), "serving the control socket");
+    match thread {
+        Ok(thread) => Ok(ControlServer { path, thread }),
+        Err(source) => Err(SsdError::Io { path, attempted, source }),
     }
-    let listener = UnixListener::bind(path).map_err(failed("making the control socket"))?;
-    start(path, listener, ssd).map_err(|source| {
-        let _ = fs::remove_file(path);
-        failed("serving the control socket")(source)
-    })
-}
-
-fn start(
-    path: &Path,
-    listener: UnixListener,
-    ssd: Arc<dyn FaultControl>,
-) -> std::io::Result<ControlServer> {
-    // A client that connects before that has its credentials checked like any other.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
-    let meta = fs::symlink_metadata(path)?;
-    let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-    let server = Server { listener, stop: Arc::clone(&stop), ssd };
-    let thread = meantime_process::thread::spawn("meantime-ssd-ctl", move || server.run())?;
-    Ok(ControlServer {
-        path: path.to_owned(),
-        identity: (meta.dev(), meta.ino()),
-        stop,
-        thread: Some(thread),
-    })
 }
 
 impl ControlServer {
@@ -85,21 +57,8 @@ impl ControlServer {
     }
 }
 
-impl Drop for ControlServer {
-    fn drop(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        let is_ours = |meta: fs::Metadata| (meta.dev(), meta.ino()) == self.identity;
-        if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
 struct Server {
-    listener: UnixListener,
+    socket: Socket,
     stop: Arc<OwnedFd>,
     ssd: Arc<dyn FaultControl>,
 }
@@ -109,15 +68,15 @@ struct Stopped;
 
 impl Server {
     fn run(&self) {
-        while self.wait(&self.listener, PollFlags::IN, None).is_ok() {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    if self.talk(stream).is_err() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while self.wait(self.socket.listener(), PollFlags::IN, None).is_ok() {
+            match rustix::net::accept_with(self.socket.listener(), flags) {
+                Ok(stream) => {
+                    if self.talk(stream.into()).is_err() {
                         return;
                     }
                 }
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(Errno::AGAIN | Errno::INTR) => {}
                 // Without descriptors the listener stays ready: not at full speed.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
@@ -127,7 +86,7 @@ impl Server {
     /// Waits for `flags` of `fd`, or its end. False if it took too long.
     fn wait(
         &self,
-        fd: &impl std::os::fd::AsFd,
+        fd: &impl AsFd,
         flags: PollFlags,
         until: Option<Instant>,
     ) -> Result<bool, Stopped> {
@@ -141,7 +100,7 @@ impl Server {
             match poll(&mut fds, left.as_ref()) {
                 Ok(_) if !fds[0].revents().is_empty() => return Err(Stopped),
                 Ok(ready) => return Ok(ready > 0),
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(_) => return Err(Stopped),
             }
         }
@@ -149,33 +108,24 @@ impl Server {
 
     /// Answers one client, until it ends or is silent for too long.
     fn talk(&self, mut stream: UnixStream) -> Result<(), Stopped> {
-        if stream.set_nonblocking(true).is_err() {
-            return Ok(());
-        }
         if !is_allowed(&stream) {
-            self.say(
-                &mut stream,
-                &error("this SSD belongs to another user; be that user, or root"),
-            )?;
-            return Ok(());
+            let refusal = error("this SSD belongs to another user; be that user, or root");
+            return self.say(&mut stream, &refusal).map(|_| ());
         }
         let mut input = Vec::new();
         let mut until = Instant::now() + PATIENCE;
         loop {
             if let Some(end) = input.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = input.drain(..=end).collect();
-                if !self.say(&mut stream, &obey(self.ssd.as_ref(), line.trim_ascii()))? {
+                if !self.say(&mut stream, &answer(self.ssd.as_ref(), line.trim_ascii()))? {
                     return Ok(());
                 }
                 until = Instant::now() + PATIENCE;
                 continue;
             }
             if input.len() >= LINE_BYTES_MAX {
-                self.say(
-                    &mut stream,
-                    &error(&format!("a line has at most {LINE_BYTES_MAX} bytes")),
-                )?;
-                return Ok(());
+                let refusal = error(&format!("a line has at most {LINE_BYTES_MAX} bytes"));
+                return self.say(&mut stream, &refusal).map(|_| ());
             }
             if !self.wait(&stream, PollFlags::IN, Some(until))? {
                 return Ok(());
@@ -185,7 +135,7 @@ impl Server {
                 Ok(0) => {
                     // A last line without its end.
                     if !input.trim_ascii().is_empty() {
-                        self.say(&mut stream, &obey(self.ssd.as_ref(), input.trim_ascii()))?;
+                        self.say(&mut stream, &answer(self.ssd.as_ref(), input.trim_ascii()))?;
                     }
                     return Ok(());
                 }
@@ -231,7 +181,12 @@ fn may_ask(peer: u32, own: u32) -> bool {
 mod tests {
     use std::io::{BufRead as _, BufReader};
 
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+    use crate::served::SocketError;
     use crate::{Medium, SsdConfig, SteppedSsd};
 
     fn server(path: &Path) -> Result<ControlServer, SsdError> {
@@ -256,7 +211,7 @@ mod tests {
         let path = dir.path().join("ctl");
         let server_a = server(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(matches!(server(&path), Err(SsdError::InUse { .. })));
+        assert!(matches!(server(&path), Err(SsdError::Socket(SocketError::Taken { .. }))));
         assert_eq!(
             ask(&path, b"slow 1ms\nfaults clear\nfaults"),
             " late-completion by=1ms\nok\nok\nok\n"
@@ -281,7 +236,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         drop(server(&path).unwrap());
         fs::write(&path, "mine").unwrap();
-        assert!(server(&path).is_err());
+        assert!(matches!(server(&path), Err(SsdError::Socket(SocketError::NoSocket { .. }))));
         assert_eq!(fs::read(&path).unwrap(), b"mine");
     }
 

@@ -1,15 +1,22 @@
 //! Admin commands (1.4 §5).
 
+use std::sync::atomic::Ordering;
+
 use meantime_spec::opcode::AdminOpcode;
 use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::status::StatusCode;
 
 use super::Controller;
 use super::complete::Outcome;
-use super::error_log::Wrong;
-use super::queues::{Cq, Sq};
+use super::failure::{Checked, Failure, invalid_field, refused};
+use super::io::check_cdw0;
+use super::queues::{Cq, Sq, cq_doorbell, sq_doorbell};
 use crate::clock::Clock;
 use crate::hostmem::PAGE_BYTES;
+
+fn unmapped_queue() -> Failure {
+    refused(StatusCode::DataTransferError, "queue not within one mapped region")
+}
 
 impl Controller {
     /// Fetches and executes admin commands up to `tail`.
@@ -39,17 +46,14 @@ impl Controller {
             // Executing it may complete event requests, so its own entry is reserved meanwhile.
             self.promise_admin(true);
             let result = match verdict.status {
-                Some(status) => Err(status),
+                Some(status) => Err(Failure::from(status)),
                 None => self.admin(&sqe, now_ns),
             };
             self.promise_admin(false);
             let outcome = match result {
                 Ok(Some(outcome)) => outcome,
                 Ok(None) => continue,
-                Err(status) => {
-                    self.note_error(0, &sqe, status);
-                    Outcome::from(status)
-                }
+                Err(failure) => Outcome::from(self.fail(0, &sqe, failure)),
             };
             if verdict.is_none() {
                 self.post(0, cid, outcome);
@@ -58,7 +62,7 @@ impl Controller {
             }
         }
         self.deliver_events();
-        self.announce_admin();
+        self.announce_cq(0, || 0);
         worked
     }
 
@@ -70,42 +74,41 @@ impl Controller {
     }
 
     /// Executes one; `None` if it completes later.
-    fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Option<Outcome>, Status> {
-        self.errors.wrong = Wrong::default();
-        self.check_cdw0(0, sqe)?;
-        let cid = sqe.cid();
-        match AdminOpcode::try_from(sqe.opcode()) {
-            Ok(AdminOpcode::Identify) => self.identify(sqe).map(Some),
-            Ok(AdminOpcode::CreateIoCq) => self.create_io_cq(sqe).map(Some),
-            Ok(AdminOpcode::CreateIoSq) => self.create_io_sq(sqe).map(Some),
-            Ok(AdminOpcode::DeleteIoCq) => self.delete_io_cq(sqe).map(Some),
-            Ok(AdminOpcode::DeleteIoSq) => self.delete_io_sq(sqe, now_ns).map(Some),
-            Ok(AdminOpcode::GetFeatures) => self.get_features(sqe, now_ns).map(Some),
-            Ok(AdminOpcode::SetFeatures) => self.set_features(sqe, now_ns).map(Some),
-            Ok(AdminOpcode::GetLogPage) => self.get_log_page(sqe).map(Some),
-            Ok(AdminOpcode::Abort) => Ok(Some(self.abort(sqe, now_ns))),
-            Ok(AdminOpcode::AsyncEventRequest) => self.hold_event_request(cid).map(|()| None),
+    fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Checked<Option<Outcome>> {
+        // An injected corruption must not find an earlier command's data.
+        self.segments.clear();
+        check_cdw0(0, sqe)?;
+        let not_offered = |rule| refused(StatusCode::InvalidCommandOpcode, rule);
+        let opcode = AdminOpcode::try_from(sqe.opcode());
+        let outcome = match opcode.map_err(|_| not_offered("unknown admin opcode"))? {
+            AdminOpcode::Identify => self.identify(sqe)?,
+            AdminOpcode::CreateIoCq => self.create_io_cq(sqe)?,
+            AdminOpcode::CreateIoSq => self.create_io_sq(sqe)?,
+            AdminOpcode::DeleteIoCq => self.delete_io_cq(sqe)?,
+            AdminOpcode::DeleteIoSq => self.delete_io_sq(sqe, now_ns)?,
+            AdminOpcode::GetFeatures => self.get_features(sqe, now_ns)?,
+            AdminOpcode::SetFeatures => self.set_features(sqe, now_ns)?,
+            AdminOpcode::GetLogPage => self.get_log_page(sqe)?,
+            AdminOpcode::Abort => self.abort(sqe, now_ns),
+            AdminOpcode::AsyncEventRequest => {
+                self.hold_event_request(sqe.cid())?;
+                return Ok(None);
+            }
             // Like every command it restarts the timer.
-            Ok(AdminOpcode::KeepAlive) => Ok(Some(Outcome::OK)),
-            Ok(AdminOpcode::DoorbellBufferConfig) => self.doorbell_buffer_config(sqe).map(Some),
-            Ok(AdminOpcode::FormatNvm) => self.format_nvm(sqe).map(Some),
-            Ok(AdminOpcode::Sanitize) => {
-                let reason = "Sanitize, though SANICAP offers no kind of it";
-                Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason))
+            AdminOpcode::KeepAlive => Outcome::OK,
+            AdminOpcode::DoorbellBufferConfig => self.doorbell_buffer_config(sqe)?,
+            AdminOpcode::FormatNvm => self.format_nvm(sqe)?,
+            AdminOpcode::Sanitize => {
+                return Err(not_offered("Sanitize, though SANICAP offers no kind of it"));
             }
-            Ok(_) => {
-                let reason = "admin command that Identify Controller does not offer";
-                Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason))
-            }
-            Err(_) => {
-                Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, "unknown admin opcode"))
-            }
-        }
+            _ => return Err(not_offered("admin command that Identify Controller does not offer")),
+        };
+        Ok(Some(outcome))
     }
 
     /// Sends `data`, padded with zeroes or cut to `len` bytes, to a command's data pointer.
-    pub(super) fn answer(&mut self, sqe: &Sqe, data: &[u8], len: usize) -> Result<(), Status> {
-        self.gather(0, sqe, len as u64)?;
+    pub(super) fn answer(&mut self, sqe: &Sqe, data: &[u8], len: usize) -> Checked<()> {
+        self.gather(sqe, len as u64)?;
         if data.len() >= len {
             self.scatter(&data[..len]);
         } else {
@@ -117,160 +120,120 @@ impl Controller {
     }
 
     /// Copies a command's data, as long as `to`, out of host memory.
-    pub(super) fn take(&mut self, sqe: &Sqe, to: &mut [u8]) -> Result<(), Status> {
-        self.gather(0, sqe, to.len() as u64)?;
+    pub(super) fn take(&mut self, sqe: &Sqe, to: &mut [u8]) -> Checked<()> {
+        self.gather(sqe, to.len() as u64)?;
         self.collect(to);
         Ok(())
     }
 
     /// The memory of a queue that is created, of either kind: its first byte.
-    fn check_new_queue(&mut self, sqe: &Sqe, exists: bool, limit: u32) -> Result<u64, Status> {
-        let (cid, qid) = (sqe.cid(), sqe.qid());
-        if qid == 0 || u32::from(qid) > limit || exists {
-            let reason = "queue identifier 0, in use, or beyond Number of Queues";
-            return Err(self.refuse(0, cid, StatusCode::InvalidQueueIdentifier, reason));
+    fn check_new_queue(&self, sqe: &Sqe, exists: bool, limit: u32) -> Checked<u64> {
+        if sqe.qid() == 0 || u32::from(sqe.qid()) > limit || exists {
+            let rule = "queue identifier 0, in use, or beyond Number of Queues";
+            return Err(refused(StatusCode::InvalidQueueIdentifier, rule));
         }
         if sqe.queue_entries() < 2 || sqe.queue_entries() > self.config.max_queue_entries {
-            let reason = "queue size below 2 or beyond CAP.MQES";
-            return Err(self.refuse(0, cid, StatusCode::InvalidQueueSize, reason));
+            let rule = "queue size below 2 or beyond CAP.MQES";
+            return Err(refused(StatusCode::InvalidQueueSize, rule));
         }
         if !sqe.pc() {
-            let reason = "queue not physically contiguous, though CAP.CQR is set";
-            return Err(self.at(44, 0).refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
+            let rule = "queue not physically contiguous, though CAP.CQR is set";
+            return Err(invalid_field(44, 0, rule));
         }
         let base = sqe.prp1.get();
         if !base.is_multiple_of(PAGE_BYTES) {
-            let reason = "queue base not aligned to a page";
-            return Err(self.refuse(0, cid, StatusCode::PrpOffsetInvalid, reason));
+            return Err(refused(StatusCode::PrpOffsetInvalid, "queue base not aligned to a page"));
         }
         Ok(base)
     }
 
-    fn unmapped_queue(&mut self, cid: u16) -> Status {
-        self.counters.dma_errors.add(1);
-        self.refuse(0, cid, StatusCode::DataTransferError, "queue not within one mapped region")
-    }
-
     /// 1.4 §5.3.
-    fn create_io_cq(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
-        let (cid, qid) = (sqe.cid(), sqe.qid());
+    fn create_io_cq(&mut self, sqe: &Sqe) -> Checked {
+        let (qid, index) = (sqe.qid(), cq_doorbell(sqe.qid()));
         let exists = self.cqs.get(usize::from(qid)).is_some_and(Option::is_some);
-        let base = self.check_new_queue(sqe, exists, self.features.max_cqs(&self.config))?;
+        let base = self.check_new_queue(sqe, exists, self.features.queues().cq())?;
         if !self.entry_sizes_set().1 {
-            return Err(self.refuse(0, cid, StatusCode::InvalidQueueSize, "CC.IOCQES is not set"));
+            return Err(refused(StatusCode::InvalidQueueSize, "CC.IOCQES is not set"));
         }
         if self.host.is_controller_memory(base) {
-            let reason =
+            let rule =
                 "completion queue in the controller memory buffer, though CMBSZ.CQS is clear";
-            return Err(self.refuse(
-                0,
-                cid,
-                StatusCode::InvalidUseOfControllerMemoryBuffer,
-                reason,
-            ));
+            return Err(refused(StatusCode::InvalidUseOfControllerMemoryBuffer, rule));
         }
         let vector = sqe.ien().then_some(sqe.iv());
         if vector.is_some_and(|v| v >= self.interrupts.len()) {
-            return Err(self.refuse(
-                0,
-                cid,
-                StatusCode::InvalidInterruptVector,
-                "no such interrupt vector",
-            ));
+            return Err(refused(StatusCode::InvalidInterruptVector, "no such interrupt vector"));
         }
         let ring = self.host.ring(base, sqe.queue_entries(), 16);
-        let doorbell = self.cq_doorbell(qid);
-        let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
-            return Err(self.unmapped_queue(cid));
-        };
-        self.take_stray_doorbell(usize::from(qid) * 2 + 1);
-        self.ended.forget_cq(qid);
-        let mut cq = Cq::new(ring, doorbell, vector);
-        cq.event = event;
-        self.cqs[usize::from(qid)] = Some(cq);
+        let (ring, doorbell) = ring.zip(self.doorbell(index)).ok_or_else(unmapped_queue)?;
+        self.take_stray_doorbell(index);
+        self.ended.remove(&index);
+        self.cqs[usize::from(qid)] = Some(Cq::new(ring, doorbell, vector));
         Ok(Outcome::OK)
     }
 
     /// 1.4 §5.4.
-    fn create_io_sq(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
-        let (cid, qid, cqid) = (sqe.cid(), sqe.qid(), sqe.cqid());
-        let exists = self.sqs.iter().any(|sq| sq.qid == qid);
-        let base = self.check_new_queue(sqe, exists, self.features.max_sqs(&self.config))?;
+    fn create_io_sq(&mut self, sqe: &Sqe) -> Checked {
+        let (qid, cqid, index) = (sqe.qid(), sqe.cqid(), sq_doorbell(sqe.qid()));
+        let exists = self.sq_index(qid).is_some();
+        let base = self.check_new_queue(sqe, exists, self.features.queues().sq())?;
         if !self.entry_sizes_set().0 {
-            return Err(self.refuse(0, cid, StatusCode::InvalidQueueSize, "CC.IOSQES is not set"));
+            return Err(refused(StatusCode::InvalidQueueSize, "CC.IOSQES is not set"));
         }
         if cqid == 0 || usize::from(cqid) >= self.cqs.len() {
-            let reason = "completion queue identifier 0 or out of range";
-            return Err(self.refuse(0, cid, StatusCode::InvalidQueueIdentifier, reason));
+            let rule = "completion queue identifier 0 or out of range";
+            return Err(refused(StatusCode::InvalidQueueIdentifier, rule));
         }
         if self.cqs[usize::from(cqid)].is_none() {
-            return Err(self.refuse(
-                0,
-                cid,
-                StatusCode::CompletionQueueInvalid,
-                "no such completion queue",
-            ));
+            return Err(refused(StatusCode::CompletionQueueInvalid, "no such completion queue"));
         }
         let ring = self.sq_ring(base, sqe.queue_entries());
-        let doorbell = self.sq_doorbell(qid);
-        let (Some(ring), Some((doorbell, event))) = (ring, doorbell) else {
-            return Err(self.unmapped_queue(cid));
-        };
-        self.take_stray_doorbell(usize::from(qid) * 2);
-        self.ended.forget_sq(qid);
+        let (ring, doorbell) = ring.zip(self.doorbell(index)).ok_or_else(unmapped_queue)?;
+        self.take_stray_doorbell(index);
+        self.ended.remove(&index);
         if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
             cq.sqs += 1;
         }
-        let mut sq = Sq::new(qid, cqid, sqe.qprio(), ring, doorbell);
-        sq.event = event;
-        self.sqs.push(sq);
+        self.sqs.push(Sq::new(qid, cqid, sqe.qprio(), ring, doorbell));
         Ok(Outcome::OK)
     }
 
     /// A doorbell written before its queue existed must not count as a new one.
     fn take_stray_doorbell(&mut self, index: usize) {
         let cell = self.doorbells.get(index);
-        if cell.is_some_and(|cell| cell.swap(0, std::sync::atomic::Ordering::Relaxed) != 0) {
+        if cell.is_some_and(|cell| cell.swap(0, Ordering::Relaxed) != 0) {
             self.stray_doorbell(index);
         }
     }
 
     /// 1.4 §5.5.
-    fn delete_io_cq(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
-        let (cid, qid) = (sqe.cid(), sqe.qid());
-        let bound = match self.cqs.get(usize::from(qid)) {
-            Some(Some(cq)) if qid != 0 => cq.sqs,
-            _ if self.ended.forget_cq(qid) => {
-                self.clear_doorbell(usize::from(qid) * 2 + 1);
-                return Ok(Outcome::OK);
+    fn delete_io_cq(&mut self, sqe: &Sqe) -> Checked {
+        let (qid, index) = (usize::from(sqe.qid()), cq_doorbell(sqe.qid()));
+        match self.cqs.get(qid) {
+            Some(Some(cq)) if qid != 0 && cq.sqs > 0 => {
+                let rule = "completion queue with submission queues bound to it";
+                return Err(refused(StatusCode::InvalidQueueDeletion, rule));
             }
+            Some(Some(_)) if qid != 0 => self.cqs[qid] = None,
+            _ if self.ended.remove(&index) => {}
             _ => {
-                return Err(self.refuse(
-                    0,
-                    cid,
-                    StatusCode::InvalidQueueIdentifier,
-                    "no such completion queue",
-                ));
+                let rule = "no such completion queue";
+                return Err(refused(StatusCode::InvalidQueueIdentifier, rule));
             }
-        };
-        if bound > 0 {
-            let reason = "completion queue with submission queues bound to it";
-            return Err(self.refuse(0, cid, StatusCode::InvalidQueueDeletion, reason));
         }
-        self.cqs[usize::from(qid)] = None;
-        self.clear_doorbell(usize::from(qid) * 2 + 1);
+        self.clear_doorbell(index);
         Ok(Outcome::OK)
     }
 
     /// 1.4 §5.6: what is outstanding is aborted before the deletion completes.
-    fn delete_io_sq(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Outcome, Status> {
-        let qid = sqe.qid();
-        match self.sq_index(qid).filter(|&index| index != 0) {
-            Some(index) => self.take_out_sq(index, now_ns),
-            None if self.ended.forget_sq(qid) => self.clear_doorbell(usize::from(qid) * 2),
+    fn delete_io_sq(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
+        let index = sq_doorbell(sqe.qid());
+        match self.sq_index(sqe.qid()).filter(|&at| at != 0) {
+            Some(at) => self.take_out_sq(at, now_ns),
+            None if self.ended.remove(&index) => self.clear_doorbell(index),
             None => {
-                let reason = "no such submission queue";
-                return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidQueueIdentifier, reason));
+                let rule = "no such submission queue";
+                return Err(refused(StatusCode::InvalidQueueIdentifier, rule));
             }
         }
         Ok(Outcome::OK)
@@ -278,7 +241,7 @@ impl Controller {
 
     pub(super) fn clear_doorbell(&self, index: usize) {
         if let Some(cell) = self.doorbells.get(index) {
-            cell.store(0, std::sync::atomic::Ordering::Relaxed);
+            cell.store(0, Ordering::Relaxed);
         }
     }
 

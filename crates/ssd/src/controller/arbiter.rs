@@ -102,7 +102,7 @@ impl Controller {
                     return taken;
                 }
             }
-            self.arbiter.credits = self.features.current.arbitration.weights();
+            self.arbiter.credits = self.features.arbitration().weights();
             self.arbiter.current = 0;
         }
         0

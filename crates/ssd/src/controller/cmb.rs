@@ -85,7 +85,7 @@ mod tests {
         let namespaces = vec![NamespaceConfig { bytes: 1 << 20, lba_bytes: 512 }];
         let config = SsdConfig { cmb_bytes: 65536, namespaces, ..SsdConfig::default() };
         let mut controller = Controller::new(config, Medium::dram(1 << 20).unwrap());
-        let doorbells = Doorbells::new(u16::try_from(controller.doorbells().len() / 2).unwrap());
+        let doorbells = Doorbells::new(u16::try_from(controller.doorbells.len() / 2).unwrap());
         let enable = |controller: &mut Controller| {
             controller.write64(regs::CMBMSC, Cmbmsc::enabled(CBA).0, 0);
             assert!(controller.sq_ring(CBA, 16).is_some());

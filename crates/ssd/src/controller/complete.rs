@@ -1,12 +1,13 @@
 //! Writing completions, now or when they are due, and interrupting the host.
 
+use meantime_spec::features::fid;
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
-use super::faulty::Marks;
 use super::pending::Command;
 use super::queues::Cq;
 use crate::clock::Clock;
+use crate::faults::CqeFaults;
 use crate::stamps::Stamp;
 
 /// The result of executing a command.
@@ -38,15 +39,17 @@ impl Controller {
 
     /// Writes the completion of a command of `sqs[index]`, for which there is room.
     pub(super) fn post(&mut self, index: usize, cid: u16, outcome: Outcome) {
-        self.post_marked(index, cid, outcome, Marks::default());
+        self.post_faulty(index, cid, outcome, CqeFaults::default());
     }
 
     /// The same, with an injected fault.
-    fn post_marked(&mut self, index: usize, cid: u16, outcome: Outcome, marks: Marks) {
+    fn post_faulty(&mut self, index: usize, cid: u16, outcome: Outcome, faults: CqeFaults) {
         let sq = &self.sqs[index];
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
         let mut status = outcome.status;
-        if status.crd() != 0 && (status.dnr() || !self.features.advanced_retry) {
+        if status.crd() != 0
+            && (status.dnr() || self.features.current[fid::HOST_BEHAVIOR_SUPPORT] == 0)
+        {
             // 1.4 §4.6.1: only a host that enabled it (Host Behavior Support) and may retry gets a
             // delay.
             status = status.with_crd(0);
@@ -54,14 +57,14 @@ impl Controller {
         if !status.is_success() {
             self.errors.record(sq.qid, cid, status, cq.phase());
         }
-        let sqhd = match marks.sqhd {
+        let sqhd = match faults.sqhd {
             Some(wrong) => {
                 self.counters.injected_bad_sqhd.add(1);
                 wrong
             }
             None => sq.head as u16,
         };
-        if marks.wrong_phase {
+        if faults.wrong_phase {
             self.counters.injected_bad_phase.add(1);
             cq.post_unseen(outcome.dw0, sqhd, sq.qid, cid, status);
         } else {
@@ -91,25 +94,24 @@ impl Controller {
             cq.reserved -= 1;
         }
         self.power.active_until(now_ns);
-        let outcome = Outcome { status: command.status, dw0: command.dw0 };
-        let marks = command.marks;
+        let Command { outcome, faults, .. } = command;
         if command.recorded.is_some() {
             self.record_done(&command);
         }
-        if marks.late_data.is_some() {
+        if command.late_data.is_some() {
             self.send_late_data(&command);
         }
-        self.post_marked(index, command.cid, outcome, marks);
+        self.post_faulty(index, command.cid, outcome, faults);
         if let Some(stamps) = &self.stamps {
             let Command { qid, cid, seen_ns, begun_ns, .. } = command;
             stamps.push(Stamp { qid, cid, seen_ns, begun_ns, written_ns: now_ns });
         }
         let room = self.cqs[cqid].as_ref().map_or(0, Cq::room);
-        if marks.duplicate && room >= 1 {
+        if faults.duplicate && room >= 1 {
             self.post(index, command.cid, outcome);
             self.counters.injected_strays.add(1);
         }
-        if marks.stray && room >= 2 {
+        if faults.stray && room >= 2 {
             // An identifier that is not outstanding; one exists unless all 65536 are.
             let cid = (0..=u16::MAX)
                 .map(|d| command.cid ^ 0x8000 ^ d)
@@ -123,40 +125,35 @@ impl Controller {
 
     /// Ends a command that was taken in, before its time.
     pub(super) fn finish_early(&mut self, mut command: Command, code: StatusCode, now_ns: u64) {
-        command.status = Status::from_code(code);
-        command.dw0 = 0;
+        command.outcome = Status::from_code(code).into();
         self.finish(command, now_ns);
     }
 
     /// Interrupts the host for the completions written for `sqs[index]`'s queue since the last
     /// time.
     pub(super) fn announce<C: Clock>(&mut self, index: usize, clock: &C) {
-        let cqid = self.sqs[index].cqid;
+        self.announce_cq(self.sqs[index].cqid, || clock.now_ns());
+    }
+
+    /// The same for every queue.
+    pub(super) fn announce_all(&mut self, now_ns: u64) {
+        for cqid in 0..self.cqs.len() as u16 {
+            self.announce_cq(cqid, || now_ns);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn announce_cq(&mut self, cqid: u16, now_ns: impl FnOnce() -> u64) {
         let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return };
         let written = std::mem::take(&mut cq.unannounced);
         let Some(vector) = cq.vector.filter(|_| written > 0) else { return };
         // Admin completions are never held back (1.4 §5.21.1.8).
         let sent = if cqid != 0 && self.interrupts.coalesces(vector) {
             self.timed = true;
-            self.interrupts.hold(vector, written, clock.now_ns())
+            self.interrupts.hold(vector, written, now_ns())
         } else {
             self.interrupts.signal(vector)
         };
         self.counters.interrupts.add(u64::from(sent));
-    }
-
-    /// The same for every queue.
-    pub(super) fn announce_all(&mut self, now_ns: u64) {
-        for cqid in 0..self.cqs.len() {
-            let Some(cq) = &mut self.cqs[cqid] else { continue };
-            let written = std::mem::take(&mut cq.unannounced);
-            let Some(vector) = cq.vector.filter(|_| written > 0) else { continue };
-            let sent = if cqid != 0 && self.interrupts.coalesces(vector) {
-                self.interrupts.hold(vector, written, now_ns)
-            } else {
-                self.interrupts.signal(vector)
-            };
-            self.counters.interrupts.add(u64::from(sent));
-        }
     }
 }

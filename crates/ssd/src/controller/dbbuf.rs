@@ -17,13 +17,16 @@
 //! [`Controller::poll_again`] needs no fence: a host that does not see the new event index yet
 //! writes the register needlessly.
 
-use meantime_spec::dbbuf;
-use meantime_spec::seam::SOFT_DSTRD;
+use std::sync::Arc;
+
+use meantime_spec::seam::{Doorbells, SOFT_DSTRD};
 use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::status::StatusCode;
 
 use super::Controller;
 use super::complete::Outcome;
+use super::failure::{Checked, invalid_field, refused};
+use super::queues::{cq_doorbell, sq_doorbell};
 use crate::hostmem::{Cells, Doorbell, PAGE_BYTES};
 
 /// An event index that is passed only once per wrap: the controller polls.
@@ -35,14 +38,36 @@ pub(super) struct Shadows {
     events: Cells,
 }
 
+/// The doorbell of a queue, in the registers or in the host's memory.
+pub(super) struct QueueDoorbell {
+    cell: Doorbell,
+    /// Its event index, if it is a shadow doorbell.
+    event: Option<Doorbell>,
+}
+
+impl QueueDoorbell {
+    /// The doorbell register at `index`, or `None` beyond the last queue.
+    pub(super) fn register(doorbells: &Arc<Doorbells>, index: usize) -> Option<Self> {
+        Some(Self { cell: Doorbell::new(doorbells, index)?, event: None })
+    }
+
+    /// Its value. Acquire: the entries that the host wrote before ringing are visible after.
+    #[inline(always)]
+    pub(super) fn load(&self) -> u32 {
+        self.cell.load()
+    }
+}
+
 impl Shadows {
-    /// Shadow doorbell and event index at `offset` of their pages, which begin at `value` and
+    /// The shadow of the doorbell at `index`, which begins at `value`, and its event index at
     /// [`POLLED`].
-    fn pair(&self, offset: u64, value: u32) -> Option<(Doorbell, Doorbell)> {
-        let (shadow, event) = (self.doorbells.cell(offset)?, self.events.cell(offset)?);
-        shadow.store(value);
+    fn doorbell(&self, index: usize, value: u32) -> Option<QueueDoorbell> {
+        // 1.4 §5.7: as far apart as the registers.
+        let offset = index as u64 * (4 << SOFT_DSTRD);
+        let (cell, event) = (self.doorbells.cell(offset)?, self.events.cell(offset)?);
+        cell.store(value);
         event.store(POLLED);
-        Some((shadow, event))
+        Some(QueueDoorbell { cell, event: Some(event) })
     }
 
     /// Whether either page touches the `len` bytes at `iova`.
@@ -52,11 +77,10 @@ impl Shadows {
 }
 
 impl Controller {
-    pub(super) fn doorbell_buffer_config(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
-        let cid = sqe.cid();
+    pub(super) fn doorbell_buffer_config(&mut self, sqe: &Sqe) -> Checked {
         if !self.config.shadow_doorbells {
-            let reason = "Doorbell Buffer Config, though OACS does not offer it";
-            return Err(self.refuse(0, cid, StatusCode::InvalidCommandOpcode, reason));
+            let rule = "Doorbell Buffer Config, though OACS does not offer it";
+            return Err(refused(StatusCode::InvalidCommandOpcode, rule));
         }
         let (doorbells, events) = (sqe.prp1.get(), sqe.prp2.get());
         let page = |iova: u64| {
@@ -64,59 +88,35 @@ impl Controller {
             aligned.then(|| self.host.cells(iova, PAGE_BYTES as usize)).flatten()
         };
         // 1.4 §5.7.1: Invalid Field in Command if an address is invalid.
-        let (at, shadows) = match (page(doorbells), page(events)) {
-            (None, _) => (24, None),
-            (_, None) => (32, None),
-            _ if doorbells == events => (32, None),
-            (Some(doorbells), Some(events)) => (0, Some(Shadows { doorbells, events })),
-        };
-        let Some(shadows) = shadows else {
-            let reason = "Doorbell Buffer Config: not two pages of mapped memory";
-            return Err(self.at(at, 0).refuse(0, cid, StatusCode::InvalidFieldInCommand, reason));
+        let invalid =
+            |at| invalid_field(at, 0, "Doorbell Buffer Config: not two pages of mapped memory");
+        let shadows = Shadows {
+            doorbells: page(doorbells).ok_or_else(|| invalid(24))?,
+            events: page(events).filter(|_| events != doorbells).ok_or_else(|| invalid(32))?,
         };
         // Existing queues continue from their current values.
-        for sq in self.sqs.iter_mut().filter(|sq| sq.qid != 0) {
-            let offset = dbbuf::sq_tail_offset(sq.qid, SOFT_DSTRD);
-            if let Some((shadow, event)) = shadows.pair(offset, sq.doorbell.load()) {
-                (sq.doorbell, sq.event) = (shadow, Some(event));
-            }
-        }
-        for (qid, cq) in self.cqs.iter_mut().enumerate().skip(1) {
-            let Some(cq) = cq else { continue };
-            let offset = dbbuf::cq_head_offset(qid as u16, SOFT_DSTRD);
-            if let Some((shadow, event)) = shadows.pair(offset, cq.doorbell.load()) {
-                (cq.doorbell, cq.event) = (shadow, Some(event));
+        let sqs = self.sqs.iter_mut().filter(|sq| sq.qid != 0);
+        let sqs = sqs.map(|sq| (sq_doorbell(sq.qid), &mut sq.doorbell));
+        let cqs = self.cqs.iter_mut().zip(0..).skip(1);
+        let cqs = cqs.filter_map(|(cq, qid)| Some((cq_doorbell(qid), &mut cq.as_mut()?.doorbell)));
+        for (index, doorbell) in sqs.chain(cqs) {
+            if let Some(shadow) = shadows.doorbell(index, doorbell.load()) {
+                *doorbell = shadow;
             }
         }
         self.shadows = Some(shadows);
         Ok(Outcome::OK)
     }
 
-    /// The tail doorbell of a new submission queue, and its event index.
-    pub(super) fn sq_doorbell(&self, qid: u16) -> Option<(Doorbell, Option<Doorbell>)> {
-        self.new_doorbell(dbbuf::sq_tail_offset(qid, SOFT_DSTRD), usize::from(qid) * 2)
-    }
-
-    /// The head doorbell of a new completion queue, and its event index.
-    pub(super) fn cq_doorbell(&self, qid: u16) -> Option<(Doorbell, Option<Doorbell>)> {
-        self.new_doorbell(dbbuf::cq_head_offset(qid, SOFT_DSTRD), usize::from(qid) * 2 + 1)
-    }
-
-    fn new_doorbell(&self, offset: u64, index: usize) -> Option<(Doorbell, Option<Doorbell>)> {
-        if let Some((shadow, event)) =
-            self.shadows.as_ref().and_then(|shadows| shadows.pair(offset, 0))
-        {
-            return Some((shadow, Some(event)));
-        }
-        Some((Doorbell::new(&self.doorbells, index)?, None))
+    /// The doorbell at `index`, of a new queue.
+    pub(super) fn doorbell(&self, index: usize) -> Option<QueueDoorbell> {
+        let shadow = self.shadows.as_ref().and_then(|shadows| shadows.doorbell(index, 0));
+        shadow.or_else(|| QueueDoorbell::register(&self.doorbells, index))
     }
 
     /// Asks the host to write registers from now on: the controller is about to sleep. The caller
     /// makes a full fence, and then reads everything once more.
     pub(crate) fn ask_for_rings(&mut self) {
-        if self.shadows.is_none() {
-            return;
-        }
         for (doorbell, event) in self.shadowed() {
             event.store(doorbell.load());
         }
@@ -124,9 +124,6 @@ impl Controller {
 
     /// Polls doorbells again.
     pub(crate) fn poll_again(&mut self) {
-        if self.shadows.is_none() {
-            return;
-        }
         for (_, event) in self.shadowed() {
             event.store(POLLED);
         }
@@ -134,9 +131,8 @@ impl Controller {
 
     /// Every doorbell with an event index, with the index.
     fn shadowed(&self) -> impl Iterator<Item = (&Doorbell, &Doorbell)> {
-        let sqs = self.sqs.iter().filter_map(|sq| Some((&sq.doorbell, sq.event.as_ref()?)));
-        let cqs =
-            self.cqs.iter().flatten().filter_map(|cq| Some((&cq.doorbell, cq.event.as_ref()?)));
-        sqs.chain(cqs)
+        let sqs = self.sqs.iter().map(|sq| &sq.doorbell);
+        let cqs = self.cqs.iter().flatten().map(|cq| &cq.doorbell);
+        sqs.chain(cqs).filter_map(|doorbell| Some((&doorbell.cell, doorbell.event.as_ref()?)))
     }
 }

@@ -3,42 +3,12 @@
 //! A host that goes away may free the memory of queues that it did not delete first. That ends
 //! those queues and no others. It still breaks a rule: a strict SSD sets CSTS.CFS.
 
-use std::collections::BTreeSet;
-
 use meantime_spec::seam::SeamError;
 use meantime_spec::status::{Status, StatusCode};
 
+use super::queues::{cq_doorbell, sq_doorbell};
 use super::{Controller, Refusal};
 use crate::hostmem::Ring;
-
-/// Queues that ended with their memory, until the host deletes them or reuses their identifiers.
-#[derive(Default)]
-pub(super) struct Ended {
-    sqs: BTreeSet<u16>,
-    cqs: BTreeSet<u16>,
-}
-
-impl Ended {
-    /// Whether `doorbell`, by its index, is one of such a queue.
-    pub(super) fn has_doorbell(&self, doorbell: usize) -> bool {
-        let (queues, qid) = if doorbell.is_multiple_of(2) {
-            (&self.sqs, doorbell / 2)
-        } else {
-            (&self.cqs, doorbell / 2)
-        };
-        u16::try_from(qid).is_ok_and(|qid| queues.contains(&qid))
-    }
-
-    /// Submission queue `qid` is no longer among them. False if it was not.
-    pub(super) fn forget_sq(&mut self, qid: u16) -> bool {
-        self.sqs.remove(&qid)
-    }
-
-    /// The same for a completion queue.
-    pub(super) fn forget_cq(&mut self, qid: u16) -> bool {
-        self.cqs.remove(&qid)
-    }
-}
 
 impl Controller {
     /// Unmaps a region. Nothing touches it afterwards: commands transfer their data when they are
@@ -53,7 +23,8 @@ impl Controller {
         } else {
             self.end_queues(iova, len, now_ns);
         }
-        self.host.unmap(iova).map(|_| ())
+        self.host.unmap(iova);
+        Ok(())
     }
 
     fn end_strictly(&mut self, iova: u64, len: u64) {
@@ -80,12 +51,10 @@ impl Controller {
         for qid in 1..self.cqs.len() {
             if self.cqs[qid].as_ref().is_some_and(|cq| shadows || is_gone(&cq.ring)) {
                 self.cqs[qid] = None;
-                self.clear_doorbell(qid * 2 + 1);
-                self.ended.cqs.insert(qid as u16);
-                self.queue_ended(
-                    qid as u16,
-                    "the memory of a completion queue in use was unmapped",
-                );
+                let qid = qid as u16;
+                self.clear_doorbell(cq_doorbell(qid));
+                self.ended.insert(cq_doorbell(qid));
+                self.queue_ended(qid, "the memory of a completion queue in use was unmapped");
             }
         }
         for index in (1..self.sqs.len()).rev() {
@@ -93,14 +62,14 @@ impl Controller {
             let (qid, cq_is_gone) = (sq.qid, self.cqs[usize::from(sq.cqid)].is_none());
             if shadows || cq_is_gone || is_gone(&sq.ring) {
                 self.take_out_sq(index, now_ns);
-                self.ended.sqs.insert(qid);
+                self.ended.insert(sq_doorbell(qid));
                 self.queue_ended(qid, "the memory of a submission queue in use was unmapped");
             }
         }
     }
 
     /// Without its admin queue the controller can only be reset. After a shutdown the host need not
-    /// be told.
+    /// notice.
     fn end_admin(&mut self) {
         self.queue_ended(0, "the memory of the admin queue was unmapped");
         self.drop_queues();
@@ -134,14 +103,14 @@ impl Controller {
         if let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] {
             cq.sqs -= 1;
         }
-        self.clear_doorbell(usize::from(qid) * 2);
+        self.clear_doorbell(sq_doorbell(qid));
     }
 
     /// Records a violation that does no harm, and otherwise ignores it.
     #[cold]
     pub(super) fn tolerate(&mut self, qid: u16, cid: Option<u16>, reason: &'static str) {
         self.counters.tolerated.add(1);
-        tracing::debug!(qid, cid, reason, "put up with");
+        tracing::debug!(qid, cid, reason, "tolerated");
         self.remember(Refusal { qid, cid, status: None, reason, tolerated: true });
     }
 }

@@ -7,6 +7,7 @@ use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::complete::Outcome;
+use super::failure::{Checked, refused};
 use super::queues::Cq;
 
 /// Asynchronous Event Request Limit, counted from 1.
@@ -64,15 +65,10 @@ impl Controller {
 
     /// Holds an Asynchronous Event Request. No completion entry is reserved for it, or requests
     /// would fill a small admin queue.
-    pub(super) fn hold_event_request(&mut self, cid: u16) -> Result<(), Status> {
+    pub(super) fn hold_event_request(&mut self, cid: u16) -> Checked<()> {
         if self.events.requests.len() >= MAX_REQUESTS {
-            let reason = "more Asynchronous Event Requests than AERL allows";
-            return Err(self.refuse(
-                0,
-                cid,
-                StatusCode::AsynchronousEventRequestLimitExceeded,
-                reason,
-            ));
+            let rule = "more Asynchronous Event Requests than AERL allows";
+            return Err(refused(StatusCode::AsynchronousEventRequestLimitExceeded, rule));
         }
         self.events.requests.push_back(cid);
         let sq = &mut self.sqs[0];
@@ -81,43 +77,38 @@ impl Controller {
         Ok(())
     }
 
-    /// Ends the held request `cid` with `status`. False if it is not held, or there is no room for
-    /// its completion.
+    /// Aborts the held request `cid`. False if it is not held, or there is no room for its
+    /// completion.
     pub(super) fn abort_event_request(&mut self, cid: u16) -> bool {
-        let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
-        if self.room(0, 1) == 0 {
-            return false;
+        let aborted =
+            self.events.requests.contains(&cid) && self.room(0, 1) > 0 && self.release_request(cid);
+        if aborted {
+            let status = Status::from_code(StatusCode::CommandAbortedByRequest);
+            self.post(0, cid, Outcome::from(status));
         }
-        self.events.requests.remove(at);
-        self.end_event_request(
-            cid,
-            Outcome::from(Status::from_code(StatusCode::CommandAbortedByRequest)),
-        );
-        true
+        aborted
     }
 
     /// Drops the held request `cid` without a completion, because the host uses its identifier for
     /// another command: hosts that go away do so. False if it is not held.
     pub(super) fn give_up_event_request(&mut self, cid: u16) -> bool {
+        let held = self.release_request(cid);
+        if held {
+            self.counters.cid_conflicts.add(1);
+            let rule = "the identifier of an Asynchronous Event Request was used again";
+            self.tolerate(0, Some(cid), rule);
+        }
+        held
+    }
+
+    /// Holds request `cid` no longer. False if it was not held.
+    fn release_request(&mut self, cid: u16) -> bool {
         let Some(at) = self.events.requests.iter().position(|&c| c == cid) else { return false };
         self.events.requests.remove(at);
         let sq = &mut self.sqs[0];
         sq.cids.remove(cid);
         sq.outstanding -= 1;
-        self.counters.cid_conflicts.add(1);
-        self.tolerate(
-            0,
-            Some(cid),
-            "the identifier of an Asynchronous Event Request was used again",
-        );
         true
-    }
-
-    fn end_event_request(&mut self, cid: u16, outcome: Outcome) {
-        let sq = &mut self.sqs[0];
-        sq.cids.remove(cid);
-        sq.outstanding -= 1;
-        self.post(0, cid, outcome);
     }
 
     /// The host has read `log_page`: events of its type are reported again.
@@ -139,22 +130,12 @@ impl Controller {
             if self.cqs[0].as_ref().map_or(0, Cq::room) == 0 {
                 return;
             }
-            let (Some(event), Some(cid)) =
-                (self.events.queued.remove(at), self.events.requests.pop_front())
-            else {
-                return;
-            };
+            let request = self.events.requests.front().copied();
+            let Some((event, cid)) = self.events.queued.remove(at).zip(request) else { return };
             self.events.masked |= 1 << event.kind as u8;
-            self.end_event_request(cid, Outcome::dw0(event.to_dw0()));
-            self.announce_admin();
-        }
-    }
-
-    /// Interrupts for admin completions now; they are never held back.
-    pub(super) fn announce_admin(&mut self) {
-        let Some(cq) = &mut self.cqs[0] else { return };
-        if std::mem::take(&mut cq.unannounced) > 0 && self.interrupts.signal(0) {
-            self.counters.interrupts.add(1);
+            self.release_request(cid);
+            self.post(0, cid, Outcome::dw0(event.to_dw0()));
+            self.announce_cq(0, || 0);
         }
     }
 }

@@ -11,7 +11,7 @@ use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
-use super::complete::Outcome;
+use super::failure::refused;
 use super::fused::Head;
 use super::queues::{Cq, Sq};
 use crate::clock::Clock;
@@ -246,20 +246,16 @@ impl Controller {
             }
         }
         let sq = &mut self.sqs[index];
-        let sqe = sq.ring.read_sqe(sq.head);
+        let (qid, sqe) = (sq.qid, sq.ring.read_sqe(sq.head));
         sq.advance(1);
-        let (qid, cid) = (sq.qid, sqe.cid());
-        let outcome = if conflict || sq.cids.contains(cid) {
-            Outcome::from(self.cid_conflict(qid, cid))
-        } else {
-            self.execute(qid, &sqe).outcome
-        };
-        self.post(index, cid, outcome);
+        let ended = conflict.then(|| self.cid_conflict(qid, sqe.cid()));
+        self.end_at_once(index, &sqe, ended);
         1
     }
 
     pub(super) fn cid_conflict(&mut self, qid: u16, cid: u16) -> Status {
         self.counters.cid_conflicts.add(1);
-        self.refuse(qid, cid, StatusCode::CommandIdConflict, "command identifier is in use")
+        let rule = "command identifier is in use";
+        self.refuse(qid, cid, refused(StatusCode::CommandIdConflict, rule))
     }
 }

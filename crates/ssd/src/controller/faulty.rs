@@ -9,44 +9,30 @@ use super::io::Executed;
 use super::pending::Command;
 use super::prp;
 use crate::faults::{Corruption, Seen, Verdict};
-use crate::hostmem::{PAGE_BYTES, Segment};
+use crate::hostmem::PAGE_BYTES;
 use crate::vwc::Extent;
 
-/// An injected fault of a completion.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Marks {
-    /// Follow it with a stray one.
-    pub(super) stray: bool,
-    /// Write it twice.
-    pub(super) duplicate: bool,
-    pub(super) wrong_phase: bool,
-    /// The SQ head it reports.
-    pub(super) sqhd: Option<u16>,
-    /// A late read: where on the medium its data is, and how many bytes, to be sent when it is due.
-    /// It was also sent at once. A host that wrongly took its buffer back meanwhile finds it
-    /// overwritten.
-    pub(super) late_data: Option<(u64, u32)>,
+/// The data of `sqe`, a read, if it is to be sent once more when it is due: see
+/// [`Command::late_data`].
+pub(super) fn late_data(verdict: &Verdict, sqe: &Sqe, executed: &Executed) -> Option<(u64, u32)> {
+    let (offset, len) = executed.extent();
+    // No list of PRPs: the host may have written to it by then, which it may once the command has
+    // ended.
+    let is_late = verdict.late_by_ns > 0
+        && verdict.corrupt_read.is_none()
+        && sqe.opcode() == io::READ
+        && sqe.psdt() == 0
+        && executed.outcome.status.is_success()
+        && sqe.prp1.get() % PAGE_BYTES + len <= 2 * PAGE_BYTES;
+    is_late.then_some((offset, len as u32))
 }
 
-impl Marks {
-    pub(super) fn of(verdict: &Verdict) -> Self {
-        let Verdict { stray, duplicate, wrong_phase, sqhd, .. } = *verdict;
-        Self { stray, duplicate, wrong_phase, sqhd, late_data: None }
-    }
-
-    /// The same for `sqe`, an I/O command.
-    pub(super) fn of_io(verdict: &Verdict, sqe: &Sqe, executed: &Executed) -> Self {
-        let (offset, len) = executed.extent();
-        // No list of PRPs: the host may have written to it by then, which it may once the command
-        // has ended.
-        let is_late = verdict.late_by_ns > 0
-            && verdict.corrupt_read.is_none()
-            && sqe.opcode() == io::READ
-            && sqe.psdt() == 0
-            && executed.outcome.status.is_success()
-            && sqe.prp1.get() % PAGE_BYTES + len <= 2 * PAGE_BYTES;
-        let late_data = is_late.then_some((offset, len as u32));
-        Self { late_data, ..Self::of(verdict) }
+/// Flips bits of `data`.
+fn flip(data: &mut [u8], Corruption { first_bit, bits }: Corruption) {
+    let total_bits = 8 * data.len() as u64;
+    for i in 0..u64::from(bits).min(total_bits) {
+        let bit = (first_bit % total_bits + i) % total_bits;
+        data[(bit / 8) as usize] ^= 1 << (bit & 7);
     }
 }
 
@@ -102,11 +88,10 @@ impl Controller {
     /// Sends the data of a late read, which ends successfully now.
     #[cold]
     pub(super) fn send_late_data(&mut self, command: &Command) {
-        let (Some((offset, len)), Some((prp1, prp2))) = (command.marks.late_data, command.prps)
-        else {
+        let (Some((offset, len)), Some((prp1, prp2))) = (command.late_data, command.prps) else {
             return;
         };
-        if command.status.is_success()
+        if command.outcome.status.is_success()
             && prp::gather(&self.host, prp1, prp2, u64::from(len), &mut self.segments).is_ok()
         {
             self.transfer(offset);
@@ -114,26 +99,12 @@ impl Controller {
     }
 
     /// Flips bits of the data in `segments`.
-    pub(super) fn corrupt_segments(&mut self, Corruption { first_bit, bits }: Corruption) {
-        let total_bits = 8 * self.segments.iter().map(|s| s.len() as u64).sum::<u64>();
-        let bits = u64::from(bits).min(total_bits);
-        for i in 0..bits {
-            let bit = (first_bit % total_bits + i) % total_bits;
-            let mut at = bit / 8;
-            for segment in &self.segments {
-                let Some(byte) = segment.byte(at) else {
-                    at -= segment.len() as u64;
-                    continue;
-                };
-                if let Some(slice) = self.host.resolve(byte) {
-                    let mut value = [0];
-                    slice.read(&mut value);
-                    slice.write(&[value[0] ^ 1 << (bit & 7)]);
-                }
-                break;
-            }
-        }
-        self.counters.injected_corruptions.add(u64::from(bits > 0));
+    pub(super) fn corrupt_segments(&mut self, corruption: Corruption) {
+        let mut data = vec![0; self.segments.iter().map(|segment| segment.len()).sum()];
+        self.collect(&mut data);
+        flip(&mut data, corruption);
+        self.scatter(&data);
+        self.counters.injected_corruptions.add(u64::from(!data.is_empty()));
     }
 
     /// Flips bits of what is stored in the `len` bytes of the medium at `offset`, as one more write
@@ -141,16 +112,11 @@ impl Controller {
     fn corrupt_stored(&mut self, offset: u64, len: u64, corruption: Corruption, sqe: &Sqe) {
         let Some(namespace) = self.store.namespace(sqe.nsid.get()) else { return };
         let block_bytes = namespace.block_bytes();
-        let Corruption { first_bit, bits } = corruption;
-        let total_bits = len * 8;
+        let mut data = vec![0; len as usize];
+        self.store.span(offset, data.len()).read(&mut data);
+        flip(&mut data, corruption);
         self.store.write(Extent { offset, len, block_bytes }, sqe.fua(), |medium| {
-            for i in 0..u64::from(bits).min(total_bits) {
-                let bit = (first_bit % total_bits + i) % total_bits;
-                let span = medium.span(offset + bit / 8, 1);
-                let mut value = [0];
-                span.read(&mut value);
-                span.write(&[value[0] ^ 1 << (bit & 7)]);
-            }
+            medium.span(offset, data.len()).write(&data);
         });
         self.counters.injected_corruptions.add(1);
     }
@@ -171,25 +137,37 @@ impl Controller {
         if let Some(corruption) = verdict.corrupt_read.filter(|_| outcome.status.is_success()) {
             self.corrupt_segments(corruption);
         }
-        let Outcome { status, dw0 } = outcome;
         let command = Command {
             qid: 0,
             cid,
             nsid: 0,
-            dw0,
-            status,
+            outcome,
             seen_ns: now_ns,
             begun_ns: now_ns,
             prps: None,
             recorded: None,
-            marks: Marks::of(verdict),
+            faults: verdict.cqe,
+            late_data: None,
         };
-        if verdict.late_by_ns > 0 {
-            self.counters.injected_late.add(1);
-            self.pending.push(now_ns.saturating_add(verdict.late_by_ns), command);
-            self.timed = true;
+        self.complete_at(command, now_ns, verdict.late_by_ns, || now_ns);
+    }
+
+    /// Completes a command that was taken in: now, or when it is due, at `done_ns` and `late_by_ns`
+    /// later. The completion is stamped with `now_ns`.
+    pub(super) fn complete_at(
+        &mut self,
+        command: Command,
+        done_ns: u64,
+        late_by_ns: u64,
+        now_ns: impl FnOnce() -> u64,
+    ) {
+        self.counters.injected_late.add(u64::from(late_by_ns > 0));
+        let due_ns = done_ns.saturating_add(late_by_ns);
+        if due_ns <= command.seen_ns {
+            self.finish(command, now_ns());
         } else {
-            self.finish(command, now_ns);
+            self.pending.push(due_ns, command);
+            self.timed = true;
         }
     }
 
@@ -199,12 +177,5 @@ impl Controller {
         if let Some(cq) = &mut self.cqs[usize::from(self.sqs[index].cqid)] {
             cq.reserved -= 1;
         }
-    }
-}
-
-impl Segment {
-    /// The byte at `at`, if there is one.
-    fn byte(self, at: u64) -> Option<Self> {
-        (at < self.len() as u64).then(|| self.part(at, 1))
     }
 }

@@ -1,18 +1,18 @@
 //! Features (1.4 §5.13, §5.21): their values, and Get Features.
 
+use std::ops::{Index, IndexMut};
+
 use meantime_spec::features::{
-    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, AutonomousPowerStateTransition,
-    ErrorRecovery, FeatureCapabilities, HostBehaviorSupport, InterruptCoalescing,
-    InterruptVectorConfig, KeepAliveTimer, NonOperationalPowerStateConfig, NumberOfQueues,
-    PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid, sel,
+    ApstEntry, ApstTable, Arbitration, AsyncEventConfig, ErrorRecovery, FeatureCapabilities,
+    HostBehaviorSupport, InterruptVectorConfig, NumberOfQueues, TemperatureThreshold, fid, sel,
 };
 use meantime_spec::log::critical_warning;
 use meantime_spec::sqe::Sqe;
-use meantime_spec::status::{Status, StatusCode};
 use zerocopy::IntoBytes;
 
 use super::Controller;
 use super::complete::Outcome;
+use super::failure::{Checked, invalid_field, no_such_namespace};
 use super::fast::RUN;
 use crate::config::SsdConfig;
 
@@ -22,24 +22,20 @@ pub(super) const COMPOSITE_KELVIN: u16 = 310;
 pub(super) const WARNING_KELVIN: u16 = 343;
 pub(super) const CRITICAL_KELVIN: u16 = 353;
 
-/// Values that can be saved: the same kind holds those in force, those saved and the defaults.
+/// Beyond the greatest feature identifier.
+const FIDS: usize = fid::HOST_BEHAVIOR_SUPPORT as usize + 1;
+
+/// The values of all features but those of interrupt vectors: those in force, those saved, or the
+/// defaults.
 #[derive(Clone)]
 pub(super) struct Values {
-    pub(super) arbitration: Arbitration,
-    pub(super) power: PowerManagement,
+    /// As in DW0 of Get Features, by identifier. Of Host Behavior Support: ACRE.
+    dw0: [u32; FIDS],
     pub(super) over_kelvin: u16,
     pub(super) under_kelvin: u16,
     /// By namespace.
     pub(super) error_recovery: Vec<ErrorRecovery>,
-    pub(super) cache: VolatileWriteCache,
-    pub(super) coalescing: InterruptCoalescing,
-    pub(super) atomicity: WriteAtomicity,
-    pub(super) events: AsyncEventConfig,
-    pub(super) transitions_on: AutonomousPowerStateTransition,
     pub(super) transitions: Box<ApstTable>,
-    pub(super) permissive: NonOperationalPowerStateConfig,
-    /// Never saved: a reset turns it off.
-    pub(super) keep_alive: KeepAliveTimer,
 }
 
 pub(super) struct Features {
@@ -47,11 +43,22 @@ pub(super) struct Features {
     /// What a reset brings back; the defaults as long as nothing was saved.
     pub(super) saved: Values,
     default: Values,
-    /// As allocated; `None` until the host has asked.
-    pub(super) queues: Option<NumberOfQueues>,
-    /// Advanced Command Retry: the host understands retry delays.
-    pub(super) advanced_retry: bool,
     burst: u32,
+}
+
+/// The value of the feature with this identifier.
+impl Index<u8> for Values {
+    type Output = u32;
+
+    fn index(&self, fid: u8) -> &u32 {
+        &self.dw0[usize::from(fid)]
+    }
+}
+
+impl IndexMut<u8> for Values {
+    fn index_mut(&mut self, fid: u8) -> &mut u32 {
+        &mut self.dw0[usize::from(fid)]
+    }
 }
 
 impl Values {
@@ -65,22 +72,39 @@ impl Values {
                 }
             }
         }
-        Self {
-            arbitration: Arbitration(0).with_ab(Arbitration::NO_LIMIT),
-            power: PowerManagement(0),
+        let mut values = Self {
+            dw0: [0; FIDS],
             over_kelvin: WARNING_KELVIN,
             under_kelvin: 0,
             error_recovery: vec![ErrorRecovery(0); config.namespaces.len()],
-            cache: VolatileWriteCache(0).with_wce(config.volatile_write_cache),
-            coalescing: InterruptCoalescing(0),
-            atomicity: WriteAtomicity(0),
-            events: AsyncEventConfig(0),
-            transitions_on: AutonomousPowerStateTransition(0)
-                .with_apste(config.apst_idle_ms.is_some()),
             transitions,
-            permissive: NonOperationalPowerStateConfig(0),
-            keep_alive: KeepAliveTimer(0),
+        };
+        let (sqs, cqs) = config.io_queues();
+        values[fid::NUMBER_OF_QUEUES] = NumberOfQueues::new(sqs, cqs).0;
+        values[fid::ARBITRATION] = Arbitration(0).with_ab(Arbitration::NO_LIMIT).0;
+        values[fid::VOLATILE_WRITE_CACHE] = config.volatile_write_cache.into();
+        values[fid::AUTONOMOUS_POWER_STATE_TRANSITION] = config.apst_idle_ms.is_some().into();
+        values
+    }
+
+    /// Takes over the value of feature `fid`.
+    pub(super) fn copy(&mut self, fid: u8, from: &Self) {
+        self[fid] = from[fid];
+        match fid {
+            fid::TEMPERATURE_THRESHOLD => {
+                (self.over_kelvin, self.under_kelvin) = (from.over_kelvin, from.under_kelvin);
+            }
+            fid::ERROR_RECOVERY => self.error_recovery.clone_from(&from.error_recovery),
+            fid::AUTONOMOUS_POWER_STATE_TRANSITION => {
+                self.transitions.clone_from(&from.transitions)
+            }
+            _ => {}
         }
+    }
+
+    /// Which events the host has asked for.
+    pub(super) fn events(&self) -> AsyncEventConfig {
+        AsyncEventConfig(self[fid::ASYNC_EVENT_CONFIG])
     }
 
     /// Critical Warning of the SMART / Health log.
@@ -97,20 +121,21 @@ impl Features {
     pub(super) fn new(config: &SsdConfig) -> Self {
         let default = Values::defaults(config);
         let (current, saved) = (default.clone(), default.clone());
-        Self { current, saved, default, queues: None, advanced_retry: false, burst: RUN as u32 }
+        Self { current, saved, default, burst: RUN as u32 }
     }
 
     /// A controller level reset: restores the saved values.
     pub(super) fn reset(&mut self) {
         self.current = self.saved.clone();
-        self.queues = None;
-        self.advanced_retry = false;
-        self.set_arbitration(self.current.arbitration);
+        self.apply_arbitration();
     }
 
-    pub(super) fn set_arbitration(&mut self, value: Arbitration) {
-        self.current.arbitration = value;
-        self.burst = value.burst().unwrap_or(RUN as u32).min(RUN as u32);
+    pub(super) fn apply_arbitration(&mut self) {
+        self.burst = self.arbitration().burst().unwrap_or(RUN as u32).min(RUN as u32);
+    }
+
+    pub(super) fn arbitration(&self) -> Arbitration {
+        Arbitration(self.current[fid::ARBITRATION])
     }
 
     /// Commands to take from one submission queue before the next has its turn.
@@ -119,14 +144,9 @@ impl Features {
         self.burst
     }
 
-    /// The greatest submission queue identifier.
-    pub(super) fn max_sqs(&self, config: &SsdConfig) -> u32 {
-        self.queues.map_or(u32::from(config.io_queues().0), NumberOfQueues::sq)
-    }
-
-    /// The greatest completion queue identifier.
-    pub(super) fn max_cqs(&self, config: &SsdConfig) -> u32 {
-        self.queues.map_or(u32::from(config.io_queues().1), NumberOfQueues::cq)
+    /// How many I/O queues of each kind the host may create.
+    pub(super) fn queues(&self) -> NumberOfQueues {
+        NumberOfQueues(self.current[fid::NUMBER_OF_QUEUES])
     }
 }
 
@@ -155,14 +175,6 @@ pub(super) fn capabilities(fid: u8, config: &SsdConfig) -> Option<FeatureCapabil
 }
 
 impl Controller {
-    /// Refuses a value: CDW11's, unless another field was named before.
-    pub(super) fn invalid(&mut self, sqe: &Sqe, reason: &'static str) -> Status {
-        if !self.is_located() {
-            self.at(44, 0);
-        }
-        self.refuse(0, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
-    }
-
     /// The value of namespace `nsid`. Hosts from before the feature was per namespace ask with NSID
     /// 0: for the value of all namespaces.
     fn error_recovery(&self, nsid: u32, values: &[ErrorRecovery]) -> Option<ErrorRecovery> {
@@ -173,82 +185,63 @@ impl Controller {
         values.get((nsid as usize).wrapping_sub(1)).copied()
     }
 
-    pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Result<Outcome, Status> {
-        let Some(capabilities) = capabilities(sqe.fid(), &self.config) else {
-            return Err(self
-                .at(40, 0)
-                .invalid(sqe, "Get Features: a feature this controller does not have"));
+    pub(super) fn get_features(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
+        let fid = sqe.fid();
+        let Some(capabilities) = capabilities(fid, &self.config) else {
+            let rule = "Get Features: a feature this controller does not have";
+            return Err(invalid_field(40, 0, rule));
         };
-        let busy = !self.pending.is_empty();
-        let features = &self.features;
         let mut values = match sqe.sel() {
-            sel::CURRENT => features.current.clone(),
-            sel::DEFAULT => features.default.clone(),
-            sel::SAVED => features.saved.clone(),
+            sel::CURRENT => self.features.current.clone(),
+            sel::DEFAULT => self.features.default.clone(),
+            sel::SAVED => self.features.saved.clone(),
             sel::SUPPORTED_CAPABILITIES => return Ok(Outcome::dw0(capabilities.0)),
-            _ => return Err(self.at(41, 0).invalid(sqe, "Get Features: a reserved Select")),
+            _ => return Err(invalid_field(41, 0, "Get Features: a reserved Select")),
         };
         let is_current = sqe.sel() == sel::CURRENT;
         if is_current {
-            values.power = self.power.current(now_ns, busy);
+            let power = self.power.current(now_ns, !self.pending.is_empty());
+            values[fid::POWER_MANAGEMENT] = power.0;
         }
         let cdw11 = sqe.cdw11.get();
-        let value = match sqe.fid() {
-            fid::ARBITRATION => values.arbitration.0,
-            fid::POWER_MANAGEMENT => values.power.0,
+        let value = match fid {
             fid::TEMPERATURE_THRESHOLD => {
                 let which = TemperatureThreshold(cdw11);
                 match (which.tmpsel(), which.thsel()) {
-                    (0, 0) => u32::from(values.over_kelvin),
-                    (0, 1) => u32::from(values.under_kelvin),
+                    (0, 0) => values.over_kelvin.into(),
+                    (0, 1) => values.under_kelvin.into(),
                     _ => {
-                        return Err(
-                            self.invalid(sqe, "Temperature Threshold: no such sensor or type")
-                        );
+                        let rule = "Temperature Threshold: no such sensor or type";
+                        return Err(invalid_field(44, 0, rule));
                     }
                 }
             }
             fid::ERROR_RECOVERY => {
-                match self.error_recovery(sqe.nsid.get(), &values.error_recovery) {
-                    Some(value) => value.0,
-                    None => return Err(self.no_namespace(sqe)),
-                }
+                let value = self.error_recovery(sqe.nsid.get(), &values.error_recovery);
+                value.ok_or_else(no_such_namespace)?.0
             }
-            fid::VOLATILE_WRITE_CACHE => values.cache.0,
-            fid::NUMBER_OF_QUEUES => {
-                let (sqs, cqs) = self.config.io_queues();
-                let most = NumberOfQueues::new(sqs, cqs);
-                if is_current { self.features.queues.unwrap_or(most).0 } else { most.0 }
-            }
-            fid::INTERRUPT_COALESCING => values.coalescing.0,
             fid::INTERRUPT_VECTOR_CONFIG => {
                 let iv = InterruptVectorConfig(cdw11).iv();
-                match self.interrupts.coalescing_disabled(iv) {
-                    Some(disabled) => {
-                        let disabled = *disabled && is_current;
-                        InterruptVectorConfig(0).with_iv(iv).with_cd(disabled).0
-                    }
-                    None => {
-                        return Err(
-                            self.invalid(sqe, "Interrupt Vector Configuration: no such vector")
-                        );
-                    }
-                }
+                let disabled = *self.coalescing_disabled(iv)? && is_current;
+                InterruptVectorConfig(0).with_iv(iv).with_cd(disabled).0
             }
-            fid::WRITE_ATOMICITY => values.atomicity.0,
-            fid::ASYNC_EVENT_CONFIG => values.events.0,
             fid::AUTONOMOUS_POWER_STATE_TRANSITION => {
                 self.answer(sqe, values.transitions.as_bytes(), size_of::<ApstTable>())?;
-                values.transitions_on.0
+                values[fid]
             }
-            fid::NON_OPERATIONAL_POWER_STATE_CONFIG => values.permissive.0,
-            fid::KEEP_ALIVE_TIMER => values.keep_alive.0,
-            _ => {
-                let data = HostBehaviorSupport::new(self.features.advanced_retry && is_current);
+            fid::HOST_BEHAVIOR_SUPPORT => {
+                let data = HostBehaviorSupport::new(values[fid] == 1);
                 self.answer(sqe, data.as_bytes(), size_of::<HostBehaviorSupport>())?;
                 0
             }
+            fid => values[fid],
         };
         Ok(Outcome::dw0(value))
+    }
+
+    /// Coalescing Disable of interrupt vector `iv`.
+    pub(super) fn coalescing_disabled(&mut self, iv: u16) -> Checked<&mut bool> {
+        let none = || invalid_field(44, 0, "Interrupt Vector Configuration: no such vector");
+        self.interrupts.coalescing_disabled(iv).ok_or_else(none)
     }
 }

@@ -10,6 +10,7 @@ use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
 use super::complete::Outcome;
+use super::failure::invalid_field;
 use crate::clock::Clock;
 
 /// What there is at the head of a submission queue.
@@ -59,14 +60,13 @@ impl Controller {
         } else {
             None
         };
-        let invalid = StatusCode::InvalidFieldInCommand;
-        if let Some((byte, reason)) = both {
-            let mut refuse = |sqe: &Sqe| self.at(byte, 0).refuse(qid, sqe.cid(), invalid, reason);
+        if let Some((byte, rule)) = both {
+            let mut refuse = |sqe| self.fail(qid, sqe, invalid_field(byte, 0, rule));
             return Err((refuse(first), refuse(second)));
         }
         if first.nlb() > u32::from(self.config.atomic_write_lbas) {
-            let reason = "Compare and Write of more blocks than ACWU";
-            return Err((self.at(48, 0).refuse(qid, first.cid(), invalid, reason), failed_fused()));
+            let failure = invalid_field(48, 0, "Compare and Write of more blocks than ACWU");
+            return Err((self.fail(qid, first, failure), failed_fused()));
         }
         Ok(())
     }
@@ -75,17 +75,19 @@ impl Controller {
     pub(super) fn pair_at_once(&mut self, index: usize, first: &Sqe, second: &Sqe) {
         let refused = self.check_pair(self.sqs[index].qid, first, second).err();
         let begun = self.end_at_once(index, first, refused.map(|statuses| statuses.0));
-        let other = if refused.is_none() && first.cid() == second.cid() {
-            Some(self.cid_conflict(self.sqs[index].qid, second.cid()))
-        } else {
-            None
-        };
+        let conflict = refused.is_none() && first.cid() == second.cid();
+        let other = conflict.then(|| self.cid_conflict(self.sqs[index].qid, second.cid()));
         let failed = (!begun.is_success()).then(failed_fused);
         self.end_at_once(index, second, refused.map(|statuses| statuses.1).or(failed).or(other));
     }
 
     /// Completes a command with `status`, or else executes it first.
-    fn end_at_once(&mut self, index: usize, sqe: &Sqe, status: Option<Status>) -> Status {
+    pub(super) fn end_at_once(
+        &mut self,
+        index: usize,
+        sqe: &Sqe,
+        status: Option<Status>,
+    ) -> Status {
         let (qid, cid) = (self.sqs[index].qid, sqe.cid());
         let outcome = match status {
             Some(status) => Outcome::from(status),

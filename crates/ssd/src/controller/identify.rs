@@ -9,13 +9,13 @@ use meantime_spec::identify::{
 use meantime_spec::regs;
 use meantime_spec::sgl::sgls;
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
-use meantime_spec::status::{Status, StatusCode};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Controller;
 use super::complete::Outcome;
 use super::error_log::ERROR_ENTRIES;
 use super::events::MAX_REQUESTS;
+use super::failure::{Checked, invalid_field, no_such_namespace};
 use super::features::{COMPOSITE_KELVIN, CRITICAL_KELVIN, WARNING_KELVIN};
 use super::format::LBA_FORMATS;
 use super::keep_alive::GRANULARITY_100MS;
@@ -27,38 +27,28 @@ use crate::store::Namespace;
 const _: () = assert!(COMPOSITE_KELVIN < WARNING_KELVIN && WARNING_KELVIN < CRITICAL_KELVIN);
 
 impl Controller {
-    pub(super) fn identify(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
+    pub(super) fn identify(&mut self, sqe: &Sqe) -> Checked {
         let nsid = sqe.nsid.get();
-        match sqe.cns() {
-            cns::NAMESPACE => {
-                let data = match self.store.namespace(nsid) {
-                    Some(namespace) => self.identify_namespace(namespace, nsid),
-                    // What all namespaces have in common (only meaningful with Namespace
-                    // Management).
-                    None => return Err(self.no_namespace(sqe)),
-                };
-                self.answer(sqe, data.as_bytes(), PAGE_BYTES as usize)?;
-            }
-            cns::CONTROLLER => {
-                let data = self.identify_controller();
-                self.answer(sqe, data.as_bytes(), PAGE_BYTES as usize)?;
+        let namespace = self.store.namespace(nsid).ok_or_else(no_such_namespace);
+        let data: Vec<u8> = match sqe.cns() {
+            // NSID FFFFFFFFh, for what all namespaces have in common, is only meaningful with
+            // Namespace Management.
+            cns::NAMESPACE => self.identify_namespace(namespace?, nsid).as_bytes().into(),
+            cns::CONTROLLER => self.identify_controller().as_bytes().into(),
+            cns::ACTIVE_NAMESPACE_LIST if nsid >= NSID_BROADCAST - 1 => {
+                return Err(no_such_namespace());
             }
             cns::ACTIVE_NAMESPACE_LIST => {
-                if nsid >= NSID_BROADCAST - 1 {
-                    return Err(self.no_namespace(sqe));
-                }
                 let mut list = ActiveNamespaceList::default();
                 for (slot, active) in
                     list.nsid.iter_mut().zip(nsid + 1..=self.store.namespace_count())
                 {
                     slot.set(active);
                 }
-                self.answer(sqe, list.as_bytes(), PAGE_BYTES as usize)?;
+                list.as_bytes().into()
             }
             cns::NAMESPACE_ID_DESCRIPTORS => {
-                if self.store.namespace(nsid).is_none() {
-                    return Err(self.no_namespace(sqe));
-                }
+                namespace?;
                 let (eui64, nguid, uuid) = (self.eui64(nsid), self.nguid(nsid), self.uuid(nsid));
                 let mut data = Vec::new();
                 for (kind, id) in
@@ -67,45 +57,32 @@ impl Controller {
                     data.extend(NamespaceIdDescriptor::new(kind, id.len() as u8).as_bytes());
                     data.extend(id);
                 }
-                self.answer(sqe, &data, PAGE_BYTES as usize)?;
+                data
             }
             // Of 2.0; hosts ask for them whatever VS says.
             cns::NAMESPACE_OF_COMMAND_SET | cns::CONTROLLER_OF_COMMAND_SET
                 if sqe.csi() != csi::NVM =>
             {
-                let reason = "Identify: of another command set than NVM";
-                let invalid = StatusCode::InvalidFieldInCommand;
-                return Err(self.at(47, 0).refuse(0, sqe.cid(), invalid, reason));
+                return Err(invalid_field(47, 0, "Identify: of another command set than NVM"));
             }
-            cns::NAMESPACE_OF_COMMAND_SET => {
-                if self.store.namespace(nsid).is_none() {
-                    return Err(self.no_namespace(sqe));
-                }
-                // No protection information, hence no storage tags.
-                self.answer(sqe, &[], PAGE_BYTES as usize)?;
-            }
+            // No protection information, hence no storage tags.
+            cns::NAMESPACE_OF_COMMAND_SET => namespace.map(|_| Vec::new())?,
             // No command has a limit of its own.
-            cns::CONTROLLER_OF_COMMAND_SET => self.answer(sqe, &[], PAGE_BYTES as usize)?,
+            cns::CONTROLLER_OF_COMMAND_SET => Vec::new(),
             cns::NAMESPACE_INDEPENDENT => {
-                if self.store.namespace(nsid).is_none() {
-                    return Err(self.no_namespace(sqe));
-                }
-                let nsattr = u8::from(self.store.write_protected());
+                namespace?;
                 let mut data = IndependentNamespace::new_zeroed();
-                (data.nsattr, data.nstat) = (nsattr, nstat::READY);
-                self.answer(sqe, data.as_bytes(), PAGE_BYTES as usize)?;
+                data.nsattr = self.store.write_protected().into();
+                data.nstat = nstat::READY;
+                data.as_bytes().into()
             }
             _ => {
-                let reason = "Identify: a structure that this version does not have";
-                let invalid = StatusCode::InvalidFieldInCommand;
-                return Err(self.at(40, 0).refuse(0, sqe.cid(), invalid, reason));
+                let rule = "Identify: a structure that this version does not have";
+                return Err(invalid_field(40, 0, rule));
             }
-        }
+        };
+        self.answer(sqe, &data, PAGE_BYTES as usize)?;
         Ok(Outcome::OK)
-    }
-
-    pub(super) fn no_namespace(&mut self, sqe: &Sqe) -> Status {
-        self.refuse(0, sqe.cid(), StatusCode::InvalidNamespaceOrFormat, "no such namespace")
     }
 
     fn identify_controller(&self) -> IdentifyController {

@@ -1,21 +1,19 @@
 //! I/O commands of the NVM command set (1.4 §6): the general path.
 
 use meantime_spec::dsm::DsmRange;
-use meantime_spec::opcode::{DataTransfer, IoOpcode};
+use meantime_spec::opcode::{DataTransfer, IoOpcode, io};
 use meantime_spec::sgl::psdt;
 use meantime_spec::sqe::{DSM_AD, NSID_BROADCAST, Sqe, fuse};
 use meantime_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
-use super::Controller;
 use super::complete::Outcome;
-use super::error_log::Wrong;
-use super::faulty::Marks;
+use super::failure::{Checked, Failure, invalid_field, no_such_namespace, refused};
+use super::faulty::late_data;
 use super::pending::Command;
-use super::prp::{self, PrpError};
-use super::sgl::{self, SglError};
+use super::{Controller, prp, sgl};
 use crate::clock::Clock;
-use crate::hostmem::{PAGE_BYTES, Segment};
+use crate::hostmem::{HostMemory, HostSlice, Segment};
 use crate::record::{Recorded, Recorder};
 use crate::service::Work;
 use crate::store::Namespace;
@@ -77,289 +75,194 @@ fn data_pointers(sqe: &Sqe) -> (u64, u64) {
     (sqe.prp1.get(), if sqe.psdt() == psdt::PRP { sqe.prp2.get() } else { 0 })
 }
 
+/// What holds for CDW0 of every command: SGLs only for I/O commands, and none for metadata (1.4
+/// §4.2); half a fused operation is none.
+pub(super) fn check_cdw0(qid: u16, sqe: &Sqe) -> Checked<()> {
+    if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
+        let rule = "one command of a fused operation, without the other next to it";
+        return Err(refused(StatusCode::CommandAbortedMissingFused, rule).at(1, 0));
+    }
+    let (bit, rule) = if sqe.fuse() != fuse::NONE {
+        (0, "fused operation of admin commands, or FUSE with a reserved value")
+    } else if sqe.psdt() == psdt::PRP || (sqe.psdt() == psdt::SGL && qid != 0) {
+        return Ok(());
+    } else if qid == 0 {
+        (6, "SGL in an admin command")
+    } else {
+        (6, "PSDT: an SGL for metadata, though SGLS does not offer it, or a reserved value")
+    };
+    Err(invalid_field(1, bit, rule))
+}
+
+/// A medium that failed is a write fault.
+pub(super) fn check_stored(sqe: &Sqe, stored: bool) -> Checked<()> {
+    if stored {
+        return Ok(());
+    }
+    let (cid, nsid) = (sqe.cid(), sqe.nsid.get());
+    tracing::warn!(cid, nsid, "the medium's file could not be written back");
+    Err(StatusCode::WriteFault.into())
+}
+
+/// Calls `f` with the memory of each of `segments` that has any, and its place in the data.
+fn for_each_slice(
+    host: &HostMemory,
+    segments: &[Segment],
+    mut f: impl FnMut(HostSlice<'_>, std::ops::Range<usize>),
+) {
+    let mut at = 0;
+    for segment in segments {
+        let place = at..at + segment.len();
+        at = place.end;
+        if let Some(slice) = host.resolve(*segment) {
+            f(slice, place);
+        }
+    }
+}
+
 impl Controller {
     /// Executes an I/O command, data and all.
     pub(super) fn execute(&mut self, qid: u16, sqe: &Sqe) -> Executed {
-        self.errors.wrong = Wrong::default();
-        self.try_execute(qid, sqe).unwrap_or_else(|status| {
-            self.note_error(qid, sqe, status);
-            Executed::free(status)
-        })
+        let executed = self.try_execute(qid, sqe);
+        executed.unwrap_or_else(|failure| Executed::free(self.fail(qid, sqe, failure)))
     }
 
-    fn try_execute(&mut self, qid: u16, sqe: &Sqe) -> Result<Executed, Status> {
-        let cid = sqe.cid();
-        self.check_cdw0(qid, sqe)?;
-        let Ok(opcode) = IoOpcode::try_from(sqe.opcode()) else {
-            return Err(self.refuse(
-                qid,
-                cid,
-                StatusCode::InvalidCommandOpcode,
-                "unknown I/O opcode",
-            ));
-        };
+    fn try_execute(&mut self, qid: u16, sqe: &Sqe) -> Checked<Executed> {
+        check_cdw0(qid, sqe)?;
+        let opcode = IoOpcode::try_from(sqe.opcode())
+            .map_err(|_| refused(StatusCode::InvalidCommandOpcode, "unknown I/O opcode"))?;
         if opcode == IoOpcode::Flush {
-            return self.flush(qid, sqe);
+            return self.flush(sqe);
         }
-        let Some(&namespace) = self.store.namespace(sqe.nsid.get()) else {
-            return Err(self.refuse(
-                qid,
-                cid,
-                StatusCode::InvalidNamespaceOrFormat,
-                "no such namespace",
-            ));
-        };
+        let namespace = *self.store.namespace(sqe.nsid.get()).ok_or_else(no_such_namespace)?;
         if self.store.write_protected() && changes_blocks(opcode, sqe) {
-            let reason = "the namespace is write protected: its medium was opened for reading only";
-            return Err(self.refuse(qid, cid, StatusCode::NamespaceIsWriteProtected, reason));
+            let rule = "the namespace is write protected: its medium was opened for reading only";
+            return Err(refused(StatusCode::NamespaceIsWriteProtected, rule));
         }
         match opcode {
-            IoOpcode::Read => {
-                let extent = self.extent(qid, sqe, &namespace, true)?;
-                self.gather(qid, sqe, extent.len)?;
-                self.readable(qid, sqe, &namespace, extent)?;
-                self.force_unit_access(qid, sqe)?;
-                self.transfer(extent.offset);
-                self.counters.reads.add(1);
-                self.counters.read_bytes.add(extent.len);
-                Ok(Executed::done(Work::Read, extent, sqe, true))
+            IoOpcode::Read | IoOpcode::Compare | IoOpcode::Verify => {
+                self.read(opcode, sqe, &namespace)
             }
             IoOpcode::Write => {
-                let extent = self.extent(qid, sqe, &namespace, true)?;
-                self.gather(qid, sqe, extent.len)?;
+                let extent = self.extent(sqe, &namespace, true)?;
+                self.gather(sqe, extent.len)?;
                 let (segments, host) = (&self.segments, &self.host);
                 let stored = self.store.write(extent, sqe.fua(), |medium| {
-                    let mut at = extent.offset;
-                    for segment in segments {
-                        if let Some(slice) = host.resolve(*segment) {
-                            slice.store_to_medium(medium.span(at, segment.len()));
-                        }
-                        at += segment.len() as u64;
-                    }
+                    for_each_slice(host, segments, |slice, place| {
+                        let offset = extent.offset + place.start as u64;
+                        slice.store_to_medium(medium.span(offset, place.len()));
+                    });
                 });
                 self.counters.writes.add(1);
                 self.counters.written_bytes.add(extent.len);
-                self.stored(qid, cid, stored)?;
+                check_stored(sqe, stored)?;
                 let recorded = self.record(&[extent], sqe.fua());
                 Ok(Executed { recorded, ..Executed::done(Work::Write, extent, sqe, true) })
             }
-            IoOpcode::Compare => {
-                let extent = self.extent(qid, sqe, &namespace, true)?;
-                self.gather(qid, sqe, extent.len)?;
-                self.readable(qid, sqe, &namespace, extent)?;
-                self.force_unit_access(qid, sqe)?;
-                self.counters.other_io.add(1);
-                if let Err(at) = self.equal(extent.offset) {
-                    // Not the host's fault, hence not a refusal.
-                    self.at_lba(sqe.slba() + (at >> namespace.lba_shift));
-                    return Err(Status::from_code(StatusCode::CompareFailure).with_dnr());
-                }
-                Ok(Executed::done(Work::Read, extent, sqe, true))
-            }
-            IoOpcode::Verify => {
-                let extent = self.extent(qid, sqe, &namespace, false)?;
-                self.readable(qid, sqe, &namespace, extent)?;
-                self.force_unit_access(qid, sqe)?;
-                self.counters.other_io.add(1);
-                Ok(Executed::done(Work::Read, extent, sqe, false))
-            }
             IoOpcode::WriteZeroes => {
-                let extent = self.extent(qid, sqe, &namespace, false)?;
+                let extent = self.extent(sqe, &namespace, false)?;
                 let stored = self.store.zero(extent, sqe.fua());
                 self.counters.other_io.add(1);
-                self.stored(qid, cid, stored)?;
+                check_stored(sqe, stored)?;
                 let recorded = self.record(&[extent], sqe.fua());
                 Ok(Executed { recorded, ..Executed::done(Work::Trim, extent, sqe, false) })
             }
             IoOpcode::WriteUncorrectable => {
-                let extent = self.extent(qid, sqe, &namespace, false)?;
+                let extent = self.extent(sqe, &namespace, false)?;
                 self.store.mark_uncorrectable(extent);
                 self.counters.other_io.add(1);
                 self.choose_path();
                 Ok(Executed::done(Work::Trim, extent, sqe, false))
             }
-            IoOpcode::DatasetManagement => self.dataset_management(qid, sqe, &namespace),
+            IoOpcode::DatasetManagement => self.dataset_management(sqe, &namespace),
             _ => {
-                let reason = "I/O command that Identify Controller does not offer";
-                Err(self.refuse(qid, cid, StatusCode::InvalidCommandOpcode, reason))
+                let rule = "I/O command that Identify Controller does not offer";
+                Err(refused(StatusCode::InvalidCommandOpcode, rule))
             }
         }
     }
 
-    /// What holds for CDW0 of every command: SGLs only for I/O commands, and none for metadata (1.4
-    /// §4.2); half a fused operation is none.
-    pub(super) fn check_cdw0(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
-        if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
-            let reason = "one command of a fused operation, without the other next to it";
-            let missing = StatusCode::CommandAbortedMissingFused;
-            return Err(self.at(1, 0).refuse(qid, sqe.cid(), missing, reason));
+    /// Read, Compare and Verify.
+    fn read(&mut self, opcode: IoOpcode, sqe: &Sqe, ns: &Namespace) -> Checked<Executed> {
+        let transfers = opcode != IoOpcode::Verify;
+        let extent = self.extent(sqe, ns, transfers)?;
+        if transfers {
+            self.gather(sqe, extent.len)?;
         }
-        let (bit, reason) = if sqe.fuse() != fuse::NONE {
-            (0, "fused operation of admin commands, or FUSE with a reserved value")
-        } else if sqe.psdt() == psdt::PRP || (sqe.psdt() == psdt::SGL && qid != 0) {
-            return Ok(());
-        } else if qid == 0 {
-            (6, "SGL in an admin command")
+        let lba_of = |at: u64| sqe.slba() + (at >> ns.lba_shift);
+        if let Some(at) = self.store.first_uncorrectable(extent) {
+            // Caused by the host, but no broken rule, hence not a refusal.
+            let (cid, lba) = (sqe.cid(), lba_of(at - extent.offset));
+            tracing::debug!(cid, lba, "read of a block that Write Uncorrectable has marked");
+            self.counters.media_errors.add(1);
+            let status = Status::from_code(StatusCode::UnrecoveredReadError).with_dnr();
+            return Err(Failure::from(status).at_lba(lba));
+        }
+        // With FUA, what is read or compared has to be on the medium (1.4 §6.9).
+        check_stored(sqe, !sqe.fua() || self.store.flush_for_read())?;
+        if opcode == IoOpcode::Read {
+            self.transfer(extent.offset);
+            self.counters.reads.add(1);
+            self.counters.read_bytes.add(extent.len);
         } else {
-            (6, "PSDT: an SGL for metadata, though SGLS does not offer it, or a reserved value")
-        };
-        Err(self.at(1, bit).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason))
+            self.counters.other_io.add(1);
+        }
+        if opcode == IoOpcode::Compare
+            && let Err(at) = self.compare(extent)
+        {
+            // Not the host's fault, hence not a refusal.
+            let status = Status::from_code(StatusCode::CompareFailure).with_dnr();
+            return Err(Failure::from(status).at_lba(lba_of(at)));
+        }
+        Ok(Executed::done(Work::Read, extent, sqe, transfers))
     }
 
     /// The blocks of a command, checked against the namespace and, if it transfers them, against
     /// MDTS.
-    fn extent(
-        &mut self,
-        qid: u16,
-        sqe: &Sqe,
-        ns: &Namespace,
-        transfers: bool,
-    ) -> Result<Extent, Status> {
+    fn extent(&self, sqe: &Sqe, ns: &Namespace, transfers: bool) -> Checked<Extent> {
+        let mdts_bytes = self.config.mdts_bytes;
         let len = u64::from(sqe.nlb()) << ns.lba_shift;
-        let mdts = u64::from(self.config.mdts_bytes);
-        if transfers && mdts != 0 && len > mdts {
-            let code = StatusCode::InvalidFieldInCommand;
-            return Err(self.at(48, 0).refuse(qid, sqe.cid(), code, "transfer beyond MDTS"));
+        if transfers && mdts_bytes != 0 && len > u64::from(mdts_bytes) {
+            return Err(invalid_field(48, 0, "transfer beyond MDTS"));
         }
-        match ns.locate(sqe.slba(), u64::from(sqe.nlb())) {
-            Some(offset) => Ok(Extent { offset, len, block_bytes: ns.block_bytes() }),
-            None => Err(self.refuse(
-                qid,
-                sqe.cid(),
-                StatusCode::LbaOutOfRange,
-                "blocks beyond the namespace's end",
-            )),
-        }
-    }
-
-    /// Whether all of `extent` can be read.
-    fn readable(
-        &mut self,
-        qid: u16,
-        sqe: &Sqe,
-        ns: &Namespace,
-        extent: Extent,
-    ) -> Result<(), Status> {
-        let Some(at) = self.store.first_uncorrectable(extent) else { return Ok(()) };
-        // Caused by the host, but no broken rule, hence not a refusal.
-        let lba = sqe.slba() + ((at - extent.offset) >> ns.lba_shift);
-        tracing::debug!(
-            qid,
-            cid = sqe.cid(),
-            lba,
-            "read of a block that was marked by Write Uncorrectable"
-        );
-        self.at_lba(lba);
-        self.counters.media_errors.add(1);
-        Err(Status::from_code(StatusCode::UnrecoveredReadError).with_dnr())
+        let beyond = || refused(StatusCode::LbaOutOfRange, "blocks beyond the namespace's end");
+        ns.extent(sqe.slba(), sqe.nlb()).ok_or_else(beyond)
     }
 
     /// Finds the memory of a command's data, into `segments`.
-    pub(super) fn gather(&mut self, qid: u16, sqe: &Sqe, len: u64) -> Result<(), Status> {
-        if sqe.psdt() != psdt::PRP {
-            return self.gather_sgl(qid, sqe, len);
+    pub(super) fn gather(&mut self, sqe: &Sqe, len: u64) -> Checked<()> {
+        let (host, to) = (&self.host, &mut self.segments);
+        if sqe.psdt() == psdt::PRP {
+            return prp::gather(host, sqe.prp1.get(), sqe.prp2.get(), len, to);
         }
-        let gathered =
-            prp::gather(&self.host, sqe.prp1.get(), sqe.prp2.get(), len, &mut self.segments);
-        gathered.map_err(|error| match error {
-            PrpError::Offset => self.refuse(
-                qid,
-                sqe.cid(),
-                StatusCode::PrpOffsetInvalid,
-                "PRP entry with a bad offset",
-            ),
-            PrpError::Missing => {
-                let reason = "PRP entry zero where one is needed";
-                self.at(32, 0).refuse(qid, sqe.cid(), StatusCode::InvalidFieldInCommand, reason)
-            }
-            PrpError::Unmapped(iova) => {
-                self.not_mapped(qid, sqe, iova, "PRP entry to memory that is not mapped")
-            }
-        })
-    }
-
-    fn gather_sgl(&mut self, qid: u16, sqe: &Sqe, len: u64) -> Result<(), Status> {
         let is_read = DataTransfer::of(sqe.opcode()) == DataTransfer::ControllerToHost;
-        let gathered = sgl::gather(&self.host, sqe.sgl1(), len, is_read, &mut self.segments);
-        gathered.map_err(|error| match error {
-            SglError::Rule(code, reason) => self.refuse(qid, sqe.cid(), code, reason),
-            SglError::Unmapped(iova) => {
-                self.not_mapped(qid, sqe, iova, "SGL descriptor to memory that is not mapped")
-            }
-        })
-    }
-
-    fn not_mapped(&mut self, qid: u16, sqe: &Sqe, iova: u64, reason: &'static str) -> Status {
-        if self.host.is_controller_memory(iova) {
-            let reason =
-                "data or lists in the controller memory buffer, which is for submission queues";
-            return self.refuse(
-                qid,
-                sqe.cid(),
-                StatusCode::InvalidUseOfControllerMemoryBuffer,
-                reason,
-            );
-        }
-        self.counters.dma_errors.add(1);
-        tracing::debug!(iova, "transfer to memory that is not mapped");
-        self.refuse(qid, sqe.cid(), StatusCode::DataTransferError, reason)
+        sgl::gather(host, sqe.sgl1(), len, is_read, to)
     }
 
     /// Copies from the medium at `offset` to `segments`.
     pub(super) fn transfer(&self, offset: u64) {
-        let mut at = offset;
-        for segment in &self.segments {
-            if let Some(slice) = self.host.resolve(*segment) {
-                slice.fill_from_medium(self.store.span(at, segment.len()));
-            }
-            at += segment.len() as u64;
-        }
+        for_each_slice(&self.host, &self.segments, |slice, place| {
+            slice.fill_from_medium(self.store.span(offset + place.start as u64, place.len()));
+        });
     }
 
-    /// Whether `segments` hold what the medium does at `offset`; else how many bytes of it.
-    fn equal(&self, offset: u64) -> Result<(), u64> {
-        let mut at = offset;
-        let (mut host, mut medium) = ([0; PAGE_BYTES as usize], [0; PAGE_BYTES as usize]);
-        for segment in &self.segments {
-            for part in segment.parts(PAGE_BYTES as u32) {
-                let len = part.len();
-                let Some(slice) = self.host.resolve(part) else { return Err(at - offset) };
-                slice.read(&mut host[..len]);
-                self.store.span(at, len).read(&mut medium[..len]);
-                let same =
-                    host[..len].iter().zip(&medium[..len]).take_while(|(a, b)| a == b).count();
-                if same < len {
-                    return Err(at - offset + same as u64);
-                }
-                at += len as u64;
-            }
-        }
-        Ok(())
+    /// Whether `segments` hold what the medium does in `extent`; else how many bytes of it.
+    fn compare(&self, extent: Extent) -> Result<(), u64> {
+        let (mut host, mut medium) = (vec![0; extent.len as usize], vec![0; extent.len as usize]);
+        self.collect(&mut host);
+        self.store.span(extent.offset, medium.len()).read(&mut medium);
+        let differs = host.iter().zip(&medium).position(|(a, b)| a != b);
+        differs.map_or(Ok(()), |at| Err(at as u64))
     }
 
     /// Copies `segments` to `data`, which is as long.
     pub(super) fn collect(&self, data: &mut [u8]) {
-        let mut rest = data;
-        for segment in &self.segments {
-            let (now, later) = rest.split_at_mut(segment.len().min(rest.len()));
-            if let Some(slice) = self.host.resolve(*segment).filter(|_| now.len() == segment.len())
-            {
-                slice.read(now);
-            }
-            rest = later;
-        }
+        for_each_slice(&self.host, &self.segments, |slice, place| slice.read(&mut data[place]));
     }
 
     /// Copies `data` to `segments`, which are as long.
     pub(super) fn scatter(&self, data: &[u8]) {
-        let mut rest = data;
-        for segment in &self.segments {
-            let (now, later) = rest.split_at(segment.len().min(rest.len()));
-            if let Some(slice) = self.host.resolve(*segment) {
-                slice.write(now);
-            }
-            rest = later;
-        }
+        for_each_slice(&self.host, &self.segments, |slice, place| slice.write(&data[place]));
     }
 
     /// Records that `extents` were written just now, if there is a record.
@@ -377,18 +280,17 @@ impl Controller {
 
     /// Records a write that is answered with an error: the medium does not have it, but after a
     /// power cut it may.
-    fn record_failing(&mut self, qid: u16, sqe: &Sqe) -> Option<Recorded> {
+    fn record_failing(&mut self, sqe: &Sqe) -> Option<Recorded> {
         self.recorder.as_ref()?;
-        if IoOpcode::try_from(sqe.opcode()) != Ok(IoOpcode::Write) {
+        if sqe.opcode() != io::WRITE {
             return None;
         }
-        let namespace = *self.store.namespace(sqe.nsid.get())?;
-        let len = u64::from(sqe.nlb()) << namespace.lba_shift;
-        let offset = namespace.locate(sqe.slba(), u64::from(sqe.nlb()))?;
-        self.gather(qid, sqe, len).ok()?;
-        let mut data = vec![0; len as usize];
+        let namespace = self.store.namespace(sqe.nsid.get())?;
+        let extent = namespace.extent(sqe.slba(), sqe.nlb())?;
+        self.gather(sqe, extent.len).ok()?;
+        let mut data = vec![0; extent.len as usize];
         self.collect(&mut data);
-        let number = self.recorder.as_ref()?.write(offset, data.into(), sqe.fua());
+        let number = self.recorder.as_ref()?.write(extent.offset, data.into(), sqe.fua());
         Some(Recorded::Writes(number, 1))
     }
 
@@ -397,7 +299,7 @@ impl Controller {
         let Some((recorder, recorded)) = self.recorder.clone().zip(command.recorded) else {
             return;
         };
-        if !command.status.is_success() {
+        if !command.outcome.status.is_success() {
             return recorder.failed(recorded);
         }
         if let (Recorded::Writes(number, 1), Some((prp1, prp2))) = (recorded, command.prps)
@@ -413,92 +315,52 @@ impl Controller {
         recorder.done(recorded);
     }
 
-    /// A medium that failed is a write fault.
-    fn stored(&mut self, qid: u16, cid: u16, stored: bool) -> Result<(), Status> {
-        if stored {
-            return Ok(());
-        }
-        tracing::warn!(qid, cid, "the medium's file could not be written back");
-        Err(Status::from_code(StatusCode::WriteFault))
-    }
-
-    /// With FUA, what is read or compared has to be on the medium (1.4 §6.9).
-    fn force_unit_access(&mut self, qid: u16, sqe: &Sqe) -> Result<(), Status> {
-        let stored = !sqe.fua() || self.store.flush_for_read();
-        self.stored(qid, sqe.cid(), stored)
-    }
-
-    fn flush(&mut self, qid: u16, sqe: &Sqe) -> Result<Executed, Status> {
+    fn flush(&mut self, sqe: &Sqe) -> Checked<Executed> {
         let nsid = sqe.nsid.get();
         if nsid != NSID_BROADCAST && self.store.namespace(nsid).is_none() {
-            return Err(self.refuse(
-                qid,
-                sqe.cid(),
-                StatusCode::InvalidNamespaceOrFormat,
-                "no such namespace",
-            ));
+            return Err(no_such_namespace());
         }
         let stored = self.store.flush();
         self.counters.flushes.add(1);
-        self.stored(qid, sqe.cid(), stored)?;
+        check_stored(sqe, stored)?;
         let recorded = self.recorder.as_ref().map(Recorder::flush);
         Ok(Executed { work: Work::Flush, recorded, ..Executed::free(Outcome::OK) })
     }
 
-    fn dataset_management(
-        &mut self,
-        qid: u16,
-        sqe: &Sqe,
-        ns: &Namespace,
-    ) -> Result<Executed, Status> {
+    fn dataset_management(&mut self, sqe: &Sqe, ns: &Namespace) -> Checked<Executed> {
         const RANGE_BYTES: usize = size_of::<DsmRange>();
-        let count = sqe.nr() as usize;
-        self.gather(qid, sqe, (count * RANGE_BYTES) as u64)?;
         let mut data = [0; 256 * RANGE_BYTES];
-        self.collect(&mut data[..count * RANGE_BYTES]);
-        let ranges = data[..count * RANGE_BYTES].chunks_exact(RANGE_BYTES);
-        let ranges = ranges.filter_map(|bytes| DsmRange::read_from_bytes(bytes).ok());
+        let data = &mut data[..sqe.nr() as usize * RANGE_BYTES];
+        self.gather(sqe, data.len() as u64)?;
+        self.collect(data);
         // All are checked before the first is touched.
-        for range in ranges.clone() {
-            if ns.locate(range.slba.get(), u64::from(range.length.get())).is_none() {
-                self.at_lba(range.slba.get());
-                let reason = "range beyond the namespace";
+        let mut extents = Vec::new();
+        for bytes in data.chunks_exact(RANGE_BYTES) {
+            let Ok(range) = DsmRange::read_from_bytes(bytes) else { continue };
+            let slba = range.slba.get();
+            let beyond = || {
+                let beyond = refused(StatusCode::LbaOutOfRange, "range beyond the namespace");
                 // The data is invalid: report the data pointer, not a field of the entry.
-                return Err(self.at(24, 0).refuse(
-                    qid,
-                    sqe.cid(),
-                    StatusCode::LbaOutOfRange,
-                    reason,
-                ));
-            }
+                beyond.at(24, 0).at_lba(slba)
+            };
+            extents.push(ns.extent(slba, range.length.get()).ok_or_else(beyond)?);
         }
-        let mut first = 0;
-        let mut bytes = 0;
-        let mut zeroed = Vec::new();
-        if sqe.cdw11.get() & DSM_AD != 0 {
-            for range in ranges {
-                let blocks = u64::from(range.length.get());
-                let Some(offset) = ns.locate(range.slba.get(), blocks).filter(|_| blocks > 0)
-                else {
-                    continue;
-                };
-                let extent =
-                    Extent { offset, len: blocks << ns.lba_shift, block_bytes: ns.block_bytes() };
-                let stored = self.store.zero(extent, false);
-                self.stored(qid, sqe.cid(), stored)?;
-                if bytes == 0 {
-                    first = offset;
-                }
-                bytes += extent.len;
-                zeroed.push(extent);
-            }
+        // Without the deallocate attribute the command is advice, and costs nothing.
+        let deallocates = sqe.cdw11.get() & DSM_AD != 0;
+        extents.retain(|extent| deallocates && extent.len > 0);
+        for extent in &extents {
+            let stored = self.store.zero(*extent, false);
+            check_stored(sqe, stored)?;
         }
         self.counters.other_io.add(1);
-        // Without the deallocate attribute the command is advice, and costs nothing.
-        let work = if bytes == 0 { Work::None } else { Work::Trim };
+        let recorded = self.record(&extents, false);
         let prps = Some(data_pointers(sqe));
-        let recorded = self.record(&zeroed, false);
-        Ok(Executed { outcome: Outcome::OK, work, offset: first, bytes, prps, recorded })
+        let bytes = extents.iter().map(|extent| extent.len).sum();
+        let (work, offset) = match extents.first() {
+            Some(first) => (Work::Trim, first.offset),
+            None => (Work::None, 0),
+        };
+        Ok(Executed { outcome: Outcome::OK, work, offset, bytes, prps, recorded })
     }
 
     /// Executes a command of `sqs[index]` fetched at `seen_ns`, unless it is `ended` already, and
@@ -523,7 +385,7 @@ impl Controller {
         let executed = match ended.or(verdict.status) {
             Some(status) if ended.is_some() => Executed::free(status),
             Some(status) => {
-                Executed { recorded: self.record_failing(qid, sqe), ..Executed::free(status) }
+                Executed { recorded: self.record_failing(sqe), ..Executed::free(status) }
             }
             None => self.execute(qid, sqe),
         };
@@ -538,33 +400,23 @@ impl Controller {
         // First, the time to leave a power state.
         let awake_ns = self.power.awake_at_ns(seen_ns, !self.pending.is_empty());
         let slot = self.service.occupy(executed.work, executed.offset, executed.bytes, awake_ns);
-        let mut due_ns = slot.done_ns;
-        if verdict.late_by_ns > 0 {
-            self.counters.injected_late.add(1);
-            due_ns = due_ns.saturating_add(verdict.late_by_ns);
-        }
-        let Outcome { status, dw0 } = executed.outcome;
         let command = Command {
             qid,
             cid,
             nsid: sqe.nsid.get(),
-            dw0,
-            status,
+            outcome: executed.outcome,
             seen_ns,
             begun_ns: slot.begun_ns,
             prps: executed.prps,
             recorded: executed.recorded,
-            marks: Marks::of_io(&verdict, sqe, &executed),
+            faults: verdict.cqe,
+            late_data: late_data(&verdict, sqe, &executed),
         };
-        if due_ns <= seen_ns {
-            // Executing it took time, which a stamp must include.
-            let now_ns = if self.stamps.is_some() { clock.now_ns() } else { seen_ns };
-            self.finish(command, now_ns);
-        } else {
-            self.pending.push(due_ns, command);
-            self.timed = true;
-        }
-        Some(status)
+        // Executing it took time, which a stamp must include.
+        let stamped = self.stamps.is_some();
+        let now_ns = || if stamped { clock.now_ns() } else { seen_ns };
+        self.complete_at(command, slot.done_ns, verdict.late_by_ns, now_ns);
+        Some(executed.outcome.status)
     }
 }
 
@@ -575,14 +427,5 @@ fn changes_blocks(opcode: IoOpcode, sqe: &Sqe) -> bool {
         // Without the deallocate attribute it is advice.
         IoOpcode::DatasetManagement => sqe.cdw11.get() & DSM_AD != 0,
         _ => false,
-    }
-}
-
-impl Segment {
-    /// The segment in pieces of at most `max` bytes.
-    fn parts(self, max: u32) -> impl Iterator<Item = Self> {
-        (0..self.len())
-            .step_by(max as usize)
-            .map(move |at| self.part(at as u64, max.min((self.len() - at) as u32)))
     }
 }

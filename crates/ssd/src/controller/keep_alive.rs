@@ -7,6 +7,7 @@
 //! Commands that wait to be fetched also restart it, once: the controller's thread may not have run
 //! for that long, or there is no room for completions. A host that is gone rings no doorbell.
 
+use meantime_spec::features::{KeepAliveTimer, fid};
 use meantime_spec::status::{Status, StatusCode};
 
 use super::Controller;
@@ -51,7 +52,8 @@ impl Controller {
 
     /// When the timer expires unless a command comes; `None` if it is off.
     pub(crate) fn keep_alive_until_ns(&self) -> Option<u64> {
-        let kato_ms = u64::from(self.features.current.keep_alive.kato());
+        let kato_ms =
+            u64::from(KeepAliveTimer(self.features.current[fid::KEEP_ALIVE_TIMER]).kato());
         if kato_ms == 0 || self.sqs.is_empty() || self.regs.is_shut_down() {
             return None;
         }
@@ -72,7 +74,7 @@ impl Controller {
             let status = Status::from_code(StatusCode::KeepAliveTimerExpired);
             self.errors.record(NO_COMMAND, NO_COMMAND, status, false);
             self.fatal(
-                "the Keep Alive Timer has expired: no command came for as long as the host had set",
+                "the Keep Alive Timer has expired: no command came for as long as the host has set",
             );
         }
     }

@@ -6,11 +6,12 @@ use meantime_spec::log::{
 };
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::status::StatusCode;
 use zerocopy::IntoBytes;
 
 use super::Controller;
 use super::complete::Outcome;
+use super::failure::{Checked, invalid_field, refused};
 use super::features::COMPOSITE_KELVIN;
 
 /// SMART's unit of data: 1000 × 512 bytes, rounded up.
@@ -32,8 +33,7 @@ fn io_effects(opcode: IoOpcode) -> Option<CommandEffects> {
 }
 
 impl Controller {
-    pub(super) fn get_log_page(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
-        let invalid = StatusCode::InvalidFieldInCommand;
+    pub(super) fn get_log_page(&mut self, sqe: &Sqe) -> Checked {
         let page = match sqe.lid() {
             lid::ERROR_INFORMATION => self.errors.page(),
             lid::SMART => self.smart().as_bytes().to_vec(),
@@ -41,26 +41,24 @@ impl Controller {
             lid::CHANGED_NAMESPACE_LIST => self.changed_namespaces().as_bytes().to_vec(),
             lid::COMMANDS_SUPPORTED => self.commands_supported().as_bytes().to_vec(),
             _ => {
-                let reason = "a log page this controller does not have";
-                return Err(self.refuse(0, sqe.cid(), StatusCode::InvalidLogPage, reason));
+                let rule = "a log page this controller does not have";
+                return Err(refused(StatusCode::InvalidLogPage, rule));
             }
         };
         // LPA bit 0 is clear: no log page is per namespace.
         if sqe.nsid.get() != 0 && sqe.nsid.get() != NSID_BROADCAST {
-            let reason = "log page of a namespace, though LPA offers none";
-            return Err(self.at(4, 0).refuse(0, sqe.cid(), invalid, reason));
+            return Err(invalid_field(4, 0, "log page of a namespace, though LPA offers none"));
         }
         let offset = sqe.log_page_offset();
         if offset & 3 != 0 || offset > page.len() as u64 {
-            let reason = "log page offset beyond the page, or no dword";
-            return Err(self.at(48, 0).refuse(0, sqe.cid(), invalid, reason));
+            return Err(invalid_field(48, 0, "log page offset beyond the page, or no dword"));
         }
         let len = sqe.numd_dwords() * 4;
         // Without an MDTS the general bound still keeps the answer within reason.
         let max =
             if self.config.mdts_bytes == 0 { 1 << 20 } else { u64::from(self.config.mdts_bytes) };
         if len > max {
-            return Err(self.at(42, 0).refuse(0, sqe.cid(), invalid, "transfer beyond MDTS"));
+            return Err(invalid_field(42, 0, "transfer beyond MDTS"));
         }
         self.answer(sqe, &page[offset as usize..], len as usize)?;
         if sqe.lid() == lid::CHANGED_NAMESPACE_LIST {

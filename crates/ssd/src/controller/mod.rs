@@ -19,6 +19,7 @@ mod dbbuf;
 mod ending;
 mod error_log;
 mod events;
+mod failure;
 mod fast;
 mod faulty;
 mod features;
@@ -40,14 +41,15 @@ mod sgl;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use meantime_spec::log::AsyncEventCode;
 use meantime_spec::seam::{ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError};
-use meantime_spec::status::{Status, StatusCode};
+use meantime_spec::status::Status;
 
 use crate::Rng;
 use crate::clock::Clock;
 use crate::config::SsdConfig;
 use crate::counters::SharedCounters;
-use crate::faults::{FaultHits, FaultPlan, FaultRule, Faults, TooManyRules};
+use crate::faults::{FaultPlan, FaultRule, Faults, TooManyRules};
 use crate::hostmem::{HostMemory, OwnMemory, Segment};
 use crate::medium::Medium;
 use crate::record::Recorder;
@@ -56,7 +58,6 @@ use crate::stamps::{STAMP_RING_LEN, StampRing};
 use crate::store::Store;
 use arbiter::Arbiter;
 use dbbuf::Shadows;
-use ending::Ended;
 use error_log::ErrorLog;
 use events::Events;
 use features::Features;
@@ -65,7 +66,7 @@ use interrupts::Interrupts;
 use keep_alive::KeepAlive;
 use pending::{MAX_PENDING, Pending};
 use power::Power;
-use queues::{BadHead, Cq, Sq};
+use queues::{Cq, Sq, cq_doorbell, sq_doorbell};
 pub(crate) use regs::RegisterFile;
 
 /// The most refusals that are kept.
@@ -102,21 +103,23 @@ pub struct Refusal {
 
 /// A software NVMe controller.
 pub(crate) struct Controller {
-    config: SsdConfig,
-    regs: Arc<RegisterFile>,
-    doorbells: Arc<Doorbells>,
+    pub(crate) config: SsdConfig,
+    pub(crate) regs: Arc<RegisterFile>,
+    pub(crate) doorbells: Arc<Doorbells>,
     host: HostMemory,
-    store: Store,
+    pub(crate) store: Store,
     /// Index 0 is the admin queue while the controller is enabled; the others in order of creation.
     sqs: Vec<Sq>,
     /// By queue identifier.
     cqs: Vec<Option<Cq>>,
     /// The host's shadow doorbells, if it has set them up.
     shadows: Option<Shadows>,
-    ended: Ended,
+    /// Doorbells, by their index, of queues that ended with their memory: until the host deletes
+    /// them or reuses their identifiers.
+    ended: BTreeSet<usize>,
     interrupts: Interrupts,
     service: Service,
-    faults: Faults,
+    pub(crate) faults: Faults,
     pending: Pending,
     features: Features,
     events: Events,
@@ -127,10 +130,11 @@ pub(crate) struct Controller {
     changed_namespaces: BTreeSet<u32>,
     power_cycles: u64,
     unsafe_shutdowns: u64,
-    counters: Arc<SharedCounters>,
-    stamps: Option<Arc<StampRing>>,
+    pub(crate) counters: Arc<SharedCounters>,
+    pub(crate) stamps: Option<Arc<StampRing>>,
     recorder: Option<Recorder>,
-    refusals: VecDeque<Refusal>,
+    /// The latest, oldest first.
+    pub(crate) refusals: VecDeque<Refusal>,
     /// Commands complete when they are fetched, and nothing needs the time.
     immediate: bool,
     /// Something is due at a known time.
@@ -162,7 +166,7 @@ impl Controller {
             sqs: Vec::with_capacity(usize::from(queues)),
             cqs: (0..queues).map(|_| None).collect(),
             shadows: None,
-            ended: Ended::default(),
+            ended: BTreeSet::new(),
             interrupts: Interrupts::new(config.vectors),
             service,
             faults: Faults::new(config.faults.clone()),
@@ -193,41 +197,11 @@ impl Controller {
         controller
     }
 
-    pub(crate) fn registers(&self) -> &Arc<RegisterFile> {
-        &self.regs
-    }
-
-    pub(crate) fn doorbells(&self) -> &Arc<Doorbells> {
-        &self.doorbells
-    }
-
     /// Its own memory as the host sees it.
     pub(crate) fn memory(&self) -> Option<ControllerMemory> {
         let own = self.host.own()?;
         let keepalive = Arc::clone(own) as Arc<dyn std::any::Any + Send + Sync>;
         Some(ControllerMemory { host_addr: own.addr(), len: own.len(), keepalive })
-    }
-
-    pub(crate) fn counters(&self) -> &Arc<SharedCounters> {
-        &self.counters
-    }
-
-    pub(crate) fn stamps(&self) -> Option<&Arc<StampRing>> {
-        self.stamps.as_ref()
-    }
-
-    pub(crate) fn config(&self) -> &SsdConfig {
-        &self.config
-    }
-
-    /// The latest refusals, oldest first.
-    pub(crate) fn refusals(&self) -> Vec<Refusal> {
-        self.refusals.iter().copied().collect()
-    }
-
-    /// Bytes that a power cut could take.
-    pub(crate) fn unflushed_bytes(&self) -> u64 {
-        self.store.unflushed_bytes()
     }
 
     fn choose_path(&mut self) {
@@ -276,11 +250,6 @@ impl Controller {
     pub(crate) fn clear_faults(&mut self) {
         self.faults.clear();
         self.choose_path();
-    }
-
-    /// The fault rules in force, and how often each has happened.
-    pub(crate) fn fault_hits(&self) -> Vec<FaultHits> {
-        self.faults.hits()
     }
 
     pub(crate) fn map_dma(&mut self, region: DmaRegion) -> Result<(), SeamError> {
@@ -434,23 +403,13 @@ impl Controller {
         let cqid = self.sqs[index].cqid;
         let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return 0 };
         if cq.room() < wanted
-            && let Err((bad, _)) = cq.refresh()
+            && let Err(reason) = cq.refresh()
         {
-            self.bad_head(cqid, bad);
+            self.bad_doorbell(cqid, reason);
         }
         let room = self.cqs[usize::from(cqid)].as_ref().map_or(0, Cq::room);
         self.blocked |= room == 0;
         room
-    }
-
-    fn bad_head(&mut self, cqid: u16, bad: BadHead) {
-        self.bad_doorbell(
-            cqid,
-            match bad {
-                BadHead::BeyondQueue => "completion queue head beyond the queue",
-                BadHead::BeyondTail => "completion queue head beyond the entries written",
-            },
-        );
     }
 
     /// One turn's commands of an I/O queue whose completions come later, or need stamps, or may be
@@ -499,15 +458,14 @@ impl Controller {
     pub(crate) fn inspect(&mut self, now_ns: u64) {
         self.look_for_life(now_ns);
         for qid in 0..self.cqs.len() as u16 {
-            if let Some(Err((bad, _))) = self.cqs[usize::from(qid)].as_mut().map(Cq::refresh) {
-                self.bad_head(qid, bad);
+            if let Some(Err(reason)) = self.cqs[usize::from(qid)].as_mut().map(Cq::refresh) {
+                self.bad_doorbell(qid, reason);
             }
         }
         for qid in 0..self.cqs.len() as u16 {
             let has_sq = self.sqs.iter().any(|sq| sq.qid == qid);
             let has_cq = self.cqs[usize::from(qid)].is_some();
-            let index = usize::from(qid) * 2;
-            for (index, exists) in [(index, has_sq), (index + 1, has_cq)] {
+            for (index, exists) in [(sq_doorbell(qid), has_sq), (cq_doorbell(qid), has_cq)] {
                 let Some(cell) = self.doorbells.get(index).filter(|_| !exists) else { continue };
                 if cell.swap(0, std::sync::atomic::Ordering::Relaxed) != 0 {
                     self.stray_doorbell(index);
@@ -518,7 +476,7 @@ impl Controller {
     }
 
     /// When something is due next.
-    pub(crate) fn next_event_ns(&mut self) -> Option<u64> {
+    pub(crate) fn next_event_ns(&self) -> Option<u64> {
         let keep_alive = self.keep_alive_until_ns();
         let times = [
             self.pending.next_due_ns(),
@@ -563,41 +521,28 @@ impl Controller {
         self.refusals.push_back(refusal);
     }
 
-    /// A command that broke a rule: counted, remembered, and ended with `code` and Do Not Retry.
+    /// A rule that was broken by no command in particular.
     #[cold]
-    fn refuse(&mut self, qid: u16, cid: u16, code: StatusCode, reason: &'static str) -> Status {
-        let status = Status::from_code(code).with_dnr();
-        self.counters.refused.add(1);
-        tracing::debug!(qid, cid, %status, reason, "command refused");
-        self.remember(Refusal {
-            qid,
-            cid: Some(cid),
-            status: Some(status),
-            reason,
-            tolerated: false,
-        });
-        status
+    fn remember_rule(&mut self, qid: u16, reason: &'static str) {
+        tracing::debug!(qid, reason, "register or doorbell refused");
+        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
     }
 
     #[cold]
     fn bad_doorbell(&mut self, qid: u16, reason: &'static str) {
         self.counters.bad_doorbells.add(1);
-        tracing::debug!(qid, reason, "bad doorbell value");
-        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
-        self.event(meantime_spec::log::AsyncEventCode::InvalidDoorbellWriteValue);
+        self.remember_rule(qid, reason);
+        self.event(AsyncEventCode::InvalidDoorbellWriteValue);
     }
 
     /// The doorbell at `index` was rung, though its queue does not exist.
     #[cold]
     fn stray_doorbell(&mut self, index: usize) {
-        let (qid, reason) = ((index / 2) as u16, "doorbell of a queue that does not exist");
         self.counters.stray_doorbells.add(1);
         // The host may not have noticed yet that its queue has ended, or all of them with CSTS.CFS.
-        if self.ended.has_doorbell(index) || self.regs.csts().cfs() {
-            return;
+        if !self.ended.contains(&index) && !self.regs.csts().cfs() {
+            self.remember_rule((index / 2) as u16, "doorbell of a queue that does not exist");
+            self.event(AsyncEventCode::WriteToInvalidDoorbell);
         }
-        tracing::debug!(qid, reason);
-        self.remember(Refusal { qid, cid: None, status: None, reason, tolerated: false });
-        self.event(meantime_spec::log::AsyncEventCode::WriteToInvalidDoorbell);
     }
 }

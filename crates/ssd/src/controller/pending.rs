@@ -1,12 +1,12 @@
 //! Commands that were fetched and whose completion is due later.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use meantime_spec::sqe::NSID_BROADCAST;
 use meantime_spec::status::Status;
 
-use super::faulty::Marks;
+use super::complete::Outcome;
+use crate::faults::CqeFaults;
 use crate::record::Recorded;
 
 /// The most commands pending at once; no more are fetched then.
@@ -18,8 +18,7 @@ pub(super) struct Command {
     pub(super) qid: u16,
     pub(super) cid: u16,
     pub(super) nsid: u32,
-    pub(super) dw0: u32,
-    pub(super) status: Status,
+    pub(super) outcome: Outcome,
     pub(super) seen_ns: u64,
     pub(super) begun_ns: u64,
     /// PRP1 and PRP2, or the address in SGL1 and 0, if it transfers data: unmapping one makes it
@@ -27,70 +26,52 @@ pub(super) struct Command {
     pub(super) prps: Option<(u64, u64)>,
     /// What its completion is recorded as.
     pub(super) recorded: Option<Recorded>,
-    /// Fault injection.
-    pub(super) marks: Marks,
+    /// Fault injection: what is wrong with the completion.
+    pub(super) faults: CqeFaults,
+    /// Fault injection, of a late read: where on the medium its data is, and how many bytes, to be
+    /// sent when it is due. It was also sent at once. A host that wrongly took its buffer back
+    /// meanwhile finds it overwritten.
+    pub(super) late_data: Option<(u64, u32)>,
 }
 
+/// The commands, each with the time when it is due and its number in order of arrival.
 #[derive(Default)]
 pub(super) struct Pending {
     /// By due time, then by order of arrival, so that equal times complete in order.
-    heap: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    slots: Vec<Option<(u64, Command)>>,
-    free: Vec<u32>,
+    queue: VecDeque<(u64, u64, Command)>,
     arrivals: u64,
 }
 
 impl Pending {
     /// With room for the usual number of commands.
     pub(super) fn with_capacity(n: usize) -> Self {
-        Self {
-            heap: BinaryHeap::with_capacity(n),
-            slots: Vec::with_capacity(n),
-            free: Vec::with_capacity(n),
-            arrivals: 0,
-        }
+        Self { queue: VecDeque::with_capacity(n), arrivals: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.queue.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.queue.is_empty()
     }
 
     pub(super) fn push(&mut self, due_ns: u64, command: Command) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            (self.slots.len() - 1) as u32
-        });
         self.arrivals += 1;
-        self.slots[slot as usize] = Some((self.arrivals, command));
-        self.heap.push(Reverse((due_ns, self.arrivals, slot)));
+        // Most are due last: nothing is moved then.
+        let at = self.queue.partition_point(|(earlier_ns, ..)| *earlier_ns <= due_ns);
+        self.queue.insert(at, (due_ns, self.arrivals, command));
     }
 
-    /// When the next command is due. Drops entries of commands that were removed otherwise.
-    pub(super) fn next_due_ns(&mut self) -> Option<u64> {
-        while let Some(&Reverse((due_ns, arrival, slot))) = self.heap.peek() {
-            match &self.slots[slot as usize] {
-                Some((a, _)) if *a == arrival => return Some(due_ns),
-                _ => self.heap.pop(),
-            };
-        }
-        None
+    /// When the next command is due.
+    pub(super) fn next_due_ns(&self) -> Option<u64> {
+        self.queue.front().map(|(due_ns, ..)| *due_ns)
     }
 
     /// The next command due by `now_ns`.
     pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<Command> {
-        self.next_due_ns().filter(|&due| due <= now_ns)?;
-        let Reverse((_, _, slot)) = self.heap.pop()?;
-        self.release(slot as usize)
-    }
-
-    fn release(&mut self, slot: usize) -> Option<Command> {
-        let (_, command) = self.slots[slot].take()?;
-        self.free.push(slot as u32);
-        Some(command)
+        self.next_due_ns().filter(|&due_ns| due_ns <= now_ns)?;
+        self.queue.pop_front().map(|(.., command)| command)
     }
 
     /// Whether there is a command of namespace `nsid`, or of any if it is the broadcast value; a
@@ -98,26 +79,22 @@ impl Pending {
     pub(super) fn has_namespace(&self, nsid: u32) -> bool {
         let concerns =
             |c: &Command| c.nsid == nsid || c.nsid == NSID_BROADCAST || nsid == NSID_BROADCAST;
-        self.slots.iter().flatten().any(|(_, command)| concerns(command))
+        self.queue.iter().any(|(.., command)| concerns(command))
     }
 
     /// Takes command `cid` of queue `qid` out.
     pub(super) fn take(&mut self, qid: u16, cid: u16) -> Option<Command> {
-        let is_it = |s: &Option<(u64, Command)>| {
-            s.as_ref().is_some_and(|(_, c)| c.qid == qid && c.cid == cid)
-        };
-        let slot = self.slots.iter().position(is_it)?;
-        self.release(slot)
+        let at = self.queue.iter().position(|(.., c)| c.qid == qid && c.cid == cid)?;
+        self.queue.remove(at).map(|(.., command)| command)
     }
 
     /// Takes all commands of queue `qid` out, in order of arrival.
     pub(super) fn take_queue(&mut self, qid: u16) -> Vec<Command> {
-        let of_queue =
-            |s: &Option<(u64, Command)>| s.as_ref().filter(|(_, c)| c.qid == qid).map(|(a, _)| *a);
-        let mut found: Vec<(u64, usize)> =
-            self.slots.iter().enumerate().filter_map(|(i, s)| Some((of_queue(s)?, i))).collect();
-        found.sort_unstable();
-        found.into_iter().filter_map(|(_, slot)| self.release(slot)).collect()
+        let of_queue = |(.., command): &&(u64, u64, Command)| command.qid == qid;
+        let mut taken: Vec<_> = self.queue.iter().filter(of_queue).copied().collect();
+        self.queue.retain(|(.., command)| command.qid != qid);
+        taken.sort_unstable_by_key(|(_, arrival, _)| *arrival);
+        taken.into_iter().map(|(.., command)| command).collect()
     }
 
     /// Makes every command whose PRP1 or PRP2 lies in the `len` bytes at `iova` end with `status`.
@@ -126,9 +103,9 @@ impl Pending {
     pub(super) fn fail_transfers(&mut self, iova: u64, len: u64, status: Status) -> u64 {
         let within = |at: u64| at.wrapping_sub(iova) < len;
         let mut failed = 0;
-        for (_, command) in self.slots.iter_mut().flatten() {
+        for (.., command) in &mut self.queue {
             if command.prps.is_some_and(|(a, b)| within(a) || (b != 0 && within(b))) {
-                command.status = status;
+                command.outcome.status = status;
                 failed += 1;
             }
         }
@@ -136,8 +113,6 @@ impl Pending {
     }
 
     pub(super) fn clear(&mut self) {
-        self.heap.clear();
-        self.slots.clear();
-        self.free.clear();
+        self.queue.clear();
     }
 }

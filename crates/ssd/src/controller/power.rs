@@ -34,8 +34,8 @@ impl Power {
         Self { states, setting: PowerManagement(0), operational: 0, since_ns: 0, transitions: None }
     }
 
-    pub(super) fn state_count(&self) -> usize {
-        self.states.len()
+    pub(super) fn has_state(&self, state: u8) -> bool {
+        usize::from(state) < self.states.len()
     }
 
     fn is_non_operational(&self, state: u8) -> bool {

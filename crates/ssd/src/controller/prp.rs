@@ -1,28 +1,32 @@
 //! Walking PRPs, strictly (1.4 §4.3).
 
-use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
+use meantime_spec::status::StatusCode;
 
-/// Why a data pointer was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PrpError {
-    /// PRP1 not dword-aligned, or a further entry with an offset within its page.
-    Offset,
-    /// PRP2 or a list entry is zero where one is needed.
-    Missing,
-    /// An entry points to memory that is not mapped.
-    Unmapped(u64),
-}
+use super::failure::{Checked, Failure, invalid_field, refused};
+use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
 
 const ENTRY_BYTES: u64 = 8;
 
-/// Appends the `len` bytes at `iova` to the segments.
+/// `rule` is broken by an address, `iova`, where no host memory is mapped.
+#[cold]
+pub(super) fn unmapped(host: &HostMemory, iova: u64, rule: &'static str) -> Failure {
+    if host.is_controller_memory(iova) {
+        let rule = "data or lists in the controller memory buffer, which is for submission queues";
+        return refused(StatusCode::InvalidUseOfControllerMemoryBuffer, rule);
+    }
+    tracing::debug!(iova, "transfer to memory that is not mapped");
+    refused(StatusCode::DataTransferError, rule)
+}
+
+/// Appends the `len` bytes at `iova` to the segments. A failure breaks `rule`.
 pub(super) fn add(
     host: &HostMemory,
     to: &mut Vec<Segment>,
     iova: u64,
     len: u64,
-) -> Result<(), PrpError> {
-    let segment = host.segment(iova, len as u32).ok_or(PrpError::Unmapped(iova))?;
+    rule: &'static str,
+) -> Checked<()> {
+    let segment = host.segment(iova, len as u32).ok_or_else(|| unmapped(host, iova, rule))?;
     if !to.last_mut().is_some_and(|last| last.try_extend(segment)) {
         to.push(segment);
     }
@@ -37,31 +41,34 @@ pub(super) fn gather(
     prp2: u64,
     len: u64,
     to: &mut Vec<Segment>,
-) -> Result<(), PrpError> {
+) -> Checked<()> {
+    const NOT_MAPPED: &str = "PRP entry to memory that is not mapped";
+    let offset = || refused(StatusCode::PrpOffsetInvalid, "PRP entry with a bad offset");
+    let missing = || invalid_field(32, 0, "PRP entry zero where one is needed");
     to.clear();
     // 1.4 Figure 109: bits 1:0 of an offset are 00b.
     if prp1 & 3 != 0 {
-        return Err(PrpError::Offset);
+        return Err(offset());
     }
     let first = (PAGE_BYTES - prp1 % PAGE_BYTES).min(len);
-    add(host, to, prp1, first)?;
+    add(host, to, prp1, first, NOT_MAPPED)?;
     let mut left = len - first;
     if left == 0 {
         return Ok(());
     }
     if prp2 == 0 {
-        return Err(PrpError::Missing);
+        return Err(missing());
     }
     if left <= PAGE_BYTES {
         // The second entry of two: only the first may have an offset.
         if !prp2.is_multiple_of(PAGE_BYTES) {
-            return Err(PrpError::Offset);
+            return Err(offset());
         }
-        return add(host, to, prp2, left);
+        return add(host, to, prp2, left, NOT_MAPPED);
     }
     // A pointer to a list; the first list may begin anywhere in its page, at a qword.
     if !prp2.is_multiple_of(ENTRY_BYTES) {
-        return Err(PrpError::Offset);
+        return Err(offset());
     }
     let mut list = prp2;
     loop {
@@ -72,22 +79,23 @@ pub(super) fn gather(
         let entries = if needed > room { room } else { needed };
         let mut bytes = [0; PAGE_BYTES as usize];
         let bytes = &mut bytes[..(entries * ENTRY_BYTES) as usize];
-        host.slice(list, bytes.len()).ok_or(PrpError::Unmapped(list))?.read(bytes);
+        let listed = host.slice(list, bytes.len());
+        listed.ok_or_else(|| unmapped(host, list, NOT_MAPPED))?.read(bytes);
         for (i, entry) in bytes.as_chunks::<8>().0.iter().enumerate() {
             let entry = u64::from_le_bytes(*entry);
             if entry == 0 {
-                return Err(PrpError::Missing);
+                return Err(missing());
             }
             // Lists after the first begin at a page too, so that every entry here is page-aligned.
             if !entry.is_multiple_of(PAGE_BYTES) {
-                return Err(PrpError::Offset);
+                return Err(offset());
             }
             if needed > room && i as u64 == room - 1 {
                 list = entry;
                 break;
             }
             let part = left.min(PAGE_BYTES);
-            add(host, to, entry, part)?;
+            add(host, to, entry, part, NOT_MAPPED)?;
             left -= part;
             if left == 0 {
                 return Ok(());

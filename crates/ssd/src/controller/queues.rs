@@ -3,7 +3,18 @@
 use meantime_spec::cqe::Cqe;
 use meantime_spec::status::Status;
 
-use crate::hostmem::{Doorbell, Ring};
+use super::dbbuf::QueueDoorbell;
+use crate::hostmem::Ring;
+
+/// The index of the tail doorbell of submission queue `qid`.
+pub(super) fn sq_doorbell(qid: u16) -> usize {
+    usize::from(qid) * 2
+}
+
+/// The index of the head doorbell of completion queue `qid`.
+pub(super) fn cq_doorbell(qid: u16) -> usize {
+    usize::from(qid) * 2 + 1
+}
 
 /// Command identifiers in use: a bit each.
 pub(super) struct CidSet {
@@ -11,7 +22,7 @@ pub(super) struct CidSet {
 }
 
 impl CidSet {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self { words: Box::new([0; 1024]) }
     }
 
@@ -37,9 +48,7 @@ impl CidSet {
 
 /// A submission queue.
 pub(super) struct Sq {
-    pub(super) doorbell: Doorbell,
-    /// Its event index, if it is a shadow doorbell.
-    pub(super) event: Option<Doorbell>,
+    pub(super) doorbell: QueueDoorbell,
     /// Next entry to fetch.
     pub(super) head: u32,
     /// A tail value beyond the queue that has been reported already.
@@ -56,20 +65,9 @@ pub(super) struct Sq {
 }
 
 impl Sq {
-    pub(super) fn new(qid: u16, cqid: u16, qprio: u8, ring: Ring, doorbell: Doorbell) -> Self {
-        let cids = CidSet::new();
-        Self {
-            doorbell,
-            event: None,
-            head: 0,
-            bad_tail: None,
-            ring,
-            qid,
-            cqid,
-            qprio,
-            outstanding: 0,
-            cids,
-        }
+    pub(super) fn new(qid: u16, cqid: u16, qprio: u8, ring: Ring, doorbell: QueueDoorbell) -> Self {
+        let (head, bad_tail, outstanding, cids) = (0, None, 0, CidSet::new());
+        Self { doorbell, head, bad_tail, ring, qid, cqid, qprio, outstanding, cids }
     }
 
     /// Entries between `head` and a valid `tail`.
@@ -92,21 +90,10 @@ impl Sq {
     }
 }
 
-/// Why a completion queue head doorbell was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BadHead {
-    /// Beyond the queue's last entry.
-    BeyondQueue,
-    /// Beyond the tail: entries that were never written.
-    BeyondTail,
-}
-
 /// A completion queue.
 pub(super) struct Cq {
     pub(super) ring: Ring,
-    pub(super) doorbell: Doorbell,
-    /// Its event index, if it is a shadow doorbell.
-    pub(super) event: Option<Doorbell>,
+    pub(super) doorbell: QueueDoorbell,
     /// Next entry to write.
     tail: u32,
     phase: bool,
@@ -128,12 +115,11 @@ pub(super) struct Cq {
 }
 
 impl Cq {
-    pub(super) fn new(ring: Ring, doorbell: Doorbell, vector: Option<u16>) -> Self {
+    pub(super) fn new(ring: Ring, doorbell: QueueDoorbell, vector: Option<u16>) -> Self {
         let free = ring.entries() - 1;
         Self {
             ring,
             doorbell,
-            event: None,
             tail: 0,
             // 1.4 §4.6: entries of the first pass have phase 1.
             phase: true,
@@ -154,8 +140,9 @@ impl Cq {
         self.free - self.reserved
     }
 
-    /// Reads the head doorbell. An invalid value changes nothing, and is an error the first time.
-    pub(super) fn refresh(&mut self) -> Result<(), (BadHead, u32)> {
+    /// Reads the head doorbell. An invalid value changes nothing; the first time the rule that it
+    /// breaks is the error.
+    pub(super) fn refresh(&mut self) -> Result<(), &'static str> {
         let head = self.doorbell.load();
         if head == self.head || self.bad_head == Some(head) {
             return Ok(());
@@ -163,13 +150,13 @@ impl Cq {
         let entries = self.ring.entries();
         if head >= entries {
             self.bad_head = Some(head);
-            return Err((BadHead::BeyondQueue, head));
+            return Err("completion queue head beyond the queue");
         }
         let consumed =
             if head >= self.head { head - self.head } else { head + entries - self.head };
         if consumed > entries - 1 - self.free {
             self.bad_head = Some(head);
-            return Err((BadHead::BeyondTail, head));
+            return Err("completion queue head beyond the entries written");
         }
         self.bad_head = None;
         self.head = head;

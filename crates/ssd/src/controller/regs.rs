@@ -2,17 +2,18 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use meantime_spec::features::{InterruptCoalescing, PowerManagement, fid};
 use meantime_spec::regs::{
     self, Aqa, CAP_AMS_WEIGHTED_ROUND_ROBIN, CAP_CSS_NVM, CC_CSS_NVM, Cap, Cc, Csts, Vs, ams, shn,
     shst,
 };
 use meantime_spec::seam::SOFT_DSTRD;
 
-use super::ending::Ended;
-use super::queues::{Cq, Sq};
-use super::{Controller, Refusal};
+use super::Controller;
+use super::dbbuf::QueueDoorbell;
+use super::queues::{Cq, Sq, cq_doorbell, sq_doorbell};
 use crate::config::SsdConfig;
-use crate::hostmem::{Doorbell, PAGE_BYTES};
+use crate::hostmem::PAGE_BYTES;
 
 /// IOSQES and IOCQES of the NVM command set: entries of 64 and of 16 bytes.
 const IOSQES: u8 = 6;
@@ -73,49 +74,46 @@ impl RegisterFile {
         self.gone.store(false, Ordering::Release);
     }
 
+    /// The 64-bit register at `offset`, if there is one.
+    fn wide(&self, offset: u32) -> Option<u64> {
+        match offset {
+            regs::CAP => Some(self.cap),
+            regs::ASQ => Some(self.asq.load(Ordering::Acquire)),
+            regs::ACQ => Some(self.acq.load(Ordering::Acquire)),
+            regs::CMBMSC => Some(self.cmbmsc().0),
+            _ => None,
+        }
+    }
+
     /// Reads a 64-bit register; all ones once the device is gone.
     pub(crate) fn read64(&self, offset: u32) -> u64 {
         if self.is_gone() {
             return u64::MAX;
         }
-        match offset {
-            regs::CAP => self.cap,
-            regs::ASQ => self.asq.load(Ordering::Acquire),
-            regs::ACQ => self.acq.load(Ordering::Acquire),
-            _ => {
-                u64::from(self.read32(offset))
-                    | u64::from(self.read32(offset.wrapping_add(4))) << 32
-            }
-        }
+        self.wide(offset).unwrap_or_else(|| {
+            let high = self.read32(offset.wrapping_add(4));
+            u64::from(self.read32(offset)) | u64::from(high) << 32
+        })
     }
 
     /// Reads a 32-bit register; all ones once the device is gone. Reserved ones read as zero.
     pub(crate) fn read32(&self, offset: u32) -> u32 {
-        const CAP_HIGH: u32 = regs::CAP + 4;
-        const ASQ_HIGH: u32 = regs::ASQ + 4;
-        const ACQ_HIGH: u32 = regs::ACQ + 4;
-        const CMBMSC_HIGH: u32 = regs::CMBMSC + 4;
         if self.is_gone() {
             return regs::GONE;
         }
         match offset {
-            regs::CAP => self.cap as u32,
-            CAP_HIGH => (self.cap >> 32) as u32,
             regs::VS => self.vs,
             regs::CC => self.cc.load(Ordering::Acquire),
             // Acquire: a reader that sees RDY also sees what happened before.
             regs::CSTS => self.csts.load(Ordering::Acquire),
             regs::AQA => self.aqa.load(Ordering::Acquire),
-            regs::ASQ => self.asq.load(Ordering::Acquire) as u32,
-            ASQ_HIGH => (self.asq.load(Ordering::Acquire) >> 32) as u32,
-            regs::ACQ => self.acq.load(Ordering::Acquire) as u32,
-            ACQ_HIGH => (self.acq.load(Ordering::Acquire) >> 32) as u32,
             regs::CMBLOC => self.cmbloc(),
             regs::CMBSZ => self.cmbsz(),
-            regs::CMBMSC => self.cmbmsc().0 as u32,
-            CMBMSC_HIGH => (self.cmbmsc().0 >> 32) as u32,
             regs::CMBSTS => self.cmbsts(),
-            _ => 0,
+            _ => match half_of_wide(offset) {
+                Some((whole, shift)) => self.wide(whole).map_or(0, |value| (value >> shift) as u32),
+                None => 0,
+            },
         }
     }
 
@@ -163,19 +161,9 @@ impl RegisterFile {
 impl Controller {
     /// Writes a 32-bit register.
     pub(crate) fn write32(&mut self, offset: u32, value: u32, now_ns: u64) {
-        const ASQ_HIGH: u32 = regs::ASQ + 4;
-        const ACQ_HIGH: u32 = regs::ACQ + 4;
-        const CMBMSC_HIGH: u32 = regs::CMBMSC + 4;
         if self.regs.is_gone() {
             return;
         }
-        let half = |register: u64, high: bool| {
-            if high {
-                register & 0xffff_ffff | u64::from(value) << 32
-            } else {
-                register & !0xffff_ffff | u64::from(value)
-            }
-        };
         match offset {
             regs::CC => self.write_cc(Cc(value), now_ns),
             regs::AQA => {
@@ -183,49 +171,54 @@ impl Controller {
                     self.regs.aqa.store(value, Ordering::Release);
                 }
             }
-            regs::ASQ | ASQ_HIGH => {
-                let old = self.regs.asq.load(Ordering::Acquire);
-                self.write_base(true, half(old, offset == ASQ_HIGH));
-            }
-            regs::ACQ | ACQ_HIGH => {
-                let old = self.regs.acq.load(Ordering::Acquire);
-                self.write_base(false, half(old, offset == ACQ_HIGH));
-            }
             // CSTS.NSSRO is "write 1 to clear".
             regs::CSTS if value == Csts(0).with_nssro(true).0 => {
                 self.regs.set_csts(self.regs.csts().with_nssro(false));
             }
             regs::NSSR => self.write_nssr(value),
-            regs::CMBMSC | CMBMSC_HIGH => {
-                let old = self.regs.cmbmsc().0;
-                self.write_cmbmsc(half(old, offset == CMBMSC_HIGH));
-            }
             regs::DOORBELLS.. => self.write_doorbell(offset, value),
-            _ => self.bad_register("write to a register that is read-only or reserved"),
+            _ => {
+                let half = half_of_wide(offset);
+                let old = half.and_then(|(whole, _)| self.regs.wide(whole));
+                let written = half.zip(old).is_some_and(|((whole, shift), old)| {
+                    let kept = old & !(u64::from(u32::MAX) << shift);
+                    self.write_wide(whole, kept | u64::from(value) << shift)
+                });
+                if !written {
+                    self.bad_register("write to a register that is read-only or reserved");
+                }
+            }
         }
     }
 
     /// Writes a 64-bit register.
     pub(crate) fn write64(&mut self, offset: u32, value: u64, now_ns: u64) {
-        if self.regs.is_gone() {
-            return;
+        if !self.regs.is_gone() && !self.write_wide(offset, value) {
+            self.write32(offset, value as u32, now_ns);
+            self.write32(offset.wrapping_add(4), (value >> 32) as u32, now_ns);
         }
+    }
+
+    /// False if there is no 64-bit register at `offset` that can be written.
+    fn write_wide(&mut self, offset: u32, value: u64) -> bool {
         match offset {
-            regs::ASQ => self.write_base(true, value),
-            regs::ACQ => self.write_base(false, value),
-            regs::CMBMSC => self.write_cmbmsc(value),
-            _ => {
-                self.write32(offset, value as u32, now_ns);
-                self.write32(offset.wrapping_add(4), (value >> 32) as u32, now_ns);
+            regs::ASQ | regs::ACQ => {
+                if self.may_configure() {
+                    let is_asq = offset == regs::ASQ;
+                    let register = if is_asq { &self.regs.asq } else { &self.regs.acq };
+                    register.store(value, Ordering::Release);
+                }
             }
+            regs::CMBMSC => self.write_cmbmsc(value),
+            _ => return false,
         }
+        true
     }
 
     #[cold]
     pub(super) fn bad_register(&mut self, reason: &'static str) {
         self.counters.bad_registers.add(1);
-        tracing::debug!(reason, "register access refused");
-        self.remember(Refusal { qid: 0, cid: None, status: None, reason, tolerated: false });
+        self.remember_rule(0, reason);
     }
 
     /// Sets CSTS.CFS: the controller does nothing more until it is reset.
@@ -234,7 +227,7 @@ impl Controller {
         self.counters.fatal.add(1);
         // The host sees it in CSTS; an observer of the SSD sees it among the refusals.
         tracing::debug!(reason, "controller fatal status");
-        self.remember(Refusal { qid: 0, cid: None, status: None, reason, tolerated: false });
+        self.remember_rule(0, reason);
         self.drop_queues();
         self.ready_at_ns = None;
         // Interrupts that are held back are still sent.
@@ -269,13 +262,6 @@ impl Controller {
         self.host.place_controller_memory(None);
     }
 
-    fn write_base(&mut self, submission: bool, value: u64) {
-        if self.may_configure() {
-            let register = if submission { &self.regs.asq } else { &self.regs.acq };
-            register.store(value, Ordering::Release);
-        }
-    }
-
     fn write_doorbell(&mut self, offset: u32, value: u32) {
         let stride = 4u32 << SOFT_DSTRD;
         let at = offset - regs::DOORBELLS;
@@ -308,13 +294,16 @@ impl Controller {
         }
     }
 
+    pub(super) fn has_io_queues(&self) -> bool {
+        self.sqs.len() > 1 || self.cqs.iter().skip(1).any(Option::is_some)
+    }
+
     /// The fields that must not change while the controller is enabled (1.4 §3.1.5).
     fn check_changed(&mut self, old: Cc, new: Cc) {
-        let io_queues = self.sqs.len() > 1 || self.cqs.iter().skip(1).any(Option::is_some);
         let sizes = |cc: Cc| (cc.iosqes(), cc.iocqes());
         let reason = if (old.css(), old.mps(), old.ams()) != (new.css(), new.mps(), new.ams()) {
             "CC.CSS, CC.MPS or CC.AMS changed while the controller is enabled"
-        } else if io_queues && sizes(old) != sizes(new) {
+        } else if self.has_io_queues() && sizes(old) != sizes(new) {
             "CC.IOSQES or CC.IOCQES changed while there are I/O queues"
         } else if !plausible_sizes(new) {
             "CC.IOSQES or CC.IOCQES that Identify Controller does not offer"
@@ -327,20 +316,12 @@ impl Controller {
 
     fn enable(&mut self, cc: Cc, now_ns: u64) {
         // Doorbells written before the controller was enabled do not count.
-        let queues = self.doorbells.len() / 2;
         for index in 0..self.doorbells.len() {
-            let rung =
-                self.doorbells.get(index).is_some_and(|cell| cell.swap(0, Ordering::Relaxed) != 0);
-            if rung && index / 2 < queues {
+            let cell = self.doorbells.get(index);
+            if cell.is_some_and(|cell| cell.swap(0, Ordering::Relaxed) != 0) {
                 self.counters.stray_doorbells.add(1);
                 let reason = "doorbell rung before the controller was enabled";
-                self.remember(Refusal {
-                    qid: (index / 2) as u16,
-                    cid: None,
-                    status: None,
-                    reason,
-                    tolerated: false,
-                });
+                self.remember_rule((index / 2) as u16, reason);
             }
         }
         self.power.active_until(now_ns);
@@ -381,8 +362,9 @@ impl Controller {
         }
         let sq_ring = self.sq_ring(asq, aqa.asqs()).ok_or("ASQ is not in mapped memory")?;
         let cq_ring = self.host.ring(acq, aqa.acqs(), 16).ok_or("ACQ is not in mapped memory")?;
-        let doorbell = |index| Doorbell::new(&self.doorbells, index).ok_or("no doorbells");
-        let (sq_doorbell, cq_doorbell) = (doorbell(0)?, doorbell(1)?);
+        let doorbell =
+            |index| QueueDoorbell::register(&self.doorbells, index).ok_or("no doorbells");
+        let (sq_doorbell, cq_doorbell) = (doorbell(sq_doorbell(0))?, doorbell(cq_doorbell(0))?);
         // The admin completion queue uses vector 0, always (1.4 §3.1.9 and §7.5).
         let mut cq = Cq::new(cq_ring, cq_doorbell, Some(0));
         cq.sqs = 1;
@@ -405,7 +387,7 @@ impl Controller {
         self.cqs.iter_mut().for_each(|cq| *cq = None);
         self.pending.clear();
         self.shadows = None;
-        self.ended = Ended::default();
+        self.ended.clear();
         self.events.reset();
         self.blocked = false;
     }
@@ -417,20 +399,21 @@ impl Controller {
         self.interrupts.reset();
         self.service.clear();
         self.features.reset();
-        self.interrupts.coalescing = self.features.current.coalescing;
-        if self.store.has_cache() && !self.store.enable_cache(self.features.current.cache.wce()) {
+        let values = &self.features.current;
+        self.interrupts.coalescing = InterruptCoalescing(values[fid::INTERRUPT_COALESCING]);
+        let power = PowerManagement(values[fid::POWER_MANAGEMENT]);
+        let cached = values[fid::VOLATILE_WRITE_CACHE] == 1;
+        if self.store.has_cache() && !self.store.enable_cache(cached) {
             tracing::warn!("the medium failed to write back");
         }
         self.arbiter.reset(false);
-        self.power.set_state(self.features.current.power, 0);
+        self.power.set_state(power, 0);
         self.apply_transitions(0);
         self.errors.forget_commands();
         self.ready_at_ns = None;
         self.timed = false;
         for index in 0..self.doorbells.len() {
-            if let Some(cell) = self.doorbells.get(index) {
-                cell.store(0, Ordering::Relaxed);
-            }
+            self.clear_doorbell(index);
         }
     }
 
@@ -451,6 +434,12 @@ impl Controller {
         let csts = self.regs.csts();
         self.regs.set_csts(csts.with_shst(status));
     }
+}
+
+/// Where the 64-bit register begins of which the dword at `offset` would be a half, and by how many
+/// bits that half is shifted in it.
+fn half_of_wide(offset: u32) -> Option<(u32, u32)> {
+    offset.is_multiple_of(4).then_some((offset & !7, 8 * (offset & 4)))
 }
 
 /// Entry sizes that Identify Controller offers, or that are not set yet.

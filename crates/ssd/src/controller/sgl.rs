@@ -2,23 +2,17 @@
 
 use meantime_spec::sgl::{DESCRIPTOR_SIZE, SglDescriptor, SglKind, sub_type};
 use meantime_spec::status::StatusCode;
-use zerocopy::FromBytes;
+use zerocopy::{FromZeros as _, IntoBytes as _};
 
-use super::prp::add;
-use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
+use super::failure::{Checked, refused};
+use super::prp::{add, unmapped};
+use crate::hostmem::{HostMemory, Segment};
 
 /// The most descriptors of a command. A valid list needs at most one for each byte, but a circular
 /// list never ends.
 const MAX_DESCRIPTORS: u32 = 65_536;
 
-/// Why an SGL was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SglError {
-    /// A rule was broken: the status for it, and the rule.
-    Rule(StatusCode, &'static str),
-    /// Data or a segment lies in memory that is not mapped.
-    Unmapped(u64),
-}
+const NOT_MAPPED: &str = "SGL descriptor to memory that is not mapped";
 
 /// Where a descriptor is, which decides what it may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +51,7 @@ pub(super) fn gather(
     len: u64,
     is_read: bool,
     to: &mut Vec<Segment>,
-) -> Result<(), SglError> {
+) -> Checked<()> {
     to.clear();
     let mut walk = Walk { host, to, left: len, is_read, descriptors: 0 };
     let mut next = walk.take(sgl1, DescriptorPosition::Command, true)?;
@@ -65,36 +59,27 @@ pub(super) fn gather(
         next = walk.segment(&segment)?;
     }
     if walk.left > 0 {
-        return Err(SglError::Rule(StatusCode::DataSglLengthInvalid, "SGL shorter than the data"));
+        return Err(refused(StatusCode::DataSglLengthInvalid, "SGL shorter than the data"));
     }
     Ok(())
 }
 
 impl Walk<'_> {
-    fn segment(&mut self, segment: &Next) -> Result<Option<Next>, SglError> {
-        const PER_PIECE: u32 = PAGE_BYTES as u32 / DESCRIPTOR_SIZE as u32;
-        let whole = self.host.segment(segment.address, segment.count * DESCRIPTOR_SIZE as u32);
-        let whole = whole.ok_or(SglError::Unmapped(segment.address))?;
-        let mut bytes = [0; PAGE_BYTES as usize];
-        let mut at = 0;
-        while at < segment.count {
-            let count = PER_PIECE.min(segment.count - at);
-            let len = count * DESCRIPTOR_SIZE as u32;
-            let piece = whole.part(u64::from(at) * DESCRIPTOR_SIZE as u64, len);
+    fn segment(&mut self, segment: &Next) -> Checked<Option<Next>> {
+        let unmapped = || unmapped(self.host, segment.address, NOT_MAPPED);
+        let bytes = segment.count * DESCRIPTOR_SIZE as u32;
+        let whole = self.host.segment(segment.address, bytes).ok_or_else(unmapped)?;
+        for at in 0..segment.count {
+            let piece = whole.part(u64::from(at) * DESCRIPTOR_SIZE as u64, DESCRIPTOR_SIZE as u32);
             // Each descriptor is copied once, so that later changes by the host have no effect.
-            self.host
-                .resolve(piece)
-                .ok_or(SglError::Unmapped(segment.address))?
-                .read(&mut bytes[..len as usize]);
-            for (i, raw) in bytes[..len as usize].chunks_exact(DESCRIPTOR_SIZE).enumerate() {
-                let Ok(descriptor) = SglDescriptor::read_from_bytes(raw) else { continue };
-                let is_last = at + i as u32 == segment.count - 1;
-                let next = self.take(descriptor, segment.position, is_last)?;
-                if next.is_some() || is_last {
-                    return Ok(next);
-                }
+            let mut descriptor = SglDescriptor::new_zeroed();
+            let slice = self.host.resolve(piece).ok_or_else(unmapped)?;
+            slice.read(descriptor.as_mut_bytes());
+            let is_last = at == segment.count - 1;
+            let next = self.take(descriptor, segment.position, is_last)?;
+            if next.is_some() || is_last {
+                return Ok(next);
             }
-            at += count;
         }
         Ok(None)
     }
@@ -105,18 +90,17 @@ impl Walk<'_> {
         descriptor: SglDescriptor,
         position: DescriptorPosition,
         is_last: bool,
-    ) -> Result<Option<Next>, SglError> {
-        use SglError::Rule;
+    ) -> Checked<Option<Next>> {
         self.descriptors += 1;
         if self.descriptors > MAX_DESCRIPTORS {
-            return Err(Rule(StatusCode::InvalidNumberOfSglDescriptors, "SGL without an end"));
+            return Err(refused(StatusCode::InvalidNumberOfSglDescriptors, "SGL without an end"));
         }
         let kind = descriptor.kind().ok().filter(|_| descriptor.sub_type() == sub_type::ADDRESS);
         let (address, len) = (descriptor.address.get(), descriptor.length.get());
         let points = matches!(kind, Some(SglKind::Segment | SglKind::LastSegment));
         if position == DescriptorPosition::Segment && is_last && !points {
-            let reason = "SGL segment that does not end with a pointer to the next";
-            return Err(Rule(StatusCode::InvalidSglSegmentDescriptor, reason));
+            let rule = "SGL segment that does not end with a pointer to the next";
+            return Err(refused(StatusCode::InvalidSglSegmentDescriptor, rule));
         }
         match kind {
             Some(SglKind::DataBlock) => self.data(address, u64::from(len))?,
@@ -130,19 +114,19 @@ impl Walk<'_> {
             }
             Some(kind @ (SglKind::Segment | SglKind::LastSegment)) => {
                 if position == DescriptorPosition::LastSegment {
-                    let reason = "SGL last segment with a pointer to a further one";
-                    return Err(Rule(StatusCode::InvalidSglSegmentDescriptor, reason));
+                    let rule = "SGL last segment with a pointer to a further one";
+                    return Err(refused(StatusCode::InvalidSglSegmentDescriptor, rule));
                 }
                 if !is_last {
-                    let reason = "SGL segment with a pointer that is not its last descriptor";
-                    return Err(Rule(StatusCode::InvalidNumberOfSglDescriptors, reason));
+                    let rule = "SGL segment with a pointer that is not its last descriptor";
+                    return Err(refused(StatusCode::InvalidNumberOfSglDescriptors, rule));
                 }
                 if len == 0
                     || !len.is_multiple_of(DESCRIPTOR_SIZE as u32)
                     || !address.is_multiple_of(8)
                 {
-                    let reason = "SGL segment of no whole descriptors, or not aligned to a qword";
-                    return Err(Rule(StatusCode::InvalidSglSegmentDescriptor, reason));
+                    let rule = "SGL segment of no whole descriptors, or not aligned to a qword";
+                    return Err(refused(StatusCode::InvalidSglSegmentDescriptor, rule));
                 }
                 let position = if kind == SglKind::Segment {
                     DescriptorPosition::Segment
@@ -152,25 +136,25 @@ impl Walk<'_> {
                 return Ok(Some(Next { address, count: len / DESCRIPTOR_SIZE as u32, position }));
             }
             _ => {
-                let reason = "SGL descriptor of a type or sub type that SGLS does not offer";
-                return Err(Rule(StatusCode::SglDescriptorTypeInvalid, reason));
+                let rule = "SGL descriptor of a type or sub type that SGLS does not offer";
+                return Err(refused(StatusCode::SglDescriptorTypeInvalid, rule));
             }
         }
         Ok(None)
     }
 
-    fn data(&mut self, address: u64, len: u64) -> Result<(), SglError> {
+    fn data(&mut self, address: u64, len: u64) -> Checked<()> {
         self.shorten(len)?;
         if len > 0 {
-            add(self.host, self.to, address, len).map_err(|_| SglError::Unmapped(address))?;
+            add(self.host, self.to, address, len, NOT_MAPPED)?;
         }
         Ok(())
     }
 
-    fn shorten(&mut self, len: u64) -> Result<(), SglError> {
-        let reason = "SGL longer than the data, which SGLS does not offer";
+    fn shorten(&mut self, len: u64) -> Checked<()> {
+        let rule = "SGL longer than the data, which SGLS does not offer";
         let left = self.left.checked_sub(len);
-        self.left = left.ok_or(SglError::Rule(StatusCode::DataSglLengthInvalid, reason))?;
+        self.left = left.ok_or_else(|| refused(StatusCode::DataSglLengthInvalid, rule))?;
         Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! A fault plan at work.
 
-use meantime_spec::opcode::{IoOpcode, io};
+use meantime_spec::opcode::io;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
 
 use super::rule::{Fault, FaultHits, FaultRule};
 use super::{FaultPlan, FaultRules, TooManyRules};
 use crate::Rng;
+use crate::store::has_blocks;
 
 /// Bits that are flipped, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,18 @@ pub(crate) struct Corruption {
     /// The first, counted modulo the length of the data.
     pub(crate) first_bit: u64,
     pub(crate) bits: u32,
+}
+
+/// The faults injected into one completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CqeFaults {
+    /// It is followed by a stray one.
+    pub(crate) stray: bool,
+    /// It is written twice.
+    pub(crate) duplicate: bool,
+    pub(crate) wrong_phase: bool,
+    /// The SQ head that it reports.
+    pub(crate) sqhd: Option<u16>,
 }
 
 /// The faults injected into one command.
@@ -25,11 +38,7 @@ pub(crate) struct Verdict {
     /// Neither executed nor completed; admin commands only.
     pub(crate) stuck: bool,
     pub(crate) late_by_ns: u64,
-    pub(crate) stray: bool,
-    pub(crate) duplicate: bool,
-    pub(crate) wrong_phase: bool,
-    /// The SQ head that the completion is to report.
-    pub(crate) sqhd: Option<u16>,
+    pub(crate) cqe: CqeFaults,
     pub(crate) corrupt_read: Option<Corruption>,
     pub(crate) corrupt_write: Option<Corruption>,
     pub(crate) torn: bool,
@@ -52,18 +61,9 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn of(qid: u16, sqe: &Sqe, now_ns: u64) -> Self {
-        let has_blocks = qid != 0
-            && matches!(
-                IoOpcode::try_from(sqe.opcode()),
-                Ok(IoOpcode::Read
-                    | IoOpcode::Write
-                    | IoOpcode::WriteUncorrectable
-                    | IoOpcode::Compare
-                    | IoOpcode::WriteZeroes
-                    | IoOpcode::Verify)
-            );
         let (first, count) = (sqe.slba(), u64::from(sqe.nlb()));
-        let lbas = has_blocks.then(|| (first, first.saturating_add(count - 1)));
+        let lbas = || (first, first.saturating_add(count - 1));
+        let lbas = (qid != 0 && has_blocks(sqe)).then(lbas);
         Self { qid, opcode: sqe.opcode(), nsid: sqe.nsid.get(), lbas, now_ns }
     }
 
@@ -213,10 +213,10 @@ impl Faults {
             fatal: plan.fatal_after.is_some_and(|n| self.commands > n),
             gone: plan.gone_after.is_some_and(|n| self.commands > n),
             lose: rng.chance_ppm(plan.lose_completion_ppm),
-            stray: rng.chance_ppm(plan.stray_cqe_ppm),
-            duplicate: rng.chance_ppm(plan.duplicate_cqe_ppm),
             ..Verdict::default()
         };
+        verdict.cqe.stray = rng.chance_ppm(plan.stray_cqe_ppm);
+        verdict.cqe.duplicate = rng.chance_ppm(plan.duplicate_cqe_ppm);
         if rng.chance_ppm(plan.late_completion_ppm) {
             verdict.late_by_ns = plan.late_by_ns;
         }
@@ -245,17 +245,17 @@ impl Verdict {
 
     fn add(&mut self, fault: Fault, first_bit: u64) {
         match fault {
-            // The first rule has its way.
+            // The first rule wins.
             Fault::Status(status) => self.status = self.status.or(Some(status)),
             Fault::LostCompletion => self.lose = true,
             Fault::StuckAdmin => self.stuck = true,
             Fault::LateCompletion(by_ns) | Fault::SlowAdmin(by_ns) => {
                 self.late_by_ns = self.late_by_ns.saturating_add(by_ns);
             }
-            Fault::DuplicateCqe => self.duplicate = true,
-            Fault::StrayCqe => self.stray = true,
-            Fault::WrongPhase => self.wrong_phase = true,
-            Fault::WrongSqhd(sqhd) => self.sqhd = self.sqhd.or(Some(sqhd)),
+            Fault::DuplicateCqe => self.cqe.duplicate = true,
+            Fault::StrayCqe => self.cqe.stray = true,
+            Fault::WrongPhase => self.cqe.wrong_phase = true,
+            Fault::WrongSqhd(sqhd) => self.cqe.sqhd = self.cqe.sqhd.or(Some(sqhd)),
             Fault::CorruptRead(bits) => self.corrupt_read = Some(Corruption { first_bit, bits }),
             Fault::CorruptWrite(bits) => self.corrupt_write = Some(Corruption { first_bit, bits }),
             Fault::TornWrite => self.torn = true,
@@ -269,6 +269,8 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
+    use meantime_spec::opcode::IoOpcode;
+
     use super::super::rule::{OpcodeSet, When};
     use super::*;
 
@@ -343,7 +345,7 @@ mod tests {
         assert!(faults.is_none());
         faults.add(FaultRule::new(Fault::StrayCqe, When { every: 2, ..When::ALWAYS })).unwrap();
         assert!(!faults.is_none());
-        reads(5).for_each(|seen| assert!(faults.next(seen).stray == (seen.now_ns % 20 == 0)));
+        reads(5).for_each(|seen| assert!(faults.next(seen).cqe.stray == (seen.now_ns % 20 == 0)));
         let [FaultHits { seen, hits, .. }] = faults.hits()[..] else { panic!() };
         assert_eq!((seen, hits), (5, 3));
         for _ in 1..super::super::FAULT_RULES_MAX {

@@ -10,7 +10,7 @@ mod names;
 mod parse;
 mod rule;
 
-pub(crate) use engine::{Corruption, Faults, Seen, Verdict};
+pub(crate) use engine::{Corruption, CqeFaults, Faults, Seen, Verdict};
 pub use rule::{Fault, FaultHits, FaultRule, OpcodeSet, When};
 
 /// A plan has at most as many rules: every command is held against each.

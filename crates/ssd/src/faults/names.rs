@@ -1,9 +1,8 @@
 //! Names and times as a plan writes them.
 
-use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::status::StatusCode;
 
-use super::rule::OpcodeSet;
+use super::rule::{OpcodeSet, commands};
 
 /// An hour: no time in a plan is longer, which keeps sums far from overflow.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -56,23 +55,15 @@ pub(super) fn opcodes<'a>(names: impl Iterator<Item = &'a str>) -> Result<Opcode
             "deallocate" | "trim" => "dataset-management",
             other => other,
         };
-        let io = IoOpcode::ALL
-            .iter()
-            .find(|opcode| same(opcode.name(), name))
-            .map(|opcode| *opcode as u8);
-        let admin = AdminOpcode::ALL
-            .iter()
-            .find(|opcode| same(opcode.name(), name))
-            .map(|opcode| *opcode as u8);
-        let (opcode, empty) = match (io, admin) {
-            (Some(opcode), _) => (opcode, OpcodeSet::io(&[])),
-            (None, Some(opcode)) => (opcode, OpcodeSet::admin(&[])),
-            (None, None) => {
-                return Err(format!("no command is called {name:?}; there are {}", all_opcodes()));
-            }
+        let find = |admin| {
+            let found = commands(admin).find(|(known, _)| same(known, name));
+            found.map(|(_, opcode)| (admin, opcode))
         };
-        let so_far = set.unwrap_or(empty);
-        if so_far.is_admin() != empty.is_admin() {
+        let (admin, opcode) = find(false)
+            .or_else(|| find(true))
+            .ok_or_else(|| format!("no command is called {name:?}; there are {}", all_opcodes()))?;
+        let so_far = set.unwrap_or(OpcodeSet::empty(admin));
+        if so_far.is_admin() != admin {
             return Err("names I/O and admin commands; make two rules of it".into());
         }
         set = Some(so_far.with(opcode));
@@ -81,13 +72,9 @@ pub(super) fn opcodes<'a>(names: impl Iterator<Item = &'a str>) -> Result<Opcode
 }
 
 fn all_opcodes() -> String {
-    let io = IoOpcode::ALL.iter().map(|opcode| kebab(opcode.name()));
-    let admin = AdminOpcode::ALL.iter().map(|opcode| kebab(opcode.name()));
-    format!(
-        "{}; and the admin commands {}",
-        io.collect::<Vec<_>>().join(", "),
-        admin.collect::<Vec<_>>().join(", ")
-    )
+    let [io, admin] = [false, true]
+        .map(|admin| commands(admin).map(|(name, _)| name).collect::<Vec<_>>().join(", "));
+    format!("{io}; and the admin commands {admin}")
 }
 
 const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
@@ -115,6 +102,8 @@ pub(super) fn text_of_ns(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use meantime_spec::opcode::{AdminOpcode, IoOpcode};
+
     use super::*;
 
     #[test]

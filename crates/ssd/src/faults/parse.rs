@@ -8,15 +8,17 @@ use meantime_spec::status::Status;
 use toml::de::{DeTable, DeValue};
 
 use super::names::{opcodes, parse_ns, status_code};
-use super::rule::{Fault, FaultRule, When};
+use super::rule::{FAULTS, Fault, FaultRule, When};
 use super::{FaultPlan, FaultRules};
 use crate::error::SsdError;
 
 /// A plan is a few lines.
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
-const NAMES: &str = "status, lost-completion, late-completion, duplicate-cqe, stray-cqe, wrong-phase, wrong-sqhd, corrupt-read, \
-                     corrupt-write, torn-write, unfused, fatal-status, surprise-removal, never-ready, slow-admin, stuck-admin";
+/// The names of all faults.
+fn names() -> String {
+    FAULTS.map(|(name, _)| name).join(", ")
+}
 
 /// A key and its value, as one text or several.
 struct Pair<'t> {
@@ -66,7 +68,7 @@ impl FaultRule {
     pub fn parse_line(line: &str) -> Result<Self, SsdError> {
         let mut words = line.split_whitespace();
         let fault = words.next().ok_or_else(|| {
-            SsdError::FaultPlan(format!("a rule begins with the name of a fault: {NAMES}"))
+            SsdError::FaultPlan(format!("a rule begins with the name of a fault: {}", names()))
         })?;
         let mut pairs = vec![Pair { key: "fault", values: vec![fault.to_owned()] }];
         for word in words {
@@ -228,7 +230,7 @@ fn rule(pairs: &[Pair<'_>]) -> Result<FaultRule, Problem> {
     let keys = Keys { pairs };
     let name = keys.get("fault", |text| Ok(text.to_owned()))?;
     let name =
-        name.ok_or_else(|| ("fault".to_owned(), format!("is missing; there are {NAMES}")))?;
+        name.ok_or_else(|| ("fault".to_owned(), format!("is missing; there are {}", names())))?;
     let fault = fault(&name, &keys)?;
     let own: &[&str] = match fault {
         Fault::Status(_) => &["status", "sct", "sc", "dnr", "crd"],
@@ -274,51 +276,43 @@ fn rule(pairs: &[Pair<'_>]) -> Result<FaultRule, Problem> {
 }
 
 fn fault(name: &str, keys: &Keys<'_>) -> Result<Fault, Problem> {
-    let bits = || keys.number("bits", 1, 4096).map(|bits| bits.unwrap_or(1) as u32);
+    let Some((_, fault)) = FAULTS.iter().find(|(known, _)| *known == name) else {
+        let problem = format!("no fault is called {name:?}; there are {}", names());
+        return Err(("fault".into(), problem));
+    };
+    let bits =
+        |default| keys.number("bits", 1, 4096).map(|bits| bits.map_or(default, |n| n as u32));
     let by = || keys.needed("by", keys.time_ns("by")?, "by = \"3ms\"");
-    Ok(match name {
-        "status" => {
-            let named = keys.get("status", status_code)?.map(Status::from_code);
-            let (sct, sc) = (keys.number("sct", 0, 7)?, keys.number("sc", 0, 255)?);
-            let status = match (named, sct, sc) {
-                (Some(status), None, None) => status,
-                (None, Some(sct), Some(sc)) => Status::new(sct as u8, sc as u8),
-                (None, None, None) => keys.needed(
-                    "status",
-                    None,
-                    "status = \"write-fault\", or sct = 2 and sc = 0x80",
-                )?,
-                (Some(_), ..) => return Err(("status".into(), "or sct and sc, not both".into())),
-                _ => return Err(("sct".into(), "and sc belong together".into())),
-            };
-            if status.is_success() {
-                return Err(("status".into(), "is success, which is no fault".into()));
-            }
-            let crd = keys.number("crd", 0, 3)?.unwrap_or(0) as u8;
-            Fault::Status(status.with_crd(crd).with_dnr_bit(keys.flag("dnr")?))
+    Ok(match *fault {
+        Fault::Status(_) => Fault::Status(status(keys)?),
+        Fault::LateCompletion(_) => Fault::LateCompletion(by()?),
+        Fault::SlowAdmin(_) => Fault::SlowAdmin(by()?),
+        Fault::WrongSqhd(default) => {
+            Fault::WrongSqhd(keys.number("sqhd", 0, 0xffff)?.map_or(default, |sqhd| sqhd as u16))
         }
-        "lost-completion" => Fault::LostCompletion,
-        "late-completion" => Fault::LateCompletion(by()?),
-        "duplicate-cqe" => Fault::DuplicateCqe,
-        "stray-cqe" => Fault::StrayCqe,
-        "wrong-phase" => Fault::WrongPhase,
-        "wrong-sqhd" => Fault::WrongSqhd(keys.number("sqhd", 0, 0xffff)?.unwrap_or(0xffff) as u16),
-        "corrupt-read" => Fault::CorruptRead(bits()?),
-        "corrupt-write" => Fault::CorruptWrite(bits()?),
-        "torn-write" => Fault::TornWrite,
-        "unfused" => Fault::Unfused,
-        "fatal-status" => Fault::FatalStatus,
-        "surprise-removal" => Fault::SurpriseRemoval,
-        "never-ready" => Fault::NeverReady,
-        "slow-admin" => Fault::SlowAdmin(by()?),
-        "stuck-admin" => Fault::StuckAdmin,
-        _ => {
-            return Err((
-                "fault".into(),
-                format!("no fault is called {name:?}; there are {NAMES}"),
-            ));
-        }
+        Fault::CorruptRead(default) => Fault::CorruptRead(bits(default)?),
+        Fault::CorruptWrite(default) => Fault::CorruptWrite(bits(default)?),
+        plain => plain,
     })
+}
+
+fn status(keys: &Keys<'_>) -> Result<Status, Problem> {
+    let named = keys.get("status", status_code)?.map(Status::from_code);
+    let (sct, sc) = (keys.number("sct", 0, 7)?, keys.number("sc", 0, 255)?);
+    let status = match (named, sct, sc) {
+        (Some(status), None, None) => status,
+        (None, Some(sct), Some(sc)) => Status::new(sct as u8, sc as u8),
+        (None, None, None) => {
+            keys.needed("status", None, "status = \"write-fault\", or sct = 2 and sc = 0x80")?
+        }
+        (Some(_), ..) => return Err(("status".into(), "or sct and sc, not both".into())),
+        _ => return Err(("sct".into(), "and sc belong together".into())),
+    };
+    if status.is_success() {
+        return Err(("status".into(), "is success, which is no fault".into()));
+    }
+    let crd = keys.number("crd", 0, 3)?.unwrap_or(0) as u8;
+    Ok(status.with_crd(crd).with_dnr_bit(keys.flag("dnr")?))
 }
 
 fn when(keys: &Keys<'_>) -> Result<When, Problem> {

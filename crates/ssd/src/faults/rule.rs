@@ -1,6 +1,7 @@
 //! A rule: a fault, and the commands that it applies to.
 
 use std::fmt;
+use std::mem::discriminant;
 
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use meantime_spec::status::Status;
@@ -47,28 +48,32 @@ pub enum Fault {
     StuckAdmin,
 }
 
+/// Every fault by its name in a plan, with the value that it has if the plan gives none.
+pub(super) const FAULTS: [(&str, Fault); 16] = [
+    ("status", Fault::Status(Status::SUCCESS)),
+    ("lost-completion", Fault::LostCompletion),
+    ("late-completion", Fault::LateCompletion(0)),
+    ("duplicate-cqe", Fault::DuplicateCqe),
+    ("stray-cqe", Fault::StrayCqe),
+    ("wrong-phase", Fault::WrongPhase),
+    ("wrong-sqhd", Fault::WrongSqhd(u16::MAX)),
+    ("corrupt-read", Fault::CorruptRead(1)),
+    ("corrupt-write", Fault::CorruptWrite(1)),
+    ("torn-write", Fault::TornWrite),
+    ("unfused", Fault::Unfused),
+    ("fatal-status", Fault::FatalStatus),
+    ("surprise-removal", Fault::SurpriseRemoval),
+    ("never-ready", Fault::NeverReady),
+    ("slow-admin", Fault::SlowAdmin(0)),
+    ("stuck-admin", Fault::StuckAdmin),
+];
+
 impl Fault {
     /// Its name in a plan.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Status(_) => "status",
-            Self::LostCompletion => "lost-completion",
-            Self::LateCompletion(_) => "late-completion",
-            Self::DuplicateCqe => "duplicate-cqe",
-            Self::StrayCqe => "stray-cqe",
-            Self::WrongPhase => "wrong-phase",
-            Self::WrongSqhd(_) => "wrong-sqhd",
-            Self::CorruptRead(_) => "corrupt-read",
-            Self::CorruptWrite(_) => "corrupt-write",
-            Self::TornWrite => "torn-write",
-            Self::Unfused => "unfused",
-            Self::FatalStatus => "fatal-status",
-            Self::SurpriseRemoval => "surprise-removal",
-            Self::NeverReady => "never-ready",
-            Self::SlowAdmin(_) => "slow-admin",
-            Self::StuckAdmin => "stuck-admin",
-        }
+    pub fn name(&self) -> &'static str {
+        let same = |fault: &Self| discriminant(fault) == discriminant(self);
+        FAULTS.iter().find(|(_, fault)| same(fault)).map_or("", |(name, _)| name)
     }
 
     /// Whether it happens to admin commands and nothing else.
@@ -88,8 +93,7 @@ impl OpcodeSet {
     /// These I/O commands.
     #[must_use]
     pub const fn io(opcodes: &[IoOpcode]) -> Self {
-        let mut set = Self { admin: false, bits: [0; 4] };
-        let mut i = 0;
+        let (mut set, mut i) = (Self::empty(false), 0);
         while i < opcodes.len() {
             set = set.with(opcodes[i] as u8);
             i += 1;
@@ -100,13 +104,16 @@ impl OpcodeSet {
     /// These admin commands.
     #[must_use]
     pub const fn admin(opcodes: &[AdminOpcode]) -> Self {
-        let mut set = Self { admin: true, bits: [0; 4] };
-        let mut i = 0;
+        let (mut set, mut i) = (Self::empty(true), 0);
         while i < opcodes.len() {
             set = set.with(opcodes[i] as u8);
             i += 1;
         }
         set
+    }
+
+    pub(super) const fn empty(admin: bool) -> Self {
+        Self { admin, bits: [0; 4] }
     }
 
     pub(super) const fn with(mut self, opcode: u8) -> Self {
@@ -115,30 +122,32 @@ impl OpcodeSet {
     }
 
     /// Whether it is of admin commands.
-    #[must_use]
-    pub(crate) const fn is_admin(&self) -> bool {
+    pub(super) fn is_admin(&self) -> bool {
         self.admin
     }
 
     /// Whether `opcode` is among them.
-    #[must_use]
-    pub const fn contains(&self, opcode: u8) -> bool {
-        self.bits[(opcode >> 6) as usize] & 1 << (opcode & 63) != 0
+    pub(super) fn contains(&self, opcode: u8) -> bool {
+        self.bits[usize::from(opcode >> 6)] & 1 << (opcode & 63) != 0
     }
 
-    fn names(&self) -> Vec<String> {
-        let has = |opcode: u8| self.contains(opcode);
-        if self.admin {
-            AdminOpcode::ALL.iter().filter(|o| has(**o as u8)).map(|o| kebab(o.name())).collect()
-        } else {
-            IoOpcode::ALL.iter().filter(|o| has(**o as u8)).map(|o| kebab(o.name())).collect()
-        }
+    fn names(&self) -> String {
+        let of_set = commands(self.admin).filter(|(_, opcode)| self.contains(*opcode));
+        of_set.map(|(name, _)| name).collect::<Vec<_>>().join(",")
     }
+}
+
+/// The name and the opcode of every I/O command, or of every admin command.
+pub(super) fn commands(admin: bool) -> impl Iterator<Item = (String, u8)> {
+    let io = IoOpcode::ALL.iter().map(|opcode| (opcode.name(), *opcode as u8));
+    let admins = AdminOpcode::ALL.iter().map(|opcode| (opcode.name(), *opcode as u8));
+    let io = io.filter(move |_| !admin);
+    io.chain(admins.filter(move |_| admin)).map(|(name, opcode)| (kebab(name), opcode))
 }
 
 impl fmt::Debug for OpcodeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.names()).finish()
+        f.write_str(&self.names())
     }
 }
 
@@ -231,68 +240,37 @@ pub struct FaultHits {
 impl fmt::Display for FaultRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.fault.name())?;
-        match self.fault {
+        let own = match self.fault {
             Fault::Status(status) => {
-                match status.code() {
-                    Ok(code) => write!(f, " status={}", kebab(code.name()))?,
-                    Err(_) => write!(f, " sct={} sc={:#04x}", status.sct(), status.sc())?,
-                }
-                if status.dnr() {
-                    f.write_str(" dnr=true")?;
-                }
-                if status.crd() != 0 {
-                    write!(f, " crd={}", status.crd())?;
-                }
+                let status_text = match status.code() {
+                    Ok(code) => format!("status={}", kebab(code.name())),
+                    Err(_) => format!("sct={} sc={:#04x}", status.sct(), status.sc()),
+                };
+                let dnr = status.dnr().then(|| "dnr=true".to_owned());
+                let crd = (status.crd() != 0).then(|| format!("crd={}", status.crd()));
+                [Some(status_text), dnr, crd].into_iter().flatten().collect()
             }
             Fault::LateCompletion(by_ns) | Fault::SlowAdmin(by_ns) => {
-                write!(f, " by={}", text_of_ns(by_ns))?
+                vec![format!("by={}", text_of_ns(by_ns))]
             }
-            Fault::WrongSqhd(sqhd) => write!(f, " sqhd={sqhd:#x}")?,
-            Fault::CorruptRead(bits) | Fault::CorruptWrite(bits) => write!(f, " bits={bits}")?,
-            _ => {}
-        }
-        let When {
-            opcodes,
-            nsid,
-            lbas,
-            queue,
-            probability_ppm,
-            every,
-            from,
-            times,
-            after_ns,
-            until_ns,
-        } = self.when;
-        if let Some(set) = opcodes {
-            write!(f, " opcode={}", set.names().join(","))?;
-        }
-        if let Some(nsid) = nsid {
-            write!(f, " nsid={nsid}")?;
-        }
-        if let Some((first, last)) = lbas {
-            write!(f, " lba={first}-{last}")?;
-        }
-        if let Some(queue) = queue {
-            write!(f, " queue={queue}")?;
-        }
-        if probability_ppm < 1_000_000 {
-            write!(f, " ppm={probability_ppm}")?;
-        }
-        if every > 1 {
-            write!(f, " every={every}")?;
-        }
-        if from > 1 {
-            write!(f, " from={from}")?;
-        }
-        if let Some(times) = times {
-            write!(f, " times={times}")?;
-        }
-        if after_ns > 0 {
-            write!(f, " after={}", text_of_ns(after_ns))?;
-        }
-        if let Some(until_ns) = until_ns {
-            write!(f, " until={}", text_of_ns(until_ns))?;
-        }
-        Ok(())
+            Fault::WrongSqhd(sqhd) => vec![format!("sqhd={sqhd:#x}")],
+            Fault::CorruptRead(bits) | Fault::CorruptWrite(bits) => vec![format!("bits={bits}")],
+            _ => Vec::new(),
+        };
+        let When { lbas, probability_ppm: ppm, every, from, times, after_ns, .. } = self.when;
+        let conditions = [
+            self.when.opcodes.map(|set| format!("opcode={}", set.names())),
+            self.when.nsid.map(|nsid| format!("nsid={nsid}")),
+            lbas.map(|(first, last)| format!("lba={first}-{last}")),
+            self.when.queue.map(|queue| format!("queue={queue}")),
+            (ppm < 1_000_000).then(|| format!("ppm={ppm}")),
+            (every > 1).then(|| format!("every={every}")),
+            (from > 1).then(|| format!("from={from}")),
+            times.map(|times| format!("times={times}")),
+            (after_ns > 0).then(|| format!("after={}", text_of_ns(after_ns))),
+            self.when.until_ns.map(|until_ns| format!("until={}", text_of_ns(until_ns))),
+        ];
+        let mut pairs = own.into_iter().chain(conditions.into_iter().flatten());
+        pairs.try_for_each(|pair| write!(f, " {pair}"))
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct DmaTable {
 struct Mapping {
     iova: u64,
     len: u64,
-    /// None: the controller cannot reach it. Held here until the controller has let go of it, so
+    /// None: the controller cannot reach it. Held here until the controller has released it, so
     /// that it is unmapped by the server's thread.
     memory: Option<Arc<ClientMemory>>,
 }
@@ -167,7 +167,7 @@ impl DmaTable {
         if flags & dma::DIRTY_BITMAP != 0 {
             return Err(Refused {
                 errno: Errno::NOTSUP,
-                why: "DMA_UNMAP: nobody keeps a dirty bitmap",
+                why: "DMA_UNMAP: there is no dirty bitmap",
             });
         }
         if flags & !dma::ALL != 0 {

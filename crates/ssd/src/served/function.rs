@@ -202,7 +202,7 @@ impl Function {
     }
 
     /// Clients that leave room for what we have to say get it, with the doorbells' descriptor;
-    /// others are told how much room it takes, and ask again. (QEMU wants the capability's offset
+    /// others get the length that it needs, and ask again. (QEMU wants the capability's offset
     /// then already.)
     fn region_info(&self, body: &[u8]) -> Result<Answer, Refused> {
         // SPDK's host sends all the room that it has.

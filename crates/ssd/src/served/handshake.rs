@@ -12,7 +12,7 @@ use super::{MAX_DATA_XFER_BYTES, MAX_DMA_MAPS, MAX_MSG_FDS, PAGE_BYTES};
 /// The longest text of JSON that is looked at, in bytes.
 const JSON_BYTES_MAX: usize = 4096;
 
-/// What a client said of itself.
+/// What a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
     /// Most descriptors that it takes with one message.
@@ -100,7 +100,7 @@ fn capabilities(text: &[u8]) -> Result<Agreed, Refused> {
 mod tests {
     use super::*;
 
-    fn said(json: &str) -> Result<Agreed, Refused> {
+    fn agree_on(json: &str) -> Result<Agreed, Refused> {
         let body = [&[0, 0, 1, 0], json.as_bytes(), &[0]].concat();
         agree(&body).map(|(agreed, _)| agreed)
     }
@@ -109,19 +109,19 @@ mod tests {
     fn what_is_not_said_is_the_default() {
         let default = Agreed { max_msg_fds: 1, max_data_xfer_bytes: 1 << 20, wakes: false };
         assert_eq!(agree(&[0, 0, 0, 0]).unwrap().0, default);
-        assert_eq!(said("{}").unwrap(), default);
-        assert_eq!(said(r#"{"capabilities":{"unheard":[1]},"of":2}"#).unwrap(), default);
+        assert_eq!(agree_on("{}").unwrap(), default);
+        assert_eq!(agree_on(r#"{"capabilities":{"unheard":[1]},"of":2}"#).unwrap(), default);
     }
 
     #[test]
     fn what_is_said_counts() {
         let json = r#"{"capabilities":{"max_msg_fds":8,"max_data_xfer_size":4096,"meantime_parking":true}}"#;
         let agreed = Agreed { max_msg_fds: 8, max_data_xfer_bytes: 4096, wakes: true };
-        assert_eq!(said(json).unwrap(), agreed);
+        assert_eq!(agree_on(json).unwrap(), agreed);
         let huge =
             r#"{"capabilities":{"max_msg_fds":0,"max_data_xfer_size":18446744073709551615}}"#;
         let agreed = Agreed { max_msg_fds: 0, max_data_xfer_bytes: 1 << 20, wakes: false };
-        assert_eq!(said(huge).unwrap(), agreed);
+        assert_eq!(agree_on(huge).unwrap(), agreed);
     }
 
     #[test]
@@ -146,10 +146,10 @@ mod tests {
             r#"{"capabilities":{"meantime_parking":1}}"#,
             "{}\0{}",
         ] {
-            assert!(said(json).is_err(), "{json}");
+            assert!(agree_on(json).is_err(), "{json}");
         }
-        assert!(said(&"[".repeat(4000)).is_err());
-        assert!(said(&format!("{{\"x\":\"{}\"}}", "y".repeat(5000))).is_err());
+        assert!(agree_on(&"[".repeat(4000)).is_err());
+        assert!(agree_on(&format!("{{\"x\":\"{}\"}}", "y".repeat(5000))).is_err());
         assert!(agree(&[0, 0, 1]).is_err() && agree(&[]).is_err());
         assert!(agree(&[0, 0, 1, 0, b'{', b'}']).is_err(), "no NUL");
         assert_eq!(agree(&[1, 0, 0, 0]).unwrap_err().errno, Errno::NOTSUP);

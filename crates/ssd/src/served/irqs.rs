@@ -122,7 +122,7 @@ impl Vectors {
         Ok(())
     }
 
-    /// Replaces a vector's eventfd. The former is kept if the controller has not let go of it: it
+    /// Replaces a vector's eventfd. The former is kept if the controller may still use it: it
     /// may be in a write to it.
     fn replace(
         &mut self,

@@ -217,7 +217,7 @@ impl MappingSlot {
 }
 
 /// For a handler of SIGBUS, with the address of the fault: if it lies in a client's memory, puts
-/// memory of zeroes in its place, so that the access can be repeated, and tells the server. False
+/// memory of zeroes in its place, so that the access can be repeated, and signals the server. False
 /// if it does not: then the fault is another's. Async-signal-safe.
 pub fn replace_faulted(address: usize) -> bool {
     for slot in &MAPPING_SLOTS {

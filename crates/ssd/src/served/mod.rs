@@ -8,7 +8,7 @@
 //!
 //! - **One client at a time.** The next waits until the former has gone. A silent client delays no
 //!   other: the function goes to the first that has sent its VERSION.
-//! - **Clients are strangers to each other.** When one goes, however it goes, the controller is
+//! - **Clients are isolated from each other.** When one goes, however it goes, the controller is
 //!   reset as by a power cycle that loses no data, its memory is unmapped, its eventfds are closed,
 //!   and the next one gets doorbells in memory of their own.
 //! - **No client is trusted.** An invalid message is answered with an errno and reported as
@@ -50,7 +50,7 @@ pub use socket::{Socket, SocketError, SocketOptions};
 /// A page, of memory and of what can be mapped, in bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// Descriptors with one message: as many as QEMU accepts to be told, and Cloud Hypervisor sends.
+/// Descriptors with one message: what QEMU accepts as a limit, and what Cloud Hypervisor sends.
 pub(crate) const MAX_MSG_FDS: usize = 16;
 /// Most data of a message that reads or writes a region, in bytes.
 pub(crate) const MAX_DATA_XFER_BYTES: u32 = 1 << 20;

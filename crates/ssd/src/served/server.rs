@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use meantime_spec::vfio_user::Command;
@@ -17,16 +16,16 @@ use super::connection::{Connection, Received};
 use super::function::Function;
 use super::message::Message;
 use super::socket::Socket;
-use crate::sys;
+use crate::sys::StoppedThread;
 
-/// As many may be connected that have not said anything yet; of more, the oldest is sent away.
+/// How many clients may be connected that have sent nothing yet; beyond that, the oldest is
+/// disconnected.
 const SILENT_MAX: usize = 16;
 
 /// Messages of a client between two looks at whether to stop.
 const MESSAGES_AT_ONCE: usize = 64;
 
-/// How long to wait before trying once more what will not do for now: without descriptors, or while
-/// the SSD does not answer.
+/// How long to wait before another try: without descriptors, or while the SSD does not answer.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// An event, reported from the server's thread.
@@ -35,7 +34,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub enum Event {
     /// A client has the function now.
     Connected {
-        /// Its process, if the kernel says so.
+        /// Its process, if the kernel knows it.
         pid: Option<i32>,
     },
     /// It is gone; the function is free for the next.
@@ -58,59 +57,36 @@ pub enum Event {
 
 /// Serves an SSD for as long as it lives; dropping it sends the client away, ends the thread and
 /// removes the socket. The SSD stays.
+#[derive(Debug)]
 pub struct Server {
     path: PathBuf,
-    stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    #[expect(dead_code, reason = "held so that the thread runs")]
+    thread: StoppedThread,
 }
 
 impl Server {
-    /// Serves the SSD behind `port` on `socket`, telling `tell` what happens.
+    /// Serves the SSD behind `port` on `socket`, and calls `report` with what happens.
     ///
     /// # Errors
     /// If an eventfd or the thread cannot be made.
     pub fn start(
         socket: Socket,
         port: Arc<dyn FunctionPort>,
-        tell: impl FnMut(Event) + Send + 'static,
+        report: impl FnMut(Event) + Send + 'static,
     ) -> io::Result<Self> {
-        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
-        let (stop, alarm) = (event()?, event()?);
-        let path = socket.path().to_owned();
-        let mut service = Service {
-            socket,
-            port,
-            stop: Arc::clone(&stop),
-            alarm,
-            silent: Vec::new(),
-            client: None,
-            tell: Box::new(tell),
-        };
-        let run = move || service.run();
-        let thread = meantime_process::thread::spawn("meantime-served", run)?;
-        Ok(Self { path, stop, thread: Some(thread) })
+        let alarm = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (path, report) = (socket.path().to_owned(), Box::new(report));
+        let (silent, client) = (Vec::new(), None);
+        let thread = StoppedThread::spawn("meantime-served", |stop| {
+            move || Service { socket, port, stop, alarm, silent, client, report }.run()
+        })?;
+        Ok(Self { path, thread })
     }
 
     /// The socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        sys::signal(&self.stop);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -125,17 +101,17 @@ struct Service {
     stop: Arc<OwnedFd>,
     /// Signalled when memory that the client has mapped turned out to be gone.
     alarm: Arc<OwnedFd>,
-    /// Connected, but nothing was heard of them yet; oldest first.
+    /// Connected clients that have sent nothing yet, oldest first.
     silent: Vec<Connection>,
     client: Option<Client>,
-    tell: Box<dyn FnMut(Event) + Send>,
+    report: Box<dyn FnMut(Event) + Send>,
 }
 
 impl Service {
     fn run(&mut self) {
         loop {
             let Some(ready) = self.wait() else {
-                // Without a poll there is nothing to be done but not to burn a CPU.
+                // Without a poll all that can be done is not to burn a CPU.
                 std::thread::sleep(AGAIN_AFTER);
                 continue;
             };
@@ -158,7 +134,7 @@ impl Service {
                     if ready[2] {
                         self.accept();
                     }
-                    self.hear();
+                    self.poll_silent();
                 }
             }
         }
@@ -167,8 +143,7 @@ impl Service {
         }
     }
 
-    /// Whether to stop; the alarm; the client, or else the listener. Those that have said nothing
-    /// wake as well.
+    /// Whether to stop; the alarm; the client, or else the listener. Silent clients wake as well.
     fn wait(&self) -> Option<[bool; 3]> {
         let mut fds =
             vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&*self.alarm, PollFlags::IN)];
@@ -208,9 +183,8 @@ impl Service {
         }
     }
 
-    /// Looks whether one of those that are connected has sent its first message: the function is
-    /// its own then.
-    fn hear(&mut self) {
+    /// Gives the function to the first of the silent clients that has sent a message.
+    fn poll_silent(&mut self) {
         let mut at = 0;
         while at < self.silent.len() {
             match self.silent[at].receive() {
@@ -227,20 +201,20 @@ impl Service {
     }
 
     fn plug(&mut self, connection: Connection, first: Message) {
-        // What an earlier client's memory has still raised is not this one's.
+        // An alarm of an earlier client's memory does not concern this one.
         let _ = rustix::io::read(&*self.alarm, &mut [0; 8]);
         match Function::plug(Arc::clone(&self.port), Arc::clone(&self.alarm)) {
             Ok(function) => {
                 let peer = socket_peercred(connection.stream());
                 let pid = peer.ok().map(|peer| peer.pid.as_raw_nonzero().get());
                 self.client = Some(Client { connection, function });
-                (self.tell)(Event::Connected { pid });
+                (self.report)(Event::Connected { pid });
                 if let Err(why) = self.answer(first) {
                     self.end(Some(why));
                 }
             }
             Err(error) => {
-                (self.tell)(Event::Note(format!(
+                (self.report)(Event::Note(format!(
                     "a client was sent away, since the SSD is not there: {error}"
                 )));
             }
@@ -268,10 +242,10 @@ impl Service {
         let Some(Client { connection, function }) = &mut self.client else { return Ok(()) };
         let reply = function.answer(message);
         if let Some((command, errno, why)) = function.take_refusal() {
-            (self.tell)(Event::Refused { command, errno: errno.raw_os_error(), why });
+            (self.report)(Event::Refused { command, errno: errno.raw_os_error(), why });
         }
         if let Some(note) = function.take_note() {
-            (self.tell)(Event::Note(note));
+            (self.report)(Event::Note(note));
         }
         if let Some(reply) = reply {
             connection.send(reply).map_err(|error| format!("it cannot be written to: {error}"))?;
@@ -279,17 +253,17 @@ impl Service {
         if function.is_over() { Err("it does not speak the protocol".into()) } else { Ok(()) }
     }
 
-    /// The client is gone, or is to go: takes everything of it away. That has to succeed before
-    /// there can be another one.
+    /// Releases everything of a client that is gone, or has to go. That has to succeed before there
+    /// can be another one.
     fn end(&mut self, why: Option<String>) {
         let Some(mut client) = self.client.take() else { return };
-        let mut told = false;
+        let mut reported = false;
         while let Err(error) = client.function.unplug() {
-            if !told {
-                (self.tell)(Event::Note(format!(
-                    "the SSD does not let go of its client: {error}; trying on"
+            if !reported {
+                (self.report)(Event::Note(format!(
+                    "the SSD does not release its client: {error}; trying again"
                 )));
-                told = true;
+                reported = true;
             }
             // An SSD that has ended touches no memory.
             if self.port.read32(meantime_spec::regs::VS) == meantime_spec::regs::GONE {
@@ -299,6 +273,6 @@ impl Service {
         }
         // The connection is closed last: a client that sees it closed finds everything unmapped.
         drop(client);
-        (self.tell)(Event::Ended { why });
+        (self.report)(Event::Ended { why });
     }
 }

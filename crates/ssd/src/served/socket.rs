@@ -34,13 +34,19 @@ impl Default for SocketOptions {
 #[non_exhaustive]
 pub enum SocketError {
     /// Another process serves there.
-    #[error("{}: somebody serves there already; end that process, or give another path", path.display())]
+    #[error(
+        "{}: another process serves there already; end that process, or give another path",
+        path.display()
+    )]
     Taken {
         /// The path.
         path: PathBuf,
     },
     /// There is something else.
-    #[error("{}: there is something that is no socket; remove it, or give another path", path.display())]
+    #[error(
+        "{}: there is something that is no socket; remove it, or give another path",
+        path.display()
+    )]
     NoSocket {
         /// The path.
         path: PathBuf,
@@ -127,7 +133,7 @@ impl Socket {
         &self.path
     }
 
-    pub(super) fn listener(&self) -> &OwnedFd {
+    pub(crate) fn listener(&self) -> &OwnedFd {
         &self.listener
     }
 }

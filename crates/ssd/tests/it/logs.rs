@@ -7,7 +7,7 @@ use meantime_spec::log::{
     SmartLog, lid,
 };
 use meantime_spec::opcode::{admin, io};
-use meantime_spec::sqe::{NSID_BROADCAST, Sqe};
+use meantime_spec::sqe::{NSID_BROADCAST, Sqe, fuse};
 use meantime_spec::status::StatusCode as S;
 use meantime_ssd::{Rng, SsdConfig};
 use meantime_testkit::host::*;
@@ -76,6 +76,24 @@ fn errors_say_where_and_what() {
         (newest_error(&mut host).lba.get(), newest_error(&mut host).parameter()),
         (2048, Some((24, 0)))
     );
+}
+
+#[test]
+fn both_commands_of_a_refused_pair_are_located() {
+    let (_ssd, mut host) = stepped(config(1 << 20, 512));
+    host.create_queues(1, 16, None);
+    let area = host.alloc(4096);
+    host.put(1, &Sqe::compare(70, 1, 3, 1, area, 0).with_fuse(fuse::FIRST));
+    host.put(1, &Sqe::write(71, 1, 4, 1, area, 0, false).with_fuse(fuse::SECOND));
+    host.ring(1);
+    for _ in 0..2 {
+        refused(host.wait(1), S::InvalidFieldInCommand);
+    }
+    let [second, first, ..]: [ErrorLogEntry; 64] = log(&mut host, lid::ERROR_INFORMATION, false);
+    for (entry, cid, lba) in [(first, 70, 3), (second, 71, 4)] {
+        assert_eq!((entry.cid.get(), entry.nsid.get(), entry.lba.get()), (cid, 1, lba));
+        assert_eq!(entry.parameter(), Some((40, 0)), "blocks that are not the same");
+    }
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
-use meantime_ssd::record::{CutOptions, Event, History};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, Medium, Model, Rng, SsdConfig, SteppedSsd, When};
 use meantime_testkit::host::*;
+use meantime_testkit::power_cut::{CutOptions, Event, History};
 
 const LBA: usize = 512;
 
@@ -142,7 +142,7 @@ fn a_write_that_is_answered_with_an_error_is_recorded_with_its_data() {
     host.submit(1, &Sqe::write(1, 1, 0, 1, area, 0, false));
     ssd.settle();
     assert!(host.poll(1).is_some_and(|cqe| !cqe.status().is_success()));
-    let history = recorder.take();
+    let history = History::from(recorder.take());
     assert_eq!(history.events().collect::<Vec<_>>(), [Event::WriteBegun(0), Event::WriteFailed(0)]);
     assert_eq!(*history.writes()[0].data, block(7));
     assert!(ssd.contents()[..512].iter().all(|byte| *byte == 0), "it was not executed");
@@ -198,7 +198,7 @@ fn one_turn_has_no_order() {
     clock.now_ns();
     clock.now_ns();
     assert!(host.poll(1).is_some() && host.poll(1).is_some());
-    let history = recorder.take();
+    let history = History::from(recorder.take());
     let events: Vec<_> = history.events().collect();
     let expected =
         [Event::WriteBegun(0), Event::WriteDone(0), Event::FlushBegun(0), Event::FlushDone(0)];
@@ -220,7 +220,7 @@ fn a_buffer_that_changes_under_the_device_is_seen() {
     host.write(area, &block(8));
     ssd.clock().advance(1_000_000);
     assert!(host.poll(1).is_some());
-    let history = recorder.take();
+    let history = History::from(recorder.take());
     assert!(history.writes()[0].changed.is_some());
     assert_eq!(states(&history, history.len(), 1, &DURABLE), set(&[&[7], &[8]]));
 }
@@ -280,7 +280,7 @@ fn the_power_cut_of_the_ssd_leaves_one_of_them() {
                 wait(&mut host);
             }
         }
-        let history = recorder.take();
+        let history = History::from(recorder.take());
         ssd.power_cut(&mut Rng::new(seed));
         let mut found = Vec::new();
         host.enable();

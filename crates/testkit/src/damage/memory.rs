@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use meantime_ext4::format::{Source, SourceError};
 
-/// More than this is never asked for at once.
+/// The most that one read may ask for.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// An image, and what was read of it.
@@ -33,7 +33,7 @@ impl<'a> Memory<'a> {
         self.device_bytes
     }
 
-    /// From here on `reads` may be done: an operation that wants more has lost its way.
+    /// From here on `reads` may be done: an operation that needs more runs in a circle.
     pub fn allow(&self, reads: u64) {
         self.left.set(reads);
     }
@@ -42,7 +42,7 @@ impl<'a> Memory<'a> {
         self.reads.get()
     }
 
-    /// What somebody asked for that nobody may, if that happened.
+    /// The request that no reader may make, if there was one.
     pub fn broken(&self) -> Option<&'static str> {
         self.broken.get()
     }

@@ -15,9 +15,9 @@ use super::memory::Memory;
 /// What a walk found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
-    /// Of all that was told, without what no checksum covers.
+    /// Of all answers, without what no checksum covers.
     pub digest: u64,
-    /// Things that could not be had.
+    /// Questions without an answer.
     pub errors: u64,
     /// Inodes that could be read.
     pub inodes: u64,
@@ -36,10 +36,10 @@ struct Walker<'a> {
     reads_max: u64,
 }
 
-/// An error is one that says what is wrong and where, and can be printed.
+/// Checks that an error says what is wrong and where, and can be printed.
 fn judge(error: &Error) {
-    let said = error.to_string();
-    assert!(!said.is_empty() && said.len() < 4096, "{said:?}");
+    let text = error.to_string();
+    assert!(!text.is_empty() && text.len() < 4096, "{text:?}");
     match error {
         Error::Corrupt(corruption) => {
             assert!(
@@ -63,7 +63,7 @@ impl<'a> Walker<'a> {
     /// The answer, which becomes part of the digest, or nothing.
     fn ask<T: Debug>(
         &mut self,
-        told: bool,
+        digested: bool,
         what: impl FnOnce(&Volume<&'a Memory<'a>>) -> Result<T, Error>,
     ) -> Option<T> {
         self.memory.allow(self.reads_max);
@@ -71,14 +71,14 @@ impl<'a> Walker<'a> {
         assert_eq!(self.memory.broken(), None);
         match answer {
             Ok(answer) => {
-                if told {
+                if digested {
                     format!("{answer:?}").hash(&mut self.digest);
                 }
                 Some(answer)
             }
             Err(error) => {
                 judge(&error);
-                if told {
+                if digested {
                     format!("{error:?}").hash(&mut self.digest);
                 }
                 // What a path or the kind of a file brings with it is an answer, too.
@@ -100,8 +100,8 @@ impl<'a> Walker<'a> {
             FileType::Directory => self.directory(&inode, queue),
             FileType::Symlink => {
                 // The text of a long one is data, which no checksum covers.
-                let told = inode.is_fast_symlink();
-                self.ask(told, |volume| volume.read_link(&inode));
+                let covered = inode.is_fast_symlink();
+                self.ask(covered, |volume| volume.read_link(&inode));
             }
             FileType::Regular if inode.is_inline() => {
                 self.ask(true, |volume| volume.inline_data(&inode));
@@ -132,8 +132,7 @@ impl<'a> Walker<'a> {
                 continue;
             };
             assert!(run.blocks > 0, "a run of nothing");
-            // Whoever has the whole map is told the same; block maps are told of up to the file's
-            // end only.
+            // The whole map says the same; of block maps it is known up to the file's end only.
             let Some(mapped) = map.run_at(logical).filter(|_| mapped || logical < size_blocks)
             else {
                 continue;
@@ -195,8 +194,8 @@ pub fn walk<'a>(memory: &'a Memory<'a>, options: VolumeOptions, inodes: Option<&
             if let OpenFailure::Failed(error) = &failure {
                 judge(error);
             }
-            let said = MountError::of_device(failure, "image", memory.device_bytes()).to_string();
-            assert!(!said.is_empty() && said.len() < 4096, "{said:?}");
+            let text = MountError::of_device(failure, "image", memory.device_bytes()).to_string();
+            assert!(!text.is_empty() && text.len() < 4096, "{text:?}");
             nothing.reads = memory.reads();
             return nothing;
         }

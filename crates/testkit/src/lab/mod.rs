@@ -17,7 +17,7 @@ use std::process::Command;
 /// it.
 const TOOL_SECONDS: &str = "120";
 
-/// Runs `program` with `arguments`; what it said, if it failed.
+/// Runs `program` with `arguments`; its output. The error has all that it printed.
 pub fn run<S: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = S>,
@@ -30,12 +30,12 @@ pub fn run<S: AsRef<OsStr>>(
         .env("LC_ALL", "C")
         .env("MKE2FS_SYNC", "0");
     let output = command.output().map_err(|error| format!("{program}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
-        return Ok(said);
+        return Ok(text);
     }
     Err(format!(
-        "{program} failed ({}): {said}{}",
+        "{program} failed ({}): {text}{}",
         output.status,
         String::from_utf8_lossy(&output.stderr)
     ))
@@ -67,7 +67,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// For the calling thread, in directory `parent`; else why loop mounts cannot be had here.
+    /// For the calling thread, in directory `parent`; else why there are no loop mounts here.
     pub fn new(parent: &str) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("only root can mount images".into());
@@ -112,9 +112,9 @@ impl Lab {
         loop {
             match run("mount", arguments.into_iter().chain([at.as_os_str()])) {
                 Ok(_) => return Ok(Mounted { at }),
-                // Somebody else may have taken the same free loop device at the same moment.
+                // Another process may have taken the same free loop device at the same moment.
                 Err(_) if tries < 4 => tries += 1,
-                Err(said) => return Err(said),
+                Err(error) => return Err(error),
             }
         }
     }

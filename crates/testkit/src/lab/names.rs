@@ -1,4 +1,4 @@
-//! Odd names and bytes that can be told apart.
+//! Odd names, and bytes that differ.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

@@ -194,7 +194,10 @@ impl<'a> Writer<'a> {
         match self.rng.below(12) {
             0 => {}
             // Around what fits into an inode.
-            1..4 => self.put(&file, path, 0, 1 + self.rng.0 % 180),
+            1..4 => {
+                let bytes = 1 + self.rng.below(180);
+                self.put(&file, path, 0, bytes);
+            }
             4..6 => {
                 let bytes = 1 + self.rng.below(32 * block);
                 self.put(&file, path, 0, bytes);
@@ -241,7 +244,8 @@ impl<'a> Writer<'a> {
             let limit: u64 = if self.shape.extents { 1 << 41 } else { 1 << 33 };
             let at =
                 if self.rng.one_in(2) { self.rng.below(limit) } else { self.rng.below(6 << 30) };
-            self.put(file, path, at, 1 + self.rng.0 % 9000);
+            let bytes = 1 + self.rng.below(9000);
+            self.put(file, path, at, bytes);
         }
     }
 
@@ -264,7 +268,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// One file of so many extents that its tree has inner nodes, or its map indirect blocks.
+    /// One file of enough extents that its tree has inner nodes, or its map indirect blocks.
     fn fragmented(&mut self, pieces: u64) {
         let path = self.place();
         let made = OpenOptions::new().create_new(true).read(true).write(true).open(&path);

@@ -145,7 +145,7 @@ fn check(
 ) {
     let root = fs.root().unwrap();
     for reader in [Reader::Handle, Reader::Cookie, Reader::Seek] {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let (name, beside) = (format!("d{seed}{reader:?}"), format!("a{seed}{reader:?}"));
         let file = fs.create(&root, OsStr::new(&format!("f{seed}{reader:?}")), &NEW).unwrap();
         let dir = fs.mkdir(&root, OsStr::new(&name), &NEW).unwrap();

@@ -162,7 +162,7 @@ fn order_and_cookies_are_the_kernels() {
         return;
     }
     let dir = scratch();
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     // Options of mkfs, hash, s_flags (1: signed characters, 2: unsigned ones).
     let shapes: [(&[&str], &str, u32); 9] = [
         (&["-b", "1024"], "half_md4", 1),
@@ -224,7 +224,7 @@ fn with_and_without_an_index() {
     if !tools() {
         return;
     }
-    let (dir, mut rng) = (scratch(), Rng(2));
+    let (dir, mut rng) = (scratch(), Rng::new(2));
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     fill(&tree, &[40, 3000], 250);

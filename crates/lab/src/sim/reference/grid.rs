@@ -11,7 +11,7 @@ pub(super) fn step_ns(typical_ns: u64, longest_ns: u64) -> f64 {
     fine.max(longest_ns as f64 / MOST_STEPS).ceil()
 }
 
-/// How late a sleeper runs: so many steps, with a probability. What lies between two steps is
+/// How late a sleeper runs: numbers of steps, each with a probability. What lies between two steps is
 /// divided between them, so that the mean is kept.
 #[derive(Debug)]
 pub(super) struct Wake {

@@ -91,9 +91,7 @@ impl Solve for Problem {
         let mut sum = Expected::default();
         let plan = self.classes.iter().map(|one| {
             let (schedule, expected) = one.solve(price);
-            sum.cpu_ns += one.share * expected.cpu_ns;
-            sum.late_ns += one.share * expected.late_ns;
-            sum.beyond += one.share * expected.beyond;
+            sum.add(one.share, &expected);
             (one.class, schedule)
         });
         (plan.collect(), sum)
@@ -199,7 +197,7 @@ impl OneClass {
     }
 }
 
-/// What comes of a sleep until some point, whenever it began.
+/// The cost of a sleep until some point, whenever it began.
 #[derive(Debug, Clone, Default)]
 struct Sleep {
     cpu: f64,

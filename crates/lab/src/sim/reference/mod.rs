@@ -1,4 +1,4 @@
-//! What can be reached: least CPU for a goal, by those who know more than a policy may.
+//! What can be reached: the least CPU for a goal, with knowledge that no policy has.
 
 mod grid;
 mod informed;
@@ -117,5 +117,5 @@ fn reference<P>(
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

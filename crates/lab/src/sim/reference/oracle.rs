@@ -1,4 +1,4 @@
-//! Least cost for those who know the time of each I/O.
+//! Least cost if the time of each I/O is known.
 //!
 //! What counts is the time r that is left until the completion. V(r) is the least of spinning, r,
 //! and of a sleep whose timer goes off w ≤ r before the completion:
@@ -67,7 +67,7 @@ impl Problem {
     /// `spare`: an I/O later by more steps is beyond the limit; `None`: lateness has the price.
     fn table(&self, price: f64, spare: Option<usize>) -> Table {
         let wake = &self.wake;
-        // Whoever sleeps until the longest wake cost before the completion is never late.
+        // A sleep until the longest wake cost before the completion is never late.
         let points = 2 * wake.most + 2;
         let mut table =
             Table { actions: Vec::new(), cpu: Vec::new(), late: Vec::new(), beyond: Vec::new() };
@@ -161,10 +161,7 @@ impl Solve for Problem {
         let plan = Plan { step_ns: self.step_ns, limit_ns: self.limit_ns, tables };
         let mut sum = Expected::default();
         for device_ns in &self.times_ns {
-            let expected = plan.expected(*device_ns, self.start_ns, self.look_ns);
-            sum.cpu_ns += expected.cpu_ns;
-            sum.late_ns += expected.late_ns;
-            sum.beyond += expected.beyond;
+            sum.add(1.0, &plan.expected(*device_ns, self.start_ns, self.look_ns));
         }
         let count = self.times_ns.len().max(1) as f64;
         let mean = Expected {

@@ -12,13 +12,11 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    fn mixed(a: Self, b: Self, share_of_a: f64) -> Self {
-        let mix = |a: f64, b: f64| share_of_a * a + (1.0 - share_of_a) * b;
-        Self {
-            cpu_ns: mix(a.cpu_ns, b.cpu_ns),
-            late_ns: mix(a.late_ns, b.late_ns),
-            beyond: mix(a.beyond, b.beyond),
-        }
+    /// Adds `share` of `other`.
+    pub(super) fn add(&mut self, share: f64, other: &Self) {
+        self.cpu_ns += share * other.cpu_ns;
+        self.late_ns += share * other.late_ns;
+        self.beyond += share * other.beyond;
     }
 }
 
@@ -67,7 +65,10 @@ pub(super) struct Mixture<P> {
 
 impl<P> Mixture<P> {
     pub(super) fn expected(&self) -> Expected {
-        Expected::mixed(self.plans[0].1, self.plans[1].1, self.share_of_first)
+        let mut mixed = Expected::default();
+        mixed.add(self.share_of_first, &self.plans[0].1);
+        mixed.add(1.0 - self.share_of_first, &self.plans[1].1);
+        mixed
     }
 }
 

@@ -96,7 +96,7 @@ struct Run {
 
 impl Run {
     fn new(seed: u64, threaded: bool) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let lba_bytes = if rng.one_in(4) { 4096 } else { 512 };
         let blocks = if lba_bytes == 512 { 128 } else { 32 };
         let mut config = SsdConfig::with_namespace(blocks * u64::from(lba_bytes), lba_bytes);

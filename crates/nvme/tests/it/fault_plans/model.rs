@@ -56,7 +56,7 @@ pub(crate) struct Model {
 }
 
 fn word(lba: u64, version: u64) -> u64 {
-    if version == 0 { 0 } else { Rng(lba ^ version.rotate_left(32)).next() }
+    if version == 0 { 0 } else { Rng::new(lba ^ version.rotate_left(32)).next() }
 }
 
 fn fill(block: &mut [u8], lba: u64, version: u64) {

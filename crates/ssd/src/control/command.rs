@@ -6,31 +6,29 @@ use super::FaultControl;
 use crate::controller::Refusal;
 use crate::faults::FaultRule;
 
-const USE: &str = "use faults, faults add RULE, faults clear, slow TIME, power-cut [SEED], unplug, plug, counters or refusals";
+const USE: &str = "use faults, faults add RULE, faults clear, slow TIME, power-cut [SEED], unplug, \
+                   plug, counters or refusals";
 
-/// Obeys `line`; the answer, whole lines.
-pub(super) fn obey(ssd: &dyn FaultControl, line: &[u8]) -> String {
-    let said = match std::str::from_utf8(line) {
-        Ok(line) => try_obey(ssd, line.trim()),
+/// Executes the command in `line`; the answer, whole lines.
+pub(super) fn answer(ssd: &dyn FaultControl, line: &[u8]) -> String {
+    let executed = match std::str::from_utf8(line) {
+        Ok(line) => execute(ssd, line.trim()),
         Err(_) => Err(format!("this is no text; {USE}")),
     };
-    match said {
-        Ok(mut news) => {
-            news.push_str("ok\n");
-            news
-        }
+    match executed {
+        Ok(news) => news + "ok\n",
         Err(why) => error(&why),
     }
 }
 
-/// The answer that says no.
+/// The answer to a command that fails.
 pub(super) fn error(why: &str) -> String {
     // Whatever was asked, the answer stays one line.
     let why: Vec<&str> = why.lines().map(str::trim).filter(|part| !part.is_empty()).collect();
     format!("error: {}\n", why.join(" "))
 }
 
-fn try_obey(ssd: &dyn FaultControl, line: &str) -> Result<String, String> {
+fn execute(ssd: &dyn FaultControl, line: &str) -> Result<String, String> {
     let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     let alone = |then: &dyn Fn() -> String| match rest {
@@ -88,10 +86,7 @@ fn add(ssd: &dyn FaultControl, rule: &str) -> Result<String, String> {
 }
 
 fn counters(ssd: &dyn FaultControl) -> String {
-    ssd.counters().iter().fold(String::new(), |mut text, (name, value)| {
-        let _ = writeln!(text, " {name} {value}");
-        text
-    })
+    ssd.counters().iter().map(|(name, value)| format!(" {name} {value}\n")).collect()
 }
 
 fn refusal(refusal: &Refusal) -> String {
@@ -127,7 +122,7 @@ mod tests {
     #[test]
     fn commands_are_obeyed() {
         let ssd = ssd();
-        let ask = |line: &str| obey(&ssd, line.as_bytes());
+        let ask = |line: &str| answer(&ssd, line.as_bytes());
         assert_eq!(ask("faults"), "ok\n");
         assert_eq!(
             ask(" faults  add  lost-completion opcode=read  times=1 "),
@@ -171,17 +166,17 @@ mod tests {
             ("unplug now", "nothing more"),
             ("power-cut x", "no seed"),
         ] {
-            let answer = obey(&ssd, line.as_bytes());
+            let answer = answer(&ssd, line.as_bytes());
             assert!(answer.starts_with("error: ") && answer.contains(word), "{line}: {answer}");
             assert_eq!(answer.matches('\n').count(), 1, "{line}: {answer}");
         }
-        assert!(obey(&ssd, b"\xff\xfe").contains("no text"));
+        assert!(answer(&ssd, b"\xff\xfe").contains("no text"));
     }
 
     proptest! {
         #[test]
         fn whatever_is_sent_is_answered(line in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let answer = obey(&ssd(), &line);
+            let answer = answer(&ssd(), &line);
             let last = answer.lines().last().unwrap();
             prop_assert!(last == "ok" || last.starts_with("error: "));
         }

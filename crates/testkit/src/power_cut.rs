@@ -1,17 +1,22 @@
-//! The states that a power cut allows.
+//! What was written and flushed, and the states that a power cut may leave.
+//!
+//! [`History::cut`] computes every state that NVMe allows the medium to be in if power fails at
+//! some event: 1.4 §6.8 and §5.21.1.6 define what a flush and Force Unit Access make durable.
+//! Nothing else has an order, and only the power-fail atomic unit is whole.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::{Event, History};
-use crate::Rng;
+use meantime_ssd::Rng;
+pub use meantime_ssd::record::Event;
+use meantime_ssd::record::{Moment, Record, Write};
 
 /// What lies below the atomic unit: no write is smaller, or begins elsewhere. In bytes.
 const GRANULE_BYTES: usize = 512;
 
-/// Pieces of one unit whose subsets and orders are all looked at; of more than these, as many
-/// samples are taken.
+/// Pieces of one unit whose subsets and orders are all looked at; of more than these, some
+/// are sampled.
 const MOST_PIECES: usize = 6;
 
 /// Orders of one unit's pieces that are looked at.
@@ -30,9 +35,8 @@ pub struct CutOptions {
     pub flushes: bool,
     /// Force Unit Access counts.
     pub fua: bool,
-    /// What the SSD took in the same turn in which it told of something counts as begun before it
-    /// was told. (Not if several threads drive it: one of them may have seen the completion
-    /// already.)
+    /// What the SSD takes in the same turn in which it reports something counts as begun before the
+    /// report. (Not if several threads drive it: one of them may have seen the completion already.)
     pub strict: bool,
 }
 
@@ -89,7 +93,6 @@ pub struct State {
 }
 
 /// A hash of the content of the unit at byte `offset`, to be added up.
-#[must_use]
 pub fn content_hash(offset: u64, content: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     offset.hash(&mut hasher);
@@ -104,14 +107,91 @@ impl Known {
     }
 }
 
+/// All that was written and flushed since recording began.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    writes: Vec<Write>,
+    moments: Vec<Moment>,
+    flushes: usize,
+    turn: u64,
+}
+
+impl From<Record> for History {
+    fn from(Record { writes, moments, .. }: Record) -> Self {
+        let is_flush = |moment: &&Moment| matches!(moment.event, Event::FlushBegun(_));
+        let flushes = moments.iter().filter(is_flush).count();
+        let turn = moments.last().map_or(0, |last| last.turn);
+        Self { writes, moments, flushes, turn }
+    }
+}
+
 impl History {
+    /// The writes, in the order in which they began.
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    /// How many events there were.
+    pub fn len(&self) -> usize {
+        self.moments.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.moments.is_empty()
+    }
+
+    pub fn events(&self) -> impl ExactSizeIterator<Item = Event> + '_ {
+        self.moments.iter().map(|moment| moment.event)
+    }
+
+    /// Event number `at`.
+    pub fn event(&self, at: usize) -> Option<Event> {
+        self.moments.get(at).map(|moment| moment.event)
+    }
+
+    /// Notes something as happening now, in a turn of its own: for histories made by hand.
+    pub fn push(&mut self, event: Event) {
+        self.turn += 1;
+        self.moments.push(Moment { event, turn: self.turn });
+    }
+
+    /// Notes that a write begins, in a turn of its own; its number.
+    pub fn begin_write(&mut self, offset: u64, data: &[u8], fua: bool) -> usize {
+        self.writes.push(Write { offset, data: data.into(), fua, changed: None });
+        let number = self.writes.len() - 1;
+        self.push(Event::WriteBegun(number));
+        number
+    }
+
+    /// Notes that a flush begins, in a turn of its own; its number.
+    pub fn begin_flush(&mut self) -> usize {
+        self.flushes += 1;
+        let number = self.flushes - 1;
+        self.push(Event::FlushBegun(number));
+        number
+    }
+
+    /// Positions right before events after which fewer states are possible, and the end: all states
+    /// that were ever possible are possible at one of them. `volatile`: completed writes are not
+    /// durable.
+    pub fn turning_points(&self, volatile: bool) -> impl Iterator<Item = usize> + '_ {
+        let shrinks = move |event: Event| match event {
+            Event::WriteDone(number) => !volatile || self.writes[number].fua,
+            Event::FlushDone(_) => volatile,
+            Event::WriteBegun(_) | Event::WriteFailed(_) | Event::FlushBegun(_) => false,
+        };
+        let before =
+            self.events().enumerate().filter(move |(_, event)| shrinks(*event)).map(|(at, _)| at);
+        before.chain([self.len()])
+    }
+
     /// What is known of each write that began among the first `at` events.
     fn known(&self, at: usize, options: &CutOptions) -> Vec<Option<Known>> {
         let at = at.min(self.moments.len());
         let mut known: Vec<Option<Known>> = vec![None; self.writes.len()];
         let mut flushes: Vec<u64> = vec![u64::MAX; self.flushes];
-        // What is told in a turn comes after all that is taken in it.
-        let time = |moment: &super::Moment, position: usize, is_end: bool| match options.strict {
+        // What is reported in a turn comes after all that is taken in it.
+        let time = |moment: &Moment, position: usize, is_end: bool| match options.strict {
             true => moment.turn * 2 + u64::from(is_end),
             false => position as u64,
         };
@@ -153,7 +233,6 @@ impl History {
     ///
     /// # Panics
     /// The unit is no multiple of 512 bytes, or a write reaches beyond `base`.
-    #[must_use]
     pub fn cut(&self, base: &[u8], at: usize, options: &CutOptions) -> Cut {
         let unit_bytes = options.unit_bytes;
         assert!(
@@ -306,7 +385,6 @@ fn orders(count: usize, is_before: impl Fn(usize, usize) -> bool) -> Vec<Vec<usi
 
 impl Cut {
     /// How many states there are, at most `u64::MAX`.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.open.iter().fold(1_u64, |all, (_, outcomes)| all.saturating_mul(outcomes.len() as u64))
     }
@@ -323,13 +401,11 @@ impl Cut {
     }
 
     /// The state in which everything is there.
-    #[must_use]
     pub fn newest(&self) -> State {
         self.state(|_| 0)
     }
 
     /// The state in which nothing is there that need not be.
-    #[must_use]
     pub fn oldest(&self) -> State {
         self.state(|outcomes| outcomes.len() - 1)
     }
@@ -396,7 +472,6 @@ impl Cut {
 
 impl State {
     /// The same for the same content (and the same beginning).
-    #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -410,7 +485,6 @@ impl State {
     }
 
     /// The medium's bytes, if `base` was the beginning.
-    #[must_use]
     pub fn on(&self, base: &[u8]) -> Vec<u8> {
         let mut bytes = base.to_vec();
         for (offset, content) in self.changes() {

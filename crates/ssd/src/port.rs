@@ -1,0 +1,137 @@
+//! What a driver and a server hold of an SSD, however it runs.
+
+#![expect(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meantime_spec::seam::{
+    ControllerMemory, DmaRegion, Doorbells, Interrupt, SeamError, SoftPort, VirtualClock,
+};
+
+use crate::controller::{Controller, RegisterFile};
+use crate::counters::SharedCounters;
+use crate::served::FunctionPort;
+use crate::stamps::StampRing;
+
+/// What is there to be read without the controller's doing.
+pub(crate) struct Shared {
+    pub(crate) regs: Arc<RegisterFile>,
+    /// Replaced when another host is plugged in.
+    doorbells: Mutex<Arc<Doorbells>>,
+    pub(crate) counters: Arc<SharedCounters>,
+    pub(crate) stamps: Option<Arc<StampRing>>,
+    memory: Option<ControllerMemory>,
+    vectors: u16,
+}
+
+impl Shared {
+    pub(crate) fn of(controller: &Controller) -> Self {
+        Self {
+            regs: Arc::clone(&controller.regs),
+            doorbells: Mutex::new(Arc::clone(&controller.doorbells)),
+            counters: Arc::clone(&controller.counters),
+            stamps: controller.stamps.clone(),
+            memory: controller.memory(),
+            vectors: controller.config.vectors,
+        }
+    }
+
+    fn doorbells(&self) -> MutexGuard<'_, Arc<Doorbells>> {
+        self.doorbells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A way to run a controller.
+pub(crate) trait Runner: Send + Sync + 'static {
+    fn shared(&self) -> &Shared;
+
+    /// Runs `action` on the controller at the present time, for a driver.
+    fn run<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
+    ) -> Result<T, SeamError>;
+
+    /// The clock, if it is a virtual one.
+    fn clock(self: &Arc<Self>) -> Option<Arc<dyn VirtualClock>>;
+
+    /// Wakes the thread, if there is one.
+    fn wake(&self) {}
+
+    /// Whether the thread, if there is one, naps instead of parking.
+    fn set_napping(&self, _naps: bool) {}
+}
+
+/// The port of an SSD that `R` runs.
+pub(crate) struct Port<R>(pub(crate) Arc<R>);
+
+// SAFETY: the controller reaches host memory only through its table of regions, which `unmap_dma`
+// has it drop, with their `keepalive`, before it answers; one that has ended has dropped the table.
+// Its own memory is allocated as long as it is held.
+unsafe impl<R: Runner> SoftPort for Port<R> {
+    fn read32(&self, offset: u32) -> u32 {
+        self.0.shared().regs.read32(offset)
+    }
+
+    fn read64(&self, offset: u32) -> u64 {
+        self.0.shared().regs.read64(offset)
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        let _ = self.0.run(move |controller, now_ns| controller.write32(offset, value, now_ns));
+    }
+
+    fn write64(&self, offset: u32, value: u64) {
+        let _ = self.0.run(move |controller, now_ns| controller.write64(offset, value, now_ns));
+    }
+
+    fn doorbells(&self) -> Arc<Doorbells> {
+        Arc::clone(&self.0.shared().doorbells())
+    }
+
+    fn map_dma(&self, region: DmaRegion) -> Result<(), SeamError> {
+        self.0.run(move |controller, _| controller.map_dma(region))?
+    }
+
+    fn unmap_dma(&self, iova: u64) -> Result<(), SeamError> {
+        self.0.run(move |controller, now_ns| controller.unmap_dma(iova, now_ns))?
+    }
+
+    fn vectors(&self) -> u16 {
+        self.0.shared().vectors
+    }
+
+    fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), SeamError> {
+        self.0.run(move |controller, _| controller.set_vector(vector, event))?
+    }
+
+    fn wake(&self) {
+        self.0.wake();
+    }
+
+    fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>> {
+        self.0.clock()
+    }
+
+    fn controller_memory(&self) -> Option<ControllerMemory> {
+        self.0.shared().memory.clone()
+    }
+}
+
+impl<R: Runner> FunctionPort for Port<R> {
+    fn reset_function(&self) -> Result<(), SeamError> {
+        self.0.run(|controller, _| controller.reset_function())
+    }
+
+    fn power_cycle(&self, doorbells: Doorbells) -> Result<(), SeamError> {
+        let doorbells = Arc::new(doorbells);
+        self.0.set_napping(false);
+        let of_the_next = Arc::clone(&doorbells);
+        self.0.run(move |controller, _| controller.power_cycle(of_the_next))?;
+        *self.0.shared().doorbells() = doorbells;
+        Ok(())
+    }
+
+    fn set_napping(&self, naps: bool) {
+        self.0.set_napping(naps);
+    }
+}
