@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use super::mapping::{MappedExtent, Run};
@@ -21,44 +21,32 @@ pub const LOGICAL_BLOCKS: u64 = 1 << 32;
 /// one and this much shorter.
 pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
 
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawHeader {
-    pub(crate) magic: U16,
-    pub(crate) entries: U16,
-    pub(crate) max: U16,
-    pub(crate) depth: U16,
-    pub(crate) generation: U32,
+on_disk! {
+    pub(super) RawHeader, 12, Copy {
+        0 magic: U16,
+        2 entries: U16,
+        4 max: U16,
+        6 depth: U16,
+        8 generation: U32,
+    }
+    /// `struct ext3_extent_idx`.
+    pub(super) RawIndex, 12, Copy {
+        0 block: U32,
+        4 leaf_lo: U32,
+        8 leaf_hi: U16,
+        10 unused: U16,
+    }
+    /// `struct ext3_extent`.
+    pub(super) RawExtent, 12, Copy {
+        0 block: U32,
+        4 len: U16,
+        6 start_hi: U16,
+        8 start_lo: U32,
+    }
 }
 
-/// `struct ext3_extent_idx`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawIndex {
-    block: U32,
-    leaf_lo: U32,
-    leaf_hi: U16,
-    unused: U16,
-}
-
-/// `struct ext3_extent`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawExtent {
-    block: U32,
-    len: U16,
-    start_hi: U16,
-    start_lo: U32,
-}
-
-pub(super) const ENTRY_BYTES: usize = 12;
+pub(super) const ENTRY_BYTES: usize = size_of::<RawExtent>();
 pub(super) const TAIL_BYTES: usize = 4;
-
-const _: () = {
-    assert!(size_of::<RawHeader>() == ENTRY_BYTES);
-    assert!(size_of::<RawIndex>() == ENTRY_BYTES);
-    assert!(size_of::<RawExtent>() == ENTRY_BYTES);
-};
 
 impl RawIndex {
     /// An entry for the node in `child`, whose first block in the file is `first`.

@@ -1,57 +1,47 @@
 //! Group descriptors (kernel documentation: `filesystems/ext4/group_descr.rst`; e2fsprogs:
 //! `struct ext4_group_desc`).
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::{crc16, crc32c};
 use super::features::ro_compat;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect};
 
-/// The first 32 bytes of a descriptor: all of it without `64bit`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawGroup {
-    pub(super) block_bitmap_lo: U32,
-    pub(super) inode_bitmap_lo: U32,
-    pub(super) inode_table_lo: U32,
-    pub(super) free_blocks_count_lo: U16,
-    pub(super) free_inodes_count_lo: U16,
-    pub(super) used_dirs_count_lo: U16,
-    pub(super) flags: U16,
-    pub(super) exclude_bitmap_lo: U32,
-    pub(super) block_bitmap_csum_lo: U16,
-    pub(super) inode_bitmap_csum_lo: U16,
-    pub(super) itable_unused_lo: U16,
-    pub(super) checksum: U16,
-}
-
-/// Bytes 32 to 64 of a descriptor, with `64bit`.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawGroupHigh {
-    pub(super) block_bitmap_hi: U32,
-    pub(super) inode_bitmap_hi: U32,
-    pub(super) inode_table_hi: U32,
-    pub(super) free_blocks_count_hi: U16,
-    pub(super) free_inodes_count_hi: U16,
-    pub(super) used_dirs_count_hi: U16,
-    pub(super) itable_unused_hi: U16,
-    pub(super) exclude_bitmap_hi: U32,
-    pub(super) block_bitmap_csum_hi: U16,
-    pub(super) inode_bitmap_csum_hi: U16,
-    pub(super) reserved: U32,
+on_disk! {
+    /// The first 32 bytes of a descriptor: all of it without `64bit`.
+    pub(super) RawGroup, 32, Copy {
+        0x00 block_bitmap_lo: U32,
+        0x04 inode_bitmap_lo: U32,
+        0x08 inode_table_lo: U32,
+        0x0C free_blocks_count_lo: U16,
+        0x0E free_inodes_count_lo: U16,
+        0x10 used_dirs_count_lo: U16,
+        0x12 flags: U16,
+        0x14 exclude_bitmap_lo: U32,
+        0x18 block_bitmap_csum_lo: U16,
+        0x1A inode_bitmap_csum_lo: U16,
+        0x1C itable_unused_lo: U16,
+        0x1E checksum: U16,
+    }
+    /// Bytes 32 to 64 of a descriptor, with `64bit`.
+    pub(super) RawGroupHigh, 32, Copy {
+        0x00 block_bitmap_hi: U32,
+        0x04 inode_bitmap_hi: U32,
+        0x08 inode_table_hi: U32,
+        0x0C free_blocks_count_hi: U16,
+        0x0E free_inodes_count_hi: U16,
+        0x10 used_dirs_count_hi: U16,
+        0x12 itable_unused_hi: U16,
+        0x14 exclude_bitmap_hi: U32,
+        0x18 block_bitmap_csum_hi: U16,
+        0x1A inode_bitmap_csum_hi: U16,
+        0x1C reserved: U32,
+    }
 }
 
 const CHECKSUM_AT: usize = std::mem::offset_of!(RawGroup, checksum);
-
-const _: () = {
-    assert!(size_of::<RawGroup>() == 32);
-    assert!(CHECKSUM_AT == 0x1E);
-    assert!(size_of::<RawGroupHigh>() == 32);
-    assert!(std::mem::offset_of!(RawGroupHigh, block_bitmap_csum_hi) == 0x18);
-};
 
 /// `bg_flags`: the inode bitmap and table were never written.
 pub(super) const INODE_UNINIT: u16 = 1;

@@ -42,7 +42,7 @@ impl HashKind {
         self.full_hash(name, seed).0
     }
 
-    /// The same, and the minor hash, by which names are told apart that have the same one.
+    /// The same, and the minor hash, which distinguishes names of the same hash.
     pub fn full_hash(self, name: &[u8], seed: &[u32; 4]) -> (u32, u32) {
         let (hash, minor) = match self {
             Self::Legacy { signed } => (legacy(name, signed), 0),

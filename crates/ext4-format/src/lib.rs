@@ -37,6 +37,9 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod structures;
+
 mod attributes;
 pub mod block_map;
 pub mod check;
@@ -70,6 +73,7 @@ pub mod xattr;
 
 pub use attributes::Attribute;
 pub use directory::DirectoryEntry;
+pub(crate) use error::Result;
 pub use error::{Corruption, Defect, Error, Unsupported};
 pub use group::Group;
 pub use inode::Inode;
@@ -80,8 +84,7 @@ pub use open::OpenFailure;
 pub use source::{IoFailure, Source, SourceError};
 pub use superblock::STATE_VALID;
 pub use superblock::{
-    ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET,
-    Superblock,
+    ROOT_INO, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
 };
 pub use volume::{Volume, VolumeOptions};
 pub use xattr::acl_from_disk;

@@ -8,7 +8,7 @@ use super::extents::{self, Found, LOGICAL_BLOCKS, Node, Place};
 use super::inode::{Inode, flags};
 use super::source::Source;
 use super::volume::Volume;
-use crate::{Corruption, Defect, Error};
+use crate::{Corruption, Defect, Error, Result};
 
 /// The most extents of a file that are held at once: 24 MiB.
 const MAX_EXTENTS: usize = 1 << 20;
@@ -72,18 +72,13 @@ impl MappedExtent {
         Some(Run { physical: self.physical + into, blocks, state })
     }
 
-    /// Takes `next` in, if it goes on where this one ends, in the file and on the disk.
-    fn absorb(&mut self, next: &Self) -> bool {
+    /// Both as one, if `next` goes on where this one ends, in the file and on the disk.
+    pub(super) fn joined(&self, next: &Self) -> Option<Self> {
         let follows = self.end() == u64::from(next.logical)
             && self.physical + u64::from(self.blocks) == next.physical
             && self.unwritten == next.unwritten;
-        match self.blocks.checked_add(next.blocks).filter(|_| follows) {
-            Some(blocks) => {
-                self.blocks = blocks;
-                true
-            }
-            None => false,
-        }
+        let blocks = self.blocks.checked_add(next.blocks).filter(|_| follows)?;
+        Some(Self { blocks, ..*self })
     }
 }
 
@@ -126,11 +121,6 @@ impl ExtentMap {
     pub fn is_complete(&self) -> bool {
         self.known == u64::MAX
     }
-
-    /// Bytes of memory that it takes.
-    pub fn memory_bytes(&self) -> usize {
-        self.extents.capacity() * size_of::<MappedExtent>()
-    }
 }
 
 /// An extent map that grows.
@@ -148,26 +138,17 @@ impl Builder {
 
     /// Whether there is room for one more extent.
     fn push(&mut self, next: &MappedExtent) -> ControlFlow<()> {
-        let absorbed = self.extents.last_mut().is_some_and(|last| last.absorb(next));
-        if !absorbed {
-            if self.extents.len() == MAX_EXTENTS {
-                return ControlFlow::Break(());
-            }
+        if let Some(last) = self.extents.last_mut()
+            && let Some(joined) = last.joined(next)
+        {
+            *last = joined;
+        } else if self.extents.len() == MAX_EXTENTS {
+            return ControlFlow::Break(());
+        } else {
             self.extents.push(*next);
         }
         self.seen = next.end();
         ControlFlow::Continue(())
-    }
-
-    /// Whether one more node may be read.
-    fn node(&mut self) -> ControlFlow<()> {
-        match self.nodes_left.checked_sub(1) {
-            Some(left) => {
-                self.nodes_left = left;
-                ControlFlow::Continue(())
-            }
-            None => ControlFlow::Break(()),
-        }
     }
 
     fn finish(mut self, ended: ControlFlow<()>) -> ExtentMap {
@@ -179,8 +160,8 @@ impl Builder {
     }
 }
 
-/// Who is told of blocks.
-type Visit<'a> = dyn FnMut(u64) -> Result<(), Error> + 'a;
+/// Receives blocks.
+type Visit<'a> = dyn FnMut(u64) -> Result<()> + 'a;
 
 /// The tables of pointers on the way to the block that was looked for last, by level: the next
 /// one's are mostly the same.
@@ -191,7 +172,7 @@ struct Tables {
 }
 
 /// Whether the blocks of `inode` are to be looked for at all.
-fn check_mapped(inode: &Inode) -> Result<(), Error> {
+fn check_mapped(inode: &Inode) -> Result<()> {
     inode.check_supported()?;
     if inode.has_blocks() {
         Ok(())
@@ -202,12 +183,12 @@ fn check_mapped(inode: &Inode) -> Result<(), Error> {
 
 impl<S: Source> Volume<S> {
     /// What the file's logical block `logical` is, and how many behind it continue in the same way,
-    /// as far as the same node tells: a run may end though the next one continues it.
+    /// as far as the same node goes: a run may end though the next one continues it.
     ///
     /// # Errors
     /// Damage, or the source; [`Error::Unsupported`] for encrypted files and the like;
     /// [`Error::Invalid`] if the inode has no blocks (see [`Inode::has_blocks`]).
-    pub fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run, Error> {
+    pub fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run> {
         check_mapped(inode)?;
         if logical >= LOGICAL_BLOCKS {
             return Ok(Run::hole((u64::MAX - logical).max(1)));
@@ -227,7 +208,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at).
-    pub fn extent_map(&self, inode: &Inode) -> Result<ExtentMap, Error> {
+    pub fn extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
         check_mapped(inode)?;
         match self.replayed().map(inode.ino()) {
             Some(map) => Ok(ExtentMap::clone(map)),
@@ -239,7 +220,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at).
-    pub fn stored_extent_map(&self, inode: &Inode) -> Result<ExtentMap, Error> {
+    pub fn stored_extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
         check_mapped(inode)?;
         let mut builder = Builder::new();
         let ended = if inode.has(flags::EXTENTS) {
@@ -251,15 +232,16 @@ impl<S: Source> Volume<S> {
         Ok(builder.finish(ended))
     }
 
-    /// Tells `visit` the blocks that hold the extent tree's nodes or the block map's pointers of
-    /// `inode`, in order: for who checks what belongs to whom.
+    /// Calls `visit` with the blocks that hold the extent tree's nodes or the block map's pointers
+    /// of `inode`, in order.
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if it goes in circles, and what `visit`
     /// says.
-    pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), Error> {
+    pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<()> {
         check_mapped(inode)?;
-        // Each block is one's only once: who meets more of them than there are goes in circles.
+        // A block can occur only once: a walk that meets more blocks than there are goes in
+        // circles.
         let mut left = self.block_count();
         let mut visit = |block| {
             let shared = Corruption::new(Defect::BlockShared).in_inode(inode.ino()).in_block(block);
@@ -277,12 +259,7 @@ impl<S: Source> Volume<S> {
         Ok(())
     }
 
-    fn visit_nodes(
-        &self,
-        inode: &Inode,
-        node: &Node<'_>,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
+    fn visit_nodes(&self, inode: &Inode, node: &Node<'_>, visit: &mut Visit<'_>) -> Result<()> {
         for (block, place) in node.children() {
             visit(block)?;
             let bytes = self.block(block)?;
@@ -299,7 +276,7 @@ impl<S: Source> Volume<S> {
         levels: u32,
         from: Option<u64>,
         visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if pointer == 0 {
             return Ok(());
         }
@@ -327,7 +304,7 @@ impl<S: Source> Volume<S> {
         bytes: &'a [u8],
         block: Option<u64>,
         place: Place,
-    ) -> Result<Node<'a>, Error> {
+    ) -> Result<Node<'a>> {
         self.checked_node((inode.ino(), inode.checksum_seed()), bytes, block, place)
     }
 
@@ -343,11 +320,8 @@ impl<S: Source> Volume<S> {
         bytes: &'a [u8],
         block: Option<u64>,
         place: Place,
-    ) -> Result<Node<'a>, Error> {
-        let wrong = |defect| {
-            let corruption = Corruption::new(defect).in_inode(ino);
-            block.map_or(corruption, |block| corruption.in_block(block))
-        };
+    ) -> Result<Node<'a>> {
+        let wrong = |defect| Corruption::at(defect, ino, block);
         if block.is_some() && self.superblock().has_checksums() {
             // Without a place for one the header is wrong, and says so below unless it merely
             // leaves no room.
@@ -359,7 +333,7 @@ impl<S: Source> Volume<S> {
         Node::parse(self.superblock(), bytes, place).map_err(|defect| wrong(defect).into())
     }
 
-    fn extent_run(&self, inode: &Inode, logical: u64) -> Result<Run, Error> {
+    fn extent_run(&self, inode: &Inode, logical: u64) -> Result<Run> {
         let mut held: Option<(u64, Arc<[u8]>)> = None;
         let mut place = Place::root();
         // Each step is one level down, and the root is at most at level 5.
@@ -384,16 +358,15 @@ impl<S: Source> Volume<S> {
         inode: &Inode,
         node: &Node<'_>,
         builder: &mut Builder,
-    ) -> Result<ControlFlow<()>, Error> {
-        for extent in node.extents() {
-            if builder.push(&extent).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+    ) -> Result<ControlFlow<()>> {
+        if node.extents().any(|extent| builder.push(&extent).is_break()) {
+            return Ok(ControlFlow::Break(()));
         }
         for (block, place) in node.children() {
-            if builder.node().is_break() {
+            let Some(left) = builder.nodes_left.checked_sub(1) else {
                 return Ok(ControlFlow::Break(()));
-            }
+            };
+            builder.nodes_left = left;
             let bytes = self.block(block)?;
             let child = self.extent_node(inode, &bytes, Some(block), place)?;
             if self.collect(inode, &child, builder)?.is_break() {
@@ -409,16 +382,16 @@ impl<S: Source> Volume<S> {
         start: u64,
         blocks: u64,
         from: Option<u64>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if self.superblock().holds(start, blocks) {
-            return Ok(());
+            Ok(())
+        } else {
+            Err(Corruption::at(Defect::BlockPointer, inode.ino(), from).into())
         }
-        let corruption = Corruption::new(Defect::BlockPointer).in_inode(inode.ino());
-        Err(from.map_or(corruption, |block| corruption.in_block(block)).into())
     }
 
     /// The table of pointers in `block`, on level `level` of the way.
-    fn table(&self, tables: &mut Tables, level: usize, block: u64) -> Result<Arc<[u8]>, Error> {
+    fn table(&self, tables: &mut Tables, level: usize, block: u64) -> Result<Arc<[u8]>> {
         if let Some((number, table)) = &tables.held[level]
             && *number == block
         {
@@ -430,12 +403,7 @@ impl<S: Source> Volume<S> {
         Ok(table)
     }
 
-    fn block_map_run(
-        &self,
-        inode: &Inode,
-        logical: u64,
-        tables: &mut Tables,
-    ) -> Result<Run, Error> {
+    fn block_map_run(&self, inode: &Inode, logical: u64, tables: &mut Tables) -> Result<Run> {
         let pointers = u64::from(self.superblock().block_bytes()) / 4;
         let to_end = LOGICAL_BLOCKS - logical;
         let Some(path) = block_map::path(logical, pointers) else { return Ok(Run::hole(to_end)) };
@@ -480,11 +448,7 @@ impl<S: Source> Volume<S> {
     }
 
     /// A block map holds nothing beyond the file's size.
-    fn collect_block_map(
-        &self,
-        inode: &Inode,
-        builder: &mut Builder,
-    ) -> Result<ControlFlow<()>, Error> {
+    fn collect_block_map(&self, inode: &Inode, builder: &mut Builder) -> Result<ControlFlow<()>> {
         let end =
             inode.size().div_ceil(u64::from(self.superblock().block_bytes())).min(LOGICAL_BLOCKS);
         let mut tables = Tables::default();

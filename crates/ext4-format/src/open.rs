@@ -7,9 +7,9 @@ use zerocopy::FromBytes;
 
 use super::journal::Replayed;
 use super::source::Source;
-use super::superblock::{RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use super::superblock::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use super::volume::{InodeTables, Shared, Volume, VolumeOptions};
-use crate::{Corruption, Defect, Error, Unsupported};
+use crate::{Corruption, Defect, Error, Result, Unsupported};
 
 /// Why a volume could not be opened.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,15 +32,6 @@ pub enum OpenFailure {
     Unsupported(Unsupported),
     /// Damage, or the source.
     Failed(Error),
-}
-
-impl From<Refusal> for OpenFailure {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Corrupt(corruption) => corruption.into(),
-            Refusal::Unsupported(unsupported) => Self::Unsupported(unsupported),
-        }
-    }
 }
 
 impl From<Corruption> for OpenFailure {
@@ -109,7 +100,7 @@ fn read_superblock<S: Source>(
     source: &S,
     offset: u64,
     device_bytes: u64,
-) -> Result<Option<RawSuperblock>, Error> {
+) -> Result<Option<RawSuperblock>> {
     if offset.checked_add(SUPERBLOCK_BYTES as u64).is_none_or(|end| end > device_bytes) {
         return Ok(None);
     }
@@ -124,24 +115,24 @@ fn superblock_in<S: Source>(
     block_bits: u32,
     device_bytes: u64,
     ignore_checksum: bool,
-) -> Result<Option<Result<Superblock, Refusal>>, Error> {
+) -> Result<Option<Result<Superblock>>> {
     let offset = block.saturating_mul(1 << block_bits).max(SUPERBLOCK_OFFSET);
     let Some(raw) = read_superblock(source, offset, device_bytes)? else { return Ok(None) };
     let parsed = Superblock::parse(&raw, ignore_checksum);
     Ok(match parsed {
         Ok(superblock) => (superblock.block_bits() == block_bits).then_some(Ok(superblock)),
-        Err(Refusal::Corrupt(corruption)) if corruption.defect == Defect::SuperblockMagic => None,
-        Err(refusal) => Some(Err(refusal)),
+        Err(Error::Corrupt(corruption)) if corruption.defect == Defect::SuperblockMagic => None,
+        Err(error) => Some(Err(error)),
     })
 }
 
 /// The first intact backup, where mke2fs puts them: `s_block_group_nr` has to say that it is one.
 /// `hint`: blocks per group by the damaged one.
-fn find_backup<S: Source>(source: &S, device_bytes: u64, hint: u64) -> Result<Option<u64>, Error> {
+fn find_backup<S: Source>(source: &S, device_bytes: u64, hint: u64) -> Result<Option<u64>> {
     for group in [1, 3, 5, 7, 9, 25, 27, 49] {
         for block_bits in 10..=16u32 {
             let per_group = (8u64 << block_bits).min(65_528);
-            // Clusters of `bigalloc` are 16 blocks unless somebody wanted others.
+            // Clusters of `bigalloc` are 16 blocks unless mke2fs was given another size.
             let mut candidates = vec![
                 8u64 << block_bits,
                 per_group,
@@ -186,8 +177,7 @@ fn open_primary<S: Source>(
             let block = superblock.primary_block();
             Ok((superblock, block))
         }
-        Err(Refusal::Unsupported(unsupported)) => Err(OpenFailure::Unsupported(unsupported)),
-        Err(Refusal::Corrupt(corruption)) => {
+        Err(Error::Corrupt(corruption)) => {
             // Behind the boot sector: in block 1 if blocks are that small.
             let corruption = corruption.in_block(u64::from(raw.log_block_size.get() == 0));
             let no_magic = corruption.defect == Defect::SuperblockMagic;
@@ -203,6 +193,7 @@ fn open_primary<S: Source>(
                 None => Err(corruption.into()),
             }
         }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -220,8 +211,8 @@ fn open_backup<S: Source>(
                 let block = block.max(superblock.primary_block());
                 return Ok((superblock, block));
             }
-            Some(Err(Refusal::Corrupt(corruption))) => why = corruption.in_block(block).into(),
-            Some(Err(refusal)) => why = refusal.into(),
+            Some(Err(Error::Corrupt(corruption))) => why = corruption.in_block(block).into(),
+            Some(Err(error)) => why = error.into(),
             None => {}
         }
     }

@@ -5,7 +5,7 @@ use super::source::Source;
 use super::superblock::ROOT_INO;
 use super::volume::Volume;
 use crate::FileType;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The longest path, in bytes (`PATH_MAX` without its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -117,7 +117,7 @@ impl<S: Source> Names for Volume<S> {
         ROOT_INO
     }
 
-    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
+    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType)> {
         let (ino, file_type) =
             self.lookup(&self.linked_inode(dir)?, name)?.ok_or(Error::NotFound)?;
         let file_type = match file_type {
@@ -127,11 +127,11 @@ impl<S: Source> Names for Volume<S> {
         Ok((ino, file_type))
     }
 
-    fn is_directory(&self, ino: u32) -> Result<bool, Error> {
+    fn is_directory(&self, ino: u32) -> Result<bool> {
         Ok(self.linked_inode(ino)?.file_type() == FileType::Directory)
     }
 
-    fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
+    fn link_text(&self, ino: u32) -> Result<Vec<u8>> {
         self.read_link(&self.linked_inode(ino)?)
     }
 }
@@ -141,7 +141,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As `stat(2)`.
-    pub fn resolve(&self, from: u32, path: &[u8], follow: bool) -> Result<u32, Error> {
+    pub fn resolve(&self, from: u32, path: &[u8], follow: bool) -> Result<u32> {
         resolve(self, from, path, follow)
     }
 }
@@ -166,7 +166,7 @@ mod tests {
             2
         }
 
-        fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
+        fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType)> {
             if !self.is_directory(dir)? {
                 return Err(Error::NotDirectory);
             }
@@ -176,11 +176,11 @@ mod tests {
                 .ok_or(Error::NotFound)
         }
 
-        fn is_directory(&self, ino: u32) -> Result<bool, Error> {
+        fn is_directory(&self, ino: u32) -> Result<bool> {
             Ok(ino < 10)
         }
 
-        fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
+        fn link_text(&self, ino: u32) -> Result<Vec<u8>> {
             Ok(self.links[&ino].clone().into_bytes())
         }
     }

@@ -1,8 +1,8 @@
 //! Extended attributes as bytes (kernel documentation: `filesystems/ext4/attributes.rst`;
 //! `struct ext2_ext_attr_entry`).
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use crate::error::Defect;
@@ -12,35 +12,29 @@ pub(super) const MAGIC: u32 = 0xea02_0000;
 /// The longest value there can be (`XATTR_SIZE_MAX` of the kernel), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// The beginning of a block of attributes (`struct ext4_xattr_header`).
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct BlockHeader {
-    pub(super) magic: U32,
-    pub(super) refcount: U32,
-    pub(super) blocks: U32,
-    pub(super) hash: U32,
-    pub(super) checksum: U32,
-    pub(super) reserved: [U32; 3],
+on_disk! {
+    /// The beginning of a block of attributes (`struct ext4_xattr_header`).
+    pub(super) BlockHeader, 32 {
+        0 magic: U32,
+        4 refcount: U32,
+        8 blocks: U32,
+        12 hash: U32,
+        16 checksum: U32,
+        20 reserved: [U32; 3],
+    }
+    /// What comes before an attribute's name (`struct ext4_xattr_entry`).
+    pub(super) RawEntry, 16 {
+        0 name_len: u8,
+        1 name_index: u8,
+        2 value_offs: U16,
+        4 value_inum: U32,
+        8 value_size: U32,
+        12 hash: U32,
+    }
 }
 
-/// What comes before an attribute's name (`struct ext4_xattr_entry`).
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct RawEntry {
-    pub(super) name_len: u8,
-    pub(super) name_index: u8,
-    pub(super) value_offs: U16,
-    pub(super) value_inum: U32,
-    pub(super) value_size: U32,
-    pub(super) hash: U32,
-}
-
-pub(super) const BLOCK_HEADER_BYTES: usize = 32;
-pub(super) const ENTRY_BYTES: usize = 16;
-const _: () =
-    assert!(size_of::<BlockHeader>() == BLOCK_HEADER_BYTES && size_of::<RawEntry>() == ENTRY_BYTES);
-
+pub(super) const BLOCK_HEADER_BYTES: usize = size_of::<BlockHeader>();
+pub(super) const ENTRY_BYTES: usize = size_of::<RawEntry>();
 /// Where a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'a> {
@@ -114,6 +108,11 @@ pub fn in_block(block: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
         return Err(Defect::Attribute);
     }
     list(block, BLOCK_HEADER_BYTES)
+}
+
+/// How many inodes have this block of attributes.
+pub(super) fn references(block: &[u8]) -> Option<u32> {
+    BlockHeader::ref_from_prefix(block).ok().map(|(header, _)| header.refcount.get())
 }
 
 /// Whether the checksum of a block of attributes is right; `seed` is the file system's

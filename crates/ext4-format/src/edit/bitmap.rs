@@ -103,11 +103,11 @@ pub fn checksum(seed: u32, bits: &[u8], count: u32) -> u32 {
     crc32c(seed, bits.get(..count as usize / 8).unwrap_or(bits))
 }
 
-/// So many bytes of a bitmap may differ for its checksum to be patched.
+/// The most bytes of a bitmap that may differ for its checksum to be patched.
 const PATCHED_BYTES: usize = 64;
 
 /// What is to be xored to the [checksum] of a bitmap of `count` bits if those of `range` are
-/// turned; `None`: they are so many that it is not worth it.
+/// inverted; `None`: they are too many for a patch to be worth it.
 pub fn checksum_patch(patch: &Patch, count: u32, range: Range<u32>) -> Option<u32> {
     let (first, end) = (range.start as usize / 8, range.end.div_ceil(8) as usize);
     let covered = count as usize / 8;

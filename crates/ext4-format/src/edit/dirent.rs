@@ -26,16 +26,7 @@ pub fn entry_bytes(name_bytes: usize) -> usize {
 
 /// The number that directories have for a type (`EXT4_FT_*`).
 fn type_number(file_type: Option<FileType>, shape: DirectoryShape) -> u8 {
-    match file_type.filter(|_| shape.file_types) {
-        None => 0,
-        Some(FileType::Regular) => 1,
-        Some(FileType::Directory) => 2,
-        Some(FileType::Character) => 3,
-        Some(FileType::Block) => 4,
-        Some(FileType::Fifo) => 5,
-        Some(FileType::Socket) => 6,
-        Some(FileType::Symlink) => 7,
-    }
+    file_type.filter(|_| shape.file_types).map_or(0, FileType::number)
 }
 
 /// The field for a length, a multiple of four (`ext4_rec_len_to_disk`).

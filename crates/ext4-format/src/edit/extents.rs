@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::checksum::crc32c;
@@ -27,12 +27,7 @@ pub const fn max_blocks(unwritten: bool) -> u32 {
 /// Both as one, if `second` goes on where `first` ends, in the file and on the disk, and one extent
 /// can be as long.
 pub fn joined(first: &MappedExtent, second: &MappedExtent) -> Option<MappedExtent> {
-    let blocks = first.blocks.checked_add(second.blocks)?;
-    let follows = first.end() == u64::from(second.logical)
-        && first.physical + u64::from(first.blocks) == second.physical
-        && first.unwritten == second.unwritten
-        && blocks <= max_blocks(first.unwritten);
-    follows.then_some(MappedExtent { blocks, ..*first })
+    first.joined(second).filter(|both| both.blocks <= max_blocks(both.unwritten))
 }
 
 impl<B: Deref<Target = [u8]>> NodeEdit<B> {
@@ -122,10 +117,9 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         bytes.fill(0);
         let header = RawHeader {
             magic: U16::new(MAGIC),
-            entries: U16::ZERO,
             max: U16::new(max as u16),
             depth: U16::new(depth),
-            generation: U32::ZERO,
+            ..RawHeader::default()
         };
         bytes[..ENTRY_BYTES].copy_from_slice(header.as_bytes());
         Self(bytes)

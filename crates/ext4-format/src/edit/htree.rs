@@ -114,7 +114,7 @@ pub fn write_inner(
     entries: &[IndexEntry],
 ) -> Result<(), Defect> {
     block.fill(0);
-    // For who does not know of the tree: an entry of the whole block that is not in use.
+    // For readers that do not know the tree: an entry of the whole block that is not in use.
     dirent::put(block, 0, shape.block_bytes, None, shape);
     write_entries(block, NodeKind::Inner, shape, seed, entries)
 }

@@ -1,13 +1,13 @@
 //! Lists of extended attributes that are being changed (kernel: `fs/ext4/xattr.c`; e2fsprogs:
 //! `lib/ext2fs/ext_attr.c`).
 
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::superblock::Superblock;
 use super::super::xattr::{
     BLOCK_HEADER_BYTES, BlockHeader, ENTRY_BYTES, MAGIC, RawEntry, Value, block_checksum, in_block,
-    in_inode,
+    in_inode, references,
 };
 use crate::error::Defect;
 
@@ -112,8 +112,7 @@ impl AttributeList {
     /// [`Defect::Attribute`].
     pub fn in_block(block: &[u8]) -> Result<(Self, u32), Defect> {
         let list = Self::of(&in_block(block)?);
-        let references = references(block).ok_or(Defect::Attribute)?;
-        Ok((list, references))
+        Ok((list, references(block).ok_or(Defect::Attribute)?))
     }
 
     /// Whether there are none.
@@ -232,7 +231,7 @@ impl AttributeList {
         }
         self.write(block, BLOCK_HEADER_BYTES)?;
         let hashes = self.0.iter().map(|attribute| attribute.hash);
-        // One without a hash makes the block nobody's to share.
+        // If one has no hash, the block cannot be shared.
         let hash = if hashes.clone().any(|hash| hash == 0) {
             0
         } else {
@@ -243,8 +242,7 @@ impl AttributeList {
             refcount: U32::new(references),
             blocks: U32::new(1),
             hash: U32::new(hash),
-            checksum: U32::ZERO,
-            reserved: [U32::ZERO; 3],
+            ..BlockHeader::default()
         };
         block[..BLOCK_HEADER_BYTES].copy_from_slice(header.as_bytes());
         seal(superblock, number, block);
@@ -252,25 +250,20 @@ impl AttributeList {
     }
 }
 
-const REFERENCES_AT: usize = std::mem::offset_of!(BlockHeader, refcount);
-const CHECKSUM_AT: usize = std::mem::offset_of!(BlockHeader, checksum);
-
-/// How many inodes have this block of attributes.
-fn references(block: &[u8]) -> Option<u32> {
-    let count = block.get(REFERENCES_AT..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*count))
-}
-
 /// Sets how many inodes have block `number` of attributes, a sound one.
 pub fn set_references(superblock: &Superblock, number: u64, references: u32, block: &mut [u8]) {
-    block[REFERENCES_AT..REFERENCES_AT + 4].copy_from_slice(&references.to_le_bytes());
+    let Ok((header, _)) = BlockHeader::mut_from_prefix(block) else { return };
+    header.refcount = U32::new(references);
     seal(superblock, number, block);
 }
 
 fn seal(superblock: &Superblock, number: u64, block: &mut [u8]) {
-    if superblock.has_checksums() {
-        let sum = block_checksum(block, number, superblock.seed());
-        block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+    if !superblock.has_checksums() {
+        return;
+    }
+    let sum = block_checksum(block, number, superblock.seed());
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block) {
+        header.checksum = U32::new(sum);
     }
 }
 

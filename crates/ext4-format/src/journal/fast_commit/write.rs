@@ -157,13 +157,13 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scan::{Next, Scan};
+    use super::super::scan::Scan;
     use super::*;
 
     fn scan(area: &[u8], block_bytes: usize, tid: u32) -> Vec<Vec<Change>> {
         let mut scan = Scan::new(tid, 256);
         for block in area.chunks(block_bytes) {
-            if scan.block(block).unwrap() == Next::Stop {
+            if scan.block(block).unwrap().is_break() {
                 break;
             }
         }
