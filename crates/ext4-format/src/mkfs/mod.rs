@@ -2,7 +2,7 @@
 //! `lib/ext2fs/initialize.c`, `alloc_tables.c`).
 //!
 //! It has the features that Debian 12 gives to new file systems. [`Layout`] knows no device: it
-//! says what has to be written, and whoever has one writes.
+//! says what has to be written, and the caller writes it.
 
 mod content;
 mod inodes;
@@ -47,8 +47,7 @@ pub struct MakeOptions {
     pub orphan_file: bool,
     /// Feature `fast_commit`: a part of the journal is set aside for them.
     pub fast_commit: bool,
-    /// Whether all inode tables are zeroed; if not, whoever mounts it does so in time, as with
-    /// mke2fs.
+    /// Whether all inode tables are zeroed; if not, a mount zeroes them later, as with mke2fs.
     pub zero_inode_tables: bool,
 }
 
@@ -86,7 +85,7 @@ impl MakeOptions {
 pub enum Content<'a> {
     /// These bytes: whole blocks.
     Bytes(&'a [u8]),
-    /// So many blocks of zeroes.
+    /// This many blocks of zeroes.
     Zeroes(u64),
 }
 
