@@ -4,7 +4,7 @@
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::checksum::{crc16, crc32c};
+use super::checksum::{crc16, crc32c, crc32c_with_holes};
 use super::features::ro_compat;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect};
@@ -79,13 +79,13 @@ pub struct Group {
 
 /// The checksum that `bytes`, a descriptor, should have; `None`: descriptors have none here.
 pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
-    let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
     let number = number.to_le_bytes();
     if superblock.has_checksums() {
-        let state = crc32c(crc32c(superblock.seed(), &number), before);
-        // The field itself counts as zero.
-        return Some(crc32c(crc32c(state, &[0; 2]), after) as u16);
+        let state = crc32c(superblock.seed(), &number);
+        let hole = CHECKSUM_AT..CHECKSUM_AT + 2;
+        return Some(crc32c_with_holes(state, bytes, &[hole]) as u16);
     }
+    let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
     let gdt_csum = superblock.features.has_ro_compat(ro_compat::GDT_CSUM);
     gdt_csum.then(|| crc16(crc16(crc16(crc16(!0, &superblock.raw.uuid), &number), before), after))
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::checksum::{crc32c, inode_seed};
+use super::checksum::{crc32c, crc32c_with_holes, inode_seed};
 use super::features::{incompat, ro_compat};
+use super::structures::words;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect, FileType, Metadata, Timestamp, Unsupported};
 
@@ -108,65 +109,59 @@ pub(crate) fn timestamp(seconds: U32, extra: U32) -> Timestamp {
 
 /// Major and minor number, in the old or the new form (`i_block[0]`, `i_block[1]`).
 fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
-    let word =
-        |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-    match (word(0), word(4)) {
+    let words = words(block);
+    match (words[0].get(), words[1].get()) {
         (0, new) => ((new >> 8) & 0xFFF, (new & 0xFF) | ((new >> 12) & 0xF_FF00)),
         (old, _) => ((old >> 8) & 0xFF, old & 0xFF),
     }
 }
 
-/// The checksum that `bytes`, inode `ino`, should have, and the bits of it that there is room for,
-/// in the form of `lo | hi << 16`.
-fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> (u32, u32) {
-    // As most are: in one piece, that takes a third of the time.
-    if has_high && let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
-        for at in [CHECKSUM_LO_AT, CHECKSUM_HI_AT] {
-            whole[at..at + 2].fill(0);
-        }
-        return (crc32c(seed, &whole), u32::MAX);
-    }
-    let state = crc32c(seed, &bytes[..CHECKSUM_LO_AT]);
-    let state = crc32c(crc32c(state, &[0; 2]), &bytes[CHECKSUM_LO_AT + 2..GOOD_OLD_BYTES]);
+/// The checksum, in the form of `lo | hi << 16`, that `bytes` should have; `has_high`: there is room
+/// for its upper half.
+fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
+    let holes = [CHECKSUM_LO_AT, CHECKSUM_HI_AT].map(|at| at..at + 2);
     if !has_high {
-        return (crc32c(state, &bytes[GOOD_OLD_BYTES..]) & 0xFFFF, 0xFFFF);
+        return crc32c_with_holes(seed, bytes, &holes[..1]) & 0xFFFF;
     }
-    let state = crc32c(state, &bytes[GOOD_OLD_BYTES..CHECKSUM_HI_AT]);
-    (crc32c(crc32c(state, &[0; 2]), &bytes[CHECKSUM_HI_AT + 2..]), u32::MAX)
-}
-
-/// Whether there is room for the upper half of the checksum.
-fn has_high_checksum(extra: &RawInodeExtra) -> bool {
-    usize::from(extra.extra_isize.get()) >= CHECKSUM_HI_AT + 2 - GOOD_OLD_BYTES
+    // As most are: in one piece, that takes a third of the time.
+    if let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
+        holes.into_iter().for_each(|hole| whole[hole].fill(0));
+        return crc32c(seed, &whole);
+    }
+    crc32c_with_holes(seed, bytes, &holes)
 }
 
 impl Inode {
+    /// The checksum that inode `ino`, `bytes`, should have, the one that it has, and whether there
+    /// is room for the upper half.
+    fn checksums(superblock: &Superblock, ino: u32, bytes: &[u8]) -> Option<(u32, u32, bool)> {
+        let (raw, rest) = RawInode::ref_from_prefix(bytes).ok()?;
+        let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra);
+        let end = CHECKSUM_HI_AT + 2 - GOOD_OLD_BYTES;
+        let extra = extra.filter(|extra| usize::from(extra.extra_isize.get()) >= end);
+        let high = extra.map_or(0, |extra| u32::from(extra.checksum_hi.get()) << 16);
+        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
+        let right = checksum(seed, bytes, extra.is_some());
+        Some((right, u32::from(raw.checksum_lo.get()) | high, extra.is_some()))
+    }
+
     /// Whether the checksum of inode `ino`, `bytes`, is right; where there are none it is. One that
     /// is all zeroes was never used: right too.
     pub fn checksum_is_right(superblock: &Superblock, ino: u32, bytes: &[u8]) -> bool {
-        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return false };
         if !superblock.has_checksums() {
-            return true;
+            return bytes.len() >= GOOD_OLD_BYTES;
         }
-        let extra = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
-        let high =
-            extra.filter(has_high_checksum).map(|extra| u32::from(extra.checksum_hi.get()) << 16);
-        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
-        let (expected, mask) = checksum(seed, bytes, high.is_some());
-        let found = u32::from(raw.checksum_lo.get()) | high.unwrap_or(0);
-        expected == found & mask || bytes.iter().all(|byte| *byte == 0)
+        Self::checksums(superblock, ino, bytes).is_some_and(|(right, stored, _)| {
+            right == stored || bytes.iter().all(|byte| *byte == 0)
+        })
     }
 
     /// Gives inode `ino`, `bytes`, its right checksum, where there are any.
     pub(super) fn set_checksum(superblock: &Superblock, ino: u32, bytes: &mut [u8]) {
-        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return };
         if !superblock.has_checksums() {
             return;
         }
-        let has_high =
-            RawInodeExtra::read_from_prefix(rest).is_ok_and(|(extra, _)| has_high_checksum(&extra));
-        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
-        let (right, _) = checksum(seed, bytes, has_high);
+        let Some((right, _, has_high)) = Self::checksums(superblock, ino, bytes) else { return };
         bytes[CHECKSUM_LO_AT..CHECKSUM_LO_AT + 2].copy_from_slice(&(right as u16).to_le_bytes());
         if has_high {
             bytes[CHECKSUM_HI_AT..CHECKSUM_HI_AT + 2]

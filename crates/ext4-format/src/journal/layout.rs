@@ -1,10 +1,12 @@
 //! Blocks of the journal (kernel documentation: `filesystems/ext4/journal.rst`; `linux/jbd2.h`,
 //! e2fsprogs: `kernel-jbd.h`). All of it is big-endian.
 
+use std::ops::Range;
 use zerocopy::FromBytes;
+
 use zerocopy::big_endian::{U16, U32, U64};
 
-use super::super::checksum::crc32c;
+use super::super::checksum::{crc32c, crc32c_with_holes};
 use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 
 /// What every block of the journal begins with that is no copy (`JBD2_MAGIC_NUMBER`).
@@ -78,7 +80,11 @@ on_disk! {
 }
 
 pub(super) const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
-pub(super) const CHECKSUM_OFFSET: usize = std::mem::offset_of!(RawSuperblock, checksum);
+/// Where a superblock has its checksum.
+pub(super) const SUPERBLOCK_CHECKSUM: Range<usize> = {
+    let at = std::mem::offset_of!(RawSuperblock, checksum);
+    at..at + 4
+};
 
 on_disk! {
     /// `struct commit_header`
@@ -193,7 +199,7 @@ impl Superblock {
                 return Err(bad());
             }
             if !believe
-                && with_zeroes(!0, &block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET)
+                && crc32c_with_holes(!0, &block[..SUPERBLOCK_BYTES], &[SUPERBLOCK_CHECKSUM])
                     != raw.checksum.get()
             {
                 return Err(Corruption::new(Defect::JournalChecksum).into());
@@ -254,9 +260,9 @@ impl Superblock {
             let mut whole = vec![0; block.len()];
             let fields = block.len() - rest.len();
             whole[..fields].copy_from_slice(&block[..fields]);
-            with_zeroes(self.seed, &whole, 16) == stored
+            crc32c_with_holes(self.seed, &whole, &[16..20]) == stored
         };
-        with_zeroes(self.seed, block, 16) == stored || torn()
+        crc32c_with_holes(self.seed, block, &[16..20]) == stored || torn()
     }
 
     /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence`
@@ -314,12 +320,6 @@ impl Superblock {
         let number = |record: &[u8]| record.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
         Some(records.map(number))
     }
-}
-
-/// A checksum of `block` in which its own four bytes at `at` count as zeroes.
-pub(super) fn with_zeroes(seed: u32, block: &[u8], at: usize) -> u32 {
-    let (before, rest) = block.split_at(at);
-    crc32c(crc32c(crc32c(seed, before), &[0; 4]), &rest[4..])
 }
 
 /// A copy that follows a descriptor block.

@@ -6,11 +6,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::super::checksum::crc32c;
 use super::layout::{
-    CHECKSUM_CRC32C, CHECKSUM_OFFSET, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header,
-    INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
-    INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE, MAGIC, REVOKE, RawCommit, RawSuperblock,
-    SUPERBLOCK_BYTES, SUPERBLOCK_V2, Superblock, TAG_ESCAPED, TAG_LAST, TAG_SAME_UUID, TAIL_BYTES,
-    Tag, Tag3, with_zeroes,
+    CHECKSUM_CRC32C, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header, INCOMPAT_64BIT,
+    INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_FAST_COMMIT,
+    INCOMPAT_REVOKE, MAGIC, REVOKE, RawCommit, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_V2,
+    Superblock, TAG_ESCAPED, TAG_LAST, TAG_SAME_UUID, TAIL_BYTES, Tag, Tag3,
 };
 use crate::error::{Defect, Error, Result, Unsupported};
 use crate::{Corruption, Timestamp};
@@ -120,7 +119,7 @@ impl JournalFormat {
         let raw = raw_mut(&mut self.block)?;
         raw.checksum = U32::new(0);
         if raw.feature_incompat.get() & (INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3) != 0 {
-            let sum = with_zeroes(!0, &self.block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET);
+            let sum = crc32c(!0, &self.block[..SUPERBLOCK_BYTES]);
             raw_mut(&mut self.block)?.checksum = U32::new(sum);
         }
         let blocks = self.superblock.blocks;
