@@ -66,46 +66,39 @@ pub fn resolve<N: Names>(names: &N, from: u32, path: &[u8], follow: bool) -> Res
             .map_or(rest.len(), |bytes| begin + bytes);
         let name = &rest[begin..end];
         let is_last = end == rest.len();
-        if name.is_empty() || name == b"." {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::NameTooLong.into());
+        }
+        let next = if name.is_empty() || name == b"." {
             // A slash at the end, or a dot, is only right after a directory.
             if !names.is_directory(current)? {
                 return Err(Error::NotDirectory.into());
             }
-            if is_last {
-                return Ok(current);
+            current
+        } else if name == b".." && current == names.root() {
+            current
+        } else {
+            let (ino, file_type) = names.child(current, name)?;
+            if file_type == FileType::Symlink && (follow || !is_last) {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Error::Loop.into());
+                }
+                let text = names.link_text(ino)?;
+                match text.first() {
+                    None => return Err(Error::NotFound.into()),
+                    Some(b'/') => current = names.root(),
+                    Some(_) => {}
+                }
+                rest.splice(..end, text);
+                continue;
             }
-            rest.drain(..end);
-            continue;
-        }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(Error::NameTooLong.into());
-        }
-        if name == b".." && current == names.root() {
-            if is_last {
-                return Ok(current);
-            }
-            rest.drain(..end);
-            continue;
-        }
-        let (ino, file_type) = names.child(current, name)?;
-        if file_type == FileType::Symlink && (follow || !is_last) {
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(Error::Loop.into());
-            }
-            let text = names.link_text(ino)?;
-            match text.first() {
-                None => return Err(Error::NotFound.into()),
-                Some(b'/') => current = names.root(),
-                Some(_) => {}
-            }
-            rest.splice(..end, text);
-            continue;
-        }
+            ino
+        };
         if is_last {
-            return Ok(ino);
+            return Ok(next);
         }
-        current = ino;
+        current = next;
         rest.drain(..end);
     }
 }

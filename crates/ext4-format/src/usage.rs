@@ -43,13 +43,8 @@ impl Superblock {
 
     /// `f_fsid` (`uuid_to_fsid`).
     fn fsid(&self) -> u64 {
-        let half = |at: usize| {
-            self.raw.uuid[at..at + 8]
-                .iter()
-                .rev()
-                .fold(0, |word, byte| word << 8 | u64::from(*byte))
-        };
-        half(0) ^ half(8)
+        let (halves, _) = self.raw.uuid.as_chunks::<8>();
+        halves.iter().fold(0, |all, half| all ^ u64::from_le_bytes(*half))
     }
 }
 

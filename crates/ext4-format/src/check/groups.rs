@@ -1,5 +1,6 @@
 //! Block groups: where their own structures are, and whether bitmaps and counts say what was found.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use zerocopy::FromBytes;
@@ -118,6 +119,14 @@ impl<S: Source> Checker<'_, S> {
         self.found(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)), None)
     }
 
+    /// The bits of `bitmap`, which block `block` holds, that lie `past_end` are set.
+    fn padding(&mut self, bitmap: Option<&[u8]>, mut past_end: Range<u32>, block: u64) -> Step {
+        if bitmap.is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
+            return self.found(Corruption::new(Defect::BitmapPadding).in_block(block), None);
+        }
+        Ok(())
+    }
+
     /// The block bitmap of a group, and its count of free clusters.
     fn blocks_of_group(&mut self, number: u32, group: &Group) -> Step {
         let volume = self.volume;
@@ -129,11 +138,7 @@ impl<S: Source> Checker<'_, S> {
         let Some(bitmap) = self.sound(volume.block_bitmap(number), None, None)? else {
             return Ok(());
         };
-        let mut past_end = here..per_group;
-        if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
-            let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.block_bitmap);
-            self.found(wrong, None)?;
-        }
+        self.padding(bitmap.as_deref(), here..per_group, group.block_bitmap)?;
         let mut free = 0;
         let mut last = None;
         for at in 0..here {
@@ -175,11 +180,8 @@ impl<S: Source> Checker<'_, S> {
         let Some(bitmap) = self.sound(volume.inode_bitmap(number), None, None)? else {
             return Ok(());
         };
-        let mut past_end = per_group..superblock.block_bytes().saturating_mul(8);
-        if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
-            let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.inode_bitmap);
-            self.found(wrong, None)?;
-        }
+        let bits = superblock.block_bytes().saturating_mul(8);
+        self.padding(bitmap.as_deref(), per_group..bits, group.inode_bitmap)?;
         let (mut free, mut last_used) = (0, None);
         for at in 0..per_group {
             let ino = u64::from(number) * u64::from(per_group) + u64::from(at) + 1;

@@ -188,9 +188,8 @@ impl<S: Source> Checker<'_, S> {
                 }
                 self.wrong(Defect::InodeUnreachable, ino, None)?;
                 self.visit(&inode, Some(&name))?;
-                let links = self.links.of(ino);
                 // That it has no name was said.
-                links.found = links.found.saturating_add(1);
+                self.links.add_name(ino);
                 if inode.file_type() == FileType::Directory {
                     self.below(inode, name, None)?;
                 }

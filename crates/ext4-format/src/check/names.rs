@@ -66,8 +66,7 @@ impl<S: Source> Checker<'_, S> {
                         _ => None,
                     };
                     if let Some(expected) = dots {
-                        let links = self.links.of(entry.ino);
-                        links.found = links.found.saturating_add(1);
+                        self.links.add_name(entry.ino);
                         if expected.is_some_and(|expected| expected != entry.ino) {
                             self.wrong(Defect::DirectoryParent, ino, Some(&path))?;
                         }
@@ -107,8 +106,7 @@ impl<S: Source> Checker<'_, S> {
         {
             return self.wrong(Defect::InodeNumber, directory, path.parent()).map(|()| None);
         }
-        let links = self.links.of(ino);
-        links.found = links.found.saturating_add(1);
+        self.links.add_name(ino);
         let is_new = self.seen.insert(u64::from(ino));
         let Some(inode) = (match is_new {
             true => self.inode(ino, Some(path))?,

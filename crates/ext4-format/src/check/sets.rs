@@ -78,6 +78,12 @@ impl LinksOf {
         &mut self.0.entry(ino / CHUNK_COUNTS).or_insert_with(new)[(ino % CHUNK_COUNTS) as usize]
     }
 
+    /// A name leads to `ino`.
+    pub(super) fn add_name(&mut self, ino: u32) {
+        let links = self.of(ino);
+        links.found = links.found.saturating_add(1);
+    }
+
     /// All inodes that anything is known of, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Links)> + '_ {
         self.0.iter().flat_map(|(chunk, links)| {

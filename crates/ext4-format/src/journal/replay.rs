@@ -100,11 +100,11 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
     let mut suspect = None;
     let mut whole = !0;
     while let Some(Control { index, kind, block }) = cursor.next_of(log, sequence)? {
+        if matches!(kind, DESCRIPTOR | REVOKE) && !superblock.tail_is_right(&block) {
+            suspect.get_or_insert(index);
+        }
         match kind {
             DESCRIPTOR => {
-                if !superblock.tail_is_right(&block) {
-                    suspect.get_or_insert(index);
-                }
                 let count = superblock.tags(&block).count();
                 if superblock.whole_checksums && ended.is_none() {
                     whole = crc32_be(whole, &block);
@@ -116,11 +116,7 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
                     break;
                 }
             }
-            REVOKE => {
-                if !superblock.tail_is_right(&block) {
-                    suspect.get_or_insert(index);
-                }
-            }
+            REVOKE => {}
             COMMIT => {
                 let seconds = commit_seconds(&block);
                 let is_stale = seconds < last_seconds;

@@ -271,17 +271,11 @@ impl Layout {
         let middle = superblock.group_start(groups / 2 / flex * flex);
         let journal = take_many(&mut space, &[middle..blocks, first..middle], journal_blocks);
         let journal = journal.ok_or_else(full)?;
-        let leaf_within = journal[0].start..blocks;
-        let journal_leaf = if journal.len() > INODE_EXTENTS_MAX {
-            Some(
-                space
-                    .take(leaf_within, 1)
-                    .or_else(|| space.take(first..blocks, 1))
-                    .ok_or_else(full)?,
-            )
-        } else {
-            None
-        };
+        let mut journal_leaf = None;
+        if journal.len() > INODE_EXTENTS_MAX {
+            let near = space.take(journal[0].start..blocks, 1);
+            journal_leaf = Some(near.or_else(|| space.take(first..blocks, 1)).ok_or_else(full)?);
+        }
         let orphan_file = if options.orphan_file {
             let wanted = usual_orphan_file_blocks(blocks);
             take_many(&mut space, std::slice::from_ref(&everywhere), wanted).ok_or_else(full)?
