@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_those_of_the_kernel() {
+    fn paths_match_the_kernel() {
         // 1 KiB: 256 pointers.
         let way = |logical| path(logical, 256).map(|path| path.slots[..path.depth].to_vec());
         assert_eq!(way(0).unwrap(), [0]);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_in_step_are_one_run() {
+    fn consecutive_pointers_are_one_run() {
         let table: Vec<u8> =
             [5u32, 6, 7, 9, 0, 0, 3].iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
         assert_eq!(consecutive(&table, 0, true), (5, 3));

@@ -6,8 +6,8 @@ use std::ops::Range;
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// CRC-32C over `bytes`, going on from `state`, **without** the inversions at both ends that crates
-/// and hardware descriptions have: ext4 starts at all ones where it wants to and keeps the state as
-/// it is.
+/// and hardware descriptions have: ext4 chooses the initial state and stores the final one as it
+/// is.
 pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     crc32(CrcAlgorithm::Crc32Iscsi, state, bytes)
 }

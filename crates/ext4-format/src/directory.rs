@@ -413,8 +413,8 @@ impl<S: Source> Volume<S> {
     /// The inode that `name` in directory `dir` is, and what it is if the directory says so.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A hash tree that is
-    /// malformed is none: the names are looked through.
+    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A malformed hash
+    /// tree is ignored: all names are searched.
     pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Named>> {
         let dir = Directory::open(self, dir)?;
         if name.len() > NAME_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! What can be wrong with what is on a disk, and with what was asked of it.
+//! Errors: damage on the disk, and requests that cannot be fulfilled.
 
 use crate::source::SourceError;
 
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_words_for_programs() {
+    fn kinds_of_defects() {
         assert_eq!(Defect::ExtentChecksum.kind(), "extent-checksum");
         assert_eq!(Defect::InodeField("size").kind(), "inode-field");
         assert_eq!(Defect::JournalAborted(5).kind(), "journal-aborted");

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_tells_what_is_where() {
+    fn a_leaf_maps_blocks() {
         let (superblock, bytes) =
             (example(), leaf(&[(10, 5, 100), (20, 0x8000 + 3, 200), (23, 1, 300)]));
         let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_leads_on_with_a_range() {
+    fn an_index_gives_its_children_ranges() {
         let (superblock, bytes) = (example(), index(2, &[(5, 100), (50, 101)]));
         let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
         assert_eq!(node.find(4), Found::Run(Run::hole(1)));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_has_a_name() {
+    fn invalid_nodes_are_refused() {
         let root = Place::root;
         assert_eq!(defect(&leaf(&[]), root()), None);
         assert_eq!(defect(&index(1, &[]), root()), Some(Defect::ExtentHeader));

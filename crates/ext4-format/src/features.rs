@@ -1,5 +1,5 @@
-//! What a file system has that the first ext2 had not (e2fsprogs: `lib/e2p/feature.c` for the
-//! names).
+//! Features, by which a file system differs from the first ext2 (e2fsprogs: `lib/e2p/feature.c` for
+//! the names).
 
 use crate::Unsupported;
 
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debians_default_and_unknown_ones_have_names() {
+    fn known_and_unknown_features_have_names() {
         let features = Features { compat: 0x3C, incompat: 0x2C2, ro_compat: 0x46B };
         let all = "has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg sparse_super large_file huge_file dir_nlink \
                    extra_isize metadata_csum";

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_nodes_are_refused() {
         let good = node(&[(0, 1), (100, 2)], true);
         // reserved, hash tree's header, levels, flags, limit, count 0, count above the limit
         for (at, byte) in

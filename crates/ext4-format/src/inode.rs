@@ -88,7 +88,7 @@ const USUAL_BYTES: usize = 256;
 pub struct Inode {
     metadata: Metadata,
     seed: u32,
-    /// The type in `i_mode` is none: free inodes, and that of the bad blocks.
+    /// `i_mode` has no type: free inodes, and that of the bad blocks.
     typeless: bool,
     fast_symlink: bool,
     dtime: u32,
@@ -116,8 +116,8 @@ fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
     }
 }
 
-/// The checksum, in the form of `lo | hi << 16`, that `bytes` should have; `has_high`: there is room
-/// for its upper half.
+/// The checksum, in the form of `lo | hi << 16`, that `bytes` should have; `has_high`: there is
+/// room for its upper half.
 fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
     let holes = [CHECKSUM_LO_AT, CHECKSUM_HI_AT].map(|at| at..at + 2);
     if !has_high {

@@ -147,7 +147,7 @@ pub struct VolumeInfo {
     pub written: Timestamp,
 }
 
-/// What a journal held that had not reached its place.
+/// The contents of a journal that were not in their places yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Committed transactions.

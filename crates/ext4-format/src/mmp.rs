@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_with_its_checksum() {
+    fn written_blocks_are_read() {
         let superblock = super::super::superblock::tests::checksummed();
         let mut block = vec![0xAA; 4096];
         let last = MmpState::InUse(SEQUENCE_LAST);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_taken() {
+    fn invalid_fields_are_refused() {
         let superblock = super::super::superblock::tests::checksummed();
         let mut block = vec![0; 1024];
         let odd = Mmp { check_interval_s: 601, ..some(MmpState::Clean) };

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_where_linux_leads() {
+    fn paths_resolve_as_in_linux() {
         let tree = tree();
         let follow = |path: &str| resolve(&tree, 4, path.as_bytes(), true);
         let expected = [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_have_an_end() {
+    fn lengths_of_names_and_paths_are_limited() {
         let tree = tree();
         let name = |bytes: usize| resolve(&tree, 4, &vec![b'n'; bytes], true);
         assert_eq!(name(255), Err(Error::NotFound));

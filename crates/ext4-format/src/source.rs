@@ -37,8 +37,8 @@ impl<P: Deref<Target: Source>> Source for P {
 /// Why there are no bytes.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// Not in memory, and the caller does not want to wait: they are being fetched, and the
-    /// operation has to be repeated.
+    /// Not in memory, and the caller does not wait: they are being fetched, and the operation has
+    /// to be repeated.
     #[error("not in memory")]
     NotHere,
     /// Beyond the end of the device.

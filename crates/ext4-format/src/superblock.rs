@@ -354,7 +354,7 @@ impl Superblock {
         self.features.has_ro_compat(ro_compat::METADATA_CSUM)
     }
 
-    /// Whether the journal has to be replayed before anything is believed.
+    /// Whether the journal has to be replayed before anything else is read.
     pub fn needs_recovery(&self) -> bool {
         self.features.has_incompat(incompat::RECOVER)
     }

@@ -89,7 +89,7 @@ impl<S: Source> Volume<S> {
         let (mut free_clusters, mut free_inodes) = (0, 0);
         let (mut overhead, mut groups) = (0, Vec::new());
         let stored = u64::from(superblock.raw.overhead_clusters.get());
-        // What the superblock says is believed only where reckoning it would take long.
+        // The stored overhead counts only where computing it would take long.
         let reckoned = !bigalloc || stored == 0 || stored > superblock.blocks;
         self.visit_groups(|number, group| {
             free_clusters += u64::from(group.free_clusters);

@@ -96,12 +96,12 @@ impl<S> Volume<S> {
         self.shared.superblock_block != self.superblock().primary_block()
     }
 
-    /// Whether wrong checksums are put up with.
+    /// Whether wrong checksums are ignored.
     pub fn ignores_checksums(&self) -> bool {
         self.shared.ignore_checksums
     }
 
-    /// How many wrong checksums were put up with.
+    /// How many wrong checksums were ignored.
     pub fn ignored(&self) -> u64 {
         self.shared.ignored.load(Ordering::Relaxed)
     }

@@ -145,8 +145,8 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
         raw.push((entry, name));
         at += (ENTRY_BYTES + name.len()).next_multiple_of(4);
     };
-    // Values do not overlap: together they are no longer than what is left. A list that is made up
-    // cannot ask for more memory.
+    // Values do not overlap: together they are no longer than what is left. A malformed list cannot
+    // take more memory.
     let mut left_bytes = area.len() - names_end;
     let value = |entry: &RawEntry, left_bytes: &mut usize| {
         let bytes = usize::try_from(entry.value_size.get()).ok()?;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_attributes_are_refused() {
         // A name's NUL; a value before the end of the names, beyond the area, too long; no end of
         // the list.
         for (at, bytes) in [

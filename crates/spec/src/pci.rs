@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_makes_no_sense_ends() {
+    fn malformed_lists_end() {
         // In circles; into the header; beyond the end; of a device that is gone; none at all.
         let circle = config(&[(0x34, &[0x40]), (0x40, &[0x05, 0x40])]);
         assert_eq!(capabilities(&circle).count(), 48);

@@ -55,7 +55,7 @@ impl std::fmt::Display for Finding {
 /// What was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Whether all of it was; false if that was not wanted any more.
+    /// Whether all of it was; false if the caller stopped the check.
     pub complete: bool,
     /// Defects found.
     pub findings: u64,
@@ -91,7 +91,7 @@ pub enum Event<'a> {
 
 /// Why it does not go on.
 enum Stop {
-    /// It is not wanted any more.
+    /// The caller stopped it.
     Asked,
     /// The device failed, or memory did.
     Failed(Error),
@@ -177,7 +177,7 @@ impl<'a, S: Source> Checker<'a, S> {
     /// Looks.
     ///
     /// # Errors
-    /// The device, or memory: damage is none.
+    /// The device, or memory; damage is no error.
     pub fn run(mut self) -> Result<Summary> {
         match self.everything() {
             Ok(()) => self.summary.complete = true,
@@ -286,7 +286,7 @@ impl<'a, S: Source> Checker<'a, S> {
                 Ok(None)
             }
             Err(error @ Error::Source(_)) => Err(Stop::Failed(error)),
-            // What the format's own functions say of what cannot be, if they have no word for it.
+            // Other errors of invalid contents.
             Err(_) => {
                 let mut corruption = Corruption::new(Defect::InodeField("content"));
                 corruption.ino = ino;

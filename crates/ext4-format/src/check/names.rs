@@ -98,8 +98,8 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// A name leads to `ino`. What it is, and whether that was not known before; nothing if it
-    /// cannot be had, or is not in use.
+    /// A name leads to `ino`. Its type, and whether it is new; `None` if it cannot be read, or is
+    /// not in use.
     fn named(&mut self, ino: u32, directory: u32, path: &Path) -> Step<Option<(FileType, bool)>> {
         let superblock = self.volume.superblock();
         if ino == 0 || ino > superblock.inodes() || ino < superblock.first_ino() && ino != ROOT_INO

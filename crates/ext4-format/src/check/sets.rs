@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_is_in() {
+    fn sets_contain_what_was_inserted() {
         let mut bits = Bits::default();
         for at in [0, 63, 64, CHUNK_BITS - 1, CHUNK_BITS, u64::MAX] {
             assert!(!bits.contains(at) && bits.insert(at) && !bits.insert(at) && bits.contains(at));

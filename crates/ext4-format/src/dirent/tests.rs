@@ -32,7 +32,7 @@ fn block() -> Vec<u8> {
 }
 
 #[test]
-fn entries_one_after_another() {
+fn entries_are_read_in_order() {
     let block = block();
     let all: Vec<_> = Dirents::new(&block, SHAPE).map(Result::unwrap).collect();
     assert_eq!(all.iter().map(|entry| entry.ino).collect::<Vec<_>>(), [2, 2, 0, 11, 0]);
@@ -52,7 +52,7 @@ fn entries_one_after_another() {
 }
 
 #[test]
-fn what_cannot_be_is_a_defect_and_the_end() {
+fn a_defect_ends_the_entries() {
     let spoil: [(&str, usize, &[u8]); 7] = [
         ("length 0", 4, &[0, 0]),
         ("length no multiple of 4", 4, &[13, 0]),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_and_go() {
+    fn inserting_and_removing_names() {
         for (block_bytes, checksums) in
             [(1024, true), (1024, false), (65_536, true), (65_536, false)]
         {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_elsewhere() {
+    fn replacing_an_inode() {
         let mut block = vec![0; 1024];
         fill(&mut block, SHAPE, &[file(3, b"a"), file(4, b"b"), file(5, b"c")]).unwrap();
         seal(&mut block, SHAPE, 5);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_not_written_over() {
+    fn a_damaged_block_stays_unchanged() {
         let mut block = vec![0; 1024];
         let long = [b'x'; 255];
         fill(&mut block, SHAPE, &[file(3, &long), file(4, &long)]).unwrap();

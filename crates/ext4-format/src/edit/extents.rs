@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_becomes_one() {
+    fn adjacent_extents_are_joined() {
         let mut bytes = [0xEE; 1024];
         let mut node = NodeEdit::format(&mut bytes[..], 0);
         assert_eq!((node.capacity(), node.len(), node.depth()), (84, 0, 0));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_extents_have_their_lengths() {
+    fn extents_of_maximal_length() {
         let mut bytes = [0; 60];
         let mut node = NodeEdit::format(&mut bytes[..], 0);
         assert!(node.put(0, &extent(0, 0x7FFF, 1000, false)));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_leads_to_its_children() {
+    fn index_entries_hold_their_children() {
         let (mut bytes, mut more) = ([0; 1024], [0; 1024]);
         let mut node = NodeEdit::format(&mut bytes[..], 2);
         node.insert_child(0, 50, 1 << 33);

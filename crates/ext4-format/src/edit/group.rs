@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_parsed() {
+    fn set_fields_are_parsed() {
         let superblock = super::super::super::superblock::tests::checksummed();
         let mut bytes = [0; 64];
         // Bitmaps and table anywhere inside.

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_parsed() {
+    fn set_fields_are_parsed() {
         let superblock = super::super::super::superblock::tests::example();
         let mut edit = InodeEdit::new(&superblock, 12, 77);
         let time = |seconds| Timestamp { seconds, nanoseconds: 999_999_999 };

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_there_with_its_checksum() {
+    fn set_fields_are_sealed() {
         let superblock = super::super::super::superblock::tests::checksummed();
         let (number, at) = superblock_place(&superblock);
         let mut block = vec![0; superblock.block_bytes() as usize];

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_as_long_as_its_room_at_most() {
+    fn a_list_must_fit_its_room() {
         let mut list = AttributeList::default();
         list.put(1, b"name", &[7; 60]);
         // The magic number, an entry of 20 bytes, the end, the value.

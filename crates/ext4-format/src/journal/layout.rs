@@ -154,7 +154,7 @@ pub(super) enum Checksums {
 
 impl Superblock {
     /// Reads the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes;
-    /// `believe`: whatever its checksum is.
+    /// `believe`: even with a wrong checksum.
     pub(super) fn parse(
         block: &[u8],
         block_bytes: usize,

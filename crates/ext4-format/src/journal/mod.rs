@@ -2,7 +2,7 @@
 //!
 //! What comes out is what `e2fsck` would have written: the blocks of all committed transactions,
 //! the newest copy of each, without those that were revoked later. A transaction that was not
-//! committed is as if it had never been.
+//! committed has no effect.
 
 pub mod fast_commit;
 mod layout;
@@ -32,7 +32,7 @@ pub use self::write::{Copied, JournalFormat};
 /// What would help where this implementation does not.
 const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
 
-/// What a journal held that had not reached its place.
+/// The contents of a journal that are not in their places yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Blocks with newer contents, by their numbers in the file system. Never more than the journal
@@ -51,7 +51,7 @@ pub struct Recovery {
     /// The errno that the file system failed with before, 0 for none (`s_errno`).
     pub errno: i32,
     /// The transaction that would have come next, of which there may be something in the log;
-    /// `None`: the log was empty, or not asked.
+    /// `None`: the log was empty, or not read.
     pub end: Option<u32>,
 }
 
@@ -144,8 +144,7 @@ impl<S: Source> Log for InodeLog<'_, S> {
 /// they are ignored), the device; [`Error::Unsupported`]: one with unknown features or on another
 /// device.
 pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery> {
-    // Backups of the superblock do not say it, so that the log itself is asked (e2fsck -b does the
-    // same).
+    // Backups of the superblock do not say it, so the log itself is read (as by e2fsck -b).
     let asks_log = volume.is_from_backup() && volume.superblock().journal_ino() != 0;
     if !volume.superblock().needs_recovery() && !asks_log {
         return Ok(Recovery::default());

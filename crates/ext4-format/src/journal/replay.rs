@@ -19,8 +19,8 @@ pub(super) trait Log {
     /// Block `index`.
     fn block(&self, index: u32) -> Result<Arc<[u8]>>;
 
-    /// What to do about the wrong checksum of block `index`, without which it cannot be gone on
-    /// rightly: an error, or nothing if that was asked for.
+    /// Handles the wrong checksum of block `index`, which recovery needs: an error, or nothing if
+    /// wrong checksums are ignored.
     fn wrong_checksum(&self, index: u32) -> Result<()>;
 
     /// Block `index` cannot be what it says.
@@ -41,8 +41,7 @@ struct Control {
     block: Arc<[u8]>,
 }
 
-/// A place in the log. It ends when the log has been gone round: a log that leads back into itself
-/// is none.
+/// A place in the log. It ends after one round: a log cannot lead back into itself.
 struct Cursor<'a> {
     superblock: &'a Superblock,
     at: u32,

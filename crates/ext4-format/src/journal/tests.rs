@@ -313,7 +313,7 @@ fn written(kind: Kind, seed: u64, transactions: u32) -> Writer {
 }
 
 #[test]
-fn what_is_replayed_is_what_the_model_says() {
+fn replay_matches_the_model() {
     for kind in kinds() {
         for seed in 0..24 {
             let writer = written(kind, seed, 1 + seed as u32 % 8);
@@ -427,7 +427,7 @@ fn a_block_beyond_the_file_system_is_refused() {
 }
 
 #[test]
-fn no_bytes_make_it_panic_or_go_on_for_ever() {
+fn any_bytes_are_replayed_or_refused() {
     for kind in kinds() {
         let writer = written(kind, 11, 5);
         let mut random = Random(17);
@@ -463,7 +463,7 @@ fn no_bytes_make_it_panic_or_go_on_for_ever() {
 }
 
 #[test]
-fn superblocks_that_cannot_be() {
+fn invalid_superblocks_are_refused() {
     let kind = Kind {
         checksums: Checksums::V3,
         whole_checksums: false,
@@ -505,7 +505,7 @@ fn superblocks_that_cannot_be() {
 }
 
 #[test]
-fn fast_commits_are_counted_if_they_are_whole() {
+fn whole_fast_commits_are_counted() {
     let kind = Kind {
         checksums: Checksums::V3,
         whole_checksums: false,

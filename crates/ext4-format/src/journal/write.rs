@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_replayed() {
+    fn written_blocks_are_replayed() {
         for (block_bytes, checksums, is_64bit) in [
             (1024, true, true),
             (4096, true, false),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_is_put_into_a_block_as_is_read_from_it() {
+    fn full_blocks_are_read_back() {
         for (checksums, is_64bit, tags, revoked) in [
             (true, true, 254, 509),
             (true, false, 254, 1019),

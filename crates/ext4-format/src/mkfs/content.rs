@@ -50,7 +50,8 @@ impl Layout {
         (number, block)
     }
 
-    /// The bitmap of the blocks of `group`; `None`: nothing is in use but what everybody knows of.
+    /// The bitmap of the blocks of `group`; `None`: only the blocks that every such group uses are
+    /// in use.
     fn block_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         let blocks = self.group_blocks(group);
         let known = if self.superblock.has_superblock(group) {

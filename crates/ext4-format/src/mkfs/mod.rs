@@ -39,7 +39,7 @@ pub struct MakeOptions {
     pub hash_seed: [u8; 16],
     /// When it is made.
     pub now: Timestamp,
-    /// Feature `64bit`: descriptors of 64 bytes, and more than 2³² blocks could be had.
+    /// Feature `64bit`: descriptors of 64 bytes, for more than 2³² blocks.
     pub bit64: bool,
     /// Feature `metadata_csum_seed`: the UUID can be changed while it is mounted.
     pub checksum_seed: bool,

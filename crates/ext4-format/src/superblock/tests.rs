@@ -41,7 +41,7 @@ fn refusal(change: impl FnOnce(&mut RawSuperblock)) -> Option<Error> {
 }
 
 #[test]
-fn fields_that_do_not_fit_together_are_named() {
+fn invalid_fields_are_named() {
     assert_eq!(example().groups(), 8);
     let corrupt = |defect| Some(Error::Corrupt(Corruption::new(defect)));
     let field = |name| corrupt(Defect::SuperblockField(name));
@@ -86,7 +86,7 @@ fn fields_that_do_not_fit_together_are_named() {
 }
 
 #[test]
-fn bits_of_any_kind_do_no_harm() {
+fn any_byte_is_parsed_or_refused() {
     let bytes = raw();
     for at in 0..SUPERBLOCK_BYTES {
         for value in [0, 1, 0x7F, 0x80, 0xFF] {

@@ -27,8 +27,8 @@ impl FastCommits {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// What they make of `volume`, which has to have what the transactions before them had. Nothing
-    /// is changed.
+    /// What they make of `volume`, in which the transactions before them have been replayed.
+    /// Nothing is changed.
     ///
     /// # Errors
     /// A change that cannot be; damage, or the source.
@@ -36,7 +36,7 @@ impl FastCommits {
         replay::replay(volume, self.0)
     }
 
-    /// Carries them out over `volume`, which has to have what the transactions before them had.
+    /// Replays them over `volume`, in which the transactions before them have been replayed.
     ///
     /// # Errors
     /// A change that cannot be; damage, or the source. `volume` is then as it was.

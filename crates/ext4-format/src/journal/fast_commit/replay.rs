@@ -81,7 +81,7 @@ pub struct Outcome {
     /// Inodes that they changed, or looked at, in the form of the disk but for what is in their
     /// block area and for checksums.
     pub inodes: BTreeMap<u32, Vec<u8>>,
-    /// Those of them that lost their last name, perhaps to be made anew.
+    /// Those of them that lost their last name; a later change may create them again.
     pub gone: BTreeSet<u32>,
     /// Where the blocks of files are: of each that is here, all of them.
     pub maps: BTreeMap<u32, Arc<ExtentMap>>,
@@ -114,7 +114,7 @@ impl Outcome {
     }
 }
 
-/// A replay under way, over a volume that has what the log's whole transactions had.
+/// A replay under way, over a volume in which the log's transactions have been replayed.
 struct Replay<'a, S: Source> {
     volume: &'a Volume<S>,
     /// Inodes that were changed, in the form of the disk.

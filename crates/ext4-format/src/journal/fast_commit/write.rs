@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_commits_are_read() {
         for block_bytes in [1024, 2048, 4096, 65_536] {
             // Every remainder of a block is met.
             for name_bytes in 1..=255 {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_lost_any_block_does_not_count() {
+    fn a_commit_without_one_of_its_blocks_is_ignored() {
         let changes = example(40, 100);
         let area = commit(1024, 7, true, &changes);
         let blocks = area.len() / 1024;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn long_extents_are_said_in_parts() {
+    fn long_extents_are_split() {
         let add = |unwritten| Change::AddRange {
             ino: 12,
             first: 0,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_refused() {
+    fn changes_that_cannot_be_encoded_are_refused() {
         let refuses = |change: &Change| Writer::new(1024, 1, true).add(change) == Err(Unsayable);
         let at = 1 << 48;
         assert!(refuses(&Change::Link { parent: 2, ino: 12, name: vec![b'n'; 256] }));
