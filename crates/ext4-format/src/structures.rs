@@ -28,6 +28,7 @@ macro_rules! on_disk {
         };
 
         impl Default for $name {
+            #[inline]
             fn default() -> Self {
                 zerocopy::FromZeros::new_zeroed()
             }

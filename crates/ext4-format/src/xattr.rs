@@ -37,9 +37,9 @@ pub(super) const BLOCK_HEADER_BYTES: usize = size_of::<BlockHeader>();
 pub(super) const ENTRY_BYTES: usize = size_of::<RawEntry>();
 /// Where a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum Value<B> {
     /// Beside its name.
-    Here(&'a [u8]),
+    Here(B),
     /// In an inode of its own (feature `ea_inode`).
     Inode {
         /// Which.
@@ -49,18 +49,21 @@ pub enum Value<'a> {
     },
 }
 
-/// An attribute, checked: name and value lie within their block or inode.
+/// An attribute, its bytes held by `B`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RawAttribute<'a> {
+pub struct Attribute<B> {
     /// What its name begins with (`EXT4_XATTR_INDEX_*`).
     pub index: u8,
     /// The rest of its name.
-    pub name: &'a [u8],
+    pub name: B,
     /// Its value.
-    pub value: Value<'a>,
+    pub value: Value<B>,
     /// The hash of name and value (`e_hash`); 0: none was made, as in inodes.
     pub hash: u32,
 }
+
+/// An attribute, checked: name and value lie within their block or inode.
+pub type RawAttribute<'a> = Attribute<&'a [u8]>;
 
 impl RawAttribute<'_> {
     /// Its whole name as `listxattr` gives it; `None` for those that are not shown (inline data,
@@ -77,7 +80,7 @@ impl RawAttribute<'_> {
             _ => return None,
         };
         // The ACLs are their prefix, whatever follows.
-        let rest = if matches!(self.index, 2 | 3 | 8) { &[] } else { self.name };
+        let rest = if matches!(self.index, 2 | 3 | 8) { &[][..] } else { self.name };
         Some([prefix, rest].concat())
     }
 
@@ -151,7 +154,7 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
     let value = |entry: &RawEntry, left_bytes: &mut usize| {
         let bytes = usize::try_from(entry.value_size.get()).ok()?;
         match entry.value_inum.get() {
-            0 if bytes == 0 => Some(Value::Here(&[])),
+            0 if bytes == 0 => Some(Value::Here(&[][..])),
             0 => {
                 *left_bytes = left_bytes.checked_sub(bytes)?;
                 let from = usize::from(entry.value_offs.get());
@@ -243,7 +246,7 @@ mod tests {
             RawAttribute { index: 1, name: b"colour", value: Value::Here(b"blue"), hash: 0 }
         );
         assert_eq!(found[0].full_name().unwrap(), b"user.colour");
-        assert_eq!(found[1].value, Value::Here(b"abc"));
+        assert_eq!(found[1].value, Value::Here(&b"abc"[..]));
         assert_eq!(found[1].full_name(), None);
         assert_eq!(found[2].value, Value::Inode { ino: 55, bytes: 5000 });
         assert_eq!(found[2].full_name().unwrap(), b"security.big");

@@ -126,6 +126,7 @@ macro_rules! wire {
         };
 
         impl Default for $name {
+            #[inline]
             fn default() -> Self {
                 zerocopy::FromZeros::new_zeroed()
             }
