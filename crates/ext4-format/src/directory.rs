@@ -55,7 +55,7 @@ pub struct Block {
 }
 
 /// Where a name is.
-pub struct Place {
+pub struct EntryPlace {
     /// The inode that it names.
     pub ino: u32,
     /// What that is, if the entry says so.
@@ -242,13 +242,13 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// Looks through all blocks.
-    fn find_linearly(&self, name: &[u8]) -> Result<Option<Place>> {
+    fn find_linearly(&self, name: &[u8]) -> Result<Option<EntryPlace>> {
         let mut logical = 0_u32;
         while logical < self.blocks {
             match self.block(logical)? {
                 Ok(block) => {
                     if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
-                        return Ok(Some(Place { ino, file_type, block }));
+                        return Ok(Some(EntryPlace { ino, file_type, block }));
                     }
                     logical += 1;
                 }
@@ -334,14 +334,14 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// Looks where the hash tree says (`ext4_dx_find_entry`).
-    fn find_by_index(&self, name: &[u8]) -> Result<Option<Place>, Miss> {
+    fn find_by_index(&self, name: &[u8]) -> Result<Option<EntryPlace>, Miss> {
         let mut path = self.descend(|kind| self.hash(kind, name))?;
         // Each block is one leaf at most, so that a tree which leads to the same one again and
         // again comes to an end.
         for _ in 0..self.blocks {
             let block = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
             if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
-                return Ok(Some(Place { ino, file_type, block }));
+                return Ok(Some(EntryPlace { ino, file_type, block }));
             }
             match path.next() {
                 Some((hash, depth)) if hash == path.hash | 1 => self.go_on(&mut path, depth)?,
@@ -378,7 +378,7 @@ impl<'a, S: Source> Directory<'a, S> {
     ///
     /// # Errors
     /// As [`index_path`](Self::index_path).
-    pub fn place(&self, name: &[u8]) -> Result<Option<Place>> {
+    pub fn place(&self, name: &[u8]) -> Result<Option<EntryPlace>> {
         if self.is_indexed && name != b"." && name != b".." {
             return self.find_by_index(name).map_err(|miss| self.no_way_around(miss));
         }

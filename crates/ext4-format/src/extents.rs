@@ -105,14 +105,14 @@ impl RawExtent {
 
 /// Where a node is in its tree, as its parent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct NodePlace {
     /// Its depth, 0 for a leaf; `None`: it is the root and says itself.
     pub depth: Option<u16>,
     /// The logical blocks that it is responsible for.
     pub range: Range<u64>,
 }
 
-impl Place {
+impl NodePlace {
     /// That of the root.
     pub fn root() -> Self {
         Self { depth: None, range: 0..LOGICAL_BLOCKS }
@@ -125,7 +125,7 @@ pub enum Found {
     /// Here it is.
     Run(Run),
     /// In the node in this block.
-    Child(u64, Place),
+    Child(u64, NodePlace),
 }
 
 /// A node that is sound: entries in order, within its range, pointing into the file system.
@@ -155,7 +155,11 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// [`Defect::ExtentHeader`], [`Defect::ExtentOrder`] or [`Defect::BlockPointer`].
-    pub fn parse(superblock: &Superblock, bytes: &'a [u8], place: Place) -> Result<Self, Defect> {
+    pub fn parse(
+        superblock: &Superblock,
+        bytes: &'a [u8],
+        place: NodePlace,
+    ) -> Result<Self, Defect> {
         let (header, rest) =
             RawHeader::read_from_prefix(bytes).map_err(|_| Defect::ExtentHeader)?;
         let (count, depth) = (usize::from(header.entries.get()), header.depth.get());
@@ -252,7 +256,7 @@ impl<'a> Node<'a> {
 
     /// The entry of an index that is nearest to block `logical` of the file, which may lie before
     /// all of them: slot, block and place of the node that it leads to. `None` in a leaf.
-    pub fn child_near(&self, logical: u64) -> Option<(usize, u64, Place)> {
+    pub fn child_near(&self, logical: u64) -> Option<(usize, u64, NodePlace)> {
         let Entries::Index(_, indexes) = self.entries else { return None };
         let slot = indexes.partition_point(|index| index.first() <= logical).saturating_sub(1);
         self.children().nth(slot).map(|(block, place)| (slot, block, place))
@@ -268,14 +272,14 @@ impl<'a> Node<'a> {
     }
 
     /// The blocks of the nodes below, in order, and their places.
-    pub fn children(&self) -> impl Iterator<Item = (u64, Place)> + '_ {
+    pub fn children(&self) -> impl Iterator<Item = (u64, NodePlace)> + '_ {
         let (depth, indexes): (u16, &[RawIndex]) = match self.entries {
             Entries::Leaf(_) => (1, &[]),
             Entries::Index(depth, indexes) => (depth, indexes),
         };
         indexes.iter().enumerate().map(move |(at, index)| {
             let end = indexes.get(at + 1).map_or(self.range.end, RawIndex::first);
-            (index.child(), Place { depth: Some(depth - 1), range: index.first()..end })
+            (index.child(), NodePlace { depth: Some(depth - 1), range: index.first()..end })
         })
     }
 }
@@ -314,7 +318,7 @@ mod tests {
         bytes
     }
 
-    fn defect(bytes: &[u8], place: Place) -> Option<Defect> {
+    fn defect(bytes: &[u8], place: NodePlace) -> Option<Defect> {
         Node::parse(&example(), bytes, place).err()
     }
 
@@ -322,7 +326,7 @@ mod tests {
     fn a_leaf_maps_blocks() {
         let (superblock, bytes) =
             (example(), leaf(&[(10, 5, 100), (20, 0x8000 + 3, 200), (23, 1, 300)]));
-        let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
+        let node = Node::parse(&superblock, &bytes, NodePlace::root()).unwrap();
         let at = |logical| match node.find(logical) {
             Found::Run(run) => (run.physical, run.blocks, run.state),
             Found::Child(..) => panic!("a leaf has no children"),
@@ -337,7 +341,7 @@ mod tests {
         assert_eq!(at(24), (0, LOGICAL_BLOCKS - 24, Hole));
         // The longest that is written, and the shortest that is not.
         let lengths = leaf(&[(0, 0x8000, 100), (0x8000, 0x8001, 200)]);
-        let node = Node::parse(&superblock, &lengths, Place::root()).unwrap();
+        let node = Node::parse(&superblock, &lengths, NodePlace::root()).unwrap();
         let found: Vec<_> =
             node.extents().map(|extent| (extent.blocks, extent.unwritten)).collect();
         assert_eq!(found, [(0x8000, false), (1, true)]);
@@ -346,14 +350,14 @@ mod tests {
     #[test]
     fn an_index_gives_its_children_ranges() {
         let (superblock, bytes) = (example(), index(2, &[(5, 100), (50, 101)]));
-        let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
+        let node = Node::parse(&superblock, &bytes, NodePlace::root()).unwrap();
         assert_eq!(node.find(4), Found::Run(Run::hole(1)));
-        let first = Place { depth: Some(1), range: 5..50 };
+        let first = NodePlace { depth: Some(1), range: 5..50 };
         assert_eq!(node.find(5), Found::Child(100, first.clone()));
         assert_eq!(node.find(49), Found::Child(100, first.clone()));
         assert_eq!(
             node.find(50),
-            Found::Child(101, Place { depth: Some(1), range: 50..LOGICAL_BLOCKS })
+            Found::Child(101, NodePlace { depth: Some(1), range: 50..LOGICAL_BLOCKS })
         );
         // What a child may hold.
         assert_eq!(defect(&index(1, &[(5, 7), (49, 8)]), first.clone()), None);
@@ -361,7 +365,7 @@ mod tests {
         assert_eq!(defect(&index(1, &[(5, 7), (50, 8)]), first.clone()), Some(Defect::ExtentOrder));
         assert_eq!(defect(&index(2, &[(5, 7)]), first.clone()), Some(Defect::ExtentHeader));
         assert_eq!(defect(&leaf(&[(5, 7, 7)]), first), Some(Defect::ExtentHeader));
-        let below = || Place { depth: Some(0), range: 5..50 };
+        let below = || NodePlace { depth: Some(0), range: 5..50 };
         assert_eq!(defect(&leaf(&[(5, 45, 7)]), below()), None);
         assert_eq!(defect(&leaf(&[(5, 46, 7)]), below()), Some(Defect::ExtentOrder));
         assert_eq!(defect(&leaf(&[]), below()), Some(Defect::ExtentHeader));
@@ -369,7 +373,7 @@ mod tests {
 
     #[test]
     fn invalid_nodes_are_refused() {
-        let root = Place::root;
+        let root = NodePlace::root;
         assert_eq!(defect(&leaf(&[]), root()), None);
         assert_eq!(defect(&index(1, &[]), root()), Some(Defect::ExtentHeader));
         assert_eq!(defect(&index(6, &[(0, 5)]), root()), Some(Defect::ExtentHeader));

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::block_map;
-use super::extents::{self, Found, LOGICAL_BLOCKS, Node, Place};
+use super::extents::{self, Found, LOGICAL_BLOCKS, Node, NodePlace};
 use super::inode::{Inode, flags};
 use super::source::Source;
 use super::volume::Volume;
@@ -224,7 +224,7 @@ impl<S: Source> Volume<S> {
         check_mapped(inode)?;
         let mut builder = Builder::new();
         let ended = if inode.has(flags::EXTENTS) {
-            let root = self.extent_node(inode, inode.block_area(), None, Place::root())?;
+            let root = self.extent_node(inode, inode.block_area(), None, NodePlace::root())?;
             self.collect(inode, &root, &mut builder)?
         } else {
             self.collect_block_map(inode, &mut builder)?
@@ -249,7 +249,7 @@ impl<S: Source> Volume<S> {
             visit(block)
         };
         if inode.has(flags::EXTENTS) {
-            let root = self.extent_node(inode, inode.block_area(), None, Place::root())?;
+            let root = self.extent_node(inode, inode.block_area(), None, NodePlace::root())?;
             return self.visit_nodes(inode, &root, &mut visit);
         }
         for (slot, levels) in [(12, 1), (13, 2), (14, 3)] {
@@ -303,7 +303,7 @@ impl<S: Source> Volume<S> {
         inode: &Inode,
         bytes: &'a [u8],
         block: Option<u64>,
-        place: Place,
+        place: NodePlace,
     ) -> Result<Node<'a>> {
         self.checked_node((inode.ino(), inode.checksum_seed()), bytes, block, place)
     }
@@ -319,7 +319,7 @@ impl<S: Source> Volume<S> {
         (ino, seed): (u32, u32),
         bytes: &'a [u8],
         block: Option<u64>,
-        place: Place,
+        place: NodePlace,
     ) -> Result<Node<'a>> {
         let wrong = |defect| Corruption::at(defect, ino, block);
         if block.is_some() && self.superblock().has_checksums() {
@@ -335,7 +335,7 @@ impl<S: Source> Volume<S> {
 
     fn extent_run(&self, inode: &Inode, logical: u64) -> Result<Run> {
         let mut held: Option<(u64, Arc<[u8]>)> = None;
-        let mut place = Place::root();
+        let mut place = NodePlace::root();
         // Each step is one level down, and the root is at most at level 5.
         loop {
             let (block, bytes) = match &held {

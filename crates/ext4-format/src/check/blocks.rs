@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::{Checker, Step, Stop};
 use crate::block_map::DIRECT;
-use crate::extents::{self, Node, Place};
+use crate::extents::{self, Node, NodePlace};
 use crate::inode::flags;
 use crate::structures::words;
 use crate::xattr::{self, Value};
@@ -220,7 +220,7 @@ impl<S: Source> Checker<'_, S> {
         counted: &mut Blocks,
     ) -> Step<bool> {
         let mut tree = Part::default();
-        let root = (None, inode.block_area().as_slice(), Place::root());
+        let root = (None, inode.block_area().as_slice(), NodePlace::root());
         for child in self.node(inode, path, root, &mut tree)? {
             self.subtree(inode, path, child, &mut tree)?;
         }
@@ -233,7 +233,7 @@ impl<S: Source> Checker<'_, S> {
         &mut self,
         inode: &Inode,
         path: Option<&Path>,
-        (block, place): (u64, Place),
+        (block, place): (u64, NodePlace),
         above: &mut Part,
     ) -> Step {
         let (ino, volume) = (inode.ino(), self.volume);
@@ -296,9 +296,9 @@ impl<S: Source> Checker<'_, S> {
         &mut self,
         inode: &Inode,
         path: Option<&Path>,
-        (block, bytes, place): (Option<u64>, &[u8], Place),
+        (block, bytes, place): (Option<u64>, &[u8], NodePlace),
         part: &mut Part,
-    ) -> Step<Vec<(u64, Place)>> {
+    ) -> Step<Vec<(u64, NodePlace)>> {
         let ino = Some(inode.ino());
         let node = match Node::parse(self.volume.superblock(), bytes, place) {
             Ok(node) => node,

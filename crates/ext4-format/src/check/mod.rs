@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::extents::Place;
+use crate::extents::NodePlace;
 use crate::{Corruption, Defect, Error, Result};
 use crate::{Inode, RawSuperblock, Source, Volume, features};
 use blocks::Part;
@@ -133,7 +133,7 @@ pub struct Checker<'a, S: Source> {
     shared: HashMap<u64, (u32, u32)>,
     /// Parts of extent trees that several inodes may lead to: by the block of its first node, where
     /// in a tree that is, and what was found.
-    parts: HashMap<u64, (Place, Rc<Part>)>,
+    parts: HashMap<u64, (NodePlace, Rc<Part>)>,
 }
 
 impl<'a, S: Source> Checker<'a, S> {

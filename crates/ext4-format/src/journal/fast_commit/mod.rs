@@ -10,7 +10,7 @@ mod write;
 pub use self::replay::{Names, Outcome, Replayed};
 pub use self::scan::Change;
 use self::scan::Scan;
-pub use self::write::{Unsayable, Writer};
+pub use self::write::{NotEncodable, Writer};
 use super::layout::Superblock;
 use super::replay::Log;
 use crate::error::Result;
