@@ -171,16 +171,6 @@ struct Tables {
     reads: usize,
 }
 
-/// Whether the blocks of `inode` are to be looked for at all.
-fn check_mapped(inode: &Inode) -> Result<()> {
-    inode.check_supported()?;
-    if inode.has_blocks() {
-        Ok(())
-    } else {
-        Err(Error::Invalid("the inode's content is not in blocks"))
-    }
-}
-
 impl<S: Source> Volume<S> {
     /// What the file's logical block `logical` is, and how many behind it continue in the same way,
     /// as far as the same node goes: a run may end though the next one continues it.
@@ -189,7 +179,7 @@ impl<S: Source> Volume<S> {
     /// Damage, or the source; [`Error::Unsupported`] for encrypted files and the like;
     /// [`Error::Invalid`] if the inode has no blocks (see [`Inode::has_blocks`]).
     pub fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run> {
-        check_mapped(inode)?;
+        let mapped = Mapped::of(self, inode)?;
         if logical >= LOGICAL_BLOCKS {
             return Ok(Run::hole((u64::MAX - logical).max(1)));
         }
@@ -197,9 +187,9 @@ impl<S: Source> Volume<S> {
             return Ok(run);
         }
         if inode.has(flags::EXTENTS) {
-            self.extent_run(inode, logical)
+            mapped.extent_run(logical)
         } else {
-            self.block_map_run(inode, logical, &mut Tables::default())
+            mapped.block_map_run(logical, &mut Tables::default())
         }
     }
 
@@ -209,7 +199,7 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// As [`run_at`](Self::run_at).
     pub fn extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
-        check_mapped(inode)?;
+        Mapped::of(self, inode)?;
         match self.replayed().map(inode.ino()) {
             Some(map) => Ok(ExtentMap::clone(map)),
             None => self.stored_extent_map(inode),
@@ -221,13 +211,12 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// As [`run_at`](Self::run_at).
     pub fn stored_extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
-        check_mapped(inode)?;
+        let mapped = Mapped::of(self, inode)?;
         let mut builder = Builder::new();
         let ended = if inode.has(flags::EXTENTS) {
-            let root = self.extent_node(inode, inode.block_area(), None, NodePlace::root())?;
-            self.collect(inode, &root, &mut builder)?
+            mapped.collect(&mapped.root()?, &mut builder)?
         } else {
-            self.collect_block_map(inode, &mut builder)?
+            mapped.collect_block_map(&mut builder)?
         };
         Ok(builder.finish(ended))
     }
@@ -239,7 +228,7 @@ impl<S: Source> Volume<S> {
     /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if it goes in circles, and what `visit`
     /// says.
     pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<()> {
-        check_mapped(inode)?;
+        let mapped = Mapped::of(self, inode)?;
         // A block can occur only once: a walk that meets more blocks than there are goes in
         // circles.
         let mut left = self.block_count();
@@ -249,63 +238,13 @@ impl<S: Source> Volume<S> {
             visit(block)
         };
         if inode.has(flags::EXTENTS) {
-            let root = self.extent_node(inode, inode.block_area(), None, NodePlace::root())?;
-            return self.visit_nodes(inode, &root, &mut visit);
+            return mapped.visit_nodes(&mapped.root()?, &mut visit);
         }
         for (slot, levels) in [(12, 1), (13, 2), (14, 3)] {
             let pointer = block_map::pointer(inode.block_area(), slot);
-            self.visit_pointers(inode, pointer, levels, None, &mut visit)?;
+            mapped.visit_pointers(pointer, levels, None, &mut visit)?;
         }
         Ok(())
-    }
-
-    fn visit_nodes(&self, inode: &Inode, node: &Node<'_>, visit: &mut Visit<'_>) -> Result<()> {
-        for (block, place) in node.children() {
-            visit(block)?;
-            let bytes = self.block(block)?;
-            let child = self.extent_node(inode, &bytes, Some(block), place)?;
-            self.visit_nodes(inode, &child, visit)?;
-        }
-        Ok(())
-    }
-
-    fn visit_pointers(
-        &self,
-        inode: &Inode,
-        pointer: u64,
-        levels: u32,
-        from: Option<u64>,
-        visit: &mut Visit<'_>,
-    ) -> Result<()> {
-        if pointer == 0 {
-            return Ok(());
-        }
-        self.check_pointer(inode, pointer, 1, from)?;
-        visit(pointer)?;
-        if levels > 1 {
-            let table = self.block(pointer)?;
-            for slot in 0..table.len() / 4 {
-                self.visit_pointers(
-                    inode,
-                    block_map::pointer(&table, slot),
-                    levels - 1,
-                    Some(pointer),
-                    visit,
-                )?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The node in `bytes`, which came from `block` or from the inode.
-    fn extent_node<'a>(
-        &self,
-        inode: &Inode,
-        bytes: &'a [u8],
-        block: Option<u64>,
-        place: NodePlace,
-    ) -> Result<Node<'a>> {
-        self.checked_node((inode.ino(), inode.checksum_seed()), bytes, block, place)
     }
 
     /// The node in `bytes` of the inode with this number and seed of its checksums; it came from
@@ -332,20 +271,86 @@ impl<S: Source> Volume<S> {
         }
         Node::parse(self.superblock(), bytes, place).map_err(|defect| wrong(defect).into())
     }
+}
 
-    fn extent_run(&self, inode: &Inode, logical: u64) -> Result<Run> {
+/// An inode whose content is in blocks.
+struct Mapped<'a, S> {
+    volume: &'a Volume<S>,
+    inode: &'a Inode,
+}
+
+impl<'a, S: Source> Mapped<'a, S> {
+    /// That of `inode`, unless its blocks cannot be looked for.
+    fn of(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self> {
+        inode.check_supported()?;
+        if inode.has_blocks() {
+            Ok(Self { volume, inode })
+        } else {
+            Err(Error::Invalid("the inode's content is not in blocks"))
+        }
+    }
+
+    /// The root of its extent tree.
+    fn root(&self) -> Result<Node<'a>> {
+        self.extent_node(self.inode.block_area(), None, NodePlace::root())
+    }
+
+    fn visit_nodes(&self, node: &Node<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        for (block, place) in node.children() {
+            visit(block)?;
+            let bytes = self.volume.block(block)?;
+            let child = self.extent_node(&bytes, Some(block), place)?;
+            self.visit_nodes(&child, visit)?;
+        }
+        Ok(())
+    }
+
+    fn visit_pointers(
+        &self,
+        pointer: u64,
+        levels: u32,
+        from: Option<u64>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        if pointer == 0 {
+            return Ok(());
+        }
+        self.check_pointer(pointer, 1, from)?;
+        visit(pointer)?;
+        if levels > 1 {
+            let table = self.volume.block(pointer)?;
+            for slot in 0..table.len() / 4 {
+                let below = block_map::pointer(&table, slot);
+                self.visit_pointers(below, levels - 1, Some(pointer), visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node in `bytes`, which came from `block` or from the inode.
+    fn extent_node<'b>(
+        &self,
+        bytes: &'b [u8],
+        block: Option<u64>,
+        place: NodePlace,
+    ) -> Result<Node<'b>> {
+        let of = (self.inode.ino(), self.inode.checksum_seed());
+        self.volume.checked_node(of, bytes, block, place)
+    }
+
+    fn extent_run(&self, logical: u64) -> Result<Run> {
         let mut held: Option<(u64, Arc<[u8]>)> = None;
         let mut place = NodePlace::root();
         // Each step is one level down, and the root is at most at level 5.
         loop {
             let (block, bytes) = match &held {
-                None => (None, &inode.block_area()[..]),
+                None => (None, &self.inode.block_area()[..]),
                 Some((block, bytes)) => (Some(*block), &bytes[..]),
             };
-            match self.extent_node(inode, bytes, block, place)?.find(logical) {
+            match self.extent_node(bytes, block, place)?.find(logical) {
                 Found::Run(run) => return Ok(run),
                 Found::Child(block, below) => {
-                    held = Some((block, self.block(block)?));
+                    held = Some((block, self.volume.block(block)?));
                     place = below;
                 }
             }
@@ -353,12 +358,7 @@ impl<S: Source> Volume<S> {
     }
 
     /// Takes in what `node` and those below hold, in order: at most six deep.
-    fn collect(
-        &self,
-        inode: &Inode,
-        node: &Node<'_>,
-        builder: &mut Builder,
-    ) -> Result<ControlFlow<()>> {
+    fn collect(&self, node: &Node<'_>, builder: &mut Builder) -> Result<ControlFlow<()>> {
         if node.extents().any(|extent| builder.push(&extent).is_break()) {
             return Ok(ControlFlow::Break(()));
         }
@@ -367,26 +367,20 @@ impl<S: Source> Volume<S> {
                 return Ok(ControlFlow::Break(()));
             };
             builder.nodes_left = left;
-            let bytes = self.block(block)?;
-            let child = self.extent_node(inode, &bytes, Some(block), place)?;
-            if self.collect(inode, &child, builder)?.is_break() {
+            let bytes = self.volume.block(block)?;
+            let child = self.extent_node(&bytes, Some(block), place)?;
+            if self.collect(&child, builder)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn check_pointer(
-        &self,
-        inode: &Inode,
-        start: u64,
-        blocks: u64,
-        from: Option<u64>,
-    ) -> Result<()> {
-        if self.superblock().holds(start, blocks) {
+    fn check_pointer(&self, start: u64, blocks: u64, from: Option<u64>) -> Result<()> {
+        if self.volume.superblock().holds(start, blocks) {
             Ok(())
         } else {
-            Err(Corruption::at(Defect::BlockPointer, inode.ino(), from).into())
+            Err(Corruption::at(Defect::BlockPointer, self.inode.ino(), from).into())
         }
     }
 
@@ -397,14 +391,14 @@ impl<S: Source> Volume<S> {
         {
             return Ok(Arc::clone(table));
         }
-        let table = self.block(block)?;
+        let table = self.volume.block(block)?;
         tables.reads += 1;
         tables.held[level] = Some((block, Arc::clone(&table)));
         Ok(table)
     }
 
-    fn block_map_run(&self, inode: &Inode, logical: u64, tables: &mut Tables) -> Result<Run> {
-        let pointers = u64::from(self.superblock().block_bytes()) / 4;
+    fn block_map_run(&self, logical: u64, tables: &mut Tables) -> Result<Run> {
+        let pointers = u64::from(self.volume.superblock().block_bytes()) / 4;
         let to_end = LOGICAL_BLOCKS - logical;
         let Some(path) = block_map::path(logical, pointers) else { return Ok(Run::hole(to_end)) };
         let (mut from, mut table) = (None, None::<Arc<[u8]>>);
@@ -414,8 +408,8 @@ impl<S: Source> Volume<S> {
             let slots = match &table {
                 // The first twelve pointers of the inode lead to data, the other three do not go on
                 // from them, nor from one another.
-                None if last => &inode.block_area()[..4 * block_map::DIRECT],
-                None => &inode.block_area()[4 * *slot..][..4],
+                None if last => &self.inode.block_area()[..4 * block_map::DIRECT],
+                None => &self.inode.block_area()[4 * *slot..][..4],
                 Some(table) => &table[..],
             };
             let slot = if table.is_none() && !last { 0 } else { *slot };
@@ -431,15 +425,15 @@ impl<S: Source> Volume<S> {
             }
             if last {
                 // Where the whole run does not fit, its first block may.
-                let blocks = if self.superblock().holds(pointer, count) { count } else { 1 };
-                self.check_pointer(inode, pointer, blocks, from)?;
+                let blocks = if self.volume.superblock().holds(pointer, count) { count } else { 1 };
+                self.check_pointer(pointer, blocks, from)?;
                 return Ok(Run {
                     physical: pointer,
                     blocks: blocks.min(to_end),
                     state: RunState::Written,
                 });
             }
-            self.check_pointer(inode, pointer, 1, from)?;
+            self.check_pointer(pointer, 1, from)?;
             table = Some(self.table(tables, at, pointer)?);
             from = Some(pointer);
         }
@@ -448,13 +442,16 @@ impl<S: Source> Volume<S> {
     }
 
     /// A block map holds nothing beyond the file's size.
-    fn collect_block_map(&self, inode: &Inode, builder: &mut Builder) -> Result<ControlFlow<()>> {
-        let end =
-            inode.size().div_ceil(u64::from(self.superblock().block_bytes())).min(LOGICAL_BLOCKS);
+    fn collect_block_map(&self, builder: &mut Builder) -> Result<ControlFlow<()>> {
+        let end = self
+            .inode
+            .size()
+            .div_ceil(u64::from(self.volume.superblock().block_bytes()))
+            .min(LOGICAL_BLOCKS);
         let mut tables = Tables::default();
         while builder.seen < end {
             let logical = builder.seen;
-            let run = self.block_map_run(inode, logical, &mut tables)?;
+            let run = self.block_map_run(logical, &mut tables)?;
             if tables.reads > MAX_NODES {
                 return Ok(ControlFlow::Break(()));
             }
