@@ -10,7 +10,7 @@ use super::xattr::{
     RawAttribute, Value, acl_from_disk, block_checksum_is_right, in_block, in_inode, value_hash,
 };
 use crate::FileType;
-use crate::error::{Corruption, Defect, Error};
+use crate::error::{Corruption, Defect, Error, Result};
 
 /// The longest text of a symbolic link, in bytes (`PATH_MAX` without its NUL).
 const LINK_BYTES_MAX: u64 = 4095;
@@ -28,7 +28,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// Damage, or the device.
-    pub fn attributes(&self, inode: &Inode) -> Result<Vec<Attribute>, Error> {
+    pub fn attributes(&self, inode: &Inode) -> Result<Vec<Attribute>> {
         let mut left_bytes = ALL_VALUES_BYTES_MAX;
         let mut found = Vec::new();
         let mut add = |raw: Vec<RawAttribute<'_>>, block: Option<u64>| {
@@ -56,10 +56,8 @@ impl<S: Source> Volume<S> {
         let number = inode.attribute_block();
         if number != 0 {
             let block = self.attribute_block(inode.ino(), number)?;
-            add(
-                in_block(&block).map_err(|defect| located(defect, inode, Some(number)))?,
-                Some(number),
-            )?;
+            let raw = in_block(&block).map_err(|defect| located(defect, inode, Some(number)))?;
+            add(raw, Some(number))?;
         }
         Ok(found)
     }
@@ -68,7 +66,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// [`Defect::BlockPointer`], [`Defect::AttributeChecksum`], or the device.
-    pub fn attribute_block(&self, ino: u32, number: u64) -> Result<Arc<[u8]>, Error> {
+    pub fn attribute_block(&self, ino: u32, number: u64) -> Result<Arc<[u8]>> {
         let wrong = |defect| Corruption::new(defect).in_inode(ino).in_block(number);
         if !self.superblock().holds(number, 1) {
             return Err(wrong(Defect::BlockPointer).into());
@@ -83,7 +81,7 @@ impl<S: Source> Volume<S> {
 
     /// The value of `bytes` bytes that has inode `ino`, of an attribute of `owner` (kernel:
     /// `ext4_xattr_inode_get`).
-    fn value_inode(&self, owner: &Inode, ino: u32, bytes: usize) -> Result<Vec<u8>, Error> {
+    fn value_inode(&self, owner: &Inode, ino: u32, bytes: usize) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
         let metadata = inode.metadata();
         if !inode.has(flags::EA_INODE) || inode.is_free() || metadata.size != bytes as u64 {
@@ -96,13 +94,14 @@ impl<S: Source> Volume<S> {
         let is_lustre = metadata.modified.seconds as u32 == owner.ino()
             && metadata.generation == owner.metadata().generation;
         if hash != value_hash(&value, self.superblock().seed()) && !is_lustre {
-            self.verify(false, || corruption(Defect::AttributeChecksum, &inode, None))?;
+            let wrong = || Corruption::at(Defect::AttributeChecksum, ino, None);
+            self.verify(false, wrong)?;
         }
         Ok(value)
     }
 
     /// The first `bytes` bytes of `inode`'s blocks; what is not there is zeroes.
-    fn content(&self, inode: &Inode, bytes: usize) -> Result<Vec<u8>, Error> {
+    fn content(&self, inode: &Inode, bytes: usize) -> Result<Vec<u8>> {
         let mut content = Vec::with_capacity(bytes);
         let mut logical = 0;
         while content.len() < bytes {
@@ -125,7 +124,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is none; damage, or the device.
-    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+    pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
@@ -147,15 +146,13 @@ impl<S: Source> Volume<S> {
         };
         if text.len() != bytes || text.contains(&0) { Err(bad()) } else { Ok(text) }
     }
-}
 
-impl<S: Source> Volume<S> {
     /// As [`read_link`](Self::read_link), and that there is no more text than that: the kernel
     /// reads up to a NUL.
     ///
     /// # Errors
     /// As [`read_link`](Self::read_link).
-    pub fn whole_link(&self, inode: &Inode) -> Result<(), Error> {
+    pub fn whole_link(&self, inode: &Inode) -> Result<()> {
         let bytes = self.read_link(inode)?.len();
         let ends = match inode {
             _ if inode.is_inline() => true,
@@ -166,11 +163,6 @@ impl<S: Source> Volume<S> {
     }
 }
 
-fn corruption(defect: Defect, inode: &Inode, block: Option<u64>) -> Corruption {
-    let corruption = Corruption::new(defect).in_inode(inode.ino());
-    block.map_or(corruption, |block| corruption.in_block(block))
-}
-
 fn located(defect: Defect, inode: &Inode, block: Option<u64>) -> Error {
-    Error::Corrupt(corruption(defect, inode, block))
+    Corruption::at(defect, inode.ino(), block).into()
 }

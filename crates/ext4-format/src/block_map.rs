@@ -1,8 +1,12 @@
 //! The block maps of ext2 and ext3 (kernel documentation: `filesystems/ext4/ifork.rst`,
 //! "Direct/Indirect Block Addressing").
 
+use super::structures::words;
+
 /// Pointers in the inode that lead to data.
 pub const DIRECT: usize = 12;
+/// The pointer in the inode that leads to pointers to blocks of pointers (`EXT2_DIND_BLOCK`).
+pub(crate) const TWICE_INDIRECT: usize = 13;
 
 /// The way to a logical block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +38,7 @@ pub fn path(logical: u64, pointers: u64) -> Option<Path> {
 
 /// The pointer in slot `slot` of `table`: 0 leads nowhere, and so does one that is not there.
 pub fn pointer(table: &[u8], slot: usize) -> u64 {
-    let bytes = table.get(4 * slot..).and_then(|rest| rest.first_chunk());
-    bytes.map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
+    words(table).get(slot).map_or(0, |pointer| u64::from(pointer.get()))
 }
 
 /// Where the pointer in slot `from` of `table` leads, and how many from there on go on in step with
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_those_of_the_kernel() {
+    fn paths_match_the_kernel() {
         // 1 KiB: 256 pointers.
         let way = |logical| path(logical, 256).map(|path| path.slots[..path.depth].to_vec());
         assert_eq!(way(0).unwrap(), [0]);
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_in_step_are_one_run() {
+    fn consecutive_pointers_are_one_run() {
         let table: Vec<u8> =
             [5u32, 6, 7, 9, 0, 0, 3].iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
         assert_eq!(consecutive(&table, 0, true), (5, 3));

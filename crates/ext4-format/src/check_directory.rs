@@ -9,7 +9,7 @@ use super::htree::{IndexNode, is_between};
 use super::inode::Inode;
 use super::source::Source;
 use super::volume::Volume;
-use crate::error::{Defect, Error};
+use crate::error::{Defect, Result};
 
 /// A part of the tree that is yet to be gone through.
 struct Subtree {
@@ -30,8 +30,8 @@ impl<S: Source> Volume<S> {
     /// leads to each block once, and each name is where its hash is looked for.
     ///
     /// # Errors
-    /// The first defect; [`Error::NotDirectory`], or the device.
-    pub fn check_index(&self, dir: &Inode) -> Result<(), Error> {
+    /// The first defect; [`Error::NotDirectory`](crate::Error::NotDirectory), or the device.
+    pub fn check_index(&self, dir: &Inode) -> Result<()> {
         let ino = dir.ino();
         let dir = Directory::open(self, dir)?;
         if dir.blocks == 0 || self.replayed().names(ino).is_some() {
@@ -56,7 +56,7 @@ fn check_names<S: Source>(
     dir: &Directory<'_, S>,
     block: &Block,
     is_right: impl Fn(&[u8]) -> bool,
-) -> Result<(), Error> {
+) -> Result<()> {
     for entry in Dirents::new(&block.bytes, dir.shape) {
         let entry = entry.map_err(|defect| dir.corrupt(defect, Some(block.number)))?;
         if entry.ino != 0 && !is_right(entry.name) {
@@ -66,7 +66,7 @@ fn check_names<S: Source>(
     Ok(())
 }
 
-fn check_blocks<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
+fn check_blocks<S: Source>(dir: &Directory<'_, S>) -> Result<()> {
     for logical in 0..dir.blocks {
         let block = dir.block(logical)?.map_err(|_| dir.corrupt(Defect::DirectoryEntry, None))?;
         check_names(dir, &block, |_| true)?;
@@ -74,7 +74,7 @@ fn check_blocks<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<(), Error> {
+fn check_tree<S: Source>(dir: &Directory<'_, S>) -> Result<()> {
     let (root, number) = dir.root()?;
     let kind = dir
         .hash_kind(root.hash_version)
@@ -120,7 +120,7 @@ fn push_children<S: Source>(
     number: u64,
     subtree: &Subtree,
     left: &mut Vec<Subtree>,
-) -> Result<(), Error> {
+) -> Result<()> {
     for index in 0..node.count() {
         let low = if index == 0 { subtree.low } else { node.hash(index) };
         let high = if index + 1 < node.count() { Some(node.hash(index + 1)) } else { subtree.high };

@@ -1,13 +1,37 @@
 //! The checksums of ext4 (kernel documentation: `filesystems/ext4/checksums.rst`; e2fsprogs:
 //! `lib/ext2fs/csum.c`).
 
+use std::ops::Range;
+
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// CRC-32C over `bytes`, going on from `state`, **without** the inversions at both ends that crates
-/// and hardware descriptions have: ext4 starts at all ones where it wants to and keeps the state as
-/// it is.
+/// and hardware descriptions have: ext4 chooses the initial state and stores the final one as it
+/// is.
 pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(state));
+    crc32(CrcAlgorithm::Crc32Iscsi, state, bytes)
+}
+
+/// The same over `bytes` of which those of `holes`, in order and of four bytes at most, count as
+/// zeroes: checksums that are part of what they cover.
+pub(crate) fn crc32c_with_holes(state: u32, bytes: &[u8], holes: &[Range<usize>]) -> u32 {
+    let (mut state, mut at) = (state, 0);
+    for hole in holes {
+        state = crc32c(crc32c(state, &bytes[at..hole.start]), &[0; 4][..hole.len()]);
+        at = hole.end;
+    }
+    crc32c(state, &bytes[at..])
+}
+
+/// CRC-32 with its highest bit first, neither end inverted (`crc32_be`), going on from `state`: the
+/// checksum of a journal's whole transaction.
+pub(crate) fn crc32_be(state: u32, bytes: &[u8]) -> u32 {
+    crc32(CrcAlgorithm::Crc32Mpeg2, state, bytes)
+}
+
+#[inline]
+fn crc32(algorithm: CrcAlgorithm, state: u32, bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(algorithm, u64::from(state));
     digest.update(bytes);
     digest.get_state() as u32
 }
@@ -47,7 +71,7 @@ fn multiply(a: u32, mut b: u32) -> u32 {
 /// not differ.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// What a state is multiplied by when so many zero bytes follow.
+    /// By index: the factor of a state that is followed by as many zero bytes.
     zeroes: Box<[u32]>,
 }
 
@@ -101,6 +125,10 @@ mod tests {
         assert_eq!(crc32c(0x1234_5678, b""), 0x1234_5678);
         // RFC 3720 §B.4: 32 bytes of zeroes.
         assert_eq!(crc32c(!0, &[0; 32]), !0x8A91_36AA);
+        // The check value of CRC-32/MPEG-2, with and without a pause.
+        assert_eq!(crc32_be(!0, b"123456789"), 0x0376_E6E7);
+        assert_eq!(crc32_be(crc32_be(!0, b"1234"), b"56789"), 0x0376_E6E7);
+        assert_eq!(crc32_be(0, b""), 0);
         // The check value of CRC-16/ARC, and that of CRC-16/MODBUS, which starts at all ones.
         assert_eq!(crc16(0, b"123456789"), 0xBB3D);
         assert_eq!(crc16(0xFFFF, b"123456789"), 0x4B37);

@@ -13,7 +13,7 @@ use super::mapping::RunState;
 use super::source::Source;
 use super::volume::Volume;
 use crate::FileType;
-use crate::error::{Corruption, Defect, Error};
+use crate::error::{Corruption, Defect, Error, Result};
 
 /// `s_flags`: hashes take characters as unsigned (`EXT2_FLAGS_UNSIGNED_HASH`).
 const UNSIGNED_HASH: u32 = 0x2;
@@ -26,6 +26,9 @@ const INLINE_PARENT_BYTES: usize = 4;
 
 /// Entries that fast commits added count from here on: behind what any directory has.
 const REPLAYED_COOKIE: u64 = 1 << 62;
+
+/// The inode that a name leads to, and its type if the directory says so.
+pub type Named = (u32, Option<FileType>);
 
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub struct Block {
 }
 
 /// Where a name is.
-pub struct Place {
+pub struct EntryPlace {
     /// The inode that it names.
     pub ino: u32,
     /// What that is, if the entry says so.
@@ -146,7 +149,7 @@ impl<'a, S: Source> Directory<'a, S> {
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; damage.
-    pub fn open(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self, Error> {
+    pub fn open(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self> {
         if inode.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -171,8 +174,7 @@ impl<'a, S: Source> Directory<'a, S> {
 
     /// `defect`, in `block` of this directory.
     pub fn corrupt(&self, defect: Defect, block: Option<u64>) -> Error {
-        let corruption = Corruption::new(defect).in_inode(self.inode.ino());
-        Error::Corrupt(block.map_or(corruption, |block| corruption.in_block(block)))
+        Error::Corrupt(Corruption::at(defect, self.inode.ino(), block))
     }
 
     /// Whether `bytes`, which are not the first block, are a node of the index. Without checksums,
@@ -183,7 +185,7 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// Block `logical` of it, or how many blocks from there on are not there.
-    pub fn block(&self, logical: u32) -> Result<Result<Block, u32>, Error> {
+    pub fn block(&self, logical: u32) -> Result<Result<Block, u32>> {
         let run = self.volume.run_at(self.inode, u64::from(logical))?;
         if run.state != RunState::Written {
             return Ok(Err(u32::try_from(run.blocks).unwrap_or(u32::MAX)));
@@ -199,14 +201,14 @@ impl<'a, S: Source> Directory<'a, S> {
                 (leaf_checksum_is_right(&bytes, seed), Defect::DirectoryChecksum)
             };
             if !is_right {
-                let wrong = || Corruption::new(defect).in_inode(self.inode.ino()).in_block(number);
+                let wrong = || Corruption::at(defect, self.inode.ino(), Some(number));
                 self.volume.verify(false, wrong)?;
             }
         }
         Ok(Ok(Block { bytes, number, is_index }))
     }
 
-    fn inline_parts(&self) -> Result<InlineParts<'_>, Error> {
+    fn inline_parts(&self) -> Result<InlineParts<'_>> {
         let (first, second) = self.inode.inline_parts()?;
         let (parent, first) = first.split_at_checked(INLINE_PARENT_BYTES).unwrap_or_default();
         let parent = parent.try_into().map_or(0, u32::from_le_bytes);
@@ -217,7 +219,7 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(InlineParts { parent, areas })
     }
 
-    fn find_inline(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+    fn find_inline(&self, name: &[u8]) -> Result<Option<Named>> {
         let InlineParts { parent, areas } = self.inline_parts()?;
         match name {
             b"." => return Ok(Some((self.inode.ino(), Some(FileType::Directory)))),
@@ -234,23 +236,19 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(None)
     }
 
-    fn find_in_block(
-        &self,
-        block: &Block,
-        name: &[u8],
-    ) -> Result<Option<(u32, Option<FileType>)>, Error> {
+    fn find_in_block(&self, block: &Block, name: &[u8]) -> Result<Option<Named>> {
         find(&block.bytes, self.shape, name)
             .map_err(|defect| self.corrupt(defect, Some(block.number)))
     }
 
     /// Looks through all blocks.
-    fn find_linearly(&self, name: &[u8]) -> Result<Option<Place>, Error> {
+    fn find_linearly(&self, name: &[u8]) -> Result<Option<EntryPlace>> {
         let mut logical = 0_u32;
         while logical < self.blocks {
             match self.block(logical)? {
                 Ok(block) => {
                     if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
-                        return Ok(Some(Place { ino, file_type, block }));
+                        return Ok(Some(EntryPlace { ino, file_type, block }));
                     }
                     logical += 1;
                 }
@@ -264,7 +262,7 @@ impl<'a, S: Source> Directory<'a, S> {
     ///
     /// # Errors
     /// Damage, or the source.
-    pub fn root(&self) -> Result<(IndexRoot, u64), Error> {
+    pub fn root(&self) -> Result<(IndexRoot, u64)> {
         let bad = |number| self.corrupt(Defect::HashTree, number);
         let block = self.block(0)?.map_err(|_| bad(None))?;
         let root =
@@ -336,14 +334,14 @@ impl<'a, S: Source> Directory<'a, S> {
     }
 
     /// Looks where the hash tree says (`ext4_dx_find_entry`).
-    fn find_by_index(&self, name: &[u8]) -> Result<Option<Place>, Miss> {
+    fn find_by_index(&self, name: &[u8]) -> Result<Option<EntryPlace>, Miss> {
         let mut path = self.descend(|kind| self.hash(kind, name))?;
         // Each block is one leaf at most, so that a tree which leads to the same one again and
         // again comes to an end.
         for _ in 0..self.blocks {
             let block = self.leaf(path.leaf().ok_or(Miss::Malformed)?)?;
             if let Some((ino, file_type)) = self.find_in_block(&block, name)? {
-                return Ok(Some(Place { ino, file_type, block }));
+                return Ok(Some(EntryPlace { ino, file_type, block }));
             }
             match path.next() {
                 Some((hash, depth)) if hash == path.hash | 1 => self.go_on(&mut path, depth)?,
@@ -364,30 +362,30 @@ impl<'a, S: Source> Directory<'a, S> {
         Ok(())
     }
 
-    /// The way to where a name would be put, for whoever changes an indexed directory, and the
-    /// leaf.
+    /// The path to the leaf that `name` belongs to, and the leaf, for a change of an indexed
+    /// directory.
     ///
     /// # Errors
     /// [`Defect::HashTree`]: the tree is malformed. Damage, or the device.
-    pub fn index_path(&self, name: &[u8]) -> Result<(IndexPath, Block), Error> {
+    pub fn index_path(&self, name: &[u8]) -> Result<(IndexPath, Block)> {
         let path = self.descend(|kind| self.hash(kind, name));
         let path = path.map_err(|miss| self.no_way_around(miss))?;
         let leaf = path.leaf().ok_or(Miss::Malformed).and_then(|logical| self.leaf(logical));
         Ok((path, leaf.map_err(|miss| self.no_way_around(miss))?))
     }
 
-    /// The block that has `name`, for whoever changes it there.
+    /// The block that has `name`, for a change of its entry.
     ///
     /// # Errors
     /// As [`index_path`](Self::index_path).
-    pub fn place(&self, name: &[u8]) -> Result<Option<Place>, Error> {
+    pub fn place(&self, name: &[u8]) -> Result<Option<EntryPlace>> {
         if self.is_indexed && name != b"." && name != b".." {
             return self.find_by_index(name).map_err(|miss| self.no_way_around(miss));
         }
         self.find_linearly(name)
     }
 
-    /// Whoever only reads goes on without the tree; whoever changes it does not.
+    /// The error for a change: only a reader can go on without the tree.
     pub(super) fn no_way_around(&self, miss: Miss) -> Error {
         match miss {
             Miss::Failed(error) => error,
@@ -395,7 +393,7 @@ impl<'a, S: Source> Directory<'a, S> {
         }
     }
 
-    fn find(&self, name: &[u8]) -> Result<Option<(u32, Option<FileType>)>, Error> {
+    fn find(&self, name: &[u8]) -> Result<Option<Named>> {
         if self.inode.is_inline() {
             return self.find_inline(name);
         }
@@ -415,13 +413,9 @@ impl<S: Source> Volume<S> {
     /// The inode that `name` in directory `dir` is, and what it is if the directory says so.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A hash tree that is
-    /// malformed is none: the names are looked through.
-    pub fn lookup(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-    ) -> Result<Option<(u32, Option<FileType>)>, Error> {
+    /// [`Error::NotDirectory`]; [`Error::NameTooLong`]; damage, or the device. A malformed hash
+    /// tree is ignored: all names are searched.
+    pub fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Named>> {
         let dir = Directory::open(self, dir)?;
         if name.len() > NAME_BYTES_MAX {
             return Err(Error::NameTooLong);
@@ -435,12 +429,12 @@ impl<S: Source> Volume<S> {
     }
 
     /// Names in directory `dir`, block after block, from `cookie` on (0, or an entry's), as many as
-    /// there are in one; none at the end. What is changed meanwhile moves names from block to block
-    /// where there is an index: whoever reads a directory in parts [lists](Self::list) it.
+    /// there are in one; none at the end. Changes meanwhile move names from block to block where
+    /// there is an index: to read a directory in parts, [list](Self::list) it.
     ///
     /// # Errors
     /// [`Error::NotDirectory`]; damage, or the device.
-    pub fn entries(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+    pub fn entries(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         let dir = Directory::open(self, dir)?;
         let Some(changed) = self.replayed().names(dir.inode.ino()) else {
             return self.stored_entries(&dir, cookie);
@@ -469,11 +463,7 @@ impl<S: Source> Volume<S> {
     }
 
     /// As [`entries`](Self::entries), without what fast commits changed.
-    fn stored_entries(
-        &self,
-        dir: &Directory<'_, S>,
-        cookie: u64,
-    ) -> Result<Vec<DirectoryEntry>, Error> {
+    fn stored_entries(&self, dir: &Directory<'_, S>, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         if dir.inode.is_inline() {
             return dir.inline_entries(cookie);
         }
@@ -511,7 +501,7 @@ impl<S: Source> Directory<'_, S> {
         number: Option<u64>,
         cookie: u64,
         found: &mut Vec<DirectoryEntry>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         for entry in Dirents::new(area, self.shape) {
             let Dirent { offset, bytes, ino, file_type, name } =
                 entry.map_err(|defect| self.corrupt(defect, number))?;
@@ -528,7 +518,7 @@ impl<S: Source> Directory<'_, S> {
         Ok(())
     }
 
-    pub(super) fn inline_entries(&self, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+    pub(super) fn inline_entries(&self, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         let InlineParts { parent, areas } = self.inline_parts()?;
         let mut found = Vec::new();
         let dots = [(&b"."[..], self.inode.ino()), (b"..", parent)];

@@ -1,47 +1,46 @@
 //! Entries of a directory in one block (kernel documentation: `filesystems/ext4/directory.rst`;
 //! `struct ext4_dir_entry_2`).
 
+#[cfg(test)]
+pub(super) mod tests;
+
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use super::features::incompat;
 use super::superblock::Superblock;
 use crate::FileType;
+use crate::directory::Named;
 use crate::error::Defect;
 
 /// The longest name, in bytes (`EXT4_NAME_LEN`).
 pub const NAME_BYTES_MAX: usize = 255;
 /// Size of the checksummed tail of a block.
-pub(super) const TAIL_BYTES: usize = 12;
+pub(super) const TAIL_BYTES: usize = size_of::<Tail>();
 /// The smallest entry: a name of one to four bytes.
 pub(super) const ENTRY_BYTES_MIN: usize = 12;
 /// The file type that the tail claims to have.
 pub(super) const TAIL_FILE_TYPE: u8 = 0xde;
 
-/// What comes before an entry's name (`struct ext4_dir_entry_2`).
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Header {
-    inode: U32,
-    rec_len: U16,
-    name_len: u8,
-    /// The high byte of `name_len` in file systems without the feature `filetype`.
-    file_type: u8,
+on_disk! {
+    /// What comes before an entry's name (`struct ext4_dir_entry_2`).
+    Header, 8 {
+        0 inode: U32,
+        4 rec_len: U16,
+        6 name_len: u8,
+        /// The high byte of `name_len` in file systems without the feature `filetype`.
+        7 file_type: u8,
+    }
+    /// The end of a block with a checksum (`struct ext4_dir_entry_tail`).
+    Tail, 12 {
+        0 reserved_zero1: U32,
+        4 rec_len: U16,
+        6 reserved_zero2: u8,
+        7 reserved_ft: u8,
+        8 checksum: U32,
+    }
 }
-
-/// The end of a block with a checksum (`struct ext4_dir_entry_tail`).
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Tail {
-    reserved_zero1: U32,
-    rec_len: U16,
-    reserved_zero2: u8,
-    reserved_ft: u8,
-    checksum: U32,
-}
-
-const _: () = assert!(size_of::<Header>() == 8 && size_of::<Tail>() == TAIL_BYTES);
 
 /// What has to be known of a file system to read its directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,20 +105,6 @@ pub(super) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
     }
 }
 
-/// The type that an entry's `file_type` (`EXT4_FT_*`) says; `None` for 0 and what is not known.
-fn file_type(raw: u8) -> Option<FileType> {
-    Some(match raw {
-        1 => FileType::Regular,
-        2 => FileType::Directory,
-        3 => FileType::Character,
-        4 => FileType::Block,
-        5 => FileType::Fifo,
-        6 => FileType::Socket,
-        7 => FileType::Symlink,
-        _ => return None,
-    })
-}
-
 /// The entries in `area`, used or not, one after another. After a defect nothing more comes.
 #[derive(Debug, Clone)]
 pub struct Dirents<'a> {
@@ -154,7 +139,7 @@ impl<'a> Dirents<'a> {
         if ino != 0 && (name.is_empty() || name.iter().any(|byte| matches!(byte, 0 | b'/'))) {
             return None;
         }
-        let file_type = if self.shape.file_types { file_type(header.file_type) } else { None };
+        let file_type = FileType::of_number(header.file_type).filter(|_| self.shape.file_types);
         Some(Dirent { offset: self.offset, bytes, ino, file_type, name })
     }
 }
@@ -183,11 +168,7 @@ impl<'a> Iterator for Dirents<'a> {
 ///
 /// # Errors
 /// A defect before it was found.
-pub fn find(
-    area: &[u8],
-    shape: DirectoryShape,
-    name: &[u8],
-) -> Result<Option<(u32, Option<FileType>)>, Defect> {
+pub fn find(area: &[u8], shape: DirectoryShape, name: &[u8]) -> Result<Option<Named>, Defect> {
     for entry in Dirents::new(area, shape) {
         let entry = entry?;
         if entry.ino != 0 && entry.name == name {
@@ -208,101 +189,4 @@ pub fn leaf_checksum_is_right(block: &[u8], seed: u32) -> bool {
         && tail.reserved_zero2 == 0
         && tail.reserved_ft == TAIL_FILE_TYPE
         && tail.checksum.get() == crc32c(seed, content)
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    pub(in super::super) const SHAPE: DirectoryShape = DirectoryShape {
-        block_bytes: 1024,
-        file_types: true,
-        checksums: true,
-        large: false,
-        inodes: 100,
-    };
-
-    /// Appends an entry, of `bytes` in all.
-    pub(in super::super) fn put(
-        area: &mut Vec<u8>,
-        ino: u32,
-        bytes: u16,
-        file_type: u8,
-        name: &[u8],
-    ) {
-        let end = area.len() + usize::from(bytes);
-        area.extend(ino.to_le_bytes());
-        area.extend(bytes.to_le_bytes());
-        area.extend([u8::try_from(name.len()).unwrap(), file_type]);
-        area.extend(name);
-        area.resize(end, 0);
-    }
-
-    fn block() -> Vec<u8> {
-        let mut area = Vec::new();
-        put(&mut area, 2, 12, 2, b".");
-        put(&mut area, 2, 12, 2, b"..");
-        put(&mut area, 0, 16, 1, b"gone");
-        put(&mut area, 11, 1024 - 40 - 12, 7, b"link");
-        put(&mut area, 0, 12, 0xde, b"");
-        let sum = crc32c(7, &area[..1012]);
-        area[1020..].copy_from_slice(&sum.to_le_bytes());
-        // The tail has no name, and the name's length in `put` is what says so.
-        area
-    }
-
-    #[test]
-    fn entries_one_after_another() {
-        let block = block();
-        let all: Vec<_> = Dirents::new(&block, SHAPE).map(Result::unwrap).collect();
-        assert_eq!(all.iter().map(|entry| entry.ino).collect::<Vec<_>>(), [2, 2, 0, 11, 0]);
-        assert_eq!(all[3].name, b"link");
-        assert_eq!(all[3].file_type, Some(FileType::Symlink));
-        assert_eq!(all[3].offset, 40);
-        assert_eq!(find(&block, SHAPE, b"link"), Ok(Some((11, Some(FileType::Symlink)))));
-        assert_eq!(find(&block, SHAPE, b"gone"), Ok(None));
-        assert!(leaf_checksum_is_right(&block, 7));
-        assert!(!leaf_checksum_is_right(&block, 8));
-        for at in 0..block.len() {
-            let mut other = block.clone();
-            other[at] ^= 0x10;
-            assert!(!leaf_checksum_is_right(&other, 7), "byte {at}");
-        }
-        assert!(!leaf_checksum_is_right(&block[..8], 7));
-    }
-
-    #[test]
-    fn what_cannot_be_is_a_defect_and_the_end() {
-        let spoil: [(&str, usize, &[u8]); 7] = [
-            ("length 0", 4, &[0, 0]),
-            ("length no multiple of 4", 4, &[13, 0]),
-            ("shorter than its name", 6, &[9]),
-            ("beyond the end", 44, &[0xff, 0xff]),
-            ("an inode that is not", 0, &[101, 0]),
-            ("no name", 6, &[0]),
-            ("a slash in it", 8, b"/"),
-        ];
-        for (what, at, bytes) in spoil {
-            let mut block = block();
-            block[at..at + bytes.len()].copy_from_slice(bytes);
-            let seen: Vec<_> = Dirents::new(&block, SHAPE).collect();
-            assert_eq!(seen.last(), Some(&Err(Defect::DirectoryEntry)), "{what}");
-            assert_eq!(seen.iter().filter(|entry| entry.is_err()).count(), 1, "{what}");
-        }
-        // Eight bytes that no entry could have.
-        let mut area = Vec::new();
-        put(&mut area, 2, 16, 2, b".");
-        area.extend([0; 8]);
-        assert_eq!(Dirents::new(&area, SHAPE).next(), Some(Err(Defect::DirectoryEntry)));
-    }
-
-    #[test]
-    fn lengths_in_blocks_of_64_kib() {
-        let cases = [(12, 12), (0xffff, 65_536), (0, 65_536), (0xfffc, 65_532), (0x0005, 0x10004)];
-        for (raw, bytes) in cases {
-            assert_eq!(record_bytes(raw, 65_536), bytes, "{raw:#x}");
-        }
-        assert_eq!(record_bytes(0xffff, 32_768), 0xffff);
-        assert_eq!(record_bytes(0, 4_096), 0);
-    }
 }

@@ -1,110 +1,157 @@
-//! What can be wrong with what is on a disk, and with what was asked of it.
-
-use std::borrow::Cow;
+//! Errors: damage on the disk, and requests that cannot be fulfilled.
 
 use crate::source::SourceError;
 
 /// What a structure on the disk has wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Defect {
     /// The magic number of a superblock is not ext4's.
+    #[error("not an ext4 superblock (wrong magic number)")]
     SuperblockMagic,
     /// The superblock's checksum is wrong.
+    #[error("the superblock's checksum is wrong")]
     SuperblockChecksum,
     /// A field of the superblock has a value that cannot be.
+    #[error("the superblock's {0} cannot be")]
     SuperblockField(&'static str),
     /// A group descriptor's checksum is wrong.
+    #[error("a group descriptor's checksum is wrong")]
     GroupChecksum,
     /// A group descriptor points out of the file system.
+    #[error("a group descriptor points out of the file system")]
     GroupPointer,
     /// A block or inode bitmap's checksum is wrong.
+    #[error("a bitmap's checksum is wrong")]
     BitmapChecksum,
     /// An inode's checksum is wrong.
+    #[error("the inode's checksum is wrong")]
     InodeChecksum,
     /// An inode number that cannot be.
+    #[error("an inode number that cannot be")]
     InodeNumber,
     /// A directory entry or handle leads to an inode that is not in use.
+    #[error("the inode is not in use, but something leads to it")]
     InodeFree,
     /// A field of an inode has a value that cannot be.
+    #[error("the inode's {0} cannot be")]
     InodeField(&'static str),
     /// An extent node's magic number, depth or counts are wrong.
+    #[error("an extent node's header cannot be")]
     ExtentHeader,
     /// An extent node's checksum is wrong.
+    #[error("an extent node's checksum is wrong")]
     ExtentChecksum,
     /// Extents out of order, overlapping, of length 0, or not where their parent says.
+    #[error("extents are out of order or overlap")]
     ExtentOrder,
     /// An extent, or a pointer of a block map, leads out of the file system.
+    #[error("a block number leads out of the file system")]
     BlockPointer,
     /// A directory block's checksum is wrong.
+    #[error("a directory block's checksum is wrong")]
     DirectoryChecksum,
     /// A directory entry's length or name cannot be.
+    #[error("a directory entry cannot be")]
     DirectoryEntry,
     /// A directory's hash tree is malformed.
+    #[error("the directory's hash tree is malformed")]
     HashTree,
     /// The checksum of a node of a directory's hash tree is wrong.
+    #[error("the checksum of a hash tree node is wrong")]
     HashTreeChecksum,
     /// A symbolic link is too long, or its text is not there.
+    #[error("the symbolic link's text is not there")]
     SymbolicLink,
     /// An extended attribute's header, entry or value cannot be.
+    #[error("an extended attribute cannot be")]
     Attribute,
     /// The checksum of a block of extended attributes is wrong.
+    #[error("the checksum of a block of extended attributes is wrong")]
     AttributeChecksum,
     /// Inline data that are not there, or longer than their room.
+    #[error("inline data are not where they should be")]
     InlineData,
     /// The journal's superblock cannot be.
+    #[error("the journal's superblock cannot be")]
     JournalSuperblock,
     /// The checksum of the journal's superblock, or of a block in it that recovery needs, is wrong.
+    #[error("a checksum in the journal is wrong")]
     JournalChecksum,
     /// A block of the journal cannot be what it says.
+    #[error("a block of the journal cannot be what it says")]
     JournalBlock,
     /// The journal says of itself that it was aborted, with this errno.
+    #[error("the journal was aborted (errno {0})")]
     JournalAborted(i32),
     /// A structure's block is claimed by something else too.
+    #[error("a block belongs to two owners")]
     BlockShared,
     /// Blocks are in use, from this one on, that their bitmap says are free.
+    #[error("blocks are in use, and their bitmap says that they are free")]
     BlockUnmarked,
     /// Blocks are marked as in use, from this one on, and nothing uses them.
+    #[error("blocks are marked as in use, and nothing uses them")]
     BlockLeaked,
     /// An inode is in use, and its bitmap says that it is free.
+    #[error("the inode is in use, and its bitmap says that it is free")]
     InodeUnmarked,
     /// An inode is marked as in use, and is not.
+    #[error("the inode is marked as in use, and is not")]
     InodeLeaked,
     /// An inode is in use, and no name leads to it.
+    #[error("the inode is in use, and no name leads to it")]
     InodeUnreachable,
     /// An inode has more or fewer names than it says.
+    #[error("the inode's link count is wrong")]
     LinkCount,
     /// An inode has more or fewer blocks than it says.
+    #[error("the inode's block count is wrong")]
     BlockCount,
     /// A count that a group's descriptor keeps is wrong.
+    #[error("the count of {0} is wrong")]
     FreeCount(&'static str),
     /// What lies behind the last bit of a bitmap is not marked as in use.
+    #[error("what lies behind the end of a bitmap is not marked as in use")]
     BitmapPadding,
     /// `.` or `..` leads to something else than the directory or its parent.
+    #[error("`.` or `..` leads elsewhere")]
     DirectoryParent,
     /// A directory has two names.
+    #[error("the directory has two names")]
     DirectoryNames,
     /// A block of attributes has more or fewer inodes than it says.
+    #[error("the reference count of a block of attributes is wrong")]
     AttributeReferences,
     /// The list of inodes that are being deleted leads to what cannot be.
+    #[error("the list of inodes that are being deleted cannot be")]
     OrphanList,
     /// Inodes are left to be deleted, and nothing says that the file system was not unmounted.
+    #[error("inodes are left to be deleted, though nothing says that recovery is needed")]
     OrphansLeft,
     /// A directory has two entries of one name.
+    #[error("the directory has two entries of one name")]
     DuplicateName,
     /// The resize inode does not lead to the room behind the group descriptors.
+    #[error("the resize inode does not lead to the room for group descriptors")]
     ResizeInode,
     /// A field of a group descriptor has a value that cannot be.
+    #[error("the group descriptor's {0} cannot be")]
     GroupField(&'static str),
     /// A quota file's header or tree cannot be.
+    #[error("the quota file cannot be what it says")]
     QuotaFile,
-    /// A quota file says that somebody uses more or less than they do.
+    /// A quota file has a wrong usage of a user, group or project.
+    #[error("the quota file has somebody's usage wrong")]
     QuotaUsage,
     /// The block of multiple mount protection has not its magic number.
+    #[error("the block of multiple mount protection is none (wrong magic number)")]
     MmpMagic,
     /// The checksum of the block of multiple mount protection is wrong.
+    #[error("the checksum of the block of multiple mount protection is wrong")]
     MmpChecksum,
     /// A field of the block of multiple mount protection has a value that cannot be.
+    #[error("the {0} in the block of multiple mount protection cannot be")]
     MmpField(&'static str),
 }
 
@@ -134,9 +181,14 @@ pub struct Corruption {
 }
 
 impl Corruption {
-    /// `defect`, nobody knows where yet.
+    /// `defect`, not located yet.
     pub const fn new(defect: Defect) -> Self {
         Self { defect, ino: None, block: None }
+    }
+
+    /// `defect` in inode `ino`, and in `block` if it is known.
+    pub(crate) const fn at(defect: Defect, ino: u32, block: Option<u64>) -> Self {
+        Self { defect, ino: Some(ino), block }
     }
 
     /// In inode `ino`, unless one is named already.
@@ -151,85 +203,6 @@ impl Corruption {
     pub fn in_block(mut self, block: u64) -> Self {
         self.block.get_or_insert(block);
         self
-    }
-}
-
-impl std::fmt::Display for Defect {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text: Cow<'static, str> = match self {
-            Self::SuperblockMagic => "not an ext4 superblock (wrong magic number)".into(),
-            Self::SuperblockChecksum => "the superblock's checksum is wrong".into(),
-            Self::SuperblockField(field) => format!("the superblock's {field} cannot be").into(),
-            Self::GroupChecksum => "a group descriptor's checksum is wrong".into(),
-            Self::GroupPointer => "a group descriptor points out of the file system".into(),
-            Self::BitmapChecksum => "a bitmap's checksum is wrong".into(),
-            Self::InodeChecksum => "the inode's checksum is wrong".into(),
-            Self::InodeNumber => "an inode number that cannot be".into(),
-            Self::InodeFree => "the inode is not in use, but something leads to it".into(),
-            Self::InodeField(field) => format!("the inode's {field} cannot be").into(),
-            Self::ExtentHeader => "an extent node's header cannot be".into(),
-            Self::ExtentChecksum => "an extent node's checksum is wrong".into(),
-            Self::ExtentOrder => "extents are out of order or overlap".into(),
-            Self::BlockPointer => "a block number leads out of the file system".into(),
-            Self::DirectoryChecksum => "a directory block's checksum is wrong".into(),
-            Self::DirectoryEntry => "a directory entry cannot be".into(),
-            Self::HashTree => "the directory's hash tree is malformed".into(),
-            Self::HashTreeChecksum => "the checksum of a hash tree node is wrong".into(),
-            Self::SymbolicLink => "the symbolic link's text is not there".into(),
-            Self::Attribute => "an extended attribute cannot be".into(),
-            Self::AttributeChecksum => {
-                "the checksum of a block of extended attributes is wrong".into()
-            }
-            Self::InlineData => "inline data are not where they should be".into(),
-            Self::JournalSuperblock => "the journal's superblock cannot be".into(),
-            Self::JournalChecksum => "a checksum in the journal is wrong".into(),
-            Self::JournalBlock => "a block of the journal cannot be what it says".into(),
-            Self::JournalAborted(errno) => {
-                format!("the journal was aborted (errno {errno})").into()
-            }
-            Self::BlockShared => "a block belongs to two owners".into(),
-            Self::BlockUnmarked => {
-                "blocks are in use, and their bitmap says that they are free".into()
-            }
-            Self::BlockLeaked => "blocks are marked as in use, and nothing uses them".into(),
-            Self::InodeUnmarked => {
-                "the inode is in use, and its bitmap says that it is free".into()
-            }
-            Self::InodeLeaked => "the inode is marked as in use, and is not".into(),
-            Self::InodeUnreachable => "the inode is in use, and no name leads to it".into(),
-            Self::LinkCount => "the inode's link count is wrong".into(),
-            Self::BlockCount => "the inode's block count is wrong".into(),
-            Self::FreeCount(of) => format!("the count of {of} is wrong").into(),
-            Self::BitmapPadding => {
-                "what lies behind the end of a bitmap is not marked as in use".into()
-            }
-            Self::DirectoryParent => "`.` or `..` leads elsewhere".into(),
-            Self::DirectoryNames => "the directory has two names".into(),
-            Self::AttributeReferences => {
-                "the reference count of a block of attributes is wrong".into()
-            }
-            Self::OrphanList => "the list of inodes that are being deleted cannot be".into(),
-            Self::OrphansLeft => {
-                "inodes are left to be deleted, though nothing says that recovery is needed".into()
-            }
-            Self::DuplicateName => "the directory has two entries of one name".into(),
-            Self::ResizeInode => {
-                "the resize inode does not lead to the room for group descriptors".into()
-            }
-            Self::GroupField(field) => format!("the group descriptor's {field} cannot be").into(),
-            Self::QuotaFile => "the quota file cannot be what it says".into(),
-            Self::QuotaUsage => "the quota file has somebody's usage wrong".into(),
-            Self::MmpMagic => {
-                "the block of multiple mount protection is none (wrong magic number)".into()
-            }
-            Self::MmpChecksum => {
-                "the checksum of the block of multiple mount protection is wrong".into()
-            }
-            Self::MmpField(field) => {
-                format!("the {field} in the block of multiple mount protection cannot be").into()
-            }
-        };
-        f.write_str(&text)
     }
 }
 
@@ -287,12 +260,15 @@ pub enum Error {
     Source(SourceError),
 }
 
+/// The result of reading a file system.
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_words_for_programs() {
+    fn kinds_of_defects() {
         assert_eq!(Defect::ExtentChecksum.kind(), "extent-checksum");
         assert_eq!(Defect::InodeField("size").kind(), "inode-field");
         assert_eq!(Defect::JournalAborted(5).kind(), "journal-aborted");

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use super::mapping::{MappedExtent, Run};
@@ -21,44 +21,32 @@ pub const LOGICAL_BLOCKS: u64 = 1 << 32;
 /// one and this much shorter.
 pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
 
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawHeader {
-    pub(crate) magic: U16,
-    pub(crate) entries: U16,
-    pub(crate) max: U16,
-    pub(crate) depth: U16,
-    pub(crate) generation: U32,
+on_disk! {
+    pub(super) RawHeader, 12, Copy {
+        0 magic: U16,
+        2 entries: U16,
+        4 max: U16,
+        6 depth: U16,
+        8 generation: U32,
+    }
+    /// `struct ext3_extent_idx`.
+    pub(super) RawIndex, 12, Copy {
+        0 block: U32,
+        4 leaf_lo: U32,
+        8 leaf_hi: U16,
+        10 unused: U16,
+    }
+    /// `struct ext3_extent`.
+    pub(super) RawExtent, 12, Copy {
+        0 block: U32,
+        4 len: U16,
+        6 start_hi: U16,
+        8 start_lo: U32,
+    }
 }
 
-/// `struct ext3_extent_idx`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawIndex {
-    block: U32,
-    leaf_lo: U32,
-    leaf_hi: U16,
-    unused: U16,
-}
-
-/// `struct ext3_extent`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct RawExtent {
-    block: U32,
-    len: U16,
-    start_hi: U16,
-    start_lo: U32,
-}
-
-pub(super) const ENTRY_BYTES: usize = 12;
+pub(super) const ENTRY_BYTES: usize = size_of::<RawExtent>();
 pub(super) const TAIL_BYTES: usize = 4;
-
-const _: () = {
-    assert!(size_of::<RawHeader>() == ENTRY_BYTES);
-    assert!(size_of::<RawIndex>() == ENTRY_BYTES);
-    assert!(size_of::<RawExtent>() == ENTRY_BYTES);
-};
 
 impl RawIndex {
     /// An entry for the node in `child`, whose first block in the file is `first`.
@@ -117,14 +105,14 @@ impl RawExtent {
 
 /// Where a node is in its tree, as its parent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct NodePlace {
     /// Its depth, 0 for a leaf; `None`: it is the root and says itself.
     pub depth: Option<u16>,
     /// The logical blocks that it is responsible for.
     pub range: Range<u64>,
 }
 
-impl Place {
+impl NodePlace {
     /// That of the root.
     pub fn root() -> Self {
         Self { depth: None, range: 0..LOGICAL_BLOCKS }
@@ -137,7 +125,7 @@ pub enum Found {
     /// Here it is.
     Run(Run),
     /// In the node in this block.
-    Child(u64, Place),
+    Child(u64, NodePlace),
 }
 
 /// A node that is sound: entries in order, within its range, pointing into the file system.
@@ -167,7 +155,11 @@ impl<'a> Node<'a> {
     ///
     /// # Errors
     /// [`Defect::ExtentHeader`], [`Defect::ExtentOrder`] or [`Defect::BlockPointer`].
-    pub fn parse(superblock: &Superblock, bytes: &'a [u8], place: Place) -> Result<Self, Defect> {
+    pub fn parse(
+        superblock: &Superblock,
+        bytes: &'a [u8],
+        place: NodePlace,
+    ) -> Result<Self, Defect> {
         let (header, rest) =
             RawHeader::read_from_prefix(bytes).map_err(|_| Defect::ExtentHeader)?;
         let (count, depth) = (usize::from(header.entries.get()), header.depth.get());
@@ -264,7 +256,7 @@ impl<'a> Node<'a> {
 
     /// The entry of an index that is nearest to block `logical` of the file, which may lie before
     /// all of them: slot, block and place of the node that it leads to. `None` in a leaf.
-    pub fn child_near(&self, logical: u64) -> Option<(usize, u64, Place)> {
+    pub fn child_near(&self, logical: u64) -> Option<(usize, u64, NodePlace)> {
         let Entries::Index(_, indexes) = self.entries else { return None };
         let slot = indexes.partition_point(|index| index.first() <= logical).saturating_sub(1);
         self.children().nth(slot).map(|(block, place)| (slot, block, place))
@@ -280,14 +272,14 @@ impl<'a> Node<'a> {
     }
 
     /// The blocks of the nodes below, in order, and their places.
-    pub fn children(&self) -> impl Iterator<Item = (u64, Place)> + '_ {
+    pub fn children(&self) -> impl Iterator<Item = (u64, NodePlace)> + '_ {
         let (depth, indexes): (u16, &[RawIndex]) = match self.entries {
             Entries::Leaf(_) => (1, &[]),
             Entries::Index(depth, indexes) => (depth, indexes),
         };
         indexes.iter().enumerate().map(move |(at, index)| {
             let end = indexes.get(at + 1).map_or(self.range.end, RawIndex::first);
-            (index.child(), Place { depth: Some(depth - 1), range: index.first()..end })
+            (index.child(), NodePlace { depth: Some(depth - 1), range: index.first()..end })
         })
     }
 }
@@ -326,15 +318,15 @@ mod tests {
         bytes
     }
 
-    fn defect(bytes: &[u8], place: Place) -> Option<Defect> {
+    fn defect(bytes: &[u8], place: NodePlace) -> Option<Defect> {
         Node::parse(&example(), bytes, place).err()
     }
 
     #[test]
-    fn a_leaf_tells_what_is_where() {
+    fn a_leaf_maps_blocks() {
         let (superblock, bytes) =
             (example(), leaf(&[(10, 5, 100), (20, 0x8000 + 3, 200), (23, 1, 300)]));
-        let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
+        let node = Node::parse(&superblock, &bytes, NodePlace::root()).unwrap();
         let at = |logical| match node.find(logical) {
             Found::Run(run) => (run.physical, run.blocks, run.state),
             Found::Child(..) => panic!("a leaf has no children"),
@@ -349,23 +341,23 @@ mod tests {
         assert_eq!(at(24), (0, LOGICAL_BLOCKS - 24, Hole));
         // The longest that is written, and the shortest that is not.
         let lengths = leaf(&[(0, 0x8000, 100), (0x8000, 0x8001, 200)]);
-        let node = Node::parse(&superblock, &lengths, Place::root()).unwrap();
+        let node = Node::parse(&superblock, &lengths, NodePlace::root()).unwrap();
         let found: Vec<_> =
             node.extents().map(|extent| (extent.blocks, extent.unwritten)).collect();
         assert_eq!(found, [(0x8000, false), (1, true)]);
     }
 
     #[test]
-    fn an_index_leads_on_with_a_range() {
+    fn an_index_gives_its_children_ranges() {
         let (superblock, bytes) = (example(), index(2, &[(5, 100), (50, 101)]));
-        let node = Node::parse(&superblock, &bytes, Place::root()).unwrap();
+        let node = Node::parse(&superblock, &bytes, NodePlace::root()).unwrap();
         assert_eq!(node.find(4), Found::Run(Run::hole(1)));
-        let first = Place { depth: Some(1), range: 5..50 };
+        let first = NodePlace { depth: Some(1), range: 5..50 };
         assert_eq!(node.find(5), Found::Child(100, first.clone()));
         assert_eq!(node.find(49), Found::Child(100, first.clone()));
         assert_eq!(
             node.find(50),
-            Found::Child(101, Place { depth: Some(1), range: 50..LOGICAL_BLOCKS })
+            Found::Child(101, NodePlace { depth: Some(1), range: 50..LOGICAL_BLOCKS })
         );
         // What a child may hold.
         assert_eq!(defect(&index(1, &[(5, 7), (49, 8)]), first.clone()), None);
@@ -373,15 +365,15 @@ mod tests {
         assert_eq!(defect(&index(1, &[(5, 7), (50, 8)]), first.clone()), Some(Defect::ExtentOrder));
         assert_eq!(defect(&index(2, &[(5, 7)]), first.clone()), Some(Defect::ExtentHeader));
         assert_eq!(defect(&leaf(&[(5, 7, 7)]), first), Some(Defect::ExtentHeader));
-        let below = || Place { depth: Some(0), range: 5..50 };
+        let below = || NodePlace { depth: Some(0), range: 5..50 };
         assert_eq!(defect(&leaf(&[(5, 45, 7)]), below()), None);
         assert_eq!(defect(&leaf(&[(5, 46, 7)]), below()), Some(Defect::ExtentOrder));
         assert_eq!(defect(&leaf(&[]), below()), Some(Defect::ExtentHeader));
     }
 
     #[test]
-    fn what_cannot_be_has_a_name() {
-        let root = Place::root;
+    fn invalid_nodes_are_refused() {
+        let root = NodePlace::root;
         assert_eq!(defect(&leaf(&[]), root()), None);
         assert_eq!(defect(&index(1, &[]), root()), Some(Defect::ExtentHeader));
         assert_eq!(defect(&index(6, &[(0, 5)]), root()), Some(Defect::ExtentHeader));

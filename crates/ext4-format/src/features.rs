@@ -1,131 +1,99 @@
-//! What a file system has that the first ext2 had not (e2fsprogs: `lib/e2p/feature.c` for the
-//! names).
+//! Features, by which a file system differs from the first ext2 (e2fsprogs: `lib/e2p/feature.c` for
+//! the names).
 
 use crate::Unsupported;
-
-/// Features that a file system may have without hindering those who do not know them
-/// (`s_feature_compat`).
-#[expect(missing_docs, reason = "named as in e2fsprogs' ext2_fs.h")]
-pub mod compat {
-    pub const HAS_JOURNAL: u32 = 0x4;
-    pub const EXT_ATTR: u32 = 0x8;
-    pub const RESIZE_INODE: u32 = 0x10;
-    pub const DIR_INDEX: u32 = 0x20;
-    pub const SPARSE_SUPER2: u32 = 0x200;
-    pub const FAST_COMMIT: u32 = 0x400;
-    pub const STABLE_INODES: u32 = 0x800;
-    pub const ORPHAN_FILE: u32 = 0x1000;
-}
-
-/// Features that nobody may read over who does not know them (`s_feature_incompat`).
-#[expect(missing_docs, reason = "named as in e2fsprogs' ext2_fs.h")]
-pub mod incompat {
-    pub const COMPRESSION: u32 = 0x1;
-    pub const FILETYPE: u32 = 0x2;
-    pub const RECOVER: u32 = 0x4;
-    pub const JOURNAL_DEV: u32 = 0x8;
-    pub const META_BG: u32 = 0x10;
-    pub const EXTENTS: u32 = 0x40;
-    pub const BIT64: u32 = 0x80;
-    pub const MMP: u32 = 0x100;
-    pub const FLEX_BG: u32 = 0x200;
-    pub const EA_INODE: u32 = 0x400;
-    pub const DIRDATA: u32 = 0x1000;
-    pub const CSUM_SEED: u32 = 0x2000;
-    pub const LARGEDIR: u32 = 0x4000;
-    pub const INLINE_DATA: u32 = 0x8000;
-    pub const ENCRYPT: u32 = 0x10000;
-    pub const CASEFOLD: u32 = 0x20000;
-    /// What is read here. Encrypted and casefolded files are refused one by one, everything beside
-    /// them can be read.
-    pub(crate) const SUPPORTED: u32 = FILETYPE
-        | RECOVER
-        | META_BG
-        | EXTENTS
-        | BIT64
-        | MMP
-        | FLEX_BG
-        | EA_INODE
-        | CSUM_SEED
-        | LARGEDIR
-        | INLINE_DATA
-        | ENCRYPT
-        | CASEFOLD;
-}
-
-/// Features that do not hinder reading (`s_feature_ro_compat`).
-#[expect(missing_docs, reason = "named as in e2fsprogs' ext2_fs.h")]
-pub mod ro_compat {
-    pub const SPARSE_SUPER: u32 = 0x1;
-    pub const LARGE_FILE: u32 = 0x2;
-    pub const HUGE_FILE: u32 = 0x8;
-    pub const GDT_CSUM: u32 = 0x10;
-    pub const DIR_NLINK: u32 = 0x20;
-    pub const EXTRA_ISIZE: u32 = 0x40;
-    pub const QUOTA: u32 = 0x100;
-    pub const BIGALLOC: u32 = 0x200;
-    pub const METADATA_CSUM: u32 = 0x400;
-    pub const PROJECT: u32 = 0x2000;
-    pub const SHARED_BLOCKS: u32 = 0x4000;
-    pub const VERITY: u32 = 0x8000;
-    pub const ORPHAN_PRESENT: u32 = 0x10000;
-}
 
 /// Names of the bits of one word, as `dumpe2fs` has them.
 type Names = &'static [(u32, &'static str)];
 
-const COMPAT_NAMES: Names = &[
-    (0x1, "dir_prealloc"),
-    (0x2, "imagic_inodes"),
-    (compat::HAS_JOURNAL, "has_journal"),
-    (compat::EXT_ATTR, "ext_attr"),
-    (compat::RESIZE_INODE, "resize_inode"),
-    (compat::DIR_INDEX, "dir_index"),
-    (0x40, "lazy_bg"),
-    (0x100, "snapshot_bitmap"),
-    (compat::SPARSE_SUPER2, "sparse_super2"),
-    (compat::FAST_COMMIT, "fast_commit"),
-    (compat::STABLE_INODES, "stable_inodes"),
-    (compat::ORPHAN_FILE, "orphan_file"),
-];
+/// The words of features, each bit with its name in `dumpe2fs`.
+macro_rules! features {
+    ($(
+        $(#[$meta:meta])*
+        $word:ident, $names:ident { $( $bit:literal $name:ident $text:literal, )* }
+    )*) => {$(
+        $(#[$meta])*
+        #[expect(missing_docs, reason = "named as in e2fsprogs' ext2_fs.h")]
+        pub mod $word {
+            $( pub const $name: u32 = $bit; )*
+        }
 
-const INCOMPAT_NAMES: Names = &[
-    (incompat::COMPRESSION, "compression"),
-    (incompat::FILETYPE, "filetype"),
-    (incompat::RECOVER, "needs_recovery"),
-    (incompat::JOURNAL_DEV, "journal_dev"),
-    (incompat::META_BG, "meta_bg"),
-    (incompat::EXTENTS, "extent"),
-    (incompat::BIT64, "64bit"),
-    (incompat::MMP, "mmp"),
-    (incompat::FLEX_BG, "flex_bg"),
-    (incompat::EA_INODE, "ea_inode"),
-    (incompat::DIRDATA, "dirdata"),
-    (incompat::CSUM_SEED, "metadata_csum_seed"),
-    (incompat::LARGEDIR, "large_dir"),
-    (incompat::INLINE_DATA, "inline_data"),
-    (incompat::ENCRYPT, "encrypt"),
-    (incompat::CASEFOLD, "casefold"),
-];
+        const $names: Names = &[$( ($bit, $text), )*];
+    )*};
+}
 
-const RO_COMPAT_NAMES: Names = &[
-    (ro_compat::SPARSE_SUPER, "sparse_super"),
-    (ro_compat::LARGE_FILE, "large_file"),
-    (ro_compat::HUGE_FILE, "huge_file"),
-    (ro_compat::GDT_CSUM, "uninit_bg"),
-    (ro_compat::DIR_NLINK, "dir_nlink"),
-    (ro_compat::EXTRA_ISIZE, "extra_isize"),
-    (0x80, "snapshot"),
-    (ro_compat::QUOTA, "quota"),
-    (ro_compat::BIGALLOC, "bigalloc"),
-    (ro_compat::METADATA_CSUM, "metadata_csum"),
-    (0x800, "replica"),
-    (0x1000, "read-only"),
-    (ro_compat::PROJECT, "project"),
-    (ro_compat::SHARED_BLOCKS, "shared_blocks"),
-    (ro_compat::VERITY, "verity"),
-    (ro_compat::ORPHAN_PRESENT, "orphan_present"),
-];
+features! {
+    /// Features that do not hinder an implementation that does not know them
+    /// (`s_feature_compat`).
+    compat, COMPAT_NAMES {
+        0x1 DIR_PREALLOC "dir_prealloc",
+        0x2 IMAGIC_INODES "imagic_inodes",
+        0x4 HAS_JOURNAL "has_journal",
+        0x8 EXT_ATTR "ext_attr",
+        0x10 RESIZE_INODE "resize_inode",
+        0x20 DIR_INDEX "dir_index",
+        0x40 LAZY_BG "lazy_bg",
+        0x100 SNAPSHOT_BITMAP "snapshot_bitmap",
+        0x200 SPARSE_SUPER2 "sparse_super2",
+        0x400 FAST_COMMIT "fast_commit",
+        0x800 STABLE_INODES "stable_inodes",
+        0x1000 ORPHAN_FILE "orphan_file",
+    }
+    /// Features that an implementation must know to read the file system (`s_feature_incompat`).
+    incompat, INCOMPAT_NAMES {
+        0x1 COMPRESSION "compression",
+        0x2 FILETYPE "filetype",
+        0x4 RECOVER "needs_recovery",
+        0x8 JOURNAL_DEV "journal_dev",
+        0x10 META_BG "meta_bg",
+        0x40 EXTENTS "extent",
+        0x80 BIT64 "64bit",
+        0x100 MMP "mmp",
+        0x200 FLEX_BG "flex_bg",
+        0x400 EA_INODE "ea_inode",
+        0x1000 DIRDATA "dirdata",
+        0x2000 CSUM_SEED "metadata_csum_seed",
+        0x4000 LARGEDIR "large_dir",
+        0x8000 INLINE_DATA "inline_data",
+        0x10000 ENCRYPT "encrypt",
+        0x20000 CASEFOLD "casefold",
+    }
+    /// Features that an implementation must know to write (`s_feature_ro_compat`).
+    ro_compat, RO_COMPAT_NAMES {
+        0x1 SPARSE_SUPER "sparse_super",
+        0x2 LARGE_FILE "large_file",
+        0x8 HUGE_FILE "huge_file",
+        0x10 GDT_CSUM "uninit_bg",
+        0x20 DIR_NLINK "dir_nlink",
+        0x40 EXTRA_ISIZE "extra_isize",
+        0x80 SNAPSHOT "snapshot",
+        0x100 QUOTA "quota",
+        0x200 BIGALLOC "bigalloc",
+        0x400 METADATA_CSUM "metadata_csum",
+        0x800 REPLICA "replica",
+        0x1000 READ_ONLY "read-only",
+        0x2000 PROJECT "project",
+        0x4000 SHARED_BLOCKS "shared_blocks",
+        0x8000 VERITY "verity",
+        0x10000 ORPHAN_PRESENT "orphan_present",
+    }
+}
+
+/// What is read here. Encrypted and casefolded files are refused one by one, everything beside them
+/// can be read.
+const INCOMPAT_SUPPORTED: u32 = incompat::FILETYPE
+    | incompat::RECOVER
+    | incompat::META_BG
+    | incompat::EXTENTS
+    | incompat::BIT64
+    | incompat::MMP
+    | incompat::FLEX_BG
+    | incompat::EA_INODE
+    | incompat::CSUM_SEED
+    | incompat::LARGEDIR
+    | incompat::INLINE_DATA
+    | incompat::ENCRYPT
+    | incompat::CASEFOLD;
 
 /// The three words of features of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,23 +133,24 @@ impl Features {
         self.ro_compat & bits == bits
     }
 
+    fn words(&self) -> impl Iterator<Item = (u32, Names, char)> {
+        let words = [
+            (self.compat, COMPAT_NAMES, 'C'),
+            (self.incompat, INCOMPAT_NAMES, 'I'),
+            (self.ro_compat, RO_COMPAT_NAMES, 'R'),
+        ];
+        words.into_iter()
+    }
+
     /// Whether there is one that has no name here.
     pub fn has_unknown(&self) -> bool {
-        [
-            (self.compat, COMPAT_NAMES),
-            (self.incompat, INCOMPAT_NAMES),
-            (self.ro_compat, RO_COMPAT_NAMES),
-        ]
-        .iter()
-        .any(|(word, names)| names.iter().fold(*word, |left, (known, _)| left & !known) != 0)
+        self.words()
+            .any(|(word, names, _)| names.iter().fold(word, |left, (known, _)| left & !known) != 0)
     }
 
     /// The names of all, in the order of `dumpe2fs`.
     pub fn names(&self) -> Vec<String> {
-        names(self.compat, COMPAT_NAMES, 'C')
-            .chain(names(self.incompat, INCOMPAT_NAMES, 'I'))
-            .chain(names(self.ro_compat, RO_COMPAT_NAMES, 'R'))
-            .collect()
+        self.words().flat_map(|(word, known, kind)| names(word, known, kind)).collect()
     }
 
     /// Whether this implementation can read such a file system. An unknown bit of [`ro_compat`]
@@ -190,7 +159,7 @@ impl Features {
     /// # Errors
     /// The features that are not known, by name.
     pub fn check(&self) -> Result<(), Unsupported> {
-        let unknown = self.incompat & !incompat::SUPPORTED;
+        let unknown = self.incompat & !INCOMPAT_SUPPORTED;
         if unknown == 0 {
             return Ok(());
         }
@@ -211,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debians_default_and_unknown_ones_have_names() {
+    fn known_and_unknown_features_have_names() {
         let features = Features { compat: 0x3C, incompat: 0x2C2, ro_compat: 0x46B };
         let all = "has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg sparse_super large_file huge_file dir_nlink \
                    extra_isize metadata_csum";

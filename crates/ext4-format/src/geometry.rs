@@ -118,7 +118,7 @@ impl Superblock {
         u32::from(place == 0 || place == 1 || place == per_block - 1)
     }
 
-    /// Where descriptor block `index` is, for someone who has the superblock of block `superblock`
+    /// Where descriptor block `index` is, seen from the superblock in block `superblock`
     /// (`ext2fs_descriptor_block_loc2`).
     pub(super) fn descriptor_block(&self, index: u32, superblock: u64) -> u64 {
         let primary = superblock == self.primary_block();

@@ -1,57 +1,47 @@
 //! Group descriptors (kernel documentation: `filesystems/ext4/group_descr.rst`; e2fsprogs:
 //! `struct ext4_group_desc`).
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::{crc16, crc32c};
+use super::checksum::{crc16, crc32c, crc32c_with_holes};
 use super::features::ro_compat;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect};
 
-/// The first 32 bytes of a descriptor: all of it without `64bit`.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawGroup {
-    pub(super) block_bitmap_lo: U32,
-    pub(super) inode_bitmap_lo: U32,
-    pub(super) inode_table_lo: U32,
-    pub(super) free_blocks_count_lo: U16,
-    pub(super) free_inodes_count_lo: U16,
-    pub(super) used_dirs_count_lo: U16,
-    pub(super) flags: U16,
-    pub(super) exclude_bitmap_lo: U32,
-    pub(super) block_bitmap_csum_lo: U16,
-    pub(super) inode_bitmap_csum_lo: U16,
-    pub(super) itable_unused_lo: U16,
-    pub(super) checksum: U16,
-}
-
-/// Bytes 32 to 64 of a descriptor, with `64bit`.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawGroupHigh {
-    pub(super) block_bitmap_hi: U32,
-    pub(super) inode_bitmap_hi: U32,
-    pub(super) inode_table_hi: U32,
-    pub(super) free_blocks_count_hi: U16,
-    pub(super) free_inodes_count_hi: U16,
-    pub(super) used_dirs_count_hi: U16,
-    pub(super) itable_unused_hi: U16,
-    pub(super) exclude_bitmap_hi: U32,
-    pub(super) block_bitmap_csum_hi: U16,
-    pub(super) inode_bitmap_csum_hi: U16,
-    pub(super) reserved: U32,
+on_disk! {
+    /// The first 32 bytes of a descriptor: all of it without `64bit`.
+    pub(super) RawGroup, 32, Copy {
+        0x00 block_bitmap_lo: U32,
+        0x04 inode_bitmap_lo: U32,
+        0x08 inode_table_lo: U32,
+        0x0C free_blocks_count_lo: U16,
+        0x0E free_inodes_count_lo: U16,
+        0x10 used_dirs_count_lo: U16,
+        0x12 flags: U16,
+        0x14 exclude_bitmap_lo: U32,
+        0x18 block_bitmap_csum_lo: U16,
+        0x1A inode_bitmap_csum_lo: U16,
+        0x1C itable_unused_lo: U16,
+        0x1E checksum: U16,
+    }
+    /// Bytes 32 to 64 of a descriptor, with `64bit`.
+    pub(super) RawGroupHigh, 32, Copy {
+        0x00 block_bitmap_hi: U32,
+        0x04 inode_bitmap_hi: U32,
+        0x08 inode_table_hi: U32,
+        0x0C free_blocks_count_hi: U16,
+        0x0E free_inodes_count_hi: U16,
+        0x10 used_dirs_count_hi: U16,
+        0x12 itable_unused_hi: U16,
+        0x14 exclude_bitmap_hi: U32,
+        0x18 block_bitmap_csum_hi: U16,
+        0x1A inode_bitmap_csum_hi: U16,
+        0x1C reserved: U32,
+    }
 }
 
 const CHECKSUM_AT: usize = std::mem::offset_of!(RawGroup, checksum);
-
-const _: () = {
-    assert!(size_of::<RawGroup>() == 32);
-    assert!(CHECKSUM_AT == 0x1E);
-    assert!(size_of::<RawGroupHigh>() == 32);
-    assert!(std::mem::offset_of!(RawGroupHigh, block_bitmap_csum_hi) == 0x18);
-};
 
 /// `bg_flags`: the inode bitmap and table were never written.
 pub(super) const INODE_UNINIT: u16 = 1;
@@ -89,13 +79,13 @@ pub struct Group {
 
 /// The checksum that `bytes`, a descriptor, should have; `None`: descriptors have none here.
 pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
-    let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
     let number = number.to_le_bytes();
     if superblock.has_checksums() {
-        let state = crc32c(crc32c(superblock.seed(), &number), before);
-        // The field itself counts as zero.
-        return Some(crc32c(crc32c(state, &[0; 2]), after) as u16);
+        let state = crc32c(superblock.seed(), &number);
+        let hole = CHECKSUM_AT..CHECKSUM_AT + 2;
+        return Some(crc32c_with_holes(state, bytes, &[hole]) as u16);
     }
+    let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
     let gdt_csum = superblock.features.has_ro_compat(ro_compat::GDT_CSUM);
     gdt_csum.then(|| crc16(crc16(crc16(crc16(!0, &superblock.raw.uuid), &number), before), after))
 }

@@ -42,7 +42,7 @@ impl HashKind {
         self.full_hash(name, seed).0
     }
 
-    /// The same, and the minor hash, by which names are told apart that have the same one.
+    /// The same, and the minor hash, which distinguishes names of the same hash.
     pub fn full_hash(self, name: &[u8], seed: &[u32; 4]) -> (u32, u32) {
         let (hash, minor) = match self {
             Self::Legacy { signed } => (legacy(name, signed), 0),
@@ -66,7 +66,7 @@ impl HashKind {
     }
 }
 
-/// A seed of zeroes is none: MD4's own constants are taken.
+/// A seed of zeroes stands for MD4's own constants.
 fn initial(seed: &[u32; 4]) -> [u32; 4] {
     if *seed == [0; 4] { [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476] } else { *seed }
 }

@@ -1,13 +1,13 @@
 //! Blocks of a directory's hash tree (kernel documentation: `filesystems/ext4/directory.rst`, "Hash
 //! Tree Directories"; `fs/ext4/namei.c`).
 //!
-//! The tree hides from who knows nothing of it: its blocks look like directory blocks without
+//! To an implementation that does not know the tree, its blocks look like directory blocks without
 //! names.
 
 use std::sync::Arc;
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
 use super::dirent::{DirectoryShape, record_bytes};
@@ -22,36 +22,26 @@ pub(super) const ROOT_START: usize = 32;
 /// Reserved room and checksum behind the last entry.
 pub(super) const TAIL_BYTES: usize = 8;
 
-/// What a root says of its tree (`struct dx_root_info`).
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RootInfo {
-    reserved_zero: U32,
-    hash_version: u8,
-    info_length: u8,
-    indirect_levels: u8,
-    unused_flags: u8,
+on_disk! {
+    /// What a root says of its tree (`struct dx_root_info`).
+    RootInfo, 8 {
+        0 reserved_zero: U32,
+        4 hash_version: u8,
+        5 info_length: u8,
+        6 indirect_levels: u8,
+        7 unused_flags: u8,
+    }
+    /// An entry (`struct dx_entry`); the first one's hash is not stored: there is a [`CountLimit`].
+    RawEntry, 8 {
+        0 hash: U32,
+        4 block: U32,
+    }
+    /// How many entries there are, and could be (`struct dx_countlimit`).
+    CountLimit, 4 {
+        0 limit: U16,
+        2 count: U16,
+    }
 }
-
-/// An entry (`struct dx_entry`); the first one's hash is not stored: there is a [`CountLimit`].
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct RawEntry {
-    hash: U32,
-    block: U32,
-}
-
-/// How many entries there are, and could be (`struct dx_countlimit`).
-#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct CountLimit {
-    limit: U16,
-    count: U16,
-}
-
-const _: () = assert!(
-    size_of::<RootInfo>() == 8 && size_of::<RawEntry>() == 8 && size_of::<CountLimit>() == 4
-);
 
 /// A node of the tree, checked: it has at least one entry, and no more than fit.
 #[derive(Debug, Clone)]
@@ -251,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_nodes_are_refused() {
         let good = node(&[(0, 1), (100, 2)], true);
         // reserved, hash tree's header, levels, flags, limit, count 0, count above the limit
         for (at, byte) in

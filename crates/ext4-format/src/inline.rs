@@ -1,10 +1,9 @@
 //! Content in the inode (kernel documentation: `filesystems/ext4/inlinedata.rst`).
 
-use super::inode::{ATTRIBUTES_MAGIC as MAGIC, Inode};
+use super::inode::Inode;
+use super::xattr::{RawAttribute, Value, in_inode};
 use crate::{Corruption, Defect};
 
-/// Size of an attribute's entry without its name, in bytes.
-const ENTRY_BYTES: usize = 16;
 /// `e_name_index` of names that begin with `system.`.
 const INDEX_SYSTEM: u8 = 7;
 
@@ -14,30 +13,11 @@ fn wrong(inode: &Inode) -> Corruption {
 
 /// The value of `system.data` among the attributes in an inode.
 fn system_data(body: &[u8]) -> Option<&[u8]> {
-    // Offsets of values count from the first entry.
-    let entries = body.strip_prefix(&MAGIC)?;
-    let mut at = 0;
-    loop {
-        let entry = entries.get(at..at + ENTRY_BYTES)?;
-        if entry[..4] == [0; 4] {
-            return None;
-        }
-        let half = |at: usize| usize::from(u16::from_le_bytes([entry[at], entry[at + 1]]));
-        let word = |at: usize| {
-            u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
-        };
-        let name = entries.get(at + ENTRY_BYTES..at + ENTRY_BYTES + usize::from(entry[0]))?;
-        if entry[1] == INDEX_SYSTEM && name == b"data" {
-            let (offset, bytes) = (half(2), usize::try_from(word(8)).ok()?);
-            return if word(4) != 0 {
-                None
-            } else if bytes == 0 {
-                Some(&[])
-            } else {
-                entries.get(offset..offset.checked_add(bytes)?)
-            };
-        }
-        at += ENTRY_BYTES + name.len().next_multiple_of(4);
+    let attributes = in_inode(body).ok()?;
+    let is_data = |found: &&RawAttribute<'_>| found.index == INDEX_SYSTEM && found.name == b"data";
+    match attributes.iter().find(is_data)?.value {
+        Value::Here(value) => Some(value),
+        Value::Inode { .. } => None,
     }
 }
 
@@ -68,10 +48,11 @@ impl Inode {
 
 #[cfg(test)]
 mod tests {
+    use super::super::inode::ATTRIBUTES_MAGIC;
     use super::*;
 
     fn body(name: &[u8], index: u8, offset: u16, bytes: u32) -> Vec<u8> {
-        let mut body = MAGIC.to_vec();
+        let mut body = ATTRIBUTES_MAGIC.to_vec();
         body.extend([u8::try_from(name.len()).unwrap(), index]);
         body.extend(offset.to_le_bytes());
         body.extend([0; 4]);

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::{crc32c, inode_seed};
+use super::checksum::{crc32c, crc32c_with_holes, inode_seed};
 use super::features::{incompat, ro_compat};
+use super::structures::words;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect, FileType, Metadata, Timestamp, Unsupported};
 
@@ -29,53 +30,50 @@ pub mod flags {
     pub const CASEFOLD: u32 = 0x4000_0000;
 }
 
-/// Magic number before the attributes in an inode, and in a block of them (EXT4_XATTR_MAGIC).
-pub const ATTRIBUTES_MAGIC: [u8; 4] = 0xEA02_0000_u32.to_le_bytes();
+/// Magic number before the attributes in an inode (EXT4_XATTR_MAGIC).
+pub(super) const ATTRIBUTES_MAGIC: [u8; 4] = super::xattr::MAGIC.to_le_bytes();
 /// Size of `i_block`, in bytes.
 pub const BLOCK_AREA_BYTES: usize = 60;
 
-/// The 128 bytes that every inode has.
-#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawInode {
-    pub(crate) mode: U16,
-    pub(crate) uid: U16,
-    pub(crate) size_lo: U32,
-    pub(crate) atime: U32,
-    pub(crate) ctime: U32,
-    pub(crate) mtime: U32,
-    pub(crate) dtime: U32,
-    pub(crate) gid: U16,
-    pub(crate) links_count: U16,
-    pub(crate) blocks_lo: U32,
-    pub(crate) flags: U32,
-    pub(crate) version: U32,
-    pub(crate) block: [u8; BLOCK_AREA_BYTES],
-    pub(crate) generation: U32,
-    pub(crate) file_acl_lo: U32,
-    pub(crate) size_high: U32,
-    pub(crate) obso_faddr: U32,
-    pub(crate) blocks_high: U16,
-    pub(crate) file_acl_high: U16,
-    pub(crate) uid_high: U16,
-    pub(crate) gid_high: U16,
-    pub(crate) checksum_lo: U16,
-    pub(crate) reserved: U16,
-}
-
-/// What may follow, as far as `i_extra_isize` goes.
-#[derive(Debug, Clone, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(super) struct RawInodeExtra {
-    pub(crate) extra_isize: U16,
-    pub(crate) checksum_hi: U16,
-    pub(crate) ctime_extra: U32,
-    pub(crate) mtime_extra: U32,
-    pub(crate) atime_extra: U32,
-    pub(crate) crtime: U32,
-    pub(crate) crtime_extra: U32,
-    pub(crate) version_hi: U32,
-    pub(crate) projid: U32,
+on_disk! {
+    /// The 128 bytes that every inode has.
+    pub(super) RawInode, 128 {
+        0x00 mode: U16,
+        0x02 uid: U16,
+        0x04 size_lo: U32,
+        0x08 atime: U32,
+        0x0C ctime: U32,
+        0x10 mtime: U32,
+        0x14 dtime: U32,
+        0x18 gid: U16,
+        0x1A links_count: U16,
+        0x1C blocks_lo: U32,
+        0x20 flags: U32,
+        0x24 version: U32,
+        0x28 block: [u8; BLOCK_AREA_BYTES],
+        0x64 generation: U32,
+        0x68 file_acl_lo: U32,
+        0x6C size_high: U32,
+        0x70 obso_faddr: U32,
+        0x74 blocks_high: U16,
+        0x76 file_acl_high: U16,
+        0x78 uid_high: U16,
+        0x7A gid_high: U16,
+        0x7C checksum_lo: U16,
+        0x7E reserved: U16,
+    }
+    /// What may follow, as far as `i_extra_isize` goes.
+    pub(super) RawInodeExtra, 32 {
+        0x00 extra_isize: U16,
+        0x02 checksum_hi: U16,
+        0x04 ctime_extra: U32,
+        0x08 mtime_extra: U32,
+        0x0C atime_extra: U32,
+        0x10 crtime: U32,
+        0x14 crtime_extra: U32,
+        0x18 version_hi: U32,
+        0x1C projid: U32,
+    }
 }
 
 const GOOD_OLD_BYTES: usize = size_of::<RawInode>();
@@ -85,22 +83,12 @@ const CHECKSUM_HI_AT: usize = GOOD_OLD_BYTES + std::mem::offset_of!(RawInodeExtr
 /// The size that mkfs gives inodes.
 const USUAL_BYTES: usize = 256;
 
-const _: () = {
-    assert!(GOOD_OLD_BYTES == 128);
-    assert!(std::mem::offset_of!(RawInode, block) == 0x28);
-    assert!(std::mem::offset_of!(RawInode, generation) == 0x64);
-    assert!(CHECKSUM_LO_AT == 0x7C);
-    assert!(CHECKSUM_HI_AT == 0x82);
-    assert!(EXTRA_BYTES == 32);
-    assert!(std::mem::offset_of!(RawInodeExtra, projid) == 0x1C);
-};
-
 /// An inode whose fields can be. It is a copy: nothing of the block it came from is held.
 #[derive(Debug, Clone)]
 pub struct Inode {
     metadata: Metadata,
     seed: u32,
-    /// The type in `i_mode` is none: free inodes, and that of the bad blocks.
+    /// `i_mode` has no type: free inodes, and that of the bad blocks.
     typeless: bool,
     fast_symlink: bool,
     dtime: u32,
@@ -121,80 +109,59 @@ pub(crate) fn timestamp(seconds: U32, extra: U32) -> Timestamp {
 
 /// Major and minor number, in the old or the new form (`i_block[0]`, `i_block[1]`).
 fn device(block: &[u8; BLOCK_AREA_BYTES]) -> (u32, u32) {
-    let word =
-        |at: usize| u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-    match (word(0), word(4)) {
+    let words = words(block);
+    match (words[0].get(), words[1].get()) {
         (0, new) => ((new >> 8) & 0xFFF, (new & 0xFF) | ((new >> 12) & 0xF_FF00)),
         (old, _) => ((old >> 8) & 0xFF, old & 0xFF),
     }
 }
 
-/// The type that `mode` has; `None`: 0.
-fn file_type(mode: u16) -> Result<Option<FileType>, Defect> {
-    Ok(Some(match mode >> 12 {
-        0 => return Ok(None),
-        0x1 => FileType::Fifo,
-        0x2 => FileType::Character,
-        0x4 => FileType::Directory,
-        0x6 => FileType::Block,
-        0x8 => FileType::Regular,
-        0xA => FileType::Symlink,
-        0xC => FileType::Socket,
-        _ => return Err(Defect::InodeField("type")),
-    }))
-}
-
-/// The checksum that `bytes`, inode `ino`, should have, and the bits of it that there is room for,
-/// in the form of `lo | hi << 16`.
-fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> (u32, u32) {
-    // As most are: in one piece, that takes a third of the time.
-    if has_high && let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
-        for at in [CHECKSUM_LO_AT, CHECKSUM_HI_AT] {
-            whole[at..at + 2].fill(0);
-        }
-        return (crc32c(seed, &whole), u32::MAX);
-    }
-    let state = crc32c(seed, &bytes[..CHECKSUM_LO_AT]);
-    let state = crc32c(crc32c(state, &[0; 2]), &bytes[CHECKSUM_LO_AT + 2..GOOD_OLD_BYTES]);
+/// The checksum, in the form of `lo | hi << 16`, that `bytes` should have; `has_high`: there is
+/// room for its upper half.
+fn checksum(seed: u32, bytes: &[u8], has_high: bool) -> u32 {
+    let holes = [CHECKSUM_LO_AT, CHECKSUM_HI_AT].map(|at| at..at + 2);
     if !has_high {
-        return (crc32c(state, &bytes[GOOD_OLD_BYTES..]) & 0xFFFF, 0xFFFF);
+        return crc32c_with_holes(seed, bytes, &holes[..1]) & 0xFFFF;
     }
-    let state = crc32c(state, &bytes[GOOD_OLD_BYTES..CHECKSUM_HI_AT]);
-    (crc32c(crc32c(state, &[0; 2]), &bytes[CHECKSUM_HI_AT + 2..]), u32::MAX)
-}
-
-/// Whether there is room for the upper half of the checksum.
-fn has_high_checksum(extra: &RawInodeExtra) -> bool {
-    usize::from(extra.extra_isize.get()) >= CHECKSUM_HI_AT + 2 - GOOD_OLD_BYTES
+    // As most are: in one piece, that takes a third of the time.
+    if let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
+        holes.into_iter().for_each(|hole| whole[hole].fill(0));
+        return crc32c(seed, &whole);
+    }
+    crc32c_with_holes(seed, bytes, &holes)
 }
 
 impl Inode {
+    /// The checksum that inode `ino`, `bytes`, should have, the one that it has, and whether there
+    /// is room for the upper half.
+    fn checksums(superblock: &Superblock, ino: u32, bytes: &[u8]) -> Option<(u32, u32, bool)> {
+        let (raw, rest) = RawInode::ref_from_prefix(bytes).ok()?;
+        let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra);
+        let end = CHECKSUM_HI_AT + 2 - GOOD_OLD_BYTES;
+        let extra = extra.filter(|extra| usize::from(extra.extra_isize.get()) >= end);
+        let high = extra.map_or(0, |extra| u32::from(extra.checksum_hi.get()) << 16);
+        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
+        let right = checksum(seed, bytes, extra.is_some());
+        Some((right, u32::from(raw.checksum_lo.get()) | high, extra.is_some()))
+    }
+
     /// Whether the checksum of inode `ino`, `bytes`, is right; where there are none it is. One that
     /// is all zeroes was never used: right too.
     pub fn checksum_is_right(superblock: &Superblock, ino: u32, bytes: &[u8]) -> bool {
-        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return false };
         if !superblock.has_checksums() {
-            return true;
+            return bytes.len() >= GOOD_OLD_BYTES;
         }
-        let extra = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
-        let high =
-            extra.filter(has_high_checksum).map(|extra| u32::from(extra.checksum_hi.get()) << 16);
-        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
-        let (expected, mask) = checksum(seed, bytes, high.is_some());
-        let found = u32::from(raw.checksum_lo.get()) | high.unwrap_or(0);
-        expected == found & mask || bytes.iter().all(|byte| *byte == 0)
+        Self::checksums(superblock, ino, bytes).is_some_and(|(right, stored, _)| {
+            right == stored || bytes.iter().all(|byte| *byte == 0)
+        })
     }
 
     /// Gives inode `ino`, `bytes`, its right checksum, where there are any.
     pub(super) fn set_checksum(superblock: &Superblock, ino: u32, bytes: &mut [u8]) {
-        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else { return };
         if !superblock.has_checksums() {
             return;
         }
-        let has_high =
-            RawInodeExtra::read_from_prefix(rest).is_ok_and(|(extra, _)| has_high_checksum(&extra));
-        let seed = inode_seed(superblock.seed(), ino, raw.generation.get());
-        let (right, _) = checksum(seed, bytes, has_high);
+        let Some((right, _, has_high)) = Self::checksums(superblock, ino, bytes) else { return };
         bytes[CHECKSUM_LO_AT..CHECKSUM_LO_AT + 2].copy_from_slice(&(right as u16).to_le_bytes());
         if has_high {
             bytes[CHECKSUM_HI_AT..CHECKSUM_HI_AT + 2]
@@ -212,18 +179,19 @@ impl Inode {
         let checked = |ok: bool, field| if ok { Ok(()) } else { Err(wrong(field)) };
         let (raw, rest) =
             RawInode::read_from_prefix(bytes).map_err(|_| wrong("size on the disk"))?;
-        let told = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
-        let extra_isize = told.as_ref().map_or(0, |extra| usize::from(extra.extra_isize.get()));
+        let found = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
+        let extra_isize = found.as_ref().map_or(0, |extra| usize::from(extra.extra_isize.get()));
         checked(extra_isize <= rest.len() && extra_isize.is_multiple_of(4), "extra size")?;
         // What lies behind `i_extra_isize` is not there, unless that is 0 (made by a kernel that
         // knew none): then the kernel takes the fields as they are, zeroes.
         let reach = if extra_isize == 0 { EXTRA_BYTES } else { extra_isize };
         let fits = |end: usize| rest.len() >= end && reach >= end;
 
-        let extra = told.unwrap_or_default();
+        let extra = found.unwrap_or_default();
         let when = |end: usize, word: U32| if fits(end) { word } else { U32::ZERO };
         let mode = raw.mode.get();
-        let kind = file_type(mode).map_err(|defect| Corruption::new(defect).in_inode(ino))?;
+        let kind = FileType::of_mode(mode);
+        checked(kind.is_some() || mode >> 12 == 0, "type")?;
         let features = superblock.features();
         let inode_flags = raw.flags.get();
         let large = kind == Some(FileType::Regular) || features.has_incompat(incompat::LARGEDIR);
@@ -249,7 +217,7 @@ impl Inode {
             && if features.has_incompat(incompat::EA_INODE) {
                 size > 0 && size < BLOCK_AREA_BYTES as u64
             } else {
-                // Whoever has no blocks but those of the attributes holds its target itself
+                // A link without blocks other than those of attributes holds its target itself
                 // (`ext4_inode_is_fast_symlink`).
                 let cluster_512 =
                     u64::from(superblock.cluster_blocks()) << (superblock.block_bits() - 9);
@@ -303,7 +271,7 @@ impl Inode {
         self.metadata.file_type
     }
 
-    /// Whether nobody uses it: no links, or no type.
+    /// Whether it is not in use: no links, or no type.
     pub fn is_free(&self) -> bool {
         self.metadata.links == 0 || self.typeless
     }
@@ -323,8 +291,8 @@ impl Inode {
         self.metadata.flags & flag != 0
     }
 
-    /// What `stat` tells, but for inline data: [`Volume::metadata`](super::Volume::metadata) has
-    /// those.
+    /// What `stat` returns, without the size of inline data:
+    /// [`Volume::metadata`](super::Volume::metadata) adds that.
     pub fn metadata(&self) -> Metadata {
         self.metadata
     }

@@ -9,7 +9,7 @@
 //! Nothing but what it parsed. It has no cache, no lock, no thread.
 //!
 //! # What it promises
-//! - Nothing read is believed. What has not been checked is another type than what has
+//! - Nothing read is trusted. Unchecked structures have types of their own
 //!   ([`RawSuperblock`], [`Superblock`]). [`Volume`] is the one place that reads structures, and
 //!   checks every checksum, range and order.
 //! - Every walk ends, whatever is on the disk: depths and counts are bounded by what a sound file
@@ -17,7 +17,7 @@
 //! - An error names the defect, the inode and the block ([`Corruption`]).
 //! - Names, hashes, orders and cookies of directories are the kernel's.
 //! - Safe Rust only, and no panic on any input: `tests/images/mutations.rs` and the fuzzer `ext4`
-//!   look.
+//!   check this.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -27,7 +27,7 @@
 //!   inode, mapping, extents, block_map, inline      a file and its blocks
 //!   directory, dirent, htree, hash, list, path      names
 //!   xattr, attributes  extended attributes
-//!   checksum, error, metadata, usage
+//!   structures, checksum, error, metadata, usage
 //!   journal/           layout; replay; fast_commit/; write: blocks of the journal to be written
 //!   edit/              the same structures, changed
 //!   mkfs/              a new file system: Layout says what to write where
@@ -36,6 +36,9 @@
 //! ```
 
 #![forbid(unsafe_code)]
+
+#[macro_use]
+mod structures;
 
 mod attributes;
 pub mod block_map;
@@ -70,6 +73,7 @@ pub mod xattr;
 
 pub use attributes::Attribute;
 pub use directory::DirectoryEntry;
+pub(crate) use error::Result;
 pub use error::{Corruption, Defect, Error, Unsupported};
 pub use group::Group;
 pub use inode::Inode;
@@ -80,8 +84,7 @@ pub use open::OpenFailure;
 pub use source::{IoFailure, Source, SourceError};
 pub use superblock::STATE_VALID;
 pub use superblock::{
-    ROOT_INO, RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET,
-    Superblock,
+    ROOT_INO, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,
 };
 pub use volume::{Volume, VolumeOptions};
 pub use xattr::acl_from_disk;

@@ -14,7 +14,7 @@ use super::htree::is_between;
 use super::inode::Inode;
 use super::source::Source;
 use super::volume::Volume;
-use crate::error::Error;
+use crate::error::Result;
 
 /// The place behind all names (`EXT4_HTREE_EOF_64BIT`).
 const END: u64 = i64::MAX as u64;
@@ -51,10 +51,10 @@ impl<S: Source> Volume<S> {
     /// index that cannot be made out.
     ///
     /// # Errors
-    /// [`Error::NotDirectory`]; damage, or the device.
+    /// [`Error::NotDirectory`](crate::Error::NotDirectory); damage, or the device.
     /// [`Defect::HashTree`](crate::Defect::HashTree) if the index was good for a beginning,
     /// and then leads nowhere, or to names that belong elsewhere.
-    pub fn list(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>, Error> {
+    pub fn list(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>> {
         let dir = Directory::open(self, dir)?;
         let changed = self.replayed().names(dir.inode.ino());
         let mut from = cookie;
@@ -104,12 +104,12 @@ impl<S: Source> Directory<'_, S> {
 
     /// The names from place `from` on; `None`: the directory is not listed by hashes, and a cookie
     /// is a byte.
-    fn stretch(&self, from: u64) -> Result<Option<Stretch>, Error> {
+    fn stretch(&self, from: u64) -> Result<Option<Stretch>> {
         if self.is_indexed {
             return match self.stretch_of_tree(from) {
                 Ok(stretch) => Ok(Some(stretch)),
                 // All cookies that are bytes lead to the same leaf, the first, so that this comes
-                // out the same for each. Nobody has a cookie of a hash then.
+                // out the same for each. No caller has a cookie of a hash then.
                 Err(Miss::Malformed) if from < HASHES => Ok(None),
                 Err(miss) => Err(self.no_way_around(miss)),
             };

@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::block_map;
-use super::extents::{self, Found, LOGICAL_BLOCKS, Node, Place};
+use super::extents::{self, Found, LOGICAL_BLOCKS, Node, NodePlace};
 use super::inode::{Inode, flags};
 use super::source::Source;
 use super::volume::Volume;
-use crate::{Corruption, Defect, Error};
+use crate::{Corruption, Defect, Error, Result};
 
 /// The most extents of a file that are held at once: 24 MiB.
 const MAX_EXTENTS: usize = 1 << 20;
@@ -72,18 +72,13 @@ impl MappedExtent {
         Some(Run { physical: self.physical + into, blocks, state })
     }
 
-    /// Takes `next` in, if it goes on where this one ends, in the file and on the disk.
-    fn absorb(&mut self, next: &Self) -> bool {
+    /// Both as one, if `next` goes on where this one ends, in the file and on the disk.
+    pub(super) fn joined(&self, next: &Self) -> Option<Self> {
         let follows = self.end() == u64::from(next.logical)
             && self.physical + u64::from(self.blocks) == next.physical
             && self.unwritten == next.unwritten;
-        match self.blocks.checked_add(next.blocks).filter(|_| follows) {
-            Some(blocks) => {
-                self.blocks = blocks;
-                true
-            }
-            None => false,
-        }
+        let blocks = self.blocks.checked_add(next.blocks).filter(|_| follows)?;
+        Some(Self { blocks, ..*self })
     }
 }
 
@@ -126,11 +121,6 @@ impl ExtentMap {
     pub fn is_complete(&self) -> bool {
         self.known == u64::MAX
     }
-
-    /// Bytes of memory that it takes.
-    pub fn memory_bytes(&self) -> usize {
-        self.extents.capacity() * size_of::<MappedExtent>()
-    }
 }
 
 /// An extent map that grows.
@@ -148,26 +138,17 @@ impl Builder {
 
     /// Whether there is room for one more extent.
     fn push(&mut self, next: &MappedExtent) -> ControlFlow<()> {
-        let absorbed = self.extents.last_mut().is_some_and(|last| last.absorb(next));
-        if !absorbed {
-            if self.extents.len() == MAX_EXTENTS {
-                return ControlFlow::Break(());
-            }
+        if let Some(last) = self.extents.last_mut()
+            && let Some(joined) = last.joined(next)
+        {
+            *last = joined;
+        } else if self.extents.len() == MAX_EXTENTS {
+            return ControlFlow::Break(());
+        } else {
             self.extents.push(*next);
         }
         self.seen = next.end();
         ControlFlow::Continue(())
-    }
-
-    /// Whether one more node may be read.
-    fn node(&mut self) -> ControlFlow<()> {
-        match self.nodes_left.checked_sub(1) {
-            Some(left) => {
-                self.nodes_left = left;
-                ControlFlow::Continue(())
-            }
-            None => ControlFlow::Break(()),
-        }
     }
 
     fn finish(mut self, ended: ControlFlow<()>) -> ExtentMap {
@@ -179,8 +160,8 @@ impl Builder {
     }
 }
 
-/// Who is told of blocks.
-type Visit<'a> = dyn FnMut(u64) -> Result<(), Error> + 'a;
+/// Receives blocks.
+type Visit<'a> = dyn FnMut(u64) -> Result<()> + 'a;
 
 /// The tables of pointers on the way to the block that was looked for last, by level: the next
 /// one's are mostly the same.
@@ -190,25 +171,15 @@ struct Tables {
     reads: usize,
 }
 
-/// Whether the blocks of `inode` are to be looked for at all.
-fn check_mapped(inode: &Inode) -> Result<(), Error> {
-    inode.check_supported()?;
-    if inode.has_blocks() {
-        Ok(())
-    } else {
-        Err(Error::Invalid("the inode's content is not in blocks"))
-    }
-}
-
 impl<S: Source> Volume<S> {
     /// What the file's logical block `logical` is, and how many behind it continue in the same way,
-    /// as far as the same node tells: a run may end though the next one continues it.
+    /// as far as the same node goes: a run may end though the next one continues it.
     ///
     /// # Errors
     /// Damage, or the source; [`Error::Unsupported`] for encrypted files and the like;
     /// [`Error::Invalid`] if the inode has no blocks (see [`Inode::has_blocks`]).
-    pub fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run, Error> {
-        check_mapped(inode)?;
+    pub fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run> {
+        let mapped = Mapped::of(self, inode)?;
         if logical >= LOGICAL_BLOCKS {
             return Ok(Run::hole((u64::MAX - logical).max(1)));
         }
@@ -216,9 +187,9 @@ impl<S: Source> Volume<S> {
             return Ok(run);
         }
         if inode.has(flags::EXTENTS) {
-            self.extent_run(inode, logical)
+            mapped.extent_run(logical)
         } else {
-            self.block_map_run(inode, logical, &mut Tables::default())
+            mapped.block_map_run(logical, &mut Tables::default())
         }
     }
 
@@ -227,8 +198,8 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at).
-    pub fn extent_map(&self, inode: &Inode) -> Result<ExtentMap, Error> {
-        check_mapped(inode)?;
+    pub fn extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
+        Mapped::of(self, inode)?;
         match self.replayed().map(inode.ino()) {
             Some(map) => Ok(ExtentMap::clone(map)),
             None => self.stored_extent_map(inode),
@@ -239,27 +210,27 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at).
-    pub fn stored_extent_map(&self, inode: &Inode) -> Result<ExtentMap, Error> {
-        check_mapped(inode)?;
+    pub fn stored_extent_map(&self, inode: &Inode) -> Result<ExtentMap> {
+        let mapped = Mapped::of(self, inode)?;
         let mut builder = Builder::new();
         let ended = if inode.has(flags::EXTENTS) {
-            let root = self.extent_node(inode, inode.block_area(), None, Place::root())?;
-            self.collect(inode, &root, &mut builder)?
+            mapped.collect(&mapped.root()?, &mut builder)?
         } else {
-            self.collect_block_map(inode, &mut builder)?
+            mapped.collect_block_map(&mut builder)?
         };
         Ok(builder.finish(ended))
     }
 
-    /// Tells `visit` the blocks that hold the extent tree's nodes or the block map's pointers of
-    /// `inode`, in order: for who checks what belongs to whom.
+    /// Calls `visit` with the blocks that hold the extent tree's nodes or the block map's pointers
+    /// of `inode`, in order.
     ///
     /// # Errors
     /// As [`run_at`](Self::run_at), [`Defect::BlockShared`] if it goes in circles, and what `visit`
     /// says.
-    pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), Error> {
-        check_mapped(inode)?;
-        // Each block is one's only once: who meets more of them than there are goes in circles.
+    pub fn visit_mapping_blocks(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<()> {
+        let mapped = Mapped::of(self, inode)?;
+        // A block can occur only once: a walk that meets more blocks than there are goes in
+        // circles.
         let mut left = self.block_count();
         let mut visit = |block| {
             let shared = Corruption::new(Defect::BlockShared).in_inode(inode.ino()).in_block(block);
@@ -267,68 +238,13 @@ impl<S: Source> Volume<S> {
             visit(block)
         };
         if inode.has(flags::EXTENTS) {
-            let root = self.extent_node(inode, inode.block_area(), None, Place::root())?;
-            return self.visit_nodes(inode, &root, &mut visit);
+            return mapped.visit_nodes(&mapped.root()?, &mut visit);
         }
         for (slot, levels) in [(12, 1), (13, 2), (14, 3)] {
             let pointer = block_map::pointer(inode.block_area(), slot);
-            self.visit_pointers(inode, pointer, levels, None, &mut visit)?;
+            mapped.visit_pointers(pointer, levels, None, &mut visit)?;
         }
         Ok(())
-    }
-
-    fn visit_nodes(
-        &self,
-        inode: &Inode,
-        node: &Node<'_>,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
-        for (block, place) in node.children() {
-            visit(block)?;
-            let bytes = self.block(block)?;
-            let child = self.extent_node(inode, &bytes, Some(block), place)?;
-            self.visit_nodes(inode, &child, visit)?;
-        }
-        Ok(())
-    }
-
-    fn visit_pointers(
-        &self,
-        inode: &Inode,
-        pointer: u64,
-        levels: u32,
-        from: Option<u64>,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), Error> {
-        if pointer == 0 {
-            return Ok(());
-        }
-        self.check_pointer(inode, pointer, 1, from)?;
-        visit(pointer)?;
-        if levels > 1 {
-            let table = self.block(pointer)?;
-            for slot in 0..table.len() / 4 {
-                self.visit_pointers(
-                    inode,
-                    block_map::pointer(&table, slot),
-                    levels - 1,
-                    Some(pointer),
-                    visit,
-                )?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The node in `bytes`, which came from `block` or from the inode.
-    fn extent_node<'a>(
-        &self,
-        inode: &Inode,
-        bytes: &'a [u8],
-        block: Option<u64>,
-        place: Place,
-    ) -> Result<Node<'a>, Error> {
-        self.checked_node((inode.ino(), inode.checksum_seed()), bytes, block, place)
     }
 
     /// The node in `bytes` of the inode with this number and seed of its checksums; it came from
@@ -342,12 +258,9 @@ impl<S: Source> Volume<S> {
         (ino, seed): (u32, u32),
         bytes: &'a [u8],
         block: Option<u64>,
-        place: Place,
-    ) -> Result<Node<'a>, Error> {
-        let wrong = |defect| {
-            let corruption = Corruption::new(defect).in_inode(ino);
-            block.map_or(corruption, |block| corruption.in_block(block))
-        };
+        place: NodePlace,
+    ) -> Result<Node<'a>> {
+        let wrong = |defect| Corruption::at(defect, ino, block);
         if block.is_some() && self.superblock().has_checksums() {
             // Without a place for one the header is wrong, and says so below unless it merely
             // leaves no room.
@@ -358,20 +271,86 @@ impl<S: Source> Volume<S> {
         }
         Node::parse(self.superblock(), bytes, place).map_err(|defect| wrong(defect).into())
     }
+}
 
-    fn extent_run(&self, inode: &Inode, logical: u64) -> Result<Run, Error> {
+/// An inode whose content is in blocks.
+struct Mapped<'a, S> {
+    volume: &'a Volume<S>,
+    inode: &'a Inode,
+}
+
+impl<'a, S: Source> Mapped<'a, S> {
+    /// That of `inode`, unless its blocks cannot be looked for.
+    fn of(volume: &'a Volume<S>, inode: &'a Inode) -> Result<Self> {
+        inode.check_supported()?;
+        if inode.has_blocks() {
+            Ok(Self { volume, inode })
+        } else {
+            Err(Error::Invalid("the inode's content is not in blocks"))
+        }
+    }
+
+    /// The root of its extent tree.
+    fn root(&self) -> Result<Node<'a>> {
+        self.extent_node(self.inode.block_area(), None, NodePlace::root())
+    }
+
+    fn visit_nodes(&self, node: &Node<'_>, visit: &mut Visit<'_>) -> Result<()> {
+        for (block, place) in node.children() {
+            visit(block)?;
+            let bytes = self.volume.block(block)?;
+            let child = self.extent_node(&bytes, Some(block), place)?;
+            self.visit_nodes(&child, visit)?;
+        }
+        Ok(())
+    }
+
+    fn visit_pointers(
+        &self,
+        pointer: u64,
+        levels: u32,
+        from: Option<u64>,
+        visit: &mut Visit<'_>,
+    ) -> Result<()> {
+        if pointer == 0 {
+            return Ok(());
+        }
+        self.check_pointer(pointer, 1, from)?;
+        visit(pointer)?;
+        if levels > 1 {
+            let table = self.volume.block(pointer)?;
+            for slot in 0..table.len() / 4 {
+                let below = block_map::pointer(&table, slot);
+                self.visit_pointers(below, levels - 1, Some(pointer), visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node in `bytes`, which came from `block` or from the inode.
+    fn extent_node<'b>(
+        &self,
+        bytes: &'b [u8],
+        block: Option<u64>,
+        place: NodePlace,
+    ) -> Result<Node<'b>> {
+        let of = (self.inode.ino(), self.inode.checksum_seed());
+        self.volume.checked_node(of, bytes, block, place)
+    }
+
+    fn extent_run(&self, logical: u64) -> Result<Run> {
         let mut held: Option<(u64, Arc<[u8]>)> = None;
-        let mut place = Place::root();
+        let mut place = NodePlace::root();
         // Each step is one level down, and the root is at most at level 5.
         loop {
             let (block, bytes) = match &held {
-                None => (None, &inode.block_area()[..]),
+                None => (None, &self.inode.block_area()[..]),
                 Some((block, bytes)) => (Some(*block), &bytes[..]),
             };
-            match self.extent_node(inode, bytes, block, place)?.find(logical) {
+            match self.extent_node(bytes, block, place)?.find(logical) {
                 Found::Run(run) => return Ok(run),
                 Found::Child(block, below) => {
-                    held = Some((block, self.block(block)?));
+                    held = Some((block, self.volume.block(block)?));
                     place = below;
                 }
             }
@@ -379,64 +358,47 @@ impl<S: Source> Volume<S> {
     }
 
     /// Takes in what `node` and those below hold, in order: at most six deep.
-    fn collect(
-        &self,
-        inode: &Inode,
-        node: &Node<'_>,
-        builder: &mut Builder,
-    ) -> Result<ControlFlow<()>, Error> {
-        for extent in node.extents() {
-            if builder.push(&extent).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+    fn collect(&self, node: &Node<'_>, builder: &mut Builder) -> Result<ControlFlow<()>> {
+        if node.extents().any(|extent| builder.push(&extent).is_break()) {
+            return Ok(ControlFlow::Break(()));
         }
         for (block, place) in node.children() {
-            if builder.node().is_break() {
+            let Some(left) = builder.nodes_left.checked_sub(1) else {
                 return Ok(ControlFlow::Break(()));
-            }
-            let bytes = self.block(block)?;
-            let child = self.extent_node(inode, &bytes, Some(block), place)?;
-            if self.collect(inode, &child, builder)?.is_break() {
+            };
+            builder.nodes_left = left;
+            let bytes = self.volume.block(block)?;
+            let child = self.extent_node(&bytes, Some(block), place)?;
+            if self.collect(&child, builder)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn check_pointer(
-        &self,
-        inode: &Inode,
-        start: u64,
-        blocks: u64,
-        from: Option<u64>,
-    ) -> Result<(), Error> {
-        if self.superblock().holds(start, blocks) {
-            return Ok(());
+    fn check_pointer(&self, start: u64, blocks: u64, from: Option<u64>) -> Result<()> {
+        if self.volume.superblock().holds(start, blocks) {
+            Ok(())
+        } else {
+            Err(Corruption::at(Defect::BlockPointer, self.inode.ino(), from).into())
         }
-        let corruption = Corruption::new(Defect::BlockPointer).in_inode(inode.ino());
-        Err(from.map_or(corruption, |block| corruption.in_block(block)).into())
     }
 
     /// The table of pointers in `block`, on level `level` of the way.
-    fn table(&self, tables: &mut Tables, level: usize, block: u64) -> Result<Arc<[u8]>, Error> {
+    fn table(&self, tables: &mut Tables, level: usize, block: u64) -> Result<Arc<[u8]>> {
         if let Some((number, table)) = &tables.held[level]
             && *number == block
         {
             return Ok(Arc::clone(table));
         }
-        let table = self.block(block)?;
+        let table = self.volume.block(block)?;
         tables.reads += 1;
         tables.held[level] = Some((block, Arc::clone(&table)));
         Ok(table)
     }
 
-    fn block_map_run(
-        &self,
-        inode: &Inode,
-        logical: u64,
-        tables: &mut Tables,
-    ) -> Result<Run, Error> {
-        let pointers = u64::from(self.superblock().block_bytes()) / 4;
+    fn block_map_run(&self, logical: u64, tables: &mut Tables) -> Result<Run> {
+        let pointers = u64::from(self.volume.superblock().block_bytes()) / 4;
         let to_end = LOGICAL_BLOCKS - logical;
         let Some(path) = block_map::path(logical, pointers) else { return Ok(Run::hole(to_end)) };
         let (mut from, mut table) = (None, None::<Arc<[u8]>>);
@@ -446,8 +408,8 @@ impl<S: Source> Volume<S> {
             let slots = match &table {
                 // The first twelve pointers of the inode lead to data, the other three do not go on
                 // from them, nor from one another.
-                None if last => &inode.block_area()[..4 * block_map::DIRECT],
-                None => &inode.block_area()[4 * *slot..][..4],
+                None if last => &self.inode.block_area()[..4 * block_map::DIRECT],
+                None => &self.inode.block_area()[4 * *slot..][..4],
                 Some(table) => &table[..],
             };
             let slot = if table.is_none() && !last { 0 } else { *slot };
@@ -463,15 +425,15 @@ impl<S: Source> Volume<S> {
             }
             if last {
                 // Where the whole run does not fit, its first block may.
-                let blocks = if self.superblock().holds(pointer, count) { count } else { 1 };
-                self.check_pointer(inode, pointer, blocks, from)?;
+                let blocks = if self.volume.superblock().holds(pointer, count) { count } else { 1 };
+                self.check_pointer(pointer, blocks, from)?;
                 return Ok(Run {
                     physical: pointer,
                     blocks: blocks.min(to_end),
                     state: RunState::Written,
                 });
             }
-            self.check_pointer(inode, pointer, 1, from)?;
+            self.check_pointer(pointer, 1, from)?;
             table = Some(self.table(tables, at, pointer)?);
             from = Some(pointer);
         }
@@ -480,17 +442,16 @@ impl<S: Source> Volume<S> {
     }
 
     /// A block map holds nothing beyond the file's size.
-    fn collect_block_map(
-        &self,
-        inode: &Inode,
-        builder: &mut Builder,
-    ) -> Result<ControlFlow<()>, Error> {
-        let end =
-            inode.size().div_ceil(u64::from(self.superblock().block_bytes())).min(LOGICAL_BLOCKS);
+    fn collect_block_map(&self, builder: &mut Builder) -> Result<ControlFlow<()>> {
+        let end = self
+            .inode
+            .size()
+            .div_ceil(u64::from(self.volume.superblock().block_bytes()))
+            .min(LOGICAL_BLOCKS);
         let mut tables = Tables::default();
         while builder.seen < end {
             let logical = builder.seen;
-            let run = self.block_map_run(inode, logical, &mut tables)?;
+            let run = self.block_map_run(logical, &mut tables)?;
             if tables.reads > MAX_NODES {
                 return Ok(ControlFlow::Break(()));
             }

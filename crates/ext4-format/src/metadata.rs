@@ -1,22 +1,50 @@
 //! What is known of a file, and of a file system.
 
-/// What kind of thing an inode is.
+/// What kind of thing an inode is; as a number, the highest four bits of `st_mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A file.
-    Regular,
+    Regular = 0x8,
     /// A directory.
-    Directory,
+    Directory = 0x4,
     /// A symbolic link.
-    Symlink,
+    Symlink = 0xA,
     /// A character device.
-    Character,
+    Character = 0x2,
     /// A block device.
-    Block,
+    Block = 0x6,
     /// A pipe with a name.
-    Fifo,
+    Fifo = 0x1,
     /// A socket.
-    Socket,
+    Socket = 0xC,
+}
+
+impl FileType {
+    /// In the order of their numbers in directories (`EXT4_FT_*`), which begin with 1.
+    const IN_DIRECTORIES: [Self; 7] = [
+        Self::Regular,
+        Self::Directory,
+        Self::Character,
+        Self::Block,
+        Self::Fifo,
+        Self::Socket,
+        Self::Symlink,
+    ];
+
+    /// The type that `mode` (`st_mode`) has.
+    pub(crate) fn of_mode(mode: u16) -> Option<Self> {
+        Self::IN_DIRECTORIES.into_iter().find(|file_type| *file_type as u16 == mode >> 12)
+    }
+
+    /// The type that has `number` in directories.
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        Self::IN_DIRECTORIES.get(usize::from(number).checked_sub(1)?).copied()
+    }
+
+    /// Its number in directories.
+    pub(crate) fn number(self) -> u8 {
+        (1..).zip(Self::IN_DIRECTORIES).find(|(_, known)| *known == self).map_or(0, |(at, _)| at)
+    }
 }
 
 /// A point in time, from 1901 to 2446.
@@ -28,7 +56,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What `stat` tells of a file.
+/// What `stat` returns for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
     /// Inode number.
@@ -59,7 +87,7 @@ pub struct Metadata {
     pub modified: Timestamp,
     /// Inode last changed.
     pub changed: Timestamp,
-    /// Created, if the inode is large enough to tell.
+    /// Created, if the inode has room for it.
     pub created: Option<Timestamp>,
     /// The inode's flags (EXT4_*_FL).
     pub flags: u32,
@@ -67,7 +95,7 @@ pub struct Metadata {
     pub project: u32,
 }
 
-/// What `statfs` tells.
+/// What `statfs` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Block size, in bytes.
@@ -119,7 +147,7 @@ pub struct VolumeInfo {
     pub written: Timestamp,
 }
 
-/// What a journal held that had not reached its place.
+/// The contents of a journal that were not in their places yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Committed transactions.

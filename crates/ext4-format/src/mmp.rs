@@ -2,82 +2,73 @@
 //! e2fsprogs: `struct mmp_struct`).
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::checksum::crc32c;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect};
 
 /// Size of the structure, in bytes: the rest of its block is not used.
-pub const MMP_BYTES: usize = 1024;
+pub const MMP_BYTES: usize = size_of::<RawMmp>();
 /// `mmp_magic`.
 const MAGIC: u32 = 0x004D_4D50;
-/// `mmp_seq`: nobody has the file system.
+/// `mmp_seq`: the file system is not in use.
 const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
-/// `mmp_seq`: e2fsck has it.
+/// `mmp_seq`: e2fsck uses it.
 const SEQUENCE_FSCK: u32 = 0xE24D_4D50;
-/// The last number of somebody who has it mounted.
+/// The last sequence number of a mount.
 const SEQUENCE_LAST: u32 = 0xE24D_4D4F;
 
-/// How often whoever has it says so, if the superblock does not say how often, in seconds
+/// The interval of updates, if the superblock does not set one, in seconds
 /// (`EXT4_MMP_UPDATE_INTERVAL`).
 const UPDATE_INTERVAL_S: u16 = 5;
-/// The least and the most that others are told to count with, in seconds
-/// (`EXT4_MMP_MIN_CHECK_INTERVAL`, `EXT4_MMP_MAX_CHECK_INTERVAL`), and how many times the interval
-/// of updates it is (`EXT4_MMP_CHECK_MULT`).
+/// The limits of the check interval that is written for others, in seconds
+/// (`EXT4_MMP_MIN_CHECK_INTERVAL`, `EXT4_MMP_MAX_CHECK_INTERVAL`), and its ratio to the interval of
+/// updates (`EXT4_MMP_CHECK_MULT`).
 const CHECK_INTERVAL_LEAST_S: u16 = 5;
 const CHECK_INTERVAL_MOST_S: u16 = 300;
 const CHECK_TIMES: u16 = 2;
-/// Nobody waits longer than so much more than an interval, in seconds.
+/// The longest wait beyond one interval, in seconds.
 const WAIT_MORE_MOST_S: u64 = 60;
 
-/// The structure as it is on the disk, unchecked.
-#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-#[expect(missing_docs, reason = "named as in the kernel's documentation, without mmp_")]
-pub struct RawMmp {
-    pub magic: U32,
-    pub seq: U32,
-    pub time: U64,
-    pub nodename: [u8; 64],
-    pub bdevname: [u8; 32],
-    pub check_interval: U16,
-    pub pad1: U16,
-    pub pad2: [U32; 226],
-    pub checksum: U32,
+on_disk! {
+    /// `struct mmp_struct`, unchecked.
+    RawMmp, 1024 {
+        0x00 magic: U32,
+        0x04 seq: U32,
+        0x08 time: U64,
+        0x10 nodename: [u8; 64],
+        0x50 bdevname: [u8; 32],
+        0x70 check_interval: U16,
+        0x72 pad1: U16,
+        0x74 pad2: [U32; 226],
+        0x3FC checksum: U32,
+    }
 }
 
-const _: () = {
-    assert!(size_of::<RawMmp>() == MMP_BYTES);
-    assert!(std::mem::offset_of!(RawMmp, nodename) == 0x10);
-    assert!(std::mem::offset_of!(RawMmp, bdevname) == 0x50);
-    assert!(std::mem::offset_of!(RawMmp, check_interval) == 0x70);
-    assert!(std::mem::offset_of!(RawMmp, checksum) == 0x3FC);
-};
-
-/// Who has the file system.
+/// Who uses the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MmpState {
-    /// Nobody.
+    /// Not in use.
     Clean,
     /// e2fsck.
     Checking,
-    /// Somebody has mounted it, or crashed with it; the number changes as long as he lives.
+    /// Mounted, or left so by a crash; a live mount changes the number.
     InUse(u32),
 }
 
 /// What the block says, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmp {
-    /// Who has the file system.
+    /// Who uses the file system.
     pub state: MmpState,
-    /// When that was last said, in seconds since 1970, by the clock of whoever said it.
+    /// When the block was last written, in seconds since 1970, by the writer's clock.
     pub seconds: u64,
-    /// The name of his host.
+    /// The name of the writer's host.
     pub node: Vec<u8>,
-    /// His name of the device.
+    /// The writer's name of the device.
     pub device: Vec<u8>,
-    /// In how much time at the latest he says it again, in seconds.
+    /// The longest time until the writer updates it, in seconds.
     pub check_interval_s: u16,
 }
 
@@ -99,7 +90,7 @@ fn checksum(seed: u32, raw: &RawMmp) -> u32 {
 }
 
 impl MmpState {
-    /// The number that follows when somebody who has it mounted says so again.
+    /// The state after the next update of a mount.
     pub fn next(sequence: u32) -> Self {
         Self::InUse(if sequence >= SEQUENCE_LAST { 1 } else { sequence + 1 })
     }
@@ -166,9 +157,7 @@ impl Mmp {
             nodename: name(&self.node),
             bdevname: name(&self.device),
             check_interval: self.check_interval_s.into(),
-            pad1: 0.into(),
-            pad2: [0.into(); 226],
-            checksum: 0.into(),
+            ..RawMmp::default()
         };
         if superblock.has_checksums() {
             raw.checksum = checksum(superblock.seed(), &raw).into();
@@ -177,8 +166,8 @@ impl Mmp {
         Ok(())
     }
 
-    /// How long whoever finds it [in use](MmpState::InUse) waits before he looks whether it has
-    /// changed, in seconds; `update_interval_s`: how often the superblock wants it said.
+    /// How long to wait before looking whether a block that is [in use](MmpState::InUse) has
+    /// changed, in seconds; `update_interval_s`: the interval of updates in the superblock.
     pub fn wait_s(&self, update_interval_s: u16) -> u64 {
         let interval = self.check_interval_s.max(update_interval_s).max(CHECK_INTERVAL_LEAST_S);
         let interval = u64::from(interval);
@@ -186,8 +175,7 @@ impl Mmp {
     }
 }
 
-/// What to tell others to count with, in seconds, when it takes `seconds` from one update to the
-/// next.
+/// The check interval to write for others, in seconds, when updates are `seconds` apart.
 pub fn check_interval_s(seconds: u64) -> u16 {
     let seconds = seconds.saturating_mul(u64::from(CHECK_TIMES));
     seconds.clamp(u64::from(CHECK_INTERVAL_LEAST_S), u64::from(CHECK_INTERVAL_MOST_S)) as u16
@@ -201,7 +189,7 @@ impl Superblock {
             .then_some(self.raw.mmp_block.get())
     }
 
-    /// How often whoever has it mounted says so there, in seconds.
+    /// The interval at which a mount updates that block, in seconds.
     pub fn mmp_update_interval_s(&self) -> u16 {
         match self.raw.mmp_interval.get() {
             0 => UPDATE_INTERVAL_S,
@@ -226,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_with_its_checksum() {
+    fn written_blocks_are_read() {
         let superblock = super::super::superblock::tests::checksummed();
         let mut block = vec![0xAA; 4096];
         let last = MmpState::InUse(SEQUENCE_LAST);
@@ -248,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_taken() {
+    fn invalid_fields_are_refused() {
         let superblock = super::super::superblock::tests::checksummed();
         let mut block = vec![0; 1024];
         let odd = Mmp { check_interval_s: 601, ..some(MmpState::Clean) };

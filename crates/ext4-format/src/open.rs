@@ -7,9 +7,9 @@ use zerocopy::FromBytes;
 
 use super::journal::Replayed;
 use super::source::Source;
-use super::superblock::{RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use super::superblock::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use super::volume::{InodeTables, Shared, Volume, VolumeOptions};
-use crate::{Corruption, Defect, Error, Unsupported};
+use crate::{Corruption, Defect, Error, Result, Unsupported};
 
 /// Why a volume could not be opened.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,15 +32,6 @@ pub enum OpenFailure {
     Unsupported(Unsupported),
     /// Damage, or the source.
     Failed(Error),
-}
-
-impl From<Refusal> for OpenFailure {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Corrupt(corruption) => corruption.into(),
-            Refusal::Unsupported(unsupported) => Self::Unsupported(unsupported),
-        }
-    }
 }
 
 impl From<Corruption> for OpenFailure {
@@ -85,147 +76,139 @@ const OTHERS: &[(u64, &[u8], &str)] = &[
     (510, &[0x55, 0xAA], "a partition table or boot sector: name the partition"),
 ];
 
-/// What something that is no ext4 looks like, if it looks like anything.
-fn looks_like<S: Source>(source: &S, device_bytes: u64) -> Option<&'static str> {
-    OTHERS.iter().find_map(|(at, magic, what)| {
-        let fits = at.checked_add(magic.len() as u64).is_some_and(|end| end <= device_bytes);
-        let found = fits.then(|| source.read(*at, magic.len()).ok()).flatten()?;
-        (found[..] == **magic).then_some(*what)
-    })
+/// A device that may hold a file system.
+struct Disk<'a, S> {
+    source: &'a S,
+    bytes: u64,
 }
 
-/// What to say of something that has no magic number at all.
-fn looks_like_nothing<S: Source>(source: &S, device_bytes: u64) -> String {
-    let head = usize::try_from(device_bytes.min(65_536)).unwrap_or(0);
-    match source.read(0, head) {
-        Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => {
-            "it begins with nothing but zeroes".into()
+impl<S: Source> Disk<'_, S> {
+    /// What something that is no ext4 looks like, if it looks like anything.
+    fn looks_like(&self) -> Option<&'static str> {
+        OTHERS.iter().find_map(|(at, magic, what)| {
+            let fits = at.checked_add(magic.len() as u64).is_some_and(|end| end <= self.bytes);
+            let found = fits.then(|| self.source.read(*at, magic.len()).ok()).flatten()?;
+            (found[..] == **magic).then_some(*what)
+        })
+    }
+
+    /// What to say of something that has no magic number at all.
+    fn looks_like_nothing(&self) -> String {
+        let head = usize::try_from(self.bytes.min(65_536)).unwrap_or(0);
+        match self.source.read(0, head) {
+            Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => {
+                "it begins with nothing but zeroes".into()
+            }
+            _ => "there is no superblock".into(),
         }
-        _ => "there is no superblock".into(),
     }
-}
 
-fn read_superblock<S: Source>(
-    source: &S,
-    offset: u64,
-    device_bytes: u64,
-) -> Result<Option<RawSuperblock>, Error> {
-    if offset.checked_add(SUPERBLOCK_BYTES as u64).is_none_or(|end| end > device_bytes) {
-        return Ok(None);
+    fn read_superblock(&self, offset: u64) -> Result<Option<RawSuperblock>> {
+        if offset.checked_add(SUPERBLOCK_BYTES as u64).is_none_or(|end| end > self.bytes) {
+            return Ok(None);
+        }
+        let bytes = self.source.read(offset, SUPERBLOCK_BYTES)?;
+        Ok(RawSuperblock::read_from_bytes(&bytes).ok())
     }
-    let bytes = source.read(offset, SUPERBLOCK_BYTES)?;
-    Ok(RawSuperblock::read_from_bytes(&bytes).ok())
-}
 
-/// The superblock in block `block` of a file system whose blocks have `1 << block_bits` bytes.
-fn superblock_in<S: Source>(
-    source: &S,
-    block: u64,
-    block_bits: u32,
-    device_bytes: u64,
-    ignore_checksum: bool,
-) -> Result<Option<Result<Superblock, Refusal>>, Error> {
-    let offset = block.saturating_mul(1 << block_bits).max(SUPERBLOCK_OFFSET);
-    let Some(raw) = read_superblock(source, offset, device_bytes)? else { return Ok(None) };
-    let parsed = Superblock::parse(&raw, ignore_checksum);
-    Ok(match parsed {
-        Ok(superblock) => (superblock.block_bits() == block_bits).then_some(Ok(superblock)),
-        Err(Refusal::Corrupt(corruption)) if corruption.defect == Defect::SuperblockMagic => None,
-        Err(refusal) => Some(Err(refusal)),
-    })
-}
+    /// The superblock in block `block` of a file system whose blocks have `1 << block_bits` bytes.
+    fn superblock_in(
+        &self,
+        block: u64,
+        block_bits: u32,
+        ignore_checksum: bool,
+    ) -> Result<Option<Result<Superblock>>> {
+        let offset = block.saturating_mul(1 << block_bits).max(SUPERBLOCK_OFFSET);
+        let Some(raw) = self.read_superblock(offset)? else { return Ok(None) };
+        let parsed = Superblock::parse(&raw, ignore_checksum);
+        Ok(match parsed {
+            Ok(superblock) => (superblock.block_bits() == block_bits).then_some(Ok(superblock)),
+            Err(Error::Corrupt(corruption)) if corruption.defect == Defect::SuperblockMagic => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
 
-/// The first intact backup, where mke2fs puts them: `s_block_group_nr` has to say that it is one.
-/// `hint`: blocks per group by the damaged one.
-fn find_backup<S: Source>(source: &S, device_bytes: u64, hint: u64) -> Result<Option<u64>, Error> {
-    for group in [1, 3, 5, 7, 9, 25, 27, 49] {
-        for block_bits in 10..=16u32 {
-            let per_group = (8u64 << block_bits).min(65_528);
-            // Clusters of `bigalloc` are 16 blocks unless somebody wanted others.
-            let mut candidates = vec![
-                8u64 << block_bits,
-                per_group,
-                16 * per_group,
-                16 * (8u64 << block_bits),
-                hint,
-            ];
-            candidates.dedup();
-            for per_group in candidates.into_iter().filter(|per_group| *per_group > 0) {
-                for first in [u64::from(block_bits == 10), 0] {
-                    let block = group * per_group + first;
-                    let found = superblock_in(source, block, block_bits, device_bytes, false)?;
-                    let matches = |found: &Superblock| {
-                        u64::from(found.raw.block_group_nr.get()) == group
-                            && found.group_start(group as u32) == block
-                            && found.bytes() <= device_bytes
-                    };
-                    if found.is_some_and(|found| found.is_ok_and(|found| matches(&found))) {
-                        return Ok(Some(block));
-                    }
-                    if first == 0 {
-                        break;
+    /// The first intact backup, where mke2fs puts them: `s_block_group_nr` has to say that it is
+    /// one. `hint`: blocks per group by the damaged one.
+    fn find_backup(&self, hint: u64) -> Result<Option<u64>> {
+        for group in [1, 3, 5, 7, 9, 25, 27, 49] {
+            for block_bits in 10..=16u32 {
+                let per_group = (8u64 << block_bits).min(65_528);
+                // Clusters of `bigalloc` are 16 blocks unless mke2fs was given another size.
+                let mut candidates = vec![
+                    8u64 << block_bits,
+                    per_group,
+                    16 * per_group,
+                    16 * (8u64 << block_bits),
+                    hint,
+                ];
+                candidates.dedup();
+                for per_group in candidates.into_iter().filter(|per_group| *per_group > 0) {
+                    for first in [u64::from(block_bits == 10), 0] {
+                        let block = group * per_group + first;
+                        let found = self.superblock_in(block, block_bits, false)?;
+                        let matches = |found: &Superblock| {
+                            u64::from(found.raw.block_group_nr.get()) == group
+                                && found.group_start(group as u32) == block
+                                && found.bytes() <= self.bytes
+                        };
+                        if found.is_some_and(|found| found.is_ok_and(|found| matches(&found))) {
+                            return Ok(Some(block));
+                        }
+                        if first == 0 {
+                            break;
+                        }
                     }
                 }
             }
         }
+        Ok(None)
     }
-    Ok(None)
-}
 
-/// The primary superblock.
-fn open_primary<S: Source>(
-    source: &S,
-    device_bytes: u64,
-    ignore: bool,
-) -> Result<(Superblock, u64), OpenFailure> {
-    let Some(raw) = read_superblock(source, SUPERBLOCK_OFFSET, device_bytes)? else {
-        return Err(OpenFailure::NotExt4(format!("it has only {device_bytes} bytes")));
-    };
-    match Superblock::parse(&raw, ignore) {
-        Ok(superblock) => {
-            let block = superblock.primary_block();
-            Ok((superblock, block))
-        }
-        Err(Refusal::Unsupported(unsupported)) => Err(OpenFailure::Unsupported(unsupported)),
-        Err(Refusal::Corrupt(corruption)) => {
-            // Behind the boot sector: in block 1 if blocks are that small.
-            let corruption = corruption.in_block(u64::from(raw.log_block_size.get() == 0));
-            let no_magic = corruption.defect == Defect::SuperblockMagic;
-            if no_magic && let Some(what) = looks_like(source, device_bytes) {
-                return Err(OpenFailure::NotExt4(format!("it looks like {what}")));
+    /// The primary superblock.
+    fn open_primary(&self, ignore: bool) -> Result<(Superblock, u64), OpenFailure> {
+        let Some(raw) = self.read_superblock(SUPERBLOCK_OFFSET)? else {
+            return Err(OpenFailure::NotExt4(format!("it has only {} bytes", self.bytes)));
+        };
+        match Superblock::parse(&raw, ignore) {
+            Ok(superblock) => {
+                let block = superblock.primary_block();
+                Ok((superblock, block))
             }
-            let hint = if no_magic { 0 } else { u64::from(raw.blocks_per_group.get()) };
-            match find_backup(source, device_bytes, hint)? {
-                Some(block) => Err(OpenFailure::Backup { corruption, block }),
-                None if no_magic => {
-                    Err(OpenFailure::NotExt4(looks_like_nothing(source, device_bytes)))
+            Err(Error::Corrupt(corruption)) => {
+                // Behind the boot sector: in block 1 if blocks are that small.
+                let corruption = corruption.in_block(u64::from(raw.log_block_size.get() == 0));
+                let no_magic = corruption.defect == Defect::SuperblockMagic;
+                if no_magic && let Some(what) = self.looks_like() {
+                    return Err(OpenFailure::NotExt4(format!("it looks like {what}")));
                 }
-                None => Err(corruption.into()),
+                let hint = if no_magic { 0 } else { u64::from(raw.blocks_per_group.get()) };
+                match self.find_backup(hint)? {
+                    Some(block) => Err(OpenFailure::Backup { corruption, block }),
+                    None if no_magic => Err(OpenFailure::NotExt4(self.looks_like_nothing())),
+                    None => Err(corruption.into()),
+                }
             }
+            Err(error) => Err(error.into()),
         }
     }
-}
 
-/// The superblock in block `block`, of whatever block size it says.
-fn open_backup<S: Source>(
-    source: &S,
-    block: u64,
-    device_bytes: u64,
-    ignore: bool,
-) -> Result<(Superblock, u64), OpenFailure> {
-    let mut why: OpenFailure = Corruption::new(Defect::SuperblockMagic).in_block(block).into();
-    for block_bits in 10..=16 {
-        match superblock_in(source, block, block_bits, device_bytes, ignore)? {
-            Some(Ok(superblock)) => {
-                let block = block.max(superblock.primary_block());
-                return Ok((superblock, block));
+    /// The superblock in block `block`, of whatever block size it says.
+    fn open_backup(&self, block: u64, ignore: bool) -> Result<(Superblock, u64), OpenFailure> {
+        let mut why: OpenFailure = Corruption::new(Defect::SuperblockMagic).in_block(block).into();
+        for block_bits in 10..=16 {
+            match self.superblock_in(block, block_bits, ignore)? {
+                Some(Ok(superblock)) => {
+                    let block = block.max(superblock.primary_block());
+                    return Ok((superblock, block));
+                }
+                Some(Err(Error::Corrupt(corruption))) => why = corruption.in_block(block).into(),
+                Some(Err(error)) => why = error.into(),
+                None => {}
             }
-            Some(Err(Refusal::Corrupt(corruption))) => why = corruption.in_block(block).into(),
-            Some(Err(refusal)) => why = refusal.into(),
-            None => {}
         }
+        Err(why)
     }
-    Err(why)
 }
 
 impl<S: Source> Volume<S> {
@@ -235,9 +218,10 @@ impl<S: Source> Volume<S> {
     /// [`OpenFailure`].
     pub fn open(source: S, device_bytes: u64, options: VolumeOptions) -> Result<Self, OpenFailure> {
         let ignore = options.ignore_checksums;
+        let disk = Disk { source: &source, bytes: device_bytes };
         let (superblock, superblock_block) = match options.superblock {
-            None => open_primary(&source, device_bytes, ignore)?,
-            Some(block) => open_backup(&source, block, device_bytes, ignore)?,
+            None => disk.open_primary(ignore)?,
+            Some(block) => disk.open_backup(block, ignore)?,
         };
         if superblock.bytes() > device_bytes {
             return Err(OpenFailure::TooSmall { fs_bytes: superblock.bytes() });

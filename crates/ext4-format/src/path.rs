@@ -5,7 +5,7 @@ use super::source::Source;
 use super::superblock::ROOT_INO;
 use super::volume::Volume;
 use crate::FileType;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The longest path, in bytes (`PATH_MAX` without its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
@@ -66,46 +66,39 @@ pub fn resolve<N: Names>(names: &N, from: u32, path: &[u8], follow: bool) -> Res
             .map_or(rest.len(), |bytes| begin + bytes);
         let name = &rest[begin..end];
         let is_last = end == rest.len();
-        if name.is_empty() || name == b"." {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::NameTooLong.into());
+        }
+        let next = if name.is_empty() || name == b"." {
             // A slash at the end, or a dot, is only right after a directory.
             if !names.is_directory(current)? {
                 return Err(Error::NotDirectory.into());
             }
-            if is_last {
-                return Ok(current);
+            current
+        } else if name == b".." && current == names.root() {
+            current
+        } else {
+            let (ino, file_type) = names.child(current, name)?;
+            if file_type == FileType::Symlink && (follow || !is_last) {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(Error::Loop.into());
+                }
+                let text = names.link_text(ino)?;
+                match text.first() {
+                    None => return Err(Error::NotFound.into()),
+                    Some(b'/') => current = names.root(),
+                    Some(_) => {}
+                }
+                rest.splice(..end, text);
+                continue;
             }
-            rest.drain(..end);
-            continue;
-        }
-        if name.len() > NAME_BYTES_MAX {
-            return Err(Error::NameTooLong.into());
-        }
-        if name == b".." && current == names.root() {
-            if is_last {
-                return Ok(current);
-            }
-            rest.drain(..end);
-            continue;
-        }
-        let (ino, file_type) = names.child(current, name)?;
-        if file_type == FileType::Symlink && (follow || !is_last) {
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(Error::Loop.into());
-            }
-            let text = names.link_text(ino)?;
-            match text.first() {
-                None => return Err(Error::NotFound.into()),
-                Some(b'/') => current = names.root(),
-                Some(_) => {}
-            }
-            rest.splice(..end, text);
-            continue;
-        }
+            ino
+        };
         if is_last {
-            return Ok(ino);
+            return Ok(next);
         }
-        current = ino;
+        current = next;
         rest.drain(..end);
     }
 }
@@ -117,7 +110,7 @@ impl<S: Source> Names for Volume<S> {
         ROOT_INO
     }
 
-    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
+    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType)> {
         let (ino, file_type) =
             self.lookup(&self.linked_inode(dir)?, name)?.ok_or(Error::NotFound)?;
         let file_type = match file_type {
@@ -127,11 +120,11 @@ impl<S: Source> Names for Volume<S> {
         Ok((ino, file_type))
     }
 
-    fn is_directory(&self, ino: u32) -> Result<bool, Error> {
+    fn is_directory(&self, ino: u32) -> Result<bool> {
         Ok(self.linked_inode(ino)?.file_type() == FileType::Directory)
     }
 
-    fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
+    fn link_text(&self, ino: u32) -> Result<Vec<u8>> {
         self.read_link(&self.linked_inode(ino)?)
     }
 }
@@ -141,7 +134,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As `stat(2)`.
-    pub fn resolve(&self, from: u32, path: &[u8], follow: bool) -> Result<u32, Error> {
+    pub fn resolve(&self, from: u32, path: &[u8], follow: bool) -> Result<u32> {
         resolve(self, from, path, follow)
     }
 }
@@ -166,7 +159,7 @@ mod tests {
             2
         }
 
-        fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
+        fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType)> {
             if !self.is_directory(dir)? {
                 return Err(Error::NotDirectory);
             }
@@ -176,11 +169,11 @@ mod tests {
                 .ok_or(Error::NotFound)
         }
 
-        fn is_directory(&self, ino: u32) -> Result<bool, Error> {
+        fn is_directory(&self, ino: u32) -> Result<bool> {
             Ok(ino < 10)
         }
 
-        fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
+        fn link_text(&self, ino: u32) -> Result<Vec<u8>> {
             Ok(self.links[&ino].clone().into_bytes())
         }
     }
@@ -214,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_where_linux_leads() {
+    fn paths_resolve_as_in_linux() {
         let tree = tree();
         let follow = |path: &str| resolve(&tree, 4, path.as_bytes(), true);
         let expected = [
@@ -258,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_have_an_end() {
+    fn lengths_of_names_and_paths_are_limited() {
         let tree = tree();
         let name = |bytes: usize| resolve(&tree, 4, &vec![b'n'; bytes], true);
         assert_eq!(name(255), Err(Error::NotFound));

@@ -1,11 +1,12 @@
 //! Where the bytes of a file system come from.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::{Corruption, Defect, Error};
 
-/// Where metadata come from. Asked for the same bytes again it gives them again: whoever is told
-/// [`SourceError::NotHere`] begins anew later.
+/// Where metadata come from. The same bytes can be read again: after [`SourceError::NotHere`] the
+/// caller repeats the operation later.
 pub trait Source {
     /// The `bytes` bytes from byte `offset` of the device on.
     ///
@@ -13,8 +14,8 @@ pub trait Source {
     /// [`SourceError`].
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError>;
 
-    /// The same for a part of a table, which goes on up to byte `end` of the device: who keeps what
-    /// was read may read more of it at once.
+    /// The same for a part of a table, which goes on up to byte `end` of the device: a source with
+    /// a cache may read ahead.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -23,17 +24,7 @@ pub trait Source {
     }
 }
 
-impl<S: Source + ?Sized> Source for &S {
-    fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
-        (**self).read(offset, bytes)
-    }
-
-    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        (**self).read_table(offset, bytes, end)
-    }
-}
-
-impl<S: Source + ?Sized> Source for Arc<S> {
+impl<P: Deref<Target: Source>> Source for P {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         (**self).read(offset, bytes)
     }
@@ -46,8 +37,8 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 /// Why there are no bytes.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// Not in memory, and the caller does not want to wait: they are being fetched, and the
-    /// operation has to be repeated.
+    /// Not in memory, and the caller does not wait: they are being fetched, and the operation has
+    /// to be repeated.
     #[error("not in memory")]
     NotHere,
     /// Beyond the end of the device.
@@ -71,8 +62,8 @@ impl From<SourceError> for Error {
     }
 }
 
-/// A source's own error. This crate knows no device: whoever implements [`Source`] gets back from
-/// [`downcast_ref`](Self::downcast_ref) what it gave.
+/// A source's own error. This crate knows no device: [`downcast_ref`](Self::downcast_ref) returns
+/// the error that the [`Source`] gave.
 #[derive(Debug, Clone)]
 pub struct IoFailure(Arc<dyn std::error::Error + Send + Sync>);
 

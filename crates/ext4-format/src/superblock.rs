@@ -1,127 +1,119 @@
 //! The superblock (kernel documentation: `filesystems/ext4/super.rst`; e2fsprogs:
 //! `struct ext2_super_block`).
 
+#[cfg(test)]
+pub(super) mod tests;
+
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::checksum::crc32c;
 use super::features::{Features, incompat, ro_compat};
-use crate::{Corruption, Defect, Timestamp, Unsupported, VolumeInfo};
+use crate::{Corruption, Defect, Result, Timestamp, VolumeInfo};
 
 /// Where the primary superblock is, in bytes from the beginning of the device.
 pub const SUPERBLOCK_OFFSET: u64 = 1024;
 /// Size of a superblock, in bytes.
-pub const SUPERBLOCK_BYTES: usize = 1024;
+pub const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
 /// `s_magic`.
 pub const SUPERBLOCK_MAGIC: u16 = 0xEF53;
 
-/// A superblock as it is on the disk, unchecked.
-#[derive(Debug, Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-#[expect(missing_docs, reason = "named as in the kernel's documentation, without s_")]
-pub struct RawSuperblock {
-    pub inodes_count: U32,
-    pub blocks_count_lo: U32,
-    pub r_blocks_count_lo: U32,
-    pub free_blocks_count_lo: U32,
-    pub free_inodes_count: U32,
-    pub first_data_block: U32,
-    pub log_block_size: U32,
-    pub log_cluster_size: U32,
-    pub blocks_per_group: U32,
-    pub clusters_per_group: U32,
-    pub inodes_per_group: U32,
-    pub mtime: U32,
-    pub wtime: U32,
-    pub mnt_count: U16,
-    pub max_mnt_count: U16,
-    pub magic: U16,
-    pub state: U16,
-    pub errors: U16,
-    pub minor_rev_level: U16,
-    pub lastcheck: U32,
-    pub checkinterval: U32,
-    pub creator_os: U32,
-    pub rev_level: U32,
-    pub def_resuid: U16,
-    pub def_resgid: U16,
-    pub first_ino: U32,
-    pub inode_size: U16,
-    pub block_group_nr: U16,
-    pub feature_compat: U32,
-    pub feature_incompat: U32,
-    pub feature_ro_compat: U32,
-    pub uuid: [u8; 16],
-    pub volume_name: [u8; 16],
-    pub last_mounted: [u8; 64],
-    pub algorithm_usage_bitmap: U32,
-    pub prealloc_blocks: u8,
-    pub prealloc_dir_blocks: u8,
-    pub reserved_gdt_blocks: U16,
-    pub journal_uuid: [u8; 16],
-    pub journal_inum: U32,
-    pub journal_dev: U32,
-    pub last_orphan: U32,
-    pub hash_seed: [U32; 4],
-    pub def_hash_version: u8,
-    pub jnl_backup_type: u8,
-    pub desc_size: U16,
-    pub default_mount_opts: U32,
-    pub first_meta_bg: U32,
-    pub mkfs_time: U32,
-    pub jnl_blocks: [U32; 17],
-    pub blocks_count_hi: U32,
-    pub r_blocks_count_hi: U32,
-    pub free_blocks_count_hi: U32,
-    pub min_extra_isize: U16,
-    pub want_extra_isize: U16,
-    pub flags: U32,
-    pub raid_stride: U16,
-    pub mmp_interval: U16,
-    pub mmp_block: U64,
-    pub raid_stripe_width: U32,
-    pub log_groups_per_flex: u8,
-    pub checksum_type: u8,
-    pub encryption_level: u8,
-    pub reserved_pad: u8,
-    pub kbytes_written: U64,
-    pub snapshot: [U32; 5],
-    pub error_count: U32,
-    pub error_log: [u8; 104],
-    pub mount_opts: [u8; 64],
-    pub usr_quota_inum: U32,
-    pub grp_quota_inum: U32,
-    pub overhead_clusters: U32,
-    pub backup_bgs: [U32; 2],
-    pub encrypt_algos: [u8; 4],
-    pub encrypt_pw_salt: [u8; 16],
-    pub lpf_ino: U32,
-    pub prj_quota_inum: U32,
-    pub checksum_seed: U32,
-    pub wtime_hi: u8,
-    pub mtime_hi: u8,
-    pub mkfs_time_hi: u8,
-    pub lastcheck_hi: u8,
-    pub first_error_time_hi: u8,
-    pub last_error_time_hi: u8,
-    pub error_codes: [u8; 2],
-    pub encoding: U16,
-    pub encoding_flags: U16,
-    pub orphan_file_inum: U32,
-    pub reserved: [U32; 94],
-    pub checksum: U32,
+on_disk! {
+    /// A superblock as it is on the disk, unchecked.
+    #[expect(missing_docs, reason = "named as in the kernel's documentation, without s_")]
+    pub RawSuperblock, 1024 {
+        0x00 inodes_count: U32,
+        0x04 blocks_count_lo: U32,
+        0x08 r_blocks_count_lo: U32,
+        0x0C free_blocks_count_lo: U32,
+        0x10 free_inodes_count: U32,
+        0x14 first_data_block: U32,
+        0x18 log_block_size: U32,
+        0x1C log_cluster_size: U32,
+        0x20 blocks_per_group: U32,
+        0x24 clusters_per_group: U32,
+        0x28 inodes_per_group: U32,
+        0x2C mtime: U32,
+        0x30 wtime: U32,
+        0x34 mnt_count: U16,
+        0x36 max_mnt_count: U16,
+        0x38 magic: U16,
+        0x3A state: U16,
+        0x3C errors: U16,
+        0x3E minor_rev_level: U16,
+        0x40 lastcheck: U32,
+        0x44 checkinterval: U32,
+        0x48 creator_os: U32,
+        0x4C rev_level: U32,
+        0x50 def_resuid: U16,
+        0x52 def_resgid: U16,
+        0x54 first_ino: U32,
+        0x58 inode_size: U16,
+        0x5A block_group_nr: U16,
+        0x5C feature_compat: U32,
+        0x60 feature_incompat: U32,
+        0x64 feature_ro_compat: U32,
+        0x68 uuid: [u8; 16],
+        0x78 volume_name: [u8; 16],
+        0x88 last_mounted: [u8; 64],
+        0xC8 algorithm_usage_bitmap: U32,
+        0xCC prealloc_blocks: u8,
+        0xCD prealloc_dir_blocks: u8,
+        0xCE reserved_gdt_blocks: U16,
+        0xD0 journal_uuid: [u8; 16],
+        0xE0 journal_inum: U32,
+        0xE4 journal_dev: U32,
+        0xE8 last_orphan: U32,
+        0xEC hash_seed: [U32; 4],
+        0xFC def_hash_version: u8,
+        0xFD jnl_backup_type: u8,
+        0xFE desc_size: U16,
+        0x100 default_mount_opts: U32,
+        0x104 first_meta_bg: U32,
+        0x108 mkfs_time: U32,
+        0x10C jnl_blocks: [U32; 17],
+        0x150 blocks_count_hi: U32,
+        0x154 r_blocks_count_hi: U32,
+        0x158 free_blocks_count_hi: U32,
+        0x15C min_extra_isize: U16,
+        0x15E want_extra_isize: U16,
+        0x160 flags: U32,
+        0x164 raid_stride: U16,
+        0x166 mmp_interval: U16,
+        0x168 mmp_block: U64,
+        0x170 raid_stripe_width: U32,
+        0x174 log_groups_per_flex: u8,
+        0x175 checksum_type: u8,
+        0x176 encryption_level: u8,
+        0x177 reserved_pad: u8,
+        0x178 kbytes_written: U64,
+        0x180 snapshot: [U32; 5],
+        0x194 error_count: U32,
+        0x198 error_log: [u8; 104],
+        0x200 mount_opts: [u8; 64],
+        0x240 usr_quota_inum: U32,
+        0x244 grp_quota_inum: U32,
+        0x248 overhead_clusters: U32,
+        0x24C backup_bgs: [U32; 2],
+        0x254 encrypt_algos: [u8; 4],
+        0x258 encrypt_pw_salt: [u8; 16],
+        0x268 lpf_ino: U32,
+        0x26C prj_quota_inum: U32,
+        0x270 checksum_seed: U32,
+        0x274 wtime_hi: u8,
+        0x275 mtime_hi: u8,
+        0x276 mkfs_time_hi: u8,
+        0x277 lastcheck_hi: u8,
+        0x278 first_error_time_hi: u8,
+        0x279 last_error_time_hi: u8,
+        0x27A error_codes: [u8; 2],
+        0x27C encoding: U16,
+        0x27E encoding_flags: U16,
+        0x280 orphan_file_inum: U32,
+        0x284 reserved: [U32; 94],
+        0x3FC checksum: U32,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<RawSuperblock>() == SUPERBLOCK_BYTES);
-    assert!(std::mem::offset_of!(RawSuperblock, magic) == 0x38);
-    assert!(std::mem::offset_of!(RawSuperblock, journal_uuid) == 0xD0);
-    assert!(std::mem::offset_of!(RawSuperblock, jnl_blocks) == 0x10C);
-    assert!(std::mem::offset_of!(RawSuperblock, error_count) == 0x194);
-    assert!(std::mem::offset_of!(RawSuperblock, usr_quota_inum) == 0x240);
-    assert!(std::mem::offset_of!(RawSuperblock, orphan_file_inum) == 0x280);
-    assert!(std::mem::offset_of!(RawSuperblock, checksum) == 0x3FC);
-};
 
 /// `s_state`: unmounted cleanly.
 pub const STATE_VALID: u16 = 1;
@@ -129,21 +121,21 @@ pub const STATE_VALID: u16 = 1;
 pub(super) const STATE_ERROR: u16 = 2;
 /// The inode of the root directory.
 pub const ROOT_INO: u32 = 2;
-/// The first inode number that is nobody's, in the first revision.
+/// The inode that keeps blocks for more group descriptors (the resize inode).
+pub(super) const RESIZE_INO: u32 = 7;
+/// The first inode number that is not reserved, in the first revision.
 const GOOD_OLD_FIRST_INO: u32 = 11;
 
-/// Why a superblock is not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
-    /// It is damaged, or none.
-    Corrupt(Corruption),
-    /// It has a feature that is not known.
-    Unsupported(Unsupported),
-}
+impl RawSuperblock {
+    /// The primary superblock in `block`, the whole block that it is in.
+    pub(super) fn in_block(block: &[u8]) -> Option<Self> {
+        let at = SUPERBLOCK_OFFSET as usize % block.len().max(1);
+        Self::read_from_bytes(block.get(at..at + SUPERBLOCK_BYTES)?).ok()
+    }
 
-impl From<Defect> for Refusal {
-    fn from(defect: Defect) -> Self {
-        Self::Corrupt(Corruption::new(defect))
+    /// The checksum that it should have.
+    pub(super) fn right_checksum(&self) -> u32 {
+        crc32c(!0, &self.as_bytes()[..SUPERBLOCK_BYTES - 4])
     }
 }
 
@@ -160,24 +152,26 @@ pub struct Superblock {
     pub(super) inode_bytes: u16,
     pub(super) descriptor_bytes: u16,
     pub(super) seed: u32,
-    /// The checksum was wrong, and whoever opened it wanted it all the same.
+    /// The checksum was wrong, and was to be ignored.
     pub(super) wrong_checksum: bool,
 }
 
-fn field<T>(ok: bool, name: &'static str, value: T) -> Result<T, Refusal> {
-    if ok { Ok(value) } else { Err(Defect::SuperblockField(name).into()) }
+/// Field `name` can be, if `ok`.
+fn field(ok: bool, name: &'static str) -> Result<(), Corruption> {
+    if ok { Ok(()) } else { Err(Corruption::new(Defect::SuperblockField(name))) }
 }
 
 impl Superblock {
     /// Checks `raw` for itself: whether the device is large enough is not known here.
     ///
     /// # Errors
-    /// [`Refusal`]: what cannot be, or is not known. A wrong checksum is one unless
-    ///              `ignore_checksum`.
-    pub fn parse(raw: &RawSuperblock, ignore_checksum: bool) -> Result<Self, Refusal> {
+    /// [`Error::Corrupt`](crate::Error::Corrupt),
+    /// [`Error::Unsupported`](crate::Error::Unsupported). A wrong checksum is no error if
+    /// `ignore_checksum`.
+    pub fn parse(raw: &RawSuperblock, ignore_checksum: bool) -> Result<Self> {
         let raw = Box::new(raw.clone());
         if raw.magic.get() != SUPERBLOCK_MAGIC {
-            return Err(Defect::SuperblockMagic.into());
+            return Err(Corruption::new(Defect::SuperblockMagic).into());
         }
         let features = Features {
             compat: raw.feature_compat.get(),
@@ -185,18 +179,17 @@ impl Superblock {
             ro_compat: raw.feature_ro_compat.get(),
         };
         let metadata_csum = features.has_ro_compat(ro_compat::METADATA_CSUM);
-        let covered = &raw.as_bytes()[..SUPERBLOCK_BYTES - 4];
-        let wrong_checksum = metadata_csum && crc32c(!0, covered) != raw.checksum.get();
+        let wrong_checksum = metadata_csum && raw.right_checksum() != raw.checksum.get();
         if wrong_checksum && !ignore_checksum {
-            return Err(Defect::SuperblockChecksum.into());
+            return Err(Corruption::new(Defect::SuperblockChecksum).into());
         }
-        features.check().map_err(Refusal::Unsupported)?;
+        features.check()?;
         // 1: CRC-32C, the only one there is.
-        field(!metadata_csum || raw.checksum_type == 1 || ignore_checksum, "checksum type", ())?;
+        field(!metadata_csum || raw.checksum_type == 1 || ignore_checksum, "checksum type")?;
 
         let log_block_size = raw.log_block_size.get();
-        let block_bits =
-            field(log_block_size <= 6, "block size", 10u32.saturating_add(log_block_size))?;
+        field(log_block_size <= 6, "block size")?;
+        let block_bits = 10 + log_block_size;
         let block_bytes = 1u32 << block_bits;
         let log_cluster_size = raw.log_cluster_size.get();
         let bigalloc = features.has_ro_compat(ro_compat::BIGALLOC);
@@ -204,8 +197,8 @@ impl Superblock {
         let fits = log_cluster_size >= log_block_size
             && log_cluster_size <= 19
             && (bigalloc || log_cluster_size == log_block_size);
-        let cluster_bits =
-            field(fits, "cluster size", log_cluster_size.wrapping_sub(log_block_size))?;
+        field(fits, "cluster size")?;
+        let cluster_bits = log_cluster_size - log_block_size;
 
         let bit64 = features.has_incompat(incompat::BIT64);
         let wide = |low: U32, high: U32| {
@@ -213,69 +206,42 @@ impl Superblock {
         };
         let blocks = wide(raw.blocks_count_lo, raw.blocks_count_hi);
         let bytes = blocks.checked_mul(u64::from(block_bytes));
-        field(
-            blocks > 0 && bytes.is_some_and(|bytes| bytes <= i64::MAX as u64),
-            "block count",
-            (),
-        )?;
+        let fits = bytes.is_some_and(|bytes| bytes <= i64::MAX as u64);
+        field(blocks > 0 && fits, "block count")?;
         // The superblock is in block 1 if a block is no larger than what is before it.
         let first = u64::from(raw.first_data_block.get());
         let right_first = u64::from(log_block_size == 0 && cluster_bits == 0);
-        field(first == right_first && first < blocks, "first data block", ())?;
-        field(
-            wide(raw.r_blocks_count_lo, raw.r_blocks_count_hi) <= blocks,
-            "reserved block count",
-            (),
-        )?;
+        field(first == right_first && first < blocks, "first data block")?;
+        let reserved = wide(raw.r_blocks_count_lo, raw.r_blocks_count_hi);
+        field(reserved <= blocks, "reserved block count")?;
 
         let clusters_per_group =
             if bigalloc { raw.clusters_per_group.get() } else { raw.blocks_per_group.get() };
-        field(
-            clusters_per_group > 0 && clusters_per_group <= 8 * block_bytes,
-            "clusters per group",
-            (),
-        )?;
+        let bits = 8 * block_bytes;
+        field((1..=bits).contains(&clusters_per_group), "clusters per group")?;
         let blocks_per_group = u64::from(clusters_per_group) << cluster_bits;
-        field(u64::from(raw.blocks_per_group.get()) == blocks_per_group, "blocks per group", ())?;
+        field(u64::from(raw.blocks_per_group.get()) == blocks_per_group, "blocks per group")?;
         let groups = u32::try_from((blocks - first).div_ceil(blocks_per_group)).unwrap_or(0);
-        field(groups > 0, "group count", ())?;
+        field(groups > 0, "group count")?;
 
         let good_old = raw.rev_level.get() == 0;
         let inode_bytes = if good_old { 128 } else { raw.inode_size.get() };
-        let power = inode_bytes.is_power_of_two();
-        field(
-            power && inode_bytes >= 128 && u32::from(inode_bytes) <= block_bytes,
-            "inode size",
-            (),
-        )?;
+        let fits = inode_bytes >= 128 && u32::from(inode_bytes) <= block_bytes;
+        field(inode_bytes.is_power_of_two() && fits, "inode size")?;
         let inodes_per_group = raw.inodes_per_group.get();
         let inodes_per_block = block_bytes / u32::from(inode_bytes);
-        field(
-            inodes_per_group >= inodes_per_block && inodes_per_group <= 8 * block_bytes,
-            "inodes per group",
-            (),
-        )?;
+        field((inodes_per_block..=bits).contains(&inodes_per_group), "inodes per group")?;
         let inodes = raw.inodes_count.get();
-        field(
-            u64::from(groups) * u64::from(inodes_per_group) == u64::from(inodes),
-            "inode count",
-            (),
-        )?;
+        let in_groups = u64::from(groups) * u64::from(inodes_per_group);
+        field(in_groups == u64::from(inodes), "inode count")?;
         let first_ino = if good_old { GOOD_OLD_FIRST_INO } else { raw.first_ino.get() };
-        field(first_ino >= GOOD_OLD_FIRST_INO && first_ino <= inodes, "first inode", ())?;
+        field((GOOD_OLD_FIRST_INO..=inodes).contains(&first_ino), "first inode")?;
 
         let descriptor_bytes = if bit64 { raw.desc_size.get() } else { 32 };
-        let power = descriptor_bytes.is_power_of_two();
-        field(
-            !bit64 || (power && (64..=1024).contains(&descriptor_bytes)),
-            "group descriptor size",
-            (),
-        )?;
-        field(
-            u32::from(raw.reserved_gdt_blocks.get()) <= block_bytes / 4,
-            "reserved descriptor blocks",
-            (),
-        )?;
+        let fits = descriptor_bytes.is_power_of_two() && (64..=1024).contains(&descriptor_bytes);
+        field(!bit64 || fits, "group descriptor size")?;
+        let reserved = u32::from(raw.reserved_gdt_blocks.get());
+        field(reserved <= block_bytes / 4, "reserved descriptor blocks")?;
 
         let seed = if features.has_incompat(incompat::CSUM_SEED) {
             raw.checksum_seed.get()
@@ -296,11 +262,10 @@ impl Superblock {
         };
         let meta = !features.has_incompat(incompat::META_BG)
             || found.raw.first_meta_bg.get() <= found.descriptor_blocks();
-        field(meta, "first meta block group", ())?;
+        field(meta, "first meta block group")?;
         // The descriptors lie behind the superblock, in its group.
-        let table = u64::from(found.plain_descriptor_blocks())
-            + u64::from(found.raw.reserved_gdt_blocks.get());
-        field(table < blocks_per_group.min(blocks), "group descriptor table", ())?;
+        let table = u64::from(found.plain_descriptor_blocks()) + u64::from(reserved);
+        field(table < blocks_per_group.min(blocks), "group descriptor table")?;
         Ok(found)
     }
 
@@ -389,7 +354,7 @@ impl Superblock {
         self.features.has_ro_compat(ro_compat::METADATA_CSUM)
     }
 
-    /// Whether the journal has to be replayed before anything is believed.
+    /// Whether the journal has to be replayed before anything else is read.
     pub fn needs_recovery(&self) -> bool {
         self.features.has_incompat(incompat::RECOVER)
     }
@@ -446,135 +411,5 @@ impl Superblock {
             created: time(raw.mkfs_time, raw.mkfs_time_hi),
             written: time(raw.wtime, raw.wtime_hi),
         }
-    }
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use zerocopy::FromZeros;
-
-    use super::*;
-
-    fn raw() -> RawSuperblock {
-        let mut raw = RawSuperblock::new_zeroed();
-        raw.magic = SUPERBLOCK_MAGIC.into();
-        raw.blocks_count_lo = 65_536.into();
-        raw.first_data_block = 1.into();
-        raw.blocks_per_group = 8192.into();
-        raw.clusters_per_group = 8192.into();
-        raw.inodes_per_group = 1024.into();
-        raw.inodes_count = 8192.into();
-        raw.inode_size = 256.into();
-        raw.first_ino = 11.into();
-        raw.rev_level = 1.into();
-        raw.feature_incompat = (incompat::EXTENTS | incompat::FILETYPE).into();
-        raw
-    }
-
-    /// One of 65,536 blocks of 1 KiB, with extents and without checksums.
-    pub(crate) fn example() -> Superblock {
-        Superblock::parse(&raw(), false).unwrap()
-    }
-
-    /// The same with checksums.
-    pub(crate) fn checksummed() -> Superblock {
-        let mut raw = raw();
-        raw.feature_ro_compat = ro_compat::METADATA_CSUM.into();
-        raw.checksum_type = 1;
-        raw.checksum = crc32c(!0, &raw.as_bytes()[..SUPERBLOCK_BYTES - 4]).into();
-        Superblock::parse(&raw, false).unwrap()
-    }
-
-    /// What is said of the example after `change`.
-    fn refusal(change: impl FnOnce(&mut RawSuperblock)) -> Option<Refusal> {
-        let mut raw = raw();
-        change(&mut raw);
-        Superblock::parse(&raw, false).err()
-    }
-
-    #[test]
-    fn fields_that_do_not_fit_together_are_named() {
-        assert_eq!(example().groups(), 8);
-        let field = |name| Some(Refusal::from(Defect::SuperblockField(name)));
-        assert_eq!(refusal(|raw| raw.magic = 0.into()), Some(Defect::SuperblockMagic.into()));
-        assert_eq!(refusal(|raw| raw.log_block_size = 7.into()), field("block size"));
-        assert_eq!(refusal(|raw| raw.log_cluster_size = 1.into()), field("cluster size"));
-        assert_eq!(refusal(|raw| raw.blocks_count_lo = 0.into()), field("block count"));
-        assert_eq!(refusal(|raw| raw.first_data_block = 0.into()), field("first data block"));
-        assert_eq!(
-            refusal(|raw| raw.r_blocks_count_lo = 65_537.into()),
-            field("reserved block count")
-        );
-        assert_eq!(refusal(|raw| raw.blocks_per_group = 0.into()), field("clusters per group"));
-        assert_eq!(refusal(|raw| raw.blocks_per_group = 8193.into()), field("clusters per group"));
-        assert_eq!(refusal(|raw| raw.inode_size = 192.into()), field("inode size"));
-        assert_eq!(refusal(|raw| raw.inode_size = 2048.into()), field("inode size"));
-        assert_eq!(refusal(|raw| raw.inodes_per_group = 0.into()), field("inodes per group"));
-        assert_eq!(refusal(|raw| raw.inodes_count = 2047.into()), field("inode count"));
-        assert_eq!(refusal(|raw| raw.first_ino = 9000.into()), field("first inode"));
-        assert_eq!(
-            refusal(|raw| raw.reserved_gdt_blocks = 257.into()),
-            field("reserved descriptor blocks")
-        );
-        let wide = |raw: &mut RawSuperblock| {
-            raw.feature_incompat = (incompat::BIT64 | incompat::EXTENTS).into()
-        };
-        assert_eq!(refusal(wide), field("group descriptor size"));
-        let huge = |raw: &mut RawSuperblock| {
-            wide(raw);
-            raw.desc_size = 64.into();
-            raw.blocks_count_hi = u32::MAX.into();
-        };
-        assert_eq!(refusal(huge), field("block count"));
-        let many = |raw: &mut RawSuperblock| {
-            wide(raw);
-            raw.desc_size = 64.into();
-            raw.blocks_count_hi = 0xF_FFFF.into();
-        };
-        assert_eq!(refusal(many), field("group count"));
-        let checksums =
-            |raw: &mut RawSuperblock| raw.feature_ro_compat = ro_compat::METADATA_CSUM.into();
-        assert_eq!(refusal(checksums), Some(Defect::SuperblockChecksum.into()));
-        let unknown = refusal(|raw| raw.feature_incompat = 0x8000_0000.into());
-        assert!(matches!(unknown, Some(Refusal::Unsupported(_))));
-    }
-
-    #[test]
-    fn bits_of_any_kind_do_no_harm() {
-        let bytes = raw();
-        for at in 0..SUPERBLOCK_BYTES {
-            for value in [0, 1, 0x7F, 0x80, 0xFF] {
-                let mut bytes = bytes.clone();
-                bytes.as_mut_bytes()[at] = value;
-                let Ok(superblock) = Superblock::parse(&bytes, true) else { continue };
-                let groups = superblock.groups();
-                for group in [0, 1, groups / 2, groups - 1] {
-                    assert!(superblock.group_start(group) < superblock.blocks());
-                    superblock.descriptor_blocks_in(group);
-                }
-                for index in [0, superblock.descriptor_blocks() - 1] {
-                    superblock.descriptor_block(index, superblock.primary_block());
-                    superblock.descriptor_block(index, superblock.group_start(groups - 1));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn backups_are_where_mke2fs_puts_them() {
-        let mut sparse = raw();
-        sparse.feature_ro_compat = ro_compat::SPARSE_SUPER.into();
-        let sparse = Superblock::parse(&sparse, false).unwrap();
-        let found: Vec<_> = (0..100).filter(|group| sparse.has_superblock(*group)).collect();
-        assert_eq!(found, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81]);
-        assert!((0..100).all(|group| example().has_superblock(group)));
-        let mut two = raw();
-        two.feature_compat = super::super::features::compat::SPARSE_SUPER2.into();
-        two.backup_bgs = [1.into(), 17.into()];
-        let two = Superblock::parse(&two, false).unwrap();
-        assert_eq!(
-            (0..100).filter(|group| two.has_superblock(*group)).collect::<Vec<_>>(),
-            [0, 1, 17]
-        );
     }
 }

@@ -1,4 +1,4 @@
-//! What `statfs` tells, as Linux reckons it (kernel: `fs/ext4/super.c`, `ext4_statfs`,
+//! What `statfs` returns, computed as in Linux (kernel: `fs/ext4/super.c`, `ext4_statfs`,
 //! `ext4_calculate_overhead`).
 
 use super::features::{compat, incompat, ro_compat};
@@ -6,7 +6,7 @@ use super::group::Group;
 use super::source::Source;
 use super::superblock::Superblock;
 use super::volume::Volume;
-use crate::{Error, Usage};
+use crate::{Result, Usage};
 
 impl Superblock {
     /// Clusters that the structures at the beginning of `group` take, without those of `bigalloc`.
@@ -20,7 +20,7 @@ impl Superblock {
             + 2
     }
 
-    /// Clusters that an allocation in need may take though nobody else may
+    /// Clusters that only an allocation in need may take
     /// (`ext4_set_resv_clusters`): 2 %, at most 4,096.
     pub fn reserved_clusters(&self) -> u64 {
         if !self.features.has_incompat(incompat::EXTENTS) {
@@ -43,13 +43,8 @@ impl Superblock {
 
     /// `f_fsid` (`uuid_to_fsid`).
     fn fsid(&self) -> u64 {
-        let half = |at: usize| {
-            self.raw.uuid[at..at + 8]
-                .iter()
-                .rev()
-                .fold(0, |word, byte| word << 8 | u64::from(*byte))
-        };
-        half(0) ^ half(8)
+        let (halves, _) = self.raw.uuid.as_chunks::<8>();
+        halves.iter().fold(0, |all, half| all ^ u64::from_le_bytes(*half))
     }
 }
 
@@ -83,18 +78,18 @@ fn overhead_clusters(superblock: &Superblock, groups: &[Group]) -> u64 {
 }
 
 impl<S: Source> Volume<S> {
-    /// What `statfs` tells.
+    /// What `statfs` returns.
     ///
     /// # Errors
     /// As [`group`](Self::group), and as [`inode`](Self::inode) for the journal, whose room is not
     /// counted.
-    pub fn usage(&self) -> Result<Usage, Error> {
+    pub fn usage(&self) -> Result<Usage> {
         let superblock = self.superblock();
         let bigalloc = superblock.features.has_ro_compat(ro_compat::BIGALLOC);
         let (mut free_clusters, mut free_inodes) = (0, 0);
         let (mut overhead, mut groups) = (0, Vec::new());
         let stored = u64::from(superblock.raw.overhead_clusters.get());
-        // What the superblock says is believed only where reckoning it would take long.
+        // The stored overhead counts only where computing it would take long.
         let reckoned = !bigalloc || stored == 0 || stored > superblock.blocks;
         self.visit_groups(|number, group| {
             free_clusters += u64::from(group.free_clusters);

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zerocopy::FromBytes;
-
 use super::group::Group;
 use super::inode::Inode;
 use super::journal::Replayed;
 use super::open::OpenFailure;
 use super::source::Source;
-use super::superblock::{RawSuperblock, Refusal, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
-use crate::{Corruption, Defect, Error, FileType, Metadata, VolumeInfo};
+use super::superblock::{RawSuperblock, Superblock};
+use crate::{Corruption, Defect, Error, FileType, Metadata, Result, VolumeInfo};
 
 /// How a volume is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,15 +21,15 @@ pub struct VolumeOptions {
     pub superblock: Option<u64>,
 }
 
-/// A file system's structures. Whoever has another way to the same bytes shares it
-/// ([`with_source`](Self::with_source)); cloning is cheap.
+/// A file system's structures. Cloning is cheap, and [`with_source`](Self::with_source) shares it
+/// with another source of the same bytes.
 #[derive(Debug, Clone)]
 pub struct Volume<S> {
     source: S,
     shared: Arc<Shared>,
 }
 
-/// What all who read a volume have in common.
+/// What all clones of a volume share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) superblock: Superblock,
@@ -51,7 +49,7 @@ pub(super) struct Shared {
 pub(super) struct InodeTables(Box<[AtomicU64]>);
 
 impl InodeTables {
-    /// Of so many groups; nothing is known yet.
+    /// For `groups` groups; nothing is known yet.
     pub(super) fn new(groups: u32) -> Self {
         Self((0..groups).map(|_| AtomicU64::new(0)).collect())
     }
@@ -98,22 +96,18 @@ impl<S> Volume<S> {
         self.shared.superblock_block != self.superblock().primary_block()
     }
 
-    /// Whether wrong checksums are put up with.
+    /// Whether wrong checksums are ignored.
     pub fn ignores_checksums(&self) -> bool {
         self.shared.ignore_checksums
     }
 
-    /// How many wrong checksums were put up with.
+    /// How many wrong checksums were ignored.
     pub fn ignored(&self) -> u64 {
         self.shared.ignored.load(Ordering::Relaxed)
     }
 
     /// Fails with `wrong` unless `right`, or counts it if checksums are ignored.
-    pub(super) fn verify(
-        &self,
-        right: bool,
-        wrong: impl FnOnce() -> Corruption,
-    ) -> Result<(), Error> {
+    pub(super) fn verify(&self, right: bool, wrong: impl FnOnce() -> Corruption) -> Result<()> {
         if right {
             return Ok(());
         }
@@ -152,16 +146,12 @@ impl<S> Volume<S> {
         if let Some(block) =
             overlay.get(&superblock.primary_block()).filter(|_| !self.is_from_backup())
         {
-            let at = (SUPERBLOCK_OFFSET as usize) % bytes;
-            let raw = block
-                .get(at..at + SUPERBLOCK_BYTES)
-                .and_then(|raw| RawSuperblock::read_from_bytes(raw).ok());
-            let raw = raw
+            let raw = RawSuperblock::in_block(block)
                 .ok_or(OpenFailure::Failed(Error::Invalid("a replayed superblock is too short")))?;
             let parsed = Superblock::parse(&raw, self.shared.ignore_checksums);
-            let replayed = parsed.map_err(|refusal| match refusal {
-                Refusal::Corrupt(corruption) => {
-                    Refusal::Corrupt(corruption.in_block(superblock.primary_block()))
+            let replayed = parsed.map_err(|error| match error {
+                Error::Corrupt(corruption) => {
+                    corruption.in_block(superblock.primary_block()).into()
                 }
                 other => other,
             })?;
@@ -209,9 +199,7 @@ impl<S> Volume<S> {
         overlay.extend(newer);
         self.replace(self.superblock().clone(), overlay, replayed);
     }
-}
 
-impl<S> Volume<S> {
     /// Where the descriptor of group `number` is: block, and byte in it.
     pub fn descriptor_place(&self, number: u32) -> (u64, usize) {
         let superblock = self.superblock();
@@ -226,12 +214,12 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// [`Defect::BlockPointer`] if the file system has no such block, or the source.
-    pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
+    pub fn block(&self, block: u64) -> Result<Arc<[u8]>> {
         self.table_block(block, block)
     }
 
     /// The same, of a table that goes on up to block `end`.
-    fn table_block(&self, block: u64, end: u64) -> Result<Arc<[u8]>, Error> {
+    fn table_block(&self, block: u64, end: u64) -> Result<Arc<[u8]>> {
         if let Some(newer) = self.shared.overlay.get(&block) {
             return Ok(Arc::clone(newer));
         }
@@ -246,13 +234,7 @@ impl<S: Source> Volume<S> {
         if found.len() == bytes { Ok(found) } else { Err(wrong().into()) }
     }
 
-    /// The block of descriptors that has group `number`'s, and where in it that is.
-    fn descriptor(&self, number: u32) -> Result<(Arc<[u8]>, usize), Error> {
-        let (block, at) = self.descriptor_place(number);
-        Ok((self.block(block)?, at))
-    }
-
-    fn group_in(&self, number: u32, block: &[u8], at: usize) -> Result<Group, Error> {
+    fn group_in(&self, number: u32, block: &[u8], at: usize) -> Result<Group> {
         let wrong = |defect| Corruption::new(defect).in_block(u64::from(number));
         let bytes = block.get(at..at + usize::from(self.superblock().descriptor_bytes));
         let bytes = bytes.ok_or_else(|| wrong(Defect::GroupPointer))?;
@@ -267,36 +249,30 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`],
     /// [`Defect::GroupPointer`] (with the group for a block), or the source.
-    pub fn group(&self, number: u32) -> Result<Group, Error> {
+    pub fn group(&self, number: u32) -> Result<Group> {
         if number >= self.superblock().groups() {
             return Err(Error::Invalid("there is no such block group"));
         }
-        let (block, at) = self.descriptor(number)?;
-        self.group_in(number, &block, at)
+        let (block, at) = self.descriptor_place(number);
+        self.group_in(number, &self.block(block)?, at)
     }
 
     /// Calls `visit` with every group, reading each block of descriptors once.
     ///
     /// # Errors
     /// As [`group`](Self::group).
-    pub fn visit_groups(&self, mut visit: impl FnMut(u32, &Group)) -> Result<(), Error> {
+    pub fn visit_groups(&self, mut visit: impl FnMut(u32, &Group)) -> Result<()> {
         let superblock = self.superblock();
         let per_block = superblock.descriptors_per_block();
         for index in 0..superblock.descriptor_blocks() {
             let first = index * per_block;
-            let (block, _) = self.descriptor(first)?;
+            let block = self.block(self.descriptor_place(first).0)?;
             for place in 0..per_block.min(superblock.groups() - first) {
                 let at = place as usize * usize::from(superblock.descriptor_bytes);
                 visit(first + place, &self.group_in(first + place, &block, at)?);
             }
         }
         Ok(())
-    }
-
-    fn bitmap(&self, block: u64, bits: u32, checksum: u32, mask: u32) -> Result<Arc<[u8]>, Error> {
-        let bytes = self.block(block)?;
-        self.verify_bitmap(&bytes, block, bits, checksum, mask)?;
-        Ok(bytes)
     }
 
     /// Whether the checksum of a bitmap of `bits` bits, the content `bytes` of block `block`, is
@@ -308,7 +284,7 @@ impl<S: Source> Volume<S> {
         bits: u32,
         checksum: u32,
         mask: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let wrong = || Corruption::new(Defect::BitmapChecksum).in_block(block);
         let covered = bytes.get(..bits as usize / 8).ok_or_else(wrong)?;
         let superblock = self.superblock();
@@ -322,13 +298,13 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
-    pub fn block_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+    pub fn block_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>> {
         let group = self.group(number)?;
+        if group.block_uninit {
+            return Ok(None);
+        }
         let bits = self.superblock().clusters_per_group();
-        let (checksum, mask) = (group.block_bitmap_checksum, group.checksum_mask);
-        (!group.block_uninit)
-            .then(|| self.bitmap(group.block_bitmap, bits, checksum, mask))
-            .transpose()
+        self.bitmap(group.block_bitmap, bits, group.block_bitmap_checksum, &group).map(Some)
     }
 
     /// The bitmap of the inodes of group `number` that are in use; `None`: it was never written,
@@ -336,17 +312,23 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As [`group`](Self::group); [`Defect::BitmapChecksum`].
-    pub fn inode_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+    pub fn inode_bitmap(&self, number: u32) -> Result<Option<Arc<[u8]>>> {
         let group = self.group(number)?;
+        if group.inode_uninit {
+            return Ok(None);
+        }
         let bits = self.superblock().inodes_per_group();
-        let (checksum, mask) = (group.inode_bitmap_checksum, group.checksum_mask);
-        (!group.inode_uninit)
-            .then(|| self.bitmap(group.inode_bitmap, bits, checksum, mask))
-            .transpose()
+        self.bitmap(group.inode_bitmap, bits, group.inode_bitmap_checksum, &group).map(Some)
+    }
+
+    fn bitmap(&self, block: u64, bits: u32, checksum: u32, group: &Group) -> Result<Arc<[u8]>> {
+        let bytes = self.block(block)?;
+        self.verify_bitmap(&bytes, block, bits, checksum, group.checksum_mask)?;
+        Ok(bytes)
     }
 
     /// The first block of the inodes of group `number`.
-    fn inode_table(&self, number: u32) -> Result<u64, Error> {
+    fn inode_table(&self, number: u32) -> Result<u64> {
         let Some(known) = self.shared.inode_tables.0.get(number as usize) else {
             return Ok(self.group(number)?.inode_table);
         };
@@ -365,7 +347,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// [`Defect::InodeNumber`]; as [`group`](Self::group).
-    pub fn inode_place(&self, ino: u32) -> Result<(u64, usize), Error> {
+    pub fn inode_place(&self, ino: u32) -> Result<(u64, usize)> {
         let superblock = self.superblock();
         let wrong = Corruption::new(Defect::InodeNumber).in_inode(ino);
         let index = ino.checked_sub(1).filter(|_| ino <= superblock.inodes()).ok_or(wrong)?;
@@ -381,7 +363,7 @@ impl<S: Source> Volume<S> {
     /// # Errors
     /// [`Defect::InodeNumber`], [`Defect::InodeChecksum`], [`Defect::InodeField`]; as
     /// [`group`](Self::group).
-    pub fn inode(&self, ino: u32) -> Result<Inode, Error> {
+    pub fn inode(&self, ino: u32) -> Result<Inode> {
         self.inode_in_table(ino).map(|(inode, ..)| inode)
     }
 
@@ -389,7 +371,7 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// As [`inode`](Self::inode).
-    pub fn inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize), Error> {
+    pub fn inode_in_table(&self, ino: u32) -> Result<(Inode, Arc<[u8]>, usize)> {
         let (block, at) = self.inode_place(ino)?;
         let per_block = self.block_bytes() as u32 / self.superblock().inode_bytes();
         let after =
@@ -405,12 +387,12 @@ impl<S: Source> Volume<S> {
         Ok((inode, table, at))
     }
 
-    /// Inode `ino`, which a directory leads to: it has to be in use, and nobody's own.
+    /// Inode `ino`, which a directory leads to: it has to be in use, and not reserved.
     ///
     /// # Errors
     /// [`Defect::InodeFree`]; [`Defect::InodeNumber`] for a reserved one too; as
     /// [`inode`](Self::inode).
-    pub fn linked_inode(&self, ino: u32) -> Result<Inode, Error> {
+    pub fn linked_inode(&self, ino: u32) -> Result<Inode> {
         let wrong = |defect| Err(Corruption::new(defect).in_inode(ino).into());
         if self.superblock().is_reserved(ino) {
             return wrong(Defect::InodeNumber);
@@ -429,12 +411,12 @@ impl<S: Source> Volume<S> {
     ///
     /// # Errors
     /// [`Defect::InlineData`]; [`Error::Unsupported`].
-    pub fn inline_data(&self, inode: &Inode) -> Result<Option<Vec<u8>>, Error> {
+    pub fn inline_data(&self, inode: &Inode) -> Result<Option<Vec<u8>>> {
         inode.check_supported()?;
         Ok(inode.is_inline().then(|| inode.inline_data()).transpose()?)
     }
 
-    /// What Linux's `stat` tells of `inode`.
+    /// What Linux's `stat` returns for `inode`.
     pub fn metadata(&self, inode: &Inode) -> Metadata {
         let mut metadata = inode.metadata();
         if inode.is_inline() && metadata.file_type == FileType::Regular {

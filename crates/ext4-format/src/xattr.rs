@@ -1,10 +1,10 @@
 //! Extended attributes as bytes (kernel documentation: `filesystems/ext4/attributes.rst`;
 //! `struct ext2_ext_attr_entry`).
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
+use super::checksum::{crc32c, crc32c_with_holes};
 use crate::error::Defect;
 
 /// What attributes begin with, in an inode and in a block (`EXT4_XATTR_MAGIC`).
@@ -12,40 +12,34 @@ pub(super) const MAGIC: u32 = 0xea02_0000;
 /// The longest value there can be (`XATTR_SIZE_MAX` of the kernel), in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// The beginning of a block of attributes (`struct ext4_xattr_header`).
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct BlockHeader {
-    pub(super) magic: U32,
-    pub(super) refcount: U32,
-    pub(super) blocks: U32,
-    pub(super) hash: U32,
-    pub(super) checksum: U32,
-    pub(super) reserved: [U32; 3],
+on_disk! {
+    /// The beginning of a block of attributes (`struct ext4_xattr_header`).
+    pub(super) BlockHeader, 32 {
+        0 magic: U32,
+        4 refcount: U32,
+        8 blocks: U32,
+        12 hash: U32,
+        16 checksum: U32,
+        20 reserved: [U32; 3],
+    }
+    /// What comes before an attribute's name (`struct ext4_xattr_entry`).
+    pub(super) RawEntry, 16 {
+        0 name_len: u8,
+        1 name_index: u8,
+        2 value_offs: U16,
+        4 value_inum: U32,
+        8 value_size: U32,
+        12 hash: U32,
+    }
 }
 
-/// What comes before an attribute's name (`struct ext4_xattr_entry`).
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct RawEntry {
-    pub(super) name_len: u8,
-    pub(super) name_index: u8,
-    pub(super) value_offs: U16,
-    pub(super) value_inum: U32,
-    pub(super) value_size: U32,
-    pub(super) hash: U32,
-}
-
-pub(super) const BLOCK_HEADER_BYTES: usize = 32;
-pub(super) const ENTRY_BYTES: usize = 16;
-const _: () =
-    assert!(size_of::<BlockHeader>() == BLOCK_HEADER_BYTES && size_of::<RawEntry>() == ENTRY_BYTES);
-
+pub(super) const BLOCK_HEADER_BYTES: usize = size_of::<BlockHeader>();
+pub(super) const ENTRY_BYTES: usize = size_of::<RawEntry>();
 /// Where a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum Value<B> {
     /// Beside its name.
-    Here(&'a [u8]),
+    Here(B),
     /// In an inode of its own (feature `ea_inode`).
     Inode {
         /// Which.
@@ -55,18 +49,21 @@ pub enum Value<'a> {
     },
 }
 
-/// An attribute, checked: name and value lie within their block or inode.
+/// An attribute, its bytes held by `B`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RawAttribute<'a> {
+pub struct Attribute<B> {
     /// What its name begins with (`EXT4_XATTR_INDEX_*`).
     pub index: u8,
     /// The rest of its name.
-    pub name: &'a [u8],
+    pub name: B,
     /// Its value.
-    pub value: Value<'a>,
+    pub value: Value<B>,
     /// The hash of name and value (`e_hash`); 0: none was made, as in inodes.
     pub hash: u32,
 }
+
+/// An attribute, checked: name and value lie within their block or inode.
+pub type RawAttribute<'a> = Attribute<&'a [u8]>;
 
 impl RawAttribute<'_> {
     /// Its whole name as `listxattr` gives it; `None` for those that are not shown (inline data,
@@ -83,7 +80,7 @@ impl RawAttribute<'_> {
             _ => return None,
         };
         // The ACLs are their prefix, whatever follows.
-        let rest = if matches!(self.index, 2 | 3 | 8) { &[] } else { self.name };
+        let rest = if matches!(self.index, 2 | 3 | 8) { &[][..] } else { self.name };
         Some([prefix, rest].concat())
     }
 
@@ -116,6 +113,11 @@ pub fn in_block(block: &[u8]) -> Result<Vec<RawAttribute<'_>>, Defect> {
     list(block, BLOCK_HEADER_BYTES)
 }
 
+/// How many inodes have this block of attributes.
+pub(super) fn references(block: &[u8]) -> Option<u32> {
+    BlockHeader::ref_from_prefix(block).ok().map(|(header, _)| header.refcount.get())
+}
+
 /// Whether the checksum of a block of attributes is right; `seed` is the file system's
 /// (`ext4_xattr_block_csum_verify`).
 pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
@@ -125,11 +127,7 @@ pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
 
 /// The checksum that block `number` of attributes, as long as a header at least, should have.
 pub(super) fn block_checksum(block: &[u8], number: u64, seed: u32) -> u32 {
-    let sum = crc32c(seed, &number.to_le_bytes());
-    let sum = crc32c(sum, &block[..16]);
-    // The field itself counts as zero.
-    let sum = crc32c(sum, &[0; 4]);
-    crc32c(sum, &block[20..])
+    crc32c_with_holes(crc32c(seed, &number.to_le_bytes()), block, &[16..20])
 }
 
 /// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets
@@ -150,13 +148,13 @@ fn list(area: &[u8], mut at: usize) -> Result<Vec<RawAttribute<'_>>, Defect> {
         raw.push((entry, name));
         at += (ENTRY_BYTES + name.len()).next_multiple_of(4);
     };
-    // Values do not overlap: together they are no longer than what is left. A list that is made up
-    // cannot ask for more memory.
+    // Values do not overlap: together they are no longer than what is left. A malformed list cannot
+    // take more memory.
     let mut left_bytes = area.len() - names_end;
     let value = |entry: &RawEntry, left_bytes: &mut usize| {
         let bytes = usize::try_from(entry.value_size.get()).ok()?;
         match entry.value_inum.get() {
-            0 if bytes == 0 => Some(Value::Here(&[])),
+            0 if bytes == 0 => Some(Value::Here(&[][..])),
             0 => {
                 *left_bytes = left_bytes.checked_sub(bytes)?;
                 let from = usize::from(entry.value_offs.get());
@@ -248,7 +246,7 @@ mod tests {
             RawAttribute { index: 1, name: b"colour", value: Value::Here(b"blue"), hash: 0 }
         );
         assert_eq!(found[0].full_name().unwrap(), b"user.colour");
-        assert_eq!(found[1].value, Value::Here(b"abc"));
+        assert_eq!(found[1].value, Value::Here(&b"abc"[..]));
         assert_eq!(found[1].full_name(), None);
         assert_eq!(found[2].value, Value::Inode { ino: 55, bytes: 5000 });
         assert_eq!(found[2].full_name().unwrap(), b"security.big");
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_attributes_are_refused() {
         // A name's NUL; a value before the end of the names, beyond the area, too long; no end of
         // the list.
         for (at, bytes) in [

@@ -1,7 +1,7 @@
 //! What can go wrong with a file system.
 
 use meantime_block::{IoError, RequestError};
-use meantime_ext4_format::{self as format, OpenFailure, Refusal, SourceError};
+use meantime_ext4_format::{self as format, OpenFailure, SourceError};
 
 pub use meantime_ext4_format::{Corruption, Defect, Unsupported};
 
@@ -285,7 +285,7 @@ macro_rules! from_open_failure {
     };
 }
 
-from_open_failure!(OpenFailure, Refusal, Corruption, format::Error);
+from_open_failure!(OpenFailure, Corruption, format::Error);
 
 impl From<Error> for MountFailure {
     fn from(error: Error) -> Self {

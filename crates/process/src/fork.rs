@@ -84,7 +84,7 @@ mod tests {
         own().unwrap();
         assert!(!is_child());
         assert_eq!(clone(|| i32::from(is_child())), 1);
-        // A child that has set everything up anew is an owner itself, and its children are
+        // A child that has called `own` is an owner itself, and its children are
         // recognised.
         assert_eq!(clone(|| i32::from(own().is_err() || is_child())), 0);
         assert_eq!(clone(|| i32::from(own().is_err()) + clone(|| i32::from(is_child()))), 1);

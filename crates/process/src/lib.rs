@@ -9,7 +9,7 @@
 //!   a program's handlers, `sigwait` and `signalfd` see no difference.
 //! - Where [`descriptor`] is switched on (`meantime run`), our descriptors have numbers out of the
 //!   program's way.
-//! - [`fork`] tells whether this is the process that threads and devices belong to. It also
+//! - [`fork`] says whether this is the process that threads and devices belong to. It also
 //!   notices a child that was made past the C library's `fork`, by a word that the kernel empties
 //!   (MADV_WIPEONFORK).
 //! - [`lock`] lists all locks of the project in the order in which they are taken. A thread waits

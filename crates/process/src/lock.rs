@@ -156,7 +156,7 @@ impl RankCheck {
         let held = HELD.get() >> self.0 as u8;
         if held != 0 && !std::thread::panicking() {
             let highest = RANKS[63 - HELD.get().leading_zeros() as usize];
-            panic!("lock order: who holds {highest:?} waits for {:?}", self.0);
+            panic!("lock order: a thread that holds {highest:?} waits for {:?}", self.0);
         }
     }
 
@@ -205,37 +205,57 @@ pub fn wait_for(rank: Rank) {
     RankCheck::new(rank).check();
 }
 
-/// Wraps the guard of a lock.
-#[inline(always)]
-fn guard<G, H>(locked: LockResult<G>, make: impl FnOnce(G) -> H) -> LockResult<H> {
-    match locked {
-        Ok(inner) => Ok(make(inner)),
-        Err(poisoned) => Err(PoisonError::new(make(poisoned.into_inner()))),
-    }
-}
-
-/// The same for `try_lock`.
-#[inline(always)]
-fn try_guard<G, H>(locked: TryLockResult<G>, make: impl FnOnce(G) -> H) -> TryLockResult<H> {
-    match locked {
-        Ok(inner) => Ok(make(inner)),
-        Err(TryLockError::Poisoned(poisoned)) => {
-            Err(TryLockError::Poisoned(PoisonError::new(make(poisoned.into_inner()))))
-        }
-        Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
-    }
+/// A lock of the standard library with a rank: [`Mutex`], [`RwLock`].
+pub struct Ranked<L> {
+    rank: RankCheck,
+    inner: L,
 }
 
 /// [`std::sync::Mutex`], with a rank.
-pub struct Mutex<T> {
-    rank: RankCheck,
-    inner: std::sync::Mutex<T>,
+pub type Mutex<T> = Ranked<std::sync::Mutex<T>>;
+
+/// [`std::sync::RwLock`], with a rank. A thread that has it for reading does not take it again: a
+/// thread that waits to write would wait for the first of the two, and the second for that thread.
+pub type RwLock<T> = Ranked<std::sync::RwLock<T>>;
+
+/// The guard of a [`Ranked`] lock.
+pub struct Guard<G> {
+    inner: G,
+    held: Held,
 }
 
 /// [`std::sync::MutexGuard`].
-pub struct MutexGuard<'a, T> {
-    inner: std::sync::MutexGuard<'a, T>,
-    held: Held,
+pub type MutexGuard<'a, T> = Guard<std::sync::MutexGuard<'a, T>>;
+
+/// [`std::sync::RwLockReadGuard`].
+pub type RwLockReadGuard<'a, T> = Guard<std::sync::RwLockReadGuard<'a, T>>;
+
+/// [`std::sync::RwLockWriteGuard`].
+pub type RwLockWriteGuard<'a, T> = Guard<std::sync::RwLockWriteGuard<'a, T>>;
+
+impl<L> Ranked<L> {
+    #[inline(always)]
+    fn guard<G>(&self, locked: LockResult<G>) -> LockResult<Guard<G>> {
+        match locked {
+            Ok(inner) => Ok(Guard { inner, held: self.rank.taken() }),
+            Err(poisoned) => {
+                let inner = poisoned.into_inner();
+                Err(PoisonError::new(Guard { inner, held: self.rank.taken() }))
+            }
+        }
+    }
+
+    /// The same for `try_lock`.
+    #[inline(always)]
+    fn try_guard<G>(&self, locked: TryLockResult<G>) -> TryLockResult<Guard<G>> {
+        match locked {
+            Ok(inner) => self.guard(Ok(inner)).map_err(TryLockError::Poisoned),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                self.guard(Err(poisoned)).map_err(TryLockError::Poisoned)
+            }
+            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+        }
+    }
 }
 
 impl<T> Mutex<T> {
@@ -249,13 +269,13 @@ impl<T> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         self.rank.check();
-        guard(self.inner.lock(), |inner| MutexGuard { inner, held: self.rank.taken() })
+        self.guard(self.inner.lock())
     }
 
     /// As [`std::sync::Mutex::try_lock`].
     #[inline(always)]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
-        try_guard(self.inner.try_lock(), |inner| MutexGuard { inner, held: self.rank.taken() })
+        self.try_guard(self.inner.try_lock())
     }
 
     /// As [`std::sync::Mutex::is_poisoned`].
@@ -269,47 +289,6 @@ impl<T> Mutex<T> {
     }
 }
 
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-/// [`std::sync::RwLock`], with a rank. A thread that has it for reading does not take it again: one
-/// that wants it for writing in between would be waited for by the second, and wait for the first.
-pub struct RwLock<T> {
-    rank: RankCheck,
-    inner: std::sync::RwLock<T>,
-}
-
-/// [`std::sync::RwLockReadGuard`].
-pub struct RwLockReadGuard<'a, T> {
-    inner: std::sync::RwLockReadGuard<'a, T>,
-    _held: Held,
-}
-
-/// [`std::sync::RwLockWriteGuard`].
-pub struct RwLockWriteGuard<'a, T> {
-    inner: std::sync::RwLockWriteGuard<'a, T>,
-    _held: Held,
-}
-
 impl<T> RwLock<T> {
     /// A lock of `rank` around `value`.
     pub const fn new(rank: Rank, value: T) -> Self {
@@ -321,7 +300,7 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         self.rank.check();
-        guard(self.inner.read(), |inner| RwLockReadGuard { inner, _held: self.rank.taken() })
+        self.guard(self.inner.read())
     }
 
     /// As [`std::sync::RwLock::write`].
@@ -329,45 +308,33 @@ impl<T> RwLock<T> {
     #[track_caller]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         self.rank.check();
-        guard(self.inner.write(), |inner| RwLockWriteGuard { inner, _held: self.rank.taken() })
+        self.guard(self.inner.write())
     }
 
     /// As [`std::sync::RwLock::try_write`].
     #[inline(always)]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
-        try_guard(self.inner.try_write(), |inner| RwLockWriteGuard {
-            inner,
-            _held: self.rank.taken(),
-        })
+        self.try_guard(self.inner.try_write())
     }
 }
 
-impl<T> Deref for RwLockReadGuard<'_, T> {
-    type Target = T;
+impl<G: Deref> Deref for Guard<G> {
+    type Target = G::Target;
 
     #[inline(always)]
-    fn deref(&self) -> &T {
+    fn deref(&self) -> &G::Target {
         &self.inner
     }
 }
 
-impl<T> Deref for RwLockWriteGuard<'_, T> {
-    type Target = T;
-
+impl<G: DerefMut> DerefMut for Guard<G> {
     #[inline(always)]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for RwLockWriteGuard<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
+    fn deref_mut(&mut self) -> &mut G::Target {
         &mut self.inner
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
+impl<L: fmt::Debug> fmt::Debug for Ranked<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
@@ -390,9 +357,9 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         time: Duration,
     ) -> MutexGuard<'a, T> {
-        let MutexGuard { inner, held } = guard;
+        let Guard { inner, held } = guard;
         let inner = self.0.wait_timeout(inner, time).unwrap_or_else(PoisonError::into_inner).0;
-        MutexGuard { inner, held }
+        Guard { inner, held }
     }
 
     /// Sleeps as long as `condition` holds, or for `time`.
@@ -402,9 +369,9 @@ impl Condvar {
         time: Duration,
         condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'a, T> {
-        let MutexGuard { inner, held } = guard;
+        let Guard { inner, held } = guard;
         let waited = self.0.wait_timeout_while(inner, time, condition);
-        MutexGuard { inner: waited.unwrap_or_else(PoisonError::into_inner).0, held }
+        Guard { inner: waited.unwrap_or_else(PoisonError::into_inner).0, held }
     }
 
     /// As [`std::sync::Condvar::notify_all`].
@@ -433,7 +400,7 @@ mod tests {
         let held = cache.lock();
         assert!(panics(|| drop(file.lock())));
         assert!(panics(|| wait_for(Rank::PagesInFlight)));
-        assert!(file.try_lock().is_ok(), "who tries waits for nobody");
+        assert!(file.try_lock().is_ok(), "try_lock does not wait");
         drop(held);
         assert!(!panics(|| drop(file.lock())));
         assert!(!panics(|| wait_for(Rank::PagesInFlight)));

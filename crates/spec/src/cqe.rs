@@ -9,39 +9,28 @@
 //!      14  bit 0 phase tag, bits 15:1 status field
 //! ```
 
-use core::mem::{align_of, offset_of, size_of};
-
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::status::Status;
 
-/// A completion queue entry.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(C, align(16))]
-pub struct Cqe {
-    /// Dword 0: command specific.
-    pub dw0: U32,
-    /// Dword 1: reserved in 1.4, command specific in 2.0.
-    pub dw1: U32,
-    /// SQ Head Pointer: entries before it may be reused.
-    pub sqhd: U16,
-    /// SQ Identifier: several submission queues may share a completion queue.
-    pub sqid: U16,
-    /// Command Identifier.
-    pub cid: U16,
-    /// Bit 0 the Phase Tag, bits 15:1 the Status Field.
-    pub status_phase: U16,
+wire! {
+    /// A completion queue entry.
+    #[repr(align(16))]
+    Cqe, 16, Copy {
+        /// Dword 0: command specific.
+        0 pub dw0: U32,
+        /// Dword 1: reserved in 1.4, command specific in 2.0.
+        4 pub dw1: U32,
+        /// SQ Head Pointer: entries before it may be reused.
+        8 pub sqhd: U16,
+        /// SQ Identifier: several submission queues may share a completion queue.
+        10 pub sqid: U16,
+        /// Command Identifier.
+        12 pub cid: U16,
+        /// Bit 0 the Phase Tag, bits 15:1 the Status Field.
+        14 pub status_phase: U16,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<Cqe>() == 16 && align_of::<Cqe>() >= 8);
-    assert!(offset_of!(Cqe, dw0) == 0 && offset_of!(Cqe, dw1) == 4);
-    assert!(offset_of!(Cqe, sqhd) == 8 && offset_of!(Cqe, sqid) == 10);
-    assert!(offset_of!(Cqe, cid) == 12 && offset_of!(Cqe, status_phase) == 14);
-};
 
 /// The phase tag, given the second of an entry's two little-endian words (SQHD, SQID, CID, status):
 /// its bit 48.

@@ -1,7 +1,7 @@
 //! Shadow doorbells (1.4 §5.7 and §7.13): Doorbell Buffer Config gives the controller two pages of
 //! host memory that mirror its doorbell registers, at the same distances. The host writes its queue
 //! heads and tails to the one, the *shadow doorbells*; into the other, the *event indices*, the
-//! controller writes which value, once passed, it wants to be told of by the register. A controller
+//! controller writes the value that, once passed, it wants announced by the register. A controller
 //! that looks at the shadow doorbells by itself is thus spared being interrupted by registers, and
 //! the host is spared writing them.
 
@@ -29,9 +29,9 @@ pub const fn queues_per_page(dstrd: u8) -> u16 {
 }
 
 /// Whether the register must be written too, now that the shadow doorbell went from `old` to `new`
-/// (1.4 §7.13): whether it moved past `event_index`, the last value that the controller need not be
-/// told of. Counted modulo 2^16, by which a controller that leaves FFFFh there, since it polls, is
-/// told of nothing but the doorbell's return to the start of its queue.
+/// (1.4 §7.13): whether it moved past `event_index`, the last value that the register need not
+/// announce. Counted modulo 2^16: if a controller that polls leaves FFFFh there, the register
+/// announces only the doorbell's return to the start of its queue.
 ///
 /// The caller has stored `new` and then made a full fence before it loads `event_index`; the
 /// controller, having stored the event index and made one, looks at the shadow doorbell once more.

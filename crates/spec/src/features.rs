@@ -1,10 +1,7 @@
 //! Features (1.4 §5.21.1, 2.0 §5.27.1): what Set Features takes in CDW11 and Get Features returns
 //! in DW0.
 
-use core::mem::size_of;
-
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bytes::Reserved;
 
@@ -223,25 +220,13 @@ impl NumberOfQueues {
     }
 }
 
-/// One of the 32 entries of Autonomous Power State Transition's data, by power state (1.4
-/// §5.21.1.12).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
-#[repr(transparent)]
-pub struct ApstEntry(U64);
-
-const _: () = assert!(size_of::<[ApstEntry; 32]>() == 256);
+wire! {
+    /// One of the 32 entries of Autonomous Power State Transition's data, by power state (1.4
+    /// §5.21.1.12).
+    ApstEntry, 8, Copy {
+        0 bits: U64,
+    }
+}
 
 impl ApstEntry {
     /// After `itpt_ms` (24 bits) of idleness enter power state `itps` (0 to 31); a time of 0
@@ -252,99 +237,60 @@ impl ApstEntry {
     #[must_use]
     pub const fn new(itps: u8, itpt_ms: u32) -> Self {
         assert!(itps < 32 && itpt_ms < 1 << 24, "idle transition out of range");
-        Self(U64::new((itpt_ms as u64) << 8 | (itps as u64) << 3))
+        Self { bits: U64::new((itpt_ms as u64) << 8 | (itps as u64) << 3) }
     }
 
     /// Idle Transition Power State (7:3).
     #[must_use]
     pub const fn itps(self) -> u8 {
-        (self.0.get() >> 3 & 0x1f) as u8
+        (self.bits.get() >> 3 & 0x1f) as u8
     }
 
     /// Idle Time Prior to Transition (31:8), in milliseconds.
     #[must_use]
     pub const fn itpt_ms(self) -> u32 {
-        (self.0.get() >> 8 & 0xff_ffff) as u32
+        (self.bits.get() >> 8 & 0xff_ffff) as u32
     }
 }
 
-/// Autonomous Power State Transition's data (1.4 §5.21.1.12): what happens after idleness, by power
-/// state.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
-#[repr(transparent)]
-pub struct ApstTable {
-    /// The entries, that of power state 0 first.
-    pub entries: [ApstEntry; 32],
+wire! {
+    /// Autonomous Power State Transition's data (1.4 §5.21.1.12): what happens after idleness, by
+    /// power state.
+    ApstTable, 256, Copy {
+        /// The entries, that of power state 0 first.
+        0 pub entries: [ApstEntry; 32],
+    }
 }
 
-/// Host Behavior Support's data, 16h (1.4 §5.21.1.22).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct HostBehaviorSupport {
-    /// Advanced Command Retry Enable: 1 if the host looks at a status's CRD and knows Command
-    /// Interrupted, else 0.
-    pub acre: u8,
-    reserved_1: Reserved<511>,
+wire! {
+    /// Host Behavior Support's data, 16h (1.4 §5.21.1.22).
+    HostBehaviorSupport, 512, Copy {
+        /// Advanced Command Retry Enable: 1 if the host looks at a status's CRD and knows Command
+        /// Interrupted, else 0.
+        0 pub acre: u8,
+        1 reserved_1: Reserved<511>,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<ApstTable>() == 256);
-    assert!(size_of::<HostBehaviorSupport>() == 512);
-};
 
 impl HostBehaviorSupport {
     /// With Advanced Command Retry on or off.
     #[must_use]
     pub fn new(advanced_command_retry: bool) -> Self {
-        Self { acre: u8::from(advanced_command_retry), ..Self::new_zeroed() }
+        Self { acre: u8::from(advanced_command_retry), ..Self::default() }
     }
 }
 
-impl Default for HostBehaviorSupport {
-    fn default() -> Self {
-        Self::new_zeroed()
+wire! {
+    /// Timestamp's data (1.4 §5.21.1.14).
+    Timestamp, 8, Copy {
+        0 low: U32,
+        4 high: U16,
+        /// Returned by Get Features: bit 0 Synch (may have stopped counting), 3:1 origin (0 reset,
+        /// 1 Set Features).
+        6 pub attributes: u8,
+        7 reserved: u8,
     }
 }
-
-/// Timestamp's data (1.4 §5.21.1.14).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct Timestamp {
-    low: U32,
-    high: U16,
-    /// Returned by Get Features: bit 0 Synch (may have stopped counting), 3:1 origin (0 reset, 1
-    /// Set Features).
-    pub attributes: u8,
-    reserved: u8,
-}
-
-const _: () = assert!(size_of::<Timestamp>() == 8);
 
 impl Timestamp {
     /// From milliseconds since 1970-01-01 00:00 UTC; the low 48 bits.

@@ -18,7 +18,7 @@
 //!
 //! # Parts, in reading order
 //! ```text
-//!   macros                  registers of bit fields, sets of named codes
+//!   macros                  registers of bit fields, wire structures, sets of named codes
 //!   regs                    CAP, CC, CSTS, doorbells
 //!   sqe, sqe_admin, opcode  submission queue entry; I/O and admin commands
 //!   cqe, status             completion queue entry; its status

@@ -1,10 +1,7 @@
 //! Log pages (1.4 §5.14.1, 2.0 §5.16.1) and the completion of Asynchronous Event Request (1.4
 //! §5.2).
 
-use core::mem::{offset_of, size_of};
-
 use zerocopy::little_endian::{U16, U32, U64, U128};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::UnknownCode;
 use crate::bytes::{Reserved, text};
@@ -30,52 +27,36 @@ pub mod lid {
     pub const PERSISTENT_EVENT: u8 = 0x0d;
 }
 
-/// Error Information Log Entry (1.4 §5.14.1.1); the page holds ELPE + 1 of them, the latest first.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct ErrorLogEntry {
-    /// Error Count: a number of its own for each error; 0 marks an entry unused.
-    pub error_count: U64,
-    /// Submission Queue ID; FFFFh if the error is not of a particular command.
-    pub sqid: U16,
-    /// Command ID; FFFFh if the error is not of a particular command.
-    pub cid: U16,
-    /// Bits 15:1 the status field, bit 0 the phase tag it was posted with.
-    pub status_phase: U16,
-    /// Parameter Error Location: 7:0 byte, 10:8 bit of the command; FFFFh if none.
-    pub parameter_error_location: U16,
-    /// The first LBA that met the error.
-    pub lba: U64,
-    /// Namespace.
-    pub nsid: U32,
-    /// Vendor Specific Information Available: a log page identifier of 80h or more, or 0.
-    pub vendor_specific_log_page: u8,
-    /// Transport Type.
-    pub trtype: u8,
-    reserved_30: Reserved<2>,
-    /// Command Specific Information.
-    pub command_specific: U64,
-    /// Transport Type Specific Information.
-    pub transport_specific: U16,
-    reserved_42: Reserved<22>,
+wire! {
+    /// Error Information Log Entry (1.4 §5.14.1.1); the page holds ELPE + 1 of them, the latest
+    /// first.
+    ErrorLogEntry, 64, Copy {
+        /// Error Count: a number of its own for each error; 0 marks an entry unused.
+        0 pub error_count: U64,
+        /// Submission Queue ID; FFFFh if the error is not of a particular command.
+        8 pub sqid: U16,
+        /// Command ID; FFFFh if the error is not of a particular command.
+        10 pub cid: U16,
+        /// Bits 15:1 the status field, bit 0 the phase tag it was posted with.
+        12 pub status_phase: U16,
+        /// Parameter Error Location: 7:0 byte, 10:8 bit of the command; FFFFh if none.
+        14 pub parameter_error_location: U16,
+        /// The first LBA that met the error.
+        16 pub lba: U64,
+        /// Namespace.
+        24 pub nsid: U32,
+        /// Vendor Specific Information Available: a log page identifier of 80h or more, or 0.
+        28 pub vendor_specific_log_page: u8,
+        /// Transport Type.
+        29 pub trtype: u8,
+        30 reserved_30: Reserved<2>,
+        /// Command Specific Information.
+        32 pub command_specific: U64,
+        /// Transport Type Specific Information.
+        40 pub transport_specific: U16,
+        42 reserved_42: Reserved<22>,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<ErrorLogEntry>() == 64);
-    assert!(offset_of!(ErrorLogEntry, error_count) == 0);
-    assert!(offset_of!(ErrorLogEntry, sqid) == 8);
-    assert!(offset_of!(ErrorLogEntry, cid) == 10);
-    assert!(offset_of!(ErrorLogEntry, status_phase) == 12);
-    assert!(offset_of!(ErrorLogEntry, parameter_error_location) == 14);
-    assert!(offset_of!(ErrorLogEntry, lba) == 16);
-    assert!(offset_of!(ErrorLogEntry, nsid) == 24);
-    assert!(offset_of!(ErrorLogEntry, vendor_specific_log_page) == 28);
-    assert!(offset_of!(ErrorLogEntry, trtype) == 29);
-    assert!(offset_of!(ErrorLogEntry, command_specific) == 32);
-    assert!(offset_of!(ErrorLogEntry, transport_specific) == 40);
-};
 
 /// Changed Namespace List (1.4 §5.14.1.4): identifiers in ascending order, ended by a zero;
 /// FFFFFFFFh first if there are more than
@@ -111,92 +92,59 @@ impl ErrorLogEntry {
     }
 }
 
-impl Default for ErrorLogEntry {
-    fn default() -> Self {
-        Self::new_zeroed()
+wire! {
+    /// SMART / Health Information (1.4 §5.14.1.2).
+    SmartLog, 512 {
+        /// Critical Warning, bits of [`critical_warning`].
+        0 pub critical_warning: u8,
+        /// Composite Temperature, in kelvin.
+        1 pub composite_temperature: U16,
+        /// Available Spare, in percent.
+        3 pub available_spare: u8,
+        /// Available Spare Threshold, in percent.
+        4 pub available_spare_threshold: u8,
+        /// Percentage Used of the life expected; may exceed 100, 255 stands for more.
+        5 pub percentage_used: u8,
+        /// Endurance Group Critical Warning Summary.
+        6 pub endurance_group_critical_warning: u8,
+        7 reserved_7: Reserved<25>,
+        /// Data Units Read, in 1000 × 512 bytes, rounded up.
+        32 pub data_units_read: U128,
+        /// Data Units Written, in 1000 × 512 bytes, rounded up.
+        48 pub data_units_written: U128,
+        /// Host Read Commands completed.
+        64 pub host_read_commands: U128,
+        /// Host Write Commands completed.
+        80 pub host_write_commands: U128,
+        /// Controller Busy Time, in minutes.
+        96 pub controller_busy_time: U128,
+        /// Power Cycles.
+        112 pub power_cycles: U128,
+        /// Power On Hours.
+        128 pub power_on_hours: U128,
+        /// Unsafe Shutdowns: power was lost without a shutdown notification.
+        144 pub unsafe_shutdowns: U128,
+        /// Media and Data Integrity Errors.
+        160 pub media_errors: U128,
+        /// Number of Error Information Log Entries over the controller's life.
+        176 pub error_log_entries: U128,
+        /// Warning Composite Temperature Time, in minutes.
+        192 pub warning_temperature_time: U32,
+        /// Critical Composite Temperature Time, in minutes.
+        196 pub critical_temperature_time: U32,
+        /// Temperature Sensors 1 to 8, in kelvin; 0 not there.
+        200 pub temperature_sensors: [U16; 8],
+        /// Thermal Management Temperature 1 Transition Count.
+        216 pub tmt1_transition_count: U32,
+        /// Thermal Management Temperature 2 Transition Count.
+        220 pub tmt2_transition_count: U32,
+        /// Total Time For Thermal Management Temperature 1, in seconds.
+        224 pub tmt1_total_time: U32,
+        /// Total Time For Thermal Management Temperature 2, in seconds.
+        228 pub tmt2_total_time: U32,
+        232 reserved_232: Reserved<280>,
     }
 }
-
-/// SMART / Health Information (1.4 §5.14.1.2).
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct SmartLog {
-    /// Critical Warning, bits of [`critical_warning`].
-    pub critical_warning: u8,
-    /// Composite Temperature, in kelvin.
-    pub composite_temperature: U16,
-    /// Available Spare, in percent.
-    pub available_spare: u8,
-    /// Available Spare Threshold, in percent.
-    pub available_spare_threshold: u8,
-    /// Percentage Used of the life expected; may exceed 100, 255 stands for more.
-    pub percentage_used: u8,
-    /// Endurance Group Critical Warning Summary.
-    pub endurance_group_critical_warning: u8,
-    reserved_7: Reserved<25>,
-    /// Data Units Read, in 1000 × 512 bytes, rounded up.
-    pub data_units_read: U128,
-    /// Data Units Written, in 1000 × 512 bytes, rounded up.
-    pub data_units_written: U128,
-    /// Host Read Commands completed.
-    pub host_read_commands: U128,
-    /// Host Write Commands completed.
-    pub host_write_commands: U128,
-    /// Controller Busy Time, in minutes.
-    pub controller_busy_time: U128,
-    /// Power Cycles.
-    pub power_cycles: U128,
-    /// Power On Hours.
-    pub power_on_hours: U128,
-    /// Unsafe Shutdowns: power was lost without a shutdown notification.
-    pub unsafe_shutdowns: U128,
-    /// Media and Data Integrity Errors.
-    pub media_errors: U128,
-    /// Number of Error Information Log Entries over the controller's life.
-    pub error_log_entries: U128,
-    /// Warning Composite Temperature Time, in minutes.
-    pub warning_temperature_time: U32,
-    /// Critical Composite Temperature Time, in minutes.
-    pub critical_temperature_time: U32,
-    /// Temperature Sensors 1 to 8, in kelvin; 0 not there.
-    pub temperature_sensors: [U16; 8],
-    /// Thermal Management Temperature 1 Transition Count.
-    pub tmt1_transition_count: U32,
-    /// Thermal Management Temperature 2 Transition Count.
-    pub tmt2_transition_count: U32,
-    /// Total Time For Thermal Management Temperature 1, in seconds.
-    pub tmt1_total_time: U32,
-    /// Total Time For Thermal Management Temperature 2, in seconds.
-    pub tmt2_total_time: U32,
-    reserved_232: Reserved<280>,
-}
-
-const _: () = {
-    assert!(size_of::<SmartLog>() == 512);
-    assert!(offset_of!(SmartLog, critical_warning) == 0);
-    assert!(offset_of!(SmartLog, composite_temperature) == 1);
-    assert!(offset_of!(SmartLog, available_spare) == 3);
-    assert!(offset_of!(SmartLog, available_spare_threshold) == 4);
-    assert!(offset_of!(SmartLog, percentage_used) == 5);
-    assert!(offset_of!(SmartLog, endurance_group_critical_warning) == 6);
-    assert!(offset_of!(SmartLog, data_units_read) == 32);
-    assert!(offset_of!(SmartLog, data_units_written) == 48);
-    assert!(offset_of!(SmartLog, host_read_commands) == 64);
-    assert!(offset_of!(SmartLog, host_write_commands) == 80);
-    assert!(offset_of!(SmartLog, controller_busy_time) == 96);
-    assert!(offset_of!(SmartLog, power_cycles) == 112);
-    assert!(offset_of!(SmartLog, power_on_hours) == 128);
-    assert!(offset_of!(SmartLog, unsafe_shutdowns) == 144);
-    assert!(offset_of!(SmartLog, media_errors) == 160);
-    assert!(offset_of!(SmartLog, error_log_entries) == 176);
-    assert!(offset_of!(SmartLog, warning_temperature_time) == 192);
-    assert!(offset_of!(SmartLog, critical_temperature_time) == 196);
-    assert!(offset_of!(SmartLog, temperature_sensors) == 200);
-    assert!(offset_of!(SmartLog, tmt1_transition_count) == 216);
-    assert!(offset_of!(SmartLog, tmt2_transition_count) == 220);
-    assert!(offset_of!(SmartLog, tmt1_total_time) == 224);
-    assert!(offset_of!(SmartLog, tmt2_total_time) == 228);
-};
 
 /// Critical Warning of the SMART / Health log page.
 pub mod critical_warning {
@@ -214,29 +162,18 @@ pub mod critical_warning {
     pub const PERSISTENT_MEMORY_REGION: u8 = 1 << 5;
 }
 
-impl Default for SmartLog {
-    fn default() -> Self {
-        Self::new_zeroed()
+wire! {
+    /// Firmware Slot Information (1.4 §5.14.1.3).
+    FirmwareSlotLog, 512 {
+        /// Active Firmware Info: 2:0 active slot, 6:4 slot to be active after the next reset (0 not
+        /// indicated).
+        0 pub afi: u8,
+        1 reserved_1: Reserved<7>,
+        /// Firmware Revision for Slots 1 to 7, ASCII; zero if empty.
+        8 pub frs: [[u8; 8]; 7],
+        64 reserved_64: Reserved<448>,
     }
 }
-
-/// Firmware Slot Information (1.4 §5.14.1.3).
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct FirmwareSlotLog {
-    /// Active Firmware Info: 2:0 active slot, 6:4 slot to be active after the next reset (0 not
-    /// indicated).
-    pub afi: u8,
-    reserved_1: Reserved<7>,
-    /// Firmware Revision for Slots 1 to 7, ASCII; zero if empty.
-    pub frs: [[u8; 8]; 7],
-    reserved_64: Reserved<448>,
-}
-
-const _: () = {
-    assert!(size_of::<FirmwareSlotLog>() == 512);
-    assert!(offset_of!(FirmwareSlotLog, afi) == 0 && offset_of!(FirmwareSlotLog, frs) == 8);
-};
 
 impl FirmwareSlotLog {
     /// The firmware revision in `slot` (1 to 7); `None` if there is no such slot or it is empty.
@@ -244,12 +181,6 @@ impl FirmwareSlotLog {
     pub fn revision(&self, slot: u8) -> Option<&str> {
         let revision = self.frs.get(usize::from(slot).checked_sub(1)?)?;
         Some(text(revision)).filter(|revision| !revision.is_empty())
-    }
-}
-
-impl Default for FirmwareSlotLog {
-    fn default() -> Self {
-        Self::new_zeroed()
     }
 }
 
@@ -283,24 +214,16 @@ pub mod cse {
     pub const ALONE: u8 = 2;
 }
 
-/// Commands Supported and Effects (1.4 §5.14.1.5), each entry laid out as [`CommandEffects`].
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct CommandsSupportedLog {
-    /// Admin commands, by opcode.
-    pub admin: [U32; 256],
-    /// I/O commands, by opcode.
-    pub io: [U32; 256],
-    reserved_2048: Reserved<2048>,
+wire! {
+    /// Commands Supported and Effects (1.4 §5.14.1.5), each entry laid out as [`CommandEffects`].
+    CommandsSupportedLog, 4096 {
+        /// Admin commands, by opcode.
+        0 pub admin: [U32; 256],
+        /// I/O commands, by opcode.
+        1024 pub io: [U32; 256],
+        2048 reserved_2048: Reserved<2048>,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<CommandsSupportedLog>() == 4096);
-    assert!(
-        offset_of!(CommandsSupportedLog, admin) == 0
-            && offset_of!(CommandsSupportedLog, io) == 1024
-    );
-};
 
 impl CommandsSupportedLog {
     /// What is said of an admin command.
@@ -313,12 +236,6 @@ impl CommandsSupportedLog {
     #[must_use]
     pub fn io_effects(&self, opcode: u8) -> CommandEffects {
         CommandEffects(self.io[usize::from(opcode)].get())
-    }
-}
-
-impl Default for CommandsSupportedLog {
-    fn default() -> Self {
-        Self::new_zeroed()
     }
 }
 

@@ -1,23 +1,14 @@
-//! Two table-shaped macros: registers made of bit fields, and sets of named codes.
-
-use core::fmt;
+//! Table-shaped macros: registers made of bit fields, structures on the wire, sets of named codes.
 
 /// A code that the specification reserves, or that this crate does not know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{value:#x} is no known {what}")]
 pub struct UnknownCode {
     /// What the code should have been, in the specification's words.
     pub what: &'static str,
     /// The value found.
     pub value: u32,
 }
-
-impl fmt::Display for UnknownCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#x} is no known {}", self.value, self.what)
-    }
-}
-
-impl core::error::Error for UnknownCode {}
 
 /// A newtype over an integer, its fields written as in the specification's tables:
 /// `[high:low] get with_set: type`, `[bit] get with_set: bool`. Setters refuse (panic on) a value
@@ -82,6 +73,62 @@ macro_rules! bitfields {
                     .field("raw", &format_args!("{:#x}", self.0))
                     $( .field(stringify!($get), &self.$get()) )*
                     .finish()
+            }
+        }
+    )*};
+}
+
+/// What the dwords of a command hold, each field as in the specification's tables: `dword
+/// [high:low] name: type`, `dword [bit] name: bool`.
+macro_rules! command_fields {
+    (@value $word:expr, $bit:literal) => {
+        $word >> $bit & 1 != 0
+    };
+    (@value $word:expr, $high:literal $low:literal) => {
+        ($word >> $low & (u32::MAX >> (31 - $high + $low))) as _
+    };
+    ($(
+        $(#[doc = $doc:literal])*
+        $dword:ident [$high:literal $(: $low:literal)?] $name:ident: $t:ident,
+    )*) => {
+        impl Sqe {$(
+            $(#[doc = $doc])*
+            #[inline]
+            #[must_use]
+            pub const fn $name(&self) -> $t {
+                command_fields!(@value self.$dword.get(), $high $($low)?)
+            }
+        )*}
+    };
+}
+
+/// Structures on the wire: `Name, size {` or `Name, size, Copy {`, and each field after its offset.
+/// Sizes and offsets are asserted. [`Default`] is all zeroes.
+macro_rules! wire {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident, $bytes:literal $(, $copy:ident)? {
+            $( $(#[$field_meta:meta])* $at:literal $vis:vis $field:ident: $type:ty, )*
+        }
+    )*) => {$(
+        $(#[$meta])*
+        $(#[derive($copy)])?
+        #[derive(Clone, Debug, PartialEq, Eq, zerocopy::FromBytes, zerocopy::IntoBytes)]
+        #[derive(zerocopy::KnownLayout, zerocopy::Immutable)]
+        #[repr(C)]
+        pub struct $name {
+            $( $(#[$field_meta])* $vis $field: $type, )*
+        }
+
+        const _: () = {
+            assert!(core::mem::size_of::<$name>() == $bytes);
+            $( assert!(core::mem::offset_of!($name, $field) == $at); )*
+        };
+
+        impl Default for $name {
+            #[inline]
+            fn default() -> Self {
+                zerocopy::FromZeros::new_zeroed()
             }
         }
     )*};

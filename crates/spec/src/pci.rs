@@ -1,10 +1,8 @@
 //! PCI configuration space, as far as an NVMe function has one (PCI Local Bus 3.0 §6.1 and §6.8.2,
 //! PCI Express 3.0 §7.5 and §7.8, NVMe Base 1.4 §2).
 
-use core::mem::{offset_of, size_of};
-
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 /// Class code of an NVM Express I/O controller: mass storage, non-volatile memory, NVMe (NVMe Base
 /// 1.4 §2.1.5).
@@ -18,28 +16,32 @@ pub const EXPRESS_CONFIG_BYTES: usize = 4096;
 
 /// Offsets in configuration space (PCI 3.0 §6.1).
 pub mod offset {
+    use core::mem::offset_of;
+
+    use super::ConfigHeader;
+
     /// Vendor ID.
-    pub const VENDOR_ID: usize = 0x00;
+    pub const VENDOR_ID: usize = offset_of!(ConfigHeader, vendor_id);
     /// Device ID.
-    pub const DEVICE_ID: usize = 0x02;
+    pub const DEVICE_ID: usize = offset_of!(ConfigHeader, device_id);
     /// Command.
-    pub const COMMAND: usize = 0x04;
+    pub const COMMAND: usize = offset_of!(ConfigHeader, command);
     /// Status.
-    pub const STATUS: usize = 0x06;
+    pub const STATUS: usize = offset_of!(ConfigHeader, status);
     /// Class code, after the revision.
-    pub const CLASS: usize = 0x09;
+    pub const CLASS: usize = offset_of!(ConfigHeader, class);
     /// Base address register 0.
-    pub const BAR0: usize = 0x10;
+    pub const BAR0: usize = offset_of!(ConfigHeader, bars);
     /// Base address register 5.
-    pub const BAR5: usize = 0x24;
+    pub const BAR5: usize = BAR0 + 5 * 4;
     /// Expansion ROM base address.
-    pub const EXPANSION_ROM: usize = 0x30;
+    pub const EXPANSION_ROM: usize = offset_of!(ConfigHeader, expansion_rom);
     /// Where the list of capabilities begins.
-    pub const CAPABILITIES: usize = 0x34;
+    pub const CAPABILITIES: usize = offset_of!(ConfigHeader, capabilities);
     /// Interrupt line.
-    pub const INTERRUPT_LINE: usize = 0x3c;
+    pub const INTERRUPT_LINE: usize = offset_of!(ConfigHeader, interrupt_line);
     /// Interrupt pin.
-    pub const INTERRUPT_PIN: usize = 0x3d;
+    pub const INTERRUPT_PIN: usize = offset_of!(ConfigHeader, interrupt_pin);
 }
 
 /// Bits of the command register (PCI 3.0 §6.2.2).
@@ -70,76 +72,53 @@ pub mod capability {
     pub const MSIX: u8 = 0x11;
 }
 
-/// What every type 0 function begins with (PCI 3.0 §6.1, figure 6-1).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct ConfigHeader {
-    /// Vendor ID.
-    pub vendor_id: U16,
-    /// Device ID.
-    pub device_id: U16,
-    /// Command.
-    pub command: U16,
-    /// Status.
-    pub status: U16,
-    /// Revision ID.
-    pub revision: u8,
-    /// Programming interface, subclass, base class.
-    pub class: [u8; 3],
-    /// Cache line size.
-    pub cache_line: u8,
-    /// Latency timer.
-    pub latency: u8,
-    /// Header type.
-    pub header_type: u8,
-    /// Built-in self test.
-    pub bist: u8,
-    /// Base address registers.
-    pub bars: [U32; 6],
-    /// CardBus CIS pointer.
-    pub cardbus: U32,
-    /// Subsystem vendor ID.
-    pub subsystem_vendor_id: U16,
-    /// Subsystem ID.
-    pub subsystem_id: U16,
-    /// Expansion ROM base address.
-    pub expansion_rom: U32,
-    /// Where the list of capabilities begins.
-    pub capabilities: u8,
-    /// Reserved.
-    pub reserved: [u8; 7],
-    /// Interrupt line.
-    pub interrupt_line: u8,
-    /// Interrupt pin.
-    pub interrupt_pin: u8,
-    /// Minimum grant.
-    pub min_grant: u8,
-    /// Maximum latency.
-    pub max_latency: u8,
+wire! {
+    /// What every type 0 function begins with (PCI 3.0 §6.1, figure 6-1).
+    ConfigHeader, 64, Copy {
+        /// Vendor ID.
+        0 pub vendor_id: U16,
+        /// Device ID.
+        2 pub device_id: U16,
+        /// Command.
+        4 pub command: U16,
+        /// Status.
+        6 pub status: U16,
+        /// Revision ID.
+        8 pub revision: u8,
+        /// Programming interface, subclass, base class.
+        9 pub class: [u8; 3],
+        /// Cache line size.
+        12 pub cache_line: u8,
+        /// Latency timer.
+        13 pub latency: u8,
+        /// Header type.
+        14 pub header_type: u8,
+        /// Built-in self test.
+        15 pub bist: u8,
+        /// Base address registers.
+        16 pub bars: [U32; 6],
+        /// CardBus CIS pointer.
+        40 pub cardbus: U32,
+        /// Subsystem vendor ID.
+        44 pub subsystem_vendor_id: U16,
+        /// Subsystem ID.
+        46 pub subsystem_id: U16,
+        /// Expansion ROM base address.
+        48 pub expansion_rom: U32,
+        /// Where the list of capabilities begins.
+        52 pub capabilities: u8,
+        /// Reserved.
+        53 pub reserved: [u8; 7],
+        /// Interrupt line.
+        60 pub interrupt_line: u8,
+        /// Interrupt pin.
+        61 pub interrupt_pin: u8,
+        /// Minimum grant.
+        62 pub min_grant: u8,
+        /// Maximum latency.
+        63 pub max_latency: u8,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<ConfigHeader>() == 64);
-    assert!(offset_of!(ConfigHeader, command) == offset::COMMAND);
-    assert!(offset_of!(ConfigHeader, status) == offset::STATUS);
-    assert!(offset_of!(ConfigHeader, class) == offset::CLASS);
-    assert!(offset_of!(ConfigHeader, bars) == offset::BAR0);
-    assert!(offset_of!(ConfigHeader, expansion_rom) == offset::EXPANSION_ROM);
-    assert!(offset_of!(ConfigHeader, capabilities) == offset::CAPABILITIES);
-    assert!(offset_of!(ConfigHeader, interrupt_pin) == offset::INTERRUPT_PIN);
-};
 
 impl ConfigHeader {
     /// Base class, subclass and programming interface in one number, as [`CLASS_NVME`] has them.
@@ -176,82 +155,52 @@ impl MsixPlace {
     }
 }
 
-/// The MSI-X capability (PCI 3.0 §6.8.2).
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct MsixCapability {
-    /// [`capability::MSIX`].
-    pub id: u8,
-    /// Offset of the next capability; 0: none.
-    pub next: u8,
-    /// [`MsixControl`].
-    pub control: U16,
-    /// [`MsixPlace`] of the table.
-    pub table: U32,
-    /// [`MsixPlace`] of the pending bits.
-    pub pba: U32,
+wire! {
+    /// The MSI-X capability (PCI 3.0 §6.8.2).
+    MsixCapability, 12, Copy {
+        /// [`capability::MSIX`].
+        0 pub id: u8,
+        /// Offset of the next capability; 0: none.
+        1 pub next: u8,
+        /// [`MsixControl`].
+        2 pub control: U16,
+        /// [`MsixPlace`] of the table.
+        4 pub table: U32,
+        /// [`MsixPlace`] of the pending bits.
+        8 pub pba: U32,
+    }
 }
 
 /// Bytes of an entry of the MSI-X table (PCI 3.0 §6.8.2, figure 6-11).
 pub const MSIX_ENTRY_BYTES: u32 = 16;
 
-/// The vendor specific capability by which a software SSD of ours says where it tells that its
-/// thread has parked.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
-#[repr(C)]
-pub struct ParkingCapability {
-    /// [`capability::VENDOR`].
-    pub id: u8,
-    /// Offset of the next capability; 0: none.
-    pub next: u8,
-    /// Length of the capability in bytes, which is [`size_of`] this.
-    pub len: u8,
-    /// Version: 1.
-    pub version: u8,
-    /// [`ParkingCapability::MAGIC`].
-    pub magic: [u8; 4],
-    /// Offset in BAR0 of a 32-bit word that is not 0 while the controller's thread is parked. A
-    /// client that has stored a submission queue tail doorbell in shared memory and then, after a
-    /// full fence, finds this word set must write that doorbell once more by a message. It must
-    /// wait for the reply before storing to it again: a later message would undo the store.
-    pub parked_offset: U32,
+wire! {
+    /// The vendor specific capability of our software SSD: it says where the flag is that its
+    /// thread has parked.
+    ParkingCapability, 12, Copy {
+        /// [`capability::VENDOR`].
+        0 pub id: u8,
+        /// Offset of the next capability; 0: none.
+        1 pub next: u8,
+        /// Length of the capability in bytes, which is [`size_of`] this.
+        2 pub len: u8,
+        /// Version: 1.
+        3 pub version: u8,
+        /// [`ParkingCapability::MAGIC`].
+        4 pub magic: [u8; 4],
+        /// Offset in BAR0 of a 32-bit word that is not 0 while the controller's thread is parked. A
+        /// client that has stored a submission queue tail doorbell in shared memory and then, after
+        /// a full fence, finds this word set must write that doorbell once more by a message. It
+        /// must wait for the reply before storing to it again: a later message would undo the
+        /// store.
+        8 pub parked_offset: U32,
+    }
 }
 
 impl ParkingCapability {
     /// Distinguishes it from other vendor specific capabilities.
     pub const MAGIC: [u8; 4] = *b"MTpk";
 }
-
-const _: () = {
-    assert!(size_of::<MsixCapability>() == 12 && offset_of!(MsixCapability, pba) == 8);
-    assert!(
-        size_of::<ParkingCapability>() == 12 && offset_of!(ParkingCapability, parked_offset) == 8
-    );
-};
 
 /// The offsets and identifiers of the capabilities in `config`, which is whatever a device says: at
 /// most as many as there is room for, none outside of it.
@@ -320,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_makes_no_sense_ends() {
+    fn malformed_lists_end() {
         // In circles; into the header; beyond the end; of a device that is gone; none at all.
         let circle = config(&[(0x34, &[0x40]), (0x40, &[0x05, 0x40])]);
         assert_eq!(capabilities(&circle).count(), 48);

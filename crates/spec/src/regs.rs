@@ -358,38 +358,24 @@ impl Csts {
     }
 }
 
-/// Version (1.4 §3.1.2): 31:16 major, 15:8 minor, 7:0 tertiary. Identify Controller's VER has the
-/// same layout.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct Vs(
-    /// The value as on the wire, in host byte order.
-    pub u32,
-);
+bitfields! {
+    /// Version (1.4 §3.1.2). Identify Controller's VER has the same layout.
+    #[derive(PartialOrd, Ord)]
+    Vs(u32) {
+        /// Major Version Number.
+        [31:16] major with_major: u16,
+        /// Minor Version Number.
+        [15:8] minor with_minor: u8,
+        /// Tertiary Version Number.
+        [7:0] tertiary with_tertiary: u8,
+    }
+}
 
 impl Vs {
     /// From the three version numbers.
     #[must_use]
     pub const fn new(major: u16, minor: u8, tertiary: u8) -> Self {
-        Self((major as u32) << 16 | (minor as u32) << 8 | tertiary as u32)
-    }
-
-    /// Major Version Number.
-    #[must_use]
-    pub const fn major(self) -> u16 {
-        (self.0 >> 16) as u16
-    }
-
-    /// Minor Version Number.
-    #[must_use]
-    pub const fn minor(self) -> u8 {
-        (self.0 >> 8) as u8
-    }
-
-    /// Tertiary Version Number.
-    #[must_use]
-    pub const fn tertiary(self) -> u8 {
-        self.0 as u8
+        Self(0).with_major(major).with_minor(minor).with_tertiary(tertiary)
     }
 }
 

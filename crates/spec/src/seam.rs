@@ -71,7 +71,7 @@ impl Doorbells {
     }
 
     /// Doorbells for queue identifiers `0..queues` in memory of the caller's; `None` unless it has
-    /// [`lines_for`](Self::lines_for) so many.
+    /// as many as [`lines_for`](Self::lines_for) says.
     pub fn in_memory(queues: u16, lines: Box<dyn Lines>) -> Option<Self> {
         let enough = lines.lines().len() >= Self::lines_for(queues);
         enough.then_some(Self { len: usize::from(queues) * 2, lines })
@@ -257,39 +257,30 @@ impl fmt::Debug for ControllerMemory {
 }
 
 /// Why a call over the seam was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeamError {
     /// The region overlaps one that is mapped already.
+    #[error("the DMA region overlaps one that is mapped already")]
     Overlap,
     /// No such mapping.
+    #[error("no such DMA mapping")]
     NotMapped,
     /// No room for a further mapping.
+    #[error("too many DMA regions")]
     TooManyRegions,
     /// No such interrupt vector.
+    #[error("no such interrupt vector")]
     NoSuchVector,
     /// The SSD has ended.
+    #[error("the software SSD has ended")]
     Gone,
     /// The SSD did not answer in time; it may still do what it was asked to.
+    #[error("the software SSD did not answer in time")]
     Unresponsive,
 }
 
-impl fmt::Display for SeamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Overlap => "the DMA region overlaps one that is mapped already",
-            Self::NotMapped => "no such DMA mapping",
-            Self::TooManyRegions => "too many DMA regions",
-            Self::NoSuchVector => "no such interrupt vector",
-            Self::Gone => "the software SSD has ended",
-            Self::Unresponsive => "the software SSD did not answer in time",
-        })
-    }
-}
-
-impl std::error::Error for SeamError {}
-
-/// What is told of an interrupt without a descriptor, in the process that the controller is in.
+/// A receiver of interrupts without a descriptor, in the controller's process.
 pub trait Signal: Send + Sync {
     /// There is an interrupt. Does not wait.
     fn signal(&self);

@@ -11,10 +11,8 @@
 //!      15  7:4 SGL Descriptor Type, 3:0 SGL Descriptor Sub Type
 //! ```
 
-use core::mem::{offset_of, size_of};
-
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::bytes::Reserved;
 use crate::sqe::Sqe;
@@ -63,32 +61,24 @@ pub mod sgls {
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_SIZE: usize = 16;
 
-/// An SGL descriptor as it came: its type is not known yet to be one.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct SglDescriptor {
-    /// Address of the data, or of the segment. Reserved in a bit bucket.
-    pub address: U64,
-    /// Length in bytes; of a segment, a multiple of 16 other than 0.
-    pub length: U32,
-    reserved_12: Reserved<3>,
-    /// SGL Identifier: 7:4 type, 3:0 sub type.
-    pub identifier: u8,
+wire! {
+    /// An SGL descriptor as it came: its type is not known yet to be one.
+    SglDescriptor, 16, Copy {
+        /// Address of the data, or of the segment. Reserved in a bit bucket.
+        0 pub address: U64,
+        /// Length in bytes; of a segment, a multiple of 16 other than 0.
+        8 pub length: U32,
+        12 reserved_12: Reserved<3>,
+        /// SGL Identifier: 7:4 type, 3:0 sub type.
+        15 pub identifier: u8,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<SglDescriptor>() == DESCRIPTOR_SIZE);
-    assert!(offset_of!(SglDescriptor, address) == 0 && offset_of!(SglDescriptor, length) == 8);
-    assert!(offset_of!(SglDescriptor, identifier) == 15);
-};
 
 impl SglDescriptor {
     /// A descriptor of `kind` that holds an address.
     #[must_use]
     pub fn new(kind: SglKind, address: u64, length: u32) -> Self {
-        let mut descriptor = Self::new_zeroed();
+        let mut descriptor = Self::default();
         descriptor.address.set(address);
         descriptor.length.set(length);
         descriptor.identifier = (kind as u8) << 4 | sub_type::ADDRESS;
@@ -150,7 +140,6 @@ impl Sqe {
     #[must_use]
     pub fn sgl1(&self) -> SglDescriptor {
         let words = [self.prp1.to_bytes(), self.prp2.to_bytes()];
-        SglDescriptor::read_from_bytes(words.as_bytes())
-            .unwrap_or_else(|_| SglDescriptor::new_zeroed())
+        SglDescriptor::read_from_bytes(words.as_bytes()).unwrap_or_default()
     }
 }

@@ -10,10 +10,7 @@
 //!      40  CDW10 .. CDW15   command specific
 //! ```
 
-use core::mem::{align_of, offset_of, size_of};
-
 use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::opcode::io;
 
@@ -39,58 +36,38 @@ pub mod fuse {
     pub const SECOND: u8 = 2;
 }
 
-/// A submission queue entry.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(C, align(64))]
-pub struct Sqe {
-    /// Command Dword 0: opcode, fused operation, PRP or SGL, command identifier.
-    pub cdw0: U32,
-    /// Namespace Identifier.
-    pub nsid: U32,
-    /// Command Dword 2.
-    pub cdw2: U32,
-    /// Command Dword 3.
-    pub cdw3: U32,
-    /// Metadata Pointer.
-    pub mptr: U64,
-    /// PRP Entry 1: the first page of the data.
-    pub prp1: U64,
-    /// PRP Entry 2: the second page, or a list of the second and all further ones.
-    pub prp2: U64,
-    /// Command Dword 10.
-    pub cdw10: U32,
-    /// Command Dword 11.
-    pub cdw11: U32,
-    /// Command Dword 12.
-    pub cdw12: U32,
-    /// Command Dword 13.
-    pub cdw13: U32,
-    /// Command Dword 14.
-    pub cdw14: U32,
-    /// Command Dword 15.
-    pub cdw15: U32,
+wire! {
+    /// A submission queue entry.
+    #[repr(align(64))]
+    Sqe, 64, Copy {
+        /// Command Dword 0: opcode, fused operation, PRP or SGL, command identifier.
+        0 pub cdw0: U32,
+        /// Namespace Identifier.
+        4 pub nsid: U32,
+        /// Command Dword 2.
+        8 pub cdw2: U32,
+        /// Command Dword 3.
+        12 pub cdw3: U32,
+        /// Metadata Pointer.
+        16 pub mptr: U64,
+        /// PRP Entry 1: the first page of the data.
+        24 pub prp1: U64,
+        /// PRP Entry 2: the second page, or a list of the second and all further ones.
+        32 pub prp2: U64,
+        /// Command Dword 10.
+        40 pub cdw10: U32,
+        /// Command Dword 11.
+        44 pub cdw11: U32,
+        /// Command Dword 12.
+        48 pub cdw12: U32,
+        /// Command Dword 13.
+        52 pub cdw13: U32,
+        /// Command Dword 14.
+        56 pub cdw14: U32,
+        /// Command Dword 15.
+        60 pub cdw15: U32,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<Sqe>() == 64 && align_of::<Sqe>() >= 8);
-    assert!(offset_of!(Sqe, cdw0) == 0 && offset_of!(Sqe, nsid) == 4);
-    assert!(
-        offset_of!(Sqe, cdw2) == 8 && offset_of!(Sqe, cdw3) == 12 && offset_of!(Sqe, mptr) == 16
-    );
-    assert!(offset_of!(Sqe, prp1) == 24 && offset_of!(Sqe, prp2) == 32);
-    assert!(
-        offset_of!(Sqe, cdw10) == 40
-            && offset_of!(Sqe, cdw11) == 44
-            && offset_of!(Sqe, cdw12) == 48
-    );
-    assert!(
-        offset_of!(Sqe, cdw13) == 52
-            && offset_of!(Sqe, cdw14) == 56
-            && offset_of!(Sqe, cdw15) == 60
-    );
-};
 
 const fn low(word: u64) -> U32 {
     U32::new(word as u32)
@@ -159,31 +136,10 @@ impl Sqe {
         }
     }
 
-    /// Opcode.
-    #[inline]
-    #[must_use]
-    pub const fn opcode(&self) -> u8 {
-        self.cdw0.get() as u8
-    }
-
-    /// Command Identifier.
-    #[inline]
-    #[must_use]
-    pub const fn cid(&self) -> u16 {
-        (self.cdw0.get() >> 16) as u16
-    }
-
     /// Sets the Command Identifier.
     #[inline]
     pub const fn set_cid(&mut self, cid: u16) {
         self.cdw0 = U32::new(self.cdw0.get() & 0xffff | (cid as u32) << 16);
-    }
-
-    /// Fused Operation: one of [`fuse`], or 3, which is reserved.
-    #[inline]
-    #[must_use]
-    pub const fn fuse(&self) -> u8 {
-        (self.cdw0.get() >> 8 & 3) as u8
     }
 
     /// The same as a part of a fused operation, one of [`fuse`].
@@ -192,13 +148,6 @@ impl Sqe {
     pub const fn with_fuse(mut self, fuse: u8) -> Self {
         self.cdw0 = U32::new(self.cdw0.get() & !0x300 | (fuse as u32 & 3) << 8);
         self
-    }
-
-    /// PRP or SGL for Data Transfer: 0 PRPs.
-    #[inline]
-    #[must_use]
-    pub const fn psdt(&self) -> u8 {
-        (self.cdw0.get() >> 14 & 3) as u8
     }
 
     /// The same with a data pointer.
@@ -222,20 +171,6 @@ impl Sqe {
     #[must_use]
     pub const fn nlb(&self) -> u32 {
         (self.cdw12.get() & 0xffff) + 1
-    }
-
-    /// Force Unit Access of an I/O command (CDW12 bit 30).
-    #[inline]
-    #[must_use]
-    pub const fn fua(&self) -> bool {
-        self.cdw12.get() & CDW12_FUA != 0
-    }
-
-    /// Deallocate of a Write Zeroes command (CDW12 bit 25).
-    #[inline]
-    #[must_use]
-    pub const fn deac(&self) -> bool {
-        self.cdw12.get() & CDW12_DEAC != 0
     }
 
     /// Number of Ranges of a Dataset Management command (CDW10 7:0), counted from 1.
@@ -360,4 +295,19 @@ impl Sqe {
     pub const fn write_uncorrectable(cid: u16, nsid: u32, slba: u64, nlb: u32) -> Self {
         Self::blocks(io::WRITE_UNCORRECTABLE, cid, nsid, slba, nlb, 0)
     }
+}
+
+command_fields! {
+    /// Opcode.
+    cdw0 [7:0] opcode: u8,
+    /// Command Identifier.
+    cdw0 [31:16] cid: u16,
+    /// Fused Operation: one of [`fuse`], or 3, which is reserved.
+    cdw0 [9:8] fuse: u8,
+    /// PRP or SGL for Data Transfer: 0 PRPs.
+    cdw0 [15:14] psdt: u8,
+    /// Force Unit Access of an I/O command.
+    cdw12 [30] fua: bool,
+    /// Deallocate of a Write Zeroes command.
+    cdw12 [25] deac: bool,
 }

@@ -179,100 +179,10 @@ impl Sqe {
         Self::admin(admin::SANITIZE, cid, 0, sanact as u32, 0)
     }
 
-    /// Queue Identifier of a command that creates or deletes a queue (CDW10 15:0).
-    #[must_use]
-    pub const fn qid(&self) -> u16 {
-        self.cdw10.get() as u16
-    }
-
     /// Queue Size of a command that creates a queue (CDW10 31:16), in entries, counted from 1.
     #[must_use]
     pub const fn queue_entries(&self) -> u32 {
         (self.cdw10.get() >> 16) + 1
-    }
-
-    /// Physically Contiguous, of a command that creates a queue (CDW11 bit 0).
-    #[must_use]
-    pub const fn pc(&self) -> bool {
-        self.cdw11.get() & PC != 0
-    }
-
-    /// Interrupts Enabled, of Create I/O Completion Queue (CDW11 bit 1).
-    #[must_use]
-    pub const fn ien(&self) -> bool {
-        self.cdw11.get() & IEN != 0
-    }
-
-    /// Interrupt Vector of Create I/O Completion Queue (CDW11 31:16).
-    #[must_use]
-    pub const fn iv(&self) -> u16 {
-        (self.cdw11.get() >> 16) as u16
-    }
-
-    /// Completion Queue Identifier of Create I/O Submission Queue (CDW11 31:16).
-    #[must_use]
-    pub const fn cqid(&self) -> u16 {
-        (self.cdw11.get() >> 16) as u16
-    }
-
-    /// Queue Priority of Create I/O Submission Queue (CDW11 2:1).
-    #[must_use]
-    pub const fn qprio(&self) -> u8 {
-        (self.cdw11.get() >> 1 & 3) as u8
-    }
-
-    /// Command Set Identifier of Identify (CDW11 31:24; 2.0).
-    #[must_use]
-    pub const fn csi(&self) -> u8 {
-        (self.cdw11.get() >> 24) as u8
-    }
-
-    /// Controller or Namespace Structure of Identify (CDW10 7:0).
-    #[must_use]
-    pub const fn cns(&self) -> u8 {
-        self.cdw10.get() as u8
-    }
-
-    /// Controller Identifier of Identify (CDW10 31:16).
-    #[must_use]
-    pub const fn cntid(&self) -> u16 {
-        (self.cdw10.get() >> 16) as u16
-    }
-
-    /// Feature Identifier of Get and Set Features (CDW10 7:0).
-    #[must_use]
-    pub const fn fid(&self) -> u8 {
-        self.cdw10.get() as u8
-    }
-
-    /// Select of Get Features (CDW10 10:8).
-    #[must_use]
-    pub const fn sel(&self) -> u8 {
-        (self.cdw10.get() >> 8 & 7) as u8
-    }
-
-    /// Save of Set Features (CDW10 bit 31).
-    #[must_use]
-    pub const fn sv(&self) -> bool {
-        self.cdw10.get() & SV != 0
-    }
-
-    /// Log Page Identifier of Get Log Page (CDW10 7:0).
-    #[must_use]
-    pub const fn lid(&self) -> u8 {
-        self.cdw10.get() as u8
-    }
-
-    /// Log Specific Field of Get Log Page (CDW10 11:8 in 1.4, 14:8 in 2.0).
-    #[must_use]
-    pub const fn lsp(&self) -> u8 {
-        (self.cdw10.get() >> 8 & 0x7f) as u8
-    }
-
-    /// Retain Asynchronous Event of Get Log Page (CDW10 bit 15).
-    #[must_use]
-    pub const fn rae(&self) -> bool {
-        self.cdw10.get() & RAE != 0
     }
 
     /// Number of Dwords of Get Log Page (NUMDL and NUMDU), counted from 1.
@@ -287,39 +197,52 @@ impl Sqe {
         self.cdw12.get() as u64 | (self.cdw13.get() as u64) << 32
     }
 
-    /// Submission Queue Identifier of Abort (CDW10 15:0).
-    #[must_use]
-    pub const fn abort_sqid(&self) -> u16 {
-        self.cdw10.get() as u16
-    }
-
-    /// Command Identifier of the command to abort, of Abort (CDW10 31:16).
-    #[must_use]
-    pub const fn abort_cid(&self) -> u16 {
-        (self.cdw10.get() >> 16) as u16
-    }
-
     /// LBA Format of Format NVM (CDW10 3:0; 2.0 adds 13:12 above them).
     #[must_use]
     pub const fn lbaf(&self) -> u8 {
         (self.cdw10.get() & 0xf | self.cdw10.get() >> 8 & 0x30) as u8
     }
+}
 
-    /// Metadata Settings of Format NVM (CDW10 bit 4): 1 metadata at the block's end.
-    #[must_use]
-    pub const fn mset(&self) -> bool {
-        self.cdw10.get() >> 4 & 1 != 0
-    }
-
-    /// Protection Information of Format NVM (CDW10 7:5): 0 off, 1 to 3 that type.
-    #[must_use]
-    pub const fn pi(&self) -> u8 {
-        (self.cdw10.get() >> 5 & 7) as u8
-    }
-
-    /// Secure Erase Settings of Format NVM (CDW10 11:9).
-    #[must_use]
-    pub const fn ses(&self) -> u8 {
-        (self.cdw10.get() >> 9 & 7) as u8
-    }
+command_fields! {
+    /// Queue Identifier of a command that creates or deletes a queue.
+    cdw10 [15:0] qid: u16,
+    /// Physically Contiguous, of a command that creates a queue.
+    cdw11 [0] pc: bool,
+    /// Interrupts Enabled, of Create I/O Completion Queue.
+    cdw11 [1] ien: bool,
+    /// Interrupt Vector of Create I/O Completion Queue.
+    cdw11 [31:16] iv: u16,
+    /// Completion Queue Identifier of Create I/O Submission Queue.
+    cdw11 [31:16] cqid: u16,
+    /// Queue Priority of Create I/O Submission Queue.
+    cdw11 [2:1] qprio: u8,
+    /// Command Set Identifier of Identify (2.0).
+    cdw11 [31:24] csi: u8,
+    /// Controller or Namespace Structure of Identify.
+    cdw10 [7:0] cns: u8,
+    /// Controller Identifier of Identify.
+    cdw10 [31:16] cntid: u16,
+    /// Feature Identifier of Get and Set Features.
+    cdw10 [7:0] fid: u8,
+    /// Select of Get Features.
+    cdw10 [10:8] sel: u8,
+    /// Save of Set Features.
+    cdw10 [31] sv: bool,
+    /// Log Page Identifier of Get Log Page.
+    cdw10 [7:0] lid: u8,
+    /// Log Specific Field of Get Log Page (11:8 in 1.4).
+    cdw10 [14:8] lsp: u8,
+    /// Retain Asynchronous Event of Get Log Page.
+    cdw10 [15] rae: bool,
+    /// Submission Queue Identifier of Abort.
+    cdw10 [15:0] abort_sqid: u16,
+    /// Command Identifier of the command to abort, of Abort.
+    cdw10 [31:16] abort_cid: u16,
+    /// Metadata Settings of Format NVM: metadata at the block's end.
+    cdw10 [4] mset: bool,
+    /// Protection Information of Format NVM: 0 off, 1 to 3 that type.
+    cdw10 [7:5] pi: u8,
+    /// Secure Erase Settings of Format NVM.
+    cdw10 [11:9] ses: u8,
 }

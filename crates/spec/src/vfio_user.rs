@@ -5,10 +5,7 @@
 //! (SCM_RIGHTS). Fields are in the byte order of the host, which both ends share; ours are
 //! little-endian hosts.
 
-use core::mem::{offset_of, size_of};
-
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the protocol: major.
 pub const VERSION_MAJOR: u16 = 0;
@@ -61,164 +58,143 @@ pub const KIND_COMMAND: u8 = 0;
 /// [`Flags::kind`] of a reply.
 pub const KIND_REPLY: u8 = 1;
 
-macro_rules! wire {
-    ($(
-        $(#[$meta:meta])*
-        $name:ident, $bytes:literal { $( $(#[$field_meta:meta])* $at:literal $field:ident: $type:ty, )* }
-    )*) => {$(
-        $(#[$meta])*
-        #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-        )]
-        #[repr(C)]
-        pub struct $name {
-            $( $(#[$field_meta])* pub $field: $type, )*
-        }
-
-        const _: () = {
-            assert!(size_of::<$name>() == $bytes);
-            $( assert!(offset_of!($name, $field) == $at); )*
-        };
-    )*};
-}
-
 wire! {
     /// What every message begins with.
-    Header, 16 {
+    Header, 16, Copy {
         /// Chosen by the sender of a command, repeated in its reply.
-        0 id: U16,
+        0 pub id: U16,
         /// A [`Command`].
-        2 command: U16,
+        2 pub command: U16,
         /// Bytes of the whole message, this header included.
-        4 bytes: U32,
+        4 pub bytes: U32,
         /// [`Flags`].
-        8 flags: U32,
+        8 pub flags: U32,
         /// An errno, in a reply with [`Flags::error`]; else 0.
-        12 error: U32,
+        12 pub error: U32,
     }
     /// VERSION, before a text of JSON that ends with a NUL.
-    Version, 4 {
+    Version, 4, Copy {
         /// Versions differ in it that do not understand each other.
-        0 major: U16,
+        0 pub major: U16,
         /// The lower of both is spoken.
-        2 minor: U16,
+        2 pub minor: U16,
     }
     /// DMA_MAP; the memory's file goes with it, or none: then it can only be reached by messages.
-    DmaMap, 32 {
+    DmaMap, 32, Copy {
         /// Bytes of this structure.
-        0 argsz: U32,
+        0 pub argsz: U32,
         /// [`dma::READABLE`] and [`dma::WRITABLE`].
-        4 flags: U32,
+        4 pub flags: U32,
         /// Where in the file the memory begins.
-        8 offset: U64,
+        8 pub offset: U64,
         /// First I/O virtual address.
-        16 iova: U64,
+        16 pub iova: U64,
         /// Length in bytes.
-        24 len: U64,
+        24 pub len: U64,
     }
     /// DMA_UNMAP, and its reply.
-    DmaUnmap, 24 {
+    DmaUnmap, 24, Copy {
         /// Bytes of this structure, and of what the reply may add.
-        0 argsz: U32,
+        0 pub argsz: U32,
         /// [`dma::DIRTY_BITMAP`] and [`dma::ALL`].
-        4 flags: U32,
+        4 pub flags: U32,
         /// First I/O virtual address.
-        8 iova: U64,
+        8 pub iova: U64,
         /// Length in bytes.
-        16 len: U64,
+        16 pub len: U64,
     }
     /// DEVICE_GET_INFO and its reply.
-    DeviceInfo, 16 {
+    DeviceInfo, 16, Copy {
         /// Bytes that the asker takes; in the reply, bytes that there are.
-        0 argsz: U32,
+        0 pub argsz: U32,
         /// [`device::RESET`] and [`device::PCI`].
-        4 flags: U32,
+        4 pub flags: U32,
         /// How many regions there are.
-        8 regions: U32,
+        8 pub regions: U32,
         /// How many kinds of interrupts there are.
-        12 irqs: U32,
+        12 pub irqs: U32,
     }
     /// DEVICE_GET_REGION_INFO and its reply, which a list of capabilities may follow.
-    RegionInfo, 32 {
+    RegionInfo, 32, Copy {
         /// Bytes that the asker takes; in the reply, bytes that there are with the capabilities.
-        0 argsz: U32,
+        0 pub argsz: U32,
         /// Of [`region`].
-        4 flags: U32,
+        4 pub flags: U32,
         /// Which region.
-        8 index: U32,
+        8 pub index: U32,
         /// Where the first capability begins, from the start of this structure; 0: there is none.
-        12 cap_offset: U32,
+        12 pub cap_offset: U32,
         /// Size of the region in bytes; 0: there is no such region.
-        16 size: U64,
+        16 pub size: U64,
         /// Where in the file that goes with the reply the region begins.
-        24 offset: U64,
+        24 pub offset: U64,
     }
     /// What every capability of a region begins with.
-    CapabilityHeader, 8 {
+    CapabilityHeader, 8, Copy {
         /// E.g. [`region::CAP_SPARSE_MMAP`].
-        0 id: U16,
+        0 pub id: U16,
         /// Version: 1.
-        2 version: U16,
+        2 pub version: U16,
         /// Where the next begins, from the start of the [`RegionInfo`]; 0: this was the last.
-        4 next: U32,
+        4 pub next: U32,
     }
     /// The capability by which a region says which areas of it can be mapped; `areas` of
     /// [`SparseArea`] follow.
-    SparseMmap, 16 {
+    SparseMmap, 16, Copy {
         /// What every capability begins with.
-        0 header: CapabilityHeader,
+        0 pub header: CapabilityHeader,
         /// How many areas follow.
-        8 areas: U32,
+        8 pub areas: U32,
         /// Reserved.
-        12 reserved: U32,
+        12 pub reserved: U32,
     }
     /// An area of a region that can be mapped.
-    SparseArea, 16 {
+    SparseArea, 16, Copy {
         /// Where in the region it begins.
-        0 offset: U64,
+        0 pub offset: U64,
         /// Length in bytes.
-        8 len: U64,
+        8 pub len: U64,
     }
     /// DEVICE_GET_IRQ_INFO and its reply.
-    IrqInfo, 16 {
+    IrqInfo, 16, Copy {
         /// Bytes of this structure.
-        0 argsz: U32,
+        0 pub argsz: U32,
         /// Of [`irq`].
-        4 flags: U32,
+        4 pub flags: U32,
         /// Which kind of interrupt, e.g. [`irq::MSIX`].
-        8 index: U32,
+        8 pub index: U32,
         /// How many there are.
-        12 count: U32,
+        12 pub count: U32,
     }
     /// DEVICE_SET_IRQS; eventfds go with it, or data follow.
-    SetIrqs, 20 {
+    SetIrqs, 20, Copy {
         /// Bytes of this structure and of what follows.
-        0 argsz: U32,
+        0 pub argsz: U32,
         /// Of [`irq`].
-        4 flags: U32,
+        4 pub flags: U32,
         /// Which kind of interrupt.
-        8 index: U32,
+        8 pub index: U32,
         /// The first.
-        12 start: U32,
+        12 pub start: U32,
         /// How many.
-        16 count: U32,
+        16 pub count: U32,
     }
     /// REGION_READ and REGION_WRITE, and their replies; the data follow in the command that writes
     /// and in the reply to the one that reads.
-    RegionAccess, 16 {
+    RegionAccess, 16, Copy {
         /// Where in the region.
-        0 offset: U64,
+        0 pub offset: U64,
         /// Which region.
-        8 region: U32,
+        8 pub region: U32,
         /// How many bytes.
-        12 count: U32,
+        12 pub count: U32,
     }
     /// DMA_READ and DMA_WRITE, and their replies, likewise.
-    DmaAccess, 16 {
+    DmaAccess, 16, Copy {
         /// I/O virtual address.
-        0 iova: U64,
+        0 pub iova: U64,
         /// How many bytes.
-        8 count: U64,
+        8 pub count: U64,
     }
 }
 

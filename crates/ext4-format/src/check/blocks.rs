@@ -4,14 +4,13 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::{Checker, Step, Stop};
-use crate::extents::{self, Node, Place};
+use crate::block_map::DIRECT;
+use crate::extents::{self, Node, NodePlace};
 use crate::inode::flags;
+use crate::structures::words;
 use crate::xattr::{self, Value};
 use crate::{Corruption, Defect, Error, FileType};
 use crate::{Inode, Source, features};
-
-/// Pointers in an inode that lead to data, and then those to blocks of pointers (EXT2_NDIR_BLOCKS).
-const DIRECT: usize = 12;
 
 /// An inode's blocks, and what of its file they hold.
 #[derive(Default)]
@@ -111,7 +110,7 @@ impl<S: Source> Checker<'_, S> {
     }
 
     /// Claims the blocks of `inode`, and compares them with what it says of their number and of its
-    /// size; not those of the list of bad blocks, which is counted by nobody.
+    /// size; not those of the list of bad blocks, which are not counted.
     pub(super) fn blocks_of(&mut self, inode: &Inode, path: Option<&Path>, is_list: bool) -> Step {
         let mut counted = Blocks::default();
         let mut whole = true;
@@ -130,7 +129,8 @@ impl<S: Source> Checker<'_, S> {
         }
         let values = self.value_clusters(inode)?;
         self.account(inode, values.map_or(0, |(inodes, _)| inodes));
-        // Of a tree that cannot be read to its end nobody knows; nor how a replay would make one.
+        // The blocks of a tree that cannot be read to its end are not known, nor those that a
+        // replay would give it.
         let (Some((_, values)), true) =
             (values, whole && !is_list && !self.is_unsettled(inode.ino()))
         else {
@@ -142,10 +142,10 @@ impl<S: Source> Checker<'_, S> {
         // Values of attributes in inodes of their own count as well.
         let found_512 = counted.clusters.saturating_add(values).saturating_mul(cluster_512);
         if found_512 != inode.metadata().blocks_512 {
-            self.found(Corruption::new(Defect::BlockCount).in_inode(ino), path)?;
+            self.wrong(Defect::BlockCount, ino, path)?;
         }
         if !inode.is_free() && self.is_wrong_size(inode, &counted) {
-            self.found(Corruption::new(Defect::InodeField("size")).in_inode(ino), path)?;
+            self.wrong(Defect::InodeField("size"), ino, path)?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl<S: Source> Checker<'_, S> {
             let Value::Inode { ino, bytes } = attribute.value else { continue };
             let Ok(value) = volume.inode(ino) else { return Ok(None) };
             inodes += 1;
-            // Those that Lustre made are charged to nobody.
+            // Values that Lustre made are not charged.
             let is_lustre = value.metadata().modified.seconds as u32 == inode.ino()
                 && value.metadata().generation == inode.metadata().generation;
             clusters += if is_lustre { 0 } else { (bytes as u64).div_ceil(cluster_bytes) };
@@ -220,7 +220,7 @@ impl<S: Source> Checker<'_, S> {
         counted: &mut Blocks,
     ) -> Step<bool> {
         let mut tree = Part::default();
-        let root = (None, inode.block_area().as_slice(), Place::root());
+        let root = (None, inode.block_area().as_slice(), NodePlace::root());
         for child in self.node(inode, path, root, &mut tree)? {
             self.subtree(inode, path, child, &mut tree)?;
         }
@@ -233,7 +233,7 @@ impl<S: Source> Checker<'_, S> {
         &mut self,
         inode: &Inode,
         path: Option<&Path>,
-        (block, place): (u64, Place),
+        (block, place): (u64, NodePlace),
         above: &mut Part,
     ) -> Step {
         let (ino, volume) = (inode.ino(), self.volume);
@@ -267,7 +267,7 @@ impl<S: Source> Checker<'_, S> {
         // It has a cluster to itself; that of the extent before it may go on behind it.
         part.blocks.clusters = 1;
         self.claim(block, 1, Some(ino), path)?;
-        match self.sound(volume.block(block), Some(ino), path)? {
+        match self.block(block, Some(ino), path)? {
             None => part.is_broken = true,
             Some(bytes)
                 if guarded
@@ -296,9 +296,9 @@ impl<S: Source> Checker<'_, S> {
         &mut self,
         inode: &Inode,
         path: Option<&Path>,
-        (block, bytes, place): (Option<u64>, &[u8], Place),
+        (block, bytes, place): (Option<u64>, &[u8], NodePlace),
         part: &mut Part,
-    ) -> Step<Vec<(u64, Place)>> {
+    ) -> Step<Vec<(u64, NodePlace)>> {
         let ino = Some(inode.ino());
         let node = match Node::parse(self.volume.superblock(), bytes, place) {
             Ok(node) => node,
@@ -325,20 +325,14 @@ impl<S: Source> Checker<'_, S> {
     /// A block map; whether all of it could be read.
     fn map_of(&mut self, inode: &Inode, path: Option<&Path>, counted: &mut Blocks) -> Step<bool> {
         let (ino, volume) = (inode.ino(), self.volume);
-        let pointers = |bytes: &[u8]| -> Vec<u64> {
-            bytes
-                .chunks_exact(4)
-                .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]).into())
-                .collect()
-        };
         let per_block = u64::from(volume.superblock().block_bytes() / 4);
         let mut whole = true;
         // Pointer, how many levels of pointers it leads to, and the first logical block below it.
         let mut left: Vec<(u64, u32, u64)> = Vec::new();
         let mut logical = 0u64;
-        for (at, block) in pointers(inode.block_area()).into_iter().enumerate() {
+        for (at, block) in words(inode.block_area()).iter().enumerate() {
             let levels = at.saturating_sub(DIRECT - 1) as u32;
-            left.push((block, levels, logical));
+            left.push((block.get().into(), levels, logical));
             logical = logical.saturating_add(per_block.saturating_pow(levels));
         }
         left.reverse();
@@ -367,14 +361,13 @@ impl<S: Source> Checker<'_, S> {
                 whole = false;
                 continue;
             }
-            let Some(bytes) = self.sound(volume.block(block), Some(ino), path)? else {
+            let Some(bytes) = self.block(block, Some(ino), path)? else {
                 whole = false;
                 continue;
             };
             let span = per_block.saturating_pow(levels - 1);
-            let below =
-                pointers(&bytes).into_iter().enumerate().rev().filter(|(_, block)| *block != 0);
-            left.extend(below.map(|(at, block)| {
+            let below = words(&bytes).iter().map(|block| u64::from(block.get())).enumerate().rev();
+            left.extend(below.filter(|(_, block)| *block != 0).map(|(at, block)| {
                 (block, levels - 1, logical.saturating_add(span.saturating_mul(at as u64)))
             }));
         }
@@ -391,9 +384,7 @@ impl<S: Source> Checker<'_, S> {
         self.claim(block, 1, Some(inode.ino()), path)?;
         // (What else is wrong with it is found when the attributes are read.)
         let says = match self.volume.block(block) {
-            Ok(bytes) => bytes
-                .get(4..8)
-                .map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]])),
+            Ok(bytes) => xattr::references(&bytes).unwrap_or(0),
             Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),
             Err(_) => 0,
         };

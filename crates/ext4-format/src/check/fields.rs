@@ -3,17 +3,12 @@
 
 use std::path::Path;
 
+use zerocopy::FromBytes;
+
 use super::{Checker, Step};
-use crate::inode::flags;
+use crate::inode::{RawInode, flags};
 use crate::{Corruption, Defect, FileType};
 use crate::{Inode, Source, features};
-
-/// An inode's first fields (`struct ext2_inode`), in bytes from its beginning.
-mod at {
-    pub(super) const SIZE_HIGH: usize = 0x6C;
-    pub(super) const BLOCKS_HIGH: usize = 0x74;
-    pub(super) const FILE_ACL_HIGH: usize = 0x76;
-}
 
 impl<S: Source> Checker<'_, S> {
     /// What the superblock says that cannot be.
@@ -23,7 +18,7 @@ impl<S: Source> Checker<'_, S> {
         let raw = self.raw.clone();
         let inodes = superblock.inodes();
         let mut wrong = Vec::new();
-        // Whoever does not know a feature does not know what is right either.
+        // With an unknown feature, what is right is unknown, too.
         if has.has_unknown() {
             wrong.push("features (one has no name)");
         }
@@ -60,11 +55,8 @@ impl<S: Source> Checker<'_, S> {
             wrong.push("extra inode size");
         }
         for field in wrong {
-            self.found(
-                Corruption::new(Defect::SuperblockField(field))
-                    .in_block(superblock.primary_block()),
-                None,
-            )?;
+            let wrong = Corruption::new(Defect::SuperblockField(field));
+            self.found(wrong.in_block(superblock.primary_block()), None)?;
         }
         Ok(())
     }
@@ -78,10 +70,7 @@ impl<S: Source> Checker<'_, S> {
         else {
             return Ok(());
         };
-        let u16_at = |at: usize| {
-            let two = table.get(from + at..from + at + 2).unwrap_or(&[0; 2]);
-            u16::from_le_bytes([two[0], two[1]])
-        };
+        let Ok((raw, _)) = RawInode::ref_from_prefix(&table[from..]) else { return Ok(()) };
         let features = self.volume.superblock().features();
         let has_extents = features.has_incompat(features::incompat::EXTENTS);
         let file_type = inode.file_type();
@@ -89,18 +78,16 @@ impl<S: Source> Checker<'_, S> {
         let attributes =
             inode.attribute_block() != 0 && !features.has_compat(features::compat::EXT_ATTR);
         let high =
-            u16_at(at::FILE_ACL_HIGH) != 0 && !features.has_incompat(features::incompat::BIT64);
+            raw.file_acl_high.get() != 0 && !features.has_incompat(features::incompat::BIT64);
         if attributes || high {
             wrong.push(Defect::InodeField("attribute block"));
         }
-        if u16_at(at::BLOCKS_HIGH) != 0 && !features.has_ro_compat(features::ro_compat::HUGE_FILE) {
+        let huge_file = features.has_ro_compat(features::ro_compat::HUGE_FILE);
+        if raw.blocks_high.get() != 0 && !huge_file {
             wrong.push(Defect::BlockCount);
         }
         let large_dir = features.has_incompat(features::incompat::LARGEDIR);
-        if file_type == FileType::Directory
-            && !large_dir
-            && (u16_at(at::SIZE_HIGH) | u16_at(at::SIZE_HIGH + 2)) != 0
-        {
+        if file_type == FileType::Directory && !large_dir && raw.size_high.get() != 0 {
             wrong.push(Defect::InodeField("size"));
         }
         // Of those that are being deleted it is the next one's number.
@@ -124,7 +111,7 @@ impl<S: Source> Checker<'_, S> {
             wrong.push(Defect::InodeField("size"));
         }
         for defect in wrong {
-            self.found(Corruption::new(defect).in_inode(ino), path)?;
+            self.wrong(defect, ino, path)?;
         }
         Ok(())
     }

@@ -1,20 +1,16 @@
 //! Block groups: where their own structures are, and whether bitmaps and counts say what was found.
 
+use std::ops::Range;
 use std::sync::Arc;
+
+use zerocopy::FromBytes;
 
 use super::inodes::bit;
 use super::{Checker, Step};
 use crate::STATE_VALID;
+use crate::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroup};
 use crate::{Corruption, Defect};
 use crate::{Group, Mmp, Source, features};
-
-/// Where a descriptor's flags are (`bg_flags`), in bytes.
-const FLAGS_AT: usize = 0x12;
-/// Where it has how many inodes were never used (`bg_itable_unused`).
-const UNUSED_AT: usize = 0x1C;
-/// `bg_flags`: the inode bitmap and table, or the block bitmap, were never written.
-const INODE_UNINIT: u8 = 1;
-const BLOCK_UNINIT: u8 = 2;
 
 impl<S: Source> Checker<'_, S> {
     /// Superblocks, descriptors, bitmaps and inode tables.
@@ -47,8 +43,8 @@ impl<S: Source> Checker<'_, S> {
         }
         let has_mmp = superblock.features().has_incompat(features::incompat::MMP);
         match self.raw.mmp_block.get() {
-            _ if !has_mmp => Ok(()),
             0 => Ok(()),
+            _ if !has_mmp => Ok(()),
             block if superblock.holds(block, 1) => {
                 self.claim(block, 1, None, None)?;
                 if !volume.ignores_checksums() {
@@ -58,10 +54,10 @@ impl<S: Source> Checker<'_, S> {
                 }
                 Ok(())
             }
-            block => self.found(
-                Corruption::new(Defect::SuperblockField("s_mmp_block")).in_block(block),
-                None,
-            ),
+            block => {
+                let wrong = Corruption::new(Defect::SuperblockField("s_mmp_block"));
+                self.found(wrong.in_block(block), None)
+            }
         }
     }
 
@@ -73,10 +69,10 @@ impl<S: Source> Checker<'_, S> {
         if volume.superblock().features().ro_compat & guards != 0 {
             return Ok(());
         }
-        let Some(bytes) = self.sound(volume.block(block), None, None)? else { return Ok(()) };
-        let byte = |field: usize| bytes.get(at + field).copied().unwrap_or(0);
-        let unused = byte(UNUSED_AT) | byte(UNUSED_AT + 1);
-        if byte(FLAGS_AT) & (INODE_UNINIT | BLOCK_UNINIT) != 0 || unused != 0 {
+        let Some(bytes) = self.block(block, None, None)? else { return Ok(()) };
+        let Ok((raw, _)) = RawGroup::ref_from_prefix(&bytes[at..]) else { return Ok(()) };
+        let uninit = raw.flags.get() & (INODE_UNINIT | BLOCK_UNINIT) != 0;
+        if uninit || raw.itable_unused_lo.get() != 0 {
             let wrong =
                 Corruption::new(Defect::GroupField("flags or unused inodes (without a checksum)"));
             return self.found(wrong.in_block(u64::from(number)), None);
@@ -102,7 +98,7 @@ impl<S: Source> Checker<'_, S> {
                 self.count(number, "directories in use")?;
             }
         }
-        // While it is mounted, and after a crash, nobody goes by the totals: the groups' are added
+        // While it is mounted, and after a crash, the totals do not count: the groups' are added
         // up.
         let is_clean = self.raw.state.get() & STATE_VALID != 0
             && self.raw.feature_incompat.get() & features::incompat::RECOVER == 0;
@@ -123,6 +119,14 @@ impl<S: Source> Checker<'_, S> {
         self.found(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)), None)
     }
 
+    /// The bits of `bitmap`, which block `block` holds, that lie `past_end` are set.
+    fn padding(&mut self, bitmap: Option<&[u8]>, mut past_end: Range<u32>, block: u64) -> Step {
+        if bitmap.is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
+            return self.found(Corruption::new(Defect::BitmapPadding).in_block(block), None);
+        }
+        Ok(())
+    }
+
     /// The block bitmap of a group, and its count of free clusters.
     fn blocks_of_group(&mut self, number: u32, group: &Group) -> Step {
         let volume = self.volume;
@@ -134,11 +138,7 @@ impl<S: Source> Checker<'_, S> {
         let Some(bitmap) = self.sound(volume.block_bitmap(number), None, None)? else {
             return Ok(());
         };
-        let mut past_end = here..per_group;
-        if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
-            let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.block_bitmap);
-            self.found(wrong, None)?;
-        }
+        self.padding(bitmap.as_deref(), here..per_group, group.block_bitmap)?;
         let mut free = 0;
         let mut last = None;
         for at in 0..here {
@@ -180,11 +180,8 @@ impl<S: Source> Checker<'_, S> {
         let Some(bitmap) = self.sound(volume.inode_bitmap(number), None, None)? else {
             return Ok(());
         };
-        let mut past_end = per_group..superblock.block_bytes().saturating_mul(8);
-        if bitmap.as_ref().is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
-            let wrong = Corruption::new(Defect::BitmapPadding).in_block(group.inode_bitmap);
-            self.found(wrong, None)?;
-        }
+        let bits = superblock.block_bytes().saturating_mul(8);
+        self.padding(bitmap.as_deref(), per_group..bits, group.inode_bitmap)?;
         let (mut free, mut last_used) = (0, None);
         for at in 0..per_group {
             let ino = u64::from(number) * u64::from(per_group) + u64::from(at) + 1;
@@ -197,7 +194,7 @@ impl<S: Source> Checker<'_, S> {
                 if !marked {
                     // (Never above what is 32 bits: it was seen.)
                     let ino = u32::try_from(ino).unwrap_or(u32::MAX);
-                    self.found(Corruption::new(Defect::InodeUnmarked).in_inode(ino), None)?;
+                    self.wrong(Defect::InodeUnmarked, ino, None)?;
                 }
             }
         }

@@ -3,18 +3,18 @@
 
 use std::collections::HashSet;
 
+use zerocopy::IntoBytes;
+
 use super::names::unnamed;
-use super::resize::RESIZE_INO;
 use super::{Checker, Step};
 use crate::inode::flags;
+use crate::structures::{ORPHAN_MAGIC, words};
+use crate::superblock::RESIZE_INO;
 use crate::{Corruption, Defect, Error, FileType};
 use crate::{ROOT_INO, RunState, STATE_VALID, Source, checksum, features};
 
 /// The list of bad blocks (EXT2_BAD_INO).
 const BAD_INO: u32 = 1;
-
-/// At the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
-const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 
 impl<S: Source> Checker<'_, S> {
     /// Journal, quotas, room for descriptors, …: their blocks.
@@ -30,9 +30,7 @@ impl<S: Source> Checker<'_, S> {
         for ino in own {
             self.tick()?;
             self.seen.insert(u64::from(ino));
-            let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), None)? else {
-                continue;
-            };
+            let Some(inode) = self.inode(ino, None)? else { continue };
             // (The list of bad blocks has no type, and no link.)
             let is_list = ino == BAD_INO && inode.block_area().iter().any(|byte| *byte != 0);
             if ino == RESIZE_INO {
@@ -48,7 +46,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Lists inodes that were deleted or truncated while somebody had them open: by `i_dtime`, and
+    /// Lists inodes that were deleted or truncated while they were open: by `i_dtime`, and
     /// in the orphan file.
     pub(super) fn list_orphans(&mut self) -> Step {
         let (first, inodes) =
@@ -57,7 +55,7 @@ impl<S: Source> Checker<'_, S> {
         while ino != 0 {
             self.tick()?;
             if ino < first || ino > inodes || !self.orphans.insert(ino) {
-                self.found(Corruption::new(Defect::OrphanList).in_inode(ino), None)?;
+                self.wrong(Defect::OrphanList, ino, None)?;
                 break;
             }
             // What is wrong with it is said when it is looked at.
@@ -82,53 +80,40 @@ impl<S: Source> Checker<'_, S> {
             return Ok(());
         }
         let file = self.orphan_file();
-        let Some(inode) = self.sound(self.volume.inode(file), Some(file), None)? else {
-            return Ok(());
-        };
+        let Some(inode) = self.inode(file, None)? else { return Ok(()) };
         let Some(blocks) = self.blocks_within(&inode) else {
-            return self.found(Corruption::new(Defect::InodeField("size")).in_inode(file), None);
+            return self.wrong(Defect::InodeField("size"), file, None);
         };
-        let mut logical = 0;
-        while logical < blocks {
+        for logical in 0..blocks {
             self.tick()?;
             let Some(run) = self.sound(self.volume.run_at(&inode, logical), Some(file), None)?
             else {
                 return Ok(());
             };
             if run.state != RunState::Written {
-                return self.found(Corruption::new(Defect::OrphanList).in_inode(file), None);
+                return self.wrong(Defect::OrphanList, file, None);
             }
             let physical = run.physical;
-            let Some(bytes) = self.sound(self.volume.block(physical), Some(file), None)? else {
-                return Ok(());
-            };
-            let words: Vec<u32> = bytes
-                .chunks_exact(4)
-                .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-                .collect();
+            let Some(bytes) = self.block(physical, Some(file), None)? else { return Ok(()) };
             // Inode numbers, and a tail of magic number and checksum.
-            let Some((entries, [magic, says])) = words.split_last_chunk::<2>() else {
+            let Some((entries, [magic, says])) = words(&bytes).split_last_chunk::<2>() else {
                 return Ok(());
             };
             let guarded = self.volume.superblock().has_checksums();
             let sum = checksum::crc32c(inode.checksum_seed(), &physical.to_le_bytes());
-            let right =
-                checksum::crc32c(sum, bytes.get(..entries.len() * 4).unwrap_or_default()) == *says;
-            if *magic != ORPHAN_MAGIC || guarded && !right {
-                let wrong = Corruption::new(Defect::OrphanList).in_inode(file).in_block(physical);
+            let right = checksum::crc32c(sum, entries.as_bytes()) == says.get();
+            let wrong = Corruption::at(Defect::OrphanList, file, Some(physical));
+            if magic.get() != ORPHAN_MAGIC || guarded && !right {
                 self.found(wrong, None)?;
-            } else {
-                for ino in entries.iter().copied().filter(|ino| *ino != 0) {
-                    if ino < first || ino > inodes {
-                        let wrong =
-                            Corruption::new(Defect::OrphanList).in_inode(file).in_block(physical);
-                        self.found(wrong, None)?;
-                        continue;
-                    }
+                continue;
+            }
+            for ino in entries.iter().map(|ino| ino.get()).filter(|ino| *ino != 0) {
+                if ino < first || ino > inodes {
+                    self.found(wrong, None)?;
+                } else {
                     self.orphans.insert(ino);
                 }
             }
-            logical += 1;
         }
         Ok(())
     }
@@ -140,7 +125,7 @@ impl<S: Source> Checker<'_, S> {
         for ino in orphans {
             self.tick()?;
             if self.seen.insert(u64::from(ino))
-                && let Some(inode) = self.sound(self.volume.inode(ino), Some(ino), None)?
+                && let Some(inode) = self.inode(ino, None)?
             {
                 self.visit(&inode, None)?;
             }
@@ -173,7 +158,7 @@ impl<S: Source> Checker<'_, S> {
                 self.tick()?;
                 let name = unnamed(ino);
                 let inode = match self.volume.inode(ino) {
-                    // Of one that is free nobody reads more than its checksum.
+                    // Of a free inode only the checksum counts.
                     Err(Error::Corrupt(wrong))
                         if !marked && wrong.defect != Defect::InodeChecksum =>
                     {
@@ -181,7 +166,7 @@ impl<S: Source> Checker<'_, S> {
                     }
                     Ok(inode) if inode.is_free() => {
                         if marked && !self.is_unsettled(ino) {
-                            self.found(Corruption::new(Defect::InodeLeaked).in_inode(ino), None)?;
+                            self.wrong(Defect::InodeLeaked, ino, None)?;
                         }
                         continue;
                     }
@@ -201,11 +186,10 @@ impl<S: Source> Checker<'_, S> {
                     self.blocks_of(&inode, None, false)?;
                     continue;
                 }
-                self.found(Corruption::new(Defect::InodeUnreachable).in_inode(ino), None)?;
+                self.wrong(Defect::InodeUnreachable, ino, None)?;
                 self.visit(&inode, Some(&name))?;
-                let links = self.links.of(ino);
                 // That it has no name was said.
-                links.found = links.found.saturating_add(1);
+                self.links.add_name(ino);
                 if inode.file_type() == FileType::Directory {
                     self.below(inode, name, None)?;
                 }

@@ -3,10 +3,10 @@
 //!
 //! It reads the structures in the order in which they lead to one another, so that a defect comes
 //! with the path of its file: group descriptors; the file system's own inodes; directories from the
-//! root on, with everything they name; what nobody names; and then the bitmaps and the counts,
+//! root on, with everything they name; inodes without a name; and then the bitmaps and the counts,
 //! which must say what was found. (e2fsck's passes find the same in the order of the disk.)
 //!
-//! Who made the disk may have meant harm. So memory and time are bounded by the size of the file
+//! The disk may have been made to do harm. So memory and time are bounded by the size of the file
 //! system, whatever the sizes and pointers in it say: blocks may be mapped many times over, but no
 //! file that is read here, nor all directories together, can be larger than the file system. (In
 //! memory are bits for each block and inode, some bytes for each inode in use, and 32 MiB of names
@@ -28,12 +28,11 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
-use zerocopy::FromBytes as _;
-
-use crate::extents::Place;
-use crate::{Corruption, Defect, Error};
-use crate::{Inode, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source, Volume, features};
+use crate::extents::NodePlace;
+use crate::{Corruption, Defect, Error, Result};
+use crate::{Inode, RawSuperblock, Source, Volume, features};
 use blocks::Part;
 use quota::Usage;
 use sets::{Bits, LinksOf};
@@ -56,7 +55,7 @@ impl std::fmt::Display for Finding {
 /// What was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Whether all of it was; false if that was not wanted any more.
+    /// Whether all of it was; false if the caller stopped the check.
     pub complete: bool,
     /// Defects found.
     pub findings: u64,
@@ -76,12 +75,12 @@ pub struct Summary {
     pub unsupported: u64,
 }
 
-/// What whoever has it checked is told meanwhile.
+/// What the caller learns meanwhile.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// Something is wrong.
     Found(&'a Finding),
-    /// So many of so many inodes have been looked at.
+    /// How many inodes have been looked at.
     Progress {
         /// Looked at.
         inodes: u64,
@@ -92,7 +91,7 @@ pub enum Event<'a> {
 
 /// Why it does not go on.
 enum Stop {
-    /// It is not wanted any more.
+    /// The caller stopped it.
     Asked,
     /// The device failed, or memory did.
     Failed(Error),
@@ -100,7 +99,7 @@ enum Stop {
 
 type Step<T = ()> = Result<T, Stop>;
 
-/// After so many steps whoever has it checked is asked whether to go on.
+/// After this many steps the caller is asked whether to go on.
 const STEPS: u32 = 16;
 
 /// Looks for damage in a volume.
@@ -127,34 +126,31 @@ pub struct Checker<'a, S: Source> {
     /// What bitmaps and counts do not know of: clusters that fast commits gave, or that their
     /// inodes had before.
     unsettled: Bits,
-    /// What each user, group and project has; nothing if nobody keeps account of that.
+    /// What each user, group and project has; nothing without quota files.
     usage: Option<Box<[Usage; 3]>>,
     /// Attribute blocks, which several inodes may share: what the block says of that, and how many
     /// do.
     shared: HashMap<u64, (u32, u32)>,
     /// Parts of extent trees that several inodes may lead to: by the block of its first node, where
     /// in a tree that is, and what was found.
-    parts: HashMap<u64, (Place, Rc<Part>)>,
+    parts: HashMap<u64, (NodePlace, Rc<Part>)>,
 }
 
 impl<'a, S: Source> Checker<'a, S> {
-    /// Will look for damage in `volume`, and tell `watch`.
+    /// A check of `volume` that reports to `watch`.
     ///
     /// # Errors
     /// The superblock cannot be read once more.
     pub fn new(
         volume: &'a Volume<S>,
         watch: &'a mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         let superblock = volume.superblock();
         let mut raw = Box::new(superblock.raw().clone());
         if !volume.is_from_backup() {
             // The newest: of one that is mounted for writing some fields change.
             let block = volume.block(superblock.primary_block())?;
-            let at = (SUPERBLOCK_OFFSET % u64::from(superblock.block_bytes())) as usize;
-            let newest = block.get(at..at + SUPERBLOCK_BYTES);
-            *raw =
-                newest.and_then(|bytes| RawSuperblock::read_from_bytes(bytes).ok()).unwrap_or(*raw);
+            *raw = RawSuperblock::in_block(&block).unwrap_or(*raw);
         }
         let keeps_account = superblock.features().has_ro_compat(features::ro_compat::QUOTA)
             && volume.replayed().before().is_empty();
@@ -181,8 +177,8 @@ impl<'a, S: Source> Checker<'a, S> {
     /// Looks.
     ///
     /// # Errors
-    /// The device, or memory: damage is none.
-    pub fn run(mut self) -> Result<Summary, Error> {
+    /// The device, or memory; damage is no error.
+    pub fn run(mut self) -> Result<Summary> {
         match self.everything() {
             Ok(()) => self.summary.complete = true,
             Err(Stop::Asked) => {}
@@ -235,10 +231,10 @@ impl<'a, S: Source> Checker<'a, S> {
         }
         self.steps = 0;
         let of = self.volume.superblock().inodes().saturating_sub(self.raw.free_inodes_count.get());
-        self.tell(Event::Progress { inodes: self.summary.inodes, of: u64::from(of) })
+        self.report(Event::Progress { inodes: self.summary.inodes, of: u64::from(of) })
     }
 
-    fn tell(&mut self, event: Event<'_>) -> Step {
+    fn report(&mut self, event: Event<'_>) -> Step {
         match (self.watch)(event) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Stop::Asked),
@@ -249,13 +245,33 @@ impl<'a, S: Source> Checker<'a, S> {
     fn found(&mut self, corruption: Corruption, path: Option<&Path>) -> Step {
         self.summary.findings += 1;
         let path = path.filter(|_| corruption.ino.is_some()).map(ToOwned::to_owned);
-        self.tell(Event::Found(&Finding { corruption, path }))
+        self.report(Event::Found(&Finding { corruption, path }))
     }
 
-    /// What `result` holds; if damage kept it from being had, that is told, and there is none.
+    /// Inode `ino` has `defect`.
+    fn wrong(&mut self, defect: Defect, ino: u32, path: Option<&Path>) -> Step {
+        self.found(Corruption::new(defect).in_inode(ino), path)
+    }
+
+    /// Block `block`; `ino` and `path` as for [`sound`](Self::sound).
+    fn block(
+        &mut self,
+        block: u64,
+        ino: Option<u32>,
+        path: Option<&Path>,
+    ) -> Step<Option<Arc<[u8]>>> {
+        self.sound(self.volume.block(block), ino, path)
+    }
+
+    /// Inode `ino`.
+    fn inode(&mut self, ino: u32, path: Option<&Path>) -> Step<Option<Inode>> {
+        self.sound(self.volume.inode(ino), Some(ino), path)
+    }
+
+    /// The value of `result`; damage is reported, and there is no value then.
     fn sound<T>(
         &mut self,
-        result: Result<T, Error>,
+        result: Result<T>,
         ino: Option<u32>,
         path: Option<&Path>,
     ) -> Step<Option<T>> {
@@ -270,7 +286,7 @@ impl<'a, S: Source> Checker<'a, S> {
                 Ok(None)
             }
             Err(error @ Error::Source(_)) => Err(Stop::Failed(error)),
-            // What the format's own functions say of what cannot be, if they have no word for it.
+            // Other errors of invalid contents.
             Err(_) => {
                 let mut corruption = Corruption::new(Defect::InodeField("content"));
                 corruption.ino = ino;

@@ -9,7 +9,7 @@ use super::repeated::NameHashes;
 use super::{Checker, Step};
 use crate::inode::flags;
 use crate::path::PATH_BYTES_MAX;
-use crate::{Corruption, Defect, FileType};
+use crate::{Defect, FileType};
 use crate::{Inode, ROOT_INO, Source};
 
 impl<S: Source> Checker<'_, S> {
@@ -19,8 +19,7 @@ impl<S: Source> Checker<'_, S> {
         let path = Path::new("/");
         let Some(root) = self.sound(root, Some(ROOT_INO), Some(path))? else { return Ok(()) };
         if root.file_type() != FileType::Directory || root.is_free() {
-            return self
-                .found(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO), Some(path));
+            return self.wrong(Defect::InodeField("type"), ROOT_INO, Some(path));
         }
         self.seen.insert(u64::from(ROOT_INO));
         self.visit(&root, Some(path))?;
@@ -39,13 +38,10 @@ impl<S: Source> Checker<'_, S> {
                 PATH_BYTES_MAX.. => unnamed(ino).into(),
                 _ => above.join(name).into(),
             };
-            let Some(directory) = self.sound(self.volume.inode(ino), Some(ino), Some(&path))?
-            else {
-                continue;
-            };
+            let Some(directory) = self.inode(ino, Some(&path))? else { continue };
             let blocks = self.blocks_within(&directory).unwrap_or(u64::MAX);
             let Some(blocks_left) = self.directory_blocks.checked_sub(blocks) else {
-                self.found(Corruption::new(Defect::InodeField("size")).in_inode(ino), Some(&path))?;
+                self.wrong(Defect::InodeField("size"), ino, Some(&path))?;
                 continue;
             };
             self.directory_blocks = blocks_left;
@@ -70,39 +66,25 @@ impl<S: Source> Checker<'_, S> {
                         _ => None,
                     };
                     if let Some(expected) = dots {
-                        let links = self.links.of(entry.ino);
-                        links.found = links.found.saturating_add(1);
+                        self.links.add_name(entry.ino);
                         if expected.is_some_and(|expected| expected != entry.ino) {
-                            self.found(
-                                Corruption::new(Defect::DirectoryParent).in_inode(ino),
-                                Some(&path),
-                            )?;
+                            self.wrong(Defect::DirectoryParent, ino, Some(&path))?;
                         }
                         continue;
                     }
                     let below = path.join(OsStr::from_bytes(&entry.name));
                     let Some(file_type) = self.named(entry.ino, ino, &below)? else { continue };
                     if entry.file_type.is_some_and(|says| says != file_type.0) {
-                        self.found(
-                            Corruption::new(Defect::DirectoryEntry).in_inode(ino),
-                            Some(&path),
-                        )?;
+                        self.wrong(Defect::DirectoryEntry, ino, Some(&path))?;
                     }
                     match file_type {
                         (FileType::Directory, true) => {
-                            left.push((
-                                entry.ino,
-                                Rc::clone(&path),
-                                OsString::from_vec(entry.name),
-                                Some(ino),
-                            ));
+                            let name = OsString::from_vec(entry.name);
+                            left.push((entry.ino, Rc::clone(&path), name, Some(ino)));
                         }
                         // A directory has one name.
                         (FileType::Directory, false) => {
-                            self.found(
-                                Corruption::new(Defect::DirectoryNames).in_inode(entry.ino),
-                                Some(&below),
-                            )?;
+                            self.wrong(Defect::DirectoryNames, entry.ino, Some(&below))?;
                         }
                         _ => {}
                     }
@@ -116,20 +98,18 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// A name leads to `ino`. What it is, and whether that was not known before; nothing if it
-    /// cannot be had, or is not in use.
+    /// A name leads to `ino`. Its type, and whether it is new; `None` if it cannot be read, or is
+    /// not in use.
     fn named(&mut self, ino: u32, directory: u32, path: &Path) -> Step<Option<(FileType, bool)>> {
         let superblock = self.volume.superblock();
         if ino == 0 || ino > superblock.inodes() || ino < superblock.first_ino() && ino != ROOT_INO
         {
-            let wrong = Corruption::new(Defect::InodeNumber).in_inode(directory);
-            return self.found(wrong, path.parent()).map(|()| None);
+            return self.wrong(Defect::InodeNumber, directory, path.parent()).map(|()| None);
         }
-        let links = self.links.of(ino);
-        links.found = links.found.saturating_add(1);
+        self.links.add_name(ino);
         let is_new = self.seen.insert(u64::from(ino));
         let Some(inode) = (match is_new {
-            true => self.sound(self.volume.inode(ino), Some(ino), Some(path))?,
+            true => self.inode(ino, Some(path))?,
             // What is wrong with it was said when it was first met.
             false => match self.volume.inode(ino) {
                 Err(crate::Error::Corrupt(_)) => None,
@@ -139,9 +119,7 @@ impl<S: Source> Checker<'_, S> {
             return Ok(None);
         };
         if inode.is_free() {
-            return self
-                .found(Corruption::new(Defect::InodeFree).in_inode(ino), Some(path))
-                .map(|()| None);
+            return self.wrong(Defect::InodeFree, ino, Some(path)).map(|()| None);
         }
         if is_new {
             self.visit(&inode, Some(path))?;
@@ -203,7 +181,7 @@ impl<S: Source> Checker<'_, S> {
             .map(|(ino, _)| ino)
             .collect();
         for ino in differ {
-            self.found(Corruption::new(Defect::LinkCount).in_inode(ino), None)?;
+            self.wrong(Defect::LinkCount, ino, None)?;
         }
         Ok(())
     }

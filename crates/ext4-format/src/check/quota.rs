@@ -1,11 +1,15 @@
-//! Quota files: what they say of who uses how much (kernel: `fs/quota/quota_tree.c`, `quota_v2.c`;
-//! e2fsprogs: `lib/support/mkquota.c`).
+//! Quota files: the usage of each user, group and project (kernel: `fs/quota/quota_tree.c`,
+//! `quota_v2.c`; e2fsprogs: `lib/support/mkquota.c`).
 
 use std::collections::HashMap;
+
+use zerocopy::FromBytes;
+use zerocopy::little_endian::{U32, U64};
 
 use super::sets::Bits;
 use super::{Checker, Step};
 use crate::inode::flags;
+use crate::structures::words;
 use crate::{Corruption, Defect};
 use crate::{Inode, ROOT_INO, RunState, Source};
 
@@ -15,32 +19,33 @@ pub(super) type Usage = HashMap<u32, (u64, u64)>;
 /// What the files of users, groups and projects begin with, and their version.
 const MAGICS: [u32; 3] = [0xD9C0_1F11, 0xD9C0_1927, 0xD9C0_3F14];
 const VERSION: u32 = 1;
-/// A file consists of blocks of so many bytes.
+/// Size of a block of a quota file.
 const BLOCK_BYTES: usize = 1024;
 /// The root of the tree is in this one.
 const ROOT: u32 = 1;
 /// Levels of blocks of pointers: one for each byte of an identifier.
 const DEPTH: u32 = 4;
-/// At the beginning of a block of entries (`struct qt_disk_dqdbheader`), and one of those
-/// (`struct v2r1_disk_dqblk`), in bytes.
+/// At the beginning of a block of entries (`struct qt_disk_dqdbheader`), in bytes.
 const HEADER_BYTES: usize = 16;
-const ENTRY_BYTES: usize = 72;
-const INODES_AT: usize = 24;
-const SPACE_AT: usize = 48;
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |four| u32::from_le_bytes(*four))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .map_or(0, |eight| u64::from_le_bytes(*eight))
+on_disk! {
+    /// `struct v2r1_disk_dqblk`.
+    Entry, 72 {
+        0 id: U32,
+        4 pad: U32,
+        8 ihardlimit: U64,
+        16 isoftlimit: U64,
+        24 curinodes: U64,
+        32 bhardlimit: U64,
+        40 bsoftlimit: U64,
+        48 curspace: U64,
+        56 btime: U64,
+        64 itime: U64,
+    }
 }
 
 impl<S: Source> Checker<'_, S> {
-    /// Charges `inode`, and so many inodes with values of its attributes, to whom it belongs.
+    /// Charges `inode`, and `values` inodes with values of its attributes, to its owners.
     pub(super) fn account(&mut self, inode: &Inode, values: u64) {
         let superblock = self.volume.superblock();
         let ino = inode.ino();
@@ -78,7 +83,7 @@ impl<S: Source> Checker<'_, S> {
             return self.found(broken, None);
         }
         let Some(header) = self.quota_block(&inode, 0)? else { return self.found(broken, None) };
-        if u32_at(&header, 0) != magic || u32_at(&header, 4) != VERSION {
+        if !words(&header).starts_with(&[magic.into(), VERSION.into()]) {
             return self.found(broken, None);
         }
         let mut is_wrong = false;
@@ -92,9 +97,10 @@ impl<S: Source> Checker<'_, S> {
                 return self.found(broken, None);
             };
             if depth < DEPTH {
-                let below =
-                    block.chunks_exact(4).map(|four| u32_at(four, 0)).filter(|number| *number != 0);
-                for number in below {
+                for number in words(&block).iter().map(|number| number.get()) {
+                    if number == 0 {
+                        continue;
+                    }
                     if !self.quota_holds(&inode, number) {
                         return self.found(broken, None);
                     }
@@ -107,19 +113,17 @@ impl<S: Source> Checker<'_, S> {
                 }
                 continue;
             }
-            for entry in block[HEADER_BYTES..].chunks_exact(ENTRY_BYTES) {
+            for entry in block[HEADER_BYTES..].chunks_exact(size_of::<Entry>()) {
                 if entry.iter().all(|byte| *byte == 0) {
                     continue;
                 }
-                let id = u32_at(entry, 0);
-                let says = (u64_at(entry, SPACE_AT), u64_at(entry, INODES_AT));
-                if found.remove(&id).unwrap_or_default() != says {
-                    is_wrong = true;
-                }
+                let Ok(entry) = Entry::ref_from_bytes(entry) else { continue };
+                let says = (entry.curspace.get(), entry.curinodes.get());
+                is_wrong |= found.remove(&entry.id.get()).unwrap_or_default() != says;
             }
         }
         if is_wrong || !found.is_empty() {
-            self.found(Corruption::new(Defect::QuotaUsage).in_inode(file), None)?;
+            self.wrong(Defect::QuotaUsage, file, None)?;
         }
         Ok(())
     }
@@ -142,7 +146,7 @@ impl<S: Source> Checker<'_, S> {
         if run.state != RunState::Written {
             return Ok(None);
         }
-        let Some(block) = self.sound(volume.block(run.physical), Some(inode.ino()), None)? else {
+        let Some(block) = self.block(run.physical, Some(inode.ino()), None)? else {
             return Ok(None);
         };
         let at = (from % block_bytes as u64) as usize;

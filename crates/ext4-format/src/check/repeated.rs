@@ -1,21 +1,21 @@
 //! Names that a directory has twice.
 //!
-//! A directory may have more names than there is memory for: only hashes are kept, and so many of
-//! them at a time.
+//! A directory may have more names than there is memory for: only hashes are kept, and only a
+//! limited number at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 
 use super::{Checker, Step, Stop};
-use crate::{Corruption, Defect, Error};
+use crate::{Defect, Error};
 use crate::{Inode, Source};
 
 /// The most hashes that are kept: 32 MiB of them.
 const HASHES_MAX: usize = if cfg!(test) { 64 } else { 4 << 20 };
 
-/// Of a directory so many names that are there twice are told, and no more.
-const TOLD_MAX: usize = if cfg!(test) { 4 } else { 1000 };
+/// The most repeated names that are reported of a directory.
+const REPORTED_MAX: usize = if cfg!(test) { 4 } else { 1000 };
 
 /// The most parts that are looked at, since each takes a look at all names: 256 million of them.
 const PARTS_MAX: u64 = 64;
@@ -73,7 +73,7 @@ impl NameHashes {
     fn repeated(&mut self) -> HashSet<u64> {
         self.hashes.sort_unstable();
         let repeated = self.hashes.windows(2).filter(|two| two[0] == two[1]).map(|two| two[0]);
-        repeated.take(TOLD_MAX).collect()
+        repeated.take(REPORTED_MAX).collect()
     }
 
     /// Goes on to the hashes that had to wait, if there are any: the names have to be added once
@@ -84,21 +84,21 @@ impl NameHashes {
         self.part <= self.mask()
     }
 
-    /// Whether so many parts were looked at that it has to be enough.
+    /// Whether enough parts were looked at.
     fn is_enough(&self) -> bool {
         self.part >= PARTS_MAX
     }
 }
 
 impl<S: Source> Checker<'_, S> {
-    /// Tells of the names that `directory` has twice; `names` are those that were read from it.
+    /// Reports the names that `directory` has twice; `names` are those that were read from it.
     pub(super) fn repeated_names(
         &mut self,
         directory: &Inode,
         path: &Path,
         mut names: NameHashes,
     ) -> Step {
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             let repeated = names.repeated();
             if !repeated.is_empty() {
@@ -109,13 +109,12 @@ impl<S: Source> Checker<'_, S> {
                         *found.entry(name.to_vec()).or_default() += 1;
                     }
                 })?;
-                for _ in found.values().filter(|times| **times > 1).take(TOLD_MAX - told) {
-                    told += 1;
-                    let twice = Corruption::new(Defect::DuplicateName).in_inode(directory.ino());
-                    self.found(twice, Some(path))?;
+                for _ in found.values().filter(|times| **times > 1).take(REPORTED_MAX - reported) {
+                    reported += 1;
+                    self.wrong(Defect::DuplicateName, directory.ino(), Some(path))?;
                 }
             }
-            if told == TOLD_MAX || !names.next_part() {
+            if reported == REPORTED_MAX || !names.next_part() {
                 return Ok(());
             }
             if names.is_enough() {

@@ -1,7 +1,7 @@
 //! What fast commits changed, which bitmaps and counts do not know of: a replay in memory leaves
 //! those as they were.
 //!
-//! Whoever replays onto the disk gives the blocks of trees, marks and counts everything anew. Here
+//! A replay onto the disk allocates the blocks of trees anew, and marks and counts everything. Here
 //! all of that is compared as it was before: with the inodes that fast commits changed, as those
 //! were.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use super::{Checker, Step};
 use crate::Inode;
 use crate::Source;
-use crate::{Corruption, Defect, Error, FileType};
+use crate::{Defect, Error, FileType};
 
 impl<S: Source> Checker<'_, S> {
     /// Whether fast commits changed inode `ino`.
@@ -23,8 +23,7 @@ impl<S: Source> Checker<'_, S> {
         let volume = self.volume;
         let superblock = volume.superblock();
         if volume.replayed().lost().is_some() {
-            let lost = Corruption::new(Defect::JournalChecksum).in_inode(superblock.journal_ino());
-            self.found(lost, None)?;
+            self.wrong(Defect::JournalChecksum, superblock.journal_ino(), None)?;
         }
         let per_group = superblock.inodes_per_group();
         for (ino, bytes) in volume.replayed().before() {

@@ -78,6 +78,12 @@ impl LinksOf {
         &mut self.0.entry(ino / CHUNK_COUNTS).or_insert_with(new)[(ino % CHUNK_COUNTS) as usize]
     }
 
+    /// A name leads to `ino`.
+    pub(super) fn add_name(&mut self, ino: u32) {
+        let links = self.of(ino);
+        links.found = links.found.saturating_add(1);
+    }
+
     /// All inodes that anything is known of, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Links)> + '_ {
         self.0.iter().flat_map(|(chunk, links)| {
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_is_in() {
+    fn sets_contain_what_was_inserted() {
         let mut bits = Bits::default();
         for at in [0, 63, 64, CHUNK_BITS - 1, CHUNK_BITS, u64::MAX] {
             assert!(!bits.contains(at) && bits.insert(at) && !bits.insert(at) && bits.contains(at));

@@ -9,16 +9,13 @@ const WORD: u32 = u64::BITS;
 
 /// The 64 bits from bit `64 * index` on; bits that are not there are set.
 fn word(bits: &[u8], index: u32) -> u64 {
-    let at = index as usize * 8;
-    match bits.get(at..at + 8) {
-        Some(bytes) => bytes.first_chunk().map_or(!0, |bytes| u64::from_le_bytes(*bytes)),
-        None => {
-            let rest = bits.get(at..).unwrap_or(&[]);
-            (0..8)
-                .rev()
-                .fold(0, |word, at| word << 8 | u64::from(rest.get(at).copied().unwrap_or(0xFF)))
-        }
-    }
+    let rest = bits.get(index as usize * 8..).unwrap_or(&[]);
+    let bytes = rest.first_chunk().copied().unwrap_or_else(|| {
+        let mut bytes = [0xFF; 8];
+        bytes[..rest.len()].copy_from_slice(rest);
+        bytes
+    });
+    u64::from_le_bytes(bytes)
 }
 
 /// The first bit in `range` that is set in its word xor `turn`; the end if there is none.
@@ -103,11 +100,11 @@ pub fn checksum(seed: u32, bits: &[u8], count: u32) -> u32 {
     crc32c(seed, bits.get(..count as usize / 8).unwrap_or(bits))
 }
 
-/// So many bytes of a bitmap may differ for its checksum to be patched.
+/// The most bytes of a bitmap that may differ for its checksum to be patched.
 const PATCHED_BYTES: usize = 64;
 
 /// What is to be xored to the [checksum] of a bitmap of `count` bits if those of `range` are
-/// turned; `None`: they are so many that it is not worth it.
+/// inverted; `None`: they are too many for a patch to be worth it.
 pub fn checksum_patch(patch: &Patch, count: u32, range: Range<u32>) -> Option<u32> {
     let (first, end) = (range.start as usize / 8, range.end.div_ceil(8) as usize);
     let covered = count as usize / 8;

@@ -26,16 +26,7 @@ pub fn entry_bytes(name_bytes: usize) -> usize {
 
 /// The number that directories have for a type (`EXT4_FT_*`).
 fn type_number(file_type: Option<FileType>, shape: DirectoryShape) -> u8 {
-    match file_type.filter(|_| shape.file_types) {
-        None => 0,
-        Some(FileType::Regular) => 1,
-        Some(FileType::Directory) => 2,
-        Some(FileType::Character) => 3,
-        Some(FileType::Block) => 4,
-        Some(FileType::Fifo) => 5,
-        Some(FileType::Socket) => 6,
-        Some(FileType::Symlink) => 7,
-    }
+    file_type.filter(|_| shape.file_types).map_or(0, FileType::number)
 }
 
 /// The field for a length, a multiple of four (`ext4_rec_len_to_disk`).
@@ -229,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_and_go() {
+    fn inserting_and_removing_names() {
         for (block_bytes, checksums) in
             [(1024, true), (1024, false), (65_536, true), (65_536, false)]
         {
@@ -263,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_elsewhere() {
+    fn replacing_an_inode() {
         let mut block = vec![0; 1024];
         fill(&mut block, SHAPE, &[file(3, b"a"), file(4, b"b"), file(5, b"c")]).unwrap();
         seal(&mut block, SHAPE, 5);
@@ -284,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_not_written_over() {
+    fn a_damaged_block_stays_unchanged() {
         let mut block = vec![0; 1024];
         let long = [b'x'; 255];
         fill(&mut block, SHAPE, &[file(3, &long), file(4, &long)]).unwrap();

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::checksum::crc32c;
@@ -27,12 +27,7 @@ pub const fn max_blocks(unwritten: bool) -> u32 {
 /// Both as one, if `second` goes on where `first` ends, in the file and on the disk, and one extent
 /// can be as long.
 pub fn joined(first: &MappedExtent, second: &MappedExtent) -> Option<MappedExtent> {
-    let blocks = first.blocks.checked_add(second.blocks)?;
-    let follows = first.end() == u64::from(second.logical)
-        && first.physical + u64::from(first.blocks) == second.physical
-        && first.unwritten == second.unwritten
-        && blocks <= max_blocks(first.unwritten);
-    follows.then_some(MappedExtent { blocks, ..*first })
+    first.joined(second).filter(|both| both.blocks <= max_blocks(both.unwritten))
 }
 
 impl<B: Deref<Target = [u8]>> NodeEdit<B> {
@@ -122,10 +117,9 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         bytes.fill(0);
         let header = RawHeader {
             magic: U16::new(MAGIC),
-            entries: U16::ZERO,
             max: U16::new(max as u16),
             depth: U16::new(depth),
-            generation: U32::ZERO,
+            ..RawHeader::default()
         };
         bytes[..ENTRY_BYTES].copy_from_slice(header.as_bytes());
         Self(bytes)
@@ -248,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_becomes_one() {
+    fn adjacent_extents_are_joined() {
         let mut bytes = [0xEE; 1024];
         let mut node = NodeEdit::format(&mut bytes[..], 0);
         assert_eq!((node.capacity(), node.len(), node.depth()), (84, 0, 0));
@@ -279,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_extents_have_their_lengths() {
+    fn extents_of_maximal_length() {
         let mut bytes = [0; 60];
         let mut node = NodeEdit::format(&mut bytes[..], 0);
         assert!(node.put(0, &extent(0, 0x7FFF, 1000, false)));
@@ -296,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_leads_to_its_children() {
+    fn index_entries_hold_their_children() {
         let (mut bytes, mut more) = ([0; 1024], [0; 1024]);
         let mut node = NodeEdit::format(&mut bytes[..], 2);
         node.insert_child(0, 50, 1 << 33);

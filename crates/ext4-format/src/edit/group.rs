@@ -1,10 +1,26 @@
 //! Group descriptors that are being changed.
 
 use zerocopy::FromBytes;
-use zerocopy::little_endian::U16;
+use zerocopy::little_endian::{U16, U32};
 
 use super::super::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroup, RawGroupHigh, checksum};
 use super::super::superblock::Superblock;
+
+/// Setters of fields whose halves are in the two parts of a descriptor.
+macro_rules! halves {
+    ($(
+        $(#[doc = $doc:literal])*
+        $vis:vis $set:ident: $type:ty, $half:ident $low:ident $high:ident,
+    )*) => {$(
+        $(#[doc = $doc])*
+        $vis fn $set(&mut self, value: $type) {
+            self.change(
+                |raw| raw.$low = $half::new(value as _),
+                |raw| raw.$high = $half::new((value >> (8 * size_of::<$half>())) as _),
+            );
+        }
+    )*};
+}
 
 /// The bytes of one descriptor, in its block.
 #[derive(Debug)]
@@ -28,74 +44,49 @@ impl<'b> GroupEdit<'b> {
         }
     }
 
-    /// Sets the count of free clusters (blocks, without `bigalloc`).
-    pub fn set_free_clusters(&mut self, count: u32) {
-        self.change(
-            |raw| raw.free_blocks_count_lo = U16::new(count as u16),
-            |raw| raw.free_blocks_count_hi = U16::new((count >> 16) as u16),
-        );
+    halves! {
+        /// Sets where its block bitmap is.
+        pub(crate) set_block_bitmap_block: u64, U32 block_bitmap_lo block_bitmap_hi,
+        /// Sets where its inode bitmap is.
+        pub(crate) set_inode_bitmap_block: u64, U32 inode_bitmap_lo inode_bitmap_hi,
+        /// Sets where its inode table begins.
+        pub(crate) set_inode_table: u64, U32 inode_table_lo inode_table_hi,
+        /// Sets the count of free clusters (blocks, without `bigalloc`).
+        pub set_free_clusters: u32, U16 free_blocks_count_lo free_blocks_count_hi,
+        /// Sets the count of free inodes.
+        pub set_free_inodes: u32, U16 free_inodes_count_lo free_inodes_count_hi,
+        /// Sets the count of directories.
+        pub set_directories: u32, U16 used_dirs_count_lo used_dirs_count_hi,
+        /// Sets how many inodes at the end of the table were never used.
+        pub set_unused_inodes: u32, U16 itable_unused_lo itable_unused_hi,
+        set_block_bitmap_checksum: u32, U16 block_bitmap_csum_lo block_bitmap_csum_hi,
+        set_inode_bitmap_checksum: u32, U16 inode_bitmap_csum_lo inode_bitmap_csum_hi,
     }
 
-    /// Sets the count of free inodes.
-    pub fn set_free_inodes(&mut self, count: u32) {
-        self.change(
-            |raw| raw.free_inodes_count_lo = U16::new(count as u16),
-            |raw| raw.free_inodes_count_hi = U16::new((count >> 16) as u16),
-        );
+    /// Sets `bg_flags`.
+    pub(crate) fn set_flags(&mut self, flags: u16) {
+        self.change(|raw| raw.flags = U16::new(flags), |_| {});
     }
 
-    /// Sets the count of directories.
-    pub fn set_directories(&mut self, count: u32) {
-        self.change(
-            |raw| raw.used_dirs_count_lo = U16::new(count as u16),
-            |raw| raw.used_dirs_count_hi = U16::new((count >> 16) as u16),
-        );
-    }
-
-    /// Sets how many inodes at the end of the table were never used.
-    pub fn set_unused_inodes(&mut self, count: u32) {
-        self.change(
-            |raw| raw.itable_unused_lo = U16::new(count as u16),
-            |raw| raw.itable_unused_hi = U16::new((count >> 16) as u16),
-        );
+    /// Clears `flag` of `bg_flags`.
+    fn clear_flag(&mut self, flag: u16) {
+        self.change(|raw| raw.flags = U16::new(raw.flags.get() & !flag), |_| {});
     }
 
     /// The block bitmap is written, with this checksum (which counts only with `metadata_csum`).
     pub fn set_block_bitmap(&mut self, checksum: u32) {
-        let counts = self.superblock.has_checksums();
-        self.change(
-            |raw| {
-                raw.flags = U16::new(raw.flags.get() & !BLOCK_UNINIT);
-                raw.block_bitmap_csum_lo =
-                    if counts { U16::new(checksum as u16) } else { raw.block_bitmap_csum_lo };
-            },
-            |raw| {
-                raw.block_bitmap_csum_hi = if counts {
-                    U16::new((checksum >> 16) as u16)
-                } else {
-                    raw.block_bitmap_csum_hi
-                };
-            },
-        );
+        self.clear_flag(BLOCK_UNINIT);
+        if self.superblock.has_checksums() {
+            self.set_block_bitmap_checksum(checksum);
+        }
     }
 
     /// The inode bitmap is written, with this checksum (which counts only with `metadata_csum`).
     pub fn set_inode_bitmap(&mut self, checksum: u32) {
-        let counts = self.superblock.has_checksums();
-        self.change(
-            |raw| {
-                raw.flags = U16::new(raw.flags.get() & !INODE_UNINIT);
-                raw.inode_bitmap_csum_lo =
-                    if counts { U16::new(checksum as u16) } else { raw.inode_bitmap_csum_lo };
-            },
-            |raw| {
-                raw.inode_bitmap_csum_hi = if counts {
-                    U16::new((checksum >> 16) as u16)
-                } else {
-                    raw.inode_bitmap_csum_hi
-                };
-            },
-        );
+        self.clear_flag(INODE_UNINIT);
+        if self.superblock.has_checksums() {
+            self.set_inode_bitmap_checksum(checksum);
+        }
     }
 
     /// Gives it its checksum, if descriptors have one here.
@@ -106,15 +97,13 @@ impl<'b> GroupEdit<'b> {
     }
 }
 
-const _: () = assert!(size_of::<RawGroup>() + size_of::<RawGroupHigh>() == 64);
-
 #[cfg(test)]
 mod tests {
     use super::super::super::group::Group;
     use super::*;
 
     #[test]
-    fn what_is_set_is_parsed() {
+    fn set_fields_are_parsed() {
         let superblock = super::super::super::superblock::tests::checksummed();
         let mut bytes = [0; 64];
         // Bitmaps and table anywhere inside.

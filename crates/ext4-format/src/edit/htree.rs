@@ -114,7 +114,7 @@ pub fn write_inner(
     entries: &[IndexEntry],
 ) -> Result<(), Defect> {
     block.fill(0);
-    // For who does not know of the tree: an entry of the whole block that is not in use.
+    // For readers that do not know the tree: an entry of the whole block that is not in use.
     dirent::put(block, 0, shape.block_bytes, None, shape);
     write_entries(block, NodeKind::Inner, shape, seed, entries)
 }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_nodes_are_read() {
         for block_bytes in [1024, 4096, 65_536] {
             let shape = DirectoryShape { block_bytes, ..SHAPE };
             let most = NodeKind::Inner.limit(shape);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_split_where_its_bytes_are() {
+    fn a_leaf_is_split_by_bytes() {
         // Hashes by the first byte; two long names and many short ones.
         let by_first = |name: &[u8]| u32::from(name[0]) * 2;
         let long = [b'a'; 200];
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_go_on_in_the_new_leaf() {
+    fn equal_hashes_continue_in_the_new_leaf() {
         let names: Vec<_> = (0..60_u8).map(|at| [at + b'A', b'x', b'y', b'z']).collect();
         let all: Vec<_> = names.iter().map(|name| entry(7, name)).collect();
         let mut block = vec![0; 1024];

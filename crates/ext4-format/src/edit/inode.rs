@@ -110,16 +110,7 @@ impl InodeEdit {
 
     /// What it is, as its mode says; `None`: nothing yet.
     pub fn file_type(&self) -> Option<FileType> {
-        Some(match self.mode() >> 12 {
-            0x1 => FileType::Fifo,
-            0x2 => FileType::Character,
-            0x4 => FileType::Directory,
-            0x6 => FileType::Block,
-            0x8 => FileType::Regular,
-            0xA => FileType::Symlink,
-            0xC => FileType::Socket,
-            _ => return None,
-        })
+        FileType::of_mode(self.mode())
     }
 
     /// The owner: user and group.
@@ -142,8 +133,8 @@ impl InodeEdit {
         u64::from(raw.size_lo.get()) | u64::from(raw.size_high.get()) << 32
     }
 
-    /// Sets the size of the content, in bytes. Who makes a file of 2 GiB or more sees to it that
-    /// the superblock has `large_file`.
+    /// Sets the size of the content, in bytes. For 2 GiB or more the caller sets `large_file` in
+    /// the superblock.
     pub fn set_size(&mut self, bytes: u64) {
         let raw = self.raw();
         (raw.size_lo, raw.size_high) = (U32::new(bytes as u32), U32::new((bytes >> 32) as u32));
@@ -297,13 +288,6 @@ impl InodeEdit {
         }
     }
 
-    /// Sets the project, if there is room for it.
-    pub fn set_project(&mut self, project: u32) {
-        if let Some(extra) = self.extra_to(32) {
-            extra.projid = U32::new(project);
-        }
-    }
-
     /// All its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.as_bytes()
@@ -315,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_parsed() {
+    fn set_fields_are_parsed() {
         let superblock = super::super::super::superblock::tests::example();
         let mut edit = InodeEdit::new(&superblock, 12, 77);
         let time = |seconds| Timestamp { seconds, nanoseconds: 999_999_999 };

@@ -14,4 +14,4 @@ pub use extents::{NodeEdit, joined, max_blocks};
 pub use group::GroupEdit;
 pub use inode::InodeEdit;
 pub use superblock::{SuperblockEdit, superblock_place};
-pub use xattr::{AttributeList, Found, Full, set_references};
+pub use xattr::{AttributeList, Full, set_references};

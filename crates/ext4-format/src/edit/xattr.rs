@@ -1,13 +1,13 @@
 //! Lists of extended attributes that are being changed (kernel: `fs/ext4/xattr.c`; e2fsprogs:
 //! `lib/ext2fs/ext_attr.c`).
 
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::superblock::Superblock;
 use super::super::xattr::{
-    BLOCK_HEADER_BYTES, BlockHeader, ENTRY_BYTES, MAGIC, RawEntry, Value, block_checksum, in_block,
-    in_inode,
+    Attribute, BLOCK_HEADER_BYTES, BlockHeader, ENTRY_BYTES, MAGIC, RawAttribute, RawEntry, Value,
+    block_checksum, in_block, in_inode, references,
 };
 use crate::error::Defect;
 
@@ -16,24 +16,18 @@ const END_BYTES: usize = 4;
 /// Names and values begin at multiples of this.
 const ALIGNMENT: usize = 4;
 
-/// A value, as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Stored {
-    Here(Vec<u8>),
-    Inode { ino: u32, bytes: u32 },
-}
+/// An attribute that is kept.
+type Kept = Attribute<Vec<u8>>;
 
-/// One attribute.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Attribute {
-    index: u8,
-    name: Vec<u8>,
-    value: Stored,
-    /// `e_hash`; 0: none.
-    hash: u32,
-}
+impl Kept {
+    fn of(raw: &RawAttribute<'_>) -> Self {
+        let value = match raw.value {
+            Value::Here(value) => Value::Here(value.to_vec()),
+            Value::Inode { ino, bytes } => Value::Inode { ino, bytes },
+        };
+        Self { index: raw.index, name: raw.name.to_vec(), value, hash: raw.hash }
+    }
 
-impl Attribute {
     fn is(&self, index: u8, name: &[u8]) -> bool {
         self.index == index && self.name == name
     }
@@ -45,8 +39,8 @@ impl Attribute {
     /// Room that its value takes, in bytes.
     fn value_bytes(&self) -> usize {
         match &self.value {
-            Stored::Here(value) => value.len().next_multiple_of(ALIGNMENT),
-            Stored::Inode { .. } => 0,
+            Value::Here(value) => value.len().next_multiple_of(ALIGNMENT),
+            Value::Inode { .. } => 0,
         }
     }
 
@@ -60,18 +54,9 @@ impl Attribute {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
-/// What is known of an attribute's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found<'a> {
-    /// It is in the list.
-    Here(&'a [u8]),
-    /// It has an inode of its own.
-    Elsewhere,
-}
-
 /// The attributes of an inode's body, or of a block.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AttributeList(Vec<Attribute>);
+pub struct AttributeList(Vec<Kept>);
 
 /// The hash of name and `value` (`ext4_xattr_hash_entry`), with bytes as unsigned, as kernels since
 /// 6.2 have it everywhere.
@@ -85,25 +70,12 @@ fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
 }
 
 impl AttributeList {
-    fn of(raw: &[super::super::xattr::RawAttribute<'_>]) -> Self {
-        let copy = |raw: &super::super::xattr::RawAttribute<'_>| Attribute {
-            index: raw.index,
-            name: raw.name.to_vec(),
-            value: match raw.value {
-                Value::Here(value) => Stored::Here(value.to_vec()),
-                Value::Inode { ino, bytes } => Stored::Inode { ino, bytes: bytes as u32 },
-            },
-            hash: raw.hash,
-        };
-        Self(raw.iter().map(copy).collect())
-    }
-
     /// Those in what follows an inode's fields.
     ///
     /// # Errors
     /// [`Defect::Attribute`].
     pub fn in_inode(body: &[u8]) -> Result<Self, Defect> {
-        Ok(Self::of(&in_inode(body)?))
+        Ok(Self(in_inode(body)?.iter().map(Kept::of).collect()))
     }
 
     /// Those in a block, and how many inodes have it.
@@ -111,9 +83,8 @@ impl AttributeList {
     /// # Errors
     /// [`Defect::Attribute`].
     pub fn in_block(block: &[u8]) -> Result<(Self, u32), Defect> {
-        let list = Self::of(&in_block(block)?);
-        let references = references(block).ok_or(Defect::Attribute)?;
-        Ok((list, references))
+        let list = Self(in_block(block)?.iter().map(Kept::of).collect());
+        Ok((list, references(block).ok_or(Defect::Attribute)?))
     }
 
     /// Whether there are none.
@@ -123,24 +94,18 @@ impl AttributeList {
 
     /// Whether the value of any has an inode of its own.
     pub fn has_value_inodes(&self) -> bool {
-        self.0.iter().any(|attribute| matches!(attribute.value, Stored::Inode { .. }))
+        self.0.iter().any(|attribute| matches!(attribute.value, Value::Inode { .. }))
     }
 
     /// The value of attribute `name`.
-    pub fn find(&self, index: u8, name: &[u8]) -> Option<Found<'_>> {
-        self.0.iter().find(|attribute| attribute.is(index, name)).map(|attribute| match &attribute
-            .value
-        {
-            Stored::Here(value) => Found::Here(value),
-            Stored::Inode { .. } => Found::Elsewhere,
-        })
+    pub fn find(&self, index: u8, name: &[u8]) -> Option<&Value<Vec<u8>>> {
+        self.0.iter().find(|attribute| attribute.is(index, name)).map(|found| &found.value)
     }
 
     /// Gives attribute `name` a value: a new one comes last.
     pub fn put(&mut self, index: u8, name: &[u8], value: &[u8]) {
         let found = self.0.iter_mut().find(|attribute| attribute.is(index, name));
-        let new =
-            Attribute { index, name: name.into(), value: Stored::Here(value.into()), hash: 0 };
+        let new = Kept { index, name: name.into(), value: Value::Here(value.into()), hash: 0 };
         match found {
             Some(attribute) => *attribute = new,
             None => self.0.push(new),
@@ -157,8 +122,8 @@ impl AttributeList {
     /// Writes entries from `names_at` of `area` on, and values from its end backwards; what is
     /// between is zeroed.
     fn write(&self, area: &mut [u8], names_at: usize) -> Result<(), Full> {
-        let names_bytes: usize = self.0.iter().map(Attribute::entry_bytes).sum();
-        let values_bytes: usize = self.0.iter().map(Attribute::value_bytes).sum();
+        let names_bytes: usize = self.0.iter().map(Kept::entry_bytes).sum();
+        let values_bytes: usize = self.0.iter().map(Kept::value_bytes).sum();
         if names_at + names_bytes + END_BYTES + values_bytes > area.len() {
             return Err(Full);
         }
@@ -168,13 +133,13 @@ impl AttributeList {
         let (mut at, mut end) = (names_at, area.len() / ALIGNMENT * ALIGNMENT);
         for attribute in &self.0 {
             let (offset, inum, bytes) = match &attribute.value {
-                Stored::Here(value) if value.is_empty() => (0, 0, 0),
-                Stored::Here(value) => {
+                Value::Here(value) if value.is_empty() => (0, 0, 0),
+                Value::Here(value) => {
                     end -= attribute.value_bytes();
                     area[end..end + value.len()].copy_from_slice(value);
                     (end as u16, 0, value.len() as u32)
                 }
-                Stored::Inode { ino, bytes } => (0, *ino, *bytes),
+                Value::Inode { ino, bytes } => (0, *ino, *bytes as u32),
             };
             let entry = RawEntry {
                 name_len: attribute.name.len() as u8,
@@ -203,7 +168,7 @@ impl AttributeList {
         }
         for attribute in &mut self.0 {
             // In an inode only values that are elsewhere have a hash.
-            if matches!(attribute.value, Stored::Here(_)) {
+            if matches!(attribute.value, Value::Here(_)) {
                 attribute.hash = 0;
             }
         }
@@ -226,13 +191,13 @@ impl AttributeList {
     ) -> Result<(), Full> {
         self.0.sort_by(|one, other| one.order().cmp(&other.order()));
         for attribute in &mut self.0 {
-            if let (Stored::Here(value), 0) = (&attribute.value, attribute.hash) {
+            if let (Value::Here(value), 0) = (&attribute.value, attribute.hash) {
                 attribute.hash = entry_hash(&attribute.name, value);
             }
         }
         self.write(block, BLOCK_HEADER_BYTES)?;
         let hashes = self.0.iter().map(|attribute| attribute.hash);
-        // One without a hash makes the block nobody's to share.
+        // If one has no hash, the block cannot be shared.
         let hash = if hashes.clone().any(|hash| hash == 0) {
             0
         } else {
@@ -243,8 +208,7 @@ impl AttributeList {
             refcount: U32::new(references),
             blocks: U32::new(1),
             hash: U32::new(hash),
-            checksum: U32::ZERO,
-            reserved: [U32::ZERO; 3],
+            ..BlockHeader::default()
         };
         block[..BLOCK_HEADER_BYTES].copy_from_slice(header.as_bytes());
         seal(superblock, number, block);
@@ -252,25 +216,20 @@ impl AttributeList {
     }
 }
 
-const REFERENCES_AT: usize = std::mem::offset_of!(BlockHeader, refcount);
-const CHECKSUM_AT: usize = std::mem::offset_of!(BlockHeader, checksum);
-
-/// How many inodes have this block of attributes.
-fn references(block: &[u8]) -> Option<u32> {
-    let count = block.get(REFERENCES_AT..)?.first_chunk()?;
-    Some(u32::from_le_bytes(*count))
-}
-
 /// Sets how many inodes have block `number` of attributes, a sound one.
 pub fn set_references(superblock: &Superblock, number: u64, references: u32, block: &mut [u8]) {
-    block[REFERENCES_AT..REFERENCES_AT + 4].copy_from_slice(&references.to_le_bytes());
+    let Ok((header, _)) = BlockHeader::mut_from_prefix(block) else { return };
+    header.refcount = U32::new(references);
     seal(superblock, number, block);
 }
 
 fn seal(superblock: &Superblock, number: u64, block: &mut [u8]) {
-    if superblock.has_checksums() {
-        let sum = block_checksum(block, number, superblock.seed());
-        block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
+    if !superblock.has_checksums() {
+        return;
+    }
+    let sum = block_checksum(block, number, superblock.seed());
+    if let Ok((header, _)) = BlockHeader::mut_from_prefix(block) {
+        header.checksum = U32::new(sum);
     }
 }
 
@@ -290,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_as_long_as_its_room_at_most() {
+    fn a_list_must_fit_its_room() {
         let mut list = AttributeList::default();
         list.put(1, b"name", &[7; 60]);
         // The magic number, an entry of 20 bytes, the end, the value.

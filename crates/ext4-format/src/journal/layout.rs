@@ -1,11 +1,13 @@
 //! Blocks of the journal (kernel documentation: `filesystems/ext4/journal.rst`; `linux/jbd2.h`,
 //! e2fsprogs: `kernel-jbd.h`). All of it is big-endian.
 
-use zerocopy::big_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use std::ops::Range;
+use zerocopy::FromBytes;
 
-use super::super::checksum::crc32c;
-use crate::error::{Defect, Error, Unsupported};
+use zerocopy::big_endian::{U16, U32, U64};
+
+use super::super::checksum::{crc32c, crc32c_with_holes};
+use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 
 /// What every block of the journal begins with that is no copy (`JBD2_MAGIC_NUMBER`).
 pub(super) const MAGIC: u32 = 0xc03b_3998;
@@ -38,91 +40,77 @@ pub(super) const CHECKSUM_CRC32C: u8 = 4;
 const CHECKSUM_CRC32: u8 = 1;
 /// Without fast commits' own number (`JBD2_DEFAULT_FAST_COMMIT_BLOCKS`).
 const FAST_COMMIT_BLOCKS: u32 = 256;
-/// The log has at least so many blocks besides those of fast commits (`JBD2_MIN_JOURNAL_BLOCKS`).
+/// The fewest blocks of a log, without those of fast commits (`JBD2_MIN_JOURNAL_BLOCKS`).
 const LOG_BLOCKS_MIN: u32 = 1024;
 /// The checksum at the end of descriptor and revoke blocks (`struct jbd2_journal_block_tail`).
 pub(super) const TAIL_BYTES: usize = 4;
 
-/// `struct journal_header_s`
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-pub(super) struct Header {
-    pub magic: U32,
-    pub blocktype: U32,
-    pub sequence: U32,
+on_disk! {
+    /// `struct journal_header_s`
+    pub(super) Header, 12, Copy {
+        0 magic: U32,
+        4 blocktype: U32,
+        8 sequence: U32,
+    }
+    /// `struct journal_superblock_s`; up to `errno` is all that version 1 has.
+    pub(super) RawSuperblock, 1024 {
+        0 header: Header,
+        12 blocksize: U32,
+        16 maxlen: U32,
+        20 first: U32,
+        24 sequence: U32,
+        28 start: U32,
+        32 errno: U32,
+        36 feature_compat: U32,
+        40 feature_incompat: U32,
+        44 feature_ro_compat: U32,
+        48 uuid: [u8; 16],
+        64 nr_users: U32,
+        68 dynsuper: U32,
+        72 max_transaction: U32,
+        76 max_trans_data: U32,
+        80 checksum_type: u8,
+        81 padding2: [u8; 3],
+        84 num_fc_blks: U32,
+        88 head: U32,
+        92 padding: [U32; 40],
+        252 checksum: U32,
+        256 users: [u8; 16 * 48],
+    }
 }
 
-/// `struct journal_superblock_s`; up to `errno` is all that version 1 has.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct RawSuperblock {
-    pub header: Header,
-    pub blocksize: U32,
-    pub maxlen: U32,
-    pub first: U32,
-    pub sequence: U32,
-    pub start: U32,
-    pub errno: U32,
-    pub feature_compat: U32,
-    pub feature_incompat: U32,
-    pub feature_ro_compat: U32,
-    pub uuid: [u8; 16],
-    pub nr_users: U32,
-    pub dynsuper: U32,
-    pub max_transaction: U32,
-    pub max_trans_data: U32,
-    pub checksum_type: u8,
-    pub padding2: [u8; 3],
-    pub num_fc_blks: U32,
-    pub head: U32,
-    pub padding: [U32; 40],
-    pub checksum: U32,
-    pub users: [u8; 16 * 48],
+pub(super) const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
+/// Where a superblock has its checksum.
+pub(super) const SUPERBLOCK_CHECKSUM: Range<usize> = {
+    let at = std::mem::offset_of!(RawSuperblock, checksum);
+    at..at + 4
+};
+
+on_disk! {
+    /// `struct commit_header`
+    pub(super) RawCommit, 60 {
+        0 header: Header,
+        12 chksum_type: u8,
+        13 chksum_size: u8,
+        14 padding: [u8; 2],
+        16 chksum: [U32; 8],
+        48 commit_sec: U64,
+        56 commit_nsec: U32,
+    }
+    /// `struct journal_block_tag3_s`
+    pub(super) Tag3, 16 {
+        0 blocknr: U32,
+        4 flags: U32,
+        8 blocknr_high: U32,
+        12 checksum: U32,
+    }
+    /// `struct journal_block_tag_s`, without `blocknr_high`, which only 64-bit journals have.
+    pub(super) Tag, 8 {
+        0 blocknr: U32,
+        4 checksum: U16,
+        6 flags: U16,
+    }
 }
-
-pub(super) const SUPERBLOCK_BYTES: usize = 1024;
-pub(super) const CHECKSUM_OFFSET: usize = 0xfc;
-
-/// `struct commit_header`
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct RawCommit {
-    pub header: Header,
-    pub chksum_type: u8,
-    pub chksum_size: u8,
-    pub padding: [u8; 2],
-    pub chksum: [U32; 8],
-    pub commit_sec: U64,
-    pub commit_nsec: U32,
-}
-
-/// `struct journal_block_tag3_s`
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct Tag3 {
-    pub blocknr: U32,
-    pub flags: U32,
-    pub blocknr_high: U32,
-    pub checksum: U32,
-}
-
-/// `struct journal_block_tag_s`, without `blocknr_high`, which only 64-bit journals have.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct Tag {
-    pub blocknr: U32,
-    pub checksum: U16,
-    pub flags: U16,
-}
-
-const _: () = assert!(
-    size_of::<Header>() == 12
-        && size_of::<RawSuperblock>() == SUPERBLOCK_BYTES
-        && std::mem::offset_of!(RawSuperblock, checksum) == CHECKSUM_OFFSET
-        && size_of::<RawCommit>() == 60
-        && size_of::<Tag3>() == 16
-        && size_of::<Tag>() == 8
-);
 
 /// A journal's superblock, checked: the log it describes lies within the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,47 +152,34 @@ pub(super) enum Checksums {
     V3,
 }
 
-/// What is wrong with a superblock.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Refused {
-    Defect(Defect),
-    Unsupported(Unsupported),
-}
-
 impl Superblock {
     /// Reads the first block of a journal of `journal_blocks` blocks of `block_bytes` bytes;
-    /// `believe`: whatever its checksum is.
+    /// `believe`: even with a wrong checksum.
     pub(super) fn parse(
         block: &[u8],
         block_bytes: usize,
         journal_blocks: u32,
         believe: bool,
-    ) -> Result<Self, Refused> {
-        let bad = Refused::Defect(Defect::JournalSuperblock);
-        let (raw, _) = RawSuperblock::ref_from_prefix(block).map_err(|_| bad.clone())?;
+    ) -> Result<Self> {
+        let bad = || Error::from(Corruption::new(Defect::JournalSuperblock));
+        let (raw, _) = RawSuperblock::ref_from_prefix(block).map_err(|_| bad())?;
         if raw.header.magic.get() != MAGIC {
-            return Err(bad);
+            return Err(bad());
         }
-        let unsupported = |what: String| {
-            Refused::Unsupported(Unsupported {
-                what,
-                advice: "run e2fsck -p, or mount it once with the kernel",
-            })
-        };
+        let unsupported = |what| Error::from(Unsupported { what, advice: super::ADVICE });
         let (compat, incompat) = match raw.header.blocktype.get() {
             // What follows the fields of version 1 need not be zeroes.
             SUPERBLOCK_V1 => (0, 0),
             SUPERBLOCK_V2 => (raw.feature_compat.get(), raw.feature_incompat.get()),
-            _ => return Err(bad),
+            _ => return Err(bad()),
         };
         let is_v2 = raw.header.blocktype.get() == SUPERBLOCK_V2;
-        if incompat & !INCOMPAT_KNOWN != 0 || is_v2 && raw.feature_ro_compat.get() != 0 {
-            let bits = if incompat & !INCOMPAT_KNOWN != 0 {
-                incompat & !INCOMPAT_KNOWN
-            } else {
-                raw.feature_ro_compat.get()
-            };
-            return Err(unsupported(format!("a journal with unknown features {bits:#x}")));
+        let unknown = match incompat & !INCOMPAT_KNOWN {
+            0 if is_v2 => raw.feature_ro_compat.get(),
+            bits => bits,
+        };
+        if unknown != 0 {
+            return Err(unsupported(format!("a journal with unknown features {unknown:#x}")));
         }
         if is_v2 && raw.nr_users.get() > 1 {
             return Err(unsupported(format!(
@@ -217,31 +192,27 @@ impl Superblock {
             (false, false) => Checksums::None,
             (true, false) => Checksums::V2,
             (false, true) => Checksums::V3,
-            (true, true) => return Err(bad),
+            (true, true) => return Err(bad()),
         };
         if checksums != Checksums::None {
             if raw.checksum_type != CHECKSUM_CRC32C || compat & COMPAT_CHECKSUM != 0 {
-                return Err(bad);
+                return Err(bad());
             }
             if !believe
-                && with_zeroes(!0, &block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET)
+                && crc32c_with_holes(!0, &block[..SUPERBLOCK_BYTES], &[SUPERBLOCK_CHECKSUM])
                     != raw.checksum.get()
             {
-                return Err(Refused::Defect(Defect::JournalChecksum));
+                return Err(Corruption::new(Defect::JournalChecksum).into());
             }
         }
         let blocks = raw.maxlen.get();
         let fast_commits = has(INCOMPAT_FAST_COMMIT);
-        let mut last = blocks;
-        if fast_commits {
-            let count =
-                if raw.num_fc_blks.get() == 0 { FAST_COMMIT_BLOCKS } else { raw.num_fc_blks.get() };
-            if let Some(log_blocks) =
-                blocks.checked_sub(count).filter(|left| *left >= LOG_BLOCKS_MIN)
-            {
-                last = log_blocks;
-            }
-        }
+        let fast_commit_blocks = match raw.num_fc_blks.get() {
+            0 => FAST_COMMIT_BLOCKS,
+            count => count,
+        };
+        let left = blocks.checked_sub(fast_commit_blocks);
+        let last = left.filter(|left| fast_commits && *left >= LOG_BLOCKS_MIN).unwrap_or(blocks);
         let (first, start) = (raw.first.get(), raw.start.get());
         let is_sound = raw.blocksize.get() as usize == block_bytes
             && block.len() == block_bytes
@@ -250,7 +221,7 @@ impl Superblock {
             && first < last
             && (start == 0 || (first..last).contains(&start));
         if !is_sound {
-            return Err(bad);
+            return Err(bad());
         }
         Ok(Self {
             block_bytes,
@@ -289,9 +260,9 @@ impl Superblock {
             let mut whole = vec![0; block.len()];
             let fields = block.len() - rest.len();
             whole[..fields].copy_from_slice(&block[..fields]);
-            with_zeroes(self.seed, &whole, 16) == stored
+            crc32c_with_holes(self.seed, &whole, &[16..20]) == stored
         };
-        with_zeroes(self.seed, block, 16) == stored || torn()
+        crc32c_with_holes(self.seed, block, &[16..20]) == stored || torn()
     }
 
     /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence`
@@ -306,7 +277,7 @@ impl Superblock {
     }
 
     /// How long a tag is without a UUID (`journal_tag_bytes`), in bytes.
-    fn tag_bytes(&self) -> usize {
+    pub(super) fn tag_bytes(&self) -> usize {
         let high_bytes = if self.is_64bit { 4 } else { 0 };
         match self.checksums {
             Checksums::None => 8 + high_bytes,
@@ -316,14 +287,21 @@ impl Superblock {
         }
     }
 
+    /// Size of the checksum at the end of descriptor and revoke blocks.
+    pub(super) fn tail_bytes(&self) -> usize {
+        if self.checksums == Checksums::None { 0 } else { TAIL_BYTES }
+    }
+
+    /// Size of a block's number in a revoke block.
+    pub(super) fn record_bytes(&self) -> usize {
+        if self.is_64bit { 8 } else { 4 }
+    }
+
     /// What descriptor block `block` says that follows it.
     pub(super) fn tags<'a>(&self, block: &'a [u8]) -> Tags<'a> {
-        let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
-        let tags = block
-            .get(size_of::<Header>()..block.len().saturating_sub(tail_bytes))
-            .unwrap_or_default();
+        let end = block.len().saturating_sub(self.tail_bytes());
         Tags {
-            rest: tags,
+            rest: block.get(size_of::<Header>()..end).unwrap_or_default(),
             bytes: self.tag_bytes(),
             is_v3: self.checksums == Checksums::V3,
             is_64bit: self.is_64bit,
@@ -335,26 +313,13 @@ impl Superblock {
         &self,
         block: &'a [u8],
     ) -> Option<impl Iterator<Item = u64> + use<'a>> {
-        let tail_bytes = if self.checksums == Checksums::None { 0 } else { TAIL_BYTES };
         let end = u32::from_be_bytes(block.get(12..16)?.try_into().ok()?) as usize;
-        let records = if end <= block.len().checked_sub(tail_bytes)? {
-            block.get(16..end.max(16))?
-        } else {
-            return None;
-        };
-        let bytes = if self.is_64bit { 8 } else { 4 };
-        Some(
-            records
-                .chunks_exact(bytes)
-                .map(|record| record.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))),
-        )
+        let fits = end <= block.len().checked_sub(self.tail_bytes())?;
+        let records =
+            block.get(16..end.max(16)).filter(|_| fits)?.chunks_exact(self.record_bytes());
+        let number = |record: &[u8]| record.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        Some(records.map(number))
     }
-}
-
-/// A checksum of `block` in which its own four bytes at `at` count as zeroes.
-pub(super) fn with_zeroes(seed: u32, block: &[u8], at: usize) -> u32 {
-    let (before, rest) = block.split_at(at);
-    crc32c(crc32c(crc32c(seed, before), &[0; 4]), &rest[4..])
 }
 
 /// A copy that follows a descriptor block.
@@ -408,33 +373,4 @@ pub(super) fn whole_checksum_is_right(block: &[u8], sum: u32) -> bool {
     let Ok((raw, _)) = RawCommit::ref_from_prefix(block) else { return false };
     let found = (raw.chksum_type, raw.chksum_size, raw.chksum[0].get());
     found == (CHECKSUM_CRC32, 4, sum) || found == (0, 0, 0)
-}
-
-/// CRC-32 with its highest bit first, neither end inverted (`crc32_be`).
-pub(super) fn crc32_be(sum: u32, bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut index = 0;
-        while index < 256 {
-            let mut sum = (index as u32) << 24;
-            let mut bit = 0;
-            while bit < 8 {
-                sum = if sum & 0x8000_0000 == 0 { sum << 1 } else { sum << 1 ^ 0x04c1_1db7 };
-                bit += 1;
-            }
-            table[index] = sum;
-            index += 1;
-        }
-        table
-    };
-    bytes.iter().fold(sum, |sum, byte| sum << 8 ^ TABLE[(sum >> 24) as usize ^ usize::from(*byte)])
-}
-
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Defect(defect) => Self::Corrupt(crate::Corruption::new(defect)),
-            Refused::Unsupported(unsupported) => Self::Unsupported(unsupported),
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! What comes out is what `e2fsck` would have written: the blocks of all committed transactions,
 //! the newest copy of each, without those that were revoked later. A transaction that was not
-//! committed is as if it had never been.
+//! committed has no effect.
 
 pub mod fast_commit;
 mod layout;
@@ -23,7 +23,7 @@ use super::mapping::{Run, RunState};
 use super::open::OpenFailure;
 use super::source::Source;
 use super::volume::Volume;
-use crate::error::{Corruption, Defect, Error, Unsupported};
+use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 use crate::{FileType, Recovered};
 
 pub use self::fast_commit::{FastCommits, Replayed};
@@ -32,7 +32,7 @@ pub use self::write::{Copied, JournalFormat};
 /// What would help where this implementation does not.
 const ADVICE: &str = "run e2fsck -p, or mount it once with the kernel";
 
-/// What a journal held that had not reached its place.
+/// The contents of a journal that are not in their places yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Blocks with newer contents, by their numbers in the file system. Never more than the journal
@@ -51,7 +51,7 @@ pub struct Recovery {
     /// The errno that the file system failed with before, 0 for none (`s_errno`).
     pub errno: i32,
     /// The transaction that would have come next, of which there may be something in the log;
-    /// `None`: the log was empty, or not asked.
+    /// `None`: the log was empty, or not read.
     pub end: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ impl Recovery {
         Ok(replayed)
     }
 
-    /// What of it people are told.
+    /// A summary for people.
     pub fn summary(&self) -> Recovered {
         Recovered {
             transactions: self.transactions,
@@ -102,7 +102,7 @@ struct InodeLog<'a, S: Source> {
 
 impl<S: Source> InodeLog<'_, S> {
     /// Where block `index` is in the file system.
-    fn physical(&self, index: u32) -> Result<u64, Error> {
+    fn physical(&self, index: u32) -> Result<u64> {
         let logical = u64::from(index);
         let (start, run) = match self.run.get() {
             Some((start, run)) if logical >= start && logical - start < run.blocks => (start, run),
@@ -117,17 +117,16 @@ impl<S: Source> InodeLog<'_, S> {
     }
 
     fn corrupt(&self, defect: Defect, block: Option<u64>) -> Corruption {
-        let corruption = Corruption::new(defect).in_inode(self.inode.ino());
-        block.map_or(corruption, |block| corruption.in_block(block))
+        Corruption::at(defect, self.inode.ino(), block)
     }
 }
 
 impl<S: Source> Log for InodeLog<'_, S> {
-    fn block(&self, index: u32) -> Result<Arc<[u8]>, Error> {
+    fn block(&self, index: u32) -> Result<Arc<[u8]>> {
         self.volume.block(self.physical(index)?)
     }
 
-    fn wrong_checksum(&self, index: u32) -> Result<(), Error> {
+    fn wrong_checksum(&self, index: u32) -> Result<()> {
         let block = self.physical(index)?;
         self.volume.verify(false, || self.corrupt(Defect::JournalChecksum, Some(block)))
     }
@@ -144,9 +143,8 @@ impl<S: Source> Log for InodeLog<'_, S> {
 /// A journal that cannot be what it says, a copy or descriptor in it with a wrong checksum (unless
 /// they are ignored), the device; [`Error::Unsupported`]: one with unknown features or on another
 /// device.
-pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
-    // Backups of the superblock do not say it, so that the log itself is asked (e2fsck -b does the
-    // same).
+pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery> {
+    // Backups of the superblock do not say it, so the log itself is read (as by e2fsck -b).
     let asks_log = volume.is_from_backup() && volume.superblock().journal_ino() != 0;
     if !volume.superblock().needs_recovery() && !asks_log {
         return Ok(Recovery::default());
@@ -167,13 +165,13 @@ pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
     let first = log.block(0)?;
     let parse = |believe| Superblock::parse(&first, block_bytes, blocks, believe);
     let superblock = match parse(false) {
-        Err(layout::Refused::Defect(Defect::JournalChecksum)) => {
+        Err(Error::Corrupt(Corruption { defect: Defect::JournalChecksum, .. })) => {
             log.wrong_checksum(0)?;
             parse(true)
         }
         other => other,
     };
-    let superblock = superblock.map_err(|refused| match Error::from(refused) {
+    let superblock = superblock.map_err(|error| match error {
         Error::Corrupt(corruption) => log.corrupt(corruption.defect, log.physical(0).ok()).into(),
         other => other,
     })?;
@@ -181,25 +179,12 @@ pub fn recover<S: Source>(volume: &Volume<S>) -> Result<Recovery, Error> {
     if superblock.start == 0 {
         return Ok(Recovery { errno, ..Recovery::default() });
     }
-    let replayed = replay(&log, &superblock, volume.superblock().blocks())?;
-    // Those are what follows the last transaction: not if one that was lost does.
-    let fast_commits = if superblock.fast_commits && replayed.lost.is_none() {
-        fast_commit::read(
-            &log,
-            &superblock,
-            replayed.end,
-            volume.superblock().inode_bytes() as usize,
-        )?
-    } else {
-        FastCommits::default()
-    };
-    Ok(Recovery {
-        overlay: replayed.overlay,
-        transactions: replayed.transactions,
-        revoked: replayed.revoked,
-        fast_commits,
-        lost: replayed.lost,
-        errno,
-        end: Some(replayed.end),
-    })
+    let mut recovery = replay(&log, &superblock, volume.superblock().blocks())?;
+    recovery.errno = errno;
+    // They follow the last transaction: not if that one is lost.
+    if let (true, None, Some(end)) = (superblock.fast_commits, recovery.lost, recovery.end) {
+        let inode_bytes = volume.superblock().inode_bytes() as usize;
+        recovery.fast_commits = fast_commit::read(&log, &superblock, end, inode_bytes)?;
+    }
+    Ok(recovery)
 }

@@ -6,39 +6,25 @@ use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
+use super::Recovery;
 use super::layout::{
-    COMMIT, DESCRIPTOR, Header, MAGIC, REVOKE, Superblock, TAG_ESCAPED, commit_seconds, crc32_be,
+    COMMIT, DESCRIPTOR, Header, MAGIC, REVOKE, Superblock, TAG_ESCAPED, commit_seconds,
     whole_checksum_is_right,
 };
-use crate::error::{Corruption, Defect, Error};
+use crate::checksum::crc32_be;
+use crate::error::{Corruption, Defect, Error, Result};
 
 /// The blocks of a journal, by their number in it.
 pub(super) trait Log {
     /// Block `index`.
-    fn block(&self, index: u32) -> Result<Arc<[u8]>, Error>;
+    fn block(&self, index: u32) -> Result<Arc<[u8]>>;
 
-    /// What to do about the wrong checksum of block `index`, without which it cannot be gone on
-    /// rightly: an error, or nothing if that was asked for.
-    fn wrong_checksum(&self, index: u32) -> Result<(), Error>;
+    /// Handles the wrong checksum of block `index`, which recovery needs: an error, or nothing if
+    /// wrong checksums are ignored.
+    fn wrong_checksum(&self, index: u32) -> Result<()>;
 
     /// Block `index` cannot be what it says.
     fn malformed(&self, index: u32) -> Error;
-}
-
-/// What three passes gave.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Replayed {
-    /// Blocks by their numbers in the file system.
-    pub overlay: BTreeMap<u64, Arc<[u8]>>,
-    /// How many transactions were committed.
-    pub transactions: u32,
-    /// How many blocks were revoked.
-    pub revoked: usize,
-    /// A transaction that was committed, but not as its commit block says: neither it nor those
-    /// after it were replayed.
-    pub lost: Option<u32>,
-    /// The transaction that would have come next.
-    pub end: u32,
 }
 
 /// Whether transaction `a` came after `b`: numbers go round.
@@ -55,8 +41,7 @@ struct Control {
     block: Arc<[u8]>,
 }
 
-/// A place in the log. It ends when the log has been gone round: a log that leads back into itself
-/// is none.
+/// A place in the log. It ends after one round: a log cannot lead back into itself.
 struct Cursor<'a> {
     superblock: &'a Superblock,
     at: u32,
@@ -82,7 +67,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next block, if it is one of transaction `sequence`.
-    fn next_of(&mut self, log: &impl Log, sequence: u32) -> Result<Option<Control>, Error> {
+    fn next_of(&mut self, log: &impl Log, sequence: u32) -> Result<Option<Control>> {
         let Some(index) = self.step() else { return Ok(None) };
         let block = log.block(index)?;
         let Ok((header, _)) = Header::ref_from_prefix(&block) else { return Ok(None) };
@@ -104,21 +89,21 @@ struct End {
 }
 
 /// The first pass: up to which transaction there are commit blocks.
-fn scan(log: &impl Log, superblock: &Superblock) -> Result<End, Error> {
+fn scan(log: &impl Log, superblock: &Superblock) -> Result<End> {
     let mut cursor = Cursor::new(superblock);
     let mut sequence = superblock.sequence;
     let mut ended: Option<u32> = None;
     let mut last_seconds = 0;
     // A block with a wrong checksum may be what is left of an older round of the log; its commit
-    // block's time will tell.
+    // block's time decides.
     let mut suspect = None;
     let mut whole = !0;
     while let Some(Control { index, kind, block }) = cursor.next_of(log, sequence)? {
+        if matches!(kind, DESCRIPTOR | REVOKE) && !superblock.tail_is_right(&block) {
+            suspect.get_or_insert(index);
+        }
         match kind {
             DESCRIPTOR => {
-                if !superblock.tail_is_right(&block) {
-                    suspect.get_or_insert(index);
-                }
                 let count = superblock.tags(&block).count();
                 if superblock.whole_checksums && ended.is_none() {
                     whole = crc32_be(whole, &block);
@@ -130,11 +115,7 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End, Error> {
                     break;
                 }
             }
-            REVOKE => {
-                if !superblock.tail_is_right(&block) {
-                    suspect.get_or_insert(index);
-                }
-            }
+            REVOKE => {}
             COMMIT => {
                 let seconds = commit_seconds(&block);
                 let is_stale = seconds < last_seconds;
@@ -173,11 +154,7 @@ fn scan(log: &impl Log, superblock: &Superblock) -> Result<End, Error> {
 }
 
 /// The second: for each block that was revoked, the last transaction that did so.
-fn revocations(
-    log: &impl Log,
-    superblock: &Superblock,
-    end: u32,
-) -> Result<HashMap<u64, u32>, Error> {
+fn revocations(log: &impl Log, superblock: &Superblock, end: u32) -> Result<HashMap<u64, u32>> {
     let mut revoked: HashMap<u64, u32> = HashMap::new();
     let mut cursor = Cursor::new(superblock);
     let mut sequence = superblock.sequence;
@@ -206,12 +183,8 @@ fn revocations(
     Ok(revoked)
 }
 
-/// All passes; copies are of a file system of `fs_blocks` blocks.
-pub(super) fn replay(
-    log: &impl Log,
-    superblock: &Superblock,
-    fs_blocks: u64,
-) -> Result<Replayed, Error> {
+/// What all passes find, without fast commits; copies are of a file system of `fs_blocks` blocks.
+pub(super) fn replay(log: &impl Log, superblock: &Superblock, fs_blocks: u64) -> Result<Recovery> {
     let end = scan(log, superblock)?;
     let revoked = revocations(log, superblock, end.sequence)?;
     let mut overlay = BTreeMap::new();
@@ -248,8 +221,14 @@ pub(super) fn replay(
     if sequence != end.sequence {
         return Err(Corruption::new(Defect::JournalBlock).into());
     }
-    let transactions = sequence.wrapping_sub(superblock.sequence);
-    Ok(Replayed { overlay, transactions, revoked: revoked.len(), lost: end.lost, end: sequence })
+    Ok(Recovery {
+        overlay,
+        transactions: sequence.wrapping_sub(superblock.sequence),
+        revoked: revoked.len(),
+        lost: end.lost,
+        end: Some(sequence),
+        ..Recovery::default()
+    })
 }
 
 /// A copy as it belongs into the file system.

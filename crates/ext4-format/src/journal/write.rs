@@ -6,13 +6,12 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::super::checksum::crc32c;
 use super::layout::{
-    CHECKSUM_CRC32C, CHECKSUM_OFFSET, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header,
-    INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
-    INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE, MAGIC, REVOKE, RawCommit, RawSuperblock, Refused,
-    SUPERBLOCK_BYTES, SUPERBLOCK_V2, Superblock, TAG_ESCAPED, TAG_LAST, TAG_SAME_UUID, TAIL_BYTES,
-    Tag, Tag3, with_zeroes,
+    CHECKSUM_CRC32C, COMMIT, COMPAT_CHECKSUM, Checksums, DESCRIPTOR, Header, INCOMPAT_64BIT,
+    INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_FAST_COMMIT,
+    INCOMPAT_REVOKE, MAGIC, REVOKE, RawCommit, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_V2,
+    Superblock, TAG_ESCAPED, TAG_LAST, TAG_SAME_UUID, TAIL_BYTES, Tag, Tag3,
 };
-use crate::error::{Defect, Error, Unsupported};
+use crate::error::{Defect, Error, Result, Unsupported};
 use crate::{Corruption, Timestamp};
 
 const UUID_BYTES: usize = 16;
@@ -41,16 +40,13 @@ impl JournalFormat {
     ///
     /// # Errors
     /// It cannot be, or has what is not known.
-    pub fn parse(block: &[u8], journal_blocks: u32) -> Result<Self, Error> {
-        let superblock =
-            Superblock::parse(block, block.len(), journal_blocks, false).map_err(Error::from)?;
+    pub fn parse(block: &[u8], journal_blocks: u32) -> Result<Self> {
+        let superblock = Superblock::parse(block, block.len(), journal_blocks, false)?;
         let raw = raw(block)?;
         if raw.header.blocktype.get() != SUPERBLOCK_V2 {
-            return Err(Refused::Unsupported(Unsupported {
-                what: "writing to a journal of version 1".into(),
-                advice: "remove it and make a new one: tune2fs -O ^has_journal, then -j",
-            })
-            .into());
+            let what = "writing to a journal of version 1".into();
+            let advice = "remove it and make a new one: tune2fs -O ^has_journal, then -j";
+            return Err(Unsupported { what, advice }.into());
         }
         let uuid = raw.uuid;
         Ok(Self { block: block.into(), superblock, uuid })
@@ -62,12 +58,7 @@ impl JournalFormat {
     ///
     /// # Errors
     /// The log is not empty.
-    pub fn convert(
-        &mut self,
-        checksums: bool,
-        is_64bit: bool,
-        fast_commits: bool,
-    ) -> Result<(), Error> {
+    pub fn convert(&mut self, checksums: bool, is_64bit: bool, fast_commits: bool) -> Result<()> {
         if self.superblock.start != 0 {
             return Err(Error::Invalid("a journal that is not empty cannot be converted"));
         }
@@ -92,18 +83,18 @@ impl JournalFormat {
     ///
     /// # Errors
     /// There is no such block.
-    pub fn set_tail(&mut self, sequence: u32, start: u32) -> Result<(), Error> {
+    pub fn set_tail(&mut self, sequence: u32, start: u32) -> Result<()> {
         let raw = raw_mut(&mut self.block)?;
         (raw.sequence, raw.start, raw.head) = (U32::new(sequence), U32::new(start), U32::new(0));
         self.seal()
     }
 
-    /// Whether fast commits count from now on that follow the log. Without, the log has their
-    /// blocks as well, for whoever reads it: nothing in it may go over its end meanwhile.
+    /// Whether fast commits behind the log count from now on. If not, readers take their blocks as
+    /// part of the log: nothing in the log may wrap around meanwhile.
     ///
     /// # Errors
     /// None that can be.
-    pub fn set_fast_commits(&mut self, count: bool) -> Result<(), Error> {
+    pub fn set_fast_commits(&mut self, count: bool) -> Result<()> {
         let raw = raw_mut(&mut self.block)?;
         let others = raw.feature_incompat.get() & !INCOMPAT_FAST_COMMIT;
         raw.feature_incompat = U32::new(others | if count { INCOMPAT_FAST_COMMIT } else { 0 });
@@ -119,21 +110,20 @@ impl JournalFormat {
     ///
     /// # Errors
     /// None that can be.
-    pub fn set_errno(&mut self, errno: i32) -> Result<(), Error> {
+    pub fn set_errno(&mut self, errno: i32) -> Result<()> {
         raw_mut(&mut self.block)?.errno = U32::new(errno.cast_unsigned());
         self.seal()
     }
 
-    fn seal(&mut self) -> Result<(), Error> {
+    fn seal(&mut self) -> Result<()> {
         let raw = raw_mut(&mut self.block)?;
         raw.checksum = U32::new(0);
         if raw.feature_incompat.get() & (INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3) != 0 {
-            let sum = with_zeroes(!0, &self.block[..SUPERBLOCK_BYTES], CHECKSUM_OFFSET);
+            let sum = crc32c(!0, &self.block[..SUPERBLOCK_BYTES]);
             raw_mut(&mut self.block)?.checksum = U32::new(sum);
         }
         let blocks = self.superblock.blocks;
-        self.superblock =
-            Superblock::parse(&self.block, self.block.len(), blocks, false).map_err(Error::from)?;
+        self.superblock = Superblock::parse(&self.block, self.block.len(), blocks, false)?;
         Ok(())
     }
 
@@ -158,7 +148,6 @@ impl JournalFormat {
     }
 
     /// The blocks for fast commits, if it has any. (Transactions are never put there.)
-    #[allow(dead_code)]
     pub fn fast_commits(&self) -> Option<std::ops::Range<u32>> {
         let all = self.superblock.last..self.superblock.blocks;
         (self.superblock.fast_commits && !all.is_empty()).then_some(all)
@@ -174,28 +163,17 @@ impl JournalFormat {
         self.superblock.start
     }
 
-    fn tag_bytes(&self) -> usize {
-        match (self.superblock.checksums, self.superblock.is_64bit) {
-            (Checksums::None, false) => 8,
-            (Checksums::None, true) => 12,
-            _ => 16,
-        }
-    }
-
-    fn tail_bytes(&self) -> usize {
-        if self.superblock.checksums == Checksums::None { 0 } else { TAIL_BYTES }
-    }
-
     /// How many copies one descriptor can name.
     pub fn tags_most(&self) -> usize {
-        (self.block_bytes() - size_of::<Header>() - self.tail_bytes() - UUID_BYTES)
-            / self.tag_bytes()
+        let superblock = &self.superblock;
+        (self.block_bytes() - size_of::<Header>() - superblock.tail_bytes() - UUID_BYTES)
+            / superblock.tag_bytes()
     }
 
     /// How many blocks one revoke block can name.
     pub fn revoked_most(&self) -> usize {
-        let record = if self.superblock.is_64bit { 8 } else { 4 };
-        (self.block_bytes() - REVOKE_HEADER_BYTES - self.tail_bytes()) / record
+        (self.block_bytes() - REVOKE_HEADER_BYTES - self.superblock.tail_bytes())
+            / self.superblock.record_bytes()
     }
 
     fn header(kind: u32, sequence: u32) -> Header {
@@ -203,7 +181,7 @@ impl JournalFormat {
     }
 
     fn seal_tail(&self, to: &mut [u8]) {
-        if self.tail_bytes() > 0
+        if self.superblock.tail_bytes() > 0
             && let Some((content, tail)) = to.split_last_chunk_mut::<TAIL_BYTES>()
         {
             *tail = crc32c(crc32c(self.superblock.seed, content), &[0; TAIL_BYTES]).to_be_bytes();
@@ -256,7 +234,7 @@ impl JournalFormat {
                 };
                 to[at..at + size_of::<Tag3>()].copy_from_slice(tag.as_bytes());
             }
-            at += self.tag_bytes();
+            at += self.superblock.tag_bytes();
             if index == 0 {
                 to[at..at + UUID_BYTES].copy_from_slice(&self.uuid);
                 at += UUID_BYTES;
@@ -269,7 +247,7 @@ impl JournalFormat {
     pub fn revoke(&self, to: &mut [u8], sequence: u32, blocks: &[u64]) {
         to.fill(0);
         to[..size_of::<Header>()].copy_from_slice(Self::header(REVOKE, sequence).as_bytes());
-        let record = if self.superblock.is_64bit { 8 } else { 4 };
+        let record = self.superblock.record_bytes();
         let mut at = REVOKE_HEADER_BYTES;
         for block in blocks {
             let bytes = block.to_be_bytes();
@@ -295,12 +273,12 @@ impl JournalFormat {
     }
 }
 
-fn raw(block: &[u8]) -> Result<&RawSuperblock, Error> {
+fn raw(block: &[u8]) -> Result<&RawSuperblock> {
     let found = RawSuperblock::ref_from_prefix(block);
     found.map(|(raw, _)| raw).map_err(|_| Corruption::new(Defect::JournalSuperblock).into())
 }
 
-fn raw_mut(block: &mut [u8]) -> Result<&mut RawSuperblock, Error> {
+fn raw_mut(block: &mut [u8]) -> Result<&mut RawSuperblock> {
     let found = RawSuperblock::mut_from_prefix(block);
     found.map(|(raw, _)| raw).map_err(|_| Corruption::new(Defect::JournalSuperblock).into())
 }
@@ -319,11 +297,11 @@ mod tests {
     struct MemoryLog(Vec<Vec<u8>>);
 
     impl Log for MemoryLog {
-        fn block(&self, index: u32) -> Result<Arc<[u8]>, Error> {
+        fn block(&self, index: u32) -> Result<Arc<[u8]>> {
             Ok(self.0[index as usize].as_slice().into())
         }
 
-        fn wrong_checksum(&self, index: u32) -> Result<(), Error> {
+        fn wrong_checksum(&self, index: u32) -> Result<()> {
             panic!("block {index} has a wrong checksum");
         }
 
@@ -352,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_replayed() {
+    fn written_blocks_are_replayed() {
         for (block_bytes, checksums, is_64bit) in [
             (1024, true, true),
             (4096, true, false),
@@ -395,13 +373,13 @@ mod tests {
             expected.remove(&(high + 101));
             let superblock = &format.superblock;
             let replayed = replay(&log, superblock, u64::MAX).unwrap();
-            assert_eq!((replayed.transactions, replayed.revoked, replayed.end), (2, 2, 10));
+            assert_eq!((replayed.transactions, replayed.revoked, replayed.end), (2, 2, Some(10)));
             assert_eq!(replayed.overlay, expected);
         }
     }
 
     #[test]
-    fn as_much_is_put_into_a_block_as_is_read_from_it() {
+    fn full_blocks_are_read_back() {
         for (checksums, is_64bit, tags, revoked) in [
             (true, true, 254, 509),
             (true, false, 254, 1019),

@@ -1,72 +1,21 @@
 //! What the blocks of a new file system contain.
 
-use std::ops::Range;
-
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::super::checksum::crc32c;
-use super::super::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroup, RawGroupHigh, checksum};
-use super::super::superblock::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
+use super::super::edit::{GroupEdit, bitmap, superblock_place};
+use super::super::group::{BLOCK_UNINIT, INODE_UNINIT};
+use super::super::superblock::{RawSuperblock, SUPERBLOCK_BYTES};
 use super::Content;
 use super::layout::{Layout, backups};
 
-/// Extents that an inode itself can list.
-pub(super) const INODE_EXTENTS_MAX: usize = 4;
-/// Header and entries of a node of extents, in bytes.
-const EXTENT_BYTES: usize = 12;
-const EXTENT_MAGIC: u16 = 0xF30A;
 /// `bg_flags`: the inode table was zeroed.
 const TABLE_ZEROED: u16 = 4;
 /// What other systems leave at the end of a device, in bytes: superblocks of RAIDs.
 const END_BYTES: u64 = 128 << 10;
 
-pub(super) fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
-}
-
 pub(super) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-/// Where a node of extents of so many bytes ends, and its checksum is.
-pub(super) fn extent_node_end(bytes: usize) -> usize {
-    (bytes - EXTENT_BYTES) / EXTENT_BYTES * EXTENT_BYTES + EXTENT_BYTES
-}
-
-fn extent_header(node: &mut [u8], entries: usize, depth: u16) {
-    put_u16(node, 0, EXTENT_MAGIC);
-    put_u16(node, 2, entries as u16);
-    put_u16(node, 4, ((node.len() - EXTENT_BYTES) / EXTENT_BYTES) as u16);
-    put_u16(node, 6, depth);
-}
-
-/// A node that lists `extents`, of a file that begins with the first and has no holes.
-pub(super) fn extent_node(node: &mut [u8], extents: &[Range<u64>]) {
-    extent_header(node, extents.len(), 0);
-    let mut logical = 0;
-    for (extent, entry) in extents.iter().zip(node[EXTENT_BYTES..].chunks_exact_mut(EXTENT_BYTES)) {
-        let blocks = (extent.end - extent.start) as u32;
-        put_u32(entry, 0, logical);
-        put_u16(entry, 4, blocks as u16);
-        put_u16(entry, 6, (extent.start >> 32) as u16);
-        put_u32(entry, 8, extent.start as u32);
-        logical += blocks;
-    }
-}
-
-/// The root of a tree of one leaf.
-pub(super) fn extent_root(node: &mut [u8], leaf: u64) {
-    extent_header(node, 1, 1);
-    put_u32(node, EXTENT_BYTES + 4, leaf as u32);
-    put_u16(node, EXTENT_BYTES + 8, (leaf >> 32) as u16);
-}
-
-/// Sets bit `bit`, and those behind it up to `end`.
-fn set_bits(bitmap: &mut [u8], bits: Range<usize>) {
-    for bit in bits {
-        bitmap[bit / 8] |= 1 << (bit % 8);
-    }
 }
 
 impl Layout {
@@ -89,20 +38,20 @@ impl Layout {
         }
         raw.jnl_blocks[15] = U32::new((journal.size() >> 32) as u32);
         raw.jnl_blocks[16] = U32::new(journal.size() as u32);
-        let sum = crc32c(!0, &raw.as_bytes()[..SUPERBLOCK_BYTES - 4]);
-        raw.checksum = U32::new(sum);
+        raw.checksum = U32::new(raw.right_checksum());
         raw
     }
 
     /// The block with the primary superblock: number and content.
     pub fn primary(&self) -> (u64, Vec<u8>) {
         let mut block = vec![0; self.block_bytes()];
-        let at = (SUPERBLOCK_OFFSET % block.len() as u64) as usize;
+        let (number, at) = superblock_place(&self.superblock);
         block[at..at + SUPERBLOCK_BYTES].copy_from_slice(self.raw_superblock(0).as_bytes());
-        (self.superblock.primary_block(), block)
+        (number, block)
     }
 
-    /// The bitmap of the blocks of `group`; `None`: nothing is in use but what everybody knows of.
+    /// The bitmap of the blocks of `group`; `None`: only the blocks that every such group uses are
+    /// in use.
     fn block_bitmap(&self, group: u32) -> Option<Vec<u8>> {
         let blocks = self.group_blocks(group);
         let known = if self.superblock.has_superblock(group) {
@@ -115,29 +64,23 @@ impl Layout {
         if group != 0 && !is_last && self.space.count_in(blocks.clone()) == known {
             return None;
         }
-        let mut bitmap = vec![0; self.block_bytes()];
+        let mut bits = vec![0; self.block_bytes()];
+        let bit = |block| (block - blocks.start) as u32;
         for used in self.space.used_in(blocks.clone()) {
-            set_bits(
-                &mut bitmap,
-                (used.start - blocks.start) as usize..(used.end - blocks.start) as usize,
-            );
+            bitmap::set(&mut bits, bit(used.start)..bit(used.end));
         }
-        let bits = 8 * bitmap.len();
-        set_bits(&mut bitmap, (blocks.end - blocks.start) as usize..bits);
-        Some(bitmap)
+        let end = 8 * bits.len() as u32;
+        bitmap::set(&mut bits, bit(blocks.end)..end);
+        Some(bits)
     }
 
     /// The bitmap of the inodes of the first group: the only one with inodes in use.
     fn inode_bitmap(&self) -> Vec<u8> {
-        let mut bitmap = vec![0; self.block_bytes()];
-        let bits = 8 * bitmap.len();
-        set_bits(&mut bitmap, 0..self.last_ino() as usize);
-        set_bits(&mut bitmap, self.superblock.inodes_per_group() as usize..bits);
-        bitmap
-    }
-
-    fn bitmap_checksum(&self, bitmap: &[u8], bits: u32) -> u32 {
-        crc32c(self.superblock.seed(), &bitmap[..bits as usize / 8])
+        let mut bits = vec![0; self.block_bytes()];
+        let end = 8 * bits.len() as u32;
+        bitmap::set(&mut bits, 0..self.last_ino());
+        bitmap::set(&mut bits, self.superblock.inodes_per_group()..end);
+        bits
     }
 
     /// The descriptor of `group`.
@@ -145,59 +88,28 @@ impl Layout {
         let superblock = &self.superblock;
         let place = &self.groups[group as usize];
         let blocks = self.group_blocks(group);
-        let free = (blocks.end - blocks.start - self.space.count_in(blocks)) as u32;
         let inodes = superblock.inodes_per_group();
-        let used_inodes = if group == 0 { self.last_ino() } else { 0 };
-        let mut flags = 0;
-        if group != 0 {
-            flags |= INODE_UNINIT;
+        let unused_inodes = inodes - if group == 0 { self.last_ino() } else { 0 };
+        let is_zeroed = group == 0 || self.options.zero_inode_tables;
+        let checksum = |bits: &[u8], count| bitmap::checksum(superblock.seed(), bits, count);
+        let mut bytes = vec![0; usize::from(superblock.descriptor_bytes)];
+        let mut edit = GroupEdit::of(superblock, group, &mut bytes);
+        edit.set_flags(INODE_UNINIT | BLOCK_UNINIT | if is_zeroed { TABLE_ZEROED } else { 0 });
+        edit.set_block_bitmap_block(place.block_bitmap);
+        edit.set_inode_bitmap_block(place.inode_bitmap);
+        edit.set_inode_table(place.inode_table);
+        edit.set_free_clusters((blocks.end - blocks.start - self.space.count_in(blocks)) as u32);
+        edit.set_free_inodes(unused_inodes);
+        edit.set_unused_inodes(unused_inodes);
+        if let Some(bits) = self.block_bitmap(group) {
+            edit.set_block_bitmap(checksum(&bits, superblock.clusters_per_group()));
         }
-        if group == 0 || self.options.zero_inode_tables {
-            flags |= TABLE_ZEROED;
+        if group == 0 {
+            edit.set_directories(2);
+            edit.set_inode_bitmap(checksum(&self.inode_bitmap(), inodes));
         }
-        let block_sum = match self.block_bitmap(group) {
-            Some(bitmap) => self.bitmap_checksum(&bitmap, superblock.clusters_per_group()),
-            None => {
-                flags |= BLOCK_UNINIT;
-                0
-            }
-        };
-        let inode_sum =
-            if group == 0 { self.bitmap_checksum(&self.inode_bitmap(), inodes) } else { 0 };
-        let low32 = |value: u64| U32::new(value as u32);
-        let high32 = |value: u64| U32::new((value >> 32) as u32);
-        let low16 = |value: u32| U16::new(value as u16);
-        let high16 = |value: u32| U16::new((value >> 16) as u16);
-        let mut low = RawGroup {
-            block_bitmap_lo: low32(place.block_bitmap),
-            inode_bitmap_lo: low32(place.inode_bitmap),
-            inode_table_lo: low32(place.inode_table),
-            free_blocks_count_lo: low16(free),
-            free_inodes_count_lo: low16(inodes - used_inodes),
-            used_dirs_count_lo: low16(if group == 0 { 2 } else { 0 }),
-            flags: U16::new(flags),
-            exclude_bitmap_lo: U32::ZERO,
-            block_bitmap_csum_lo: low16(block_sum),
-            inode_bitmap_csum_lo: low16(inode_sum),
-            itable_unused_lo: low16(inodes - used_inodes),
-            checksum: U16::ZERO,
-        };
-        let high = RawGroupHigh {
-            block_bitmap_hi: high32(place.block_bitmap),
-            inode_bitmap_hi: high32(place.inode_bitmap),
-            inode_table_hi: high32(place.inode_table),
-            block_bitmap_csum_hi: high16(block_sum),
-            inode_bitmap_csum_hi: high16(inode_sum),
-            ..RawGroupHigh::default()
-        };
-        let descriptor = |low: &RawGroup| {
-            let mut bytes = low.as_bytes().to_vec();
-            bytes.extend_from_slice(high.as_bytes());
-            bytes.truncate(usize::from(superblock.descriptor_bytes));
-            bytes
-        };
-        low.checksum = U16::new(checksum(superblock, group, &descriptor(&low)).unwrap_or(0));
-        descriptor(&low)
+        edit.seal();
+        bytes
     }
 
     /// All descriptors: whole blocks.

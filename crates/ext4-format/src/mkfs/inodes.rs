@@ -2,36 +2,42 @@
 
 use std::ops::Range;
 
+use super::super::block_map::{DIRECT, TWICE_INDIRECT};
 use super::super::checksum::{crc32c, inode_seed};
-use super::super::edit::InodeEdit;
-use super::super::inode::{BLOCK_AREA_BYTES, flags};
-use super::super::superblock::ROOT_INO;
-use super::content::{extent_node, put_u16, put_u32};
+use super::super::dirent::DirectoryShape;
+use super::super::edit::dirent::{self, NewEntry};
+use super::super::edit::{InodeEdit, NodeEdit};
+use super::super::inode::flags;
+use super::super::structures::ORPHAN_MAGIC;
+use super::super::superblock::{RESIZE_INO, ROOT_INO};
+use super::content::put_u32;
 use super::layout::{LOST_FOUND_INO, Layout, ORPHAN_FILE_INO, backups};
+use crate::{FileType, MappedExtent};
 
-/// The inode that keeps blocks for more descriptors.
-const RESIZE_INO: u32 = 7;
 /// The inode of the journal.
 pub(super) const JOURNAL_INO: u32 = 8;
-/// In `i_block`: the block that leads to blocks that lead to blocks.
-const DOUBLY_INDIRECT: usize = 13;
-/// Blocks that an inode with a block map leads to itself.
-const DIRECT_BLOCKS: u64 = 12;
 
 const DIRECTORY: u16 = 0o040_000;
 const REGULAR: u16 = 0o100_000;
-/// File type of a directory, in entries.
-const DIRECTORY_TYPE: u8 = 2;
-/// Header of an entry, in bytes.
-const ENTRY_BYTES: usize = 8;
-/// The end of a directory's block: an entry without a name, with a checksum.
-const DIRECTORY_TAIL_BYTES: usize = 12;
-/// What the end of each block of an orphan file begins with (`EXT4_ORPHAN_BLOCK_MAGIC`).
-const ORPHAN_MAGIC: u32 = 0x0b10_ca04;
 /// The end of each block of an orphan file: the magic number, a checksum.
 const ORPHAN_TAIL_BYTES: usize = 8;
 /// Generation of all of them.
 const GENERATION: u32 = 0;
+
+/// A node that lists `extents`, of a file that begins with the first and has no holes.
+fn extent_node<'a>(bytes: &'a mut [u8], extents: &[Range<u64>]) -> NodeEdit<&'a mut [u8]> {
+    let mut node = NodeEdit::format(bytes, 0);
+    let mut logical = 0;
+    for extent in extents {
+        let (physical, blocks) = (extent.start, (extent.end - extent.start) as u32);
+        node.insert_extent(
+            node.len(),
+            &MappedExtent { logical, blocks, physical, unwritten: false },
+        );
+        logical += blocks;
+    }
+    node
+}
 
 fn count(extents: &[Range<u64>]) -> u64 {
     extents.iter().map(|range| range.end - range.start).sum()
@@ -60,10 +66,11 @@ impl Layout {
         inode.set_flags(flags::EXTENTS);
         inode.set_size(count(extents) << self.superblock.block_bits());
         inode.set_blocks(&self.superblock, count(extents) + u64::from(leaf.is_some()));
-        let root: &mut [u8; BLOCK_AREA_BYTES] = inode.block_area_mut();
-        match leaf {
-            None => extent_node(root, extents),
-            Some(leaf) => super::content::extent_root(root, leaf),
+        let root = &mut inode.block_area_mut()[..];
+        if let Some(leaf) = leaf {
+            NodeEdit::format(root, 1).insert_child(0, 0, leaf);
+        } else {
+            extent_node(root, extents);
         }
         inode
     }
@@ -78,11 +85,11 @@ impl Layout {
         let superblock = &self.superblock;
         let mut inode = self.new_inode(RESIZE_INO, REGULAR | 0o600, 1);
         let per_block = u64::from(superblock.block_bytes() / 4);
-        let last = per_block * per_block + per_block + DIRECT_BLOCKS;
+        let last = per_block * per_block + per_block + DIRECT as u64;
         inode.set_size(last << superblock.block_bits());
         let kept = u64::from(superblock.raw.reserved_gdt_blocks.get());
         inode.set_blocks(superblock, 1 + kept * (1 + backups(superblock).count() as u64));
-        put_u32(inode.block_area_mut(), 4 * DOUBLY_INDIRECT, self.resize as u32);
+        put_u32(inode.block_area_mut(), 4 * TWICE_INDIRECT, self.resize as u32);
         inode
     }
 
@@ -119,27 +126,14 @@ impl Layout {
     }
 
     /// A block of directory `ino` with `entries`: inode and name of directories.
-    pub(super) fn directory_block(&self, ino: u32, entries: &[(u32, &[u8])]) -> Vec<u8> {
-        let bytes = self.superblock.block_bytes() as usize;
-        let mut block = vec![0; bytes];
-        let end = bytes - DIRECTORY_TAIL_BYTES;
-        let mut at = 0;
-        for (index, (ino, name)) in entries.iter().enumerate() {
-            let needed = (ENTRY_BYTES + name.len()).next_multiple_of(4);
-            let length = if index + 1 == entries.len() { end - at } else { needed };
-            put_u32(&mut block, at, *ino);
-            put_u16(&mut block, at + 4, length as u16);
-            (block[at + 6], block[at + 7]) = (name.len() as u8, DIRECTORY_TYPE);
-            block[at + ENTRY_BYTES..at + ENTRY_BYTES + name.len()].copy_from_slice(name);
-            at += length;
-        }
-        if entries.is_empty() {
-            put_u16(&mut block, 4, end as u16);
-        }
-        put_u16(&mut block, end + 4, DIRECTORY_TAIL_BYTES as u16);
-        block[end + 7] = 0xDE;
-        let sum = crc32c(self.seed_of(ino), &block[..end]);
-        put_u32(&mut block, end + 8, sum);
+    fn directory_block(&self, ino: u32, entries: &[(u32, &[u8])]) -> Vec<u8> {
+        let shape = DirectoryShape::of(&self.superblock);
+        let mut block = vec![0; shape.block_bytes];
+        let file_type = Some(FileType::Directory);
+        let entries: Vec<_> =
+            entries.iter().map(|&(ino, name)| NewEntry { ino, file_type, name }).collect();
+        dirent::fill(&mut block, shape, &entries).expect("a block has room for three entries");
+        dirent::seal(&mut block, shape, self.seed_of(ino));
         block
     }
 
@@ -171,10 +165,7 @@ impl Layout {
     pub(super) fn journal_extents(&self) -> Option<(u64, Vec<u8>)> {
         let leaf = self.journal_leaf?;
         let mut block = vec![0; self.superblock.block_bytes() as usize];
-        extent_node(&mut block, &self.journal);
-        let end = super::content::extent_node_end(block.len());
-        let sum = crc32c(self.seed_of(JOURNAL_INO), &block[..end]);
-        put_u32(&mut block, end, sum);
+        extent_node(&mut block[..], &self.journal).seal(self.seed_of(JOURNAL_INO));
         Some((leaf, block))
     }
 }

@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::checksum::crc32c;
 use super::super::features::{compat, incompat, ro_compat};
-use super::super::superblock::{RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, Superblock};
+use super::super::superblock::{RawSuperblock, SUPERBLOCK_MAGIC, Superblock};
 use super::space::Space;
 use super::{MakeOptions, MakeRefusal};
 
@@ -18,9 +17,11 @@ const FLEX_BITS: u8 = 4;
 const PER_GROUP_MAX: u32 = (1 << 16) - 8;
 /// Blocks of data that a last group has to have room for.
 const LAST_GROUP_DATA_BLOCKS: u64 = 50;
+/// Extents that an inode itself can list.
+const INODE_EXTENTS_MAX: usize = 4;
 /// The longest extent, in blocks.
 const EXTENT_BLOCKS_MAX: u64 = 1 << 15;
-/// The journal has so many blocks at least (`JBD2_MIN_JOURNAL_BLOCKS`).
+/// The fewest blocks of a journal (`JBD2_MIN_JOURNAL_BLOCKS`).
 const JOURNAL_BLOCKS_MIN: u64 = 1024;
 /// Of how many blocks of the journal one is for fast commits (`EXT2_JOURNAL_TO_FC_BLKS_RATIO`).
 const FAST_COMMIT_RATIO: u64 = 64;
@@ -67,7 +68,7 @@ fn refuse<T>(why: impl Into<String>) -> Result<T, MakeRefusal> {
     Err(MakeRefusal(why.into()))
 }
 
-/// Size of the journal for a file system of so many blocks, in blocks
+/// Size of the journal for a file system of `blocks` blocks, in blocks
 /// (`ext2fs_default_journal_size`).
 fn usual_journal_blocks(blocks: u64) -> u64 {
     match blocks {
@@ -82,7 +83,7 @@ fn usual_journal_blocks(blocks: u64) -> u64 {
     }
 }
 
-/// Size of the orphan file for a file system of so many blocks, in blocks
+/// Size of the orphan file for a file system of `blocks` blocks, in blocks
 /// (`ext2fs_default_orphan_file_blocks`).
 fn usual_orphan_file_blocks(blocks: u64) -> u64 {
     (blocks / 4096).clamp(32, 512)
@@ -134,7 +135,7 @@ impl Layout {
         Self::place(options.clone(), superblock)
     }
 
-    /// The superblock of so many blocks, or fewer: a last group with hardly any room is left out.
+    /// The superblock for `blocks` blocks, or fewer: a last group with hardly any room is left out.
     fn superblock(
         options: &MakeOptions,
         block_bytes: u32,
@@ -178,16 +179,16 @@ impl Layout {
             let kept = (grown_blocks - descriptor_blocks.min(grown_blocks))
                 .min(u64::from(block_bytes / 4));
 
-            let mut raw = RawSuperblock::new_zeroed();
-            fill(&mut raw, options, block_bytes, blocks, groups);
+            let mut raw = RawSuperblock::default();
+            fill(&mut raw, options, block_bytes, blocks);
             raw.blocks_per_group = U32::new(per_group as u32);
             raw.clusters_per_group = U32::new(per_group as u32);
             raw.inodes_per_group = U32::new(in_group as u32);
             raw.inodes_count = U32::new((in_group * groups) as u32);
             raw.reserved_gdt_blocks = U16::new(kept as u16);
-            raw.checksum = U32::new(crc32c(!0, &raw.as_bytes()[..SUPERBLOCK_BYTES - 4]));
-            let superblock = Superblock::parse(&raw, false).map_err(|refusal| {
-                MakeRefusal(format!("no file system can be like that: {refusal:?}"))
+            raw.checksum = U32::new(raw.right_checksum());
+            let superblock = Superblock::parse(&raw, false).map_err(|error| {
+                MakeRefusal(format!("no file system can be like that: {error:?}"))
             })?;
 
             let last_blocks = blocks - superblock.group_start(groups as u32 - 1);
@@ -270,17 +271,11 @@ impl Layout {
         let middle = superblock.group_start(groups / 2 / flex * flex);
         let journal = take_many(&mut space, &[middle..blocks, first..middle], journal_blocks);
         let journal = journal.ok_or_else(full)?;
-        let leaf_within = journal[0].start..blocks;
-        let journal_leaf = if journal.len() > super::content::INODE_EXTENTS_MAX {
-            Some(
-                space
-                    .take(leaf_within, 1)
-                    .or_else(|| space.take(first..blocks, 1))
-                    .ok_or_else(full)?,
-            )
-        } else {
-            None
-        };
+        let mut journal_leaf = None;
+        if journal.len() > INODE_EXTENTS_MAX {
+            let near = space.take(journal[0].start..blocks, 1);
+            journal_leaf = Some(near.or_else(|| space.take(first..blocks, 1)).ok_or_else(full)?);
+        }
         let orphan_file = if options.orphan_file {
             let wanted = usual_orphan_file_blocks(blocks);
             take_many(&mut space, std::slice::from_ref(&everywhere), wanted).ok_or_else(full)?
@@ -372,13 +367,7 @@ fn take_many(space: &mut Space, places: &[Range<u64>], blocks: u64) -> Option<Ve
 }
 
 /// The fields of a superblock that do not depend on what is where.
-fn fill(
-    raw: &mut RawSuperblock,
-    options: &MakeOptions,
-    block_bytes: u32,
-    blocks: u64,
-    groups: u64,
-) {
+fn fill(raw: &mut RawSuperblock, options: &MakeOptions, block_bytes: u32, blocks: u64) {
     let bit = |set: bool, bits: u32| if set { bits } else { 0 };
     raw.blocks_count_lo = U32::new(blocks as u32);
     raw.blocks_count_hi = U32::new((blocks >> 32) as u32);
@@ -451,5 +440,4 @@ fn fill(
     if options.orphan_file {
         raw.orphan_file_inum = U32::new(ORPHAN_FILE_INO);
     }
-    debug_assert!(groups > 0);
 }

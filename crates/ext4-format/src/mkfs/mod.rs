@@ -2,7 +2,7 @@
 //! `lib/ext2fs/initialize.c`, `alloc_tables.c`).
 //!
 //! It has the features that Debian 12 gives to new file systems. [`Layout`] knows no device: it
-//! says what has to be written, and whoever has one writes.
+//! says what has to be written, and the caller writes it.
 
 mod content;
 mod inodes;
@@ -39,7 +39,7 @@ pub struct MakeOptions {
     pub hash_seed: [u8; 16],
     /// When it is made.
     pub now: Timestamp,
-    /// Feature `64bit`: descriptors of 64 bytes, and more than 2³² blocks could be had.
+    /// Feature `64bit`: descriptors of 64 bytes, for more than 2³² blocks.
     pub bit64: bool,
     /// Feature `metadata_csum_seed`: the UUID can be changed while it is mounted.
     pub checksum_seed: bool,
@@ -47,8 +47,7 @@ pub struct MakeOptions {
     pub orphan_file: bool,
     /// Feature `fast_commit`: a part of the journal is set aside for them.
     pub fast_commit: bool,
-    /// Whether all inode tables are zeroed; if not, whoever mounts it does so in time, as with
-    /// mke2fs.
+    /// Whether all inode tables are zeroed; if not, a mount zeroes them later, as with mke2fs.
     pub zero_inode_tables: bool,
 }
 
@@ -86,7 +85,7 @@ impl MakeOptions {
 pub enum Content<'a> {
     /// These bytes: whole blocks.
     Bytes(&'a [u8]),
-    /// So many blocks of zeroes.
+    /// This many blocks of zeroes.
     Zeroes(u64),
 }
 

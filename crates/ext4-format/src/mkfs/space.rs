@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_room_that_is_large_enough() {
+    fn the_first_large_enough_run_is_taken() {
         let mut space = Space::default();
         space.mark(10..20);
         space.mark(25..30);

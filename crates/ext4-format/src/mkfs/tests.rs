@@ -81,7 +81,7 @@ fn blocks_and_features_of_all_kinds() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_options_are_refused() {
     let refusal = |change: &dyn Fn(&mut MakeOptions), bytes| {
         let mut options = options();
         change(&mut options);

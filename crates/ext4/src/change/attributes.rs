@@ -7,8 +7,9 @@ use super::acl;
 use crate::alloc::{Allocator, Want};
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
-use meantime_ext4_format::edit::{AttributeList, Found, Full, InodeEdit, set_references};
+use meantime_ext4_format::edit::{AttributeList, Full, InodeEdit, set_references};
 use meantime_ext4_format::features::compat;
+use meantime_ext4_format::xattr::Value;
 
 /// The longest name, in bytes (`XATTR_NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
@@ -171,8 +172,8 @@ pub(super) fn stored(
     let body = body_list(inode)?.unwrap_or_default();
     let block = block_of(handle, inode)?.map(|block| block.list).unwrap_or_default();
     match body.find(name.index, name.rest).or_else(|| block.find(name.index, name.rest)) {
-        Some(Found::Here(value)) => Ok(Some(value.to_vec())),
-        Some(Found::Elsewhere) => Err(value_inode()),
+        Some(Value::Here(value)) => Ok(Some(value.clone())),
+        Some(Value::Inode { .. }) => Err(value_inode()),
         None => Ok(None),
     }
 }
@@ -206,7 +207,7 @@ pub(super) fn store(
     let in_body = body.as_ref().and_then(|list| list.find(index, rest));
     let in_block = block.as_ref().and_then(|block| block.list.find(index, rest));
     match (in_body.or(in_block), how) {
-        (Some(Found::Elsewhere), _) => return Err(value_inode()),
+        (Some(Value::Inode { .. }), _) => return Err(value_inode()),
         (Some(_), SetAttribute::Create) => return Err(Error::Exists),
         (None, SetAttribute::Replace) => return Err(Error::NoAttribute),
         _ => {}

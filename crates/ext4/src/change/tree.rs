@@ -8,7 +8,7 @@ use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, Unsupported};
 use meantime_ext4_format::MappedExtent;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
-use meantime_ext4_format::extents::{MAX_DEPTH, Place};
+use meantime_ext4_format::extents::{MAX_DEPTH, NodePlace};
 use meantime_ext4_format::inode::flags;
 
 /// A node on the way to a block of the file.
@@ -46,7 +46,7 @@ pub(super) fn descend(
     let volume = handle.volume();
     let owner = (inode.ino(), inode.checksum_seed(handle.superblock()));
     let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
-    let (mut block, mut place) = (None, Place::root());
+    let (mut block, mut place) = (None, NodePlace::root());
     // Each step is one level down, and the root is at most at level 5.
     loop {
         let bytes = match block {

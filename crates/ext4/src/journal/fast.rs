@@ -25,7 +25,7 @@ use super::handle::Changes;
 use crate::FileType;
 use meantime_ext4_format::Superblock;
 use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, flags};
-use meantime_ext4_format::journal::fast_commit::{Change, Unsayable, Writer};
+use meantime_ext4_format::journal::fast_commit::{Change, NotEncodable, Writer};
 
 /// Bytes of an inode before its newer fields, where the size of those is (`i_extra_isize`).
 const GOOD_OLD_BYTES: usize = 128;
@@ -157,9 +157,9 @@ impl Unsaid {
         blocks: &BTreeMap<u64, Arc<[u8]>>,
         tid: u32,
         first: bool,
-    ) -> Result<Vec<u8>, Unsayable> {
+    ) -> Result<Vec<u8>, NotEncodable> {
         if self.barred {
-            return Err(Unsayable);
+            return Err(NotEncodable);
         }
         let mut writer = Writer::new(superblock.block_bytes() as usize, tid, first);
         let bytes = |ino: u32| {
@@ -168,12 +168,12 @@ impl Unsaid {
         };
         for operation in &self.operations {
             if let Change::Create { ino, .. } = operation {
-                add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(Unsayable)?)?;
+                add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(NotEncodable)?)?;
             }
             writer.add(operation)?;
         }
         for ino in self.inodes.keys() {
-            add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(Unsayable)?)?;
+            add_inode(&mut writer, superblock, *ino, bytes(*ino).ok_or(NotEncodable)?)?;
         }
         writer.finish()
     }
@@ -206,8 +206,8 @@ fn add_inode(
     superblock: &Superblock,
     ino: u32,
     bytes: &[u8],
-) -> Result<(), Unsayable> {
-    let inode = Inode::parse(superblock, ino, bytes).map_err(|_| Unsayable)?;
+) -> Result<(), NotEncodable> {
+    let inode = Inode::parse(superblock, ino, bytes).map_err(|_| NotEncodable)?;
     if inode.file_type() == FileType::Directory {
         return Ok(());
     }
@@ -220,7 +220,7 @@ fn add_inode(
         && inode.metadata().links > 0
         && !superblock.is_reserved(ino);
     if !sayable {
-        return Err(Unsayable);
+        return Err(NotEncodable);
     }
     writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(bytes)].to_vec() })
 }

@@ -1,267 +1,188 @@
 //! Identify Controller (1.4 §5.15.2.2, 2.0 §5.17.2.1).
 
-use core::mem::{offset_of, size_of};
-
 use zerocopy::little_endian::{U16, U32, U128};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bytes::{Reserved, set_text, text};
 use crate::regs::Vs;
 
-/// Identify Controller data structure, CNS 01h.
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct IdentifyController {
-    /// PCI Vendor ID.
-    pub vid: U16,
-    /// PCI Subsystem Vendor ID.
-    pub ssvid: U16,
-    /// Serial Number, ASCII.
-    pub sn: [u8; 20],
-    /// Model Number, ASCII.
-    pub mn: [u8; 40],
-    /// Firmware Revision, ASCII.
-    pub fr: [u8; 8],
-    /// Recommended Arbitration Burst: 2^RAB commands.
-    pub rab: u8,
-    /// IEEE OUI Identifier, little-endian.
-    pub ieee: [u8; 3],
-    /// Controller Multi-Path I/O and Namespace Sharing Capabilities.
-    pub cmic: u8,
-    /// Maximum Data Transfer Size: 2^MDTS units of CAP.MPSMIN; 0 no limit.
-    pub mdts: u8,
-    /// Controller ID.
-    pub cntlid: U16,
-    /// Version, laid out as [`Vs`].
-    pub ver: U32,
-    /// RTD3 Resume Latency, in microseconds.
-    pub rtd3r: U32,
-    /// RTD3 Entry Latency, in microseconds.
-    pub rtd3e: U32,
-    /// Optional Asynchronous Events Supported; bits as in
-    /// [`AsyncEventConfig`](crate::features::AsyncEventConfig).
-    pub oaes: U32,
-    /// Controller Attributes, bits of [`ctratt`].
-    pub ctratt: U32,
-    /// Read Recovery Levels Supported.
-    pub rrls: U16,
-    reserved_102: Reserved<9>,
-    /// Controller Type: 0 not reported, 1 I/O, 2 discovery, 3 administrative.
-    pub cntrltype: u8,
-    /// FRU Globally Unique Identifier.
-    pub fguid: [u8; 16],
-    /// Command Retry Delay Time 1, in 100 ms.
-    pub crdt1: U16,
-    /// Command Retry Delay Time 2, in 100 ms.
-    pub crdt2: U16,
-    /// Command Retry Delay Time 3, in 100 ms.
-    pub crdt3: U16,
-    reserved_134: Reserved<106>,
-    reserved_240_mi: Reserved<13>,
-    /// NVM Subsystem Report (NVMe-MI; 2.0).
-    pub nvmsr: u8,
-    /// VPD Write Cycle Information (NVMe-MI; 2.0).
-    pub vwci: u8,
-    /// Management Endpoint Capabilities (NVMe-MI; 2.0).
-    pub mec: u8,
-    /// Optional Admin Command Support, bits of [`oacs`].
-    pub oacs: U16,
-    /// Abort Command Limit, 0's based.
-    pub acl: u8,
-    /// Asynchronous Event Request Limit, 0's based.
-    pub aerl: u8,
-    /// Firmware Updates: bit 0 slot 1 read only, 3:1 number of slots, bit 4 activation without
-    /// reset.
-    pub frmw: u8,
-    /// Log Page Attributes, bits of [`lpa`].
-    pub lpa: u8,
-    /// Error Log Page Entries, 0's based.
-    pub elpe: u8,
-    /// Number of Power States Support, 0's based.
-    pub npss: u8,
-    /// Admin Vendor Specific Command Configuration.
-    pub avscc: u8,
-    /// Autonomous Power State Transition Attributes; bit 0 supported.
-    pub apsta: u8,
-    /// Warning Composite Temperature Threshold, in kelvin.
-    pub wctemp: U16,
-    /// Critical Composite Temperature Threshold, in kelvin.
-    pub cctemp: U16,
-    /// Maximum Time for Firmware Activation, in 100 ms.
-    pub mtfa: U16,
-    /// Host Memory Buffer Preferred Size, in 4 KiB.
-    pub hmpre: U32,
-    /// Host Memory Buffer Minimum Size, in 4 KiB.
-    pub hmmin: U32,
-    /// Total NVM Capacity, in bytes.
-    pub tnvmcap: U128,
-    /// Unallocated NVM Capacity, in bytes.
-    pub unvmcap: U128,
-    /// Replay Protected Memory Block Support.
-    pub rpmbs: U32,
-    /// Extended Device Self-test Time, in minutes.
-    pub edstt: U16,
-    /// Device Self-test Options.
-    pub dsto: u8,
-    /// Firmware Update Granularity, in 4 KiB; FFh no restriction.
-    pub fwug: u8,
-    /// Keep Alive Support: granularity in 100 ms; 0 not supported.
-    pub kas: U16,
-    /// Host Controlled Thermal Management Attributes.
-    pub hctma: U16,
-    /// Minimum Thermal Management Temperature, in kelvin.
-    pub mntmt: U16,
-    /// Maximum Thermal Management Temperature, in kelvin.
-    pub mxtmt: U16,
-    /// Sanitize Capabilities.
-    pub sanicap: U32,
-    /// Host Memory Buffer Minimum Descriptor Entry Size, in 4 KiB.
-    pub hmminds: U32,
-    /// Host Memory Maximum Descriptors Entries.
-    pub hmmaxd: U16,
-    /// NVM Set Identifier Maximum.
-    pub nsetidmax: U16,
-    /// Endurance Group Identifier Maximum.
-    pub endgidmax: U16,
-    /// ANA Transition Time, in seconds.
-    pub anatt: u8,
-    /// Asymmetric Namespace Access Capabilities.
-    pub anacap: u8,
-    /// ANA Group Identifier Maximum.
-    pub anagrpmax: U32,
-    /// Number of ANA Group Identifiers.
-    pub nanagrpid: U32,
-    /// Persistent Event Log Size, in 64 KiB.
-    pub pels: U32,
-    /// Domain Identifier (2.0).
-    pub domain_id: U16,
-    reserved_358: Reserved<10>,
-    /// Max Endurance Group Capacity, in bytes (2.0).
-    pub megcap: U128,
-    reserved_384: Reserved<128>,
-    /// Submission Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 66h.
-    pub sqes: u8,
-    /// Completion Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 44h.
-    pub cqes: u8,
-    /// Maximum Outstanding Commands; 0 not reported.
-    pub maxcmd: U16,
-    /// Number of Namespaces: the greatest valid NSID.
-    pub nn: U32,
-    /// Optional NVM Command Support, bits of [`oncs`].
-    pub oncs: U16,
-    /// Fused Operation Support, bits of [`fuses`].
-    pub fuses: U16,
-    /// Format NVM Attributes, bits of [`fna`].
-    pub fna: u8,
-    /// Volatile Write Cache, see [`vwc`].
-    pub vwc: u8,
-    /// Atomic Write Unit Normal, in logical blocks, 0's based.
-    pub awun: U16,
-    /// Atomic Write Unit Power Fail, in logical blocks, 0's based.
-    pub awupf: U16,
-    /// NVM Vendor Specific Command Configuration (2.0: I/O Command Set …, ICSVSCC).
-    pub nvscc: u8,
-    /// Namespace Write Protection Capabilities.
-    pub nwpc: u8,
-    /// Atomic Compare & Write Unit, in logical blocks, 0's based.
-    pub acwu: U16,
-    /// Optional Copy Formats Supported (2.0).
-    pub ocfs: U16,
-    /// SGL Support; 1:0 zero if none.
-    pub sgls: U32,
-    /// Maximum Number of Allowed Namespaces; 0: no more than NN.
-    pub mnan: U32,
-    /// Maximum Domain Namespace Attachments (2.0).
-    pub maxdna: U128,
-    /// Maximum I/O Controller Namespace Attachments (2.0).
-    pub maxcna: U32,
-    reserved_564: Reserved<204>,
-    /// NVM Subsystem NVMe Qualified Name, UTF-8, ended by a zero byte.
-    pub subnqn: [u8; 256],
-    reserved_1024: Reserved<768>,
-    /// NVMe over Fabrics' fields.
-    pub fabrics: [u8; 256],
-    /// Power State Descriptors; those up to NPSS count.
-    pub psd: [PowerStateDescriptor; 32],
-    /// Vendor specific.
-    pub vendor_specific: [u8; 1024],
+wire! {
+    /// Identify Controller data structure, CNS 01h.
+    IdentifyController, 4096 {
+        /// PCI Vendor ID.
+        0 pub vid: U16,
+        /// PCI Subsystem Vendor ID.
+        2 pub ssvid: U16,
+        /// Serial Number, ASCII.
+        4 pub sn: [u8; 20],
+        /// Model Number, ASCII.
+        24 pub mn: [u8; 40],
+        /// Firmware Revision, ASCII.
+        64 pub fr: [u8; 8],
+        /// Recommended Arbitration Burst: 2^RAB commands.
+        72 pub rab: u8,
+        /// IEEE OUI Identifier, little-endian.
+        73 pub ieee: [u8; 3],
+        /// Controller Multi-Path I/O and Namespace Sharing Capabilities.
+        76 pub cmic: u8,
+        /// Maximum Data Transfer Size: 2^MDTS units of CAP.MPSMIN; 0 no limit.
+        77 pub mdts: u8,
+        /// Controller ID.
+        78 pub cntlid: U16,
+        /// Version, laid out as [`Vs`].
+        80 pub ver: U32,
+        /// RTD3 Resume Latency, in microseconds.
+        84 pub rtd3r: U32,
+        /// RTD3 Entry Latency, in microseconds.
+        88 pub rtd3e: U32,
+        /// Optional Asynchronous Events Supported; bits as in
+        /// [`AsyncEventConfig`](crate::features::AsyncEventConfig).
+        92 pub oaes: U32,
+        /// Controller Attributes, bits of [`ctratt`].
+        96 pub ctratt: U32,
+        /// Read Recovery Levels Supported.
+        100 pub rrls: U16,
+        102 reserved_102: Reserved<9>,
+        /// Controller Type: 0 not reported, 1 I/O, 2 discovery, 3 administrative.
+        111 pub cntrltype: u8,
+        /// FRU Globally Unique Identifier.
+        112 pub fguid: [u8; 16],
+        /// Command Retry Delay Time 1, in 100 ms.
+        128 pub crdt1: U16,
+        /// Command Retry Delay Time 2, in 100 ms.
+        130 pub crdt2: U16,
+        /// Command Retry Delay Time 3, in 100 ms.
+        132 pub crdt3: U16,
+        134 reserved_134: Reserved<106>,
+        240 reserved_240_mi: Reserved<13>,
+        /// NVM Subsystem Report (NVMe-MI; 2.0).
+        253 pub nvmsr: u8,
+        /// VPD Write Cycle Information (NVMe-MI; 2.0).
+        254 pub vwci: u8,
+        /// Management Endpoint Capabilities (NVMe-MI; 2.0).
+        255 pub mec: u8,
+        /// Optional Admin Command Support, bits of [`oacs`].
+        256 pub oacs: U16,
+        /// Abort Command Limit, 0's based.
+        258 pub acl: u8,
+        /// Asynchronous Event Request Limit, 0's based.
+        259 pub aerl: u8,
+        /// Firmware Updates: bit 0 slot 1 read only, 3:1 number of slots, bit 4 activation without
+        /// reset.
+        260 pub frmw: u8,
+        /// Log Page Attributes, bits of [`lpa`].
+        261 pub lpa: u8,
+        /// Error Log Page Entries, 0's based.
+        262 pub elpe: u8,
+        /// Number of Power States Support, 0's based.
+        263 pub npss: u8,
+        /// Admin Vendor Specific Command Configuration.
+        264 pub avscc: u8,
+        /// Autonomous Power State Transition Attributes; bit 0 supported.
+        265 pub apsta: u8,
+        /// Warning Composite Temperature Threshold, in kelvin.
+        266 pub wctemp: U16,
+        /// Critical Composite Temperature Threshold, in kelvin.
+        268 pub cctemp: U16,
+        /// Maximum Time for Firmware Activation, in 100 ms.
+        270 pub mtfa: U16,
+        /// Host Memory Buffer Preferred Size, in 4 KiB.
+        272 pub hmpre: U32,
+        /// Host Memory Buffer Minimum Size, in 4 KiB.
+        276 pub hmmin: U32,
+        /// Total NVM Capacity, in bytes.
+        280 pub tnvmcap: U128,
+        /// Unallocated NVM Capacity, in bytes.
+        296 pub unvmcap: U128,
+        /// Replay Protected Memory Block Support.
+        312 pub rpmbs: U32,
+        /// Extended Device Self-test Time, in minutes.
+        316 pub edstt: U16,
+        /// Device Self-test Options.
+        318 pub dsto: u8,
+        /// Firmware Update Granularity, in 4 KiB; FFh no restriction.
+        319 pub fwug: u8,
+        /// Keep Alive Support: granularity in 100 ms; 0 not supported.
+        320 pub kas: U16,
+        /// Host Controlled Thermal Management Attributes.
+        322 pub hctma: U16,
+        /// Minimum Thermal Management Temperature, in kelvin.
+        324 pub mntmt: U16,
+        /// Maximum Thermal Management Temperature, in kelvin.
+        326 pub mxtmt: U16,
+        /// Sanitize Capabilities.
+        328 pub sanicap: U32,
+        /// Host Memory Buffer Minimum Descriptor Entry Size, in 4 KiB.
+        332 pub hmminds: U32,
+        /// Host Memory Maximum Descriptors Entries.
+        336 pub hmmaxd: U16,
+        /// NVM Set Identifier Maximum.
+        338 pub nsetidmax: U16,
+        /// Endurance Group Identifier Maximum.
+        340 pub endgidmax: U16,
+        /// ANA Transition Time, in seconds.
+        342 pub anatt: u8,
+        /// Asymmetric Namespace Access Capabilities.
+        343 pub anacap: u8,
+        /// ANA Group Identifier Maximum.
+        344 pub anagrpmax: U32,
+        /// Number of ANA Group Identifiers.
+        348 pub nanagrpid: U32,
+        /// Persistent Event Log Size, in 64 KiB.
+        352 pub pels: U32,
+        /// Domain Identifier (2.0).
+        356 pub domain_id: U16,
+        358 reserved_358: Reserved<10>,
+        /// Max Endurance Group Capacity, in bytes (2.0).
+        368 pub megcap: U128,
+        384 reserved_384: Reserved<128>,
+        /// Submission Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 66h.
+        512 pub sqes: u8,
+        /// Completion Queue Entry Size, powers of two: 3:0 required, 7:4 maximum; 44h.
+        513 pub cqes: u8,
+        /// Maximum Outstanding Commands; 0 not reported.
+        514 pub maxcmd: U16,
+        /// Number of Namespaces: the greatest valid NSID.
+        516 pub nn: U32,
+        /// Optional NVM Command Support, bits of [`oncs`].
+        520 pub oncs: U16,
+        /// Fused Operation Support, bits of [`fuses`].
+        522 pub fuses: U16,
+        /// Format NVM Attributes, bits of [`fna`].
+        524 pub fna: u8,
+        /// Volatile Write Cache, see [`vwc`].
+        525 pub vwc: u8,
+        /// Atomic Write Unit Normal, in logical blocks, 0's based.
+        526 pub awun: U16,
+        /// Atomic Write Unit Power Fail, in logical blocks, 0's based.
+        528 pub awupf: U16,
+        /// NVM Vendor Specific Command Configuration (2.0: I/O Command Set …, ICSVSCC).
+        530 pub nvscc: u8,
+        /// Namespace Write Protection Capabilities.
+        531 pub nwpc: u8,
+        /// Atomic Compare & Write Unit, in logical blocks, 0's based.
+        532 pub acwu: U16,
+        /// Optional Copy Formats Supported (2.0).
+        534 pub ocfs: U16,
+        /// SGL Support; 1:0 zero if none.
+        536 pub sgls: U32,
+        /// Maximum Number of Allowed Namespaces; 0: no more than NN.
+        540 pub mnan: U32,
+        /// Maximum Domain Namespace Attachments (2.0).
+        544 pub maxdna: U128,
+        /// Maximum I/O Controller Namespace Attachments (2.0).
+        560 pub maxcna: U32,
+        564 reserved_564: Reserved<204>,
+        /// NVM Subsystem NVMe Qualified Name, UTF-8, ended by a zero byte.
+        768 pub subnqn: [u8; 256],
+        1024 reserved_1024: Reserved<768>,
+        /// NVMe over Fabrics' fields.
+        1792 pub fabrics: [u8; 256],
+        /// Power State Descriptors; those up to NPSS count.
+        2048 pub psd: [PowerStateDescriptor; 32],
+        /// Vendor specific.
+        3072 pub vendor_specific: [u8; 1024],
+    }
 }
-
-const _: () = {
-    assert!(size_of::<IdentifyController>() == 4096);
-    assert!(offset_of!(IdentifyController, vid) == 0);
-    assert!(offset_of!(IdentifyController, ssvid) == 2);
-    assert!(offset_of!(IdentifyController, sn) == 4);
-    assert!(offset_of!(IdentifyController, mn) == 24);
-    assert!(offset_of!(IdentifyController, fr) == 64);
-    assert!(offset_of!(IdentifyController, rab) == 72);
-    assert!(offset_of!(IdentifyController, ieee) == 73);
-    assert!(offset_of!(IdentifyController, cmic) == 76);
-    assert!(offset_of!(IdentifyController, mdts) == 77);
-    assert!(offset_of!(IdentifyController, cntlid) == 78);
-    assert!(offset_of!(IdentifyController, ver) == 80);
-    assert!(offset_of!(IdentifyController, rtd3r) == 84);
-    assert!(offset_of!(IdentifyController, rtd3e) == 88);
-    assert!(offset_of!(IdentifyController, oaes) == 92);
-    assert!(offset_of!(IdentifyController, ctratt) == 96);
-    assert!(offset_of!(IdentifyController, rrls) == 100);
-    assert!(offset_of!(IdentifyController, cntrltype) == 111);
-    assert!(offset_of!(IdentifyController, fguid) == 112);
-    assert!(offset_of!(IdentifyController, crdt1) == 128);
-    assert!(offset_of!(IdentifyController, crdt3) == 132);
-    assert!(offset_of!(IdentifyController, nvmsr) == 253);
-    assert!(offset_of!(IdentifyController, oacs) == 256);
-    assert!(offset_of!(IdentifyController, acl) == 258);
-    assert!(offset_of!(IdentifyController, aerl) == 259);
-    assert!(offset_of!(IdentifyController, frmw) == 260);
-    assert!(offset_of!(IdentifyController, lpa) == 261);
-    assert!(offset_of!(IdentifyController, elpe) == 262);
-    assert!(offset_of!(IdentifyController, npss) == 263);
-    assert!(offset_of!(IdentifyController, avscc) == 264);
-    assert!(offset_of!(IdentifyController, apsta) == 265);
-    assert!(offset_of!(IdentifyController, wctemp) == 266);
-    assert!(offset_of!(IdentifyController, cctemp) == 268);
-    assert!(offset_of!(IdentifyController, mtfa) == 270);
-    assert!(offset_of!(IdentifyController, hmpre) == 272);
-    assert!(offset_of!(IdentifyController, hmmin) == 276);
-    assert!(offset_of!(IdentifyController, tnvmcap) == 280);
-    assert!(offset_of!(IdentifyController, unvmcap) == 296);
-    assert!(offset_of!(IdentifyController, rpmbs) == 312);
-    assert!(offset_of!(IdentifyController, edstt) == 316);
-    assert!(offset_of!(IdentifyController, kas) == 320);
-    assert!(offset_of!(IdentifyController, hctma) == 322);
-    assert!(offset_of!(IdentifyController, sanicap) == 328);
-    assert!(offset_of!(IdentifyController, hmminds) == 332);
-    assert!(offset_of!(IdentifyController, hmmaxd) == 336);
-    assert!(offset_of!(IdentifyController, nsetidmax) == 338);
-    assert!(offset_of!(IdentifyController, anatt) == 342);
-    assert!(offset_of!(IdentifyController, anagrpmax) == 344);
-    assert!(offset_of!(IdentifyController, pels) == 352);
-    assert!(offset_of!(IdentifyController, domain_id) == 356);
-    assert!(offset_of!(IdentifyController, megcap) == 368);
-    assert!(offset_of!(IdentifyController, sqes) == 512);
-    assert!(offset_of!(IdentifyController, cqes) == 513);
-    assert!(offset_of!(IdentifyController, maxcmd) == 514);
-    assert!(offset_of!(IdentifyController, nn) == 516);
-    assert!(offset_of!(IdentifyController, oncs) == 520);
-    assert!(offset_of!(IdentifyController, fuses) == 522);
-    assert!(offset_of!(IdentifyController, fna) == 524);
-    assert!(offset_of!(IdentifyController, vwc) == 525);
-    assert!(offset_of!(IdentifyController, awun) == 526);
-    assert!(offset_of!(IdentifyController, awupf) == 528);
-    assert!(offset_of!(IdentifyController, nvscc) == 530);
-    assert!(offset_of!(IdentifyController, nwpc) == 531);
-    assert!(offset_of!(IdentifyController, acwu) == 532);
-    assert!(offset_of!(IdentifyController, ocfs) == 534);
-    assert!(offset_of!(IdentifyController, sgls) == 536);
-    assert!(offset_of!(IdentifyController, mnan) == 540);
-    assert!(offset_of!(IdentifyController, maxdna) == 544);
-    assert!(offset_of!(IdentifyController, maxcna) == 560);
-    assert!(offset_of!(IdentifyController, subnqn) == 768);
-    assert!(offset_of!(IdentifyController, fabrics) == 1792);
-    assert!(offset_of!(IdentifyController, psd) == 2048);
-    assert!(offset_of!(IdentifyController, vendor_specific) == 3072);
-};
 
 /// OACS: Optional Admin Command Support.
 pub mod oacs {
@@ -453,67 +374,45 @@ impl IdentifyController {
     }
 }
 
-impl Default for IdentifyController {
-    fn default() -> Self {
-        Self::new_zeroed()
+wire! {
+    /// Power State Descriptor (1.4 §5.15.2.2, 2.0 §5.17.2.1).
+    PowerStateDescriptor, 32, Copy {
+        /// Maximum Power, in 0.01 W, or 0.0001 W if MXPS.
+        0 pub mp: U16,
+        2 reserved_2: Reserved<1>,
+        /// Bit 0 Max Power Scale (MXPS), bit 1 Non-Operational State (NOPS).
+        3 pub flags: u8,
+        /// Entry Latency, in microseconds.
+        4 pub enlat: U32,
+        /// Exit Latency, in microseconds.
+        8 pub exlat: U32,
+        /// Relative Read Throughput, 4:0; lower is better.
+        12 pub rrt: u8,
+        /// Relative Read Latency, 4:0.
+        13 pub rrl: u8,
+        /// Relative Write Throughput, 4:0.
+        14 pub rwt: u8,
+        /// Relative Write Latency, 4:0.
+        15 pub rwl: u8,
+        /// Idle Power, in units of IPS.
+        16 pub idlp: U16,
+        /// Idle Power Scale, 7:6: 1 0.0001 W, 2 0.01 W.
+        18 pub ips: u8,
+        19 reserved_19: Reserved<1>,
+        /// Active Power, in units of APS.
+        20 pub actp: U16,
+        /// 2:0 Active Power Workload (APW), 7:6 Active Power Scale (APS): 1 0.0001 W, 2 0.01 W.
+        22 pub apw_aps: u8,
+        23 reserved_23: Reserved<9>,
     }
 }
-
-/// Power State Descriptor (1.4 §5.15.2.2, 2.0 §5.17.2.1).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct PowerStateDescriptor {
-    /// Maximum Power, in 0.01 W, or 0.0001 W if MXPS.
-    pub mp: U16,
-    reserved_2: Reserved<1>,
-    /// Bit 0 Max Power Scale (MXPS), bit 1 Non-Operational State (NOPS).
-    pub flags: u8,
-    /// Entry Latency, in microseconds.
-    pub enlat: U32,
-    /// Exit Latency, in microseconds.
-    pub exlat: U32,
-    /// Relative Read Throughput, 4:0; lower is better.
-    pub rrt: u8,
-    /// Relative Read Latency, 4:0.
-    pub rrl: u8,
-    /// Relative Write Throughput, 4:0.
-    pub rwt: u8,
-    /// Relative Write Latency, 4:0.
-    pub rwl: u8,
-    /// Idle Power, in units of IPS.
-    pub idlp: U16,
-    /// Idle Power Scale, 7:6: 1 0.0001 W, 2 0.01 W.
-    pub ips: u8,
-    reserved_19: Reserved<1>,
-    /// Active Power, in units of APS.
-    pub actp: U16,
-    /// 2:0 Active Power Workload (APW), 7:6 Active Power Scale (APS): 1 0.0001 W, 2 0.01 W.
-    pub apw_aps: u8,
-    reserved_23: Reserved<9>,
-}
-
-const _: () = {
-    assert!(size_of::<PowerStateDescriptor>() == 32);
-    assert!(offset_of!(PowerStateDescriptor, mp) == 0);
-    assert!(offset_of!(PowerStateDescriptor, flags) == 3);
-    assert!(offset_of!(PowerStateDescriptor, enlat) == 4);
-    assert!(offset_of!(PowerStateDescriptor, exlat) == 8);
-    assert!(offset_of!(PowerStateDescriptor, rrt) == 12);
-    assert!(offset_of!(PowerStateDescriptor, rwl) == 15);
-    assert!(offset_of!(PowerStateDescriptor, idlp) == 16);
-    assert!(offset_of!(PowerStateDescriptor, ips) == 18);
-    assert!(offset_of!(PowerStateDescriptor, actp) == 20);
-    assert!(offset_of!(PowerStateDescriptor, apw_aps) == 22);
-};
 
 impl PowerStateDescriptor {
     /// A state that takes at most `max_power_10mw` × 10 mW, with the latencies of entering and
     /// leaving it, in µs.
     #[must_use]
     pub fn new(max_power_10mw: u16, enlat_us: u32, exlat_us: u32, non_operational: bool) -> Self {
-        let mut state = Self::new_zeroed();
+        let mut state = Self::default();
         state.mp.set(max_power_10mw);
         state.enlat.set(enlat_us);
         state.exlat.set(exlat_us);
@@ -531,11 +430,5 @@ impl PowerStateDescriptor {
     #[must_use]
     pub const fn non_operational(&self) -> bool {
         self.flags & 2 != 0
-    }
-}
-
-impl Default for PowerStateDescriptor {
-    fn default() -> Self {
-        Self::new_zeroed()
     }
 }

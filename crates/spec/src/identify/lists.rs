@@ -1,21 +1,18 @@
 //! Lists that Identify returns.
 
-use core::mem::{offset_of, size_of};
-
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::bytes::Reserved;
 
-/// Namespace List (1.4 §4, 2.0 §4.5): up to 1024 identifiers in ascending order, ended by a zero.
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct ActiveNamespaceList {
-    /// The identifiers; unused ones zero.
-    pub nsid: [U32; 1024],
+wire! {
+    /// Namespace List (1.4 §4, 2.0 §4.5): up to 1024 identifiers in ascending order, ended by a
+    /// zero.
+    ActiveNamespaceList, 4096 {
+        /// The identifiers; unused ones zero.
+        0 pub nsid: [U32; 1024],
+    }
 }
-
-const _: () = assert!(size_of::<ActiveNamespaceList>() == 4096);
 
 impl ActiveNamespaceList {
     /// The identifiers before the first zero.
@@ -24,35 +21,20 @@ impl ActiveNamespaceList {
     }
 }
 
-impl Default for ActiveNamespaceList {
-    fn default() -> Self {
-        Self::new_zeroed()
+wire! {
+    /// Controller List (1.4 §4, 2.0 §4.5): up to 2047 identifiers in ascending order.
+    ControllerList, 4096 {
+        /// Number of Identifiers.
+        0 pub count: U16,
+        /// The identifiers.
+        2 pub cntlid: [U16; 2047],
     }
 }
-
-/// Controller List (1.4 §4, 2.0 §4.5): up to 2047 identifiers in ascending order.
-#[derive(Clone, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct ControllerList {
-    /// Number of Identifiers.
-    pub count: U16,
-    /// The identifiers.
-    pub cntlid: [U16; 2047],
-}
-
-const _: () =
-    assert!(size_of::<ControllerList>() == 4096 && offset_of!(ControllerList, cntlid) == 2);
 
 impl ControllerList {
     /// The identifiers that count; no more than there is room for, whatever the count says.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.cntlid.iter().take(self.count.get().into()).map(|cntlid| cntlid.get())
-    }
-}
-
-impl Default for ControllerList {
-    fn default() -> Self {
-        Self::new_zeroed()
     }
 }
 
@@ -68,32 +50,22 @@ pub mod nidt {
     pub const CSI: u8 = 4;
 }
 
-/// The head of a Namespace Identification Descriptor (1.4 §5.15.2); the identifier follows.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct NamespaceIdDescriptor {
-    /// Namespace Identifier Type, one of [`nidt`].
-    pub nidt: u8,
-    /// Namespace Identifier Length in bytes; zero ends the list.
-    pub nidl: u8,
-    reserved_2: Reserved<2>,
+wire! {
+    /// The head of a Namespace Identification Descriptor (1.4 §5.15.2); the identifier follows.
+    NamespaceIdDescriptor, 4, Copy {
+        /// Namespace Identifier Type, one of [`nidt`].
+        0 pub nidt: u8,
+        /// Namespace Identifier Length in bytes; zero ends the list.
+        1 pub nidl: u8,
+        2 reserved_2: Reserved<2>,
+    }
 }
-
-const _: () = {
-    assert!(size_of::<NamespaceIdDescriptor>() == 4);
-    assert!(
-        offset_of!(NamespaceIdDescriptor, nidt) == 0
-            && offset_of!(NamespaceIdDescriptor, nidl) == 1
-    );
-};
 
 impl NamespaceIdDescriptor {
     /// The head of a descriptor.
     #[must_use]
     pub fn new(nidt: u8, nidl: u8) -> Self {
-        Self { nidt, nidl, ..Self::new_zeroed() }
+        Self { nidt, nidl, ..Self::default() }
     }
 }
 

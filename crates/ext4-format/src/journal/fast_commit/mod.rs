@@ -9,11 +9,11 @@ mod write;
 
 pub use self::replay::{Names, Outcome, Replayed};
 pub use self::scan::Change;
-use self::scan::{Next, Scan};
-pub use self::write::{Unsayable, Writer};
+use self::scan::Scan;
+pub use self::write::{NotEncodable, Writer};
 use super::layout::Superblock;
 use super::replay::Log;
-use crate::error::{Error, Unsupported};
+use crate::error::Result;
 use crate::source::Source;
 use crate::volume::Volume;
 
@@ -27,20 +27,20 @@ impl FastCommits {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// What they make of `volume`, which has to have what the transactions before them had. Nothing
-    /// is changed.
+    /// What they make of `volume`, in which the transactions before them have been replayed.
+    /// Nothing is changed.
     ///
     /// # Errors
     /// A change that cannot be; damage, or the source.
-    pub fn outcome<S: Source>(self, volume: &Volume<S>) -> Result<Outcome, Error> {
+    pub fn outcome<S: Source>(self, volume: &Volume<S>) -> Result<Outcome> {
         replay::replay(volume, self.0)
     }
 
-    /// Carries them out over `volume`, which has to have what the transactions before them had.
+    /// Replays them over `volume`, in which the transactions before them have been replayed.
     ///
     /// # Errors
     /// A change that cannot be; damage, or the source. `volume` is then as it was.
-    pub(super) fn replay<S: Source>(self, volume: &mut Volume<S>) -> Result<(), Error> {
+    pub(super) fn replay<S: Source>(self, volume: &mut Volume<S>) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }
@@ -53,21 +53,18 @@ impl FastCommits {
 /// The whole fast commits that follow transaction `expected` - 1.
 ///
 /// # Errors
-/// The device; [`Error::Unsupported`] if one has features that are not known.
+/// The device; [`Error::Unsupported`](crate::Error::Unsupported) if one has features that are not
+/// known.
 pub(super) fn read(
     log: &impl Log,
     superblock: &Superblock,
     expected: u32,
     inode_bytes: usize,
-) -> Result<FastCommits, Error> {
+) -> Result<FastCommits> {
     let mut scan = Scan::new(expected, inode_bytes);
     // The block behind the log is left out (`j_fc_first`).
     for index in superblock.last.saturating_add(1)..superblock.blocks {
-        let next = scan.block(&log.block(index)?).map_err(|unknown| Unsupported {
-            what: format!("a fast commit with features {:#x}", unknown.0),
-            advice: super::ADVICE,
-        })?;
-        if next == Next::Stop {
+        if scan.block(&log.block(index)?)?.is_break() {
             break;
         }
     }

@@ -11,29 +11,24 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use zerocopy::FromBytes;
+
 use super::scan::Change;
 use crate::FileType;
-use crate::error::{Corruption, Defect, Error};
-use crate::inode::{BLOCK_AREA_BYTES, Inode, flags};
+use crate::directory::Named;
+use crate::edit::NodeEdit;
+use crate::error::{Corruption, Defect, Error, Result};
+use crate::extents::MAGIC;
+use crate::inode::{Inode, RawInode, flags};
 use crate::mapping::{ExtentMap, MappedExtent};
 use crate::source::Source;
 use crate::volume::Volume;
 
-/// Where in an inode its link count is, in bytes (`i_links_count`).
-const LINKS_AT: usize = 0x1A;
-/// Where its block area is (`i_block`).
-const BLOCK_AREA_AT: usize = 0x28;
-/// And what follows that (`i_generation`).
-const AFTER_BLOCK_AREA: usize = BLOCK_AREA_AT + BLOCK_AREA_BYTES;
-/// The magic number of an extent node (`EXT4_EXT_MAGIC`).
-const EXTENT_MAGIC: [u8; 2] = 0xF30A_u16.to_le_bytes();
-/// Extents that fit into an inode.
-const ROOT_EXTENTS: u8 = 4;
 /// A directory's links are counted up to here (`EXT4_LINK_MAX`); one with more has a count of 1.
 const LINKS_MAX: u16 = 65_000;
 
 /// A name's inode, or that the name is gone.
-pub type Names = BTreeMap<Vec<u8>, Option<(u32, Option<FileType>)>>;
+pub type Names = BTreeMap<Vec<u8>, Option<Named>>;
 
 /// What fast commits say of a file system beyond the contents of blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,7 +81,7 @@ pub struct Outcome {
     /// Inodes that they changed, or looked at, in the form of the disk but for what is in their
     /// block area and for checksums.
     pub inodes: BTreeMap<u32, Vec<u8>>,
-    /// Those of them that lost their last name, perhaps to be made anew.
+    /// Those of them that lost their last name; a later change may create them again.
     pub gone: BTreeSet<u32>,
     /// Where the blocks of files are: of each that is here, all of them.
     pub maps: BTreeMap<u32, Arc<ExtentMap>>,
@@ -100,7 +95,7 @@ impl Outcome {
     ///
     /// # Errors
     /// Damage, or the source.
-    pub(super) fn beside<S: Source>(self, volume: &Volume<S>) -> Result<(Blocks, Replayed), Error> {
+    pub(super) fn beside<S: Source>(self, volume: &Volume<S>) -> Result<(Blocks, Replayed)> {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let mut before = BTreeMap::new();
         for (ino, mut bytes) in self.inodes {
@@ -119,13 +114,13 @@ impl Outcome {
     }
 }
 
-/// A replay under way, over a volume that has what the log's whole transactions had.
+/// A replay under way, over a volume in which the log's transactions have been replayed.
 struct Replay<'a, S: Source> {
     volume: &'a Volume<S>,
     /// Inodes that were changed, in the form of the disk.
     inodes: BTreeMap<u32, Vec<u8>>,
-    /// Those that the commit at hand has as they were at its end.
-    told: BTreeSet<u32>,
+    /// Inodes that the current commit gives whole, as they were at its end.
+    given: BTreeSet<u32>,
     /// Extents by their first block in the file.
     maps: BTreeMap<u32, BTreeMap<u32, MappedExtent>>,
     names: BTreeMap<u32, Names>,
@@ -137,20 +132,17 @@ struct Replay<'a, S: Source> {
 ///
 /// # Errors
 /// A change that cannot be; damage, or the source.
-pub(super) fn replay<S: Source>(
-    volume: &Volume<S>,
-    commits: Vec<Vec<Change>>,
-) -> Result<Outcome, Error> {
+pub(super) fn replay<S: Source>(volume: &Volume<S>, commits: Vec<Vec<Change>>) -> Result<Outcome> {
     let mut replay = Replay {
         volume,
         inodes: BTreeMap::new(),
-        told: BTreeSet::new(),
+        given: BTreeSet::new(),
         maps: BTreeMap::new(),
         names: BTreeMap::new(),
         gone: BTreeSet::new(),
     };
     for commit in commits {
-        replay.told.clear();
+        replay.given.clear();
         for change in commit {
             replay.change(change)?;
         }
@@ -163,7 +155,7 @@ fn corrupt(defect: Defect, ino: u32) -> Error {
 }
 
 impl<S: Source> Replay<'_, S> {
-    fn change(&mut self, change: Change) -> Result<(), Error> {
+    fn change(&mut self, change: Change) -> Result<()> {
         match change {
             Change::Inode { ino, raw } => self.set_inode(ino, &raw),
             Change::AddRange { ino, first, blocks, at, unwritten } => {
@@ -178,7 +170,7 @@ impl<S: Source> Replay<'_, S> {
     }
 
     /// The bytes of inode `ino` as they are by now.
-    fn bytes(&mut self, ino: u32) -> Result<&mut Vec<u8>, Error> {
+    fn bytes(&mut self, ino: u32) -> Result<&mut Vec<u8>> {
         match self.inodes.entry(ino) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => {
@@ -198,32 +190,37 @@ impl<S: Source> Replay<'_, S> {
 
     /// Inode `ino` as it is by now; `None` if it is free: of such nothing is replayed, as in the
     /// kernel.
-    fn inode(&mut self, ino: u32) -> Result<Option<Inode>, Error> {
+    fn inode(&mut self, ino: u32) -> Result<Option<Inode>> {
         let superblock = self.volume.superblock().clone();
         let inode = Inode::parse(&superblock, ino, self.bytes(ino)?)?;
         Ok(Some(inode).filter(|inode| !inode.is_free()))
     }
 
-    fn set_inode(&mut self, ino: u32, raw: &[u8]) -> Result<(), Error> {
+    /// The fields of inode `ino`.
+    fn raw(&mut self, ino: u32) -> Result<&mut RawInode> {
+        let found = RawInode::mut_from_prefix(self.bytes(ino)?);
+        found.map(|(raw, _)| raw).map_err(|_| corrupt(Defect::InodeNumber, ino))
+    }
+
+    fn set_inode(&mut self, ino: u32, raw: &[u8]) -> Result<()> {
+        let old = self.raw(ino)?.block;
         let bytes = self.bytes(ino)?;
         let known = raw.len().min(bytes.len());
-        bytes[..BLOCK_AREA_AT].copy_from_slice(&raw[..BLOCK_AREA_AT]);
-        bytes[AFTER_BLOCK_AREA..known].copy_from_slice(&raw[AFTER_BLOCK_AREA..known]);
-        let word = u32::from_le_bytes([raw[0x20], raw[0x21], raw[0x22], raw[0x23]]);
-        let area = &mut bytes[BLOCK_AREA_AT..AFTER_BLOCK_AREA];
-        if word & flags::EXTENTS == 0 {
-            area.copy_from_slice(&raw[BLOCK_AREA_AT..AFTER_BLOCK_AREA]);
-        } else if area[..2] != EXTENT_MAGIC {
-            area.fill(0);
-            area[..2].copy_from_slice(&EXTENT_MAGIC);
-            area[4] = ROOT_EXTENTS;
+        bytes[..known].copy_from_slice(&raw[..known]);
+        let raw = self.raw(ino)?;
+        if raw.flags.get() & flags::EXTENTS != 0 {
+            // The map of its blocks stays.
+            raw.block = old;
+            if old[..2] != MAGIC.to_le_bytes() {
+                NodeEdit::format(&mut raw.block[..], 0);
+            }
         }
-        self.told.insert(ino);
+        self.given.insert(ino);
         Ok(())
     }
 
     /// The extents of inode `ino`, from the disk at first; `None` if it has no blocks to be mapped.
-    fn map(&mut self, ino: u32) -> Result<Option<&mut BTreeMap<u32, MappedExtent>>, Error> {
+    fn map(&mut self, ino: u32) -> Result<Option<&mut BTreeMap<u32, MappedExtent>>> {
         let Some(inode) = self.inode(ino)?.filter(Inode::has_blocks) else { return Ok(None) };
         match self.maps.entry(ino) {
             Entry::Occupied(known) => Ok(Some(known.into_mut())),
@@ -238,7 +235,7 @@ impl<S: Source> Replay<'_, S> {
         }
     }
 
-    fn add_range(&mut self, ino: u32, extent: MappedExtent) -> Result<(), Error> {
+    fn add_range(&mut self, ino: u32, extent: MappedExtent) -> Result<()> {
         let in_file = u64::from(extent.logical) + u64::from(extent.blocks) <= 1 << 32;
         if !in_file || !self.volume.superblock().holds(extent.physical, u64::from(extent.blocks)) {
             return Err(corrupt(Defect::BlockPointer, ino));
@@ -250,7 +247,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    fn del_range(&mut self, ino: u32, first: u32, blocks: u32) -> Result<(), Error> {
+    fn del_range(&mut self, ino: u32, first: u32, blocks: u32) -> Result<()> {
         if let Some(map) = self.map(ino)? {
             remove(map, first, u64::from(first) + u64::from(blocks));
         }
@@ -258,7 +255,7 @@ impl<S: Source> Replay<'_, S> {
     }
 
     /// What `name` in `parent` is by now.
-    fn find(&mut self, parent: u32, name: &[u8]) -> Result<Option<u32>, Error> {
+    fn find(&mut self, parent: u32, name: &[u8]) -> Result<Option<u32>> {
         if let Some(changed) = self.names.get(&parent).and_then(|names| names.get(name)) {
             return Ok(changed.map(|(ino, _)| ino));
         }
@@ -267,23 +264,20 @@ impl<S: Source> Replay<'_, S> {
     }
 
     /// Adds `change` to the links of inode `ino`.
-    fn count_links(&mut self, ino: u32, change: i32) -> Result<(), Error> {
-        let bytes = self.bytes(ino)?;
-        let links = u16::from_le_bytes([bytes[LINKS_AT], bytes[LINKS_AT + 1]]);
-        let counted = i32::from(links) + change;
-        let links =
-            u16::try_from(counted).map_err(|_| corrupt(Defect::InodeField("link count"), ino))?;
-        bytes[LINKS_AT..LINKS_AT + 2].copy_from_slice(&links.to_le_bytes());
+    fn count_links(&mut self, ino: u32, change: i32) -> Result<()> {
+        let raw = self.raw(ino)?;
+        let links = u16::try_from(i32::from(raw.links_count.get()) + change)
+            .map_err(|_| corrupt(Defect::InodeField("link count"), ino))?;
+        raw.links_count = links.into();
         Ok(())
     }
 
     /// As [`count_links`](Self::count_links), for a directory that gains or loses one within it.
-    fn count_directories(&mut self, parent: u32, change: i32) -> Result<(), Error> {
-        if self.told.contains(&parent) {
+    fn count_directories(&mut self, parent: u32, change: i32) -> Result<()> {
+        if self.given.contains(&parent) {
             return Ok(());
         }
-        let bytes = self.bytes(parent)?;
-        let links = u16::from_le_bytes([bytes[LINKS_AT], bytes[LINKS_AT + 1]]);
+        let links = self.raw(parent)?.links_count.get();
         // 1: there are too many to be counted.
         if links < 2 || (links == LINKS_MAX && change > 0) {
             Ok(())
@@ -292,7 +286,7 @@ impl<S: Source> Replay<'_, S> {
         }
     }
 
-    fn directory(&mut self, ino: u32) -> Result<(), Error> {
+    fn directory(&mut self, ino: u32) -> Result<()> {
         let inode = self.inode(ino)?.ok_or_else(|| corrupt(Defect::InodeFree, ino))?;
         if inode.file_type() != FileType::Directory {
             return Err(corrupt(Defect::JournalBlock, ino));
@@ -307,7 +301,7 @@ impl<S: Source> Replay<'_, S> {
         ino: u32,
         name: Vec<u8>,
         file_type: FileType,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         self.directory(parent)?;
         if name.contains(&0) || name.contains(&b'/') || name == b"." || name == b".." {
             return Err(corrupt(Defect::DirectoryEntry, parent));
@@ -320,7 +314,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(true)
     }
 
-    fn create(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<(), Error> {
+    fn create(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<()> {
         let inode = self.inode(ino)?.ok_or_else(|| corrupt(Defect::InodeFree, ino))?;
         let file_type = inode.file_type();
         let is_new = self.add_name(parent, ino, name, file_type)?;
@@ -335,7 +329,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    fn link(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<(), Error> {
+    fn link(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<()> {
         let Some(inode) = self.inode(ino)? else { return Ok(()) };
         if self.add_name(parent, ino, name, inode.file_type())? {
             self.count_links(ino, 1)?;
@@ -343,7 +337,7 @@ impl<S: Source> Replay<'_, S> {
         Ok(())
     }
 
-    fn unlink(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<(), Error> {
+    fn unlink(&mut self, parent: u32, ino: u32, name: Vec<u8>) -> Result<()> {
         self.directory(parent)?;
         if self.find(parent, &name)? != Some(ino) {
             return Ok(());
@@ -360,8 +354,8 @@ impl<S: Source> Replay<'_, S> {
 
     /// Inode `ino` has no name any more: if it comes back, as something else, it has none of the
     /// blocks that it had.
-    fn lose(&mut self, ino: u32) -> Result<(), Error> {
-        self.bytes(ino)?[LINKS_AT..LINKS_AT + 2].fill(0);
+    fn lose(&mut self, ino: u32) -> Result<()> {
+        self.raw(ino)?.links_count = 0.into();
         self.gone.insert(ino);
         self.maps.insert(ino, BTreeMap::new());
         Ok(())

@@ -1,59 +1,45 @@
 //! Reading the fast commit area: which changes are committed (`ext4_fc_replay_scan`).
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
+use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::super::ADVICE;
+use crate::Unsupported;
 use crate::checksum::crc32c;
 
-/// A tag and the length of its value (`struct ext4_fc_tl`).
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct TagHeader {
-    pub(super) tag: U16,
-    pub(super) len: U16,
+on_disk! {
+    /// A tag and the length of its value (`struct ext4_fc_tl`).
+    pub(super) TagHeader, 4 {
+        0 tag: U16,
+        2 len: U16,
+    }
+    /// `struct ext4_fc_head`.
+    pub(super) Head, 8 {
+        0 features: U32,
+        4 tid: U32,
+    }
+    /// `struct ext4_fc_tail`.
+    pub(super) Tail, 8 {
+        0 tid: U32,
+        4 crc: U32,
+    }
+    /// `struct ext4_fc_add_range`, with its `struct ext4_extent`.
+    pub(super) AddRange, 16 {
+        0 ino: U32,
+        4 first: U32,
+        8 len: U16,
+        10 start_hi: U16,
+        12 start_lo: U32,
+    }
+    /// `struct ext4_fc_del_range`.
+    pub(super) DelRange, 12 {
+        0 ino: U32,
+        4 first: U32,
+        8 len: U32,
+    }
 }
-
-/// `struct ext4_fc_head`.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct Head {
-    pub(super) features: U32,
-    pub(super) tid: U32,
-}
-
-/// `struct ext4_fc_tail`.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct Tail {
-    pub(super) tid: U32,
-    pub(super) crc: U32,
-}
-
-/// `struct ext4_fc_add_range`, with its `struct ext4_extent`.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct AddRange {
-    pub(super) ino: U32,
-    pub(super) first: U32,
-    pub(super) len: U16,
-    pub(super) start_hi: U16,
-    pub(super) start_lo: U32,
-}
-
-/// `struct ext4_fc_del_range`.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(super) struct DelRange {
-    pub(super) ino: U32,
-    pub(super) first: U32,
-    pub(super) len: U32,
-}
-
-const _: () =
-    assert!(size_of::<TagHeader>() == 4 && size_of::<Head>() == 8 && size_of::<Tail>() == 8);
-const _: () = assert!(size_of::<AddRange>() == 16 && size_of::<DelRange>() == 12);
 
 pub(super) const ADD_RANGE: u16 = 1;
 pub(super) const DEL_RANGE: u16 = 2;
@@ -129,10 +115,6 @@ pub enum Change {
     },
 }
 
-/// A fast commit has features that are not known: nothing after it can be understood.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UnknownFeatures(pub(super) u32);
-
 /// Collects the changes of whole fast commits, block by block.
 pub(super) struct Scan {
     expected_tid: u32,
@@ -143,15 +125,6 @@ pub(super) struct Scan {
     commits: Vec<Vec<Change>>,
     /// Of the one that is being read.
     open: Vec<Change>,
-}
-
-/// Whether more blocks are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Yes.
-    More,
-    /// The area's end, or that of what is of this transaction.
-    Stop,
 }
 
 impl Scan {
@@ -167,27 +140,28 @@ impl Scan {
     }
 
     /// The next block of the area. What is no whole commit of this transaction ends it: it was not
-    /// committed, or is old.
-    pub(super) fn block(&mut self, block: &[u8]) -> Result<Next, UnknownFeatures> {
+    /// committed, or is old. An error: a fast commit has unknown features, and nothing after it can
+    /// be understood.
+    pub(super) fn block(&mut self, block: &[u8]) -> Result<ControlFlow<()>, Unsupported> {
         if !self.begun
             && TagHeader::read_from_prefix(block).is_ok_and(|(tl, _)| tl.tag.get() != HEAD)
         {
-            return Ok(Next::Stop);
+            return Ok(ControlFlow::Break(()));
         }
         self.begun = true;
         let mut at = 0;
         while let Some(Ok((tl, rest))) = block.get(at..).map(TagHeader::read_from_prefix) {
             let (tag, len) = (tl.tag.get(), usize::from(tl.len.get()));
             let Some(value) = rest.get(..len).filter(|_| self.length_is_valid(tag, len)) else {
-                return Ok(Next::Stop);
+                return Ok(ControlFlow::Break(()));
             };
             let whole = at..at + size_of::<TagHeader>() + len;
-            if self.tag(tag, value, block, whole.clone())? == Next::Stop {
-                return Ok(Next::Stop);
+            if self.tag(tag, value, block, whole.clone())?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
             at = whole.end;
         }
-        Ok(Next::More)
+        Ok(ControlFlow::Continue(()))
     }
 
     fn length_is_valid(&self, tag: u16, len: usize) -> bool {
@@ -209,33 +183,38 @@ impl Scan {
         value: &[u8],
         block: &[u8],
         whole: Range<usize>,
-    ) -> Result<Next, UnknownFeatures> {
+    ) -> Result<ControlFlow<()>, Unsupported> {
         if tag == TAIL {
             // The checksum is not part of what it is over; what follows it up to the block's end
             // neither.
             let covered = whole.start + size_of::<TagHeader>() + size_of::<U32>();
             let crc = crc32c(self.crc, &block[whole.start..covered]);
             self.crc = 0;
-            let Ok((tail, _)) = Tail::read_from_prefix(value) else { return Ok(Next::Stop) };
+            let Ok((tail, _)) = Tail::read_from_prefix(value) else {
+                return Ok(ControlFlow::Break(()));
+            };
             if tail.tid.get() != self.expected_tid || tail.crc.get() != crc {
-                return Ok(Next::Stop);
+                return Ok(ControlFlow::Break(()));
             }
             self.commits.push(std::mem::take(&mut self.open));
-            return Ok(Next::More);
+            return Ok(ControlFlow::Continue(()));
         }
         if tag == HEAD {
-            let Ok((head, _)) = Head::read_from_prefix(value) else { return Ok(Next::Stop) };
+            let Ok((head, _)) = Head::read_from_prefix(value) else {
+                return Ok(ControlFlow::Break(()));
+            };
             if head.tid.get() != self.expected_tid {
-                return Ok(Next::Stop);
+                return Ok(ControlFlow::Break(()));
             }
             if head.features.get() != 0 {
-                return Err(UnknownFeatures(head.features.get()));
+                let what = format!("a fast commit with features {:#x}", head.features.get());
+                return Err(Unsupported { what, advice: ADVICE });
             }
         } else if let Some(change) = change(tag, value) {
             self.open.push(change);
         }
         self.crc = crc32c(self.crc, &block[whole]);
-        Ok(Next::More)
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -336,10 +315,10 @@ mod tests {
             self.tag(UNLINK, &value)
         }
 
-        fn scan(&self, tid: u32) -> Result<Vec<Vec<Change>>, UnknownFeatures> {
+        fn scan(&self, tid: u32) -> Result<Vec<Vec<Change>>, Unsupported> {
             let mut scan = Scan::new(tid, 256);
             for block in self.bytes.chunks(BLOCK) {
-                if scan.block(block)? == Next::Stop {
+                if scan.block(block)?.is_break() {
                     break;
                 }
             }

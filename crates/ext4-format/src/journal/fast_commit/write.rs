@@ -15,9 +15,9 @@ const TAG_BYTES: usize = size_of::<TagHeader>();
 /// A name is not longer (`EXT4_NAME_LEN`), in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A change that fits into no block, or cannot be said: a whole transaction has to be committed.
+/// A change that fits into no block, or cannot be encoded: a whole transaction has to be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unsayable;
+pub struct NotEncodable;
 
 /// A fast commit that is being put together.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl Writer {
     /// Adds `change`, which is replayed after those that were added before.
     ///
     /// # Errors
-    /// [`Unsayable`]: then the commit is not to be used.
-    pub fn add(&mut self, change: &Change) -> Result<(), Unsayable> {
+    /// [`NotEncodable`]: then the commit is not to be used.
+    pub fn add(&mut self, change: &Change) -> Result<(), NotEncodable> {
         match change {
             Change::AddRange { ino, first, blocks, at, unwritten } => {
                 self.add_range(*ino, *first, *blocks, *at, *unwritten)
@@ -74,7 +74,7 @@ impl Writer {
         blocks: u32,
         at: u64,
         unwritten: bool,
-    ) -> Result<(), Unsayable> {
+    ) -> Result<(), NotEncodable> {
         let (most, flag) = if unwritten {
             (WRITTEN_BLOCKS_MAX - 1, WRITTEN_BLOCKS_MAX)
         } else {
@@ -86,9 +86,9 @@ impl Writer {
             let from = at + u64::from(done);
             let range = AddRange {
                 ino: U32::new(ino),
-                first: U32::new(first.checked_add(done).ok_or(Unsayable)?),
+                first: U32::new(first.checked_add(done).ok_or(NotEncodable)?),
                 len: U16::new(some + flag),
-                start_hi: U16::new(u16::try_from(from >> 32).map_err(|_| Unsayable)?),
+                start_hi: U16::new(u16::try_from(from >> 32).map_err(|_| NotEncodable)?),
                 start_lo: U32::new(from as u32),
             };
             self.tag(ADD_RANGE, &[range.as_bytes()])?;
@@ -97,18 +97,18 @@ impl Writer {
         Ok(())
     }
 
-    fn name(&mut self, tag: u16, parent: u32, ino: u32, name: &[u8]) -> Result<(), Unsayable> {
+    fn name(&mut self, tag: u16, parent: u32, ino: u32, name: &[u8]) -> Result<(), NotEncodable> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return Err(Unsayable);
+            return Err(NotEncodable);
         }
         self.tag(tag, &[&parent.to_le_bytes(), &ino.to_le_bytes(), name])
     }
 
     /// Makes room for a tag with a value of `len` bytes, and for the pad behind it.
-    fn reserve(&mut self, len: usize) -> Result<(), Unsayable> {
+    fn reserve(&mut self, len: usize) -> Result<(), NotEncodable> {
         let need = TAG_BYTES + len;
         if need + TAG_BYTES > self.block_bytes {
-            return Err(Unsayable);
+            return Err(NotEncodable);
         }
         let used = self.bytes.len() % self.block_bytes;
         // Each tag leaves room for one more, so that a block is never quite full but behind a pad.
@@ -119,7 +119,7 @@ impl Writer {
         Ok(())
     }
 
-    fn tag(&mut self, tag: u16, value: &[&[u8]]) -> Result<(), Unsayable> {
+    fn tag(&mut self, tag: u16, value: &[&[u8]]) -> Result<(), NotEncodable> {
         self.reserve(value.iter().map(|part| part.len()).sum())?;
         self.push(tag, value);
         Ok(())
@@ -142,7 +142,7 @@ impl Writer {
 
     /// The blocks of the whole commit. They have to be written together, the last one not before
     /// all that the commit says is true of the disk.
-    pub fn finish(mut self) -> Result<Vec<u8>, Unsayable> {
+    pub fn finish(mut self) -> Result<Vec<u8>, NotEncodable> {
         self.reserve(size_of::<Tail>())?;
         let at = self.bytes.len();
         let len = self.block_bytes - at % self.block_bytes - TAG_BYTES;
@@ -157,13 +157,13 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scan::{Next, Scan};
+    use super::super::scan::Scan;
     use super::*;
 
     fn scan(area: &[u8], block_bytes: usize, tid: u32) -> Vec<Vec<Change>> {
         let mut scan = Scan::new(tid, 256);
         for block in area.chunks(block_bytes) {
-            if scan.block(block).unwrap() == Next::Stop {
+            if scan.block(block).unwrap().is_break() {
                 break;
             }
         }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_commits_are_read() {
         for block_bytes in [1024, 2048, 4096, 65_536] {
             // Every remainder of a block is met.
             for name_bytes in 1..=255 {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_lost_any_block_does_not_count() {
+    fn a_commit_without_one_of_its_blocks_is_ignored() {
         let changes = example(40, 100);
         let area = commit(1024, 7, true, &changes);
         let blocks = area.len() / 1024;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn long_extents_are_said_in_parts() {
+    fn long_extents_are_split() {
         let add = |unwritten| Change::AddRange {
             ino: 12,
             first: 0,
@@ -259,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_refused() {
-        let refuses = |change: &Change| Writer::new(1024, 1, true).add(change) == Err(Unsayable);
+    fn changes_that_cannot_be_encoded_are_refused() {
+        let refuses = |change: &Change| Writer::new(1024, 1, true).add(change) == Err(NotEncodable);
         let at = 1 << 48;
         assert!(refuses(&Change::Link { parent: 2, ino: 12, name: vec![b'n'; 256] }));
         assert!(refuses(&Change::Link { parent: 2, ino: 12, name: vec![] }));
