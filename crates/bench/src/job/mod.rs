@@ -38,8 +38,9 @@ pub use settings::{
 };
 pub use zones::{ZoneKeys, ZoneMode};
 
-/// The largest queue depth a job may ask for.
-pub const IODEPTH_MAX: u32 = 1024;
+/// The largest queue depth of any device: a queue pair has 1,024 command slots, one of which is for
+/// the parts of split requests. A device with shorter queues refuses more when the job is checked.
+pub const IODEPTH_MAX: u32 = 1023;
 /// The largest number of clones of a job.
 pub const NUMJOBS_MAX: u32 = 1024;
 /// The largest number of job sections in one file.

@@ -56,7 +56,7 @@ pub(super) const HOW_MANY: &[Key] = &[
     key(
         "iodepth",
         field!(iodepth, int(1, IODEPTH_MAX as u64)),
-        "I/Os in flight per thread, 1 to 1022",
+        "I/Os in flight per thread, 1 to 1023; a device may take fewer",
     )
     .is("1")
     .listed("N"),

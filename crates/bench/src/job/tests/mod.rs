@@ -61,7 +61,7 @@ fn every_key() {
     }
     assert_eq!(one("name=other").name, "other");
     assert_eq!(one("iodepth=32").iodepth, 32);
-    assert_eq!(one("iodepth=1k").iodepth, 1024);
+    assert_eq!(one("iodepth=0x3ff").iodepth, 1023);
     assert_eq!(one("numjobs=4").numjobs, 4);
     assert_eq!(one("size=1g").size, Some(Extent::Bytes(1 << 30)));
     assert_eq!(one("size=20%").size, Some(Extent::Percent(20)));
@@ -175,8 +175,8 @@ fn block_sizes() {
 
 #[test]
 fn bad_values() {
-    assert_eq!(error("iodepth=0"), "t.fio:2: iodepth=0: out of range, expected 1 to 1024");
-    assert!(error("iodepth=1025").contains("out of range"));
+    assert_eq!(error("iodepth=0"), "t.fio:2: iodepth=0: out of range, expected 1 to 1023");
+    assert!(error("iodepth=1k").contains("out of range"));
     assert!(error("numjobs=0").contains("out of range"));
     assert!(error("loops=0").contains("out of range"));
     assert!(error("rwmixread=101").contains("out of range"));
@@ -326,7 +326,7 @@ fn command_line() {
     assert_eq!(job.set("ramp-time", Some("1"), &Origin::CommandLine), Ok(None));
     assert_eq!((job.bs_read_bytes, job.ramp_time), (512, Duration::from_secs(1)));
     let error = job.set("iodepth", Some("0"), &Origin::CommandLine).unwrap_err();
-    assert_eq!(error.to_string(), "command line: --iodepth=0: out of range, expected 1 to 1024");
+    assert_eq!(error.to_string(), "command line: --iodepth=0: out of range, expected 1 to 1023");
     let error = job.set("io-depth", Some("1"), &Origin::CommandLine).unwrap_err();
     assert_eq!(error.to_string(), "command line: unknown key --io-depth; did you mean --iodepth?");
     assert_eq!(job.fio_options().len(), 3);
