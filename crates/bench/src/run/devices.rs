@@ -11,7 +11,7 @@ use meantime_ext4::{FileDevice, FileDeviceOptions, FileSystem, FileType, MountOp
 use meantime_hw::cpu;
 
 use super::checks;
-use super::error::RunError;
+use super::error::{RunError, fail};
 use super::target::{HowRead, Target, Wanted};
 
 struct Opened {
@@ -170,8 +170,7 @@ impl Devices {
         let default = allowed.last().copied().filter(|_| allowed.len() > 1);
         let ssd_cpu = soft.and_then(|soft| soft.cpu.or(default));
         if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
-            let what = format!("cpu={cpu}: this process may not use it; it may use {allowed:?}");
-            return Err(RunError::new(format_args!("device {uri}: {what}")));
+            fail!("device {uri}: cpu={cpu}: this process may not use it; it may use {allowed:?}");
         }
         let options = OpenOptions { access, ssd_cpu, stamps, ..OpenOptions::default() };
         // The library creates it exclusively, and locks it: what was not there before, and is ours
@@ -203,9 +202,7 @@ impl Devices {
         access: Access,
     ) -> Result<(Device, Option<usize>, bool), RunError> {
         let Some(first) = self.opened.iter().find(|opened| opened.wanted.device == uri) else {
-            return Err(RunError::new(format_args!(
-                "{uri} is not open: this is a bug, please report it"
-            )));
+            fail!("{uri} is not open: this is a bug, please report it");
         };
         let device = match first.device() {
             Device::Nvme(device) => {

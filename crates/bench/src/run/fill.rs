@@ -13,7 +13,7 @@ use meantime_hw::Clock;
 use meantime_report::figures;
 
 use super::devices::Devices;
-use super::error::RunError;
+use super::error::{RunError, fail};
 use super::progress::Progress;
 use crate::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Unrecorded};
 use crate::memory;
@@ -51,7 +51,8 @@ pub fn fill(
         if memory::available_bytes().is_some_and(|available_bytes| bytes > available_bytes / 2) {
             let size = figures::bytes(bytes);
             progress.warning(format_args!(
-                "{uri}: too little memory to fill {size} beforehand: figures of reads will be too good"
+                "{uri}: too little memory to fill {size} beforehand: figures of reads will be too \
+                 good"
             ));
             continue;
         }
@@ -79,8 +80,9 @@ fn check_holes(
     }
     let uri = &device.info().uri;
     let what = format!(
-        "{uri}: parts of the file were never written, and the file system answers reads of them without asking the disk: write it \
-         first (--rw write), or remove it and have it made by create=SIZE"
+        "{uri}: parts of the file were never written, and the file system answers reads of them \
+         without asking the disk: write it first (--rw write), or remove it and have it made by \
+         create=SIZE"
     );
     // A job that writes as well may be reading what it has written.
     if plan.job.writes() {
@@ -140,7 +142,7 @@ fn fill_range(
             &mut Unrecorded,
         );
         if let (Ended::Lost(why), _) | (_, Some(why)) = (ended, faults.first) {
-            return Err(RunError::new(format_args!("{uri}: filling it before the run: {why}")));
+            fail!("{uri}: filling it before the run: {why}");
         }
     }
     debug_assert_eq!(channel.in_flight(), 0);

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use meantime_report::run::LogEntry;
 
 use super::devices::Devices;
-use super::error::RunError;
+use super::error::{RunError, refuse};
 use crate::competitor::Kind;
 use crate::flow::Flows;
 use crate::job::Job;
@@ -193,10 +193,7 @@ fn waits(job: &Job, groups: &[Group]) -> Result<bool, RunError> {
     let is_in = |group: &Group| group.plans.iter().any(|plan| plan.job.name == *name);
     match groups.iter().rposition(is_in) {
         Some(at) => Ok(at + 1 == groups.len()),
-        None => {
-            let what = "no job before it has that name";
-            Err(RunError::new(format_args!("job {}: wait_for={name}: {what}", job.name)))
-        }
+        None => refuse!(job, "wait_for={name}: no job before it has that name"),
     }
 }
 
@@ -218,11 +215,11 @@ fn align<T: Clone>(
                 let count = values.len();
                 let other = group.plans.iter_mut().position(|plan| list(plan).len() == most);
                 let other = other.map_or("", |other| group.plans[other].job.name.as_str());
-                return Err(RunError::new(format_args!(
-                    "job {}: {key} lists {count} {what}, and job {other}, which runs at the same time, \
-                     {most}; list as many, or one, or use stonewall",
-                    group.plans[at].job.name
-                )));
+                refuse!(
+                    group.plans[at].job,
+                    "{key} lists {count} {what}, and job {other}, which runs at the same time, \
+                     {most}; list as many, or one, or use stonewall"
+                );
             }
             _ => {}
         }
@@ -237,10 +234,12 @@ fn check_shared(group: &Group) -> Result<(), RunError> {
             if let Some(other) =
                 group.plans[..at].iter().find(|other| differs(&plan.job, &other.job))
             {
-                return Err(RunError::new(format_args!(
-                    "job {}: {key} differs from that of job {}, which runs at the same time; give one, or use stonewall",
-                    plan.job.name, other.job.name
-                )));
+                refuse!(
+                    plan.job,
+                    "{key} differs from that of job {}, which runs at the same time; give one, or \
+                     use stonewall",
+                    other.job.name
+                );
             }
         }
         Ok(())

@@ -4,7 +4,6 @@
 
 use meantime_completion::Policy;
 
-use super::checks::wrong;
 use super::devices::Devices;
 use super::error::RunError;
 use super::group::{Cell, Group};
@@ -44,7 +43,7 @@ pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, R
         device && policy
     };
     match left_out.iter().find(|(cell, _)| !needed(cell)) {
-        Some((_, missing)) => Err(wrong(&missing.job, format_args!("{}", missing.why))),
+        Some((_, missing)) => Err(RunError::of_job(&missing.job, &missing.why)),
         None => {
             let mut said: Vec<LeftOut> = Vec::new();
             for (_, one) in left_out {

@@ -42,7 +42,8 @@ impl WorkerThread {
             let set = started.ask(move |_| priority.set_for_this_thread());
             received(&set)?.map_err(|error| {
                 RunError::new(format_args!(
-                    "prio, prioclass: {error}; real time needs CAP_SYS_NICE (or root): take prioclass=2 with prio=0"
+                    "prio, prioclass: {error}; real time needs CAP_SYS_NICE (or root): take \
+                     prioclass=2 with prio=0"
                 ))
             })?;
         }
