@@ -1,5 +1,6 @@
 //! `zonemode` and its kind: a device divided into zones.
 
+use super::validate::Contradictions;
 use super::{Extent, Job};
 
 /// `zonemode`.
@@ -77,71 +78,67 @@ impl Job {
     }
 
     /// What `zonemode` and its kind contradict.
-    pub(super) fn check_zones(&self, wrong: &mut Vec<(&'static str, String)>) {
+    pub(super) fn check_zones(&self, wrong: &mut Contradictions) {
         let zones = &self.zones;
-        let mut fail = |key: &'static str, what: &str| wrong.push((key, what.to_owned()));
-        for key in ["offset", "size", "io_size", "filesize", "offset_increment"] {
-            let extent = match key {
-                "offset" => Some(self.offset),
-                "size" => self.size,
-                "io_size" => self.io_size,
-                "filesize" => self.filesize,
-                _ => Some(self.places.offset_increment),
-            };
-            if matches!(extent, Some(Extent::Zones(_))) && zones.size_bytes == 0 {
-                fail(key, &format!("{key} counts zones (z), which needs zonesize="));
-            }
+        let extents = [
+            ("offset", Some(self.offset)),
+            ("size", self.size),
+            ("io_size", self.io_size),
+            ("filesize", self.filesize),
+            ("offset_increment", Some(self.places.offset_increment)),
+        ];
+        for (key, extent) in extents {
+            let is_wrong = matches!(extent, Some(Extent::Zones(_))) && zones.size_bytes == 0;
+            let what = format!("{key} counts zones (z), which needs zonesize=");
+            wrong.add_if(is_wrong, key, what);
         }
         let mode = zones.mode();
         if mode == ZoneMode::None {
-            if zones.size_bytes > 0 {
-                fail("zonesize", "zonesize with zonemode=none has no meaning; leave one out");
-            }
+            let what = "zonesize with zonemode=none has no meaning; leave one out";
+            wrong.add_if(zones.size_bytes > 0, "zonesize", what);
             return;
         }
         if zones.size_bytes == 0 {
             let what = "zonemode needs zonesize=: the device has no zones of its own";
-            fail("zonemode", what);
+            wrong.add_if(true, "zonemode", what);
             return;
         }
-        if self.verify != super::Verify::None {
-            let what = "verify writes each block once before it checks, and zonemode writes some \
-                        more often or not at all; leave one out";
-            fail("verify", what);
-        }
+        wrong.add_if(
+            self.verify != super::Verify::None,
+            "verify",
+            "verify writes each block once before it checks, and zonemode writes some more often \
+             or not at all; leave one out",
+        );
         let block_bytes = self.bs_max_bytes();
-        match mode {
-            ZoneMode::Strided if zones.strided_range_bytes() < block_bytes => {
-                let key = if zones.range_bytes > 0 { "zonerange" } else { "zonesize" };
-                fail(key, &format!("a zone is smaller than one block of {block_bytes} bytes"));
-            }
-            ZoneMode::Zbd => {
-                if zones.writable_bytes() > zones.size_bytes {
-                    fail("zonecapacity", "zonecapacity is more than zonesize");
-                } else if zones.writable_bytes() < block_bytes {
-                    let key = if zones.capacity_bytes > 0 { "zonecapacity" } else { "zonesize" };
-                    fail(key, &format!("a zone is smaller than one block of {block_bytes} bytes"));
-                }
-                if self.trims() && (self.bs_write_bytes != zones.size_bytes || self.writes()) {
-                    let what = "with zonemode=zbd a trim empties one zone: say rw=trim or randtrim, \
-                                and bs= as zonesize=";
-                    fail("bs", what);
-                }
-                if self.places.skip_bytes != 0 || self.places.run > 1 {
-                    fail(
-                        "rw",
-                        "with zonemode=zbd writes go on where a zone is filled to; leave the \
-                                number after rw out",
-                    );
-                }
-                if self.align_bytes(0).or(self.align_bytes(1)).is_some() {
-                    fail(
-                        "blockalign",
-                        "with zonemode=zbd zones are filled without gaps; leave it out",
-                    );
-                }
-            }
-            _ => {}
+        let (key, set_bytes, zone_bytes) = match mode {
+            ZoneMode::Zbd => ("zonecapacity", zones.capacity_bytes, zones.writable_bytes()),
+            _ => ("zonerange", zones.range_bytes, zones.strided_range_bytes()),
+        };
+        let is_too_long = mode == ZoneMode::Zbd && zone_bytes > zones.size_bytes;
+        wrong.add_if(is_too_long, "zonecapacity", "zonecapacity is more than zonesize");
+        wrong.add_if(
+            zone_bytes < block_bytes && !is_too_long,
+            if set_bytes > 0 { key } else { "zonesize" },
+            format!("a zone is smaller than one block of {block_bytes} bytes"),
+        );
+        if mode == ZoneMode::Zbd {
+            wrong.add_if(
+                self.trims() && (self.bs_write_bytes != zones.size_bytes || self.writes()),
+                "bs",
+                "with zonemode=zbd a trim empties one zone: say rw=trim or randtrim, and bs= as \
+                 zonesize=",
+            );
+            wrong.add_if(
+                self.places.skip_bytes != 0 || self.places.run > 1,
+                "rw",
+                "with zonemode=zbd writes go on where a zone is filled to; leave the number after \
+                 rw out",
+            );
+            wrong.add_if(
+                self.align_bytes(0).or(self.align_bytes(1)).is_some(),
+                "blockalign",
+                "with zonemode=zbd zones are filled without gaps; leave it out",
+            );
         }
     }
 }
