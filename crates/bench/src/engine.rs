@@ -9,27 +9,11 @@ use meantime_block::{BlockChannel, Done, IoError, IoErrorKind, Request};
 use meantime_hw::{Clock, DmaBuf};
 use meantime_nvme::CommandError;
 
-use super::pattern::{Dir, Io, Pattern, Rng};
+use super::pattern::{Dir, Io, Rng};
 pub use super::record::{Record, Unrecorded};
 pub use super::source::Source;
 
 mod shaped;
-
-/// I/Os of a pattern; writes write whatever is in the buffer.
-#[derive(Debug)]
-pub struct Plain(pub Pattern);
-
-impl Source for Plain {
-    #[inline(always)]
-    fn next_in_pass(&mut self) -> Option<Io> {
-        self.0.next_in_pass()
-    }
-
-    #[inline(always)]
-    fn begin_pass(&mut self) -> bool {
-        self.0.begin_pass()
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Flight {
@@ -86,6 +70,11 @@ pub struct Limit {
     pub max_ios: u64,
 }
 
+impl Limit {
+    /// Until the source has no more.
+    pub(crate) const NONE: Self = Self { until_ns: u64::MAX, max_ios: u64::MAX };
+}
+
 /// Why the loop stopped. Nothing is in flight any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -101,6 +90,16 @@ pub enum Ended {
     Lost(String),
 }
 
+impl Ended {
+    /// Why the device takes no more I/O, if it does not.
+    pub(crate) fn lost(self) -> Option<String> {
+        match self {
+            Self::Lost(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
 /// I/Os that failed.
 #[derive(Debug, Default, Clone)]
 pub struct Faults {
@@ -110,9 +109,9 @@ pub struct Faults {
     pub first: Option<String>,
 }
 
-/// A thread's way to a device, and what it needs for I/O on it.
+/// A thread's channel to a device, and what it needs for I/O on it.
 pub struct Engine<'a, C> {
-    /// The way.
+    /// The channel.
     pub channel: &'a mut C,
     /// The buffers.
     pub slots: &'a mut Slots,

@@ -49,7 +49,8 @@ pub(crate) struct Member {
     flow: Arc<Flow>,
     weight: u64,
     ios: u64,
-    sleep: Duration,
+    /// How long to sleep when the next I/O would be more than the thread's share.
+    pub sleep: Duration,
     /// It has its turn.
     counts: bool,
 }
@@ -84,11 +85,6 @@ impl Member {
         self.ios += 1;
         true
     }
-
-    /// How long to sleep when it would be.
-    pub(crate) fn sleep(&self) -> Duration {
-        self.sleep
-    }
 }
 
 #[cfg(test)]
@@ -122,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_turn_holds_nobody_up() {
+    fn a_thread_without_a_turn_delays_no_other() {
         let mut two = members(&[1, 8]);
         two[1].begin();
         assert_eq!(rounds(&mut two[1..], 800), [800]);

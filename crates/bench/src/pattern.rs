@@ -37,7 +37,7 @@ pub struct PatternSpec {
     pub offset_bytes: u64,
     /// Length of the range.
     pub range_bytes: u64,
-    /// One pass transfers so much: the range, unless `io_size` says otherwise.
+    /// What one pass transfers: the range, unless `io_size` says otherwise.
     pub pass_bytes: u64,
     /// log2 of the logical block size.
     pub block_shift: u32,
@@ -77,28 +77,40 @@ impl PatternSpec {
 pub(crate) struct Permutation {
     state: u64,
     increment: u64,
+    mix: Mix,
+    /// The numbers are below this.
+    pub limit: u64,
+}
+
+/// A one-to-one map of the numbers of k bits onto themselves, without order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mix {
     mask: u64,
     half: u32,
-    limit: u64,
+}
+
+impl Mix {
+    /// Of as many bits as the numbers below `limit` have.
+    pub(crate) fn below(limit: u64) -> Self {
+        let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
+        let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
+        Self { mask, half: (bits / 2).max(1) }
+    }
+
+    /// Each step is invertible on k bits.
+    #[inline(always)]
+    pub(crate) fn of(self, mut x: u64) -> u64 {
+        x ^= x >> self.half;
+        x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask;
+        x ^ x >> self.half
+    }
 }
 
 impl Permutation {
     /// An order of the numbers below `limit`.
     pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
-        let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
-        let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
-        Self {
-            state: rng.next_u64() & mask,
-            increment: rng.next_u64() | 1,
-            mask,
-            half: (bits / 2).max(1),
-            limit,
-        }
-    }
-
-    /// The numbers are below this.
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
+        let mix = Mix::below(limit);
+        Self { state: rng.next_u64() & mix.mask, increment: rng.next_u64() | 1, mix, limit }
     }
 
     /// The next of them; after the last, the first again.
@@ -109,12 +121,8 @@ impl Permutation {
             // and Dobell 1962).
             self.state =
                 self.state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(self.increment)
-                    & self.mask;
-            // Each step is invertible on k bits.
-            let mut x = self.state;
-            x ^= x >> self.half;
-            x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask;
-            x ^= x >> self.half;
+                    & self.mix.mask;
+            let x = self.mix.of(self.state);
             if x < self.limit {
                 return x;
             }
@@ -122,16 +130,16 @@ impl Permutation {
     }
 }
 
-/// The places of one direction.
+/// Chooses the places of one direction.
 #[derive(Debug, Clone)]
-struct Lane {
+struct Placer {
     bytes: u64,
     blocks: u64,
     next: u64,
     order: Option<Permutation>,
 }
 
-impl Lane {
+impl Placer {
     fn new(spec: &PatternSpec, bytes: u64, rng: &mut Rng) -> Self {
         let blocks = spec.range_bytes / bytes;
         let order = spec.random.then(|| Permutation::new(blocks, rng));
@@ -155,8 +163,8 @@ impl Lane {
 pub struct Pattern {
     spec: PatternSpec,
     rng: Rng,
-    read: Lane,
-    write: Lane,
+    read: Placer,
+    write: Placer,
     left_bytes: u64,
     passes_left: Option<u64>,
 }
@@ -165,8 +173,8 @@ impl Pattern {
     /// The pattern of `spec`, at its beginning.
     pub fn new(spec: PatternSpec) -> Self {
         let mut rng = Rng::new(spec.seed);
-        let read = Lane::new(&spec, spec.bs_read_bytes, &mut rng);
-        let write = Lane::new(&spec, spec.bs_write_bytes, &mut rng);
+        let read = Placer::new(&spec, spec.bs_read_bytes, &mut rng);
+        let write = Placer::new(&spec, spec.bs_write_bytes, &mut rng);
         let mut pattern = Self { spec, rng, read, write, left_bytes: 0, passes_left: spec.passes };
         pattern.begin_pass();
         pattern
@@ -193,27 +201,27 @@ impl Source for Pattern {
             return false;
         }
         self.left_bytes = self.spec.pass_bytes;
-        self.read = Lane::new(&self.spec, self.spec.bs_read_bytes, &mut self.rng);
-        self.write = Lane::new(&self.spec, self.spec.bs_write_bytes, &mut self.rng);
+        self.read = Placer::new(&self.spec, self.spec.bs_read_bytes, &mut self.rng);
+        self.write = Placer::new(&self.spec, self.spec.bs_write_bytes, &mut self.rng);
         true
     }
 
     #[inline(always)]
     fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.direction(&mut self.rng);
-        let lane = match dir {
+        let placer = match dir {
             Dir::Read => &mut self.read,
             Dir::Write | Dir::Trim => &mut self.write,
         };
-        self.left_bytes = match self.left_bytes.checked_sub(lane.bytes) {
+        self.left_bytes = match self.left_bytes.checked_sub(placer.bytes) {
             Some(left_bytes) => left_bytes,
             None => {
                 self.left_bytes = 0;
                 return None;
             }
         };
-        let lba = (self.spec.offset_bytes + lane.next() * lane.bytes) >> self.spec.block_shift;
-        Some(Io { dir, lba, bytes: lane.bytes as usize, ioprio: 0 })
+        let lba = (self.spec.offset_bytes + placer.next() * placer.bytes) >> self.spec.block_shift;
+        Some(Io { dir, lba, bytes: placer.bytes as usize, ioprio: 0 })
     }
 }
 
@@ -293,25 +301,39 @@ mod tests {
             let mut pattern = Pattern::new(spec);
             let seen: Vec<u64> = std::iter::from_fn(|| pattern.next()).map(|io| io.lba).collect();
             prop_assert_eq!(seen.len() as u64, blocks);
-            prop_assert!(seen.iter().all(|lba| *lba >= 16 && (lba - 16) % 8 == 0 && (lba - 16) / 8 < blocks));
+            prop_assert!(seen.iter().all(|lba| (16..16 + 8 * blocks).contains(lba) && lba % 8 == 0));
             prop_assert_eq!(seen.iter().collect::<HashSet<_>>().len() as u64, blocks);
         }
 
         #[test]
         fn never_beyond_the_range(
-            sectors in 16u64..5000, read in 1u64..17, write in 1u64..17, random: bool, percent in 0u8..=100, seed: u64,
+            sectors in 16u64..5000,
+            read in 1u64..17,
+            write in 1u64..17,
+            random: bool,
+            percent in 0u8..=100,
+            seed: u64,
         ) {
             let spec = PatternSpec {
-                range_bytes: sectors * 512, pass_bytes: sectors * 512, bs_read_bytes: read * 512, bs_write_bytes: write * 512,
-                random, read_percent: percent, passes: Some(3), seed, ..spec(0, random)
+                range_bytes: sectors * 512,
+                pass_bytes: sectors * 512,
+                bs_read_bytes: read * 512,
+                bs_write_bytes: write * 512,
+                random,
+                read_percent: percent,
+                passes: Some(3),
+                seed,
+                ..spec(0, random)
             };
             let mut pattern = Pattern::new(spec);
             let mut bytes = 0;
             while let Some(io) = pattern.next() {
-                prop_assert!(io.lba * 512 >= 8192 && io.lba * 512 + io.bytes as u64 <= 8192 + spec.range_bytes);
+                let (from, to) = (io.lba * 512, io.lba * 512 + io.bytes as u64);
+                prop_assert!(from >= 8192 && to <= 8192 + spec.range_bytes);
                 bytes += io.bytes as u64;
             }
-            prop_assert!(bytes <= 3 * spec.range_bytes && bytes + 3 * 16 * 512 > 3 * spec.range_bytes);
+            let all_bytes = 3 * spec.range_bytes;
+            prop_assert!(bytes <= all_bytes && bytes + 3 * 16 * 512 > all_bytes);
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) enum Verdict {
 
 /// The search for the greatest depth that keeps a latency, as fio goes about it: double until it
 /// fails, then bisect.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Search {
     target_ns: u64,
     window_ns: u64,
@@ -28,7 +28,8 @@ pub(super) struct Search {
     percentile_ppm: u64,
     goes_on: bool,
     depth_max: usize,
-    depth: usize,
+    /// The depth that is being tried.
+    pub depth: usize,
     low: usize,
     high: usize,
     /// Successes in a row just below `high`.
@@ -42,7 +43,7 @@ pub(super) struct Search {
     worst_ns: u64,
 }
 
-/// So many successes just below a depth that failed once, and it is tried again.
+/// After this number of successes just below a depth that failed, that depth is tried again.
 const STABLE: u32 = 3;
 
 impl Search {
@@ -57,27 +58,16 @@ impl Search {
             depth: 1,
             low: 1,
             high: depth_max,
-            stable: 0,
-            is_final: false,
-            began_ns: 0,
-            before_ns: 0,
-            ios: 0,
-            late: 0,
-            worst_ns: 0,
+            ..Self::default()
         })
     }
 
-    /// An I/O took so long.
+    /// Counts an I/O.
     #[inline]
     pub(super) fn took(&mut self, latency_ns: u64) {
         self.ios += 1;
         self.late += u64::from(latency_ns > self.target_ns);
         self.worst_ns = self.worst_ns.max(latency_ns);
-    }
-
-    /// The depth that is being tried.
-    pub(super) fn depth(&self) -> usize {
-        self.depth
     }
 
     /// A turn begins.
@@ -156,29 +146,26 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Job, Origin};
+    use crate::job::testing::job;
 
     /// A device that keeps 100 µs up to a depth of `good`.
     fn find(good: usize, depth_max: usize, percentile: &str) -> (Vec<usize>, Verdict) {
-        let mut job = Job::new("a");
-        for (key, value) in [
+        let job = job(&[
             ("latency_target", "100"),
             ("latency_window", "1ms"),
             ("latency_percentile", percentile),
-        ] {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
+        ]);
         let mut search = Search::new(&job.latency_target, depth_max).unwrap();
         let (mut now_ns, mut tried) = (0, vec![1]);
         search.begin(0);
         for _ in 0..100 {
             for at in 0..100 {
-                search.took(if at == 7 && search.depth() > good { 150_000 } else { 90_000 });
+                search.took(if at == 7 && search.depth > good { 150_000 } else { 90_000 });
             }
             now_ns += 1_000_000;
             match search.judge(now_ns) {
                 Verdict::GoOn => {}
-                Verdict::Changed | Verdict::Found => tried.push(search.depth()),
+                Verdict::Changed | Verdict::Found => tried.push(search.depth),
                 end => return (tried, end),
             }
         }

@@ -10,7 +10,7 @@ use crate::job::{Job, Verify};
 use std::time::Duration;
 
 /// What shapes the I/O of one thread of a cell, and how far that is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Shape {
     /// Writes are durable when they are done.
     pub fua: bool,
@@ -26,7 +26,8 @@ pub(crate) struct Shape {
     due_ns: [u64; 3],
     /// How far off what was due when the last turn ended was then; negative: it was late.
     carried_ns: [i64; 3],
-    batch: Reaping,
+    /// How many at once.
+    pub batch: Reaping,
     target: Option<Search>,
     /// The thread's part in a flow.
     flow: Option<Member>,
@@ -53,7 +54,7 @@ enum Spacing {
 }
 
 /// How many at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reaping {
     /// The number submitted at once.
     pub submit: usize,
@@ -81,8 +82,10 @@ impl Shape {
         }
         let depth = job.iodepth as usize;
         let number =
-            |figure: Option<u32>, default: usize| figure.map_or(default, |figure| figure as usize);
+            |figure: Option<u32>, default| figure.map_or(default, |figure| figure as usize);
         let least = number(job.batch.complete_min, 1).min(depth);
+        // Without any of the keys all that has completed is taken at once, as the plain loop does.
+        let most = if job.batch.complete_min.is_some() { least } else { depth };
         let spacing =
             |direction: usize| match (pace.rate_iops[direction], pace.rate_bytes[direction]) {
                 (Some(iops), _) => Some(Spacing::PerIo(1_000_000_000 / iops)),
@@ -95,8 +98,6 @@ impl Shape {
         Some(Self {
             fua: job.syncing.fua,
             sync_every: if writes { [job.syncing.fsync, job.syncing.fdatasync] } else { [0; 2] },
-            writes: 0,
-            flushed_at: 0,
             think: thinks.then_some(Think {
                 pause_ns: pace.thinktime.as_nanos() as u64,
                 spin_ns: pace.thinktime_spin.as_nanos() as u64,
@@ -107,25 +108,16 @@ impl Shape {
             // Trims have the rate of writes.
             spacing: [spacing(0), spacing(1), spacing(1)],
             poisson: pace.poisson.then(|| Rng::new(seed)),
-            due_ns: [0; 3],
-            carried_ns: [0; 3],
             batch: Reaping {
                 submit: if submit == 0 { depth } else { submit.min(depth) },
                 least,
-                // Without any of the keys all that has completed is taken at once, as the plain
-                // loop does.
-                most: number(
-                    job.batch.complete_max,
-                    if job.batch.complete_min.is_some() { least } else { depth },
-                )
-                .max(least)
-                .max(1),
+                most: number(job.batch.complete_max, most).max(least).max(1),
                 low: number(job.batch.low, depth),
             },
             target: Search::new(&job.latency_target, depth),
             flow,
             priorities,
-            held: None,
+            ..Self::default()
         })
     }
 
@@ -135,8 +127,8 @@ impl Shape {
         Self { target: None, flow: None, held: None, ..free }
     }
 
-    /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long
-    /// from now on.
+    /// A turn begins at `now_ns`: what was due some time after the end of the last turn is due the
+    /// same time from now on.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
         if let Some(search) = &mut self.target {
@@ -167,14 +159,9 @@ impl Shape {
         }
     }
 
-    /// How many at once.
-    pub(crate) fn batch(&self) -> Reaping {
-        self.batch
-    }
-
     /// How many may be in flight.
     pub(crate) fn depth(&self, most: usize) -> usize {
-        self.target.as_ref().map_or(most, |search| search.depth())
+        self.target.as_ref().map_or(most, |search| search.depth)
     }
 
     /// Whether a flush must come before the next I/O.
@@ -183,7 +170,7 @@ impl Shape {
             && self.sync_every.iter().any(|every| *every > 0 && self.writes.is_multiple_of(*every))
     }
 
-    /// It has come.
+    /// The flush was done.
     pub(crate) fn flushed(&mut self) {
         self.flushed_at = self.writes;
     }
@@ -201,7 +188,7 @@ impl Shape {
         Some((think.pause_ns, think.spin_ns))
     }
 
-    /// The pause was cut short: so much of it comes before the next I/O.
+    /// The pause was cut short: the rest of it comes before the next I/O.
     pub(crate) fn pause_left(&mut self, left_ns: u64) {
         if let Some(think) = &mut self.think {
             think.left_ns = Some(left_ns);
@@ -218,7 +205,7 @@ impl Shape {
     /// done.
     pub(crate) fn waits_for_flow(&mut self) -> Option<Duration> {
         let member = self.flow.as_mut()?;
-        if member.takes() { None } else { Some(member.sleep()) }
+        if member.takes() { None } else { Some(member.sleep) }
     }
 
     /// The priority of `io`; 0: that of its thread.
@@ -246,7 +233,7 @@ impl Shape {
         }
     }
 
-    /// An I/O took so long.
+    /// Counts an I/O's latency.
     #[inline]
     pub(crate) fn took(&mut self, latency_ns: u64) {
         if let Some(search) = &mut self.target {
@@ -262,25 +249,17 @@ impl Shape {
 
     /// The depth that was found, or is being tried.
     pub(crate) fn target_depth(&self) -> Option<u32> {
-        self.target.as_ref().map(|search| search.depth() as u32)
+        self.target.as_ref().map(|search| search.depth as u32)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Origin;
+    use crate::job::testing::job;
 
     const WRITE: Io = Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 };
     const READ: Io = Io { dir: Dir::Read, lba: 0, bytes: 4096, ioprio: 0 };
-
-    fn job(keys: &[(&str, &str)]) -> Job {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
-        job
-    }
 
     fn shape(keys: &[(&str, &str)]) -> Shape {
         Shape::of(&job(keys), 1, None).unwrap()
@@ -342,7 +321,7 @@ mod tests {
 
     #[test]
     fn batches_default_to_what_fio_says() {
-        let of = |keys: &[(&str, &str)]| shape(&[&[("iodepth", "16")], keys].concat()).batch();
+        let of = |keys: &[(&str, &str)]| shape(&[&[("iodepth", "16")], keys].concat()).batch;
         assert_eq!(
             of(&[("iodepth_batch", "4")]),
             Reaping { submit: 4, least: 1, most: 16, low: 16 }

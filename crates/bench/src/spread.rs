@@ -1,6 +1,6 @@
 //! Where random I/Os fall: fio's distributions over a number of places.
 
-use super::pattern::{Permutation, Rng};
+use super::pattern::{Mix, Permutation, Rng};
 use crate::job::{Distribution, Zone};
 
 /// ζ's sum is exact up to here, and an integral beyond.
@@ -73,7 +73,7 @@ impl Spread {
     /// Begins with the places as if none had been chosen.
     pub(super) fn restart(&mut self, rng: &mut Rng) {
         if let Self::Once(permutation) = self {
-            *permutation = Permutation::new(permutation.limit(), rng);
+            *permutation = Permutation::new(permutation.limit, rng);
         }
     }
 
@@ -94,18 +94,12 @@ fn part(places: u64, ppm: u64) -> u64 {
     (u128::from(places) * u128::from(ppm) / 1_000_000) as u64 % places.max(1)
 }
 
-/// A one-to-one map of the numbers below `places` onto themselves, without order.
+/// A one-to-one map of the numbers below `places` (at least one) onto themselves, without order.
 fn scattered(mut x: u64, places: u64) -> u64 {
-    let bits = u64::BITS - places.saturating_sub(1).leading_zeros();
-    if bits == 0 {
-        return 0;
-    }
-    let (mask, half) = (u64::MAX >> (u64::BITS - bits), (bits / 2).max(1));
+    let mix = Mix::below(places);
     loop {
-        // Each step is invertible on so many bits; what falls outside goes on until it is inside.
-        x ^= x >> half;
-        x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask;
-        x ^= x >> half;
+        // What falls outside goes on until it is inside.
+        x = mix.of(x);
         if x < places {
             return x;
         }
@@ -222,12 +216,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::{Job, Origin};
+    use crate::job::testing::job;
     use crate::pattern::Rng;
 
     fn spread(text: &str, places: u64) -> Spread {
-        let mut job = Job::new("a");
-        job.set("random_distribution", Some(text), &Origin::CommandLine).unwrap();
+        let job = job(&[("random_distribution", text)]);
         Spread::new(&job.random.distribution, places, 4096, 0, false, &mut Rng::new(5))
     }
 
@@ -292,7 +285,10 @@ mod tests {
 
         #[test]
         fn always_within_the_range(places in 1u64..100_000, seed: u64, what in 0usize..8) {
-            let text = ["random", "zipf:1.2", "zipf:0.3:0.9", "pareto:0.01", "normal:0", "normal:99:1", "zoned:1/1:99/1", "zoned_abs:50/4k:50/1g"][what];
+            let text = [
+                "random", "zipf:1.2", "zipf:0.3:0.9", "pareto:0.01", "normal:0", "normal:99:1",
+                "zoned:1/1:99/1", "zoned_abs:50/4k:50/1g",
+            ][what];
             let (mut spread, mut rng) = (spread(text, places), Rng::new(seed));
             for _ in 0..200 {
                 prop_assert!(spread.next(&mut rng) < places);

@@ -29,7 +29,7 @@ pub struct VariedSpec {
     pub align_bytes: [Option<u64>; 2],
     /// What follows what.
     pub places: Places,
-    /// Zones, in each of which so much is transferred before the next one.
+    /// Zones, in each of which a part is transferred before the next one.
     pub strides: Option<ZoneKeys>,
 }
 
@@ -95,8 +95,13 @@ impl Sizer {
         }
     }
 
+    /// A size within `room_bytes`; `None`: none was drawn.
+    pub(crate) fn within(&self, room_bytes: u64, rng: &mut Rng) -> Option<u64> {
+        (0..DRAWS).map(|_| self.next(rng)).find(|bytes| *bytes <= room_bytes)
+    }
+
     /// The next one.
-    pub(crate) fn next(&self, rng: &mut Rng) -> u64 {
+    fn next(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(bytes) => *bytes,
             Self::Multiples(min, count) => min * (1 + rng.below(*count)),
@@ -112,8 +117,9 @@ impl Sizer {
     }
 }
 
+/// Chooses the places and sizes of one direction.
 #[derive(Debug, Clone)]
-struct Lane {
+struct Placer {
     sizer: Sizer,
     min_bytes: u64,
     step_bytes: u64,
@@ -127,7 +133,7 @@ struct Lane {
     position_bytes: u64,
 }
 
-impl Lane {
+impl Placer {
     fn new(spec: &VariedSpec, direction: usize, rng: &mut Rng) -> Self {
         let sizes = &spec.sizes[direction];
         let (min_bytes, step_bytes) =
@@ -158,12 +164,6 @@ impl Lane {
         }
     }
 
-    /// A size within `room_bytes`, which the smallest one is.
-    fn size(&self, room_bytes: u64, rng: &mut Rng) -> u64 {
-        let drawn = (0..DRAWS).map(|_| self.sizer.next(rng)).find(|bytes| *bytes <= room_bytes);
-        drawn.unwrap_or(self.min_bytes)
-    }
-
     /// Where and how much, of a range of `range_bytes` of which `left_bytes` are yet to be
     /// transferred.
     fn next(&mut self, range_bytes: u64, left_bytes: u64, rng: &mut Rng) -> (u64, u64) {
@@ -179,7 +179,8 @@ impl Lane {
             }
         };
         self.run_left = self.run_left.saturating_sub(1);
-        let bytes = self.size(left_bytes.min(range_bytes - offset_bytes), rng);
+        let room_bytes = left_bytes.min(range_bytes - offset_bytes);
+        let bytes = self.sizer.within(room_bytes, rng).unwrap_or(self.min_bytes);
         (self.last_bytes, self.position_bytes) = (offset_bytes, offset_bytes + bytes);
         (offset_bytes, bytes)
     }
@@ -205,7 +206,7 @@ impl Lane {
 pub struct Varied {
     spec: VariedSpec,
     rng: Rng,
-    lanes: [Lane; 2],
+    placers: [Placer; 2],
     left_bytes: u64,
     passes_left: Option<u64>,
     /// Where the zone begins within the range, and what has been transferred in it.
@@ -216,9 +217,9 @@ impl Varied {
     /// The pattern of `spec`, at its beginning.
     pub fn new(spec: VariedSpec) -> Self {
         let mut rng = Rng::new(spec.base.seed);
-        let lanes = [0, 1].map(|direction| Lane::new(&spec, direction, &mut rng));
+        let placers = [0, 1].map(|direction| Placer::new(&spec, direction, &mut rng));
         let passes_left = spec.base.passes.map(|passes| passes.saturating_sub(1));
-        Self { left_bytes: spec.base.pass_bytes, rng, lanes, passes_left, spec, zone: (0, 0) }
+        Self { left_bytes: spec.base.pass_bytes, rng, placers, passes_left, spec, zone: (0, 0) }
     }
 
     /// The zone of the next I/O: the same until enough was transferred in it, then the next one,
@@ -234,7 +235,7 @@ impl Varied {
         }
         // Each place of a zone is visited again when all have been.
         if done_bytes.is_multiple_of(range_bytes) {
-            self.lanes.iter_mut().for_each(|lane| lane.restart(&mut self.rng));
+            self.placers.iter_mut().for_each(|placer| placer.restart(&mut self.rng));
         }
     }
 }
@@ -245,12 +246,12 @@ impl Source for Varied {
         if let Some(zones) = self.spec.strides {
             self.enter_zone(&zones);
         }
-        let lane = &mut self.lanes[dir as usize];
-        if self.left_bytes < lane.min_bytes {
+        let placer = &mut self.placers[dir as usize];
+        if self.left_bytes < placer.min_bytes {
             return None;
         }
-        let window_bytes = self.spec.window_bytes(lane.min_bytes);
-        let (offset_bytes, bytes) = lane.next(window_bytes, self.left_bytes, &mut self.rng);
+        let window_bytes = self.spec.window_bytes(placer.min_bytes);
+        let (offset_bytes, bytes) = placer.next(window_bytes, self.left_bytes, &mut self.rng);
         let offset_bytes = self.zone.0 + offset_bytes;
         if offset_bytes + bytes > self.spec.base.range_bytes {
             // A zone that the end cuts short. As in fio what would be beyond it ends the pass.
@@ -268,7 +269,7 @@ impl Source for Varied {
             return false;
         }
         self.left_bytes = self.spec.base.pass_bytes;
-        self.lanes = [0, 1].map(|direction| Lane::new(&self.spec, direction, &mut self.rng));
+        self.placers = [0, 1].map(|direction| Placer::new(&self.spec, direction, &mut self.rng));
         self.zone = (0, 0);
         true
     }
@@ -281,15 +282,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::Origin;
-
-    fn job(keys: &[(&str, &str)]) -> Job {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
-        job
-    }
+    use crate::job::testing::job;
 
     fn varied(keys: &[(&str, &str)], range_bytes: u64, passes: Option<u64>, seed: u64) -> Varied {
         let job = job(keys);
@@ -409,10 +402,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_beyond_the_range(blocks in 16u64..600, seed: u64, random: bool, what in 0usize..6) {
+        fn never_beyond_the_range(
+            blocks in 16u64..600,
+            seed: u64,
+            random: bool,
+            what in 0usize..6,
+        ) {
             let (key, value) = [
-                ("bsrange", "512-8k"), ("bsrange", "1k-3k"), ("bssplit", "512/10:2k/40:7k/50"), ("bssplit", "1k/50:1536/50"),
-                ("random_distribution", "zipf:1.2"), ("random_distribution", "normal:30"),
+                ("bsrange", "512-8k"),
+                ("bsrange", "1k-3k"),
+                ("bssplit", "512/10:2k/40:7k/50"),
+                ("bssplit", "1k/50:1536/50"),
+                ("random_distribution", "zipf:1.2"),
+                ("random_distribution", "normal:30"),
             ][what];
             prop_assume!(random || what < 4);
             let rw = if random { "randread" } else { "read" };
@@ -420,10 +422,13 @@ mod tests {
             let mut varied = varied(&[("rw", rw), (key, value)], range_bytes, Some(2), seed);
             let mut bytes = 0;
             while let Some(io) = varied.next() {
-                prop_assert!(io.lba * 512 >= 8192 && io.lba * 512 + io.bytes as u64 <= 8192 + range_bytes, "{:?}", io);
+                let (from, to) = (io.lba * 512, io.lba * 512 + io.bytes as u64);
+                prop_assert!(from >= 8192 && to <= 8192 + range_bytes, "{:?}", io);
                 bytes += io.bytes as u64;
             }
-            prop_assert!(bytes <= 2 * range_bytes && bytes + 2 * 4096 > 2 * range_bytes, "{} of {}", bytes, 2 * range_bytes);
+            let all_bytes = 2 * range_bytes;
+            prop_assert!(bytes <= all_bytes, "{} of {}", bytes, all_bytes);
+            prop_assert!(bytes + 2 * 4096 > all_bytes, "{} of {}", bytes, all_bytes);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::pattern::{Dir, Io, Pattern, PatternSpec};
 use super::source::Source;
 use super::varied::Varied;
 
-/// What the checks came to.
+/// Results of the checks.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Findings {
     /// Blocks read and checked.
@@ -36,7 +36,7 @@ struct Mark {
 pub(crate) enum Course {
     /// Through the range, or each block once in random order.
     Plain(Box<Pattern>),
-    /// With gaps, or backwards.
+    /// With differing sizes, with gaps, backwards, or to places that are not equally likely.
     Varied(Box<Varied>),
 }
 
@@ -66,13 +66,14 @@ pub(crate) struct Verified {
     block_shift: u32,
     bs_bytes: u64,
     seed: u64,
-    /// By block of the range: the number of the write that completed last; 0 if none did, or nobody
-    /// knows.
+    /// By block of the range: the number of the write that completed last; 0 if none did, or if it
+    /// is not known.
     numbers: Vec<u64>,
     next_number: u64,
     /// By slot: what is in flight.
     marks: Vec<Option<Mark>>,
-    findings: Findings,
+    /// Results of the checks so far.
+    pub findings: Findings,
 }
 
 impl Verified {
@@ -100,11 +101,6 @@ impl Verified {
             marks: vec![None; depth],
             findings: Findings::default(),
         }
-    }
-
-    /// What the checks came to so far.
-    pub(crate) fn findings(&self) -> &Findings {
-        &self.findings
     }
 
     /// Reads everything back that was written.

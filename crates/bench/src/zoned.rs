@@ -10,11 +10,11 @@ use super::pattern::{Dir, Io, PatternSpec, Rng};
 use super::source::{Source, pass_begins};
 use super::spread::Spread;
 use super::varied::Sizer;
-use crate::job::{Job, Sizes, ZoneKeys};
+use crate::job::{Job, ZoneKeys};
 
-/// The zones of a device, which all threads of a run share.
+/// The zones of a device.
 #[derive(Debug)]
-pub(crate) struct Zones {
+struct Zones {
     zone_bytes: u64,
     writable_bytes: u64,
     open_max: usize,
@@ -28,25 +28,6 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
-    pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
-        Self {
-            zone_bytes: keys.size_bytes,
-            writable_bytes: keys.writable_bytes(),
-            open_max: keys.open_max as usize,
-            filled: vec![0; (device_bytes / keys.size_bytes.max(1)) as usize],
-            filled_bytes: 0,
-            open: Vec::with_capacity(keys.open_max as usize),
-            writes: 0,
-        }
-    }
-
-    /// Whether they are those of `keys`.
-    pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
-        let sizes = (self.zone_bytes, self.writable_bytes, self.open_max);
-        sizes == (keys.size_bytes, keys.writable_bytes(), keys.open_max as usize)
-    }
-
     fn is_full(&self, zone: u64, least_bytes: u64) -> bool {
         self.filled[zone as usize] + least_bytes > self.writable_bytes
     }
@@ -76,7 +57,7 @@ impl Zones {
         }
         let usable = || self.open.iter().map(|(open, _)| *open).filter(|open| among.contains(open));
         match usable().count() {
-            // All are those of others elsewhere: one of them is left as it is for now.
+            // All are those of other threads elsewhere: the oldest of them is no longer counted.
             0 => {
                 self.open.remove(0);
                 self.open.push((zone, owner));
@@ -87,19 +68,29 @@ impl Zones {
     }
 }
 
-/// A device's zones, shared.
+/// A device's zones, which all threads of a run share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedZones(Arc<Mutex<Zones>>);
 
 impl SharedZones {
     /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
     pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
-        Self(Arc::new(Mutex::new(Zones::new(keys, device_bytes))))
+        Self(Arc::new(Mutex::new(Zones {
+            zone_bytes: keys.size_bytes,
+            writable_bytes: keys.writable_bytes(),
+            open_max: keys.open_max as usize,
+            filled: vec![0; (device_bytes / keys.size_bytes.max(1)) as usize],
+            filled_bytes: 0,
+            open: Vec::with_capacity(keys.open_max as usize),
+            writes: 0,
+        })))
     }
 
     /// Whether they are those of `keys`.
     pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
-        self.locked().are_of(keys)
+        let zones = self.locked();
+        (zones.zone_bytes, zones.writable_bytes, zones.open_max)
+            == (keys.size_bytes, keys.writable_bytes(), keys.open_max as usize)
     }
 
     fn locked(&self) -> MutexGuard<'_, Zones> {
@@ -107,8 +98,9 @@ impl SharedZones {
     }
 }
 
+/// Chooses the places and sizes of one direction, before the zones move them.
 #[derive(Debug, Clone)]
-struct Lane {
+struct Placer {
     sizer: Sizer,
     min_bytes: u64,
     spread: Option<Spread>,
@@ -129,7 +121,7 @@ pub(crate) struct Zoned {
     mixes: bool,
     has_written: bool,
     rng: Rng,
-    lanes: [Lane; 2],
+    placers: [Placer; 2],
     left_bytes: u64,
     passes_left: Option<u64>,
 }
@@ -141,10 +133,9 @@ impl Zoned {
         let zone_bytes = keys.size_bytes.max(1);
         let end_bytes = spec.offset_bytes + spec.range_bytes;
         // As in fio a job that only reads may begin within a zone.
-        let first = if job.changes() {
-            spec.offset_bytes.div_ceil(zone_bytes)
-        } else {
-            spec.offset_bytes / zone_bytes
+        let first = match job.changes() {
+            true => spec.offset_bytes.div_ceil(zone_bytes),
+            false => spec.offset_bytes / zone_bytes,
         };
         let among = first..(end_bytes / zone_bytes).max(first);
         let begin_bytes = spec.offset_bytes.max(first * zone_bytes);
@@ -157,28 +148,20 @@ impl Zoned {
             ..spec
         };
         let mut rng = Rng::new(spec.seed);
-        let lane = |direction: usize, rng: &mut Rng| {
-            let sizes: Sizes = job.sizes_of(direction);
-            let places = (spec.range_bytes / sizes.min_bytes()).max(1);
-            let spread = || {
-                let once = !job.random.norandommap;
-                Spread::new(
-                    &job.random.distribution,
-                    places,
-                    sizes.min_bytes(),
-                    direction,
-                    once,
-                    rng,
-                )
-            };
-            Lane {
+        let placer = |direction: usize, rng: &mut Rng| {
+            let (sizes, random) = (job.sizes_of(direction), &job.random);
+            let min_bytes = sizes.min_bytes();
+            let places = (spec.range_bytes / min_bytes).max(1);
+            let (of, once) = (&random.distribution, !random.norandommap);
+            let spread = || Spread::new(of, places, min_bytes, direction, once, rng);
+            Placer {
                 spread: spec.random.then(spread),
                 sizer: Sizer::new(&sizes),
-                min_bytes: sizes.min_bytes(),
+                min_bytes,
                 position_bytes: spec.offset_bytes,
             }
         };
-        let lanes = [0, 1].map(|direction| lane(direction, &mut rng));
+        let placers = [0, 1].map(|direction| placer(direction, &mut rng));
         Self {
             zones,
             keys,
@@ -188,7 +171,7 @@ impl Zoned {
             mixes: job.rw.is_mixed(),
             has_written: false,
             rng,
-            lanes,
+            placers,
             left_bytes: spec.pass_bytes,
             passes_left: spec.passes.map(|passes| passes.saturating_sub(1)),
             spec,
@@ -197,7 +180,7 @@ impl Zoned {
 
     /// A write goes where its zone is filled to.
     fn write(&self, at_bytes: u64, bytes: u64) -> (u64, u64) {
-        let least_bytes = self.lanes[1].min_bytes;
+        let least_bytes = self.placers[1].min_bytes;
         let mut zones = self.zones.locked();
         let (offset_bytes, range_bytes) = (self.spec.offset_bytes, self.spec.range_bytes);
         let pick = |count: usize| {
@@ -233,7 +216,7 @@ impl Zoned {
     /// A read goes where something was written; `None`: nothing was.
     fn read(&self, at_bytes: u64, bytes: u64) -> Option<(u64, u64)> {
         let zone_bytes = self.keys.size_bytes;
-        let least_bytes = self.lanes[0].min_bytes;
+        let least_bytes = self.placers[0].min_bytes;
         let random = self.spec.random;
         let zones = self.zones.locked();
         let begins = at_bytes / zone_bytes;
@@ -287,8 +270,8 @@ impl Source for Zoned {
             return false;
         }
         self.left_bytes = self.spec.pass_bytes;
-        for lane in &mut self.lanes {
-            lane.position_bytes = self.spec.offset_bytes;
+        for placer in &mut self.placers {
+            placer.position_bytes = self.spec.offset_bytes;
         }
         true
     }
@@ -304,17 +287,17 @@ impl Source for Zoned {
             // There is nothing to be read yet.
             dir = Dir::Write;
         }
-        let lane = &mut self.lanes[usize::from(dir != Dir::Read)];
-        if self.left_bytes < lane.min_bytes {
+        let placer = &mut self.placers[usize::from(dir != Dir::Read)];
+        if self.left_bytes < placer.min_bytes {
             return None;
         }
         let end_bytes = self.among.end * self.keys.size_bytes;
-        let mut at_bytes = match &mut lane.spread {
-            Some(spread) => self.spec.offset_bytes + spread.next(&mut self.rng) * lane.min_bytes,
-            None => lane.position_bytes,
+        let mut at_bytes = match &mut placer.spread {
+            Some(spread) => self.spec.offset_bytes + spread.next(&mut self.rng) * placer.min_bytes,
+            None => placer.position_bytes,
         };
         let writable_bytes = self.keys.writable_bytes();
-        if lane.spread.is_none()
+        if placer.spread.is_none()
             && dir == Dir::Write
             && at_bytes % self.keys.size_bytes >= writable_bytes
         {
@@ -323,16 +306,14 @@ impl Source for Zoned {
             self.left_bytes = self.left_bytes.saturating_sub(next_bytes - at_bytes);
             at_bytes = next_bytes;
         }
-        if at_bytes + lane.min_bytes > end_bytes {
+        if at_bytes + placer.min_bytes > end_bytes {
             // A sequence begins again.
             at_bytes = self.spec.offset_bytes;
         }
-        if self.left_bytes < lane.min_bytes {
+        if self.left_bytes < placer.min_bytes {
             return None;
         }
-        let bytes =
-            (0..8).map(|_| lane.sizer.next(&mut self.rng)).find(|bytes| *bytes <= self.left_bytes);
-        let bytes = bytes.unwrap_or(lane.min_bytes);
+        let bytes = placer.sizer.within(self.left_bytes, &mut self.rng).unwrap_or(placer.min_bytes);
         let placed = match dir {
             Dir::Write => Some(self.write(at_bytes, bytes)),
             Dir::Read if self.keys.reads_anywhere => {
@@ -346,7 +327,7 @@ impl Source for Zoned {
             return None;
         };
         self.has_written |= dir == Dir::Write;
-        self.lanes[usize::from(dir != Dir::Read)].position_bytes = at_bytes + bytes;
+        self.placers[usize::from(dir != Dir::Read)].position_bytes = at_bytes + bytes;
         self.left_bytes = self.left_bytes.saturating_sub(bytes);
         Some(Io { dir, lba: at_bytes >> self.spec.block_shift, bytes: bytes as usize, ioprio: 0 })
     }

@@ -11,7 +11,7 @@ use super::value::{self, Why};
 pub struct PriorityShare {
     /// Of this size; `None`: of any.
     pub bytes: Option<u64>,
-    /// So many percent of them.
+    /// Their share, in percent.
     pub percent: u8,
     /// The priority, as the kernel has it; `None`: that of the job's `cmdprio` and `cmdprio_class`.
     pub bits: Option<u16>,
@@ -93,7 +93,7 @@ impl CmdPrio {
 impl Job {
     /// The shares of the I/Os of reads and writes that have a priority of their own; `None`: none
     /// has.
-    pub fn own_priorities(&self) -> Option<[Vec<PriorityShare>; 2]> {
+    pub(crate) fn own_priorities(&self) -> Option<[Vec<PriorityShare>; 2]> {
         let keys = &self.cmdprio;
         let asks = [self.reads() && keys.asks(0), self.writes() && keys.asks(1)];
         asks.contains(&true).then(|| {
@@ -120,15 +120,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::job::Origin;
-
-    fn job(keys: &[(&str, &str)]) -> Job {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            let set = job.set(key, Some(value), &Origin::CommandLine);
-            set.unwrap_or_else(|error| panic!("{error}"));
-        }
-        job
-    }
+    use crate::job::testing::job;
 
     #[test]
     fn shares_are_fios() {
@@ -136,7 +128,7 @@ mod tests {
         let any = |percent, bits| PriorityShare { bytes: None, percent, bits: Some(bits) };
         let sized =
             |bytes, percent, bits| PriorityShare { bytes: Some(bytes), percent, bits: Some(bits) };
-        // Real time unless another class is said.
+        // Real time unless another class is set.
         assert_eq!(of(&[("cmdprio_percentage", "20")]), Some([vec![any(20, 1 << 13)], vec![]]));
         let keys = [
             ("rw", "randrw"),

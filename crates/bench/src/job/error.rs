@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use itertools::Itertools as _;
+
 /// Where a key came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -54,12 +56,8 @@ impl JobError {
 
 /// All that is wrong, in the order in which it stands there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", lines(.0))]
+#[error("{}", .0.iter().format("\n"))]
 pub struct JobErrors(pub Vec<JobError>);
-
-fn lines(errors: &[JobError]) -> String {
-    errors.iter().map(JobError::to_string).collect::<Vec<_>>().join("\n")
-}
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,15 +83,17 @@ pub enum Problem {
     /// A variable that is not set, or a calculation with one that has no result.
     #[error("{0}")]
     Variable(String),
-    /// A key nobody knows.
-    #[error("unknown key {key}{}", match nearest { Some(near) => format!("; did you mean {near}?"), None => String::new() })]
+    /// A key that neither fio nor this program has.
+    #[error("unknown key {key}{}", nearest.as_ref().map_or_else(String::new, |near| {
+        format!("; did you mean {near}?")
+    }))]
     UnknownKey {
         /// The key as written.
         key: String,
         /// The nearest known one, when one is near.
         nearest: Option<String>,
     },
-    /// A key that fio knows and we will not pretend to obey.
+    /// A key of fio's that is refused.
     #[error("fio's key {key} is not supported: {why}")]
     Unsupported {
         /// The key as written.
@@ -119,9 +119,9 @@ pub enum Problem {
         /// What is wrong with it.
         why: String,
     },
-    /// A value of which the error says which it is.
+    /// A value that `what` already quotes.
     #[error("{key}: {what}")]
-    Said {
+    InKey {
         /// The key.
         key: String,
         /// What is wrong.

@@ -18,6 +18,8 @@ mod variables;
 mod zones;
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;
@@ -38,8 +40,9 @@ pub use settings::{
 };
 pub use zones::{ZoneKeys, ZoneMode};
 
-/// The largest queue depth a job may ask for.
-pub const IODEPTH_MAX: u32 = 1024;
+/// The largest queue depth of any device: a queue pair has 1,024 command slots, one of which is for
+/// the parts of split requests. A device with shorter queues refuses more when the job is checked.
+pub const IODEPTH_MAX: u32 = 1023;
 /// The largest number of clones of a job.
 pub const NUMJOBS_MAX: u32 = 1024;
 /// The largest number of job sections in one file.
@@ -85,20 +88,24 @@ pub enum Rw {
 }
 
 impl Rw {
+    /// fio's words, the usual one for each first.
+    pub(crate) const WORDS: [(&str, Rw); 11] = [
+        ("read", Rw::Read),
+        ("write", Rw::Write),
+        ("randread", Rw::RandRead),
+        ("randwrite", Rw::RandWrite),
+        ("rw", Rw::Rw),
+        ("readwrite", Rw::Rw),
+        ("randrw", Rw::RandRw),
+        ("trim", Rw::Trim),
+        ("randtrim", Rw::RandTrim),
+        ("trimwrite", Rw::TrimWrite),
+        ("randtrimwrite", Rw::RandTrimWrite),
+    ];
+
     /// fio's word for it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Rw::Read => "read",
-            Rw::Write => "write",
-            Rw::RandRead => "randread",
-            Rw::RandWrite => "randwrite",
-            Rw::Rw => "rw",
-            Rw::RandRw => "randrw",
-            Rw::Trim => "trim",
-            Rw::RandTrim => "randtrim",
-            Rw::TrimWrite => "trimwrite",
-            Rw::RandTrimWrite => "randtrimwrite",
-        }
+        Self::WORDS.iter().find(|(_, rw)| *rw == self).map_or("", |(word, _)| word)
     }
 
     /// Whether the I/Os go to random places.
@@ -137,11 +144,11 @@ pub enum Verify {
 /// A place or length on a device: bytes, or a part of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// So many bytes.
+    /// In bytes.
     Bytes(u64),
-    /// So many percent of the device, 0 to 100.
+    /// In percent of the device, 0 to 100.
     Percent(u8),
-    /// So many zones (`zonesize`). Bytes once all keys are known.
+    /// In zones (`zonesize`), until all keys are known.
     Zones(u64),
 }
 
@@ -208,7 +215,7 @@ pub struct Job {
     pub rwmixread_percent: u8,
     /// How written data is checked.
     pub verify: Verify,
-    /// What else there is to say of that.
+    /// The other keys about that.
     pub verify_keys: VerifyKeys,
     /// Ends at the end of the device.
     pub fill_device: bool,
@@ -230,10 +237,10 @@ pub struct Job {
     pub competitor: Option<Kind>,
     /// Our own key: the number of programs that only use the job's CPU.
     pub hogs: u32,
-    /// Our own key: scheduling classes of the job's threads to compare; empty: as they are.
+    /// Our own key: scheduling classes of the job's threads to compare; empty: that of the process.
     pub scheds: Vec<SchedClass>,
     /// Our own key: limits on how deep idle CPUs fall asleep, in µs, to compare (`None`: no limit);
-    /// empty: as it is.
+    /// empty: the machine's.
     pub pm_qos_us: Vec<Option<u32>>,
     /// The device's URI. The whole value: `:` separates nothing here.
     pub filename: Option<String>,
@@ -251,19 +258,19 @@ pub struct Job {
     pub filesize: Option<Extent>,
     /// What else says where I/Os go.
     pub places: Places,
-    /// Begin so long after the others.
+    /// How long after the others to begin.
     pub startdelay: Duration,
     /// Begin when the job of that name has ended.
     pub wait_for: Option<String>,
-    /// When this job has ended, these end, too. One job of a file that says so says it for all.
+    /// Which jobs end when this job has ended.
     pub exitall: Option<Exit>,
     /// Kept apart, since it may come before `exitall`.
     pub exit_what: Exit,
-    /// End when the speed is steady …
+    /// End when the speed is steady.
     pub steady: Option<Steady>,
-    /// … over so long …
+    /// For how long the speed must be steady.
     pub steady_window: Duration,
-    /// … and not before.
+    /// How long not to look at it.
     pub steady_ramp: Duration,
     /// End after this number of I/Os of each thread.
     pub number_ios: Option<u64>,
@@ -293,7 +300,7 @@ pub struct Job {
 impl Job {
     /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is
     /// one of best effort.
-    pub fn io_priority(&self) -> Option<IoPriority> {
+    pub(crate) fn io_priority(&self) -> Option<IoPriority> {
         if self.prio.is_none() && self.prioclass.is_none() {
             return None;
         }
@@ -316,6 +323,16 @@ impl Job {
             numjobs: 1,
             rwmixread_percent: 50,
             loops: 1,
+            verify_keys: VerifyKeys { checks: true, ..VerifyKeys::default() },
+            file: FileKeys { cache_bytes: 256 << 20, ..FileKeys::default() },
+            places: Places { run: 1, ..Places::default() },
+            random: Randomness { randrepeat: true, ..Randomness::default() },
+            pace: Pace { thinktime_blocks: 1, ..Pace::default() },
+            latency_target: LatencyTarget {
+                percentile_ppm: 100_000_000,
+                ..LatencyTarget::default()
+            },
+            logs: LogKeys { per_job: true, ..LogKeys::default() },
             ..Job::default()
         }
     }
@@ -339,7 +356,7 @@ impl Job {
     }
 
     /// The programs that want the job's CPU as well: what they do, and how many.
-    pub fn rivals(&self) -> Option<(Kind, u32)> {
+    pub(crate) fn rivals(&self) -> Option<(Kind, u32)> {
         let hogs = (self.hogs > 0).then_some((Kind::Tsc, self.hogs));
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
@@ -355,8 +372,8 @@ impl Job {
         self.io_size.or(self.size.filter(|_| self.range() != self.size))
     }
 
-    /// Random places of that direction are multiples of so much, if not of the smallest size.
-    pub fn align_bytes(&self, direction: usize) -> Option<u64> {
+    /// What random places of that direction are multiples of, if not of the smallest size.
+    pub(crate) fn align_bytes(&self, direction: usize) -> Option<u64> {
         let smallest = self.sizes_of(direction).min_bytes();
         self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
     }
@@ -414,7 +431,7 @@ impl Job {
     /// An error in the value of `key`: in a file, or on the command line, where it is an option.
     pub(crate) fn error_of(&self, key: &str, what: String) -> JobError {
         let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
-        JobError::new(origin, error::Problem::Said { key: origin.key(key), what })
+        JobError::new(origin, error::Problem::InKey { key: origin.key(key), what })
     }
 
     pub(crate) fn origin_of(&self, key: &str) -> Option<&Origin> {

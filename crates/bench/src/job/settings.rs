@@ -24,25 +24,25 @@ pub enum Sizes {
 impl Sizes {
     /// The smallest, in bytes.
     pub fn min_bytes(&self) -> u64 {
-        match self {
-            Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
-            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).min().unwrap_or(0),
-        }
+        self.ends().into_iter().min().unwrap_or(0)
     }
 
     /// The largest, in bytes.
     pub fn max_bytes(&self) -> u64 {
-        match self {
-            Sizes::Fixed(bytes) | Sizes::Range(_, bytes) => *bytes,
-            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
-        }
+        self.ends().into_iter().max().unwrap_or(0)
     }
 
     /// What every size and every place is a multiple of.
     pub fn step_bytes(&self) -> u64 {
+        self.ends().into_iter().fold(0, gcd)
+    }
+
+    /// All sizes, or the ends of the range. (Its last is a multiple of its first.)
+    fn ends(&self) -> Vec<u64> {
         match self {
-            Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
-            Sizes::Split(shares) => shares.iter().fold(0, |step, (bytes, _)| gcd(step, *bytes)),
+            Sizes::Fixed(bytes) => vec![*bytes],
+            Sizes::Range(first, last) => vec![*first, *last],
+            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).collect(),
         }
     }
 }
@@ -118,7 +118,7 @@ pub enum Generator {
 }
 
 /// Where random I/Os go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Randomness {
     /// How likely each place is.
     pub distribution: Distribution,
@@ -132,43 +132,19 @@ pub struct Randomness {
     pub randseed: Option<u64>,
 }
 
-impl Default for Randomness {
-    fn default() -> Self {
-        Randomness {
-            distribution: Distribution::Uniform,
-            norandommap: false,
-            generator: Generator::Tausworthe,
-            randrepeat: true,
-            randseed: None,
-        }
-    }
-}
-
 /// What else says where I/Os go: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Places {
     /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
     pub skip_bytes: i64,
-    /// So many I/Os follow each random place …
+    /// The number of I/Os that follow each random place.
     pub run: u64,
-    /// … at that place (`identical`), or one after the other.
+    /// All of them are at that place (`identical`), not one after the other.
     pub identical: bool,
-    /// Random places of reads and writes are multiples of so much; `None`: of the smallest size.
+    /// What random places of reads and writes are multiples of; `None`: the smallest size.
     pub align_bytes: [Option<u64>; 2],
-    /// Each thread begins so much after the one before.
+    /// How far after the thread before each thread begins.
     pub offset_increment: Extent,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Places {
-            skip_bytes: 0,
-            run: 1,
-            identical: false,
-            align_bytes: [None; 2],
-            offset_increment: Extent::default(),
-        }
-    }
 }
 
 /// `exitall` and `exit_what`: which jobs end when this one has ended.
@@ -198,13 +174,13 @@ pub struct Steady {
 }
 
 /// `thinktime`, `rate` and their kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pace {
-    /// Pause for so long …
+    /// How long a pause is.
     pub thinktime: Duration,
-    /// … of which the first part is spent busily …
+    /// How much of it, at its beginning, is spent busily.
     pub thinktime_spin: Duration,
-    /// … after this number of I/Os.
+    /// The number of I/Os between two pauses.
     pub thinktime_blocks: u64,
     /// The most reads and writes per second.
     pub rate_iops: [Option<u64>; 2],
@@ -212,19 +188,6 @@ pub struct Pace {
     pub rate_bytes: [Option<u64>; 2],
     /// The time between two I/Os of a rate is drawn (a Poisson process), not always the same.
     pub poisson: bool,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Pace {
-            thinktime: Duration::ZERO,
-            thinktime_spin: Duration::ZERO,
-            thinktime_blocks: 1,
-            rate_iops: [None; 2],
-            rate_bytes: [None; 2],
-            poisson: false,
-        }
-    }
 }
 
 impl Pace {
@@ -235,27 +198,16 @@ impl Pace {
 }
 
 /// `latency_target` and its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LatencyTarget {
     /// The latency to keep; `None`: whatever it is.
     pub target: Option<Duration>,
-    /// Look at it after so long.
+    /// How long each depth is tried.
     pub window: Duration,
-    /// So many of the I/Os must keep it, in millionths of a percent.
+    /// The share of the I/Os that must keep it, in millionths of a percent.
     pub percentile_ppm: u64,
     /// Go on when the depth is found.
     pub run: bool,
-}
-
-impl Default for LatencyTarget {
-    fn default() -> Self {
-        LatencyTarget {
-            target: None,
-            window: Duration::ZERO,
-            percentile_ppm: 100_000_000,
-            run: false,
-        }
-    }
 }
 
 /// `iodepth_batch` and its kind. `None`: as it suits the loop.
@@ -288,7 +240,7 @@ pub enum LogName {
 }
 
 /// Which logs to write, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogKeys {
     /// `_lat`, `_slat` and `_clat`.
     pub lat: Option<LogName>,
@@ -298,11 +250,11 @@ pub struct LogKeys {
     pub iops: Option<LogName>,
     /// `_clat_hist`.
     pub hist: Option<LogName>,
-    /// Average over so long; 0: each I/O.
+    /// How long an average covers; 0: log each I/O.
     pub avg_ms: u64,
-    /// A histogram for each so long.
+    /// How long a histogram covers.
     pub hist_ms: u64,
-    /// Halve the number of a histogram's bins so often.
+    /// How often to halve the number of a histogram's bins.
     pub hist_coarseness: u8,
     /// The offset in each line.
     pub offset: bool,
@@ -314,27 +266,9 @@ pub struct LogKeys {
     pub per_job: bool,
 }
 
-impl Default for LogKeys {
-    fn default() -> Self {
-        LogKeys {
-            lat: None,
-            bw: None,
-            iops: None,
-            hist: None,
-            avg_ms: 0,
-            hist_ms: 0,
-            hist_coarseness: 0,
-            offset: false,
-            max_value: false,
-            prio: false,
-            per_job: true,
-        }
-    }
-}
-
 impl LogKeys {
     /// Whether any log has I/Os or averages of them.
-    pub fn has_values(&self) -> bool {
+    pub(crate) fn has_values(&self) -> bool {
         self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
     }
 
@@ -345,7 +279,7 @@ impl LogKeys {
 }
 
 /// `do_verify`, `verify_interval`, `verify_pattern`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyKeys {
     /// What is read is checked.
     pub checks: bool,
@@ -355,12 +289,6 @@ pub struct VerifyKeys {
     pub payload: Option<Payload>,
 }
 
-impl Default for VerifyKeys {
-    fn default() -> Self {
-        VerifyKeys { checks: true, interval_bytes: None, payload: None }
-    }
-}
-
 /// `flow` and its kind: jobs of one flow have shares of its I/Os.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowKeys {
@@ -368,7 +296,7 @@ pub struct FlowKeys {
     pub weight: u32,
     /// Which flow.
     pub id: u32,
-    /// Who is ahead sleeps for so long.
+    /// How long a thread that is ahead sleeps.
     pub sleep: Duration,
 }
 
@@ -377,11 +305,11 @@ pub struct FlowKeys {
 pub struct NumaKeys {
     /// On the CPUs of these nodes, ascending; empty: any.
     pub cpu_nodes: Vec<u32>,
-    /// Where memory comes from; `None`: as it is.
+    /// Where memory comes from; `None`: the policy of the process.
     pub policy: Option<MemPolicy>,
 }
 
-/// `fadvise_hint`: what is said of a file's reads to come.
+/// `fadvise_hint`: the advice on a file's reads to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Hint {
     /// Nothing.
@@ -396,7 +324,7 @@ pub enum Hint {
 }
 
 /// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileKeys {
     /// Past the page cache; `None`: as fio, through it. A device has none.
     pub direct: Option<bool>,
@@ -404,17 +332,6 @@ pub struct FileKeys {
     pub overlap: Overlap,
     /// Our own key: memory of the page cache.
     pub cache_bytes: usize,
-    /// What is said of the reads to come.
+    /// The advice on the reads to come.
     pub hint: Hint,
-}
-
-impl Default for FileKeys {
-    fn default() -> Self {
-        FileKeys {
-            direct: None,
-            overlap: Overlap::ALL,
-            cache_bytes: 256 << 20,
-            hint: Hint::default(),
-        }
-    }
 }

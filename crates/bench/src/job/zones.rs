@@ -1,5 +1,6 @@
 //! `zonemode` and its kind: a device divided into zones.
 
+use super::validate::Contradictions;
 use super::{Extent, Job};
 
 /// `zonemode`.
@@ -7,7 +8,7 @@ use super::{Extent, Job};
 pub enum ZoneMode {
     /// Not divided.
     None,
-    /// So much of each zone is accessed, then the next one.
+    /// A part of each zone is accessed, then the next zone.
     Strided,
     /// Zones are written from their beginning on, as those of a zoned device.
     Zbd,
@@ -18,13 +19,13 @@ pub enum ZoneMode {
 pub struct ZoneKeys {
     /// `None`: strided if there is a size.
     pub mode: Option<ZoneMode>,
-    /// Strided: transfer so much in each zone. Zoned: a zone is so long.
+    /// Strided: how much is transferred in each zone. Zoned: how long a zone is.
     pub size_bytes: u64,
-    /// Strided: a zone is so long; 0: as much as is transferred in it.
+    /// Strided: how long a zone is; 0: as long as what is transferred in it.
     pub range_bytes: u64,
-    /// Strided: so much lies between two zones.
+    /// Strided: how much lies between two zones.
     pub skip_bytes: u64,
-    /// Zoned: a zone can be written so far; 0: to its end.
+    /// Zoned: how far a zone can be written; 0: to its end.
     pub capacity_bytes: u64,
     /// Zoned: the number of zones written at a time; 0: any number.
     pub open_max: u32,
@@ -32,14 +33,14 @@ pub struct ZoneKeys {
     pub open_max_of_thread: u32,
     /// Zoned: reads go anywhere, not only where something was written.
     pub reads_anywhere: bool,
-    /// Zoned: with this part of the range written, in millionths, …
+    /// Zoned: the part of the range, in millionths, from which on writes empty zones.
     pub reset_threshold_ppm: u64,
-    /// … this part of the writes, in millionths, empties its zone before.
+    /// Zoned: the part of the writes, in millionths, that empty their zone before.
     pub reset_frequency_ppm: u64,
 }
 
 impl ZoneKeys {
-    /// The mode, said or meant.
+    /// The mode, set or implied.
     pub fn mode(&self) -> ZoneMode {
         let meant = if self.size_bytes > 0 { ZoneMode::Strided } else { ZoneMode::None };
         self.mode.unwrap_or(meant)
@@ -77,71 +78,67 @@ impl Job {
     }
 
     /// What `zonemode` and its kind contradict.
-    pub(super) fn check_zones(&self, wrong: &mut Vec<(&'static str, String)>) {
+    pub(super) fn check_zones(&self, wrong: &mut Contradictions) {
         let zones = &self.zones;
-        let mut fail = |key: &'static str, what: &str| wrong.push((key, what.to_owned()));
-        for key in ["offset", "size", "io_size", "filesize", "offset_increment"] {
-            let extent = match key {
-                "offset" => Some(self.offset),
-                "size" => self.size,
-                "io_size" => self.io_size,
-                "filesize" => self.filesize,
-                _ => Some(self.places.offset_increment),
-            };
-            if matches!(extent, Some(Extent::Zones(_))) && zones.size_bytes == 0 {
-                fail(key, &format!("{key} counts zones (z), which needs zonesize="));
-            }
+        let extents = [
+            ("offset", Some(self.offset)),
+            ("size", self.size),
+            ("io_size", self.io_size),
+            ("filesize", self.filesize),
+            ("offset_increment", Some(self.places.offset_increment)),
+        ];
+        for (key, extent) in extents {
+            let is_wrong = matches!(extent, Some(Extent::Zones(_))) && zones.size_bytes == 0;
+            let what = format!("{key} counts zones (z), which needs zonesize=");
+            wrong.add_if(is_wrong, key, what);
         }
         let mode = zones.mode();
         if mode == ZoneMode::None {
-            if zones.size_bytes > 0 {
-                fail("zonesize", "zonesize with zonemode=none has no meaning; leave one out");
-            }
+            let what = "zonesize with zonemode=none has no meaning; leave one out";
+            wrong.add_if(zones.size_bytes > 0, "zonesize", what);
             return;
         }
         if zones.size_bytes == 0 {
             let what = "zonemode needs zonesize=: the device has no zones of its own";
-            fail("zonemode", what);
+            wrong.add_if(true, "zonemode", what);
             return;
         }
-        if self.verify != super::Verify::None {
-            let what = "verify writes each block once before it checks, and zonemode writes some \
-                        more often or not at all; leave one out";
-            fail("verify", what);
-        }
+        wrong.add_if(
+            self.verify != super::Verify::None,
+            "verify",
+            "verify writes each block once before it checks, and zonemode writes some more often \
+             or not at all; leave one out",
+        );
         let block_bytes = self.bs_max_bytes();
-        match mode {
-            ZoneMode::Strided if zones.strided_range_bytes() < block_bytes => {
-                let key = if zones.range_bytes > 0 { "zonerange" } else { "zonesize" };
-                fail(key, &format!("a zone is smaller than one block of {block_bytes} bytes"));
-            }
-            ZoneMode::Zbd => {
-                if zones.writable_bytes() > zones.size_bytes {
-                    fail("zonecapacity", "zonecapacity is more than zonesize");
-                } else if zones.writable_bytes() < block_bytes {
-                    let key = if zones.capacity_bytes > 0 { "zonecapacity" } else { "zonesize" };
-                    fail(key, &format!("a zone is smaller than one block of {block_bytes} bytes"));
-                }
-                if self.trims() && (self.bs_write_bytes != zones.size_bytes || self.writes()) {
-                    let what = "with zonemode=zbd a trim empties one zone: say rw=trim or randtrim, \
-                                and bs= as zonesize=";
-                    fail("bs", what);
-                }
-                if self.places.skip_bytes != 0 || self.places.run > 1 {
-                    fail(
-                        "rw",
-                        "with zonemode=zbd writes go on where a zone is filled to; leave the \
-                                number after rw out",
-                    );
-                }
-                if self.align_bytes(0).or(self.align_bytes(1)).is_some() {
-                    fail(
-                        "blockalign",
-                        "with zonemode=zbd zones are filled without gaps; leave it out",
-                    );
-                }
-            }
-            _ => {}
+        let (key, set_bytes, zone_bytes) = match mode {
+            ZoneMode::Zbd => ("zonecapacity", zones.capacity_bytes, zones.writable_bytes()),
+            _ => ("zonerange", zones.range_bytes, zones.strided_range_bytes()),
+        };
+        let is_too_long = mode == ZoneMode::Zbd && zone_bytes > zones.size_bytes;
+        wrong.add_if(is_too_long, "zonecapacity", "zonecapacity is more than zonesize");
+        wrong.add_if(
+            zone_bytes < block_bytes && !is_too_long,
+            if set_bytes > 0 { key } else { "zonesize" },
+            format!("a zone is smaller than one block of {block_bytes} bytes"),
+        );
+        if mode == ZoneMode::Zbd {
+            wrong.add_if(
+                self.trims() && (self.bs_write_bytes != zones.size_bytes || self.writes()),
+                "bs",
+                "with zonemode=zbd a trim empties one zone: say rw=trim or randtrim, and bs= as \
+                 zonesize=",
+            );
+            wrong.add_if(
+                self.places.skip_bytes != 0 || self.places.run > 1,
+                "rw",
+                "with zonemode=zbd writes go on where a zone is filled to; leave the number after \
+                 rw out",
+            );
+            wrong.add_if(
+                self.align_bytes(0).or(self.align_bytes(1)).is_some(),
+                "blockalign",
+                "with zonemode=zbd zones are filled without gaps; leave it out",
+            );
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use meantime_block::ChannelOptions;
-use meantime_hw::{cpu, numa};
+use meantime_hw::{MemPolicy, cpu, numa};
 use meantime_lab::floor::Floor;
 use meantime_nvme::QueueClass;
 
@@ -14,7 +14,6 @@ use super::group::{self, Cell, Group};
 use super::logs::{Log, LogSpec};
 use super::thread::WorkerThread;
 use super::worker::{CellWork, Task, Work, Worker};
-use crate::engine::Plain;
 use crate::job::ZoneMode;
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
@@ -60,8 +59,10 @@ pub(crate) fn start_threads(
     let cpus = thread_cpus(plan, group, devices);
     let policy = plan.job.numa.policy.as_ref();
     // What is allocated here is the job's, and the threads that are started here inherit it.
-    let held = policy.map(|policy| policy.hold().map_err(|error| numa_failure(plan, &error)));
-    let _held = held.transpose()?;
+    let _held = policy.map(MemPolicy::hold).transpose().map_err(|error| {
+        let what = "give nodes that this process may have memory of";
+        RunError::of_job(&plan.job.name, format_args!("numa_mem_policy: {error}; {what}"))
+    })?;
     let cells = group.cells();
     let mut threads = Vec::new();
     for thread in 0..plan.job.numjobs as usize {
@@ -92,11 +93,6 @@ pub(crate) fn start_threads(
         threads.push(thread);
     }
     Ok(threads)
-}
-
-fn numa_failure(plan: &JobPlan, error: &std::io::Error) -> RunError {
-    let what = "give nodes that this process may have memory of";
-    RunError::new(format_args!("job {}: numa_mem_policy: {error}; {what}", plan.job.name))
 }
 
 fn cell_work(
@@ -154,10 +150,7 @@ fn unverified(plan: &JobPlan, spec: PatternSpec, zones: Option<&SharedZones>) ->
     if plan.job.trims() {
         return Work::Trims(Box::new(Trims::new(course(plan, spec), plan.job.writes())));
     }
-    match VariedSpec::of(&plan.job, spec) {
-        Some(spec) => Work::Varied(Box::new(Varied::new(spec))),
-        None => Work::Plain(Box::new(Plain(Pattern::new(spec)))),
-    }
+    Work::Course(course(plan, spec))
 }
 
 /// Tells this run's blocks from those an earlier one left on the same medium.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use meantime_block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
 
 use super::devices::Devices;
-use super::error::RunError;
+use super::error::{RunError, fail, refuse};
 use super::group::Group;
 use super::target::Target;
 use crate::job::{Distribution, ZoneMode};
@@ -42,33 +42,18 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunErr
     machine::check_memory(group, devices, floor)
 }
 
-/// An error in the job named `name`.
-pub(crate) fn wrong(name: &str, what: std::fmt::Arguments<'_>) -> RunError {
-    RunError::new(format_args!("job {name}: {what}"))
-}
-
-/// A depth that is none would be queueing.
+/// On a device that does one I/O at a time, a depth would only be a queue in this process.
 fn check_depth(plan: &JobPlan, device: &Target) -> Result<(), RunError> {
-    let instead = match device {
-        Target::File(_) => Some("several threads (numjobs), or the device itself"),
-        Target::Device(_) => match device.info().uri.parse() {
-            Ok(Uri::Kernel { kernel, .. }) if kernel.engine == KernelEngine::Preadv2 => {
-                Some("engine=io_uring")
-            }
-            _ => None,
-        },
+    let (uri, depth) = (&device.info().uri, plan.job.iodepth);
+    let instead = match (device, uri.parse()) {
+        (Target::File(_), _) => "several threads (numjobs), or the device itself",
+        (_, Ok(Uri::Kernel { kernel, .. })) if kernel.engine == KernelEngine::Preadv2 => {
+            "engine=io_uring"
+        }
+        _ => return Ok(()),
     };
-    if let Some(instead) = instead
-        && plan.job.iodepth > 1
-    {
-        let uri = &device.info().uri;
-        return Err(wrong(
-            &plan.job.name,
-            format_args!(
-                "iodepth={}: {uri} does one I/O at a time; use {instead}",
-                plan.job.iodepth
-            ),
-        ));
+    if depth > 1 {
+        refuse!(plan.job, "iodepth={depth}: {uri} does one I/O at a time; use {instead}");
     }
     Ok(())
 }
@@ -86,16 +71,14 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
     };
     let no_trims = || {
         let nvme = device.as_nvme().filter(|_| plan.job.trims())?;
-        let why = "the device cannot deallocate blocks (Dataset Management); rw=trim and its kind need that";
+        let why = "the device cannot deallocate blocks (Dataset Management); rw=trim and its kind \
+                   need that";
         (!nvme.controller().has_deallocate()).then(|| why.to_owned())
     };
-    match why.or_else(no_trims) {
-        Some(why) => {
-            let uri = &device.info().uri;
-            Err(wrong(&plan.job.name, format_args!("{uri} cannot be written: {why}")))
-        }
-        None => Ok(()),
+    if let Some(why) = why.or_else(no_trims) {
+        refuse!(plan.job, "{} cannot be written: {why}", device.info().uri);
     }
+    Ok(())
 }
 
 fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
@@ -125,75 +108,54 @@ fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
     ];
     let odd = sizes.iter().find(|(_, bytes, used)| *used && !bytes.is_multiple_of(block_bytes));
     if let Some((key, bytes, _)) = odd {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "{key}={bytes} is not a multiple of the {block_bytes}-byte blocks of {uri}"
-            ),
-        ));
+        refuse!(job, "{key}={bytes} is not a multiple of the {block_bytes}-byte blocks of {uri}");
     }
     if offset_bytes >= device_bytes {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "offset={offset_bytes} is not within {uri}, which has {device_bytes} bytes"
-            ),
-        ));
+        refuse!(job, "offset={offset_bytes} is not within {uri}, which has {device_bytes} bytes");
     }
-    if let Some(size_bytes) =
-        whole_bytes.filter(|size_bytes| *size_bytes > device_bytes - offset_bytes)
-    {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "offset={offset_bytes} and size={size_bytes} reach beyond the end of {uri}, which has {device_bytes} bytes"
-            ),
-        ));
+    if let Some(bytes) = whole_bytes.filter(|bytes| *bytes > device_bytes - offset_bytes) {
+        refuse!(
+            job,
+            "offset={offset_bytes} and size={bytes} reach beyond the end of {uri}, which has \
+             {device_bytes} bytes"
+        );
     }
     let (last_bytes, last_part_bytes) = plan.range(info, job.numjobs as usize - 1);
     if step_bytes > 0 && last_bytes.saturating_add(last_part_bytes) > device_bytes {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "offset_increment={step_bytes}: the last thread's part, from {last_bytes} on, reaches beyond the end of \
-                 {uri}, which has {device_bytes} bytes"
-            ),
-        ));
+        refuse!(
+            job,
+            "offset_increment={step_bytes}: the last thread's part, from {last_bytes} on, reaches \
+             beyond the end of {uri}, which has {device_bytes} bytes"
+        );
     }
     let part_bytes = part_bytes.min(last_part_bytes);
     let bs_bytes = job.bs_max_bytes();
     if part_bytes < bs_bytes {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "bs={bs_bytes} is more than the {part_bytes} bytes a thread has of {uri}; give a smaller bs"
-            ),
-        ));
+        refuse!(
+            job,
+            "bs={bs_bytes} is more than the {part_bytes} bytes a thread has of {uri}; give a \
+             smaller bs"
+        );
     }
     if zones == ZoneMode::Zbd {
         check_zones(plan, info)?;
     }
     let pass_bytes = plan.pattern(info, 0).pass_bytes;
     if pass_bytes < bs_bytes {
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "io_size={pass_bytes} is less than one block of {bs_bytes} bytes; give a larger one"
-            ),
-        ));
+        refuse!(
+            job,
+            "io_size={pass_bytes} is less than one block of {bs_bytes} bytes; give a larger one"
+        );
     }
-    if let Distribution::ZonedAbs(zones) = &job.random.distribution {
-        let zones_bytes =
-            zones.iter().map(|zones| zones.iter().map(|zone| zone.length).sum::<u64>()).max();
-        if let Some(zones_bytes) =
-            zones_bytes.filter(|zones_bytes| *zones_bytes > part_bytes && job.rw.is_random())
-        {
-            return Err(wrong(
-                &job.name,
-                format_args!(
-                    "random_distribution: zones of {zones_bytes} bytes are more than the {part_bytes} bytes of {uri} in use"
-                ),
-            ));
+    if let (Distribution::ZonedAbs(zones), true) = (&job.random.distribution, job.rw.is_random()) {
+        let bytes = zones.iter().map(|zones| zones.iter().map(|zone| zone.length).sum::<u64>());
+        let zones_bytes = bytes.max().unwrap_or(0);
+        if zones_bytes > part_bytes {
+            refuse!(
+                job,
+                "random_distribution: zones of {zones_bytes} bytes are more than the {part_bytes} \
+                 bytes of {uri} in use"
+            );
         }
     }
     Ok(())
@@ -205,28 +167,23 @@ fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
     let (job, zone_bytes, uri) = (&plan.job, plan.job.zones.size_bytes, &info.uri);
     if info.bytes() < zone_bytes {
         let bytes = info.bytes();
-        return Err(wrong(
-            &job.name,
-            format_args!(
-                "zonesize={zone_bytes} is more than {uri} has, {bytes} bytes; give a smaller one"
-            ),
-        ));
+        refuse!(
+            job,
+            "zonesize={zone_bytes} is more than {uri} has, {bytes} bytes; give a smaller one"
+        );
     }
     for thread in 0..job.numjobs as usize {
         let (offset_bytes, bytes) = plan.range(info, thread);
-        let first = if job.changes() {
-            offset_bytes.div_ceil(zone_bytes)
-        } else {
-            offset_bytes / zone_bytes
+        let first = match job.changes() {
+            true => offset_bytes.div_ceil(zone_bytes),
+            false => offset_bytes / zone_bytes,
         };
         if (offset_bytes + bytes) / zone_bytes <= first {
-            return Err(wrong(
-                &job.name,
-                format_args!(
-                    "the part of {uri} from {offset_bytes} on, of {bytes} bytes, has no whole zone of {zone_bytes}; \
-                     give a larger size or a smaller zonesize"
-                ),
-            ));
+            refuse!(
+                job,
+                "the part of {uri} from {offset_bytes} on, of {bytes} bytes, has no whole zone of \
+                 {zone_bytes}; give a larger size or a smaller zonesize"
+            );
         }
     }
     Ok(())
@@ -243,13 +200,8 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
     for plan in users() {
         let (job, numjobs) = (&plan.job, plan.job.numjobs as usize);
         if job.iodepth > depth_max {
-            return Err(wrong(
-                &job.name,
-                format_args!(
-                    "iodepth={} is more than {uri} can take; at most {depth_max}",
-                    job.iodepth
-                ),
-            ));
+            let depth = job.iodepth;
+            refuse!(job, "iodepth={depth} is more than {uri} can take; at most {depth_max}");
         }
         let waiting =
             plan.policies.iter().filter(|policy| policy.wants_interrupt()).count() * settings;
@@ -262,31 +214,27 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
     let (queues_max, vectors) =
         (usize::from(controller.info().io_queues), usize::from(controller.info().vectors));
     if queues > queues_max {
-        return Err(wrong(
-            &first.job.name,
-            format_args!(
-                "{threads} threads × {} policies{} need {queues} queue pairs (interrupt takes two) and {uri} has {queues_max}; \
-                 use fewer threads or policies, {}or queues=",
-                first.policies.len(),
-                if settings > 1 {
-                    format!(" × {settings} settings (sched, pm_qos)")
-                } else {
-                    String::new()
-                },
-                if group.plans.len() > 1 { "stonewall between jobs, " } else { "" }
-            ),
-        ));
+        let policies = first.policies.len();
+        let settings = match settings {
+            1 => String::new(),
+            settings => format!(" × {settings} settings (sched, pm_qos)"),
+        };
+        let stonewall = if group.plans.len() > 1 { "stonewall between jobs, " } else { "" };
+        refuse!(
+            first.job,
+            "{threads} threads × {policies} policies{settings} need {queues} queue pairs \
+             (interrupt takes two) and {uri} has {queues_max}; use fewer threads or policies, \
+             {stonewall}or queues="
+        );
     }
     // Vector 0 is the admin queue's.
     if interrupts >= vectors.max(1) && interrupts > 0 {
-        return Err(wrong(
-            &first.job.name,
-            format_args!(
-                "interrupt needs {interrupts} interrupt vectors and {uri} has {}; use polled policies, fewer threads, \
-                 or vectors=",
-                vectors.saturating_sub(1)
-            ),
-        ));
+        refuse!(
+            first.job,
+            "interrupt needs {interrupts} interrupt vectors and {uri} has {}; use polled policies, \
+             fewer threads, or vectors=",
+            vectors.saturating_sub(1)
+        );
     }
     Ok(())
 }
@@ -303,8 +251,9 @@ pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
             if !goes_by_it {
                 let (name, uri) = (&plan.job.name, devices.uri(*index));
                 remarks.push(format!(
-                    "job {name}: {uri} knows no priority of a single I/O, so that cmdprio_percentage and its kind \
-                     only choose what the logs say; use kernel: with io_uring, or two jobs, each with prio="
+                    "job {name}: {uri} knows no priority of a single I/O, so that \
+                     cmdprio_percentage and its kind only choose what the logs say; use kernel: \
+                     with io_uring, or two jobs, each with prio="
                 ));
             }
         }
@@ -314,26 +263,21 @@ pub fn remarks(group: &Group, devices: &Devices) -> Vec<String> {
 
 /// What one job checks another one must not overwrite.
 fn check_overlaps(group: &Group, devices: &Devices) -> Result<(), RunError> {
-    for (at, plan) in group.plans.iter().enumerate().filter(|(_, plan)| plan.verifies()) {
-        let others = group
-            .plans
-            .iter()
-            .enumerate()
-            .filter(|(other, plan)| *other != at && plan.job.changes());
-        for (_, other) in others {
+    for plan in group.plans.iter().filter(|plan| plan.verifies()) {
+        let others = group.plans.iter().filter(|other| !std::ptr::eq(*other, plan));
+        for other in others.filter(|other| other.job.changes()) {
             for index in plan.devices.iter().filter(|index| other.devices.contains(index)) {
                 let ([from, to], [other_from, other_to]) = [plan, other]
                     .map(|plan| plan.reach(devices.get(*index).info()))
                     .map(|(offset_bytes, bytes)| [offset_bytes, offset_bytes + bytes])
                     .into();
                 if from < other_to && other_from < to {
-                    return Err(wrong(
-                        &plan.job.name,
-                        format_args!(
-                            "verify, while job {} writes to the same blocks; use stonewall, or other offsets and sizes",
-                            other.job.name
-                        ),
-                    ));
+                    refuse!(
+                        plan.job,
+                        "verify, while job {} writes to the same blocks; use stonewall, or other \
+                         offsets and sizes",
+                        other.job.name
+                    );
                 }
             }
         }
@@ -355,8 +299,10 @@ pub(crate) fn check_files(files: &[(String, PathBuf)]) -> Result<(), RunError> {
         if let Some((other, _)) =
             files[..at].iter().find(|(_, other)| identity(other) == identity(path))
         {
-            let what = "a medium belongs to one SSD; use one URI for it, or a copy of the file";
-            return Err(RunError::new(format_args!("{other} and {uri} are the same file: {what}")));
+            fail!(
+                "{other} and {uri} are the same file: a medium belongs to one SSD; use one URI for \
+                 it, or a copy of the file"
+            );
         }
     }
     Ok(())

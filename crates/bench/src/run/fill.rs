@@ -13,9 +13,9 @@ use meantime_hw::Clock;
 use meantime_report::figures;
 
 use super::devices::Devices;
-use super::error::RunError;
+use super::error::{RunError, fail};
 use super::progress::Progress;
-use crate::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Unrecorded};
+use crate::engine::{Engine, Faults, Limit, Slots, Unrecorded};
 use crate::memory;
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
@@ -51,7 +51,8 @@ pub fn fill(
         if memory::available_bytes().is_some_and(|available_bytes| bytes > available_bytes / 2) {
             let size = figures::bytes(bytes);
             progress.warning(format_args!(
-                "{uri}: too little memory to fill {size} beforehand: figures of reads will be too good"
+                "{uri}: too little memory to fill {size} beforehand: figures of reads will be too \
+                 good"
             ));
             continue;
         }
@@ -79,8 +80,9 @@ fn check_holes(
     }
     let uri = &device.info().uri;
     let what = format!(
-        "{uri}: parts of the file were never written, and the file system answers reads of them without asking the disk: write it \
-         first (--rw write), or remove it and have it made by create=SIZE"
+        "{uri}: parts of the file were never written, and the file system answers reads of them \
+         without asking the disk: write it first (--rw write), or remove it and have it made by \
+         create=SIZE"
     );
     // A job that writes as well may be reading what it has written.
     if plan.job.writes() {
@@ -112,7 +114,7 @@ fn fill_range(
         if length == 0 {
             continue;
         }
-        let pattern = Pattern::new(PatternSpec {
+        let mut pattern = Pattern::new(PatternSpec {
             offset_bytes: from,
             range_bytes: length,
             pass_bytes: length,
@@ -134,13 +136,9 @@ fn fill_range(
             stop,
             faults: &mut faults,
         };
-        let ended = engine.run(
-            &mut Plain(pattern),
-            Limit { until_ns: u64::MAX, max_ios: u64::MAX },
-            &mut Unrecorded,
-        );
-        if let (Ended::Lost(why), _) | (_, Some(why)) = (ended, faults.first) {
-            return Err(RunError::new(format_args!("{uri}: filling it before the run: {why}")));
+        let ended = engine.run(&mut pattern, Limit::NONE, &mut Unrecorded);
+        if let Some(why) = ended.lost().or(faults.first) {
+            fail!("{uri}: filling it before the run: {why}");
         }
     }
     debug_assert_eq!(channel.in_flight(), 0);

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use itertools::{Itertools as _, iproduct};
 use meantime_report::run::LogEntry;
 
 use super::devices::Devices;
-use super::error::RunError;
+use super::error::{RunError, refuse};
 use crate::competitor::Kind;
 use crate::flow::Flows;
 use crate::job::Job;
@@ -17,10 +18,10 @@ use crate::memory;
 use crate::plan::{self, JobPlan};
 use crate::zoned::SharedZones;
 
-/// All logs together take so much memory at most, or a quarter of what is available.
+/// The most memory of all logs together, or a quarter of what is available.
 const LOGS_MAX_BYTES: u64 = 1 << 30;
 
-/// Run for so long if neither time nor size is given.
+/// The runtime if neither time nor size is given.
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
 
 /// The seed of jobs without one of their own.
@@ -71,29 +72,18 @@ impl Group {
 
     /// What the group is called.
     pub fn name(&self) -> String {
-        let names: Vec<&str> = self.plans.iter().map(|plan| plan.job.name.as_str()).collect();
-        names.join(" + ")
+        self.plans.iter().map(|plan| &plan.job.name).join(" + ")
     }
 
     /// Its devices and policies, but for those that are left out.
     pub(crate) fn cells(&self) -> Vec<Cell> {
-        let first = &self.plans[0];
-        let limits = self.pm_qos();
-        let mut cells = Vec::new();
-        for device in 0..first.devices.len() {
-            for policy in 0..first.policies.len() {
-                for sched in 0..first.scheds.len() {
-                    cells.extend(limits.iter().map(|pm_qos| Cell {
-                        device,
-                        policy,
-                        sched,
-                        pm_qos: *pm_qos,
-                    }));
-                }
-            }
-        }
-        cells.retain(|cell| !self.left_out.contains(cell));
-        cells
+        let JobPlan { devices, policies, scheds, .. } = &self.plans[0];
+        let [devices, policies, scheds] =
+            [devices.len(), policies.len(), scheds.len()].map(|count| 0..count);
+        iproduct!(devices, policies, scheds, self.pm_qos())
+            .map(|(device, policy, sched, pm_qos)| Cell { device, policy, sched, pm_qos })
+            .filter(|cell| !self.left_out.contains(cell))
+            .collect()
     }
 
     /// How many devices and policies are measured, each under each setting.
@@ -130,11 +120,7 @@ impl Group {
 
     /// The indices of all devices, each once.
     pub(crate) fn devices(&self) -> Vec<usize> {
-        let mut devices: Vec<usize> =
-            self.plans.iter().flat_map(|plan| plan.devices.iter().copied()).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices
+        self.plans.iter().flat_map(|plan| &plan.devices).copied().sorted().dedup().collect()
     }
 }
 
@@ -193,10 +179,7 @@ fn waits(job: &Job, groups: &[Group]) -> Result<bool, RunError> {
     let is_in = |group: &Group| group.plans.iter().any(|plan| plan.job.name == *name);
     match groups.iter().rposition(is_in) {
         Some(at) => Ok(at + 1 == groups.len()),
-        None => {
-            let what = "no job before it has that name";
-            Err(RunError::new(format_args!("job {}: wait_for={name}: {what}", job.name)))
-        }
+        None => refuse!(job, "wait_for={name}: no job before it has that name"),
     }
 }
 
@@ -218,11 +201,11 @@ fn align<T: Clone>(
                 let count = values.len();
                 let other = group.plans.iter_mut().position(|plan| list(plan).len() == most);
                 let other = other.map_or("", |other| group.plans[other].job.name.as_str());
-                return Err(RunError::new(format_args!(
-                    "job {}: {key} lists {count} {what}, and job {other}, which runs at the same time, \
-                     {most}; list as many, or one, or use stonewall",
-                    group.plans[at].job.name
-                )));
+                refuse!(
+                    group.plans[at].job,
+                    "{key} lists {count} {what}, and job {other}, which runs at the same time, \
+                     {most}; list as many, or one, or use stonewall"
+                );
             }
             _ => {}
         }
@@ -237,10 +220,12 @@ fn check_shared(group: &Group) -> Result<(), RunError> {
             if let Some(other) =
                 group.plans[..at].iter().find(|other| differs(&plan.job, &other.job))
             {
-                return Err(RunError::new(format_args!(
-                    "job {}: {key} differs from that of job {}, which runs at the same time; give one, or use stonewall",
-                    plan.job.name, other.job.name
-                )));
+                refuse!(
+                    plan.job,
+                    "{key} differs from that of job {}, which runs at the same time; give one, or \
+                     use stonewall",
+                    other.job.name
+                );
             }
         }
         Ok(())
@@ -314,8 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_job_begins_after_it() {
-        let text = "[global]\ncompletion=poll\n[a]\n[b]\n[c]\nwait_for=a\n[d]\nwait_for=a\n[e]\nwait_for=d\n";
+    fn a_job_that_waits_for_another_begins_after_it() {
+        let text = "[global]\ncompletion=poll\n[a]\n[b]\n[c]\nwait_for=a\n[d]\nwait_for=a\n[e]\n\
+                    wait_for=d\n";
         let names: Vec<String> = grouped(text).unwrap().iter().map(Group::name).collect();
         assert_eq!(names, ["a + b", "c + d", "e"]);
         assert!(grouped("[a]\nwait_for=b\n[b]\n").is_err());
@@ -332,7 +318,8 @@ mod tests {
 
     #[test]
     fn settings_are_compared_within_a_policy() {
-        let text = "[a]\ncompletion=interrupt,poll\nsched=other,rr:1\npm_qos=none,0\n[b]\ncompletion=poll\nhog=2\n";
+        let text = "[a]\ncompletion=interrupt,poll\nsched=other,rr:1\npm_qos=none,0\n[b]\n\
+                    completion=poll\nhog=2\n";
         let groups = grouped(text).unwrap();
         let cells = groups[0].cells();
         assert_eq!((cells.len(), groups[0].settings()), (8, 4));

@@ -2,15 +2,15 @@
 //! report says why. It is an error if nothing is left of the device, or if the policy was asked for
 //! and no device of the job has it.
 
+use itertools::Itertools as _;
 use meantime_completion::Policy;
 
-use super::checks::wrong;
 use super::devices::Devices;
 use super::error::RunError;
 use super::group::{Cell, Group};
 
 /// What was not measured, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeftOut {
     /// The job.
     pub job: String,
@@ -44,16 +44,8 @@ pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, R
         device && policy
     };
     match left_out.iter().find(|(cell, _)| !needed(cell)) {
-        Some((_, missing)) => Err(wrong(&missing.job, format_args!("{}", missing.why))),
-        None => {
-            let mut said: Vec<LeftOut> = Vec::new();
-            for (_, one) in left_out {
-                // Once, under however many settings it was to be measured.
-                if !said.contains(&one) {
-                    said.push(one);
-                }
-            }
-            Ok(said)
-        }
+        Some((_, missing)) => Err(RunError::of_job(&missing.job, &missing.why)),
+        // Each once, although several settings were to be measured.
+        None => Ok(left_out.into_iter().map(|(_, one)| one).unique().collect()),
     }
 }

@@ -14,7 +14,7 @@
 //!   cells, thread       the threads of a job
 //!     worker              what a thread does in a turn
 //!     tally, series, logs   what it counts while it does I/O
-//!   results             from what was counted to a result as it is reported
+//!   results             turns what was counted into a result for the report
 //! ```
 
 mod cells;
@@ -70,7 +70,7 @@ use worker::{Totals, Worker};
 /// How to run groups.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOptions {
-    /// So many turns of each cell; `None`: as many as its runtime has room for.
+    /// The number of turns of each cell; `None`: as many as its runtime has room for.
     pub rounds: Option<u32>,
     /// Measure the floor before and after each turn.
     pub floor: bool,
@@ -78,7 +78,7 @@ pub struct RunOptions {
     pub stop: &'static AtomicBool,
 }
 
-/// What a group came to.
+/// The results of a group.
 pub struct GroupOutcome {
     /// By job, device and policy; without those that had no turn.
     pub results: Vec<JobResult>,
@@ -88,13 +88,24 @@ pub struct GroupOutcome {
     pub exits: bool,
 }
 
-/// A job of the group, and how far it is.
+/// A job of the group, and its progress.
 struct JobRun<'a> {
     plan: &'a JobPlan,
     /// By cell.
     states: Vec<CellState>,
     threads: Vec<WorkerThread>,
     turns: Turns,
+}
+
+impl JobRun<'_> {
+    /// Has all threads do `order` at the same time; the answers, by thread.
+    fn ask_all<R: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Worker) -> R + Copy + Send + 'static,
+    ) -> Result<Vec<R>, RunError> {
+        let asked: Vec<_> = self.threads.iter().map(|thread| thread.ask(order)).collect();
+        asked.iter().map(received).collect()
+    }
 }
 
 struct Run<'a, C, P> {
@@ -210,29 +221,19 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     /// flushes.
     fn conclude(&mut self, at: usize) -> Result<(), RunError> {
         for job in 0..self.jobs.len() {
-            let JobRun { plan, states, threads, .. } = &self.jobs[job];
+            let run = &self.jobs[job];
+            let JobRun { plan, states, .. } = run;
             if self.is_stopped() || states[at].lost.is_some() {
                 continue;
             }
-            let asked: Vec<_> = if plan.verifies() && !states[at].finished {
-                threads
-                    .iter()
-                    .map(|thread| thread.ask(move |worker| worker.read_back(at)))
-                    .collect()
-            } else {
-                Vec::new()
-            };
-            let mut reports = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
-            if plan.job.syncing.end_fsync && plan.job.writes() {
-                let asked: Vec<_> = threads
-                    .iter()
-                    .map(|thread| thread.ask(move |worker| worker.flush(at)))
-                    .collect();
-                for answer in &asked {
-                    reports.push(received(answer)?);
-                }
+            let mut reports = Vec::new();
+            if plan.verifies() && !states[at].finished {
+                reports.extend(run.ask_all(move |worker| worker.read_back(at))?);
             }
-            self.tell(job, at, &reports);
+            if plan.job.syncing.end_fsync && plan.job.writes() {
+                reports.extend(run.ask_all(move |worker| worker.flush(at))?);
+            }
+            self.report_failures(job, at, &reports);
             if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
                 self.lose(job, self.cells[at].device, &why);
             }
@@ -248,9 +249,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         let several = self.jobs.len() > 1;
         let mut results: Vec<JobResult> = Vec::new();
         for (number, job) in self.jobs.into_iter().enumerate() {
-            let asked: Vec<_> =
-                job.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
-            let mut totals = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
+            let mut totals = job.ask_all(Worker::finish)?;
             drop(job.threads);
             let mut by_cell: Vec<Vec<Totals>> = Vec::new();
             for _ in &self.cells {

@@ -25,13 +25,14 @@ const FIRST_MEAN_NS: u64 = 120_000_000;
 /// How long a job's turns are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// Measure each cell for so long; `None`: until all is transferred.
+    /// How long to measure each cell; `None`: until all is transferred.
     pub runtime_ns: Option<u64>,
-    /// A turn takes so long at most.
+    /// How long a turn takes at most.
     pub turn_ns: u64,
     /// The most I/Os per thread in a turn.
     pub turn_ios: u64,
-    /// So many turns, if time ends the job. (Counted, since a turn may run over its time.)
+    /// The number of turns, if time ends the job: they are counted, since a turn may run over its
+    /// time.
     pub rounds: Option<u64>,
     /// How much a cell transfers in all, if that ends it.
     pub total_bytes: Option<u64>,
@@ -132,15 +133,15 @@ pub(crate) struct CellState {
     pub means_ns: Vec<f64>,
     /// By turn: its median latency over the floor around it.
     pub ratios: Vec<f64>,
-    /// What has been told about it already.
-    pub told: Told,
+    /// What has been reported of it already.
+    pub reported: Reported,
     /// By turn: how fast it was. Kept for jobs that end when that is steady.
     pub speeds: Vec<Speed>,
 }
 
 /// Messages that were shown; each is shown once.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     /// That an I/O failed.
     pub fault: bool,
     /// That a block was not what was written.
@@ -225,13 +226,10 @@ mod tests {
     use meantime_report::figures::median;
 
     use super::*;
-    use crate::job::{Job, Origin};
+    use crate::job::testing::job;
 
     fn plan(keys: &[(&str, &str)]) -> JobPlan {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
+        let job = job(keys);
         let runtime = job.runtime;
         let endless = job.time_based == Some(true);
         JobPlan {

@@ -6,14 +6,14 @@ use meantime_block::{
 };
 use meantime_completion::Policy;
 use meantime_ext4::{Advice, FileChannel, FileDevice, Overlap};
-use meantime_hw::{DmaHeap, HwError};
+use meantime_hw::HwError;
 
 use crate::engine::Slots;
 
 /// What a job asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// As it was written.
+    /// The URI as the user wrote it.
     pub uri: String,
     /// The device's own URI.
     pub device: String,
@@ -30,7 +30,7 @@ pub struct HowRead {
     pub overlap: Overlap,
     /// Memory of the page cache.
     pub cache_bytes: usize,
-    /// What is said of the reads to come.
+    /// The advice on the reads to come.
     pub advice: Advice,
 }
 
@@ -49,10 +49,10 @@ pub(crate) enum Target {
     File(FileDevice),
 }
 
-/// A thread's way to it. The loop is chosen by its kind, once for each turn.
+/// A thread's channel to a target. The loop is chosen by its kind, once for each turn.
 // There are few, and each lives long: the unused room does no harm.
 #[allow(clippy::large_enum_variant)]
-pub(crate) enum Way {
+pub(crate) enum TargetChannel {
     /// To a device.
     Device(Channel),
     /// To a file.
@@ -83,19 +83,11 @@ impl Target {
     ///
     /// # Errors
     /// As [`BlockDevice::channel`].
-    pub(crate) fn channel(&self, options: &ChannelOptions) -> Result<Way, ChannelError> {
+    pub(crate) fn channel(&self, options: &ChannelOptions) -> Result<TargetChannel, ChannelError> {
         Ok(match self {
-            Self::Device(device) => Way::Device(device.channel(options)?),
-            Self::File(file) => Way::File(file.channel(options)?),
+            Self::Device(device) => TargetChannel::Device(device.channel(options)?),
+            Self::File(file) => TargetChannel::File(file.channel(options)?),
         })
-    }
-
-    /// Memory for its buffers.
-    pub(crate) fn heap(&self) -> &DmaHeap {
-        match self {
-            Self::Device(device) => device.heap(),
-            Self::File(file) => file.heap(),
-        }
     }
 
     /// The device behind our own driver, if it is one.
@@ -115,7 +107,7 @@ impl Target {
     }
 }
 
-impl Way {
+impl TargetChannel {
     /// What it leads to.
     pub(crate) fn info(&self) -> &BlockInfo {
         match self {

@@ -1,4 +1,4 @@
-//! A thread that does what it is told.
+//! A thread that executes orders.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use super::worker::Worker;
 
 type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// A worker's thread, which does what it is told.
+/// A worker's thread, which executes orders one after the other.
 pub(crate) struct WorkerThread {
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
@@ -42,7 +42,8 @@ impl WorkerThread {
             let set = started.ask(move |_| priority.set_for_this_thread());
             received(&set)?.map_err(|error| {
                 RunError::new(format_args!(
-                    "prio, prioclass: {error}; real time needs CAP_SYS_NICE (or root): take prioclass=2 with prio=0"
+                    "prio, prioclass: {error}; real time needs CAP_SYS_NICE (or root): take \
+                     prioclass=2 with prio=0"
                 ))
             })?;
         }

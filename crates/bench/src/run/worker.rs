@@ -11,12 +11,11 @@ use meantime_report::run::LogRows;
 
 use super::logs::Log;
 use super::tally::{Logged, Tally};
-use super::target::Way;
-use crate::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
+use super::target::TargetChannel;
+use crate::engine::{Ended, Engine, Faults, Limit, Record, Slots, Source, Unrecorded};
 use crate::shape::Shape;
 use crate::trim::Trims;
-use crate::varied::Varied;
-use crate::verify::{Findings, Verified};
+use crate::verify::{Course, Findings, Verified};
 use crate::zoned::Zoned;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
@@ -29,9 +28,7 @@ pub(super) const PARK_PAUSE: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 pub(crate) enum Work {
     /// I/O.
-    Plain(Box<Plain>),
-    /// I/O of differing sizes, or to places that are not equally likely.
-    Varied(Box<Varied>),
+    Course(Course),
     /// I/O on zones that are filled from their beginning on.
     Zoned(Box<Zoned>),
     /// Deallocation.
@@ -56,25 +53,47 @@ pub(crate) struct Task {
 
 /// One device and policy, as one thread sees it.
 pub(crate) struct CellWork {
-    /// The way to the device.
-    pub channel: Way,
+    /// To the device.
+    pub channel: TargetChannel,
     /// Which of the worker's [`Slots`].
     pub slots: usize,
     /// The thread's scheduling class in its turns.
     sched: Option<SchedClass>,
     visited: Visited,
-    total: Tally,
-    total_usage: ThreadUsage,
-    total_ns: u64,
+    total: Counted,
+}
+
+/// What was counted in a turn, or in all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Latencies.
+    pub tally: Tally,
+    /// CPU time.
+    pub usage: ThreadUsage,
+    /// How long it was measured.
+    pub wall_ns: u64,
+}
+
+impl Counted {
+    /// Forgets everything. What has been allocated stays.
+    fn reset(&mut self) {
+        self.tally.reset();
+        (self.usage, self.wall_ns) = (ThreadUsage::default(), 0);
+    }
+
+    /// Adds what `other` counted.
+    fn merge(&mut self, other: &Self) {
+        self.tally.merge(&other.tally);
+        self.usage += other.usage;
+        self.wall_ns += other.wall_ns;
+    }
 }
 
 /// What is done on a channel, and what came of it.
 struct Visited {
     task: Task,
     warm_up_shape: Option<Shape>,
-    slice: Tally,
-    slice_usage: ThreadUsage,
-    slice_ns: u64,
+    slice: Counted,
     /// What was measured before this turn does not count.
     anew: bool,
     faults: Faults,
@@ -85,7 +104,7 @@ struct Visited {
 impl CellWork {
     /// A cell at its beginning.
     pub(crate) fn new(
-        channel: Way,
+        channel: TargetChannel,
         slots: usize,
         sched: Option<SchedClass>,
         task: Task,
@@ -98,17 +117,13 @@ impl CellWork {
             visited: Visited {
                 warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
                 task,
-                slice: Tally::default(),
-                slice_usage: ThreadUsage::default(),
-                slice_ns: 0,
+                slice: Counted::default(),
                 anew: false,
                 faults: Faults::default(),
                 finished: false,
                 stop,
             },
-            total: Tally::default(),
-            total_usage: ThreadUsage::default(),
-            total_ns: 0,
+            total: Counted::default(),
         }
     }
 }
@@ -123,10 +138,9 @@ impl Visited {
         visit: Visit,
         mut at_ns: u64,
     ) -> VisitReport {
-        let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, stop, .. } =
-            self;
+        let Self { task, warm_up_shape, slice, anew, faults, stop, .. } = self;
         slice.reset();
-        (*slice_usage, *slice_ns, *anew) = (ThreadUsage::default(), 0, false);
+        *anew = false;
         if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
             log.make_room();
         }
@@ -137,45 +151,42 @@ impl Visited {
         let mut engine = Engine { channel, slots, clock, stop, faults };
         let mut lost = None;
         if visit.warm_up_ns > 0 && !self.finished {
-            let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
+            let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, ..Limit::NONE };
             let shape = warm_up_shape.as_mut();
-            if let Ended::Lost(why) =
-                run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded)
-            {
-                lost = Some(why);
-            }
+            lost = run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded).lost();
         }
         // Other threads of the job may have more to do.
         let (mut spent_ns, mut finished) = (0, self.finished);
         while lost.is_none() && !finished {
             let usage = ThreadUsage::of_thread();
             let (start_ns, errors_before, ios_before) =
-                (clock.now_ns(), engine.faults.errors, slice.ios());
-            slice.series.begin(start_ns, at_ns);
+                (clock.now_ns(), engine.faults.errors, slice.tally.ios());
+            slice.tally.series.begin(start_ns, at_ns);
             let limit = Limit {
                 until_ns: start_ns + (visit.limit_ns - spent_ns),
                 max_ios: visit
                     .max_ios
-                    .saturating_sub(slice.ios())
+                    .saturating_sub(slice.tally.ios())
                     .max(1)
                     .min(task.number_ios.unwrap_or(u64::MAX)),
             };
             let shape = task.shape.as_mut();
             let ended = match &mut task.log {
-                None => run(&mut engine, &mut task.work, shape, limit, slice),
+                None => run(&mut engine, &mut task.work, shape, limit, &mut slice.tally),
                 Some(log) => {
                     log.begin(start_ns, at_ns);
-                    run(&mut engine, &mut task.work, shape, limit, &mut Logged(slice, log))
+                    let mut logged = Logged(&mut slice.tally, log);
+                    run(&mut engine, &mut task.work, shape, limit, &mut logged)
                 }
             };
             let wall_ns = clock.now_ns() - start_ns;
             spent_ns += wall_ns;
             at_ns += wall_ns;
-            *slice_ns += wall_ns;
-            *slice_usage += ThreadUsage::of_thread() - usage;
+            slice.wall_ns += wall_ns;
+            slice.usage += ThreadUsage::of_thread() - usage;
+            let ios = slice.tally.ios();
             if let Some(left) = &mut task.number_ios {
-                *left -=
-                    (slice.ios() - ios_before + engine.faults.errors - errors_before).min(*left);
+                *left -= (ios - ios_before + engine.faults.errors - errors_before).min(*left);
                 finished = *left == 0;
             }
             match (ended, &mut task.work) {
@@ -183,7 +194,7 @@ impl Visited {
                 (Ended::Limit | Ended::Stopped, _) => break,
                 (Ended::Found, _) => {
                     slice.reset();
-                    (*slice_usage, *slice_ns, *anew, at_ns) = (ThreadUsage::default(), 0, true, 0);
+                    (*anew, at_ns) = (true, 0);
                     if let Some(log) = &mut task.log {
                         log.reset();
                     }
@@ -197,7 +208,7 @@ impl Visited {
                         Ended::Stopped => break,
                         _ => finished |= !verified.course.begin_pass(),
                     }
-                    if spent_ns >= visit.limit_ns || slice.ios() >= visit.max_ios {
+                    if spent_ns >= visit.limit_ns || ios >= visit.max_ios {
                         break;
                     }
                 }
@@ -209,16 +220,15 @@ impl Visited {
         if let Some(shape) = task.shape.as_mut().filter(|_| leaves) {
             shape.leave_flow();
         }
+        let tally = &self.slice.tally;
         VisitReport {
             wall_ns: spent_ns,
-            ios: self.slice.ios(),
-            bytes: self.slice.bytes(),
-            median_ns: self.slice.median_ns(),
-            mean_ns: self.slice.mean_ns(),
+            ios: tally.ios(),
+            bytes: tally.bytes(),
+            median_ns: tally.median_ns(),
+            mean_ns: tally.mean_ns(),
             finished,
-            lost,
-            faults: self.faults.clone(),
-            findings: findings(&self.task.work),
+            ..self.report(lost)
         }
     }
 
@@ -231,10 +241,7 @@ impl Visited {
         let Self { task, faults, stop, .. } = self;
         let mut engine = Engine { channel, slots, clock, stop, faults };
         let lost = match &mut task.work {
-            Work::Verified(verified) => match read_back(&mut engine, verified) {
-                Ended::Lost(why) => Some(why),
-                _ => None,
-            },
+            Work::Verified(verified) => read_back(&mut engine, verified).lost(),
             _ => None,
         };
         self.report(lost)
@@ -248,10 +255,7 @@ impl Visited {
     ) -> VisitReport {
         let Self { faults, stop, .. } = self;
         let mut engine = Engine { channel, slots, clock, stop, faults };
-        let lost = match engine.flush_once() {
-            Err(Ended::Lost(why)) => Some(why),
-            _ => None,
-        };
+        let lost = engine.flush_once().err().and_then(Ended::lost);
         self.report(lost)
     }
 
@@ -282,8 +286,8 @@ fn run<C: BlockChannel, R: Record>(
         }
     }
     match work {
-        Work::Plain(plain) => of(engine, plain.as_mut(), shape, limit, record),
-        Work::Varied(varied) => of(engine, varied.as_mut(), shape, limit, record),
+        Work::Course(Course::Plain(pattern)) => of(engine, pattern.as_mut(), shape, limit, record),
+        Work::Course(Course::Varied(varied)) => of(engine, varied.as_mut(), shape, limit, record),
         Work::Zoned(zoned) => of(engine, zoned.as_mut(), shape, limit, record),
         Work::Trims(trims) => of(engine, trims.as_mut(), shape, limit, record),
         Work::Verified(verified) => of(engine, verified.as_mut(), shape, limit, record),
@@ -293,9 +297,9 @@ fn run<C: BlockChannel, R: Record>(
 /// A turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visit {
-    /// Unrecorded I/O first, for so long.
+    /// How long to do unrecorded I/O first.
     pub warm_up_ns: u64,
-    /// Measure for so long at most.
+    /// How long to measure at most.
     pub limit_ns: u64,
     /// The most I/Os to measure.
     pub max_ios: u64,
@@ -303,7 +307,7 @@ pub(crate) struct Visit {
     pub ends_first: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VisitReport {
     /// How long it was measured.
@@ -326,15 +330,11 @@ pub(crate) struct VisitReport {
     pub findings: Findings,
 }
 
-/// What a cell came to, in one thread.
+/// The result of a cell, in one thread.
 #[derive(Debug)]
 pub(crate) struct Totals {
-    /// Latencies.
-    pub tally: Tally,
-    /// CPU time.
-    pub usage: ThreadUsage,
-    /// How long it was measured.
-    pub wall_ns: u64,
+    /// Latencies, CPU time and how long it was measured.
+    pub counted: Counted,
     /// I/Os that failed.
     pub faults: Faults,
     /// What checking found.
@@ -358,6 +358,18 @@ pub(crate) struct Worker {
     clock: Clock,
 }
 
+/// `$body` with a channel of its own kind: the one place where the kind is asked for. The loop
+/// inside knows it.
+macro_rules! of_kind {
+    ($channel:ident => $body:expr) => {
+        match $channel {
+            TargetChannel::Device(Channel::Nvme($channel)) => $body,
+            TargetChannel::Device(Channel::Kernel($channel)) => $body,
+            TargetChannel::File($channel) => $body,
+        }
+    };
+}
+
 impl Worker {
     /// A worker with its channels and buffers.
     pub(crate) fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<Floor>) -> Self {
@@ -368,54 +380,29 @@ impl Worker {
     /// [`Worker::settle`].
     pub(crate) fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
         let Self { cells, slots, clock, .. } = self;
-        let CellWork { channel, slots: device, sched, visited, total_ns, .. } = &mut cells[cell];
+        let CellWork { channel, slots: device, sched, visited, total } = &mut cells[cell];
         let slots = &mut slots[*device];
         let _class = sched.map(SchedClass::apply_to_this_thread).transpose()?;
-        // The one place where the kind of channel is asked for: the loop inside knows it.
-        Ok(match channel {
-            Way::Device(Channel::Nvme(channel)) => {
-                visited.visit(channel, slots, clock, visit, *total_ns)
-            }
-            Way::Device(Channel::Kernel(channel)) => {
-                visited.visit(channel, slots, clock, visit, *total_ns)
-            }
-            Way::File(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
-        })
+        Ok(of_kind!(channel => visited.visit(channel, slots, clock, visit, total.wall_ns)))
     }
 
     /// Reads back and checks what `cell` wrote, when time was up before its pass had ended.
     pub(crate) fn read_back(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
-        match channel {
-            Way::Device(Channel::Nvme(channel)) => {
-                visited.read_back(channel, &mut slots[*device], clock)
-            }
-            Way::Device(Channel::Kernel(channel)) => {
-                visited.read_back(channel, &mut slots[*device], clock)
-            }
-            Way::File(channel) => visited.read_back(channel, &mut slots[*device], clock),
-        }
+        of_kind!(channel => visited.read_back(channel, &mut slots[*device], clock))
     }
 
     /// Makes what `cell` wrote durable.
     pub(crate) fn flush(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
-        match channel {
-            Way::Device(Channel::Nvme(channel)) => {
-                visited.flush(channel, &mut slots[*device], clock)
-            }
-            Way::Device(Channel::Kernel(channel)) => {
-                visited.flush(channel, &mut slots[*device], clock)
-            }
-            Way::File(channel) => visited.flush(channel, &mut slots[*device], clock),
-        }
+        of_kind!(channel => visited.flush(channel, &mut slots[*device], clock))
     }
 
     /// The figures of the last turn of `cell` count, or are dropped.
     pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
-        let CellWork { visited, total, total_usage, total_ns, .. } = &mut self.cells[cell];
+        let CellWork { visited, total, .. } = &mut self.cells[cell];
         if let Some(shape) = &mut visited.task.shape {
             shape.leave_flow();
         }
@@ -427,11 +414,8 @@ impl Worker {
         }
         if visited.anew {
             total.reset();
-            (*total_usage, *total_ns) = (ThreadUsage::default(), 0);
         }
         total.merge(&visited.slice);
-        *total_usage += visited.slice_usage;
-        *total_ns += visited.slice_ns;
     }
 
     /// The floor of the device with index `device`, in ns.
@@ -446,14 +430,12 @@ impl Worker {
         calibrate::cacheline_rtt(Some(cpu)).ok().map(|times| times.median_ns())
     }
 
-    /// What it all came to; the channels are closed.
+    /// The results of all cells. Closes the channels.
     pub(crate) fn finish(&mut self) -> Vec<Totals> {
         let totals = self.cells.drain(..).map(|cell| Totals {
             findings: findings(&cell.visited.task.work),
             counters: cell.channel.counters(),
-            tally: cell.total,
-            usage: cell.total_usage,
-            wall_ns: cell.total_ns,
+            counted: cell.total,
             faults: cell.visited.faults,
             target_depth: cell.visited.task.shape.as_ref().and_then(Shape::target_depth),
             log: cell.visited.task.log.map(Log::finish),
@@ -463,13 +445,12 @@ impl Worker {
 }
 
 fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verified) -> Ended {
-    let limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };
-    engine.run(&mut verified.read_back(), limit, &mut Unrecorded)
+    engine.run(&mut verified.read_back(), Limit::NONE, &mut Unrecorded)
 }
 
 fn findings(work: &Work) -> Findings {
     match work {
-        Work::Verified(verified) => verified.findings().clone(),
+        Work::Verified(verified) => verified.findings.clone(),
         _ => Findings::default(),
     }
 }

@@ -29,8 +29,7 @@ pub(super) struct Stamp {
     pub seed: u64,
     /// What of its payload it carries.
     pub method: Verify,
-    /// Whose it is need not be that thread's, nor its number that one: what there is was written by
-    /// another job.
+    /// Another job wrote the block: seed and number may be others.
     pub is_foreign: bool,
 }
 
@@ -292,11 +291,7 @@ mod tests {
     }
 
     fn rules(keys: &[(&str, &str)]) -> Rules {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &crate::job::Origin::CommandLine).unwrap();
-        }
-        Rules::of(&job)
+        Rules::of(&crate::job::testing::job(keys))
     }
 
     #[test]

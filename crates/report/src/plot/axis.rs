@@ -128,7 +128,7 @@ impl Axis {
     }
 
     /// Ticks of a linear axis, about `count` of them.
-    pub fn linear_ticks(&self, count: f64) -> Vec<Tick> {
+    pub(crate) fn linear_ticks(&self, count: f64) -> Vec<Tick> {
         self.even_ticks(count, |at, step| {
             let digits = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
             format!("{at:.digits$}")
@@ -148,24 +148,14 @@ impl Axis {
     }
 
     /// Ticks for shares in percent: 1, 10, 50, 90, 99, and the nines.
-    pub fn nines_ticks(&self) -> Vec<Tick> {
-        let known = [
-            (0.01, "1"),
-            (0.1, "10"),
-            (0.5, "50"),
-            (0.9, "90"),
-            (0.99, "99"),
-            (0.999, "99.9"),
-            (0.9999, "99.99"),
-            (0.99999, "99.999"),
-            (0.999_999, "99.9999"),
-        ];
-        let within = known.into_iter().filter(|(at, _)| (self.low..=self.high).contains(at));
-        within.map(|(at, label)| Tick { at, label: label.to_owned() }).collect()
+    pub(crate) fn nines_ticks(&self) -> Vec<Tick> {
+        let known = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
+        let within = known.into_iter().filter(|at| (self.low..=self.high).contains(at));
+        within.map(|at| Tick { at, label: short(at * 100.0) }).collect()
     }
 
     /// Ticks for how rare an I/O is: 1 in 10, 1 in 100, …
-    pub fn rarity_ticks(&self) -> Vec<Tick> {
+    pub(crate) fn rarity_ticks(&self) -> Vec<Tick> {
         self.decade_ticks(|of| match of {
             of if of < 1.5 => "all".to_owned(),
             of if of >= 1e6 => format!("1 in {}M", short(of / 1e6)),
@@ -189,7 +179,7 @@ impl Axis {
 
 /// `1`, `20`, `0.5`: no digits that say nothing.
 fn short(figure: f64) -> String {
-    ((figure * 1e3).round() / 1e3).to_string()
+    ((figure * 1e4).round() / 1e4).to_string()
 }
 
 #[cfg(test)]

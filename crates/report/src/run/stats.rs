@@ -1,6 +1,7 @@
 //! Latency statistics and the result of one run.
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 /// fio's default percentile list.
 pub(crate) const PERCENTILES: [f64; 17] = [
@@ -19,7 +20,7 @@ pub const SLOWEST_ONE_IN: u64 = 6000;
 /// beyond it.)
 pub(crate) const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// fio's depth buckets: up to 1, 2, 4, 8, 16, 32, and more.
-pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 
 /// Latencies in ns: an HDR histogram with three significant digits, and exact minimum, maximum,
 /// mean and deviation.
@@ -45,7 +46,9 @@ impl LatencyStats {
     /// Nothing recorded yet.
     pub fn new() -> LatencyStats {
         LatencyStats {
-            histogram: empty_histogram(),
+            // Constant arguments within the documented bounds; a test builds it.
+            histogram: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
+                .expect("constant histogram bounds are valid"),
             n: 0,
             min_ns: u64::MAX,
             max_ns: 0,
@@ -128,17 +131,12 @@ impl LatencyStats {
 
     /// fio's default percentiles with their latencies; empty when nothing was recorded.
     pub fn percentiles_ns(&self) -> Vec<(f64, u64)> {
-        if self.n == 0 {
-            return Vec::new();
-        }
-        PERCENTILES
-            .iter()
-            .map(|percentile| (*percentile, self.percentile_ns(*percentile)))
-            .collect()
+        let known = PERCENTILES.iter().filter(|_| self.n > 0);
+        known.map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
     }
 
     /// The same; `None` if too few were recorded for one of them to be slower.
-    pub fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
+    pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
         is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
     }
 
@@ -167,11 +165,6 @@ impl LatencyStats {
         // maximum.
         ns.clamp(self.min_ns.min(LATENCY_MAX_NS), self.max_ns)
     }
-}
-
-fn empty_histogram() -> Histogram<u64> {
-    // Constant arguments within the documented bounds; a test builds it.
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("constant histogram bounds are valid")
 }
 
 /// What one direction did. `Default` is nothing.
@@ -206,7 +199,7 @@ impl DirStats {
 }
 
 /// Latencies of a part of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SeriesPoint {
     /// When it began, in the run's measured time.
     pub at_ms: u64,
@@ -220,29 +213,29 @@ pub struct SeriesPoint {
     pub max_ns: u64,
 }
 
-/// What `latency_target` asked for, and led to.
+/// What `latency_target` asked for, and its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TargetResult {
     /// The latency to keep.
     pub target_ns: u64,
     /// How long it was looked at.
     pub window_us: u64,
-    /// How many had to keep it.
+    /// The share of I/Os that must keep it, in percent.
     pub percentile: f64,
     /// The depth that was found.
     pub depth: u32,
 }
 
-/// What `steadystate` asked for, and what the last turns came to.
+/// What `steadystate` asked for, and the verdict on the last turns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SteadyResult {
     /// The limit, as fio writes it: `iops:10.000000%`.
     pub limit: String,
-    /// How long the speed had to be steady, in seconds.
+    /// How long the speed must be steady, in seconds.
     pub duration_s: u64,
     /// Whether it was.
     pub attained: bool,
-    /// What had to be below the limit, as fio writes it.
+    /// What must be below the limit, as fio writes it.
     pub criterion: String,
     /// The greatest deviation from the mean, if that was it.
     pub max_deviation: f64,
@@ -268,23 +261,17 @@ pub struct Settings {
 impl Settings {
     /// In words, each after a comma.
     pub fn words(&self) -> String {
-        let mut words = String::new();
-        let mut add = |word: String| {
-            words += ", ";
-            words += &word;
+        let pm_qos = self.pm_qos.as_deref().map(|us| match us {
+            "none" => "no PM QoS".to_owned(),
+            us => format!("PM QoS {us}"),
+        });
+        let hogs = match self.hogs {
+            0 => None,
+            1 => Some("1 hog".to_owned()),
+            hogs => Some(format!("{hogs} hogs")),
         };
-        self.sched.iter().for_each(|class| add(class.clone()));
-        match self.pm_qos.as_deref() {
-            None => {}
-            Some("none") => add("no PM QoS".to_owned()),
-            Some(us) => add(format!("PM QoS {us}")),
-        }
-        match self.hogs {
-            0 => {}
-            1 => add("1 hog".to_owned()),
-            hogs => add(format!("{hogs} hogs")),
-        }
-        words
+        let words = [self.sched.clone(), pm_qos, hogs];
+        words.into_iter().flatten().map(|word| format!(", {word}")).collect()
     }
 }
 
@@ -313,8 +300,7 @@ pub struct RunResult {
     pub iodepth: u32,
     /// Threads whose figures are added up here (0 counts as 1).
     pub numjobs: u32,
-    /// I/Os by the depth at their submission, in the steps of [`DEPTH_LEVELS`]; `None` when it was
-    /// not counted.
+    /// I/Os by the depth at their submission, in fio's steps; `None` when it was not counted.
     pub iodepth_levels: Option<[u64; 7]>,
     /// Submissions by how many I/Os they were of, and completions.
     pub batch_levels: [[u64; 7]; 2],
@@ -340,9 +326,9 @@ pub struct RunResult {
     pub sys_cpu_percent: f64,
     /// Context switches.
     pub ctx_switches: u64,
-    /// Page faults that had to read.
+    /// Page faults that read from a disk.
     pub major_faults: u64,
-    /// Page faults that had not.
+    /// Other page faults.
     pub minor_faults: u64,
     /// Which share of its lone speed a program that competed for the CPU kept, in percent.
     pub competitor_percent: Option<f64>,
@@ -387,23 +373,19 @@ impl RunResult {
 
     /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked
     /// for.
-    pub fn iodepth_percents(&self) -> [f64; 7] {
-        let mut percents = [0.0; 7];
-        let total: u64 = self.iodepth_levels.iter().flatten().sum();
+    pub(crate) fn iodepth_percents(&self) -> [f64; 7] {
         match self.iodepth_levels {
-            Some(levels) if total > 0 => {
-                for (percent, level) in percents.iter_mut().zip(levels) {
-                    *percent = level as f64 * 100.0 / total as f64;
-                }
+            Some(levels) if levels != [0; 7] => percents(levels),
+            _ => {
+                let mut percents = [0.0; 7];
+                percents[depth_level(self.iodepth)] = 100.0;
+                percents
             }
-            _ => percents[depth_level(self.iodepth)] = 100.0,
         }
-        percents
     }
 }
 
-/// The index in [`DEPTH_LEVELS`] of a depth, as fio sorts them: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64
-/// and more.
+/// The index among fio's steps of a depth: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
 pub fn depth_level(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
 }
@@ -417,6 +399,12 @@ pub fn batch_level(ios: u64) -> usize {
         5..=64 => (ios - 1).ilog2() as usize,
         _ => 6,
     }
+}
+
+/// Shares of each, in percent.
+pub(crate) fn percents(counts: [u64; 7]) -> [f64; 7] {
+    let total: u64 = counts.iter().sum();
+    counts.map(|count| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 })
 }
 
 /// `count` per second of `ns`; 0 when no time has passed.

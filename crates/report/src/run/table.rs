@@ -159,18 +159,17 @@ struct Column {
     heading: &'static str,
     /// Whether it is there even if no result has something in it.
     always: bool,
-    /// What it says of a result, whose device's first row has this mean.
-    figure: fn(&Row, Option<f64>) -> Option<String>,
+    figure: Figure,
 }
 
-const fn always(heading: &'static str, figure: fn(&Row, Option<f64>) -> Option<String>) -> Column {
+/// What a column says of a result, whose device's first row has this mean.
+type Figure = fn(&Row, Option<f64>) -> Option<String>;
+
+const fn always(heading: &'static str, figure: Figure) -> Column {
     Column { heading, always: true, figure }
 }
 
-const fn sometimes(
-    heading: &'static str,
-    figure: fn(&Row, Option<f64>) -> Option<String>,
-) -> Column {
+const fn sometimes(heading: &'static str, figure: Figure) -> Column {
     Column { heading, always: false, figure }
 }
 
@@ -361,7 +360,8 @@ mod tests {
         let table = comparison_table(&results, 120);
         assert_eq!(table.matches("kernel:x ¹").count(), 1, "{table}");
         assert!(table.ends_with(
-            "¹ Another device than mem:1G: virtio disk vda. Figures of different devices differ by the devices, too.\n"
+            "¹ Another device than mem:1G: virtio disk vda. Figures of different devices differ by the \
+             devices, too.\n"
         ));
         assert_eq!(mark(9), "¹⁰");
     }

@@ -1,4 +1,4 @@
-//! Ways to wait over a grid of devices: what each came to in each cell, and how that is shown.
+//! Ways to wait over a grid of devices: the results of each in each cell, and how they are shown.
 
 mod figures;
 mod json;
@@ -14,5 +14,5 @@ pub use figures::{
 };
 pub use json::{Setting, json};
 pub use page::page;
-pub use summary::{AS_QUICK, Ratio, Summary, summaries};
+pub use summary::{Ratio, Summary, summaries};
 pub use table::{cell_table, legend, summary_table};

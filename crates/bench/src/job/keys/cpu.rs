@@ -2,7 +2,7 @@
 
 use super::super::cmdprio::{self, numbers};
 use super::super::{HOGS_MAX, value};
-use super::kind::{By, Field, Flag, Opt, field, int};
+use super::kind::{By, FLAG, Field, Opt, field, int};
 use super::{If, Key, PRIORITIZED, flag, key};
 
 pub(super) const WAITING: &[Key] = &[
@@ -12,7 +12,7 @@ pub(super) const WAITING: &[Key] = &[
         "Ways to wait to compare",
     )
     .means("`interrupt,poll,hybrid,adaptive`"),
-    flag("hipri", field!(hipri, Flag), "The same as completion=poll"),
+    flag("hipri", field!(hipri, FLAG), "The same as completion=poll"),
     key(
         "competitor",
         field!(
@@ -72,8 +72,8 @@ pub(super) const CPU: &[Key] = &[
             pm_qos_us,
             By("a list of times in microseconds and none, such as none,0", value::pm_qos_us)
         ),
-        "Hold /dev/cpu_dma_latency at this number of microseconds, so that idle CPUs wake up in time; a \
-         list, in which none is no limit, is compared; without a value 0",
+        "Hold /dev/cpu_dma_latency at this number of microseconds, so that idle CPUs wake up in \
+         time; a list, in which none is no limit, is compared; without a value 0",
     )
     .means("as it is")
     .alone("0")

@@ -1,6 +1,8 @@
-//! What becomes of a key: the one place that looks it up.
+//! Sets a key: the one place that looks it up.
 
 use std::fmt;
+
+use itertools::Itertools as _;
 
 use super::super::error::{JobError, Origin, Problem, shown};
 use super::super::{Job, SetKey};
@@ -38,17 +40,11 @@ impl fmt::Display for Note {
 impl Ignored {
     /// All of a run in one line, those of one reason together.
     pub fn line(all: &[Ignored]) -> String {
-        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for Ignored { key, why } in all {
-            match reasons.iter_mut().find(|(reason, _)| reason == why) {
-                Some((_, keys)) if keys.contains(key) => {}
-                Some((_, keys)) => keys.push(key),
-                None => reasons.push((why, vec![key])),
-            }
-        }
-        let reasons: Vec<String> =
-            reasons.iter().map(|(why, keys)| format!("{} ({why})", keys.join(", "))).collect();
-        format!("fio's keys without effect here: {}", reasons.join("; "))
+        let reasons = all.iter().map(|ignored| ignored.why).unique().map(|why| {
+            let keys = all.iter().filter(|ignored| ignored.why == why).map(|ignored| ignored.key);
+            format!("{} ({why})", keys.unique().join(", "))
+        });
+        format!("fio's keys without effect here: {}", reasons.format("; "))
     }
 }
 
@@ -118,7 +114,7 @@ impl Job {
         self.set_keys.push(SetKey { key: name, value, origin, inherited: false });
     }
 
-    /// The job as the beginning of a section: what is set so far is from `[global]`.
+    /// The job at the beginning of a section: all that is set is from `[global]`.
     pub(in crate::job) fn inherit(&self, name: String) -> Job {
         let mut job = Job { name, ..self.clone() };
         job.set_keys.iter_mut().for_each(|set| set.inherited = true);

@@ -5,13 +5,12 @@ use std::thread::JoinHandle;
 use meantime_hw::{MemPolicy, PmQos, SchedClass, numa, pm_qos};
 use meantime_report::figures;
 
-use super::wrong;
 use crate::job::Job;
 use crate::memory;
 use crate::plan::JobPlan;
 use crate::run::cells;
 use crate::run::devices::Devices;
-use crate::run::error::RunError;
+use crate::run::error::{RunError, refuse};
 use crate::run::group::{Group, PmQosSetting};
 
 pub(super) fn check_cpus(job: &Job) -> Result<(), RunError> {
@@ -23,32 +22,24 @@ pub(super) fn check_cpus(job: &Job) -> Result<(), RunError> {
     ];
     for (key, named) in named {
         if let Some(node) = named.iter().find(|node| !nodes.contains(&(**node as usize))) {
-            return Err(wrong(
-                &job.name,
-                format_args!("{key}: this machine has no node {node}; it has {nodes:?}"),
-            ));
+            refuse!(job, "{key}: this machine has no node {node}; it has {nodes:?}");
         }
     }
     if !job.numa.cpu_nodes.is_empty() {
         let of_nodes =
             job.numa.cpu_nodes.iter().filter_map(|node| numa::cpus_of(*node as usize)).flatten();
         if !of_nodes.into_iter().any(|cpu| allowed.contains(&cpu)) {
-            let what = "this process may use none of the nodes' CPUs";
-            return Err(wrong(
-                &job.name,
-                format_args!("numa_cpu_nodes: {what}; it may use {allowed:?}"),
-            ));
+            refuse!(
+                job,
+                "numa_cpu_nodes: this process may use none of the nodes' CPUs; it may use \
+                 {allowed:?}"
+            );
         }
     }
-    match job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
-        None => Ok(()),
-        Some(cpu) => Err(wrong(
-            &job.name,
-            format_args!(
-                "cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}"
-            ),
-        )),
+    if let Some(cpu) = job.cpus_allowed.iter().find(|cpu| !allowed.contains(&(**cpu as usize))) {
+        refuse!(job, "cpus_allowed: this process may not use CPU {cpu}; it may use {allowed:?}");
     }
+    Ok(())
 }
 
 /// Rights that are missing are found before anything runs.
@@ -60,8 +51,7 @@ pub(super) fn check_settings(group: &Group, devices: &Devices) -> Result<(), Run
     }
     for setting in group.pm_qos() {
         if let PmQosSetting::Held(us) = setting {
-            hold_pm_qos(us)
-                .map_err(|what| wrong(&group.plans[0].job.name, format_args!("{what}")))?;
+            hold_pm_qos(us).map_err(|what| RunError::of_job(&group.plans[0].job.name, what))?;
         }
     }
     Ok(())
@@ -73,31 +63,24 @@ fn check_class(
     devices: &Devices,
     class: SchedClass,
 ) -> Result<(), RunError> {
-    let name = &plan.job.name;
     // On a thread of its own, which takes the class with it if it cannot be given back.
     let try_it = move || class.apply_to_this_thread().map(drop);
     let tried = meantime_process::thread::spawn("meantime-try", try_it);
     match tried.map(JoinHandle::join) {
         Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(error))) => return Err(wrong(name, format_args!("sched={class}: {error}"))),
-        _ => return Err(wrong(name, format_args!("sched={class}: cannot be tried"))),
+        Ok(Ok(Err(error))) => refuse!(plan.job, "sched={class}: {error}"),
+        _ => refuse!(plan.job, "sched={class}: cannot be tried"),
     }
     let cpus = cells::thread_cpus(plan, group, devices);
-    let shared = group
-        .devices()
-        .into_iter()
-        .filter_map(|index| devices.ssd_cpu(index))
-        .find(|cpu| cpus.contains(cpu));
-    match shared {
-        Some(cpu) if class.is_real_time() => Err(wrong(
-            name,
-            format_args!(
-                "sched={class}: on CPU {cpu} the job's threads would keep the software SSD's from running; give each a CPU \
-                 (cpus_allowed, cpu=)"
-            ),
-        )),
-        _ => Ok(()),
+    let mut ssd_cpus = group.devices().into_iter().filter_map(|index| devices.ssd_cpu(index));
+    if let Some(cpu) = ssd_cpus.find(|cpu| cpus.contains(cpu) && class.is_real_time()) {
+        refuse!(
+            plan.job,
+            "sched={class}: on CPU {cpu} the job's threads would keep the software SSD's from \
+             running; give each a CPU (cpus_allowed, cpu=)"
+        );
     }
+    Ok(())
 }
 
 /// Holds the limit on idling.
@@ -109,7 +92,8 @@ pub(crate) fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
                 "it needs root, or the right to write to that file (a udev rule can give it)"
             }
             std::io::ErrorKind::NotFound => {
-                "this kernel has no CPU idle management (CONFIG_CPU_IDLE), or a container hides the file"
+                "this kernel has no CPU idle management (CONFIG_CPU_IDLE), or a container hides \
+                 the file"
             }
             _ => "leave pm_qos out",
         };
@@ -120,15 +104,20 @@ pub(crate) fn hold_pm_qos(us: u32) -> Result<PmQos, String> {
 /// Two spinning threads on one CPU would measure the scheduler.
 pub(super) fn check_floor(group: &Group, devices: &Devices) -> Result<(), RunError> {
     let [plan] = &group.plans[..] else {
-        let what =
-            "the floor is that of one job at a time; put stonewall into every job but the first";
-        return Err(wrong(&group.plans[0].job.name, format_args!("--floor: {what}")));
+        refuse!(
+            group.plans[0].job,
+            "--floor: the floor is that of one job at a time; put stonewall into every job but the \
+             first"
+        );
     };
     let cpus = cells::thread_cpus(plan, group, devices);
     for index in &plan.devices {
         if devices.ssd_cpu(*index).is_none_or(|cpu| cpus == [cpu]) {
-            let what = "the job's threads and the software SSD would share one; give each a CPU (cpus_allowed, cpu=)";
-            return Err(wrong(&plan.job.name, format_args!("--floor needs two CPUs: {what}")));
+            refuse!(
+                plan.job,
+                "--floor needs two CPUs: the job's threads and the software SSD would share one; \
+                 give each a CPU (cpus_allowed, cpu=)"
+            );
         }
     }
     Ok(())
@@ -139,11 +128,8 @@ pub(super) fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Res
     let (mut buffers_bytes, mut largest) = (0u64, (0, &group.plans[0]));
     for plan in &group.plans {
         let job = &plan.job;
-        let per_device = job
-            .bs_max_bytes()
-            .saturating_mul(u64::from(job.iodepth))
-            .saturating_mul(u64::from(job.numjobs));
-        let bytes = per_device.saturating_mul(plan.devices.len() as u64);
+        let counts = [job.iodepth.into(), job.numjobs.into(), plan.devices.len() as u64];
+        let bytes = counts.into_iter().fold(job.bs_max_bytes(), u64::saturating_mul);
         buffers_bytes = buffers_bytes.saturating_add(bytes);
         if bytes > largest.0 {
             largest = (bytes, plan);
@@ -154,17 +140,14 @@ pub(super) fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Res
     if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
         return Ok(());
     }
-    let floors = if floor {
-        format!(" and {} for the floor", figures::bytes(floors_bytes))
-    } else {
-        String::new()
+    let floors = match floor {
+        true => format!(" and {} for the floor", figures::bytes(floors_bytes)),
+        false => String::new(),
     };
-    Err(wrong(
-        &largest.1.job.name,
-        format_args!(
-            "bs × iodepth × numjobs needs {} of buffers{floors}, and {} of memory are available; make one of them smaller",
-            figures::bytes(buffers_bytes),
-            figures::bytes(available_bytes)
-        ),
-    ))
+    let [needed, available] = [buffers_bytes, available_bytes].map(figures::bytes);
+    refuse!(
+        largest.1.job,
+        "bs × iodepth × numjobs needs {needed} of buffers{floors}, and {available} of memory are \
+         available; make one of them smaller"
+    );
 }
