@@ -34,7 +34,7 @@
 //! A child by fork leaves everything of its parent's alone and mounts anew. A child by vfork is
 //! recognised by its pid and changes nothing. In one that was made past the C library's `fork`
 //! (`_Fork`, a bare `clone`) all that is ours is EIO. A path that leads to the mount point by the
-//! machine's links is looked for only after the kernel said ENOENT, without an allocation, because
+//! machine's links is looked for only after the kernel's ENOENT, without an allocation, because
 //! allocators open files, too.
 //!
 //! # Parts, in reading order

@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use meantime_posix::{Errno, Kind, RwFlags};
 
-use crate::real::errno;
-use crate::state::mount;
+use crate::real::{errno, guarded};
+use crate::state::{is_ours, mount};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 
@@ -24,8 +24,29 @@ impl Drop for Mapped {
 }
 
 /// # Safety
-/// As mmap(2); `fd` is ours, `kernel` the C library's `mmap`.
+/// As mmap(2); `kernel` is the C library's `mmap`.
 pub(crate) unsafe fn map(
+    kernel: Mmap,
+    address: *mut c_void,
+    bytes: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    if flags & libc::MAP_ANONYMOUS != 0 || !is_ours(fd) {
+        // SAFETY: the caller's promise.
+        return unsafe { kernel(address, bytes, protection, flags, fd, offset) };
+    }
+    // SAFETY: the caller's promise.
+    let mapped =
+        guarded(|| unsafe { map_ours(kernel, address, bytes, protection, flags, fd, offset) });
+    if mapped.is_null() { libc::MAP_FAILED } else { mapped }
+}
+
+/// # Safety
+/// As mmap(2); `fd` is ours, `kernel` the C library's `mmap`.
+unsafe fn map_ours(
     kernel: Mmap,
     address: *mut c_void,
     bytes: size_t,

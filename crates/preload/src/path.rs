@@ -12,7 +12,7 @@ use crate::state::{Inside, descriptor, is_ours, mount, settings};
 
 /// Whether a path is ours.
 enum Whose<'p> {
-    /// The kernel's, as far as its text tells.
+    /// The kernel's, judging by its text.
     Theirs,
     /// Ours, from the root of the file system on.
     FromRoot(&'p [u8]),
@@ -213,8 +213,18 @@ pub(crate) unsafe fn on_path_or_fd<R: Answer>(
     unsafe { on_path(at, path, follow, ours, theirs) }
 }
 
+/// A call with a descriptor: if that is ours, `ours` does it, with what the descriptor stands for.
+#[inline]
+pub(crate) fn on_fd<R: Answer>(
+    fd: c_int,
+    ours: impl FnOnce(&'static Posix, ResolvedPath) -> Result<R, Errno>,
+    theirs: impl FnOnce() -> R,
+) -> R {
+    if is_ours(fd) { guarded(|| on_descriptor(fd, ours)) } else { theirs() }
+}
+
 /// What `ours` does with what descriptor `fd` of ours stands for.
-pub(crate) fn on_descriptor<R>(
+fn on_descriptor<R>(
     fd: c_int,
     ours: impl FnOnce(&'static Posix, ResolvedPath) -> Result<R, Errno>,
 ) -> Result<R, Errno> {

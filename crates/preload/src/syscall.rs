@@ -34,7 +34,7 @@ pub unsafe extern "C-unwind" fn syscall(
             libc::SYS_fcntl => descriptor::fcntl(fd, b as c_int, c as _).into(),
             libc::SYS_openat2 => {
                 let theirs = |at: c_int, path: *const c_char| {
-                    real::real!(c"syscall" as Function)(
+                    real::real!(c"syscall", Function)(
                         number,
                         c_long::from(at),
                         path as c_long,
@@ -91,7 +91,7 @@ pub unsafe extern "C-unwind" fn syscall(
                 dir::getdents64(fd, b as *mut _, c as usize) as c_long
             }
             libc::SYS_fstat if is_ours(fd) => stat::fstat(fd, b as *mut _).into(),
-            _ => real::real!(c"syscall" as Function)(number, a, b, c, d, e, f),
+            _ => real::real!(c"syscall", Function)(number, a, b, c, d, e, f),
         }
     }
 }
