@@ -14,12 +14,11 @@ use meantime_ext4::{
     Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute, Timestamp,
 };
 
-use super::get::progress::Progress;
+use super::progress::Progress;
 use super::write::{change, find, parent};
-use super::{CHUNK_BYTES, failed, names};
+use super::{CHUNK_BYTES, failed, names, resolve};
 use crate::cli::PutArgs;
 use crate::failure::{FAILED, Failure, warn};
-use crate::figures;
 use crate::signal;
 use source::Stretches;
 
@@ -78,9 +77,6 @@ struct Putter<'a> {
     /// Attributes that could not be kept.
     attributes: u64,
     buf: Vec<u8>,
-    files: u64,
-    bytes: u64,
-    failures: u64,
 }
 
 /// Runs the command.
@@ -99,8 +95,7 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     let mut failures = 0;
     let code = change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
-        let root = fs.root().map_err(at)?;
-        let (above, name) = match fs.resolve(&root, location.path(), true) {
+        let (above, name) = match resolve(fs, location.path(), true) {
             Ok(node) if node.file_type() == FileType::Directory => {
                 let name = args.from.canonicalize().map_err(of_source)?;
                 (node, name.file_name().map(ToOwned::to_owned).unwrap_or_default())
@@ -115,35 +110,27 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
             links: HashMap::new(),
             attributes: 0,
             buf: vec![0; CHUNK_BYTES],
-            files: 0,
-            bytes: 0,
-            failures: 0,
         };
         let done = putter.everything(&args.from, metadata.clone(), above, name);
         putter.progress.clear();
         done?;
         if putter.attributes > 0 {
             warn(format_args!(
-                "{} extended attributes were not kept: the file system has no room for them, or cannot have them",
+                "{} extended attributes were not kept: the file system has no room for them, or \
+                 cannot have them",
                 putter.attributes
             ));
         }
-        failures = putter.failures;
-        if signal::exit_code().is_none() && (putter.files > 0 || failures == 0) {
-            eprintln!(
-                "meantime: copied {} file(s), {}",
-                putter.files,
-                figures::bytes(putter.bytes)
-            );
-        }
+        failures = putter.progress.failures;
+        putter.progress.report();
         Ok(())
     })?;
     Ok(if failures > 0 { ExitCode::from(FAILED) } else { code })
 }
 
 impl Putter<'_> {
-    /// Copies `from` to `name` in `above`, and what is below it. What cannot be read is said, and
-    /// the rest is copied.
+    /// Copies `from` to `name` in `above`, and what is below it. What cannot be read is reported,
+    /// and the rest is copied.
     fn everything(
         &mut self,
         from: &Path,
@@ -269,10 +256,10 @@ impl Putter<'_> {
         let key = (metadata.dev(), metadata.ino());
         if let Some(first) = self.links.get(&key) {
             self.fs.link(first, above, name)?;
-            self.files += 1;
+            self.progress.files += 1;
             return Ok(Some(first.clone()));
         }
-        // Nobody else's until it is complete.
+        // Only root can use it until it is complete.
         let new = NewNode { mode: 0o600, uid: 0, gid: 0, umask: 0 };
         let kind = metadata.file_type();
         let node = if kind.is_file() {
@@ -303,7 +290,7 @@ impl Putter<'_> {
         if metadata.nlink() > 1 {
             self.links.insert(key, node.clone());
         }
-        self.files += 1;
+        self.progress.files += 1;
         Ok(Some(node))
     }
 
@@ -327,8 +314,7 @@ impl Putter<'_> {
                     }
                 }
                 offset += bytes as u64;
-                self.bytes += bytes as u64;
-                self.progress.at(self.bytes, offset);
+                self.progress.copied(bytes, offset);
             }
         }
         // A hole at the end.
@@ -384,8 +370,7 @@ impl Putter<'_> {
         if trouble.is_final() {
             return Err(failure);
         }
-        self.failures += 1;
-        self.progress.above(|| failure.show());
+        self.progress.failed(&failure);
         Ok(())
     }
 }
