@@ -1,5 +1,5 @@
-//! Ctrl-C, a terminal that is closed, and being told to end: the first signal asks for a clean end
-//! with what was measured, the second kills.
+//! SIGINT (Ctrl-C), SIGHUP and SIGTERM: the first signal asks for a clean end with what was
+//! measured, the second kills.
 //!
 //! A clean end is what gives a device back that was taken from the kernel's driver: every command
 //! that opens one catches signals first.
