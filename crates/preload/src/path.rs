@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use meantime_posix::settings::Settings;
 use meantime_posix::{Errno, Found, Posix, ResolvedPath};
+use rustix::path::DecInt;
 
 use crate::cwd::current;
 use crate::lent::Lent;
@@ -124,26 +125,12 @@ fn directory(at: c_int, to: &mut [u8]) -> Option<usize> {
         return usize::try_from(read).ok()?.checked_sub(1);
     }
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    write_number(&mut link[14..], at);
+    let number = DecInt::new(at.max(0));
+    link[14..][..number.as_bytes().len()].copy_from_slice(number.as_bytes());
     // SAFETY: a path that ends, and a buffer of that size.
     let read =
         unsafe { libc::syscall(libc::SYS_readlinkat, 0, link.as_ptr(), to.as_mut_ptr(), to.len()) };
     usize::try_from(read).ok()
-}
-
-/// Writes a number that is not negative; the rest stays zero.
-fn write_number(to: &mut [u8], number: c_int) {
-    let mut digits = [0; 10];
-    let (mut at, mut left) = (digits.len(), number.max(0));
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    to[..digits.len() - at].copy_from_slice(&digits[at..]);
 }
 
 /// A path that begins with us: it may lead out, and in again.
