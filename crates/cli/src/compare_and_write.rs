@@ -53,9 +53,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
             new.len()
         )));
     }
-    if signal::stopped() {
-        return Ok(ExitCode::from(signal::exit_code().unwrap_or(crate::failure::FAILED)));
-    }
+    signal::check(None)?;
     let failed = |error: &(dyn std::error::Error + 'static)| named(uri, error);
     let policy = device.usual_policy();
     let mut channel = device

@@ -31,6 +31,14 @@ impl Fact {
     }
 }
 
+/// Facts: the name, the key and the value of each, and its words.
+macro_rules! facts {
+    ($($name:literal, $key:literal: $value:expr => $words:expr;)*) => {
+        vec![$(Fact::new($name, $words, $key, serde_json::json!($value))),*]
+    };
+}
+use facts;
+
 /// Runs the command.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
@@ -53,7 +61,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
             "more": object(&more),
             "smart": smart.as_ref().map_or_else(refused, |facts| object(facts)),
         });
-        return end(&output::json_text(&report));
+        return output::end(output::json_text(&report).as_bytes());
     }
     let mut text = format!("Controller of {uri}\n{}\n", facts_table(&controller));
     text += &format!("\nNamespaces\n{}\n", namespaces_table(&device));
@@ -63,16 +71,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
         Ok(facts) => format!("\nHealth (SMART log)\n{}\n", facts_table(&facts)),
         Err(error) => format!("\nHealth: {error}\n"),
     };
-    end(&text)
-}
-
-/// Prints it, unless a signal asked for the end meanwhile.
-fn end(text: &str) -> Result<ExitCode, Failure> {
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
-    output::print(text)?;
-    Ok(ExitCode::SUCCESS)
+    output::end(text.as_bytes())
 }
 
 fn object(facts: &[Fact]) -> Value {

@@ -4,12 +4,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::signal;
 
 /// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest
 /// is dropped.
@@ -28,6 +30,12 @@ pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
         }
         Ok(()) => Ok(true),
     }
+}
+
+/// Prints all that a command has to show, unless a signal asked for the end meanwhile.
+pub(crate) fn end(text: &[u8]) -> Result<ExitCode, Failure> {
+    signal::check(None)?;
+    print_while_read(text).map(|_| ExitCode::SUCCESS)
 }
 
 /// How wide text may be that is a table: as wide as the terminal it goes to, 120 columns in a file

@@ -131,12 +131,7 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
         ));
     }
     let inputs: Vec<_> = request.uris.iter().flat_map(|uri| clash::files_of(uri)).collect();
-    let files = [("--json", &args.json), ("--svg", &args.svg)];
-    let files: Vec<_> = files
-        .iter()
-        .filter_map(|(what, path)| Some(((*what).to_owned(), path.as_deref()?.to_path_buf())))
-        .collect();
-    clash::check(&inputs, &files)?;
+    clash::check(&inputs, &clash::named([("--json", &args.json), ("--svg", &args.svg)]))?;
     // From here on there are threads and devices to end properly.
     signal::catch();
     let mut devices =
@@ -151,9 +146,8 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     let measured = measure(&request, &plans, &mut devices, cpu, &mut progress);
     progress.clear();
     let anatomy = measured?;
-    if let (true, Some(code)) = (anatomy.bars.is_empty(), signal::exit_code()) {
-        eprintln!("meantime: ended by a signal before anything was measured");
-        return Ok(ExitCode::from(code));
+    if anatomy.bars.is_empty() {
+        signal::check(Some("ended by a signal before anything was measured"))?;
     }
     let colour = text::wants_colour(outputs.take_stdout());
     outputs.show(&text::report(&anatomy, colour))?;
@@ -161,10 +155,7 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
         target.write(&svg::draw(&anatomy))?;
     }
     outputs.write(|| json::report(&anatomy), String::new)?;
-    if let Some(code) = signal::exit_code() {
-        eprintln!("meantime: ended by a signal; the figures are those measured until then");
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(Some("ended by a signal; the figures are those measured until then"))?;
     Ok(ExitCode::SUCCESS)
 }
 

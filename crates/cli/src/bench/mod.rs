@@ -80,10 +80,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         std::mem::take(&mut measured.logs).write()?;
     }
     failed?;
-    if let Some(code) = signal::exit_code() {
-        eprintln!("meantime: ended by a signal; the results are those measured until then");
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(Some("ended by a signal; the results are those measured until then"))?;
     let bad = measured.results.iter().any(|result| result.errors + result.verify_errors > 0);
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

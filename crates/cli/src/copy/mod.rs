@@ -51,9 +51,7 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
     let mut source = Source::new(from_device.as_ref())?;
     let mut target = Target::new(to_device.as_ref())?;
     let bytes = pump(&mut source, &mut target)?;
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(None)?;
     let took = start.elapsed();
     let rate = (bytes as f64 / took.as_secs_f64().max(1e-9)) as u64;
     eprintln!(

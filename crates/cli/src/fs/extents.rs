@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use meantime_ext4::SegmentKind;
 use serde_json::json;
 
-use super::{end, failed, mount, names};
+use super::{failed, mount, names};
 use crate::cli::PlaceArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{end, json_text};
 
 /// Runs the command.
 pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
@@ -36,7 +36,7 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             })
         });
         report["extents"] = extents.collect();
-        return end(output::json_text(&report).as_bytes());
+        return end(json_text(&report).as_bytes());
     }
     let mut text =
         format!("{:>16} {:>16} {:>18}  {}\n", "offset", "bytes", "on the device", "kind");

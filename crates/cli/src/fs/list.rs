@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
 use serde_json::{Value, json};
 
-use super::{end, failed, mount, names, resolve, type_name};
+use super::{failed, mount, names, resolve, type_name};
 use crate::cli::LsArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{end, json_text};
 use crate::signal;
 
 /// A name that is listed.
@@ -31,7 +31,7 @@ pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
     }
     let mut report = names::report(&location);
     report["entries"] = listed.iter().map(entry_json).collect();
-    end(output::json_text(&report).as_bytes())
+    end(json_text(&report).as_bytes())
 }
 
 fn list(fs: &FileSystem, path: &std::path::Path, args: &LsArgs) -> Result<Vec<Listed>, Error> {

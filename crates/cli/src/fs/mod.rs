@@ -83,15 +83,6 @@ fn failed(place: impl std::fmt::Display, error: &Error) -> Failure {
     Failure::new(format_args!("{place}: {error}"))
 }
 
-/// Prints `text`, unless a signal asked for the end meanwhile.
-fn end(text: &[u8]) -> Result<ExitCode, Failure> {
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
-    crate::output::print_while_read(text)?;
-    Ok(ExitCode::SUCCESS)
-}
-
 /// A file's type, in JSON.
 fn type_name(file_type: FileType) -> &'static str {
     match file_type {

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use meantime_ext4::{Advice, FileType, Metadata};
 use serde_json::{Value, json};
 
-use super::{CHUNK_BYTES, end, failed, mount, names, resolve, type_name};
+use super::{CHUNK_BYTES, failed, mount, names, resolve, type_name};
 use crate::cli::{CatArgs, PlaceArgs};
 use crate::failure::Failure;
 use crate::figures;
-use crate::output;
+use crate::output::{end, json_text};
 use crate::signal;
 
 /// Runs `cat`.
@@ -75,7 +75,7 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             json!({ "name": name, "bytes": value.len(), key: text })
         });
         object["attributes"] = attributes.collect();
-        return end(output::json_text(&object).as_bytes());
+        return end(json_text(&object).as_bytes());
     }
     let mut text = b"   File: ".to_vec();
     text.extend(names::shown(location.path().as_os_str()));

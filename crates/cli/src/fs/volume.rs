@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use meantime_ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
 use serde_json::json;
 
-use super::{end, failed, mount, names};
+use super::{failed, mount, names};
 use crate::cli::PlaceArgs;
 use crate::failure::Failure;
 use crate::figures;
-use crate::output;
+use crate::output::{end, json_text};
 
 /// Runs `df`.
 pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
@@ -28,7 +28,7 @@ pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             "free_inodes": usage.free_inodes,
             "fsid": format!("{:016x}", usage.fsid),
         });
-        return end(output::json_text(&report).as_bytes());
+        return end(json_text(&report).as_bytes());
     }
     end(df_text(&location.device, &usage, used).as_bytes())
 }
@@ -108,7 +108,7 @@ pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             "created": names::time_json(info.created),
             "written": names::time_json(info.written),
         });
-        return end(output::json_text(&report).as_bytes());
+        return end(json_text(&report).as_bytes());
     }
     end(info_text(&location.device, &info, protection.as_ref()).as_bytes())
 }

@@ -6,7 +6,7 @@ use meantime_spec::log::CommandsSupportedLog;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
-use super::{Fact, in_lines};
+use super::{Fact, facts, in_lines};
 
 /// How many entries of the error log are shown.
 const ERRORS_SHOWN: u16 = 4;
@@ -17,18 +17,14 @@ pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     let states = &controller.info().power_states;
     let in_words: Vec<String> = states.iter().map(power_words).collect();
     let as_json: Vec<Value> = states.iter().map(power_json).collect();
-    let mut rows =
-        vec![Fact::new("power states", in_words.join("\n"), "power_states", json!(as_json))];
     let classes =
         if controller.has_queue_classes() { "weighted round robin" } else { "round robin" };
-    rows.push(Fact::new("arbitration", classes, "arbitration", json!(classes)));
-    let sgls = controller.info().sgls & 3 != 0;
-    rows.push(Fact::new(
-        "SGLs",
-        if sgls { "supported" } else { "none" },
-        "sgls",
-        json!(controller.info().sgls),
-    ));
+    let sgls = controller.info().sgls;
+    let mut rows = facts! {
+        "power states", "power_states": as_json => in_words.join("\n");
+        "arbitration", "arbitration": classes => classes;
+        "SGLs", "sgls": sgls => if sgls & 3 != 0 { "supported" } else { "none" };
+    };
     rows.push(asked("firmware slots", "firmware_slots", firmware(controller)));
     rows.push(asked("commands supported", "commands_supported", commands(controller)));
     rows.push(asked("error log", "error_log", errors(controller)));

@@ -79,10 +79,7 @@ pub(crate) fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
         report(&plan, &results, &outputs)?;
     }
     failed?;
-    if let Some(code) = signal::exit_code() {
-        eprintln!("meantime: ended by a signal; the results are those measured until then");
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(Some("ended by a signal; the results are those measured until then"))?;
     let bad = results.iter().flat_map(|cell| &cell.ways).any(|way| way.errors > 0);
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

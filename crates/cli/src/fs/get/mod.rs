@@ -87,9 +87,7 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
     getter.progress.clear();
     done?;
     getter.kept.warn();
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(None)?;
     getter.progress.report();
     Ok(ExitCode::from(if getter.progress.failures > 0 { FAILED } else { 0 }))
 }
