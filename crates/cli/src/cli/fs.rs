@@ -89,12 +89,12 @@ pub(crate) struct MountArgs {
     pub completion: Option<Policy>,
 }
 
-/// A size with a unit.
+/// The size of a page cache, with a unit.
 pub(super) fn bytes(text: &str) -> Result<usize, String> {
     let bytes = meantime_block::parse_bytes(text).and_then(|bytes| usize::try_from(bytes).ok());
     bytes
         .filter(|bytes| *bytes >= 1 << 20)
-        .ok_or_else(|| format!("{text:?} is no size from 1M on, e.g. 64M"))
+        .ok_or_else(|| format!("{text:?} is no size of at least 1M; e.g. 64M"))
 }
 
 /// Options of `stat`, `df`, `info` and `extents`.

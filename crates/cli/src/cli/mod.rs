@@ -11,7 +11,6 @@ mod job_keys;
 mod pci;
 mod run;
 mod ssd;
-mod ssd_ctl;
 mod top;
 mod waits;
 
@@ -34,8 +33,7 @@ pub(crate) use fs_write::{
 };
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
 pub(crate) use run::RunArgs;
-pub(crate) use ssd::{SsdArgs, SsdCommand, SsdLog};
-pub(crate) use ssd_ctl::CtlArgs;
+pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
 pub(crate) use top::TopArgs;
 pub(crate) use waits::WaitsArgs;
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use meantime_completion::Policy;
 
+use super::fs::bytes;
 use super::help::help;
 
 /// Options of `run`.
@@ -18,7 +19,7 @@ pub(crate) struct RunArgs {
     #[arg(long_help = help!("run", "--at"))]
     pub at: OsString,
     /// Memory for the page cache of each process, e.g. 64M [default: 256M]
-    #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub cache: Option<usize>,
     /// How reads wait for the device (see `meantime bench --help`) [default: poll]
     #[arg(long, value_name = "POLICY")]
@@ -31,12 +32,4 @@ pub(crate) struct RunArgs {
         allow_hyphen_values = true
     )]
     pub program: Vec<OsString>,
-}
-
-const LEAST_CACHE_BYTES: u64 = 1 << 20;
-
-fn cache_bytes(text: &str) -> Result<usize, String> {
-    let bytes = meantime_block::parse_bytes(text).filter(|bytes| *bytes >= LEAST_CACHE_BYTES);
-    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
-    bytes.ok_or_else(|| format!("{text:?} is no size of at least 1M; e.g. 64M"))
 }

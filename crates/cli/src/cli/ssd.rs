@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::help::help;
-use super::ssd_ctl::CtlArgs;
 
 /// Options of `ssd`.
 #[derive(Debug, Args)]
@@ -49,6 +48,17 @@ pub(crate) enum SsdCommand {
     /// Inject faults into a running SSD, cut its power, look at its counters
     #[command(long_about = help!("ssd", "ctl about"), after_long_help = help!("ssd", "ctl after"))]
     Ctl(CtlArgs),
+}
+
+/// Options of `ssd ctl`.
+#[derive(Debug, Args)]
+pub(crate) struct CtlArgs {
+    /// The SSD's control socket
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+    /// What to say, e.g. faults add lost-completion opcode=read times=1
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub words: Vec<String>,
 }
 
 /// What is reported while an SSD is served.
