@@ -44,7 +44,7 @@
 //!   open, read, stat, dir,   the C library's functions, by subject
 //!     attribute, change, name, descriptor, stdio, syscall
 //!   lent, limit              descriptors of ours; the program's limit
-//!   real                     the next definition of a function
+//!   real                     what defines functions, and finds the next definition of each
 //! ```
 //!
 //! Needs a 64-bit Linux with glibc 2.33 or later.
