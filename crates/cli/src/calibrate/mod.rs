@@ -147,8 +147,7 @@ impl Report {
                 pm_qos::CPU_DMA_LATENCY
             )),
             Some(why) => lines.push(format!(
-                "Without the figures for PM QoS 0 ({why}); they need \
-                                             root"
+                "Without the figures for PM QoS 0 ({why}); they need root"
             )),
         }
         if let Some(us) = self.limit.in_force_us {
