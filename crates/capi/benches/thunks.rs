@@ -94,9 +94,9 @@ impl Rust {
 /// By the functions' addresses, as a program in C has them.
 struct C {
     submit:
-        unsafe extern "C" fn(*mut channel::Handle, *const abi::Request, *mut abi::Ticket) -> i32,
-    wait: unsafe extern "C" fn(*mut channel::Handle, abi::Ticket, *mut abi::Outcome) -> i32,
-    channel: *mut channel::Handle,
+        unsafe extern "C" fn(*mut channel::MtChannel, *const abi::Request, *mut abi::Ticket) -> i32,
+    wait: unsafe extern "C" fn(*mut channel::MtChannel, abi::Ticket, *mut abi::Outcome) -> i32,
+    channel: *mut channel::MtChannel,
     buf: *mut buf::Buf,
 }
 

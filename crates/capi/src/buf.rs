@@ -7,10 +7,10 @@ use meantime_hw::DmaBuf;
 use crate::device;
 use crate::error::{Answer, hw_failed, misuse};
 use crate::guard::{close, guarded, not_open, out};
-use crate::shell::{Kind, Registry, Shell};
+use crate::handle::{Handle, Kind, Registry};
 
 /// `mt_buf`.
-pub type Buf = Shell<DmaBuf>;
+pub type Buf = Handle<DmaBuf>;
 
 impl Kind for DmaBuf {
     const TAG: u32 = 0x6d74_6200;
@@ -24,7 +24,7 @@ impl Kind for DmaBuf {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mt_alloc(
-    device: *mut device::Handle,
+    device: *mut device::MtDevice,
     bytes: usize,
     buf: *mut *mut Buf,
 ) -> c_int {
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn mt_alloc(
         let opened = unsafe { device::opened(CALL, device) }?;
         let buf = opened.device.heap().alloc(bytes).map_err(|error| hw_failed(&error))?;
         // SAFETY: as above.
-        unsafe { place.write(Shell::create(buf)) };
+        unsafe { place.write(Handle::create(buf)) };
         Ok(0)
     })
 }
@@ -50,20 +50,20 @@ pub unsafe extern "C" fn mt_free(buf: *mut Buf) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mt_buf_data(buf: *const Buf) -> *mut c_void {
     // SAFETY: the header's promises: a handle, used by one thread at a time.
-    let bytes = unsafe { Shell::at(buf).and_then(|shell| shell.value_mut()) };
+    let bytes = unsafe { Handle::at(buf).and_then(|handle| handle.value_mut()) };
     bytes.map_or(std::ptr::null_mut(), |bytes| bytes.as_mut_ptr().cast())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mt_buf_len(buf: *const Buf) -> usize {
     // SAFETY: as for `mt_buf_data`.
-    unsafe { Shell::at(buf).and_then(|shell| shell.value()) }.map_or(0, |bytes| bytes.len())
+    unsafe { Handle::at(buf).and_then(|handle| handle.value()) }.map_or(0, |bytes| bytes.len())
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mt_buf_capacity(buf: *const Buf) -> usize {
     // SAFETY: as for `mt_buf_data`.
-    unsafe { Shell::at(buf).and_then(|shell| shell.value()) }.map_or(0, DmaBuf::capacity)
+    unsafe { Handle::at(buf).and_then(|handle| handle.value()) }.map_or(0, DmaBuf::capacity)
 }
 
 #[unsafe(no_mangle)]
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn mt_buf_set_len(buf: *mut Buf, bytes: usize) -> c_int {
     const CALL: &str = "mt_buf_set_len";
     guarded(CALL, || -> Answer {
         // SAFETY: as for `mt_buf_data`.
-        let held = unsafe { Shell::at(buf).and_then(|shell| shell.value_mut()) };
+        let held = unsafe { Handle::at(buf).and_then(|handle| handle.value_mut()) };
         let held = held.ok_or_else(|| not_open(CALL, buf))?;
         let capacity = held.capacity();
         if bytes == 0 || bytes > capacity {

@@ -7,8 +7,8 @@ use meantime_block::{BlockDevice, Device, OpenOptions};
 use crate::abi::Info;
 use crate::error::{Answer, Failed, channel_failed, open_failed};
 use crate::guard::{close, guarded, not_open, out, text};
+use crate::handle::{Handle, Kind, Registry};
 use crate::policy::{named, published};
-use crate::shell::{Kind, Registry, Shell};
 
 /// What `mt_device` stands for.
 pub struct Opened {
@@ -18,7 +18,7 @@ pub struct Opened {
 }
 
 /// `mt_device`.
-pub type Handle = Shell<Opened>;
+pub type MtDevice = Handle<Opened>;
 
 impl Kind for Opened {
     const TAG: u32 = 0x6d74_6400;
@@ -40,14 +40,14 @@ const _: () = {
 ///
 /// # Safety
 /// `device` is NULL or the address of a handle, and no thread closes it while it is used.
-pub unsafe fn opened(call: &str, device: *const Handle) -> Result<&'static Opened, Failed> {
+pub unsafe fn opened(call: &str, device: *const MtDevice) -> Result<&'static Opened, Failed> {
     // SAFETY: the caller's promise.
-    let opened = unsafe { Shell::at(device).and_then(|shell| shell.value()) };
+    let opened = unsafe { Handle::at(device).and_then(|handle| handle.value()) };
     opened.ok_or_else(|| not_open(call, device))
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut Handle) -> c_int {
+pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut MtDevice) -> c_int {
     const CALL: &str = "mt_open";
     guarded(CALL, || -> Answer {
         let place = out(CALL, "device", device)?;
@@ -63,18 +63,18 @@ pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut Handle) -
         let uri = CString::new(uri).unwrap_or_default();
         let medium = CString::new(info.medium.as_str()).unwrap_or_default();
         // SAFETY: as above.
-        unsafe { place.write(Shell::create(Opened { device, uri, medium })) };
+        unsafe { place.write(Handle::create(Opened { device, uri, medium })) };
         Ok(0)
     })
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_close(device: *mut Handle) -> c_int {
+pub unsafe extern "C" fn mt_close(device: *mut MtDevice) -> c_int {
     close("mt_close", device, drop)
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_device_info(device: *const Handle, info: *mut Info) -> c_int {
+pub unsafe extern "C" fn mt_device_info(device: *const MtDevice, info: *mut Info) -> c_int {
     const CALL: &str = "mt_device_info";
     guarded(CALL, || -> Answer {
         let place = out(CALL, "info", info)?;
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn mt_device_info(device: *const Handle, info: *mut Info) 
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mt_can_wait(device: *const Handle, policy: *const c_char) -> c_int {
+pub unsafe extern "C" fn mt_can_wait(device: *const MtDevice, policy: *const c_char) -> c_int {
     const CALL: &str = "mt_can_wait";
     guarded(CALL, || -> Answer {
         // SAFETY: the header's promises.

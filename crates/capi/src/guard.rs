@@ -4,9 +4,9 @@ use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::channel_handle::ChannelHandle;
 use crate::error::{Answer, Failed, fail, misuse};
-use crate::lane::Lane;
-use crate::shell::{Kind, Shell, State};
+use crate::handle::{Handle, Kind, State};
 
 /// Runs `body`, the whole of the function `call`.
 pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
@@ -26,18 +26,18 @@ pub(crate) fn guarded(call: &str, body: impl FnOnce() -> Answer) -> c_int {
 #[inline(always)]
 pub(crate) unsafe fn on_channel(
     call: &str,
-    channel: *const Shell<Lane>,
-    body: impl FnOnce(&mut Lane) -> Answer,
+    channel: *const Handle<ChannelHandle>,
+    body: impl FnOnce(&mut ChannelHandle) -> Answer,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let Some(shell) = (unsafe { Shell::at(channel) }) else { return not_open(call, channel).0 };
+    let Some(handle) = (unsafe { Handle::at(channel) }) else { return not_open(call, channel).0 };
     // SAFETY: the caller's promise.
-    let Some(lane) = (unsafe { shell.value_mut() }) else { return not_open(call, channel).0 };
-    match catch_unwind(AssertUnwindSafe(|| body(lane))) {
+    let Some(channel) = (unsafe { handle.value_mut() }) else { return not_open(call, channel).0 };
+    match catch_unwind(AssertUnwindSafe(|| body(channel))) {
         Ok(Ok(answer)) => answer,
         Ok(Err(Failed(error))) => error,
         Err(payload) => {
-            shell.mark_broken();
+            handle.mark_broken();
             panicked(call, payload)
         }
     }
@@ -59,13 +59,13 @@ fn panicked(call: &str, payload: Box<dyn Any + Send>) -> c_int {
 /// Why the handle `ptr` of kind `T` cannot be used.
 #[cold]
 #[inline(never)]
-pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
+pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Handle<T>) -> Failed {
     let name = T::NAME;
     if ptr.is_null() {
         return misuse(call, format_args!("the {name} is NULL"));
     }
     // SAFETY: the caller has checked it already; or `remove` has found it among the handles.
-    match unsafe { Shell::at(ptr) }.map(Shell::state) {
+    match unsafe { Handle::at(ptr) }.map(Handle::state) {
         None | Some(State::Closed | State::Open) => {
             misuse(call, format_args!("this is no {name}, or it was closed"))
         }
@@ -87,11 +87,11 @@ pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Shell<T>) -> Failed {
 }
 
 /// Closes a handle. NULL is fine.
-pub(crate) fn close<T: Kind>(call: &str, ptr: *const Shell<T>, end: impl FnOnce(T)) -> c_int {
+pub(crate) fn close<T: Kind>(call: &str, ptr: *const Handle<T>, end: impl FnOnce(T)) -> c_int {
     if ptr.is_null() {
         return 0;
     }
-    guarded(call, || match Shell::remove(ptr) {
+    guarded(call, || match Handle::remove(ptr) {
         Ok(value) => {
             if let Some(value) = value {
                 end(value);

@@ -4,10 +4,10 @@
 //! docs/c-api.md says how to install and link it.
 //!
 //! # What it owns
-//! - Handles: devices, channels, buffers (`shell`). They are never unmapped, only marked, so a
+//! - Handles: devices, channels, buffers (`handle`). They are never unmapped, only marked, so a
 //!   closed one is recognised.
-//! - Each channel's table of tickets and buffers (`lane`): the library's can only be moved, and C
-//!   has numbers for them.
+//! - Each channel's table of tickets and buffers (`channel_handle`): the library's can only be
+//!   moved, and C has numbers for them.
 //!
 //! # What it promises
 //! - A buffer that is with the device can be neither freed nor submitted. A ticket is redeemed
@@ -21,8 +21,8 @@
 //! ```text
 //!   abi                     structures as in meantime.h
 //!   device, buf, channel    the functions
-//!   lane                    tickets and buffers of a channel
-//!   shell, guard            handles; panics
+//!   channel_handle          tickets and buffers of a channel
+//!   handle, guard           handles; panics
 //!   policy, error           texts
 //! ```
 
@@ -32,12 +32,12 @@
 pub mod abi;
 pub mod buf;
 pub mod channel;
+mod channel_handle;
 pub mod device;
 mod error;
 mod guard;
-mod lane;
+mod handle;
 mod policy;
-mod shell;
 
 pub use error::{mt_last_error, mt_strerror};
 

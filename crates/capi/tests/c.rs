@@ -78,20 +78,23 @@ fn what_is_declared_is_exported_and_nothing_else() {
 /// A C file that does not compile unless the header's structures and constants are Rust's.
 fn layout_checks() -> String {
     let mut checks = String::from(
-        "#include <meantime.h>\n#include <assert.h>\n#ifndef __cplusplus\n#include <stdalign.h>\n#endif\n",
+        "#include <meantime.h>\n#include <assert.h>\n#ifndef __cplusplus\n#include \
+         <stdalign.h>\n#endif\n",
     );
     macro_rules! same_layout {
         ($name:literal = $type:ident { $($field:ident),* }) => {
             let size = size_of::<$type>();
             writeln!(checks, "static_assert(sizeof({}) == {size}, \"{}\");", $name, $name).unwrap();
             let align = align_of::<$type>();
-            writeln!(checks, "static_assert(alignof({}) == {align}, \"{}\");", $name, $name).unwrap();
+            writeln!(checks, "static_assert(alignof({}) == \
+                              {align}, \"{}\");", $name, $name).unwrap();
             // A structure literal that lists every field: a new one has to be listed here as well.
             let _ = |whole: $type| { let $type { $($field: _),* } = whole; };
             $({
                 let (field, at) = (stringify!($field), offset_of!($type, $field));
                 let text = concat!($name, ".", stringify!($field));
-                writeln!(checks, "static_assert(offsetof({}, {field}) == {at}, \"{text}\");", $name).unwrap();
+                writeln!(checks, "static_assert(offsetof({}, {field}) == \
+                                  {at}, \"{text}\");", $name).unwrap();
             })*
         };
     }

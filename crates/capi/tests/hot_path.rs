@@ -13,7 +13,7 @@ use meantime_testkit::alloc::{Counting, allocations};
 static ALLOCATOR: Counting = Counting;
 
 /// So many reads and writes, one after the other and then eight at once.
-fn ios(channel: *mut channel::Handle, bufs: &[*mut buf::Buf; 8], count: u64) {
+fn ios(channel: *mut channel::MtChannel, bufs: &[*mut buf::Buf; 8], count: u64) {
     let request = |n: u64, buf| {
         let op = if n.is_multiple_of(2) { MT_READ } else { MT_WRITE };
         Request { op, flags: 0, lba: n * 8 % 1024, blocks: 0, buf, policy: 0, user_data: n }

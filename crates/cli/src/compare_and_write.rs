@@ -38,7 +38,8 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
     let info = device.info();
     if info.compare_write_blocks == 0 {
         return Err(Failure::new(format_args!(
-            "{uri} has no compare-and-write: `meantime info` shows whether a controller has, and the kernel's stack passes none on"
+            "{uri} has no compare-and-write: `meantime info` shows whether a controller has, and \
+             the kernel's stack passes none on"
         )));
     }
     let (expected, new) =
@@ -52,9 +53,7 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
             new.len()
         )));
     }
-    if signal::stopped() {
-        return Ok(ExitCode::from(signal::exit_code().unwrap_or(crate::failure::FAILED)));
-    }
+    signal::check(None)?;
     let failed = |error: &(dyn std::error::Error + 'static)| named(uri, error);
     let policy = device.usual_policy();
     let mut channel = device
@@ -72,7 +71,8 @@ pub(crate) fn run(args: &CompareAndWriteArgs) -> Result<ExitCode, Failure> {
                 keep(&mut channel, args.lba, new.len(), found, uri)?;
             }
             eprintln!(
-                "meantime: {uri}: something else is at block {} than was expected: nothing was written",
+                "meantime: {uri}: something else is at block {} than was expected: nothing was \
+                 written",
                 args.lba
             );
             Ok(ExitCode::from(DIFFERS))

@@ -31,6 +31,11 @@ impl Failure {
         Self { messages: vec![one_line(&message.to_string())], code: USAGE }
     }
 
+    /// The end that a signal asked for, with what there is to note.
+    pub(crate) fn ended(note: Option<&str>, code: u8) -> Self {
+        Self { messages: note.map(str::to_owned).into_iter().collect(), code }
+    }
+
     /// The same with the exit code that its command has for a failure; a usage error stays one.
     pub(crate) fn with_code(self, code: u8) -> Self {
         let code = if self.code == USAGE { USAGE } else { code };

@@ -1,17 +1,17 @@
-//! How the CPUs idle: the kernel's C-states, the governor that chooses among them, and what the boot
-//! options say.
+//! How the CPUs idle: the kernel's C-states, the governor that chooses among them, and the boot
+//! options about idling.
 
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// An idle state, as cpuidle has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct IdleState {
     /// E.g. `C6`.
     pub name: String,
-    /// In the driver's words.
+    /// As the driver has it.
     pub description: String,
     /// How long leaving it takes, as the driver believes.
     pub exit_latency_us: u64,
@@ -22,16 +22,17 @@ pub(crate) struct IdleState {
 }
 
 /// What there is to know about idling.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Idle {
-    /// Of the CPU that was asked for; shallowest first.
-    pub states: Vec<IdleState>,
-    /// Who knows the states, e.g. `intel_idle`; `None` where the kernel has none, or hides it.
+    /// The driver that has the states, e.g. `intel_idle`; `None` where the kernel has none, or hides
+    /// it.
     pub driver: Option<String>,
-    /// Who chooses among them, e.g. `menu`.
+    /// What chooses among them, e.g. `menu`.
     pub governor: Option<String>,
     /// Boot options about idling.
     pub boot_options: Vec<String>,
+    /// Of the CPU that was asked for; shallowest first.
+    pub states: Vec<IdleState>,
 }
 
 /// Boot options that have to do with idling begin so.
@@ -120,25 +121,6 @@ impl Idle {
         }
         lines
     }
-
-    /// For programs.
-    pub(crate) fn json(&self) -> Value {
-        let states = self.states.iter().map(|state| {
-            json!({
-                "name": state.name,
-                "description": state.description,
-                "exit_latency_us": state.exit_latency_us,
-                "residency_us": state.residency_us,
-                "disabled": state.disabled,
-            })
-        });
-        json!({
-            "driver": self.driver,
-            "governor": self.governor,
-            "boot_options": self.boot_options,
-            "states": states.collect::<Vec<Value>>(),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -183,7 +165,7 @@ mod tests {
             lines[2],
             "  C6    exit latency 133 µs, worth while from 400 µs on, disabled (x)"
         );
-        assert_eq!(idle.json()["states"][1]["disabled"], true);
+        assert_eq!(serde_json::json!(idle)["states"][1]["disabled"], true);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cli::InfoArgs;
 use crate::failure::Failure;
 use crate::figures;
-use crate::output;
+use crate::output::{self, bare_table, table_lines};
 use crate::signal;
 
 /// A line of a table: what it is, in words for people, and the same for programs.
@@ -31,6 +31,14 @@ impl Fact {
     }
 }
 
+/// Facts: the name, the key and the value of each, and its words.
+macro_rules! facts {
+    ($($name:literal, $key:literal: $value:expr => $words:expr;)*) => {
+        vec![$(Fact::new($name, $words, $key, serde_json::json!($value))),*]
+    };
+}
+use facts;
+
 /// Runs the command.
 pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
@@ -43,6 +51,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let features = features::features(&device);
     let smart = smart::facts(&device);
     let more = more::facts(&device);
+    let refused = |error| json!({ "error": error });
     if args.json {
         let report = json!({
             "device": uri,
@@ -50,9 +59,9 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
             "namespaces": namespaces_json(&device),
             "features": features.iter().map(features::Feature::json).collect::<Vec<_>>(),
             "more": object(&more),
-            "smart": smart.as_ref().map_or_else(|error| json!({ "error": error }), |facts| object(facts)),
+            "smart": smart.as_ref().map_or_else(refused, |facts| object(facts)),
         });
-        return end(&output::json_text(&report));
+        return output::end(output::json_text(&report).as_bytes());
     }
     let mut text = format!("Controller of {uri}\n{}\n", facts_table(&controller));
     text += &format!("\nNamespaces\n{}\n", namespaces_table(&device));
@@ -62,34 +71,18 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
         Ok(facts) => format!("\nHealth (SMART log)\n{}\n", facts_table(&facts)),
         Err(error) => format!("\nHealth: {error}\n"),
     };
-    end(&text)
-}
-
-/// Prints it, unless a signal asked for the end meanwhile.
-fn end(text: &str) -> Result<ExitCode, Failure> {
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
-    output::print(text)?;
-    Ok(ExitCode::SUCCESS)
+    output::end(text.as_bytes())
 }
 
 fn object(facts: &[Fact]) -> Value {
     Value::Object(facts.iter().map(|fact| (fact.key.to_owned(), fact.value.clone())).collect())
 }
 
-/// A table without borders but for a line below the header.
-fn bare_table() -> Table {
-    let mut table = Table::new();
-    table.load_preset("     ─             ");
-    table
-}
-
 fn rendered(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    table.lines().map(|line| format!("  {}", line.trim_end())).collect::<Vec<_>>().join("\n")
+    table_lines(&table).iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
 fn facts_table(facts: &[Fact]) -> String {

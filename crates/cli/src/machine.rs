@@ -105,6 +105,12 @@ impl Machine {
     }
 }
 
+/// The words that this command was started with, for a result's facts.
+pub(crate) fn command_line() -> Value {
+    let words = std::env::args_os().skip(1).map(|word| json!(word.to_string_lossy()));
+    std::iter::once(json!("meantime")).chain(words).collect()
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }

@@ -4,23 +4,23 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
+use comfy_table::Table;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::signal;
 
 /// Prints results to stdout. A reader that has gone (`meantime bench | head`) is no error: the rest
 /// is dropped.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
+    print_while_read(text.as_bytes()).map(drop)
 }
 
-/// The same of what need not be UTF-8: names of files.
-pub(crate) fn print_bytes(text: &[u8]) -> Result<(), Failure> {
-    print_while_read(text).map(drop)
-}
-
-/// The same; false if the reader has gone, and there is no use in going on.
+/// The same of what need not be UTF-8, as names of files; false if the reader has gone, and there
+/// is no use in going on.
 pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text).and_then(|()| stdout.flush()) {
@@ -30,6 +30,12 @@ pub(crate) fn print_while_read(text: &[u8]) -> Result<bool, Failure> {
         }
         Ok(()) => Ok(true),
     }
+}
+
+/// Prints all that a command has to show, unless a signal asked for the end meanwhile.
+pub(crate) fn end(text: &[u8]) -> Result<ExitCode, Failure> {
+    signal::check(None)?;
+    print_while_read(text).map(|_| ExitCode::SUCCESS)
 }
 
 /// How wide text may be that is a table: as wide as the terminal it goes to, 120 columns in a file
@@ -51,105 +57,116 @@ pub(crate) fn json_text(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Where the JSON goes.
+/// Where a result goes: a file, which is replaced as a whole, or standard output (`-`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum JsonTarget {
-    /// Standard output; the text goes to stderr then.
-    Stdout,
-    /// A file, replaced as a whole.
-    File(PathBuf),
-}
-
-impl JsonTarget {
-    /// `-` or a path. A path that cannot be written is found now, not after the run.
-    pub(crate) fn prepare(path: &Path) -> Result<Self, Failure> {
-        if path == Path::new("-") {
-            return Ok(Self::Stdout);
-        }
-        prepare_file(path, "the JSON", "--json")?;
-        Ok(Self::File(path.to_owned()))
-    }
-
-    /// Writes `value`: a file has the old contents or the new, never a part.
-    pub(crate) fn write(&self, value: &Value) -> Result<(), Failure> {
-        let text = json_text(value);
-        match self {
-            Self::Stdout => print(&text),
-            Self::File(path) => write_file(path, text.as_bytes()).map_err(|error| {
-                Failure::new(format_args!("cannot write the JSON to {}: {error}", path.display()))
-            }),
-        }
-    }
-}
-
-/// A file for something else than JSON, replaced as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FileTarget {
-    path: PathBuf,
+pub(crate) struct Target {
+    /// `None`: standard output.
+    pub file: Option<PathBuf>,
     what: &'static str,
 }
 
-impl FileTarget {
-    /// `path`, which the option `option` names for `what`. One that cannot be written is found now,
-    /// not after the run.
+impl Target {
+    /// `path`, which the option `option` names for `what`. A path that cannot be written is found
+    /// now, not after the run.
     pub(crate) fn prepare(path: &Path, what: &'static str, option: &str) -> Result<Self, Failure> {
         if path == Path::new("-") {
-            return Err(Failure::usage(format_args!(
-                "{option}: {what} goes to a file, not to standard output"
-            )));
+            return Ok(Self { file: None, what });
         }
-        prepare_file(path, what, option)?;
-        Ok(Self { path: path.to_owned(), what })
+        can_replace(path).map_err(|error| {
+            Failure::new(format_args!(
+                "cannot write {what} to {}: {error}; give {option} another file",
+                path.display()
+            ))
+        })?;
+        Ok(Self { file: Some(path.to_owned()), what })
     }
 
-    /// Writes `text`: the file has the old contents or the new, never a part.
+    /// Writes `text`: a file has the old contents or the new, never a part.
     pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
-        let Self { path, what } = self;
-        write_file(path, text.as_bytes()).map_err(|error| {
+        let Some(path) = &self.file else { return print(text) };
+        let written = replace(path, |out| out.write_all(text.as_bytes()));
+        written.map_err(|error| {
+            let what = self.what;
             Failure::new(format_args!("cannot write {what} to {}: {error}", path.display()))
         })
     }
 }
 
-/// Where the HTML report goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum HtmlTarget {
-    /// Standard output; the text goes to stderr then.
-    Stdout,
-    /// A file, replaced as a whole.
-    File(PathBuf),
+/// The JSON and the page that a command writes, if asked to, beside its text.
+pub(crate) struct Outputs {
+    json: Option<Target>,
+    html: Option<Target>,
 }
 
-impl HtmlTarget {
-    /// As [`JsonTarget::prepare`].
-    pub(crate) fn prepare(path: &Path) -> Result<Self, Failure> {
-        if path == Path::new("-") {
-            return Ok(Self::Stdout);
+impl Outputs {
+    /// By the options `--json` and `--html`.
+    pub(crate) fn prepare(json: Option<&Path>, html: Option<&Path>) -> Result<Self, Failure> {
+        let json = json.map(|path| Target::prepare(path, "the JSON", "--json")).transpose()?;
+        let html = html.map(|path| Target::prepare(path, "the report", "--html")).transpose()?;
+        if [&json, &html].map(is_stdout) == [true; 2] {
+            return Err(Failure::usage(
+                "--json and --html cannot both go to standard output; give one of them a file",
+            ));
         }
-        prepare_file(path, "the report", "--html")?;
-        Ok(Self::File(path.to_owned()))
+        Ok(Self { json, html })
     }
 
-    /// Writes `page`: a file has the old contents or the new, never a part.
-    pub(crate) fn write(&self, page: &str) -> Result<(), Failure> {
-        match self {
-            Self::Stdout => print(page),
-            Self::File(path) => write_file(path, page.as_bytes()).map_err(|error| {
-                Failure::new(format_args!("cannot write the report to {}: {error}", path.display()))
-            }),
+    /// Whether standard output is the JSON's or the page's alone.
+    pub(crate) fn take_stdout(&self) -> bool {
+        is_stdout(&self.json) || is_stdout(&self.html)
+    }
+
+    /// Prints text: to standard error if standard output is taken.
+    pub(crate) fn show(&self, text: &str) -> Result<(), Failure> {
+        if self.take_stdout() {
+            eprint!("{text}");
+            return Ok(());
         }
+        print(text)
+    }
+
+    /// Writes what was asked for.
+    pub(crate) fn write(
+        &self,
+        json: impl FnOnce() -> Value,
+        page: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if let Some(target) = &self.json {
+            target.write(&json_text(&json()))?;
+        }
+        self.html.as_ref().map_or(Ok(()), |target| target.write(&page()))
     }
 }
 
-/// Finds out whether `path` can be written; changes nothing.
-fn prepare_file(path: &Path, what: &str, option: &str) -> Result<(), Failure> {
-    let refused = |error: io::Error| {
-        Failure::new(format_args!(
-            "cannot write {what} to {}: {error}; give {option} another file",
-            path.display()
-        ))
+fn is_stdout(target: &Option<Target>) -> bool {
+    target.as_ref().is_some_and(|target| target.file.is_none())
+}
+
+/// A table without borders but for a line below the header.
+pub(crate) fn bare_table() -> Table {
+    let mut table = Table::new();
+    table.load_preset("     ─             ");
+    table
+}
+
+/// The lines of `table`, without spaces at their ends.
+pub(crate) fn table_lines(table: &Table) -> Vec<String> {
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// A progress bar of `length`, or a spinner; invisible unless standard error is a terminal.
+pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
+    let target = if io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
     };
-    can_replace(path).map_err(refused)
+    let bar = ProgressBar::with_draw_target(length, target);
+    // Templates are constants; without one the default look does as well.
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("━╸ "));
+    }
+    bar
 }
 
 /// Whether `path` can be written: found before the run, not after it.
@@ -195,10 +212,6 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     Ok((temporary, file))
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace(path, |out| out.write_all(bytes))
-}
-
 /// Has `write` write to `path`: a file has the old contents or the new, never a part.
 pub(crate) fn replace(
     path: &Path,
@@ -230,10 +243,11 @@ mod tests {
     fn a_file_is_replaced_and_nothing_is_left_beside_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.json");
-        let target = JsonTarget::prepare(&path).unwrap();
+        let outputs = Outputs::prepare(Some(&path), None).unwrap();
         assert!(!path.exists());
-        target.write(&serde_json::json!({"a": 1})).unwrap();
-        JsonTarget::prepare(&path).unwrap().write(&serde_json::json!({"a": 2})).unwrap();
+        let write = |a: u32| outputs.write(|| serde_json::json!({ "a": a }), String::new);
+        write(1).unwrap();
+        write(2).unwrap();
         assert!(std::fs::read_to_string(&path).unwrap().contains("\"a\": 2"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -241,9 +255,10 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_found_before() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(JsonTarget::prepare(dir.path()).is_err());
-        assert!(JsonTarget::prepare(&dir.path().join("no/such/dir.json")).is_err());
-        assert_eq!(JsonTarget::prepare(Path::new("-")).unwrap(), JsonTarget::Stdout);
-        JsonTarget::prepare(Path::new("/dev/null")).unwrap().write(&Value::Null).unwrap();
+        let prepare = |path: &Path| Target::prepare(path, "the JSON", "--json");
+        assert!(prepare(dir.path()).is_err());
+        assert!(prepare(&dir.path().join("no/such/dir.json")).is_err());
+        assert_eq!(prepare(Path::new("-")).unwrap().file, None);
+        prepare(Path::new("/dev/null")).unwrap().write("null\n").unwrap();
     }
 }

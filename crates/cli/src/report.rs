@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli::ReportArgs;
 use crate::failure::Failure;
 use crate::machine::PROGRAM;
-use crate::output::{self, HtmlTarget};
+use crate::output::{self, Target};
 
 /// No report is so large; a disk image named by mistake is.
 const FILE_MAX_BYTES: u64 = 1 << 30;
@@ -38,13 +38,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         output::print(&table)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let target = HtmlTarget::prepare(&args.html)?;
+    let target = Target::prepare(&args.html, "the report", "--html")?;
     target.write(&report.page(PROGRAM))?;
-    match &target {
-        HtmlTarget::Stdout => eprint!("{table}"),
-        HtmlTarget::File(path) => {
-            output::print(&format!("{table}\nReport: {}\n", path.display()))?;
-        }
+    match &target.file {
+        None => eprint!("{table}"),
+        Some(path) => output::print(&format!("{table}\nReport: {}\n", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)
 }

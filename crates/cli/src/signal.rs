@@ -1,5 +1,5 @@
-//! Ctrl-C, a terminal that is closed, and being told to end: the first signal asks for a clean end
-//! with what was measured, the second kills.
+//! SIGINT (Ctrl-C), SIGHUP and SIGTERM: the first signal asks for a clean end with what was
+//! measured, the second kills.
 //!
 //! A clean end is what gives a device back that was taken from the kernel's driver: every command
 //! that opens one catches signals first.
@@ -7,6 +7,8 @@
 #![expect(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::failure::Failure;
 
 /// Set once a signal asked for the end. Looked at between I/Os.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
@@ -48,4 +50,9 @@ pub(crate) fn stopped() -> bool {
 /// The exit code a shell expects of a program that a signal ended: 130 for Ctrl-C.
 pub(crate) fn exit_code() -> Option<u8> {
     stopped().then(|| 128 + SIGNAL.load(Ordering::Relaxed) as u8)
+}
+
+/// An error, with `note` as its message, if the end was asked for.
+pub(crate) fn check(note: Option<&str>) -> Result<(), Failure> {
+    exit_code().map_or(Ok(()), |code| Err(Failure::ended(note, code)))
 }

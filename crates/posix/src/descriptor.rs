@@ -23,7 +23,7 @@ pub enum Kind {
 pub struct Description {
     found: Found,
     kind: Kind,
-    /// As F_GETFL tells them.
+    /// As F_GETFL returns them.
     flags: AtomicI32,
     /// The offset, in bytes; of a directory the cookie of the next name.
     position: AtomicU64,

@@ -51,7 +51,7 @@ impl From<&Error> for Errno {
             Error::WouldBlock => libc::EAGAIN,
             Error::Corrupt(_) => libc::EUCLEAN,
             Error::Unsupported(_) => libc::EOPNOTSUPP,
-            // Of a device, a file system tells programs nothing but that.
+            // A program learns nothing else about the device below a file system.
             Error::Io(_) => libc::EIO,
             Error::Resources(_) => libc::ENOMEM,
             Error::NoSpace => libc::ENOSPC,
@@ -84,7 +84,7 @@ impl From<&MountError> for Errno {
     }
 }
 
-/// What the kernel said, if it was the kernel.
+/// The errno of the kernel, if the error is one of the kernel.
 fn of_kernel(error: &(dyn StdError + 'static)) -> Option<c_int> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -3,7 +3,7 @@
 //!
 //! The kernel knows nothing of the mount point, so what leads there does not exist for it. Only
 //! then, on the slow way of an error, is a path walked here. Nothing is allocated: allocators open
-//! files, too, while nothing can be had of them.
+//! files, too, while they hold their locks.
 
 use rustix::fs::{CWD, readlinkat_raw};
 use rustix::io::Errno;
@@ -87,7 +87,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// What was left of the path where it had reached the mount point.
+    /// The rest of the path behind the mount point.
     pub fn rest(&self) -> &[u8] {
         self.rest.as_bytes()
     }

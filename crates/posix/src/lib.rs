@@ -133,11 +133,6 @@ impl Posix {
         self.fs.store(None);
     }
 
-    /// Where its paths begin.
-    pub fn mount_point(&self) -> &MountPoint {
-        &self.mount
-    }
-
     /// The descriptors.
     pub fn descriptors(&self) -> &Table {
         &self.descriptors

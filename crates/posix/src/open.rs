@@ -7,16 +7,11 @@ use super::{Description, Errno, Kind, Posix};
 use meantime_ext4::FileType;
 use meantime_process::lock::{Mutex, Rank};
 
-/// Whether `open` with `flags` follows a link at the end of the path.
-pub(super) fn follows(flags: c_int) -> bool {
-    let exclusive = libc::O_CREAT | libc::O_EXCL;
-    flags & libc::O_NOFOLLOW == 0 && flags & exclusive != exclusive
-}
-
 impl Posix {
     /// Whether `open` with `flags` follows a link at the end of the path.
     pub fn open_follows(flags: c_int) -> bool {
-        follows(flags)
+        let exclusive = libc::O_CREAT | libc::O_EXCL;
+        flags & libc::O_NOFOLLOW == 0 && flags & exclusive != exclusive
     }
 
     /// Opens what was found for `flags`, links followed as [`open_follows`](Self::open_follows)
@@ -73,8 +68,8 @@ impl Posix {
                 return Err(Errno(libc::ENXIO));
             }
         };
-        // What creates and what is the descriptor's own is not told by F_GETFL; O_LARGEFILE is, as
-        // on every 64-bit Linux.
+        // F_GETFL has no flags of creation, nor the descriptor's own; it has O_LARGEFILE, as on
+        // every 64-bit Linux.
         let of_open =
             libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC | libc::O_CLOEXEC;
         Ok(Description::new(found, kind, flags & !of_open | O_LARGEFILE))
@@ -93,5 +88,5 @@ impl Posix {
     }
 }
 
-/// The kernel's own, which libc says is 0.
+/// The kernel's value; libc's is 0.
 const O_LARGEFILE: c_int = 0o100_000;

@@ -1,5 +1,5 @@
-//! What a program under `meantime run` is told by its environment, so that the programs it starts
-//! are told, too.
+//! The settings of a program under `meantime run`: in its environment, so that the programs that it
+//! starts have them, too.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -10,15 +10,15 @@ use meantime_completion::Policy;
 use meantime_ext4::{FileSystem, MountOptions};
 
 /// The environment variables, and what they hold.
-pub mod variables {
+mod variables {
     /// The device's URI. Without it nothing is ours.
-    pub const DEVICE: &str = "MEANTIME_RUN_DEVICE";
+    pub(super) const DEVICE: &str = "MEANTIME_RUN_DEVICE";
     /// The mount point.
-    pub const AT: &str = "MEANTIME_RUN_AT";
+    pub(super) const AT: &str = "MEANTIME_RUN_AT";
     /// The size of the page cache, in bytes.
-    pub const CACHE: &str = "MEANTIME_RUN_CACHE";
+    pub(super) const CACHE: &str = "MEANTIME_RUN_CACHE";
     /// The way to wait.
-    pub const COMPLETION: &str = "MEANTIME_RUN_COMPLETION";
+    pub(super) const COMPLETION: &str = "MEANTIME_RUN_COMPLETION";
 }
 
 /// How a program's files are mounted.
@@ -35,8 +35,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What `variable` tells; `None` if there is no device, or something that cannot be
-    /// (`meantime run` has looked before).
+    /// From the variables of an environment; `None` if there is no device, or a value is wrong
+    /// (`meantime run` checks them before).
     pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let text = |name| variable(name).and_then(|value| value.into_string().ok());
         let at = variable(variables::AT).unwrap_or_else(|| DEFAULT_MOUNT_POINT.into());
@@ -59,24 +59,15 @@ impl Settings {
         all
     }
 
-    /// How its file system is mounted.
-    pub fn mount_options(&self) -> MountOptions {
-        let mut options = MountOptions { policy: self.policy, ..MountOptions::default() };
-        if let Some(bytes) = self.cache_bytes {
-            options.cache_bytes = bytes;
-        }
-        options
-    }
-
     /// Opens the device and mounts its file system.
     ///
     /// # Errors
     /// In words, with the device's name.
     pub fn mount(&self) -> Result<FileSystem, Box<dyn std::error::Error + Send + Sync>> {
-        let options = self.mount_options();
-        let access = if options.write { Access::ReadWrite } else { Access::Read };
-        let device = block::open(&self.device, &OpenOptions { access, ..OpenOptions::default() })?;
-        Ok(FileSystem::mount(device, &options)?)
+        let mut options = MountOptions { policy: self.policy, ..MountOptions::default() };
+        options.cache_bytes = self.cache_bytes.unwrap_or(options.cache_bytes);
+        let access = OpenOptions { access: Access::Read, ..OpenOptions::default() };
+        Ok(FileSystem::mount(block::open(&self.device, &access)?, &options)?)
     }
 }
 

@@ -6,7 +6,7 @@ use super::walk::Found;
 use super::{Errno, Posix};
 use meantime_ext4::{FileType, Metadata, Usage};
 
-/// What `stat` tells: the metadata, and the number of the device that they are of.
+/// The result of `stat`: the metadata, and the number of the device that they are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Of the inode.
@@ -15,7 +15,7 @@ pub struct Stat {
     pub device: u64,
 }
 
-/// What `statfs` tells.
+/// The result of `statfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatFs {
     /// Blocks and inodes.
@@ -49,12 +49,12 @@ pub(super) fn device_number(fsid: u64) -> u64 {
 }
 
 impl Posix {
-    /// What `stat` tells of what was found.
+    /// `stat` of what was found.
     pub fn stat(&self, found: &Found) -> Stat {
         Stat { metadata: found.node().metadata(), device: self.device }
     }
 
-    /// What `statfs` tells.
+    /// `statfs` of the file system.
     ///
     /// # Errors
     /// The device, or damage.

@@ -85,7 +85,7 @@ impl Table {
     }
 
     /// Calls `each` for every descriptor there is.
-    pub fn for_each(&self, mut each: impl FnMut(c_int, &Arc<Description>)) {
+    pub(super) fn for_each(&self, mut each: impl FnMut(c_int, &Arc<Description>)) {
         for (index, chunk) in self.chunks.iter().enumerate() {
             for (at, slot) in chunk.get().into_iter().flatten().enumerate() {
                 if let Some(description) = &*slot.load() {

@@ -5,9 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{size_t, ssize_t};
 use meantime_posix::{Errno, Posix, ResolvedPath};
 
-use crate::path::{bytes, copy_out, on_descriptor, on_path};
-use crate::real::{guarded, real};
-use crate::state::is_ours;
+use crate::path::{bytes, copy_out, on_fd, on_path};
+use crate::real::hooks;
 
 /// # Safety
 /// `name` is NULL or ends; there are `room` bytes.
@@ -40,71 +39,48 @@ unsafe fn list(
 }
 
 macro_rules! attribute_hooks {
-    ($($get:ident, $list:ident: $get_real:literal, $list_real:literal, $follow:literal;)*) => {$(
-        /// # Safety
-        /// As getxattr(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(path: *const c_char, name: *const c_char, to: *mut c_void, room: size_t) -> ssize_t {
-            type Function = unsafe extern "C" fn(*const c_char, *const c_char, *mut c_void, size_t) -> ssize_t;
+    ($($get:ident, $list:ident: $follow:literal;)*) => {hooks! {$(
+        "C" fn $get(
+            path: *const c_char, name: *const c_char, to: *mut c_void, room: size_t,
+        ) -> ssize_t = { |real|
             // SAFETY: the caller's promise.
-            unsafe {
-                on_path(libc::AT_FDCWD, path, $follow, |posix, place| get(posix, place, name, to, room), |_, path| {
-                    real!($get_real as Function)(path, name, to, room)
-                })
-            }
+            let ours = |posix, place| unsafe { get(posix, place, name, to, room) };
+            // SAFETY: the caller's promise.
+            let theirs = |_, path| unsafe { real()(path, name, to, room) };
+            // SAFETY: the caller's promise.
+            unsafe { on_path(libc::AT_FDCWD, path, $follow, ours, theirs) }
         }
 
-        /// # Safety
-        /// As listxattr(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $list(path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t {
-            type Function = unsafe extern "C" fn(*const c_char, *mut c_char, size_t) -> ssize_t;
+        "C" fn $list(path: *const c_char, to: *mut c_char, room: size_t) -> ssize_t = { |real|
             // SAFETY: the caller's promise.
-            unsafe {
-                on_path(libc::AT_FDCWD, path, $follow, |posix, place| list(posix, place, to, room), |_, path| {
-                    real!($list_real as Function)(path, to, room)
-                })
-            }
+            let ours = |posix, place| unsafe { list(posix, place, to, room) };
+            // SAFETY: the caller's promise.
+            let theirs = |_, path| unsafe { real()(path, to, room) };
+            // SAFETY: the caller's promise.
+            unsafe { on_path(libc::AT_FDCWD, path, $follow, ours, theirs) }
         }
-    )*};
+    )*}};
 }
 
 attribute_hooks! {
-    getxattr, listxattr: c"getxattr", c"listxattr", true;
-    lgetxattr, llistxattr: c"lgetxattr", c"llistxattr", false;
+    getxattr, listxattr: true;
+    lgetxattr, llistxattr: false;
 }
 
-/// # Safety
-/// As fgetxattr(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fgetxattr(
-    fd: c_int,
-    name: *const c_char,
-    to: *mut c_void,
-    room: size_t,
-) -> ssize_t {
-    type Function = unsafe extern "C" fn(c_int, *const c_char, *mut c_void, size_t) -> ssize_t;
-    // SAFETY: the caller's promise.
-    unsafe {
-        if is_ours(fd) {
-            guarded(|| on_descriptor(fd, |posix, place| get(posix, place, name, to, room)))
-        } else {
-            real!(c"fgetxattr" as Function)(fd, name, to, room)
-        }
+hooks! {
+    "C" fn fgetxattr(
+        fd: c_int, name: *const c_char, to: *mut c_void, room: size_t,
+    ) -> ssize_t = { |real|
+        // SAFETY: the caller's promise.
+        let ours = |posix, place| unsafe { get(posix, place, name, to, room) };
+        // SAFETY: the caller's promise.
+        on_fd(fd, ours, || unsafe { real()(fd, name, to, room) })
     }
-}
 
-/// # Safety
-/// As flistxattr(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flistxattr(fd: c_int, to: *mut c_char, room: size_t) -> ssize_t {
-    type Function = unsafe extern "C" fn(c_int, *mut c_char, size_t) -> ssize_t;
-    // SAFETY: the caller's promise.
-    unsafe {
-        if is_ours(fd) {
-            guarded(|| on_descriptor(fd, |posix, place| list(posix, place, to, room)))
-        } else {
-            real!(c"flistxattr" as Function)(fd, to, room)
-        }
+    "C" fn flistxattr(fd: c_int, to: *mut c_char, room: size_t) -> ssize_t = { |real|
+        // SAFETY: the caller's promise.
+        let ours = |posix, place| unsafe { list(posix, place, to, room) };
+        // SAFETY: the caller's promise.
+        on_fd(fd, ours, || unsafe { real()(fd, to, room) })
     }
 }

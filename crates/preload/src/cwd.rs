@@ -96,13 +96,13 @@ fn send_kernel_away(path: &[u8]) -> Result<(), Errno> {
         let Ok(whole) = CString::new(whole) else { return Err(Errno(libc::EINVAL)) };
         // SAFETY: a path that ends.
         unsafe {
-            if real!(c"mkdir" as Mkdir)(whole.as_ptr(), 0o700) != 0 {
+            if real!(c"mkdir", Mkdir)(whole.as_ptr(), 0o700) != 0 {
                 failed = errno();
                 continue;
             }
-            let changed = real!(c"chdir" as OnPath)(whole.as_ptr());
+            let changed = real!(c"chdir", OnPath)(whole.as_ptr());
             failed = errno();
-            real!(c"rmdir" as OnPath)(whole.as_ptr());
+            real!(c"rmdir", OnPath)(whole.as_ptr());
             if changed == 0 {
                 return Ok(());
             }

@@ -7,13 +7,11 @@ use meantime_posix::{Errno, Kind, Lock, MAX_DESCRIPTORS, Table};
 
 use meantime_process::{descriptor as reserved, fork, thread};
 
+use crate::map::map;
 use crate::read::by_descriptor;
-use crate::real::{answer, cancellation_point, guarded, real, set_errno};
+use crate::real::{cancellation_point, fail, forwards, guarded, hooks, real};
 use crate::state::{descriptor, forget, is_ours, is_owner, mount};
 
-type Dup = unsafe extern "C" fn(c_int) -> c_int;
-type Dup2 = unsafe extern "C" fn(c_int, c_int) -> c_int;
-type Dup3 = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
 type Close = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
 /// The kernel has made `new` a duplicate of `old`, which is ours in the table as well if it is
@@ -34,7 +32,7 @@ fn duplicated(old: c_int, new: c_int) -> c_int {
         let open = posix.descriptors().get_full(old).ok_or(Errno(libc::EBADF))?;
         if Table::check(new).is_err() {
             // SAFETY: the kernel has just made it.
-            unsafe { real!(c"close" as Close)(new) };
+            unsafe { real!(c"close", Close)(new) };
             return Err(Errno(libc::EMFILE));
         }
         posix.descriptors().set(new, open);
@@ -49,131 +47,101 @@ fn is_hidden(fd: c_int) -> bool {
     reserved::is_reserved(fd) && !thread::is_ours()
 }
 
-/// What the kernel says of a number that is not open, or above the limit.
+/// The kernel's answer for a number that is not open, or above the limit.
 #[cold]
 fn not_open() -> c_int {
-    set_errno(libc::EBADF);
-    -1
+    fail(libc::EBADF)
 }
 
-/// # Safety
-/// As dup(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    if is_hidden(fd) {
-        return not_open();
-    }
-    // SAFETY: no memory is meant.
-    duplicated(fd, unsafe { real!(c"dup" as Dup)(fd) })
-}
-
-/// # Safety
-/// As dup2(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
-    if is_hidden(old) || is_hidden(new) {
-        return not_open();
-    }
-    // SAFETY: no memory is meant.
-    duplicated(old, unsafe { real!(c"dup2" as Dup2)(old, new) })
-}
-
-/// # Safety
-/// As dup2(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __dup2(old: c_int, new: c_int) -> c_int {
-    // SAFETY: no memory is meant.
-    unsafe { dup2(old, new) }
-}
-
-/// # Safety
-/// As dup3(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if is_hidden(old) || is_hidden(new) {
-        return not_open();
-    }
-    // SAFETY: no memory is meant.
-    duplicated(old, unsafe { real!(c"dup3" as Dup3)(old, new, flags) })
-}
-
-/// # Safety
-/// As close(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if reserved::is_reserved(fd) {
+hooks! {
+    "C" fn dup(fd: c_int) -> c_int = { |real|
+        if is_hidden(fd) {
+            return not_open();
+        }
         // SAFETY: no memory is meant.
-        return unsafe { close_reserved(fd) };
+        duplicated(fd, unsafe { real()(fd) })
     }
-    cancellation_point();
-    // The table first: once the kernel has closed it, another thread may get the number.
-    forget(fd);
-    // SAFETY: no memory is meant.
-    unsafe { real!(c"close" as Close)(fd) }
+
+    "C" fn dup2(old: c_int, new: c_int) -> c_int = { |real|
+        if is_hidden(old) || is_hidden(new) {
+            return not_open();
+        }
+        // SAFETY: no memory is meant.
+        duplicated(old, unsafe { real()(old, new) })
+    }
+
+    "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int = { |real|
+        if is_hidden(old) || is_hidden(new) {
+            return not_open();
+        }
+        // SAFETY: no memory is meant.
+        duplicated(old, unsafe { real()(old, new, flags) })
+    }
+
+    "C-unwind" fn close(fd: c_int) -> c_int = { |real|
+        if reserved::is_reserved(fd) {
+            return close_reserved(fd, real());
+        }
+        cancellation_point();
+        // The table first: once the kernel has closed it, another thread may get the number.
+        forget(fd);
+        // SAFETY: no memory is meant.
+        unsafe { real()(fd) }
+    }
 }
 
-/// # Safety
-/// As close(2).
+forwards! {
+    "C" fn __dup2(old: c_int, new: c_int) -> c_int => dup2(old, new);
+    "C-unwind" fn __close(fd: c_int) -> c_int => close(fd);
+}
+
 #[cold]
-unsafe fn close_reserved(fd: c_int) -> c_int {
+fn close_reserved(fd: c_int, real: Close) -> c_int {
     if is_hidden(fd) {
         return not_open();
     }
     // SAFETY: no memory is meant.
-    let closed = unsafe { real!(c"close" as Close)(fd) };
+    let closed = unsafe { real(fd) };
     reserved::closed(fd);
     closed
 }
 
-/// # Safety
-/// As close(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __close(fd: c_int) -> c_int {
-    // SAFETY: no memory is meant.
-    unsafe { close(fd) }
-}
+const CLOSE_RANGE_CLOEXEC: c_int = 4;
 
-/// # Safety
-/// As close_range(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    type CloseRange = unsafe extern "C" fn(c_uint, c_uint, c_int) -> c_int;
-    const CLOSE_RANGE_CLOEXEC: c_int = 4;
-    // SAFETY: no memory is meant.
-    let range = |first, last| unsafe { real!(c"close_range" as CloseRange)(first, last, flags) };
-    if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
-        // Ours are close-on-exec already.
-        return range(first, last);
-    }
-    forget_range(first, last);
-    around_reserved(first, last, range)
-}
-
-/// # Safety
-/// As closefrom(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
-    type CloseFrom = unsafe extern "C" fn(c_int);
-    let first = first.max(0);
-    let Some(highest) = reserved::highest_from(first) else {
-        forget_range(first as c_uint, c_uint::MAX);
+hooks! {
+    "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = { |real|
         // SAFETY: no memory is meant.
-        return unsafe { real!(c"closefrom" as CloseFrom)(first) };
-    };
-    // SAFETY: no memory is meant, here and below.
-    if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
-        return;
-    }
-    // A kernel before 5.9.
-    around_reserved(first as c_uint, highest as c_uint, |first, last| {
-        for fd in first..=last {
-            // SAFETY: no memory is meant.
-            unsafe { real!(c"close" as Close)(fd as c_int) };
+        let range = |first, last| unsafe { real()(first, last, flags) };
+        if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
+            // Ours are close-on-exec already.
+            return range(first, last);
         }
-        0
-    });
-    // SAFETY: as above.
-    unsafe { real!(c"closefrom" as CloseFrom)(highest + 1) }
+        forget_range(first, last);
+        around_reserved(first, last, range)
+    }
+
+    "C" fn closefrom(first: c_int) -> () = { |real|
+        let first = first.max(0);
+        let Some(highest) = reserved::highest_from(first) else {
+            forget_range(first as c_uint, c_uint::MAX);
+            // SAFETY: no memory is meant.
+            return unsafe { real()(first) };
+        };
+        // SAFETY: no memory is meant, here and below.
+        if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
+            return;
+        }
+        // A kernel before 5.9.
+        around_reserved(first as c_uint, highest as c_uint, |first, last| {
+            for fd in first..=last {
+                // SAFETY: no memory is meant.
+                unsafe { real!(c"close", Close)(fd as c_int) };
+            }
+            0
+        });
+        // SAFETY: as above.
+        unsafe { real()(highest + 1) }
+    }
 }
 
 /// Calls `close` for all that lies between descriptors of ours in a range of numbers.
@@ -210,7 +178,11 @@ macro_rules! fcntl_hooks {
         /// # Safety
         /// As fcntl(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(
+            fd: c_int,
+            command: c_int,
+            argument: c_ulong,
+        ) -> c_int {
             // Querying whether a number is taken is allowed: programs look for free ones.
             if command != libc::F_GETFD && is_hidden(fd) {
                 return not_open();
@@ -218,7 +190,7 @@ macro_rules! fcntl_hooks {
             type Fcntl = unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int;
             let kernel = || {
                 // SAFETY: the caller's promise. An argument that was not given is never read.
-                unsafe { real!($real as Fcntl)(fd, command, argument) }
+                unsafe { real!($real, Fcntl)(fd, command, argument) }
             };
             if !is_ours(fd) {
                 let answer = kernel();
@@ -271,25 +243,23 @@ unsafe fn control(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
             }
             _ => Err(Errno(libc::EINVAL)),
         },
-        answer(Err(Errno(libc::EBADF)))
+        fail(libc::EBADF)
     )
 }
 
-/// # Safety
-/// As flock(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
-    type Function = unsafe extern "C" fn(c_int, c_int) -> c_int;
-    by_descriptor!(
-        fd,
-        |open| match operation & !libc::LOCK_NB {
-            _ if matches!(open.kind(), Kind::Path) => Err(Errno(libc::EBADF)),
-            libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN => Ok(0),
-            _ => Err(Errno(libc::EINVAL)),
-        },
-        // SAFETY: no memory is meant.
-        unsafe { real!(c"flock" as Function)(fd, operation) }
-    )
+hooks! {
+    "C" fn flock(fd: c_int, operation: c_int) -> c_int = { |real|
+        by_descriptor!(
+            fd,
+            |open| match operation & !libc::LOCK_NB {
+                _ if matches!(open.kind(), Kind::Path) => Err(Errno(libc::EBADF)),
+                libc::LOCK_SH | libc::LOCK_EX | libc::LOCK_UN => Ok(0),
+                _ => Err(Errno(libc::EINVAL)),
+            },
+            // SAFETY: no memory is meant.
+            unsafe { real()(fd, operation) }
+        )
+    }
 }
 
 /// # Safety
@@ -300,8 +270,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
     /// Its argument is a descriptor.
     const FICLONE: c_ulong = 0x4004_9409;
     if request == FICLONE && is_ours(argument as c_int) {
-        set_errno(libc::EXDEV);
-        return -1;
+        return fail(libc::EXDEV);
     }
     by_descriptor!(
         fd,
@@ -318,7 +287,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
             }
             (_, FS_IOC_GETFLAGS) => {
                 let flags = open.found().node().metadata().flags as c_int;
-                // SAFETY: the caller's promise. The request says long, and means int.
+                // SAFETY: the caller's promise. The request is defined with long, and means int.
                 unsafe { (argument as *mut c_int).as_mut() }
                     .map(|to| *to = flags)
                     .ok_or(Errno(libc::EFAULT))?;
@@ -327,71 +296,45 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
             _ => Err(Errno(libc::ENOTTY)),
         },
         // SAFETY: the caller's promise. An argument that was not given is never read.
-        unsafe { real!(c"ioctl" as Function)(fd, request, argument) }
+        unsafe { real!(c"ioctl", Function)(fd, request, argument) }
     )
 }
 
 const FS_IOC_GETFLAGS: c_ulong = 0x8008_6601;
 
-/// Copying inside the kernel, which has no data of ours: programs fall back on reading and writing.
-macro_rules! no_copy_hooks {
-    ($($name:ident: $real:literal, $errno:ident, ($($arg:ident: $ty:ty),*), $ours:expr;)*) => {$(
-        /// # Safety
-        /// As the function of that name.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> ssize_t {
-            if $ours {
-                set_errno(libc::$errno);
-                return -1;
-            }
-            type Function = unsafe extern "C" fn($($ty),*) -> ssize_t;
-            // SAFETY: the caller's promise.
-            unsafe { real!($real as Function)($($arg),*) }
-        }
-    )*};
+// Copying inside the kernel, which has no data of ours: programs fall back on reading and writing.
+hooks! {
+    "C" fn (sendfile sendfile64)(
+        to: c_int, from: c_int, offset: *mut off_t, bytes: size_t,
+    ) -> ssize_t = { |real|
+        // SAFETY: the caller's promise.
+        not_copied(from, to, libc::EINVAL, || unsafe { real()(to, from, offset, bytes) })
+    }
+
+    "C" fn splice(
+        from: c_int, at: *mut off_t, to: c_int, offset: *mut off_t, bytes: size_t, flags: c_uint,
+    ) -> ssize_t = { |real|
+        // SAFETY: the caller's promise.
+        not_copied(from, to, libc::EINVAL, || unsafe { real()(from, at, to, offset, bytes, flags) })
+    }
+
+    "C" fn copy_file_range(
+        from: c_int, at: *mut off_t, to: c_int, offset: *mut off_t, bytes: size_t, flags: c_uint,
+    ) -> ssize_t = { |real|
+        // SAFETY: the caller's promise.
+        not_copied(from, to, libc::EXDEV, || unsafe { real()(from, at, to, offset, bytes, flags) })
+    }
+
+    "C" fn (mmap mmap64)(
+        address: *mut c_void, bytes: size_t, protection: c_int, flags: c_int, fd: c_int,
+        offset: off_t,
+    ) -> *mut c_void = { |real|
+        // SAFETY: the caller's promise.
+        unsafe { map(real(), address, bytes, protection, flags, fd, offset) }
+    }
 }
 
-no_copy_hooks! {
-    sendfile: c"sendfile", EINVAL, (to: c_int, from: c_int, offset: *mut off_t, bytes: size_t),
-        is_ours(to) || is_ours(from);
-    sendfile64: c"sendfile64", EINVAL, (to: c_int, from: c_int, offset: *mut off_t, bytes: size_t),
-        is_ours(to) || is_ours(from);
-    splice: c"splice", EINVAL,
-        (from: c_int, at: *mut off_t, to: c_int, offset: *mut off_t, bytes: size_t, flags: c_uint),
-        is_ours(to) || is_ours(from);
-    copy_file_range: c"copy_file_range", EXDEV,
-        (from: c_int, at: *mut off_t, to: c_int, offset: *mut off_t, bytes: size_t, flags: c_uint),
-        is_ours(to) || is_ours(from);
-}
-
-type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
-
-macro_rules! mmap_hooks {
-    ($($name:ident: $real:literal;)*) => {$(
-        /// # Safety
-        /// As mmap(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            address: *mut c_void,
-            bytes: size_t,
-            protection: c_int,
-            flags: c_int,
-            fd: c_int,
-            offset: off_t,
-        ) -> *mut c_void {
-            let kernel = real!($real as Mmap);
-            if flags & libc::MAP_ANONYMOUS != 0 || !is_ours(fd) {
-                // SAFETY: the caller's promise.
-                return unsafe { kernel(address, bytes, protection, flags, fd, offset) };
-            }
-            // SAFETY: the caller's promise.
-            let mapped = guarded(|| unsafe { crate::map::map(kernel, address, bytes, protection, flags, fd, offset) });
-            if mapped.is_null() { libc::MAP_FAILED } else { mapped }
-        }
-    )*};
-}
-
-mmap_hooks! {
-    mmap: c"mmap";
-    mmap64: c"mmap64";
+/// Fails with `errno` if `from` or `to` is ours; else what `theirs` does.
+fn not_copied(from: c_int, to: c_int, errno: c_int, theirs: impl FnOnce() -> ssize_t) -> ssize_t {
+    if is_ours(to) || is_ours(from) { fail(errno) } else { theirs() }
 }

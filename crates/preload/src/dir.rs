@@ -8,12 +8,13 @@ use libc::{DIR, dirent, dirent64, size_t, ssize_t};
 use meantime_posix::{Description, DirEntry, Errno, Kind};
 
 use crate::descriptor::close;
-use crate::open::open;
-use crate::real::{answer, errno, guarded, real, set_errno};
+use crate::open::{open, open_resolved};
+use crate::path::on_path;
+use crate::real::{errno, fail, forwards, guarded, hooks, set_errno};
 use crate::state::{is_ours, mount};
 
-/// A stream of ours. The C library's begins with a descriptor, which is not negative: that tells
-/// them apart.
+/// A stream of ours. The C library's begins with a descriptor, which is not negative: that
+/// distinguishes them.
 #[repr(C)]
 struct Stream {
     mark: c_int,
@@ -23,6 +24,9 @@ struct Stream {
 }
 
 const MARK: c_int = -0x6d65_616e;
+
+/// How a directory is opened for a stream.
+const FLAGS: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
 
 /// 64-bit Linux has one layout for both.
 const _: () = assert!(size_of::<dirent>() == size_of::<dirent64>());
@@ -56,65 +60,41 @@ fn description<R>(
     then(&open)
 }
 
-/// # Safety
-/// As opendir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
-    type Function = unsafe extern "C" fn(*const c_char) -> *mut DIR;
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let ours = |posix, place| crate::open::open_resolved(posix, place, flags).map(new_stream);
-    // SAFETY: the caller's promise.
-    unsafe {
-        crate::path::on_path(libc::AT_FDCWD, path, true, ours, |_, path| {
-            real!(c"opendir" as Function)(path)
-        })
+hooks! {
+    "C" fn opendir(path: *const c_char) -> *mut DIR = { |real|
+        let ours = |posix, place| open_resolved(posix, place, FLAGS).map(new_stream);
+        // SAFETY: the caller's promise.
+        unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| real()(path)) }
     }
-}
 
-/// # Safety
-/// As fdopendir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
-    type Function = unsafe extern "C" fn(c_int) -> *mut DIR;
-    if !is_ours(fd) {
-        // SAFETY: no memory is meant.
-        return unsafe { real!(c"fdopendir" as Function)(fd) };
-    }
-    guarded(|| {
-        description(fd, |open| match open.kind() {
-            Kind::Directory(_) => Ok(new_stream(fd)),
-            Kind::File(_) => Err(Errno(libc::ENOTDIR)),
-            Kind::Path => Err(Errno(libc::EBADF)),
-        })
-    })
-}
-
-/// # Safety
-/// As closedir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn closedir(dir: *mut DIR) -> c_int {
-    type Function = unsafe extern "C" fn(*mut DIR) -> c_int;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(stream) = stream(dir) else { return real!(c"closedir" as Function)(dir) };
-        let fd = stream.fd;
-        stream.mark = 0;
-        drop(Box::from_raw(dir.cast::<Stream>()));
-        close(fd)
-    }
-}
-
-/// # Safety
-/// As dirfd(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dirfd(dir: *mut DIR) -> c_int {
-    type Function = unsafe extern "C" fn(*mut DIR) -> c_int;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match stream(dir) {
-            Some(stream) => stream.fd,
-            None => real!(c"dirfd" as Function)(dir),
+    "C" fn fdopendir(fd: c_int) -> *mut DIR = { |real|
+        if !is_ours(fd) {
+            // SAFETY: no memory is meant.
+            return unsafe { real()(fd) };
         }
+        guarded(|| {
+            description(fd, |open| match open.kind() {
+                Kind::Directory(_) => Ok(new_stream(fd)),
+                Kind::File(_) => Err(Errno(libc::ENOTDIR)),
+                Kind::Path => Err(Errno(libc::EBADF)),
+            })
+        })
+    }
+
+    "C" fn closedir(dir: *mut DIR) -> c_int = { |real|
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Some(stream) = stream(dir) else { return real()(dir) };
+            let fd = stream.fd;
+            stream.mark = 0;
+            drop(Box::from_raw(dir.cast::<Stream>()));
+            close(fd)
+        }
+    }
+
+    "C" fn dirfd(dir: *mut DIR) -> c_int = { |real|
+        // SAFETY: the caller's promise.
+        unsafe { stream(dir).map_or_else(|| real()(dir), |stream| stream.fd) }
     }
 }
 
@@ -131,14 +111,10 @@ fn fill(to: &mut dirent64, entry: &DirEntry) {
     to.d_reclen = (header + bytes + 1).next_multiple_of(8) as u16;
 }
 
-/// # Safety
-/// As readdir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readdir64(dir: *mut DIR) -> *mut dirent64 {
-    type Function = unsafe extern "C" fn(*mut DIR) -> *mut dirent64;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(stream) = stream(dir) else { return real!(c"readdir64" as Function)(dir) };
+hooks! {
+    "C" fn readdir64(dir: *mut DIR) -> *mut dirent64 = { |real|
+        // SAFETY: the caller's promise.
+        let Some(stream) = (unsafe { stream(dir) }) else { return unsafe { real()(dir) } };
         // At the end errno stays as it is.
         guarded(|| {
             let next = description(stream.fd, Description::next_entry)?;
@@ -148,100 +124,60 @@ pub unsafe extern "C" fn readdir64(dir: *mut DIR) -> *mut dirent64 {
             }))
         })
     }
-}
 
-/// # Safety
-/// As readdir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readdir(dir: *mut DIR) -> *mut dirent {
-    // SAFETY: the caller's promise; the layout is the same.
-    unsafe { readdir64(dir).cast() }
-}
-
-/// # Safety
-/// As readdir_r(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readdir64_r(
-    dir: *mut DIR,
-    entry: *mut dirent64,
-    result: *mut *mut dirent64,
-) -> c_int {
-    type Function = unsafe extern "C" fn(*mut DIR, *mut dirent64, *mut *mut dirent64) -> c_int;
-    // SAFETY: the caller's promise.
-    unsafe {
-        if stream(dir).is_none() {
-            return real!(c"readdir64_r" as Function)(dir, entry, result);
+    "C" fn readdir64_r(
+        dir: *mut DIR, entry: *mut dirent64, result: *mut *mut dirent64,
+    ) -> c_int = { |real|
+        // SAFETY: the caller's promise.
+        unsafe {
+            if stream(dir).is_none() {
+                return real()(dir, entry, result);
+            }
+            let before = errno();
+            set_errno(0);
+            let next = readdir64(dir);
+            let failed = errno();
+            set_errno(before);
+            if next.is_null() {
+                result.write(null_mut());
+                return failed;
+            }
+            std::ptr::copy_nonoverlapping(next, entry, 1);
+            result.write(entry);
+            0
         }
-        let before = errno();
-        set_errno(0);
-        let next = readdir64(dir);
-        let failed = errno();
-        set_errno(before);
-        if next.is_null() {
-            result.write(null_mut());
-            return failed;
-        }
-        std::ptr::copy_nonoverlapping(next, entry, 1);
-        result.write(entry);
-        0
     }
-}
 
-/// # Safety
-/// As readdir_r(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn readdir_r(
-    dir: *mut DIR,
-    entry: *mut dirent,
-    result: *mut *mut dirent,
-) -> c_int {
-    // SAFETY: the caller's promise; the layout is the same.
-    unsafe { readdir64_r(dir, entry.cast(), result.cast()) }
-}
-
-/// # Safety
-/// As rewinddir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rewinddir(dir: *mut DIR) {
-    type Function = unsafe extern "C" fn(*mut DIR);
-    // SAFETY: the caller's promise.
-    unsafe {
-        if stream(dir).is_none() {
-            return real!(c"rewinddir" as Function)(dir);
-        }
-        seekdir(dir, 0);
+    "C" fn rewinddir(dir: *mut DIR) -> () = { |real|
+        // SAFETY: the caller's promise.
+        unsafe { if stream(dir).is_none() { real()(dir) } else { seekdir(dir, 0) } }
     }
-}
 
-/// # Safety
-/// As seekdir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn seekdir(dir: *mut DIR, at: c_long) {
-    type Function = unsafe extern "C" fn(*mut DIR, c_long);
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(stream) = stream(dir) else { return real!(c"seekdir" as Function)(dir, at) };
+    "C" fn seekdir(dir: *mut DIR, at: c_long) -> () = { |real|
+        // SAFETY: the caller's promise.
+        let Some(stream) = (unsafe { stream(dir) }) else { return unsafe { real()(dir, at) } };
         let _: i64 = guarded(|| description(stream.fd, |open| open.seek(at, libc::SEEK_SET)));
     }
-}
 
-/// # Safety
-/// As telldir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn telldir(dir: *mut DIR) -> c_long {
-    type Function = unsafe extern "C" fn(*mut DIR) -> c_long;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let Some(stream) = stream(dir) else { return real!(c"telldir" as Function)(dir) };
+    "C" fn telldir(dir: *mut DIR) -> c_long = { |real|
+        // SAFETY: the caller's promise.
+        let Some(stream) = (unsafe { stream(dir) }) else { return unsafe { real()(dir) } };
         guarded(|| description(stream.fd, |open| Ok(open.position() as i64)))
     }
+}
+
+// The layout of both is the same.
+forwards! {
+    "C" fn readdir(dir: *mut DIR) -> *mut dirent64 => readdir64(dir);
+    "C" fn readdir_r(dir: *mut DIR, entry: *mut dirent64, result: *mut *mut dirent64) -> c_int
+        => readdir64_r(dir, entry, result);
 }
 
 /// Entries in the form of getdents64(2), as many as fit.
 ///
 /// # Safety
 /// There are `room` bytes.
-pub unsafe fn getdents(fd: c_int, to: *mut c_void, room: size_t) -> Result<ssize_t, Errno> {
+unsafe fn getdents(fd: c_int, to: *mut c_void, room: size_t) -> Result<ssize_t, Errno> {
     let header = std::mem::offset_of!(dirent64, d_name);
     description(fd, |open| {
         let mut filled = 0;
@@ -271,104 +207,83 @@ pub unsafe fn getdents(fd: c_int, to: *mut c_void, room: size_t) -> Result<ssize
     })
 }
 
-/// # Safety
-/// As getdents64(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn getdents64(fd: c_int, to: *mut c_void, room: size_t) -> ssize_t {
-    type Function = unsafe extern "C" fn(c_int, *mut c_void, size_t) -> ssize_t;
-    // SAFETY: the caller's promise.
-    unsafe {
-        if is_ours(fd) {
-            guarded(|| getdents(fd, to, room))
-        } else {
-            real!(c"getdents64" as Function)(fd, to, room)
+hooks! {
+    "C" fn getdents64(fd: c_int, to: *mut c_void, room: size_t) -> ssize_t = { |real|
+        // SAFETY: the caller's promise.
+        unsafe {
+            if is_ours(fd) { guarded(|| getdents(fd, to, room)) } else { real()(fd, to, room) }
         }
     }
 }
 
+type List = *mut *mut dirent64;
 type Filter = unsafe extern "C" fn(*const dirent64) -> c_int;
 type Compare = unsafe extern "C" fn(*mut *const dirent64, *mut *const dirent64) -> c_int;
 
-/// # Safety
-/// As scandir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scandir64(
-    path: *const c_char,
-    list: *mut *mut *mut dirent64,
-    filter: Option<Filter>,
-    compare: Option<Compare>,
-) -> c_int {
-    type Function = unsafe extern "C" fn(
-        *const c_char,
-        *mut *mut *mut dirent64,
-        Option<Filter>,
-        Option<Compare>,
-    ) -> c_int;
-    // SAFETY: the caller's promise. What is opened is closed; what is given out is the C library's
-    // memory, for the caller to free.
-    unsafe {
-        let fd = open(path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
-        if fd < 0 {
-            return -1;
-        }
-        if !is_ours(fd) {
-            close(fd);
-            return real!(c"scandir64" as Function)(path, list, filter, compare);
-        }
-        let dir = fdopendir(fd);
-        let mut found: Vec<*mut dirent64> = Vec::new();
-        let before = errno();
-        set_errno(0);
-        loop {
-            let entry = readdir64(dir);
-            if entry.is_null() {
-                break;
+hooks! {
+    "C" fn scandir64(
+        path: *const c_char, list: *mut List, filter: Option<Filter>, compare: Option<Compare>,
+    ) -> c_int = { |real|
+        // SAFETY: the caller's promise. What is opened is closed; what is given out is the C
+        // library's memory, for the caller to free.
+        unsafe {
+            let fd = open(path, FLAGS, 0);
+            if fd < 0 {
+                return -1;
             }
-            if filter.is_some_and(|filter| filter(entry) == 0) {
-                continue;
+            if !is_ours(fd) {
+                close(fd);
+                return real()(path, list, filter, compare);
             }
-            let bytes = usize::from((*entry).d_reclen);
-            let copy = libc::malloc(bytes).cast::<u8>();
-            if copy.is_null() {
-                set_errno(libc::ENOMEM);
-                break;
+            let dir = fdopendir(fd);
+            let mut found: Vec<*mut dirent64> = Vec::new();
+            let before = errno();
+            set_errno(0);
+            loop {
+                let entry = readdir64(dir);
+                if entry.is_null() {
+                    break;
+                }
+                if filter.is_some_and(|filter| filter(entry) == 0) {
+                    continue;
+                }
+                let bytes = usize::from((*entry).d_reclen);
+                let copy = libc::malloc(bytes).cast::<u8>();
+                if copy.is_null() {
+                    set_errno(libc::ENOMEM);
+                    break;
+                }
+                std::ptr::copy_nonoverlapping(entry.cast::<u8>(), copy, bytes);
+                found.push(copy.cast());
             }
-            std::ptr::copy_nonoverlapping(entry.cast::<u8>(), copy, bytes);
-            found.push(copy.cast());
+            let mut failed = errno();
+            let room = found.len().max(1) * size_of::<*mut dirent64>();
+            let array =
+                if failed == 0 { libc::malloc(room).cast::<*mut dirent64>() } else { null_mut() };
+            if failed == 0 && array.is_null() {
+                failed = libc::ENOMEM;
+            }
+            closedir(dir);
+            if failed != 0 {
+                found.into_iter().for_each(|entry| libc::free(entry.cast()));
+                return fail(failed);
+            }
+            std::ptr::copy_nonoverlapping(found.as_ptr(), array, found.len());
+            if let Some(compare) = compare {
+                type Untyped = unsafe extern "C" fn(*const c_void, *const c_void) -> c_int;
+                let compare = std::mem::transmute::<Compare, Untyped>(compare);
+                libc::qsort(array.cast(), found.len(), size_of::<*mut dirent64>(), Some(compare));
+            }
+            list.write(array);
+            set_errno(before);
+            found.len() as c_int
         }
-        let mut failed = errno();
-        let room = found.len().max(1) * size_of::<*mut dirent64>();
-        let array =
-            if failed == 0 { libc::malloc(room).cast::<*mut dirent64>() } else { null_mut() };
-        if failed == 0 && array.is_null() {
-            failed = libc::ENOMEM;
-        }
-        closedir(dir);
-        if failed != 0 {
-            found.into_iter().for_each(|entry| libc::free(entry.cast()));
-            return answer(Err(Errno(failed)));
-        }
-        std::ptr::copy_nonoverlapping(found.as_ptr(), array, found.len());
-        if let Some(compare) = compare {
-            type Untyped = unsafe extern "C" fn(*const c_void, *const c_void) -> c_int;
-            let compare = std::mem::transmute::<Compare, Untyped>(compare);
-            libc::qsort(array.cast(), found.len(), size_of::<*mut dirent64>(), Some(compare));
-        }
-        list.write(array);
-        set_errno(before);
-        found.len() as c_int
     }
 }
 
-/// # Safety
-/// As scandir(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn scandir(
-    path: *const c_char,
-    list: *mut *mut *mut dirent64,
-    filter: Option<Filter>,
-    compare: Option<Compare>,
-) -> c_int {
-    // SAFETY: the caller's promise; the layout is the same.
-    unsafe { scandir64(path, list, filter, compare) }
+forwards! {
+    "C" fn scandir(
+        path: *const c_char, list: *mut List, filter: Option<Filter>, compare: Option<Compare>
+    ) -> c_int
+        => scandir64(path, list, filter, compare);
 }

@@ -34,7 +34,7 @@
 //! A child by fork leaves everything of its parent's alone and mounts anew. A child by vfork is
 //! recognised by its pid and changes nothing. In one that was made past the C library's `fork`
 //! (`_Fork`, a bare `clone`) all that is ours is EIO. A path that leads to the mount point by the
-//! machine's links is looked for only after the kernel said ENOENT, without an allocation, because
+//! machine's links is looked for only after the kernel's ENOENT, without an allocation, because
 //! allocators open files, too.
 //!
 //! # Parts, in reading order
@@ -44,7 +44,7 @@
 //!   open, read, stat, dir,   the C library's functions, by subject
 //!     attribute, change, name, descriptor, stdio, syscall
 //!   lent, limit              descriptors of ours; the program's limit
-//!   real                     the next definition of a function
+//!   real                     what defines functions, and finds the next definition of each
 //! ```
 //!
 //! Needs a 64-bit Linux with glibc 2.33 or later.

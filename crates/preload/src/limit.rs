@@ -4,9 +4,8 @@ use std::ffi::{c_char, c_int, c_long};
 
 use meantime_posix::{Errno, Posix, ResolvedPath};
 
-use crate::path::{on_descriptor, on_path};
-use crate::real::{guarded, real};
-use crate::state::is_ours;
+use crate::path::{on_fd, on_path};
+use crate::real::hooks;
 
 /// As ext4 has it.
 const LINK_MAX: c_long = 65_000;
@@ -36,28 +35,15 @@ fn limit(posix: &Posix, place: ResolvedPath, name: c_int) -> Result<c_long, Errn
     })
 }
 
-/// # Safety
-/// As pathconf(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pathconf(path: *const c_char, name: c_int) -> c_long {
-    type Function = unsafe extern "C" fn(*const c_char, c_int) -> c_long;
-    let ours = |posix: &'static Posix, place: ResolvedPath| limit(posix, place, name);
-    // SAFETY: the caller's promise.
-    unsafe {
-        on_path(libc::AT_FDCWD, path, true, ours, |_, path| {
-            real!(c"pathconf" as Function)(path, name)
-        })
+hooks! {
+    "C" fn pathconf(path: *const c_char, name: c_int) -> c_long = { |real|
+        let ours = |posix, place| limit(posix, place, name);
+        // SAFETY: the caller's promise.
+        unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| real()(path, name)) }
     }
-}
 
-/// # Safety
-/// As fpathconf(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fpathconf(fd: c_int, name: c_int) -> c_long {
-    type Function = unsafe extern "C" fn(c_int, c_int) -> c_long;
-    if !is_ours(fd) {
+    "C" fn fpathconf(fd: c_int, name: c_int) -> c_long = { |real|
         // SAFETY: no memory is meant.
-        return unsafe { real!(c"fpathconf" as Function)(fd, name) };
+        on_fd(fd, |posix, place| limit(posix, place, name), || unsafe { real()(fd, name) })
     }
-    guarded(|| on_descriptor(fd, |posix, place| limit(posix, place, name)))
 }

@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_void};
 use libc::{off_t, size_t};
 use meantime_posix::{Errno, Kind, RwFlags};
 
-use crate::real::errno;
-use crate::state::mount;
+use crate::real::{errno, guarded};
+use crate::state::{is_ours, mount};
 
 type Mmap = unsafe extern "C" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void;
 
@@ -24,7 +24,7 @@ impl Drop for Mapped {
 }
 
 /// # Safety
-/// As mmap(2); `fd` is ours, `kernel` the C library's `mmap`.
+/// As mmap(2); `kernel` is the C library's `mmap`.
 pub(crate) unsafe fn map(
     kernel: Mmap,
     address: *mut c_void,
@@ -33,50 +33,57 @@ pub(crate) unsafe fn map(
     flags: c_int,
     fd: c_int,
     offset: off_t,
-) -> Result<*mut c_void, Errno> {
-    let open = mount()?.descriptors().get_full(fd).ok_or(Errno(libc::EBADF))?;
-    let kind = flags & libc::MAP_TYPE;
-    match open.kind() {
-        Kind::File(_) => {}
-        Kind::Directory(_) => return Err(Errno(libc::ENODEV)),
-        Kind::Path => return Err(Errno(libc::EBADF)),
+) -> *mut c_void {
+    if flags & libc::MAP_ANONYMOUS != 0 || !is_ours(fd) {
+        // SAFETY: the caller's promise.
+        return unsafe { kernel(address, bytes, protection, flags, fd, offset) };
     }
-    let shared = match kind {
-        libc::MAP_PRIVATE => false,
-        libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => true,
-        _ => return Err(Errno(libc::EINVAL)),
-    };
-    if shared && protection & libc::PROT_WRITE != 0 {
-        return Err(Errno(libc::EACCES));
-    }
-    if bytes == 0 || offset < 0 || offset % 4096 != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
-    let keep = libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_NORESERVE;
-    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | (flags & keep);
-    let writable = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the caller's promise; where it fixes the address, what is there is to be replaced.
-    let at = unsafe { kernel(address, bytes, writable, how, -1, 0) };
-    if at == libc::MAP_FAILED {
-        return Err(Errno(errno()));
-    }
-    let mapped = Mapped(at, bytes);
-    // SAFETY: just mapped, zero, and only ours so far.
-    let memory = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), bytes) };
-    let mut filled = 0;
-    while filled < bytes {
-        let Some(from) = offset.checked_add(filled as off_t) else { break };
-        match open.read_at(&mut memory[filled..], from, RwFlags::default())? {
-            0 => break,
-            read => filled += read,
+    let mapped = guarded(|| {
+        let open = mount()?.descriptors().get_full(fd).ok_or(Errno(libc::EBADF))?;
+        match open.kind() {
+            Kind::File(_) => {}
+            Kind::Directory(_) => return Err(Errno(libc::ENODEV)),
+            Kind::Path => return Err(Errno(libc::EBADF)),
         }
-    }
-    if protection != writable {
-        // SAFETY: our own mapping, to which there is no reference any more.
-        if unsafe { libc::mprotect(at, bytes, protection) } != 0 {
+        let shared = match flags & libc::MAP_TYPE {
+            libc::MAP_PRIVATE => false,
+            libc::MAP_SHARED | libc::MAP_SHARED_VALIDATE => true,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        if shared && protection & libc::PROT_WRITE != 0 {
+            return Err(Errno(libc::EACCES));
+        }
+        if bytes == 0 || offset < 0 || offset % 4096 != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let keep =
+            libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE | libc::MAP_32BIT | libc::MAP_NORESERVE;
+        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | (flags & keep);
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the caller's promise; where it fixes the address, what is there is to be replaced.
+        let at = unsafe { kernel(address, bytes, writable, how, -1, 0) };
+        if at == libc::MAP_FAILED {
             return Err(Errno(errno()));
         }
-    }
-    std::mem::forget(mapped);
-    Ok(at)
+        let mapped = Mapped(at, bytes);
+        // SAFETY: just mapped, zero, and only ours so far.
+        let memory = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), bytes) };
+        let mut filled = 0;
+        while filled < bytes {
+            let Some(from) = offset.checked_add(filled as off_t) else { break };
+            match open.read_at(&mut memory[filled..], from, RwFlags::default())? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        if protection != writable {
+            // SAFETY: our own mapping, to which there is no reference any more.
+            if unsafe { libc::mprotect(at, bytes, protection) } != 0 {
+                return Err(Errno(errno()));
+            }
+        }
+        std::mem::forget(mapped);
+        Ok(at)
+    });
+    if mapped.is_null() { libc::MAP_FAILED } else { mapped }
 }

@@ -7,17 +7,17 @@ use libc::mode_t;
 use meantime_posix::{Errno, Posix, ResolvedPath, Table};
 
 use crate::path::on_path;
-use crate::real::{cancellation_point, errno, real};
+use crate::real::{cancellation_point, errno, forwards, real};
 use crate::state::{forget, is_owner};
 
-pub type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;
+type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int;
 type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c_int;
 
 /// A number for a descriptor of ours: for the kernel it is one of a link, opened for its name only.
 /// Whatever is asked of it past us fails, also if it is opened again by its name in `/proc`.
-pub fn reserve(flags: c_int) -> Result<c_int, Errno> {
+fn reserve(flags: c_int) -> Result<c_int, Errno> {
     let how = libc::O_PATH | libc::O_NOFOLLOW | (flags & libc::O_CLOEXEC);
-    let open = real!(c"open64" as Open);
+    let open = real!(c"open64", Open);
     for name in [c"/proc/self", c"/dev/null"] {
         // SAFETY: a path that ends.
         let fd = unsafe { open(name.as_ptr(), how) };
@@ -33,7 +33,7 @@ pub fn reserve(flags: c_int) -> Result<c_int, Errno> {
 
 fn give_up(fd: c_int) {
     // SAFETY: a descriptor of our own.
-    unsafe { real!(c"close" as unsafe extern "C-unwind" fn(c_int) -> c_int)(fd) };
+    unsafe { real!(c"close", unsafe extern "C-unwind" fn(c_int) -> c_int)(fd) };
 }
 
 /// Opens what was found; the new descriptor.
@@ -77,23 +77,34 @@ fn fresh(fd: c_int) -> c_int {
 macro_rules! open_hooks {
     ($($name:ident, $at:ident: $real:literal;)*) => {$(
         /// # Safety
-        /// As open(2).
+        /// As openat(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        pub unsafe extern "C-unwind" fn $at(
+            at: c_int,
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
             cancellation_point();
             // SAFETY: the caller's promise. A mode that was not given is never read.
-            unsafe {
-                open_at(libc::AT_FDCWD, path, flags, |at, path| fresh(real!($real as OpenAt)(at, path, flags, mode)))
-            }
+            let theirs = |at, path| fresh(unsafe { real!($real, OpenAt)(at, path, flags, mode) });
+            // SAFETY: the caller's promise.
+            unsafe { open_at(at, path, flags, theirs) }
         }
 
         /// # Safety
-        /// As openat(2).
+        /// As open(2).
         #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $at(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        pub unsafe extern "C-unwind" fn $name(
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
             cancellation_point();
             // SAFETY: as above.
-            unsafe { open_at(at, path, flags, |at, path| fresh(real!($real as OpenAt)(at, path, flags, mode))) }
+            let theirs = |at, path| fresh(unsafe { real!($real, OpenAt)(at, path, flags, mode) });
+            // SAFETY: as above.
+            unsafe { open_at(libc::AT_FDCWD, path, flags, theirs) }
         }
     )*};
 }
@@ -105,31 +116,19 @@ open_hooks! {
     __open64, __openat64: c"openat64";
 }
 
-macro_rules! checked_hooks {
-    ($($name:ident, $at:ident: $open:ident, $openat:ident;)*) => {$(
-        /// # Safety
-        /// As open(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { $open(path, flags, 0) }
-        }
-
-        /// # Safety
-        /// As openat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $at(at: c_int, path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { $openat(at, path, flags, 0) }
-        }
-    )*};
-}
-
 // What _FORTIFY_SOURCE makes of a call without a mode.
-checked_hooks! {
-    __open_2, __openat_2: open, openat;
-    __open64_2, __openat64_2: open64, openat64;
+forwards! {
+    "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int => open(path, flags, 0);
+    "C-unwind" fn __open64_2(path: *const c_char, flags: c_int) -> c_int => open64(path, flags, 0);
+    "C-unwind" fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int
+        => openat(at, path, flags, 0);
+    "C-unwind" fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int
+        => openat64(at, path, flags, 0);
+    "C-unwind" fn creat(path: *const c_char, mode: mode_t) -> c_int => open(path, CREAT, mode);
+    "C-unwind" fn creat64(path: *const c_char, mode: mode_t) -> c_int => open64(path, CREAT, mode);
 }
+
+const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
 /// openat2(2), which the C library has no function for.
 ///
@@ -156,22 +155,4 @@ pub unsafe fn openat2(
     unsafe {
         on_path(at, path, Posix::open_follows(flags), ours, |at, path| fresh(theirs(at, path)))
     }
-}
-
-const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-
-/// # Safety
-/// As creat(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn creat(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { open(path, CREAT, mode) }
-}
-
-/// # Safety
-/// As creat(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { open64(path, CREAT, mode) }
 }

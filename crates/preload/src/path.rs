@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use meantime_posix::settings::Settings;
 use meantime_posix::{Errno, Found, Posix, ResolvedPath};
+use rustix::path::DecInt;
 
 use crate::cwd::current;
 use crate::lent::Lent;
@@ -12,7 +13,7 @@ use crate::state::{Inside, descriptor, is_ours, mount, settings};
 
 /// Whether a path is ours.
 enum Whose<'p> {
-    /// The kernel's, as far as its text tells.
+    /// The kernel's, judging by its text.
     Theirs,
     /// Ours, from the root of the file system on.
     FromRoot(&'p [u8]),
@@ -124,26 +125,12 @@ fn directory(at: c_int, to: &mut [u8]) -> Option<usize> {
         return usize::try_from(read).ok()?.checked_sub(1);
     }
     let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    write_number(&mut link[14..], at);
+    let number = DecInt::new(at.max(0));
+    link[14..][..number.as_bytes().len()].copy_from_slice(number.as_bytes());
     // SAFETY: a path that ends, and a buffer of that size.
     let read =
         unsafe { libc::syscall(libc::SYS_readlinkat, 0, link.as_ptr(), to.as_mut_ptr(), to.len()) };
     usize::try_from(read).ok()
-}
-
-/// Writes a number that is not negative; the rest stays zero.
-fn write_number(to: &mut [u8], number: c_int) {
-    let mut digits = [0; 10];
-    let (mut at, mut left) = (digits.len(), number.max(0));
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    to[..digits.len() - at].copy_from_slice(&digits[at..]);
 }
 
 /// A path that begins with us: it may lead out, and in again.
@@ -213,8 +200,18 @@ pub(crate) unsafe fn on_path_or_fd<R: Answer>(
     unsafe { on_path(at, path, follow, ours, theirs) }
 }
 
+/// A call with a descriptor: if that is ours, `ours` does it, with what the descriptor stands for.
+#[inline]
+pub(crate) fn on_fd<R: Answer>(
+    fd: c_int,
+    ours: impl FnOnce(&'static Posix, ResolvedPath) -> Result<R, Errno>,
+    theirs: impl FnOnce() -> R,
+) -> R {
+    if is_ours(fd) { guarded(|| on_descriptor(fd, ours)) } else { theirs() }
+}
+
 /// What `ours` does with what descriptor `fd` of ours stands for.
-pub(crate) fn on_descriptor<R>(
+fn on_descriptor<R>(
     fd: c_int,
     ours: impl FnOnce(&'static Posix, ResolvedPath) -> Result<R, Errno>,
 ) -> Result<R, Errno> {

@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
 
 use libc::{iovec, off_t, size_t, ssize_t};
-use meantime_posix::{Description, Errno, RwFlags};
+use meantime_posix::{Description, Errno, Kind, RwFlags};
 
-use crate::real::{cancellation_point, errno, guarded, real, set_errno};
+use crate::real::{cancellation_point, errno, guarded, hooks, set_errno};
 use crate::state::descriptor;
 
 /// Does `$ours` with the description `$open` if `$fd` is ours, else `$theirs`.
@@ -91,254 +91,160 @@ unsafe fn read_at(
     open.read_at(buf, offset, RwFlags::default()).map(|read| read as ssize_t)
 }
 
-type Read = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t) -> ssize_t;
-type Pread = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
-type Readv = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int) -> ssize_t;
-type Preadv = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t) -> ssize_t;
-type Preadv2 = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
-
-/// # Safety
-/// As read(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t {
-    cancellation_point();
-    // SAFETY: the caller's promise.
-    unsafe {
-        by_descriptor!(
-            fd,
-            |open| open.read(memory(buf, bytes)?).map(|read| read as ssize_t),
-            real!(c"read" as Read)(fd, buf, bytes)
-        )
-    }
-}
-
-/// # Safety
-/// As read(2); `room` is what the compiler knows of the buffer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __read_chk(
-    fd: c_int,
-    buf: *mut c_void,
-    bytes: size_t,
-    room: size_t,
-) -> ssize_t {
-    type Chk = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, size_t) -> ssize_t;
-    // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the C
-    // library.
-    unsafe {
-        if bytes <= room {
-            read(fd, buf, bytes)
-        } else {
-            real!(c"__read_chk" as Chk)(fd, buf, bytes, room)
-        }
-    }
-}
-
-macro_rules! pread_hooks {
-    ($($pread:ident, $checked:ident, $preadv:ident, $preadv2:ident: $real:literal, $checked_real:literal, $v:literal, $v2:literal;)*) => {$(
-        /// # Safety
-        /// As pread(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $pread(fd: c_int, buf: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t {
-            cancellation_point();
-            // SAFETY: the caller's promise.
-            unsafe {
-                by_descriptor!(
-                    fd,
-                    |open| read_at(open, buf, bytes, offset),
-                    real!($real as Pread)(fd, buf, bytes, offset)
-                )
-            }
-        }
-
-        /// # Safety
-        /// As pread(2); `room` is what the compiler knows of the buffer.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $checked(
-            fd: c_int,
-            buf: *mut c_void,
-            bytes: size_t,
-            offset: off_t,
-            room: size_t,
-        ) -> ssize_t {
-            type Chk = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t, size_t) -> ssize_t;
-            // SAFETY: the caller's promise. A program that would overrun its buffer is ended by the
-            // C library.
-            unsafe {
-                if bytes <= room {
-                    $pread(fd, buf, bytes, offset)
-                } else {
-                    real!($checked_real as Chk)(fd, buf, bytes, offset, room)
-                }
-            }
-        }
-
-        /// # Safety
-        /// As preadv(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $preadv(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-            cancellation_point();
-            // SAFETY: the caller's promise.
-            unsafe {
-                by_descriptor!(
-                    fd,
-                    |open| with_buffers(iov, count, |bufs| open.read_vectored_at(bufs, offset, RwFlags::default())),
-                    real!($v as Preadv)(fd, iov, count, offset)
-                )
-            }
-        }
-
-        /// # Safety
-        /// As preadv2(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $preadv2(
-            fd: c_int,
-            iov: *const iovec,
-            count: c_int,
-            offset: off_t,
-            flags: c_int,
-        ) -> ssize_t {
-            cancellation_point();
-            // SAFETY: the caller's promise.
-            unsafe {
-                by_descriptor!(
-                    fd,
-                    |open| {
-                        let flags = RwFlags::new(flags)?;
-                        with_buffers(iov, count, |bufs| match offset {
-                            -1 => open.read_vectored(bufs, flags),
-                            _ => open.read_vectored_at(bufs, offset, flags),
-                        })
-                    },
-                    real!($v2 as Preadv2)(fd, iov, count, offset, flags)
-                )
-            }
-        }
-    )*};
-}
-
-pread_hooks! {
-    pread, __pread_chk, preadv, preadv2: c"pread", c"__pread_chk", c"preadv", c"preadv2";
-    pread64, __pread64_chk, preadv64, preadv64v2: c"pread64", c"__pread64_chk", c"preadv64", c"preadv64v2";
-}
-
-/// # Safety
-/// As readv(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
-    cancellation_point();
-    // SAFETY: the caller's promise.
-    unsafe {
-        by_descriptor!(
-            fd,
-            |open| with_buffers(iov, count, |bufs| open.read_vectored(bufs, RwFlags::default())),
-            real!(c"readv" as Readv)(fd, iov, count)
-        )
-    }
-}
-
-macro_rules! seek_hooks {
-    ($($name:ident: $real:literal;)*) => {$(
-        /// # Safety
-        /// As lseek(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-            type Seek = unsafe extern "C-unwind" fn(c_int, off_t, c_int) -> off_t;
-            // SAFETY: no memory is meant.
-            by_descriptor!(fd, |open| open.seek(offset, whence), unsafe {
-                real!($real as Seek)(fd, offset, whence)
-            })
-        }
-    )*};
-}
-
-seek_hooks! {
-    lseek: c"lseek";
-    lseek64: c"lseek64";
-}
-
-macro_rules! advise_hooks {
-    ($($name:ident: $real:literal;)*) => {$(
-        /// # Safety
-        /// As posix_fadvise(2), which returns its errno.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int {
-            type Advise = unsafe extern "C-unwind" fn(c_int, off_t, off_t, c_int) -> c_int;
-            let before = errno();
-            let answer = by_descriptor!(
-                fd,
-                |open| open.advise(offset, bytes, advice).map(|()| 0),
-                // SAFETY: no memory is meant.
-                return unsafe { real!($real as Advise)(fd, offset, bytes, advice) }
-            );
-            let failed = errno();
-            set_errno(before);
-            if answer == 0 { 0 } else { failed }
-        }
-    )*};
-}
-
-advise_hooks! {
-    posix_fadvise: c"posix_fadvise";
-    posix_fadvise64: c"posix_fadvise64";
-}
-
-/// # Safety
-/// As readahead(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn readahead(fd: c_int, offset: off_t, bytes: size_t) -> ssize_t {
-    type ReadAhead = unsafe extern "C-unwind" fn(c_int, off_t, size_t) -> ssize_t;
-    by_descriptor!(
-        fd,
-        |open| {
-            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-            if bytes == 0 {
-                return Ok(0);
-            }
-            open.advise(offset, bytes, libc::POSIX_FADV_WILLNEED).map(|()| 0)
-        },
-        // SAFETY: no memory is meant.
-        unsafe { real!(c"readahead" as ReadAhead)(fd, offset, bytes) }
-    )
-}
-
-/// Nothing was written: everything is on the disk.
-macro_rules! sync_hooks {
-    ($($name:ident: $real:literal;)*) => {$(
-        /// # Safety
-        /// As fsync(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
-            cancellation_point();
-            type Sync = unsafe extern "C-unwind" fn(c_int) -> c_int;
+hooks! {
+    "C-unwind" fn read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t = { |real|
+        cancellation_point();
+        // SAFETY: the caller's promise.
+        unsafe {
             by_descriptor!(
                 fd,
-                |open| if matches!(open.kind(), meantime_posix::Kind::Path) { Err(Errno(libc::EBADF)) } else { Ok(0) },
-                // SAFETY: no memory is meant.
-                unsafe { real!($real as Sync)(fd) }
+                |open| open.read(memory(buf, bytes)?).map(|read| read as ssize_t),
+                real()(fd, buf, bytes)
             )
         }
-    )*};
-}
+    }
 
-sync_hooks! {
-    fsync: c"fsync";
-    fdatasync: c"fdatasync";
-    syncfs: c"syncfs";
-}
+    // `room` is what the compiler knows of the buffer, here and below: the C library ends a program
+    // that would overrun it.
+    "C-unwind" fn __read_chk(
+        fd: c_int, buf: *mut c_void, bytes: size_t, room: size_t,
+    ) -> ssize_t = { |real|
+        // SAFETY: the caller's promise.
+        unsafe { if bytes <= room { read(fd, buf, bytes) } else { real()(fd, buf, bytes, room) } }
+    }
 
-/// # Safety
-/// As sync_file_range(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sync_file_range(
-    fd: c_int,
-    offset: off_t,
-    bytes: off_t,
-    flags: u32,
-) -> c_int {
-    cancellation_point();
-    type Sync = unsafe extern "C-unwind" fn(c_int, off_t, off_t, u32) -> c_int;
-    // SAFETY: no memory is meant.
-    by_descriptor!(fd, |_open| Ok(0), unsafe {
-        real!(c"sync_file_range" as Sync)(fd, offset, bytes, flags)
-    })
+    "C-unwind" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t = { |real|
+        cancellation_point();
+        // SAFETY: the caller's promise.
+        unsafe {
+            by_descriptor!(
+                fd,
+                |open| with_buffers(iov, count, |bufs| {
+                    open.read_vectored(bufs, RwFlags::default())
+                }),
+                real()(fd, iov, count)
+            )
+        }
+    }
+
+    "C-unwind" fn (pread pread64)(
+        fd: c_int, buf: *mut c_void, bytes: size_t, offset: off_t,
+    ) -> ssize_t = { |real|
+        cancellation_point();
+        // SAFETY: the caller's promise.
+        unsafe {
+            by_descriptor!(
+                fd,
+                |open| read_at(open, buf, bytes, offset),
+                real()(fd, buf, bytes, offset)
+            )
+        }
+    }
+
+    "C-unwind" fn (__pread_chk __pread64_chk)(
+        fd: c_int, buf: *mut c_void, bytes: size_t, offset: off_t, room: size_t,
+    ) -> ssize_t = { |real|
+        if bytes <= room {
+            // SAFETY: the caller's promise.
+            return unsafe { pread64(fd, buf, bytes, offset) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { real()(fd, buf, bytes, offset, room) }
+    }
+
+    "C-unwind" fn (preadv preadv64)(
+        fd: c_int, iov: *const iovec, count: c_int, offset: off_t,
+    ) -> ssize_t = { |real|
+        cancellation_point();
+        // SAFETY: the caller's promise.
+        unsafe {
+            by_descriptor!(
+                fd,
+                |open| with_buffers(iov, count, |bufs| {
+                    open.read_vectored_at(bufs, offset, RwFlags::default())
+                }),
+                real()(fd, iov, count, offset)
+            )
+        }
+    }
+
+    "C-unwind" fn (preadv2 preadv64v2)(
+        fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int,
+    ) -> ssize_t = { |real|
+        cancellation_point();
+        // SAFETY: the caller's promise.
+        unsafe {
+            by_descriptor!(
+                fd,
+                |open| {
+                    let flags = RwFlags::new(flags)?;
+                    with_buffers(iov, count, |bufs| match offset {
+                        -1 => open.read_vectored(bufs, flags),
+                        _ => open.read_vectored_at(bufs, offset, flags),
+                    })
+                },
+                real()(fd, iov, count, offset, flags)
+            )
+        }
+    }
+
+    "C-unwind" fn (lseek lseek64)(fd: c_int, offset: off_t, whence: c_int) -> off_t = { |real|
+        // SAFETY: no memory is meant.
+        by_descriptor!(fd, |open| open.seek(offset, whence), unsafe {
+            real()(fd, offset, whence)
+        })
+    }
+
+    // It returns its errno.
+    "C-unwind" fn (posix_fadvise posix_fadvise64)(
+        fd: c_int, offset: off_t, bytes: off_t, advice: c_int,
+    ) -> c_int = { |real|
+        let before = errno();
+        let answer = by_descriptor!(
+            fd,
+            |open| open.advise(offset, bytes, advice).map(|()| 0),
+            // SAFETY: no memory is meant.
+            return unsafe { real()(fd, offset, bytes, advice) }
+        );
+        let failed = errno();
+        set_errno(before);
+        if answer == 0 { 0 } else { failed }
+    }
+
+    // Nothing was written: everything is on the disk.
+    "C-unwind" fn (fsync fdatasync syncfs)(fd: c_int) -> c_int = { |real|
+        cancellation_point();
+        by_descriptor!(
+            fd,
+            |open| match open.kind() {
+                Kind::Path => Err(Errno(libc::EBADF)),
+                Kind::File(_) | Kind::Directory(_) => Ok(0),
+            },
+            // SAFETY: no memory is meant.
+            unsafe { real()(fd) }
+        )
+    }
+
+    "C-unwind" fn sync_file_range(
+        fd: c_int, offset: off_t, bytes: off_t, flags: u32,
+    ) -> c_int = { |real|
+        cancellation_point();
+        // SAFETY: no memory is meant.
+        by_descriptor!(fd, |_open| Ok(0), unsafe { real()(fd, offset, bytes, flags) })
+    }
+
+    "C-unwind" fn readahead(fd: c_int, offset: off_t, bytes: size_t) -> ssize_t = { |real|
+        by_descriptor!(
+            fd,
+            |open| {
+                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+                if bytes == 0 {
+                    return Ok(0);
+                }
+                open.advise(offset, bytes, libc::POSIX_FADV_WILLNEED).map(|()| 0)
+            },
+            // SAFETY: no memory is meant.
+            unsafe { real()(fd, offset, bytes) }
+        )
+    }
 }

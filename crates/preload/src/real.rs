@@ -10,7 +10,7 @@ use meantime_process::thread::{self, Ours};
 
 /// The next definition of function `name`, which has type `type`.
 macro_rules! real {
-    ($name:literal as $type:ty) => {{
+    ($name:expr, $type:ty) => {{
         static CELL: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
             std::sync::atomic::AtomicPtr::new(std::ptr::null_mut());
         let symbol = $crate::real::resolve(&CELL, $name);
@@ -22,6 +22,58 @@ macro_rules! real {
     }};
 }
 pub(crate) use real;
+
+/// Defines functions of the C library's names: `fn name(…)`, or the same for each of several names,
+/// `fn (name name)(…)`. In a body, `real` is the next definition of the function, which is looked up
+/// when it is first called.
+macro_rules! hooks {
+    ($($abi:literal fn $names:tt $arguments:tt -> $result:ty = $body:tt)*) => {
+        $($crate::real::hooks!(@ $abi $names $arguments $result, $body);)*
+    };
+    (@ $abi:literal ($($name:ident)+) $arguments:tt $result:ty, $body:tt) => {
+        $($crate::real::hooks!(@ $abi $name $arguments $result, $body);)+
+    };
+    (
+        @ $abi:literal $name:ident ($($argument:ident: $type:ty),* $(,)?)
+        $result:ty, { |$real:ident| $($body:tt)* }
+    ) => {
+        /// # Safety
+        /// As the function of that name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern $abi fn $name($($argument: $type),*) -> $result {
+            type Real = unsafe extern $abi fn($($type),*) -> $result;
+            const NAME: &std::ffi::CStr = $crate::real::c_name(concat!(stringify!($name), "\0"));
+            let $real = || $crate::real::real!(NAME, Real);
+            $($body)*
+        }
+    };
+}
+pub(crate) use hooks;
+
+/// Defines functions that are others with some arguments given.
+macro_rules! forwards {
+    ($(
+        $abi:literal fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty
+        => $other:ident($($given:expr),*);
+    )*) => {$(
+        /// # Safety
+        /// As the function of that name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern $abi fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the caller's promise, which is what the other function asks for.
+            unsafe { $other($($given),*) }
+        }
+    )*};
+}
+pub(crate) use forwards;
+
+/// `name`, which ends with a NUL, as C has it.
+pub(crate) const fn c_name(name: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name has one NUL, at its end"),
+    }
+}
 
 /// What stands for a function that this C library does not have: fails with ENOSYS, whatever its
 /// arguments.
@@ -58,38 +110,28 @@ pub(crate) fn set_errno(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// What a function returns, as far as failing goes.
+/// What a function returns, and how it fails.
 pub(crate) trait Answer: Copy {
-    /// What says that errno says why.
+    /// The value with which a function fails; errno has the reason.
     const FAILED: Self;
 
-    /// Whether this is it.
+    /// Whether this is that value.
     fn failed(self) -> bool;
 }
 
-impl Answer for c_int {
-    const FAILED: Self = -1;
+macro_rules! minus_one_fails {
+    ($($type:ty)*) => {$(
+        impl Answer for $type {
+            const FAILED: Self = -1;
 
-    fn failed(self) -> bool {
-        self == -1
-    }
+            fn failed(self) -> bool {
+                self == -1
+            }
+        }
+    )*};
 }
 
-impl Answer for isize {
-    const FAILED: Self = -1;
-
-    fn failed(self) -> bool {
-        self == -1
-    }
-}
-
-impl Answer for i64 {
-    const FAILED: Self = -1;
-
-    fn failed(self) -> bool {
-        self == -1
-    }
-}
+minus_one_fails!(c_int isize i64);
 
 impl<T> Answer for *mut T {
     const FAILED: Self = null_mut();
@@ -99,13 +141,11 @@ impl<T> Answer for *mut T {
     }
 }
 
-/// What the caller gets: the value, or errno and what says so.
+/// Sets errno; returns the value with which the function fails.
 #[inline]
-pub(crate) fn answer<R: Answer>(result: Result<R, Errno>) -> R {
-    result.unwrap_or_else(|Errno(errno)| {
-        set_errno(errno);
-        R::FAILED
-    })
+pub(crate) fn fail<R: Answer>(errno: c_int) -> R {
+    set_errno(errno);
+    R::FAILED
 }
 
 unsafe extern "C" {
@@ -157,8 +197,7 @@ pub(crate) fn cancellation_point() {
 #[inline]
 pub(crate) fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
     if fork::is_child() {
-        set_errno(libc::EIO);
-        return R::FAILED;
+        return fail(libc::EIO);
     }
     let before = errno();
     let result = {
@@ -170,15 +209,11 @@ pub(crate) fn guarded<R: Answer>(body: impl FnOnce() -> Result<R, Errno>) -> R {
             set_errno(before);
             value
         }
-        Ok(Err(Errno(errno))) => {
-            set_errno(errno);
-            R::FAILED
-        }
+        Ok(Err(Errno(errno))) => fail(errno),
         Err(payload) => {
             // Dropping it might panic again.
             std::mem::forget(payload);
-            set_errno(libc::EIO);
-            R::FAILED
+            fail(libc::EIO)
         }
     }
 }

@@ -8,9 +8,8 @@ use libc::{
 use meantime_ext4::Timestamp;
 use meantime_posix::{Access, Errno, Posix, ResolvedPath, Stat, StatFs};
 
-use crate::path::{on_descriptor, on_path, on_path_or_fd};
-use crate::real::{guarded, real};
-use crate::state::is_ours;
+use crate::path::{on_fd, on_path, on_path_or_fd};
+use crate::real::{forwards, hooks, real};
 
 /// Fills `to` with `value`.
 ///
@@ -93,7 +92,7 @@ unsafe fn stat_at(at: c_int, path: *const c_char, to: *mut StatBuf, flags: c_int
     // SAFETY: the caller's promise.
     let ours = |posix: &'static Posix, place| unsafe { fill(posix, place, to) };
     let theirs = |at, path| {
-        let kernel = real!(c"fstatat" as StatAt);
+        let kernel = real!(c"fstatat", StatAt);
         // SAFETY: the caller's promise.
         unsafe { kernel(at, path, to, flags) }
     };
@@ -106,89 +105,36 @@ unsafe fn stat_at(at: c_int, path: *const c_char, to: *mut StatBuf, flags: c_int
 unsafe fn stat_fd(fd: c_int, to: *mut StatBuf) -> c_int {
     type Function = unsafe extern "C" fn(c_int, *mut StatBuf) -> c_int;
     // SAFETY: the caller's promise.
-    unsafe {
-        if is_ours(fd) {
-            guarded(|| on_descriptor(fd, |posix, place| fill(posix, place, to)))
-        } else {
-            real!(c"fstat" as Function)(fd, to)
-        }
-    }
+    let ours = |posix: &'static Posix, place| unsafe { fill(posix, place, to) };
+    // SAFETY: the caller's promise.
+    on_fd(fd, ours, || unsafe { real!(c"fstat", Function)(fd, to) })
 }
 
+// The second half is what programs call that were built with a C library before 2.33.
 macro_rules! stat_hooks {
-    ($($stat:ident, $lstat:ident, $fstat:ident, $fstatat:ident, $xstat:ident, $lxstat:ident, $fxstat:ident, $fxstatat:ident;)*) => {$(
-        /// # Safety
-        /// As stat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $stat(path: *const c_char, to: *mut StatBuf) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_at(libc::AT_FDCWD, path, to, 0) }
-        }
-
-        /// # Safety
-        /// As lstat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $lstat(path: *const c_char, to: *mut StatBuf) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_at(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW) }
-        }
-
-        /// # Safety
-        /// As fstat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $fstat(fd: c_int, to: *mut StatBuf) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_fd(fd, to) }
-        }
-
-        /// # Safety
-        /// As fstatat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $fstatat(at: c_int, path: *const c_char, to: *mut StatBuf, flags: c_int) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_at(at, path, to, flags) }
-        }
-
-        /// What programs that were built with a C library before 2.33 call.
-        ///
-        /// # Safety
-        /// As stat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $xstat(_version: c_int, path: *const c_char, to: *mut StatBuf) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_at(libc::AT_FDCWD, path, to, 0) }
-        }
-
-        /// # Safety
-        /// As lstat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $lxstat(_version: c_int, path: *const c_char, to: *mut StatBuf) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_at(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW) }
-        }
-
-        /// # Safety
-        /// As fstat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $fxstat(_version: c_int, fd: c_int, to: *mut StatBuf) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_fd(fd, to) }
-        }
-
-        /// # Safety
-        /// As fstatat(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $fxstatat(
-            _version: c_int,
-            at: c_int,
-            path: *const c_char,
-            to: *mut StatBuf,
-            flags: c_int,
-        ) -> c_int {
-            // SAFETY: the caller's promise.
-            unsafe { stat_at(at, path, to, flags) }
-        }
-    )*};
+    ($(
+        $stat:ident, $lstat:ident, $fstat:ident, $fstatat:ident,
+        $xstat:ident, $lxstat:ident, $fxstat:ident, $fxstatat:ident;
+    )*) => {forwards! {$(
+        "C" fn $stat(path: *const c_char, to: *mut StatBuf) -> c_int
+            => stat_at(libc::AT_FDCWD, path, to, 0);
+        "C" fn $lstat(path: *const c_char, to: *mut StatBuf) -> c_int
+            => stat_at(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW);
+        "C" fn $fstat(fd: c_int, to: *mut StatBuf) -> c_int
+            => stat_fd(fd, to);
+        "C" fn $fstatat(at: c_int, path: *const c_char, to: *mut StatBuf, flags: c_int) -> c_int
+            => stat_at(at, path, to, flags);
+        "C" fn $xstat(_version: c_int, path: *const c_char, to: *mut StatBuf) -> c_int
+            => stat_at(libc::AT_FDCWD, path, to, 0);
+        "C" fn $lxstat(_version: c_int, path: *const c_char, to: *mut StatBuf) -> c_int
+            => stat_at(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW);
+        "C" fn $fxstat(_version: c_int, fd: c_int, to: *mut StatBuf) -> c_int
+            => stat_fd(fd, to);
+        "C" fn $fxstatat(
+            _version: c_int, at: c_int, path: *const c_char, to: *mut StatBuf, flags: c_int
+        ) -> c_int
+            => stat_at(at, path, to, flags);
+    )*}};
 }
 
 stat_hooks! {
@@ -196,30 +142,20 @@ stat_hooks! {
     stat64, lstat64, fstat64, fstatat64, __xstat64, __lxstat64, __fxstat64, __fxstatat64;
 }
 
-/// # Safety
-/// As statx(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn statx(
-    at: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mask: c_uint,
-    to: *mut StatxBuf,
-) -> c_int {
-    type Function =
-        unsafe extern "C" fn(c_int, *const c_char, c_int, c_uint, *mut StatxBuf) -> c_int;
-    let ours = |posix: &'static Posix, place: ResolvedPath| {
-        let stat = posix.stat(&place.found()?);
+hooks! {
+    "C" fn statx(
+        at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut StatxBuf,
+    ) -> c_int = { |real|
+        let ours = |posix: &'static Posix, place: ResolvedPath| {
+            let stat = posix.stat(&place.found()?);
+            // SAFETY: the caller's promise.
+            unsafe { put(to, statx_buf(&stat)) }
+        };
         // SAFETY: the caller's promise.
-        unsafe { put(to, statx_buf(&stat)) }
-    };
-    let theirs = |at, path| {
-        let kernel = real!(c"statx" as Function);
+        let theirs = |at, path| unsafe { real()(at, path, flags, mask, to) };
         // SAFETY: the caller's promise.
-        unsafe { kernel(at, path, flags, mask, to) }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { on_path_or_fd(at, path, flags, ours, theirs) }
+        unsafe { on_path_or_fd(at, path, flags, ours, theirs) }
+    }
 }
 
 fn statfs_buf(stat: &StatFs) -> StatFsBuf {
@@ -260,88 +196,49 @@ fn statvfs_buf(stat: &StatFs) -> StatVfsBuf {
 }
 
 macro_rules! statfs_hooks {
-    ($($name:ident, $fd_name:ident: $real:literal, $fd_real:literal, $buf:ty, $make:ident;)*) => {$(
-        /// # Safety
-        /// As statfs(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(path: *const c_char, to: *mut $buf) -> c_int {
-            type Function = unsafe extern "C" fn(*const c_char, *mut $buf) -> c_int;
+    ($($name:ident, $fd_name:ident: $buf:ty, $make:ident;)*) => {hooks! {$(
+        "C" fn $name(path: *const c_char, to: *mut $buf) -> c_int = { |real|
             let ours = |posix: &'static Posix, place: ResolvedPath| {
                 place.found()?;
                 // SAFETY: the caller's promise.
                 unsafe { put(to, $make(&posix.stat_fs()?)) }
             };
             // SAFETY: the caller's promise.
-            unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| real!($real as Function)(path, to)) }
+            unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| real()(path, to)) }
         }
 
-        /// # Safety
-        /// As fstatfs(2).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $fd_name(fd: c_int, to: *mut $buf) -> c_int {
-            type Function = unsafe extern "C" fn(c_int, *mut $buf) -> c_int;
+        "C" fn $fd_name(fd: c_int, to: *mut $buf) -> c_int = { |real|
             // SAFETY: the caller's promise.
-            unsafe {
-                if is_ours(fd) {
-                    guarded(|| on_descriptor(fd, |posix, _| put(to, $make(&posix.stat_fs()?))))
-                } else {
-                    real!($fd_real as Function)(fd, to)
-                }
-            }
+            let ours = |posix: &'static Posix, _| unsafe { put(to, $make(&posix.stat_fs()?)) };
+            // SAFETY: the caller's promise.
+            on_fd(fd, ours, || unsafe { real()(fd, to) })
         }
-    )*};
+    )*}};
 }
 
 statfs_hooks! {
-    statfs, fstatfs: c"statfs", c"fstatfs", StatFsBuf, statfs_buf;
-    statfs64, fstatfs64: c"statfs64", c"fstatfs64", StatFsBuf, statfs_buf;
-    statvfs, fstatvfs: c"statvfs", c"fstatvfs", StatVfsBuf, statvfs_buf;
-    statvfs64, fstatvfs64: c"statvfs64", c"fstatvfs64", StatVfsBuf, statvfs_buf;
+    statfs, fstatfs: StatFsBuf, statfs_buf;
+    statfs64, fstatfs64: StatFsBuf, statfs_buf;
+    statvfs, fstatvfs: StatVfsBuf, statvfs_buf;
+    statvfs64, fstatvfs64: StatVfsBuf, statvfs_buf;
 }
 
-/// # Safety
-/// As faccessat(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn faccessat(
-    at: c_int,
-    path: *const c_char,
-    mode: c_int,
-    flags: c_int,
-) -> c_int {
-    type Function = unsafe extern "C" fn(c_int, *const c_char, c_int, c_int) -> c_int;
-    let ours = |posix: &'static Posix, place: ResolvedPath| {
-        posix.access(&place.found()?, Access::new(mode)?)?;
-        Ok(0)
-    };
-    let theirs = |at, path| {
-        let kernel = real!(c"faccessat" as Function);
+hooks! {
+    "C" fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int = { |real|
+        let ours = |posix: &'static Posix, place: ResolvedPath| {
+            posix.access(&place.found()?, Access::new(mode)?)?;
+            Ok(0)
+        };
         // SAFETY: the caller's promise.
-        unsafe { kernel(at, path, mode, flags) }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { on_path_or_fd(at, path, flags, ours, theirs) }
+        unsafe { on_path_or_fd(at, path, flags, ours, |at, path| real()(at, path, mode, flags)) }
+    }
 }
 
-/// # Safety
-/// As access(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { faccessat(libc::AT_FDCWD, path, mode, 0) }
-}
-
-/// # Safety
-/// As eaccess(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn eaccess(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { faccessat(libc::AT_FDCWD, path, mode, libc::AT_EACCESS) }
-}
-
-/// # Safety
-/// As euidaccess(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { faccessat(libc::AT_FDCWD, path, mode, libc::AT_EACCESS) }
+forwards! {
+    "C" fn access(path: *const c_char, mode: c_int) -> c_int
+        => faccessat(libc::AT_FDCWD, path, mode, 0);
+    "C" fn eaccess(path: *const c_char, mode: c_int) -> c_int
+        => faccessat(libc::AT_FDCWD, path, mode, libc::AT_EACCESS);
+    "C" fn euidaccess(path: *const c_char, mode: c_int) -> c_int
+        => faccessat(libc::AT_FDCWD, path, mode, libc::AT_EACCESS);
 }

@@ -26,7 +26,7 @@ use crate::real::{NotCancelled, errno, set_errno};
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(null_mut());
 /// What is mounted. Never freed: other threads may be in it.
 static MOUNTED: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
-/// In a child that has not mounted yet: what the parent had.
+/// In a child that has not mounted yet: what the parent mounted.
 static BEFORE_FORK: AtomicPtr<Posix> = AtomicPtr::new(null_mut());
 /// The process that all this belongs to.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -45,6 +45,13 @@ thread_local! {
     /// Whether this thread is in a call of ours, whose own calls of the C library are not the
     /// program's.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `place`, a static of this module, points to, if anything.
+#[inline]
+fn load<T>(place: &'static AtomicPtr<T>) -> Option<&'static T> {
+    // SAFETY: what is stored in this module's statics comes from a box and is never freed.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
 /// Marks this thread as inside for as long as it lives.
@@ -105,7 +112,7 @@ extern "C" fn constructor() {
 /// What is known here belongs to this process.
 fn own() {
     OWNER.store(process(), Ordering::Relaxed);
-    // A kernel that cannot tell a child tells of none: then only `fork` is.
+    // On a kernel that cannot recognise children, only those of `fork` are recognised.
     let _ = fork::own();
 }
 
@@ -133,9 +140,7 @@ extern "C" fn at_exit() {
     if !is_owner() || MOUNTING.swap(ENDED, Ordering::AcqRel) == BUSY {
         return;
     }
-    let mounted = MOUNTED.load(Ordering::Acquire);
-    // SAFETY: it is never freed.
-    if let Some(posix) = unsafe { mounted.as_ref() } {
+    if let Some(posix) = load(&MOUNTED) {
         let (_inside, _whole) = (Inside::enter(), NotCancelled::enter());
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| posix.end()));
     }
@@ -144,8 +149,7 @@ extern "C" fn at_exit() {
 /// The settings, if there are any and this is not a call of our own.
 #[inline]
 pub(crate) fn settings() -> Option<&'static Settings> {
-    // SAFETY: never freed once it is there.
-    unsafe { SETTINGS.load(Ordering::Acquire).as_ref() }
+    load(&SETTINGS)
 }
 
 /// Whether this process, and not the child of a vfork that borrows its memory, owns what is known
@@ -157,8 +161,7 @@ pub(crate) fn is_owner() -> bool {
 /// What is mounted, if it is by now.
 #[inline]
 pub(crate) fn mounted() -> Option<&'static Posix> {
-    // SAFETY: never freed once it is there.
-    let posix = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() };
+    let posix = load(&MOUNTED);
     if posix.is_some() { posix } else { mounted_after_fork() }
 }
 
@@ -174,16 +177,14 @@ fn mounted_after_fork() -> Option<&'static Posix> {
 /// What descriptor `fd` stands for, if it is ours.
 #[inline]
 pub(crate) fn descriptor(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
-    // SAFETY: never freed once it is there.
-    match unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
+    match load(&MOUNTED) {
         Some(posix) => posix.descriptors().get(fd),
         None => descriptor_after_fork(fd),
     }
 }
 
 fn descriptor_after_fork(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
-    // SAFETY: never freed once it is there.
-    let before = unsafe { BEFORE_FORK.load(Ordering::Acquire).as_ref() }?;
+    let before = load(&BEFORE_FORK)?;
     if !before.descriptors().has(fd) || Inside::is_here() {
         return None;
     }
@@ -193,10 +194,7 @@ fn descriptor_after_fork(fd: c_int) -> Option<Guard<Option<Arc<Description>>>> {
 /// Whether `fd` is ours; in a child, without mounting for it.
 #[inline]
 pub(crate) fn is_ours(fd: c_int) -> bool {
-    // SAFETY: never freed once they are there.
-    let (now, before) = unsafe {
-        (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref())
-    };
+    let (now, before) = (load(&MOUNTED), load(&BEFORE_FORK));
     now.or(before).is_some_and(|posix| posix.descriptors().has(fd))
 }
 
@@ -210,10 +208,7 @@ pub(crate) fn forget(fd: c_int) {
     if !is_owner() && !is_child {
         return;
     }
-    // SAFETY: never freed once they are there.
-    let (now, before) = unsafe {
-        (MOUNTED.load(Ordering::Acquire).as_ref(), BEFORE_FORK.load(Ordering::Acquire).as_ref())
-    };
+    let (now, before) = (load(&MOUNTED), load(&BEFORE_FORK));
     match (now, before) {
         // Made past us, with memory of its own and without the threads.
         (Some(posix), _) if is_child => std::mem::forget(posix.descriptors().clear(fd)),
@@ -226,8 +221,7 @@ pub(crate) fn forget(fd: c_int) {
 
 /// What is mounted; mounts, if it is not yet.
 pub(crate) fn mount() -> Result<&'static Posix, Errno> {
-    // SAFETY: never freed once it is there.
-    if let Some(posix) = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
+    if let Some(posix) = load(&MOUNTED) {
         return Ok(posix);
     }
     mount_now()
@@ -245,8 +239,7 @@ fn mount_now() -> Result<&'static Posix, Errno> {
     let _whole = NotCancelled::enter();
     let mut mounting = Mounting::begun();
     loop {
-        // SAFETY: never freed once it is there.
-        if let Some(posix) = unsafe { MOUNTED.load(Ordering::Acquire).as_ref() } {
+        if let Some(posix) = load(&MOUNTED) {
             return Ok(posix);
         }
         match MOUNTING.compare_exchange(IDLE, BUSY, Ordering::AcqRel, Ordering::Acquire) {
@@ -363,8 +356,7 @@ fn has_loader_lock() -> bool {
 
 fn make(settings: &Settings) -> Result<Posix, Errno> {
     let fs = settings.mount().map_err(|_| Errno(libc::EIO))?;
-    // SAFETY: never freed once it is there.
-    let before = unsafe { BEFORE_FORK.load(Ordering::Acquire).as_ref() };
+    let before = load(&BEFORE_FORK);
     let posix = match before {
         Some(before) => Posix::after_fork(before, fs),
         None => Posix::new(fs, settings.mount_point.clone()),

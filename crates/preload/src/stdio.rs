@@ -12,7 +12,7 @@ use crate::descriptor::close;
 use crate::open::open_resolved;
 use crate::path::on_path;
 use crate::read::{by_descriptor, memory};
-use crate::real::{errno, guarded, real, set_errno};
+use crate::real::{errno, fail, guarded, hooks, set_errno};
 use crate::state::{descriptor, is_ours};
 
 /// cookie_io_functions_t.
@@ -68,14 +68,9 @@ unsafe extern "C" fn cookie_read(cookie: *mut c_void, buf: *mut c_char, bytes: s
         cookie as usize as c_int,
         // SAFETY: the C library's own buffer.
         |open| open.read(unsafe { memory(buf.cast(), bytes) }?).map(|read| read as ssize_t),
-        closed_before()
+        // The descriptor was closed past its stream.
+        fail(libc::EBADF)
     )
-}
-
-/// The descriptor was closed past its stream.
-fn closed_before() -> ssize_t {
-    set_errno(libc::EBADF);
-    -1
 }
 
 unsafe extern "C" fn cookie_seek(
@@ -91,7 +86,7 @@ unsafe extern "C" fn cookie_seek(
             *offset = open.seek(*offset, whence)?;
             Ok(0)
         },
-        closed_before() as c_int
+        fail(libc::EBADF)
     )
 }
 
@@ -160,69 +155,41 @@ unsafe fn open_stream(
     unsafe { on_path(libc::AT_FDCWD, path, true, ours, |_, path| theirs(path)) }
 }
 
-type Fopen = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut FILE;
-
-/// # Safety
-/// As fopen(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the caller's promise.
-    unsafe { open_stream(path, mode, |path| real!(c"fopen" as Fopen)(path, mode)) }
-}
-
-/// # Safety
-/// As fopen(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-    // SAFETY: the caller's promise.
-    unsafe { open_stream(path, mode, |path| real!(c"fopen64" as Fopen)(path, mode)) }
-}
-
-/// # Safety
-/// As fdopen(3).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    type Function = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
-    if !is_ours(fd) {
+hooks! {
+    "C" fn (fopen fopen64)(path: *const c_char, mode: *const c_char) -> *mut FILE = { |real|
         // SAFETY: the caller's promise.
-        return unsafe { real!(c"fdopen" as Function)(fd, mode) };
+        unsafe { open_stream(path, mode, |path| real()(path, mode)) }
     }
-    guarded(|| {
-        // SAFETY: the caller's promise.
-        let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes())?;
-        if flags & libc::O_ACCMODE != libc::O_RDONLY {
-            return Err(Errno(libc::EINVAL));
-        }
-        stream_on(fd)
-    })
-}
 
-macro_rules! fileno_hooks {
-    ($($name:ident: $real:literal;)*) => {$(
-        /// # Safety
-        /// As fileno(3).
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(file: *mut FILE) -> c_int {
-            type Function = unsafe extern "C" fn(*mut FILE) -> c_int;
-            let before = errno();
+    "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = { |real|
+        if !is_ours(fd) {
             // SAFETY: the caller's promise.
-            let fd = unsafe { real!($real as Function)(file) };
-            if fd >= 0 {
-                return fd;
-            }
-            let slot = used().iter().find(|slot| slot.file.load(Ordering::Acquire) == file);
-            match slot.map(|slot| slot.fd.load(Ordering::Acquire)) {
-                Some(fd) if fd >= 0 => {
-                    set_errno(before);
-                    fd
-                }
-                _ => fd,
-            }
+            return unsafe { real()(fd, mode) };
         }
-    )*};
-}
+        guarded(|| {
+            // SAFETY: the caller's promise.
+            let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes())?;
+            if flags & libc::O_ACCMODE != libc::O_RDONLY {
+                return Err(Errno(libc::EINVAL));
+            }
+            stream_on(fd)
+        })
+    }
 
-fileno_hooks! {
-    fileno: c"fileno";
-    fileno_unlocked: c"fileno_unlocked";
+    "C" fn (fileno fileno_unlocked)(file: *mut FILE) -> c_int = { |real|
+        let before = errno();
+        // SAFETY: the caller's promise.
+        let fd = unsafe { real()(file) };
+        if fd >= 0 {
+            return fd;
+        }
+        let slot = used().iter().find(|slot| slot.file.load(Ordering::Acquire) == file);
+        match slot.map(|slot| slot.fd.load(Ordering::Acquire)) {
+            Some(fd) if fd >= 0 => {
+                set_errno(before);
+                fd
+            }
+            _ => fd,
+        }
+    }
 }

@@ -7,8 +7,8 @@
 //! - Tu: the second program really ran, from before the submission to after the completion;
 //! - Ta = total − Td: the part of the path that does not overlap the device (Ta' before it, Ta''
 //!   after);
-//! - Tb = Td − Tu: what of the device's time nobody got: scheduling the other program and coming
-//!   back – or polling;
+//! - Tb = Td − Tu: the part of the device's time that no program got: scheduling the other program
+//!   and coming back – or polling;
 //! - Ta + Tb = total − Tu: what the I/O costs the CPU.
 //!
 //! Tb is below 0 where the other program runs on after the device is done, until the interrupt has

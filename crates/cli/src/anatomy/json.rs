@@ -29,6 +29,7 @@ pub(super) fn report(anatomy: &Anatomy) -> Value {
 }
 
 fn bar_json(bar: &Bar, alone: Option<&Sample>) -> Value {
+    let times = alone.and_then(|alone| Fast12::new(bar, alone));
     json!({
         "device": bar.device,
         "completion": bar.policy.to_string(),
@@ -36,7 +37,7 @@ fn bar_json(bar: &Bar, alone: Option<&Sample>) -> Value {
         "stamped": bar.stamped,
         "alone": tally_json(&bar.alone, bar.stamped),
         "competing": (bar.competing.ios() > 0).then(|| tally_json(&bar.competing, bar.stamped)),
-        "fast12": alone.and_then(|alone| Fast12::new(bar, alone)).map(|times| fast12(&times, bar.stamped)),
+        "fast12": times.map(|times| fast12(&times, bar.stamped)),
     })
 }
 
@@ -48,7 +49,7 @@ fn tally_json(tally: &Tally, stamped: bool) -> Value {
         .zip(&tally.parts)
         .enumerate()
         .map(|(at, (part, stats))| {
-            (part.key().to_owned(), if there(at) { times(stats) } else { Value::Null })
+            (part.key.to_owned(), if there(at) { times(stats) } else { Value::Null })
         })
         .collect();
     let cdf: Map<String, Value> = CDF_PERCENTILES
@@ -64,13 +65,7 @@ fn tally_json(tally: &Tally, stamped: bool) -> Value {
         "host": times(&tally.host),
         "device": times(&tally.device),
         "submit_percentile_ns": cdf,
-        "slowest": tally.worst().map(|worst| json!({
-            "ios": worst.ios,
-            "from_ns": worst.from_ns,
-            "mean_ns": worst.mean_ns,
-            "host_ns": worst.host_ns,
-            "host_excess_percent": worst.host_excess_percent,
-        })),
+        "slowest": tally.worst(),
         "overlapped_ios": tally.overlapped,
         "contradicted_ios": tally.contradicted,
     })
@@ -79,7 +74,7 @@ fn tally_json(tally: &Tally, stamped: bool) -> Value {
 fn typical(typical: &Typical, there: &dyn Fn(usize) -> bool) -> Value {
     let mut object = Map::new();
     for (at, (part, ns)) in PARTS.iter().zip(typical.parts_ns).enumerate() {
-        object.insert(format!("{}_ns", part.key()), json!(there(at).then_some(ns)));
+        object.insert(format!("{}_ns", part.key), json!(there(at).then_some(ns)));
     }
     object.insert("total_ns".to_owned(), json!(typical.total_ns()));
     Value::Object(object)

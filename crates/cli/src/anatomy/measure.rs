@@ -18,7 +18,7 @@ use crate::competitor::Competitor;
 use crate::failure::{Failure, named};
 use crate::signal;
 
-/// So many I/Os are taken apart at once; well below what a device keeps of its stamps.
+/// I/Os that are taken apart at once: far fewer than the stamps that a device keeps.
 const BATCH: usize = 8192;
 
 /// The first ones of a batch are not recorded: taking the one before apart has emptied the caches.
@@ -185,7 +185,8 @@ fn record(
     }
     if stamps.written() > next {
         return Err(
-            "an I/O took more than one command; give a smaller --bs (see `meantime info`: MDTS, boundary)"
+            "an I/O took more than one command; give a smaller --bs (see `meantime info`: MDTS, \
+             boundary)"
                 .to_owned(),
         );
     }

@@ -13,6 +13,7 @@ mod timeline;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use meantime_bench::competitor::Competitors as _;
 use meantime_bench::pattern::{Pattern, Rng};
 use meantime_bench::plan::JobPlan;
 use meantime_bench::run::{self, Devices, Progress as _};
@@ -23,11 +24,11 @@ use meantime_hw::{Clock, cpu};
 use crate::bench::progress::Progress;
 use crate::bench::{clash, plan};
 use crate::cli::AnatomyArgs;
-use crate::competitor::{Competitor, Kind, Sample};
+use crate::competitor::{CompetitorGroup, Kind, Sample};
 use crate::failure::{Failure, named, warn};
 use crate::job::{Job, Origin};
 use crate::machine::Machine;
-use crate::output::{self, FileTarget, JsonTarget};
+use crate::output::{Outputs, Target};
 use crate::signal;
 
 use measure::{Cell, Meter};
@@ -117,24 +118,20 @@ struct Request {
 /// Runs the command.
 pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     let request = request(args)?;
-    let json = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
-    let svg = args
-        .svg
-        .as_deref()
-        .map(|path| FileTarget::prepare(path, "the SVG", "--svg"))
-        .transpose()?;
+    let outputs = Outputs::prepare(args.json.as_deref(), None)?;
+    let svg = args.svg.as_deref().map(|path| Target::prepare(path, "the SVG", "--svg"));
+    let svg = svg.transpose()?;
+    if svg.as_ref().is_some_and(|svg| svg.file.is_none()) {
+        let what = "--svg: the SVG goes to a file, not to standard output";
+        return Err(Failure::usage(what));
+    }
     if args.json.as_deref() == args.svg.as_deref() && args.svg.is_some() {
         return Err(Failure::usage(
             "--json and --svg name the same file; give them different ones",
         ));
     }
     let inputs: Vec<_> = request.uris.iter().flat_map(|uri| clash::files_of(uri)).collect();
-    let outputs = [("--json", &args.json), ("--svg", &args.svg)];
-    let outputs: Vec<_> = outputs
-        .iter()
-        .filter_map(|(what, path)| Some(((*what).to_owned(), path.as_deref()?.to_path_buf())))
-        .collect();
-    clash::check(&inputs, &outputs)?;
+    clash::check(&inputs, &clash::named([("--json", &args.json), ("--svg", &args.svg)]))?;
     // From here on there are threads and devices to end properly.
     signal::catch();
     let mut devices =
@@ -149,30 +146,16 @@ pub(crate) fn run(args: &AnatomyArgs) -> Result<ExitCode, Failure> {
     let measured = measure(&request, &plans, &mut devices, cpu, &mut progress);
     progress.clear();
     let anatomy = measured?;
-    if let (true, Some(code)) = (anatomy.bars.is_empty(), signal::exit_code()) {
-        eprintln!("meantime: ended by a signal before anything was measured");
-        return Ok(ExitCode::from(code));
+    if anatomy.bars.is_empty() {
+        signal::check(Some("ended by a signal before anything was measured"))?;
     }
-    let to_stdout = |text: &str| match json {
-        // Stdout is the JSON's alone then.
-        Some(JsonTarget::Stdout) => {
-            eprint!("{text}");
-            Ok(())
-        }
-        _ => output::print(text),
-    };
-    let colour = text::wants_colour(json == Some(JsonTarget::Stdout));
-    to_stdout(&text::report(&anatomy, colour))?;
+    let colour = text::wants_colour(outputs.take_stdout());
+    outputs.show(&text::report(&anatomy, colour))?;
     if let Some(target) = &svg {
         target.write(&svg::draw(&anatomy))?;
     }
-    if let Some(target) = &json {
-        target.write(&json::report(&anatomy))?;
-    }
-    if let Some(code) = signal::exit_code() {
-        eprintln!("meantime: ended by a signal; the figures are those measured until then");
-        return Ok(ExitCode::from(code));
-    }
+    outputs.write(|| json::report(&anatomy), String::new)?;
+    signal::check(Some("ended by a signal; the figures are those measured until then"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -248,7 +231,8 @@ fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
         let (bytes, most) = (plan.job.bs_max_bytes(), u64::from(info.max_transfer_bytes));
         if bytes > most {
             return Err(Failure::new(format_args!(
-                "--bs={bytes}: {} takes at most {most} bytes in one command, and a time line is that of one; give a smaller --bs",
+                "--bs={bytes}: {} takes at most {most} bytes in one command, and a time line is \
+                 that of one; give a smaller --bs",
                 info.uri
             )));
         }
@@ -275,7 +259,8 @@ fn io_cpu(args: &AnatomyArgs, devices: &Devices, indices: &[usize]) -> Result<us
         Some(cpu) if allowed.len() > 1 => Ok(*cpu),
         Some(cpu) => {
             warn(
-                "this process may use one CPU only: the software SSD and the I/O share it, and wait for each other",
+                "this process may use one CPU only: the software SSD and the I/O share it, and \
+                 wait for each other",
             );
             Ok(*cpu)
         }
@@ -290,14 +275,14 @@ fn measure(
     cpu: usize,
     progress: &mut Progress,
 ) -> Result<Anatomy, Failure> {
-    // Before this thread is bound: the report tells the machine's CPUs.
+    // Before this thread is bound: the report has the number of the machine's CPUs.
     let machine = Machine::probe();
     progress.job("anatomy");
     for plan in plans {
         run::fill(plan, devices, &signal::STOP, progress)?;
     }
     cpu::bind(&[cpu]).map_err(Failure::new)?;
-    let started = request.competitor.map(|kind| Competitor::start(cpu, kind));
+    let started = request.competitor.map(|kind| CompetitorGroup::start(cpu, kind, 1));
     let mut competitor = started.transpose().map_err(Failure::new)?;
     let clock_read_ns = calibrate::clock_read_in_order(&Clock::real()).median_ns();
     let mut cells = cells(plans, devices)?;
@@ -368,7 +353,7 @@ fn take_turns(
     runtime: Duration,
     cells: &mut [Cell],
     devices: &Devices,
-    mut competitor: Option<&mut Competitor>,
+    mut competitor: Option<&mut CompetitorGroup>,
     progress: &mut Progress,
 ) -> Result<Sample, Failure> {
     let rounds = runtime.as_nanos().div_ceil(TURN.as_nanos()).max(1) as u32;
@@ -396,7 +381,7 @@ fn take_turns(
                 competitor.resume();
                 let measured = meter
                     .warm_up(cell, device, WARM_UP)
-                    .and_then(|()| meter.measure(cell, device, turn, Some(competitor)));
+                    .and_then(|()| meter.measure(cell, device, turn, competitor.first()));
                 competitor.pause();
                 measured?;
             }

@@ -52,27 +52,14 @@ const GRID: [&str; 2] = ["#e3e7eb", "#2a3138"];
 const COST: [&str; 2] = ["#D55E00", "#E8742A"];
 const RIVAL: [&str; 2] = ["#009E73", "#1FB98C"];
 
-/// The colours of the parts, which colour-blind readers tell apart (Okabe and Ito).
-fn colours(part: Part) -> [&'static str; 2] {
-    match part {
-        Part::Submit => ["#0072B2", "#3E9BD6"],
-        Part::Doorbell => ["#56B4E9", "#9AD4F5"],
-        Part::Queue => ["#CC79A7", "#D990B7"],
-        Part::Service => ["#B5B5B5", "#767D85"],
-        Part::Wake => COST,
-        Part::Notice => ["#E69F00", "#E6AC35"],
-        Part::Complete => RIVAL,
-    }
-}
-
-fn class(part: Part) -> String {
-    format!("p{}", part as usize)
+fn class(part: &Part) -> String {
+    format!("p{}", part.at)
 }
 
 /// All classes: those above, the parts, and the ways to wait by the numbers of their colours.
 fn inks() -> Vec<Ink> {
     let fixed = INKS.into_iter().map(|(class, colours, size)| Ink::new(class, colours, size));
-    let parts = PARTS.map(|part| Ink::new(class(part), colours(part), 0.0));
+    let parts = PARTS.iter().map(|part| Ink::new(class(part), part.colours, 0.0));
     let ways = (0..COLOURS).map(|at| Ink::new(format!("w{at}"), PALETTE.map(|of| of[at]), 0.0));
     fixed.chain(parts).chain(ways).collect()
 }
@@ -191,7 +178,7 @@ impl Picture {
             for (part, ns) in PARTS.iter().zip(typical[nth].parts_ns) {
                 let tip = format!("{}: {}", part.name(bars[nth].stamped), figures::time(ns));
                 let ends = (axis.place(at_ns), axis.place(at_ns + ns));
-                picture.piece(&class(*part), ends, (middle, BAR_HEIGHT), &tip);
+                picture.piece(&class(part), ends, (middle, BAR_HEIGHT), &tip);
                 at_ns += ns;
             }
             let ends = [10.0, 90.0].map(|at| bars[nth].alone.total.percentile_ns(at) as f64);
@@ -203,8 +190,8 @@ impl Picture {
             picture.bar_label(axis.place(at_ns).max(to), middle, &label, axis.is_beyond(at_ns));
         };
         let stamped = anatomy.bars.iter().any(|bar| bar.stamped);
-        let legend = PARTS.iter().filter(|part| anatomy.shows(**part));
-        let legend: Vec<_> = legend.map(|part| (class(*part), part.name(stamped))).collect();
+        let legend = PARTS.iter().filter(|part| anatomy.shows(part));
+        let legend: Vec<_> = legend.map(|part| (class(part), part.name(stamped))).collect();
         self.bars(&bars, &totals_ns, row, &legend);
     }
 
@@ -310,7 +297,7 @@ impl Picture {
     }
 }
 
-/// What the vertical axis says.
+/// What the vertical axis shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Share {
     /// The part of I/Os that took no longer, up to the slowest thousandth.

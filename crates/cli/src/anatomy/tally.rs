@@ -3,14 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use serde::Serialize;
+
 use super::timeline::{PARTS, TimeLine};
 use crate::competitor::Sample;
 use meantime_report::run::{LatencyStats, SLOWEST_ONE_IN};
 
-/// So many of the slowest I/Os are kept whole: the slowest 1 in 6,000 of 24 million.
+/// Slowest I/Os that are kept whole: the slowest 1 in 6,000 of 24 million.
 const SLOWEST_KEPT: usize = 4096;
 
-/// So many I/Os from all over the run are kept whole, at least half as many once there were enough.
+/// I/Os from all over the run that are kept whole: at most this many, at least half as many once
+/// there were enough.
 const KEPT: usize = 1 << 15;
 
 /// The time lines of one device, size and policy.
@@ -24,7 +27,7 @@ pub(crate) struct Tally {
     pub host: LatencyStats,
     /// The device's.
     pub device: LatencyStats,
-    /// I/Os whose doorbell the device had seen before `submit` returned.
+    /// I/Os whose doorbell the device saw before `submit` returned.
     pub overlapped: u64,
     /// I/Os whose clocks contradict each other.
     pub contradicted: u64,
@@ -36,9 +39,8 @@ pub(crate) struct Tally {
     pub competed: Sample,
     /// Slowest last.
     slowest: BinaryHeap<Reverse<(u64, [u64; 7])>>,
-    /// Every so many-th I/O.
+    /// One in 2^`thinning` I/Os.
     kept: Vec<Kept>,
-    /// One in 2^thinning is kept.
     thinning: u32,
 }
 
@@ -76,7 +78,7 @@ impl Typical {
 
     /// The device's part: Td.
     pub(crate) fn device_ns(&self) -> f64 {
-        PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device()).map(|(_, ns)| ns).sum()
+        PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device).map(|(_, ns)| ns).sum()
     }
 
     /// The rest: Ta.
@@ -85,8 +87,8 @@ impl Typical {
     }
 }
 
-/// The slowest of many I/Os, and who made them slow.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The slowest of many I/Os, and whether host or device made them slow.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Worst {
     /// How many.
     pub ios: u64,
@@ -177,7 +179,7 @@ impl Tally {
         let n = slowest.len() as f64;
         let mean_ns = slowest.iter().map(|(total_ns, _)| *total_ns as f64).sum::<f64>() / n;
         let host_ns = |parts: &[u64; 7]| -> u64 {
-            PARTS.iter().zip(parts).filter(|(part, _)| !part.is_device()).map(|(_, ns)| ns).sum()
+            PARTS.iter().zip(parts).filter(|(part, _)| !part.is_device).map(|(_, ns)| ns).sum()
         };
         let host_ns = slowest.iter().map(|(_, parts)| host_ns(parts) as f64).sum::<f64>() / n;
         let excess_ns = mean_ns - self.total.mean_ns();

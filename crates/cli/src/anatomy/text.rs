@@ -7,7 +7,7 @@ use meantime_report::run::LatencyStats;
 
 use super::fast12::Fast12;
 use super::tally::{Tally, Typical};
-use super::timeline::{PARTS, Part};
+use super::timeline::{PARTS, Part, QUEUE};
 use super::{Anatomy, Bar, scale_end_ns};
 use crate::figures;
 
@@ -22,32 +22,6 @@ const OTHERS_BELOW_PERCENT: f64 = 95.0;
 
 /// Points of the submission latency's distribution, in percent.
 pub(super) const CDF_PERCENTILES: [f64; 9] = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 99.0, 99.9, 99.99];
-
-/// What a part is drawn with: told apart without colours, too.
-fn glyph(part: Part) -> char {
-    match part {
-        Part::Submit => '▓',
-        Part::Doorbell => '·',
-        Part::Queue => '~',
-        Part::Service => '█',
-        Part::Wake => '░',
-        Part::Notice => '─',
-        Part::Complete => '▒',
-    }
-}
-
-/// The nearest colours of xterm's 256 to those of the picture.
-fn colour(part: Part) -> u8 {
-    match part {
-        Part::Submit => 25,
-        Part::Doorbell => 74,
-        Part::Queue => 175,
-        Part::Service => 245,
-        Part::Wake => 166,
-        Part::Notice => 178,
-        Part::Complete => 36,
-    }
-}
 
 /// Whether to use colours where the text goes: a terminal whose user does not refuse them.
 pub(super) fn wants_colour(to_stderr: bool) -> bool {
@@ -68,8 +42,8 @@ pub(super) fn report(anatomy: &Anatomy, coloured: bool) -> String {
 }
 
 fn bars(anatomy: &Anatomy, coloured: bool) -> String {
-    let paint = |part: Part, text: &str| match coloured {
-        true => format!("\x1b[38;5;{}m{text}\x1b[0m", colour(part)),
+    let paint = |part: &Part, text: &str| match coloured {
+        true => format!("\x1b[38;5;{}m{text}\x1b[0m", part.xterm),
         false => text.to_owned(),
     };
     let typical: Vec<Typical> = anatomy.bars.iter().map(|bar| bar.alone.typical()).collect();
@@ -89,15 +63,15 @@ fn bars(anatomy: &Anatomy, coloured: bool) -> String {
         }
         let _ = write!(text, "  {label:label_columns$}  ");
         for (part, columns) in PARTS.iter().zip(columns(typical, column_ns)) {
-            text += &paint(*part, &glyph(*part).to_string().repeat(columns));
+            text += &paint(part, &part.glyph.to_string().repeat(columns));
         }
         let cut = if typical.total_ns() / column_ns > BAR_COLUMNS as f64 + 0.5 { "»" } else { "" };
         let _ = writeln!(text, "{cut} {} µs", us(typical.total_ns()));
     }
     text += "\n  ";
-    for part in PARTS.iter().filter(|part| anatomy.shows(**part)) {
+    for part in PARTS.iter().filter(|part| anatomy.shows(part)) {
         let name = part.name(anatomy.bars.iter().any(|bar| bar.stamped));
-        let _ = write!(text, "{} {name}   ", paint(*part, &glyph(*part).to_string()));
+        let _ = write!(text, "{} {name}   ", paint(part, &part.glyph.to_string()));
     }
     text.truncate(text.trim_end().len());
     text + "\n"
@@ -126,7 +100,7 @@ fn parts_tables(anatomy: &Anatomy) -> String {
         let typical = tally.typical();
         let mean_ns = tally.total.mean_ns();
         for ((part, stats), typical_ns) in PARTS.iter().zip(&tally.parts).zip(typical.parts_ns) {
-            if anatomy.shows(*part) && (bar.stamped || stats.max_ns() > 0) {
+            if anatomy.shows(part) && (bar.stamped || stats.max_ns() > 0) {
                 text += &stats_row(part.name(bar.stamped), stats, typical_ns, mean_ns);
             }
         }
@@ -145,14 +119,10 @@ fn stats_row(name: &str, stats: &LatencyStats, typical_ns: f64, whole_ns: f64) -
     text
 }
 
-/// Bates: whose part is how long, and who is to blame for the worst.
+/// Bates: how long host and device take, and which of them makes the slowest slow.
 fn host_and_device(anatomy: &Anatomy) -> String {
-    let mut text = heading(anatomy, "Host against device, µs", "device", &["mean", "p99", "max"]);
-    // The heading of the columns, in groups.
-    text.truncate(text.len() - 1);
-    for head in ["host: mean", "p99", "max"] {
-        let _ = write!(text, "{head:>11}");
-    }
+    let heads = ["device: mean", "p99", "max", "host: mean", "p99", "max"];
+    let mut text = heading(anatomy, "Host against device, µs", heads, 11);
     let _ = writeln!(text, "{:>12}  host's part", "1 in 6,000");
     for bar in &anatomy.bars {
         let Tally { host, device, .. } = &bar.alone;
@@ -169,21 +139,16 @@ fn host_and_device(anatomy: &Anatomy) -> String {
         text.push('\n');
     }
     text += &wrapped(
-        "The device: from the doorbell to the CQE written; the host: the rest. Last: where the slowest 1 in 6,000 begins, and \
-         the host's part of the time of those.",
+        "The device: from the doorbell to the CQE written; the host: the rest. Last: where the \
+         slowest 1 in 6,000 begins, and the host's part of the time of those.",
     );
     text
 }
 
 /// AIOS: the distribution of the submission latency.
 fn submission(anatomy: &Anatomy) -> String {
-    let heads: Vec<String> = CDF_PERCENTILES.iter().map(|at| format!("p{at}")).collect();
-    let mut text = heading(anatomy, "Submission latency, µs", "", &[]);
-    text.truncate(text.len() - 1);
-    for head in heads.iter().map(String::as_str).chain(["max"]) {
-        let _ = write!(text, "{head:>8}");
-    }
-    text.push('\n');
+    let heads = CDF_PERCENTILES.iter().map(|at| format!("p{at}")).chain(["max".to_owned()]);
+    let mut text = heading(anatomy, "Submission latency, µs", heads, 8) + "\n";
     for bar in &anatomy.bars {
         let submit = &bar.alone.parts[0];
         text += &label(anatomy, bar);
@@ -198,8 +163,7 @@ fn submission(anatomy: &Anatomy) -> String {
 fn fast12(anatomy: &Anatomy) -> String {
     let Some((kind, alone)) = &anatomy.competitor else { return String::new() };
     let heads = ["Ta", "Td", "Tb", "Tu", "total", "Ta + Tb"];
-    let mut text = heading(anatomy, "With a second program, µs", "", &heads);
-    text.truncate(text.len() - 1);
+    let mut text = heading(anatomy, "With a second program, µs", heads, 11);
     text += "    it runs  its speed\n";
     let mut ran_on = false;
     for bar in &anatomy.bars {
@@ -214,15 +178,18 @@ fn fast12(anatomy: &Anatomy) -> String {
         }
         let _ = writeln!(text, "{:>9.0} %{:>9.0} %", times.share_percent, times.speed_percent);
     }
-    let mut notes = "Typical I/Os, FAST 2012's times: Ta does not overlap the device, Td is the device's, Tu is what the second \
-                     program got, Tb = Td − Tu is nobody's; Ta + Tb = total − Tu is what the I/O costs the CPU. "
+    let mut notes = "Typical I/Os, FAST 2012's times: Ta does not overlap the device, Td is the \
+                     device's, Tu is what the second program got, Tb = Td − Tu is nobody's; Ta + \
+                     Tb = total − Tu is what the I/O costs the CPU. "
         .to_owned();
     if ran_on {
-        notes += "Tb below 0: the second program ran on after the device was done, until the interrupt had reached the CPU. ";
+        notes += "Tb below 0: the second program ran on after the device was done, until the \
+                  interrupt had reached the CPU. ";
     }
     let _ = write!(
         notes,
-        "The second program ({kind}), alone on the CPU, runs {:.0} % of the time; its speed is compared with that.",
+        "The second program ({kind}), alone on the CPU, runs {:.0} % of the time; its speed is \
+         compared with that.",
         alone.share_percent()
     );
     if alone.share_percent() < OTHERS_BELOW_PERCENT {
@@ -240,20 +207,22 @@ fn footer(anatomy: &Anatomy) -> String {
         (sum(|tally| tally.overlapped), sum(|tally| tally.contradicted));
     let percent = |count: u64| count as f64 * 100.0 / ios.max(1) as f64;
     let mut notes = format!(
-        "A reading of the clock takes {} and is part of what it bounds. In {:.1} % of the I/Os the device had seen the \
-         doorbell before `submit` returned. ",
+        "A reading of the clock takes {} and is part of what it bounds. In {:.1} % of the I/Os the \
+         device had seen the doorbell before `submit` returned. ",
         figures::time(anatomy.clock_read_ns as f64),
         percent(overlapped)
     );
     if contradicted > 0 {
         let _ = write!(
             notes,
-            "In {contradicted} I/Os ({:.3} %) the CPUs' clocks contradict each other: a part was cut short there. ",
+            "In {contradicted} I/Os ({:.3} %) the CPUs' clocks contradict each other: a part was \
+             cut short there. ",
             percent(contradicted)
         );
     }
     if anatomy.bars.iter().any(|bar| !bar.stamped) {
-        notes += "A device that takes no time stamps is seen from the host: from the doorbell to the completion, wake-up included.";
+        notes += "A device that takes no time stamps is seen from the host: from the doorbell to \
+                  the completion, wake-up included.";
     }
     format!("\n{}I/O on CPU {}\n{}\n", wrapped(&notes), anatomy.cpu, anatomy.machine.line())
 }
@@ -263,19 +232,18 @@ fn wrapped(text: &str) -> String {
     figures::wrapped(text, NOTE_COLUMNS) + "\n"
 }
 
-/// A table's first line; `first` and `heads` are its columns' names.
-fn heading(anatomy: &Anatomy, title: &str, first: &str, heads: &[&str]) -> String {
+/// How a table's first line begins: with the names of columns that are `width` wide.
+fn heading<T: std::fmt::Display>(
+    anatomy: &Anatomy,
+    title: &str,
+    heads: impl IntoIterator<Item = T>,
+    width: usize,
+) -> String {
     let columns = label_columns(anatomy);
     let mut text = format!("\n{title:columns$}");
-    for (at, head) in heads.iter().enumerate() {
-        let head = if at == 0 && !first.is_empty() {
-            format!("{first}: {head}")
-        } else {
-            (*head).to_owned()
-        };
-        let _ = write!(text, "{head:>11}");
+    for head in heads {
+        let _ = write!(text, "{head:>width$}");
     }
-    text.push('\n');
     text
 }
 
@@ -308,9 +276,9 @@ impl Bar {
 
 impl Anatomy {
     /// Whether there is anything of `part`. (Nothing is queued in most devices at depth 1.)
-    pub(crate) fn shows(&self, part: Part) -> bool {
-        let some = |bar: &Bar| bar.alone.parts[part as usize].max_ns() > 0;
-        self.bars.iter().any(some) || part != Part::Queue && self.bars.iter().any(|bar| bar.stamped)
+    pub(crate) fn shows(&self, part: &Part) -> bool {
+        let some = |bar: &Bar| bar.alone.parts[part.at].max_ns() > 0;
+        self.bars.iter().any(some) || part.at != QUEUE && self.bars.iter().any(|bar| bar.stamped)
     }
 }
 

@@ -37,69 +37,65 @@ pub(crate) struct HostTimes {
     pub competitor_ns: u64,
 }
 
-/// The parts of an I/O, in the order in which they happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// start → doorbell: building the command, ringing the doorbell.
-    Submit,
-    /// doorbell → the device has seen it.
-    Doorbell,
-    /// seen by the device → a unit of it is free: behind another command, or behind the device's
-    /// own work.
-    Queue,
-    /// service: on the device; without stamps, everything from the doorbell to the CQE being found.
-    Service,
-    /// CQE written → the waiting thread runs again; 0 if it was awake.
-    Wake,
-    /// CQE written, or thread running again → CQE found.
-    Notice,
-    /// CQE found → back with the caller.
-    Complete,
+/// A part of an I/O.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Where it is in [`PARTS`].
+    pub at: usize,
+    /// In JSON; the unit follows.
+    pub key: &'static str,
+    name: &'static str,
+    /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the
+    /// bus would see it.
+    pub is_device: bool,
+    /// What a bar of text is drawn with: distinguishable without colours.
+    pub glyph: char,
+    /// The nearest of xterm's 256 colours to those of the picture.
+    pub xterm: u8,
+    /// In the picture, on white and on black: colours that colour-blind readers distinguish (Okabe
+    /// and Ito).
+    pub colours: [&'static str; 2],
 }
 
-/// All of them, in order.
+/// All parts, in the order in which they happen.
 pub(super) const PARTS: [Part; 7] = [
-    Part::Submit,
-    Part::Doorbell,
-    Part::Queue,
-    Part::Service,
-    Part::Wake,
-    Part::Notice,
-    Part::Complete,
+    // start → doorbell: building the command, ringing the doorbell.
+    part(0, "submit", "host submit", false, '▓', 25, ["#0072B2", "#3E9BD6"]),
+    // doorbell → the device has seen it.
+    part(1, "doorbell", "doorbell to SQE seen", true, '·', 74, ["#56B4E9", "#9AD4F5"]),
+    // seen by the device → a unit of it is free: behind another command, or behind the device's own
+    // work.
+    part(QUEUE, "queue", "queued in the device", true, '~', 175, ["#CC79A7", "#D990B7"]),
+    // on the device; without stamps, everything from the doorbell to the CQE being found.
+    part(SERVICE, "service", "service", true, '█', 245, ["#B5B5B5", "#767D85"]),
+    // CQE written → the waiting thread runs again; 0 if it was awake.
+    part(4, "wake", "wake", false, '░', 166, ["#D55E00", "#E8742A"]),
+    // CQE written, or thread running again → CQE found.
+    part(5, "cqe_seen", "CQE to seen", false, '─', 178, ["#E69F00", "#E6AC35"]),
+    // CQE found → back with the caller.
+    part(6, "complete", "host completion", false, '▒', 36, ["#009E73", "#1FB98C"]),
 ];
+
+/// Of a device that queues.
+pub(super) const QUEUE: usize = 2;
+const SERVICE: usize = 3;
+
+const fn part(
+    at: usize,
+    key: &'static str,
+    name: &'static str,
+    is_device: bool,
+    glyph: char,
+    xterm: u8,
+    colours: [&'static str; 2],
+) -> Part {
+    Part { at, key, name, is_device, glyph, xterm, colours }
+}
 
 impl Part {
     /// In tables.
-    pub(crate) fn name(self, stamped: bool) -> &'static str {
-        match self {
-            Self::Submit => "host submit",
-            Self::Doorbell => "doorbell to SQE seen",
-            Self::Queue => "queued in the device",
-            Self::Service if stamped => "service",
-            Self::Service => "doorbell to CQE seen",
-            Self::Wake => "wake",
-            Self::Notice => "CQE to seen",
-            Self::Complete => "host completion",
-        }
-    }
-
-    /// In JSON; the unit follows.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Submit => "submit",
-            Self::Doorbell => "doorbell",
-            Self::Queue => "queue",
-            Self::Service => "service",
-            Self::Wake => "wake",
-            Self::Notice => "cqe_seen",
-            Self::Complete => "complete",
-        }
-    }
-
-    /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the
-    /// bus would see it.
-    pub(crate) fn is_device(self) -> bool {
-        matches!(self, Self::Doorbell | Self::Queue | Self::Service)
+    pub(crate) fn name(&self, stamped: bool) -> &'static str {
+        if self.at == SERVICE && !stamped { "doorbell to CQE seen" } else { self.name }
     }
 }
 
@@ -108,7 +104,7 @@ impl Part {
 pub(crate) struct TimeLine {
     /// By [`PARTS`].
     pub parts_ns: [u64; 7],
-    /// The device had seen the doorbell before `submit` returned.
+    /// The device saw the doorbell before `submit` returned.
     pub overlapped: bool,
     /// The two sides' clocks contradict each other: a moment had to be moved across another.
     pub contradicted: bool,
@@ -147,7 +143,7 @@ impl TimeLine {
 
     /// The device's part: Td of FAST 2012.
     pub(crate) fn device_ns(&self) -> u64 {
-        PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device()).map(|(_, ns)| ns).sum()
+        PARTS.iter().zip(self.parts_ns).filter(|(part, _)| part.is_device).map(|(_, ns)| ns).sum()
     }
 
     /// The rest.
@@ -230,12 +226,13 @@ mod tests {
     proptest! {
         #[test]
         fn parts_add_up_whatever_the_clocks_say(
-            start in 0u64..1000, steps in prop::array::uniform3(0u64..10_000), woken in prop::option::of(0u64..40_000),
-            tells: bool, stamps in prop::option::of(prop::array::uniform3(0u64..40_000)),
+            start in 0u64..1000, steps in prop::array::uniform3(0u64..10_000),
+            woken in prop::option::of(0u64..40_000), tells: bool, stamps in prop::option::of(prop::array::uniform3(0u64..40_000)),
         ) {
             let (rung, seen) = (start + steps[0], start + steps[0] + steps[1]);
             let end = seen + steps[2];
-            let host = HostTimes { seen_ns: tells.then_some(seen), ..host(start, rung, woken, seen, end) };
+            let host = host(start, rung, woken, seen, end);
+            let host = HostTimes { seen_ns: tells.then_some(seen), ..host };
             let stamp = stamps.map(|[seen, begun, written]| stamp(seen, begun, written));
             let line = TimeLine::new(&host, stamp.as_ref());
             // (Each part is at least 0 by its type; a subtraction that went below would panic.)

@@ -1,5 +1,5 @@
-//! The control socket of a run, and what was changed by it: a result that says `poll` and is not
-//! must say so.
+//! The control socket of a run, and what was changed by it: results note that their queues did not
+//! keep the policy that they began with.
 
 use meantime_block::control::{self, Change, ControlServer};
 use serde_json::{Value, json};
@@ -40,14 +40,15 @@ impl Control {
             .map(|change| format!("queue {}: {} → {}", change.queue, change.before, change.after))
             .collect();
         format!(
-            "Policies were changed while this ran, by `meantime top`: {}. The results go by the policies that the queues began with.\n",
+            "Policies were changed while this ran, by `meantime top`: {}. The results go by the \
+             policies that the queues began with.\n",
             list.join("; ")
         )
     }
 
     /// The same for the JSON.
     pub(super) fn json(&self) -> Value {
-        let change = |change: &Change| json!({ "queue": change.queue, "completion": change.before, "changed_to": change.after });
-        self.changes().iter().map(change).collect()
+        let json = |Change { queue, before, after, .. }: &Change| json!({ "queue": queue, "completion": before, "changed_to": after });
+        self.changes().iter().map(json).collect()
     }
 }

@@ -65,6 +65,13 @@ pub(crate) fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result
     Ok(())
 }
 
+/// The files that options name for outputs, with the options.
+pub(crate) fn named(options: [(&str, &Option<PathBuf>); 2]) -> Vec<(String, PathBuf)> {
+    let files = options.iter().filter_map(|(option, path)| Some((*option, path.as_ref()?)));
+    let files = files.filter(|(_, path)| *path != Path::new("-"));
+    files.map(|(option, path)| (option.to_owned(), path.clone())).collect()
+}
+
 /// Of a run of `groups` on what is `wanted`.
 pub(crate) fn check_run(
     args: &BenchArgs,
@@ -77,14 +84,7 @@ pub(crate) fn check_run(
         .cloned()
         .chain(wanted.iter().flat_map(|wanted| files_of(&wanted.device)))
         .collect();
-    let named = |what: &str, path: Option<&Path>| {
-        path.filter(|path| *path != Path::new("-")).map(|path| (what.to_owned(), path.to_owned()))
-    };
-    let mut outputs: Vec<(String, PathBuf)> =
-        [named("--json", args.json.as_deref()), named("--html", args.html.as_deref())]
-            .into_iter()
-            .flatten()
-            .collect();
+    let mut outputs = named([("--json", &args.json), ("--html", &args.html)]);
     outputs.extend(log_files::paths(groups).into_iter().map(|path| ("a log".to_owned(), path)));
     check(&inputs, &outputs)
 }

@@ -5,9 +5,9 @@ use meantime_completion::{Goal, Policy};
 use crate::figures;
 use meantime_report::run::RunResult;
 
-/// A share of the CPU counts as held up to so many hundredths of the CPU above it.
+/// A share of the CPU counts as held up to this much above it, in percent of a CPU.
 const CPU_SLACK_PERCENT: f64 = 3.0;
-/// A percentile, up to so much of its time above it: the caller's own part of an I/O is in it.
+/// A percentile counts as held up to this factor: the caller's own part of an I/O is in it.
 const TIME_SLACK: f64 = 1.03;
 
 /// In words, if the goal of `result` was missed; the latency goal is one against polling, which

@@ -86,7 +86,7 @@ fn failed(path: &Path, error: &std::io::Error, advice: &str) -> Failure {
 }
 
 impl LogFiles {
-    /// Takes the logs of `result`; the line that says which files are its, if it has any.
+    /// Takes the logs of `result`; the line with the names of its files, if it has any.
     pub(super) fn add(&mut self, result: &mut JobResult) -> String {
         let first = self.threads + 1;
         let logs = result.take_logs();
@@ -116,7 +116,8 @@ impl LogFiles {
         }
         if dropped > 0 {
             warn(format_args!(
-                "job {}: the logs of {} with {} lack the last {dropped} I/Os, for which there was no memory; set log_avg_msec=",
+                "job {}: the logs of {} with {} lack the last {dropped} I/Os, for which there was \
+                 no memory; set log_avg_msec=",
                 job.name, result.uri, result.policy
             ));
         }

@@ -20,8 +20,8 @@ use serde_json::{Map, Value, json};
 use crate::cli::BenchArgs;
 use crate::competitor::CompetitorGroup;
 use crate::failure::{FAILED, Failure, warn};
-use crate::machine::{Machine, PROGRAM};
-use crate::output::{self, HtmlTarget, JsonTarget};
+use crate::machine::{Machine, PROGRAM, command_line};
+use crate::output::{self, Outputs};
 use crate::signal;
 
 use changed::Control;
@@ -42,13 +42,7 @@ struct Measured {
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let (jobs, mut warnings) = plan::jobs(args)?;
     let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
-    let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
-    let page_target = args.html.as_deref().map(HtmlTarget::prepare).transpose()?;
-    if target == Some(JsonTarget::Stdout) && page_target == Some(HtmlTarget::Stdout) {
-        return Err(Failure::usage(
-            "--json and --html cannot both go to standard output; give one of them a file",
-        ));
-    }
+    let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     // From here on there are threads and devices to end properly.
     signal::catch();
     let writes = |device: &str| {
@@ -71,17 +65,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     warnings.iter().for_each(warn);
     let machine = Machine::probe();
     let control = Control::serve(!args.no_control);
-    let show = |text: &str| {
-        // Stdout is the JSON's or the page's alone then.
-        if target == Some(JsonTarget::Stdout) || page_target == Some(HtmlTarget::Stdout) {
-            eprint!("{text}");
-            Ok(())
-        } else {
-            output::print(text)
-        }
-    };
 
-    let failed = run_groups(args, &groups, &mut devices, &mut measured, &show);
+    let failed = run_groups(args, &groups, &mut devices, &mut measured, &outputs);
     if !measured.results.is_empty() {
         let mut facts = facts(&measured, &machine, devices.page_kind());
         facts.insert("policies_changed".to_owned(), control.json());
@@ -89,21 +74,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         let page = Report::new(&[(None, report.clone())])
             .map_err(|error| Failure::new(format_args!("cannot make the report: {error}")))?;
         let warnings = page.warnings(output::columns());
-        show(&summary(&measured, &warnings, &machine, devices.page_kind()))?;
-        show(&control.text())?;
-        if let Some(target) = &target {
-            target.write(&report)?;
-        }
-        if let Some(target) = &page_target {
-            target.write(&page.page(PROGRAM))?;
-        }
+        outputs.show(&summary(&measured, &warnings, &machine, devices.page_kind()))?;
+        outputs.show(&control.text())?;
+        outputs.write(|| report, || page.page(PROGRAM))?;
         std::mem::take(&mut measured.logs).write()?;
     }
     failed?;
-    if let Some(code) = signal::exit_code() {
-        eprintln!("meantime: ended by a signal; the results are those measured until then");
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(Some("ended by a signal; the results are those measured until then"))?;
     let bad = measured.results.iter().any(|result| result.errors + result.verify_errors > 0);
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
@@ -113,7 +90,7 @@ fn run_groups(
     groups: &[Group],
     devices: &mut Devices,
     measured: &mut Measured,
-    show: &dyn Fn(&str) -> Result<(), Failure>,
+    outputs: &Outputs,
 ) -> Result<(), Failure> {
     let options = RunOptions { rounds: args.rounds, floor: args.floor, stop: &signal::STOP };
     let mut progress = Progress::new(groups.len());
@@ -130,7 +107,7 @@ fn run_groups(
             measured.results.push(result);
         }
         let mut shown = Ok(());
-        progress.above(|| shown = show(&text));
+        progress.above(|| shown = outputs.show(&text));
         shown?;
         measured.rtts.push((group.name(), outcome.rtts));
         if outcome.exits {
@@ -151,14 +128,17 @@ fn summary(
     let columns = output::columns();
     let mut text = comparison_table(&measured.results, columns);
     let mut caption =
-        "Latencies from submission to having seen the completion; CPU is user + system time of the waiting threads \
+        "Latencies from submission to having seen the completion; CPU is user + system time of the \
+         waiting threads \
          over wall time; \"vs first\" is the change of the mean against the device's first row"
             .to_owned();
     if measured.results.iter().any(|result| result.floor_ratio.is_some()) {
-        caption += "; floor ratio is the median, over all turns, of a turn's median latency to the floor around it";
+        caption += "; floor ratio is the median, over all turns, of a turn's median latency to the \
+                    floor around it";
     }
     if measured.results.iter().any(|result| result.competitor_percent.is_some()) {
-        caption += "; rival: the share of their lone speed that the competing programs on the same CPU kept";
+        caption += "; rival: the share of their lone speed that the competing programs on the same \
+                    CPU kept";
     }
     caption += ".";
     let _ = writeln!(text, "{}", wrapped(&caption, columns));
@@ -183,8 +163,8 @@ fn summary(
         if repeated + disturbed > 0 {
             let _ = writeln!(
                 text,
-                "The CPUs moved: of the turns around which it changed by more than half, {repeated} were repeated and \
-                 {disturbed} counted all the same"
+                "The CPUs moved: of the turns around which it changed by more than half, \
+                 {repeated} were repeated and {disturbed} counted all the same"
             );
         }
     }
@@ -211,10 +191,10 @@ fn facts(measured: &Measured, machine: &Machine, page_kind: Option<&str>) -> Map
         measured.rtts.iter().flat_map(|(_, rtts)| rtts.probes_ns.iter().copied()).collect();
     let probes_ns: Vec<f64> = probes.iter().map(|ns| *ns as f64).collect();
     let by_job = measured.rtts.iter().map(|(name, rtts)| {
-        json!({ "jobname": name, "before": rtts.ends_ns().map(|ends| ends.0), "after": rtts.ends_ns().map(|ends| ends.1) })
+        let (before_ns, after_ns) = rtts.ends_ns().unzip();
+        json!({ "jobname": name, "before": before_ns, "after": after_ns })
     });
-    let words = std::env::args_os().skip(1).map(|word| json!(word.to_string_lossy()));
-    facts.insert("command".to_owned(), std::iter::once(json!("meantime")).chain(words).collect());
+    facts.insert("command".to_owned(), command_line());
     facts.insert("dma_pages".to_owned(), json!(page_kind));
     facts.insert("cacheline_rtt_ns".to_owned(), json!(median(&probes_ns)));
     facts.insert("cacheline_rtt_ns_by_job".to_owned(), by_job.collect());

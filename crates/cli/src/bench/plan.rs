@@ -70,7 +70,7 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
     if !file.ignored.is_empty() {
         warnings.push(Ignored::line(&file.ignored));
     }
-    // What the command line says is said of every job.
+    // A warning about the command line comes once for each job.
     let mut seen = HashSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     Ok((file.jobs, warnings))
@@ -116,7 +116,8 @@ fn uris(job: &Job, args: &BenchArgs) -> Result<Vec<String>, Failure> {
     let uris: Vec<String> = match (&args.device[..], &job.filename) {
         ([], Some(uri)) => vec![uri.clone()],
         ([], None) => {
-            let what = "give --device URI (e.g. --device mem:256M?model=optane), or filename= in the job file";
+            let what = "give --device URI (e.g. --device mem:256M?model=optane), or filename= in \
+                        the job file";
             return Err(Failure::usage(format_args!("job {}: no device; {what}", job.name)));
         }
         (uris, _) => uris.to_vec(),
@@ -131,7 +132,7 @@ pub(crate) fn wanted(job: &Job, args: &BenchArgs) -> Result<Vec<Wanted>, Failure
 
 /// What `uri` is to `job`.
 fn wanted_of(job: &Job, uri: &str) -> Result<Wanted, Failure> {
-    // What is wrong with a URI is said when it is opened.
+    // Errors in a URI are reported when it is opened.
     let Ok(Location { device, path }) = Location::parse(uri.as_ref()) else {
         return Ok(Wanted::device(uri));
     };

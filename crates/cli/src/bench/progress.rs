@@ -2,12 +2,12 @@
 //! measured.
 
 use std::fmt::Display;
-use std::io::IsTerminal as _;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use meantime_completion::Policy;
 
 use crate::failure::warn;
+use crate::output::progress_bar;
 
 const STEPS: u64 = 1000;
 
@@ -22,17 +22,8 @@ pub(crate) struct Progress {
 impl Progress {
     /// Of `jobs` jobs; invisible unless stderr is a terminal.
     pub(crate) fn new(jobs: usize) -> Self {
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(Some(STEPS * jobs as u64), target);
         let template = "{bar:25} {percent:>3} %  {elapsed} of {duration}  {wide_msg}";
-        // A constant template; without it the default look does as well.
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("━╸ "));
-        }
+        let bar = progress_bar(Some(STEPS * jobs as u64), template);
         Self { bar, jobs, jobs_begun: 0, job: String::new() }
     }
 

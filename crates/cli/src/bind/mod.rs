@@ -106,8 +106,10 @@ fn bound_text(done: &[Bound], owner: Option<&User>) -> String {
     match owner {
         Some(User { name, uid, .. }) if *uid != 0 => {
             text += &format!(
-                "It is {name}'s now. Memory that the SSD reads and writes is locked: where {name} runs programs, `ulimit -l` must say\n\
-                 unlimited, or enough KiB. If it does not: \"{name} - memlock unlimited\" in /etc/security/limits.d/meantime.conf\n\
+                "It is {name}'s now. Memory that the SSD reads and writes is locked: where {name} \
+                 runs programs, `ulimit -l` must say\n\
+                 unlimited, or enough KiB. If it does not: \"{name} - memlock unlimited\" in \
+                 /etc/security/limits.d/meantime.conf\n\
                  and a new login, or LimitMEMLOCK=infinity in a service's unit.\n"
             );
         }

@@ -1,9 +1,8 @@
 //! The measurements, each as the machine is and with the limit on idling, in turns.
 
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use meantime_completion::calibrate::{self, Times};
 use meantime_hw::{Clock, HwError, PmQos, SleepWay, Sleeper, pm_qos};
 use serde_json::{Value, json};
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 use super::Limit;
 use crate::cli::CalibrateArgs;
 use crate::failure::Failure;
+use crate::output::progress_bar;
 
 /// How long the sleeper's CPU is idle before it is woken.
 const IDLES_US: [u64; 3] = [20, 100, 1_000];
@@ -185,8 +185,8 @@ pub(super) fn measure(
 ) -> Result<Vec<Row>, Failure> {
     let ways = SleepWay::available().len();
     let steps = 2 + 2 * IDLES_US.len() + SLEEPS_US.len() + COMPARED_US.len() * (2 * ways - 1);
-    let mut measuring =
-        Measuring { limit, quick: args.quick, progress: progress(steps as u64), rows: Vec::new() };
+    let progress = progress_bar(Some(steps as u64), "{bar:25} {percent:>3} %  {wide_msg}");
+    let mut measuring = Measuring { limit, quick: args.quick, progress, rows: Vec::new() };
     if peer.is_some() {
         let name = "cache line, there and back".to_owned();
         let once = |_| calibrate::cacheline_rtt(peer);
@@ -204,16 +204,4 @@ pub(super) fn measure(
 /// A round time.
 pub(super) fn label(us: u64) -> String {
     if us < 1_000 { format!("{us} µs") } else { format!("{} ms", us / 1_000) }
-}
-
-fn progress(steps: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(steps);
-    // A constant template; without it the default look does as well.
-    if let Ok(style) = ProgressStyle::with_template("{bar:25} {percent:>3} %  {wide_msg}") {
-        bar.set_style(style.progress_chars("━╸ "));
-    }
-    bar
 }

@@ -6,7 +6,7 @@ mod measure;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::CellAlignment;
 use meantime_completion::calibrate::Times;
 use meantime_hw::{PmQos, cpu, pm_qos};
 use serde_json::{Map, Value, json};
@@ -40,7 +40,7 @@ const GROUPS: [&str; 7] = [
 struct Limit {
     /// Why not.
     refused: Option<String>,
-    /// Somebody else's.
+    /// Another program's.
     in_force_us: Option<i32>,
 }
 
@@ -103,8 +103,7 @@ struct Report {
 impl Report {
     fn text(&self) -> String {
         let held = self.limit.can_be_held();
-        let mut table = Table::new();
-        table.load_preset("     ─             ");
+        let mut table = output::bare_table();
         let mut header = vec!["", "median", "p99", "max"];
         if held {
             header.extend(["PM QoS 0:\nmedian", "\np99", "\nmax"]);
@@ -138,25 +137,30 @@ impl Report {
                 CellAlignment::Right
             });
         }
-        let mut lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+        let mut lines = output::table_lines(&table);
         lines.push(String::new());
         lines.extend(idle_cost::lines(&self.idle_costs()));
         match &self.limit.refused {
             None => lines.push(format!(
-                "PM QoS 0: the same while {} is held at 0, so that no CPU enters a C-state that takes time to leave",
+                "PM QoS 0: the same while {} is held at 0, so that no CPU enters a C-state that \
+                 takes time to leave",
                 pm_qos::CPU_DMA_LATENCY
             )),
-            Some(why) => lines.push(format!("Without the figures for PM QoS 0 ({why}); they need root")),
+            Some(why) => lines.push(format!(
+                "Without the figures for PM QoS 0 ({why}); they need root"
+            )),
         }
         if let Some(us) = self.limit.in_force_us {
             lines.push(format!(
-                "Another program holds it at {us} µs: the other figures are not those of a CPU left to itself"
+                "Another program holds it at {us} µs: the other figures are not those of a CPU \
+                 left to itself"
             ));
         }
         lines.extend(self.idle.lines(self.machine.virtual_machine));
         if let Some(percent) = self.waited_percent.filter(|percent| *percent > WAITED_MAX_PERCENT) {
             lines.push(format!(
-                "Other programs wanted this CPU: for {percent:.0} % of the time they kept it from what is measured here. A CPU that is not\n\
+                "Other programs wanted this CPU: for {percent:.0} % of the time they kept it from \
+                 what is measured here. A CPU that is not\n\
                  idle is in no idle state; run this again when the machine is quiet"
             ));
         }
@@ -201,7 +205,7 @@ impl Report {
         report.extend([
             ("pm_qos".to_owned(), Value::Object(held)),
             ("idle_cost".to_owned(), self.idle_costs().iter().map(IdleCost::json).collect()),
-            ("idle".to_owned(), self.idle.json()),
+            ("idle".to_owned(), json!(self.idle)),
             ("waited_percent".to_owned(), json!(self.waited_percent)),
             ("cpu".to_owned(), json!(self.first)),
             ("peer_cpu".to_owned(), json!(self.last)),

@@ -4,47 +4,57 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::{HtmlPath, JsonPath, job_keys, texts};
+use super::help::help;
+use super::{HtmlPath, JsonPath, job_keys};
 use crate::job;
 
 /// What `meantime bench` is to do.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// A fio job file; without one, the job options below say what to do
-    #[arg(value_name = "JOB.fio", long_help = texts::job_file())]
+    #[arg(value_name = "JOB.fio", long_help = job_file())]
     pub job_file: Option<PathBuf>,
 
     /// Devices to measure, e.g. mem:1G?model=optane; several are compared
-    #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',', long_help = texts::DEVICE)]
+    #[arg(long, value_name = "URI[,URI…]", value_delimiter = ',')]
+    #[arg(long_help = help!("bench", "--device"))]
     pub device: Vec<String>,
 
     /// Ways to wait to compare: interrupt, poll, adaptive, auto, hybrid=2us
-    #[arg(long, value_name = "LIST", long_help = texts::COMPLETION)]
+    #[arg(long, value_name = "LIST", long_help = help!("bench", "--completion"))]
     pub completion: Option<String>,
 
     /// Measure, in the same run, what no protocol between two cores can beat
-    #[arg(long, long_help = texts::FLOOR)]
+    #[arg(long, long_help = help!("bench", "--floor"))]
     pub floor: bool,
 
     /// Write the results as fio's JSON to FILE, or to standard output (-)
-    #[arg(long, value_name = "FILE", long_help = texts::JSON)]
+    #[arg(long, value_name = "FILE", long_help = help!("bench", "--json"))]
     pub json: Option<JsonPath>,
 
     /// Write a report of the results as one HTML page to FILE, or to standard output (-)
-    #[arg(long, value_name = "FILE", long_help = texts::HTML)]
+    #[arg(long, value_name = "FILE", long_help = help!("bench", "--html"))]
     pub html: Option<HtmlPath>,
 
     /// How often each device and policy has its turn within a job
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), long_help = texts::ROUNDS)]
+    #[arg(long, value_name = "N", long_help = help!("bench", "--rounds"))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: Option<u32>,
 
     /// Serve no control socket: `meantime top` cannot look at this run
-    #[arg(long, long_help = texts::NO_CONTROL)]
+    #[arg(long, long_help = help!("bench", "--no-control"))]
     pub no_control: bool,
 
     /// The job's keys as options.
     #[command(flatten)]
     pub job: JobArgs,
+}
+
+/// Help of the argument JOB.fio.
+fn job_file() -> String {
+    let keys = job::subjects();
+    let differences = help!("bench", "JOB.fio");
+    format!("A fio job file. Obeyed, with fio's meaning and units, are:\n\n{keys}\n\n{differences}")
 }
 
 /// fio's keys as options: those that `job::options` lists, and [`job_keys::OPTION`] for the others.

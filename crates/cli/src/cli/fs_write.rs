@@ -1,10 +1,11 @@
-//! Options and texts of what `meantime fs` changes.
+//! Options of what `meantime fs` changes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 use meantime_completion::Policy;
+use meantime_ext4::format::mkfs::MakeOptions;
 
 use super::fs::bytes;
 
@@ -168,36 +169,24 @@ pub(crate) struct MkfsArgs {
     pub json: bool,
 }
 
-/// A feature to switch on or off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Feature {
-    /// `metadata_csum_seed`
-    ChecksumSeed,
-    /// `orphan_file`
-    OrphanFile,
-    /// `fast_commit`
-    FastCommit,
-    /// `64bit`
-    Bit64,
-}
+/// A feature to switch on or off: its name, and what switches it.
+pub(crate) type Feature = (&'static str, fn(&mut MakeOptions, bool));
+
+const FEATURES: [Feature; 4] = [
+    ("metadata_csum_seed", |options, wanted| options.checksum_seed = wanted),
+    ("orphan_file", |options, wanted| options.orphan_file = wanted),
+    ("fast_commit", |options, wanted| options.fast_commit = wanted),
+    ("64bit", |options, wanted| options.bit64 = wanted),
+];
 
 fn feature(text: &str) -> Result<(Feature, bool), String> {
-    let (name, wanted) = match text.strip_prefix('^') {
-        Some(name) => (name, false),
-        None => (text, true),
-    };
-    let feature = match name {
-        "metadata_csum_seed" => Feature::ChecksumSeed,
-        "orphan_file" => Feature::OrphanFile,
-        "fast_commit" => Feature::FastCommit,
-        "64bit" => Feature::Bit64,
-        _ => {
-            return Err(format!(
-                "{name:?} cannot be chosen: metadata_csum_seed, orphan_file, fast_commit and 64bit can"
-            ));
-        }
-    };
-    Ok((feature, wanted))
+    let name = text.strip_prefix('^').unwrap_or(text);
+    let feature = FEATURES.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
+        format!(
+            "{name:?} cannot be chosen: metadata_csum_seed, orphan_file, fast_commit and 64bit can"
+        )
+    })?;
+    Ok((feature, name == text))
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -226,46 +215,6 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
     Ok(uuid)
 }
 
-pub(super) const PUT_ABOUT: &str = "\
-Copies a file, or with -r a directory and everything below it, into the file system.
-
-Kept are holes, modes, owners, times, hard links among what is copied, symbolic links as they are, devices, and extended attributes. What is there already is not \
-overwritten without --force.";
-
-pub(super) const PUT_AFTER: &str = "\
-OUTPUT
-  How far it is, if standard error is a terminal; at the end one line on standard error: how much was copied. All of it is durable then.
-
-EXAMPLES
-  meantime fs put notes.txt file:disk.img:/home
-  meantime fs put -r site file:disk.img:/srv/www
-
-EXIT STATUS
-  0    everything was copied
-  1    an error (a line on standard error for each file that could not be copied); the rest was copied
-  2    the command line cannot be obeyed
-  130  ended by SIGINT, 143 by SIGTERM; what was begun is not complete, the file system is in order";
-
-pub(super) const CHANGE_AFTER: &str = "\
-EXIT STATUS
-  0 done, and durable · 1 an error (one line on standard error) · 2 the command line cannot be obeyed · 130 Ctrl-C";
-
-pub(super) const MKFS_ABOUT: &str = "\
-Makes an empty ext4 file system with the features that Debian 12 gives to new ones. What was on the device is lost.
-
-A device that seems to hold something (a file system, a partition table, an encrypted volume, …) is refused without --force, one that is mounted always.";
-
-pub(super) const MKFS_AFTER: &str = "\
-OUTPUT
-  A line about what was made. With --json an object with device, block_bytes, blocks, inodes, groups, journal_bytes, uuid.
-
-EXAMPLES
-  truncate -s 1G disk.img; meantime fs mkfs file:disk.img
-  meantime fs mkfs -L backup -O metadata_csum_seed,orphan_file kernel:/dev/sdb1
-
-EXIT STATUS
-  0 made, and durable · 1 an error (one line on standard error) · 2 the command line cannot be obeyed";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,7 +232,12 @@ mod tests {
             (mode("4755"), mode("8").is_err(), mode("17777").is_err()),
             (Ok(0o4755), true, true)
         );
-        assert_eq!(feature("^64bit"), Ok((Feature::Bit64, false)));
+        let (mut options, bit64) =
+            (MakeOptions::new([0; 32], meantime_ext4::Timestamp::default()), feature("^64bit"));
+        options.bit64 = true;
+        let ((name, switch), wanted) = bit64.unwrap();
+        switch(&mut options, wanted);
+        assert_eq!((name, options.bit64), ("64bit", false));
         assert!(feature("bigalloc").is_err());
     }
 }

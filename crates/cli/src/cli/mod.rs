@@ -6,12 +6,11 @@ mod compare_and_write;
 mod copy;
 mod fs;
 mod fs_write;
+mod help;
 mod job_keys;
 mod pci;
 mod run;
 mod ssd;
-mod ssd_ctl;
-mod texts;
 mod top;
 mod waits;
 
@@ -30,25 +29,25 @@ pub(crate) use fs::{
     CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs, TreeArgs,
 };
 pub(crate) use fs_write::{
-    Feature, LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
+    LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
 };
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
 pub(crate) use run::RunArgs;
-pub(crate) use ssd::{SsdArgs, SsdCommand, SsdLog};
-pub(crate) use ssd_ctl::CtlArgs;
+pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
 pub(crate) use top::TopArgs;
 pub(crate) use waits::WaitsArgs;
 
 use crate::failure::Failure;
+use help::help;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "meantime",
-    version = texts::VERSION,
+    version = env!("MEANTIME_VERSION"),
     about = "A user-space I/O stack for SSDs that answer in microseconds",
-    long_about = texts::ABOUT,
-    after_long_help = texts::AFTER,
+    long_about = help!("meantime", "about"),
+    after_long_help = help!("meantime", "after"),
     max_term_width = 100
 )]
 struct Cli {
@@ -60,51 +59,53 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Measure a device: run fio jobs on it and compare ways to wait
-    #[command(long_about = texts::BENCH_ABOUT, after_long_help = texts::BENCH_AFTER)]
+    #[command(long_about = help!("bench", "about"), after_long_help = help!("bench", "after"))]
     Bench(Box<BenchArgs>),
     /// Make one HTML page from the JSON of earlier runs: tables, plots, findings
-    #[command(long_about = texts::REPORT_ABOUT, after_long_help = texts::REPORT_AFTER)]
+    #[command(long_about = help!("report", "about"), after_long_help = help!("report", "after"))]
     Report(ReportArgs),
     /// Show what a device says of itself: identify, namespaces, features, SMART
-    #[command(long_about = texts::INFO_ABOUT, after_long_help = texts::INFO_AFTER)]
+    #[command(long_about = help!("info", "about"), after_long_help = help!("info", "after"))]
     Info(InfoArgs),
     /// Copy all of a device's data: to another device, or from or to a pipe
-    #[command(long_about = copy::ABOUT, after_long_help = copy::AFTER)]
+    #[command(long_about = help!("copy", "about"), after_long_help = help!("copy", "after"))]
     Copy(CopyArgs),
     /// Write blocks if they hold what is expected, in one step: locks and counters on shared
     /// devices
-    #[command(long_about = compare_and_write::ABOUT, after_long_help = compare_and_write::AFTER)]
+    #[command(long_about = help!("compare-and-write", "about"))]
+    #[command(after_long_help = help!("compare-and-write", "after"))]
     CompareAndWrite(CompareAndWriteArgs),
     /// Read an ext4 file system on a device: ls, cat, stat, get, tree, df, info, extents, check
-    #[command(long_about = fs::ABOUT, after_long_help = fs::AFTER)]
+    #[command(long_about = help!("fs", "about"), after_long_help = help!("fs", "after"))]
     Fs(FsArgs),
     /// Run a program that finds a device's ext4 file system at a directory, read by us
-    #[command(long_about = run::ABOUT, after_long_help = run::AFTER)]
+    #[command(long_about = help!("run", "about"), after_long_help = help!("run", "after"))]
     Run(RunArgs),
     /// Measure what waiting costs on this machine
-    #[command(long_about = texts::CALIBRATE_ABOUT, after_long_help = texts::CALIBRATE_AFTER)]
+    #[command(long_about = help!("calibrate", "about"))]
+    #[command(after_long_help = help!("calibrate", "after"))]
     Calibrate(CalibrateArgs),
     /// Take single I/Os apart: submission, device, wake-up, completion
-    #[command(long_about = anatomy::ABOUT, after_long_help = anatomy::AFTER)]
+    #[command(long_about = help!("anatomy", "about"), after_long_help = help!("anatomy", "after"))]
     Anatomy(AnatomyArgs),
     /// Compare ways to wait over a grid of device times and shapes
-    #[command(long_about = waits::ABOUT, after_long_help = waits::AFTER)]
+    #[command(long_about = help!("waits", "about"), after_long_help = help!("waits", "after"))]
     Waits(WaitsArgs),
     /// Look at the queues of a running process, and change how they wait
-    #[command(long_about = top::ABOUT, after_long_help = top::AFTER)]
+    #[command(long_about = help!("top", "about"), after_long_help = help!("top", "after"))]
     Top(TopArgs),
     /// Show the NVMe controllers of this machine: driver, IOMMU group, what uses them
-    #[command(long_about = pci::DEVICES_ABOUT, after_long_help = pci::DEVICES_AFTER)]
+    #[command(long_about = help!("devices", "about"), after_long_help = help!("devices", "after"))]
     Devices(DevicesArgs),
     /// Hand an NVMe controller to user space (vfio-pci)
-    #[command(long_about = pci::BIND_ABOUT, after_long_help = pci::BIND_AFTER)]
+    #[command(long_about = help!("bind", "about"), after_long_help = help!("bind", "after"))]
     Bind(BindArgs),
     /// Give an NVMe controller back to the kernel's driver
-    #[command(long_about = pci::UNBIND_ABOUT, after_long_help = pci::UNBIND_AFTER)]
+    #[command(long_about = help!("unbind", "about"), after_long_help = help!("unbind", "after"))]
     Unbind(UnbindArgs),
     /// Serve a software SSD to other people's drivers, over vfio-user; inject faults into a running
     /// one
-    #[command(long_about = ssd::ABOUT, after_long_help = ssd::AFTER)]
+    #[command(long_about = help!("ssd", "about"), after_long_help = help!("ssd", "after"))]
     Ssd(SsdArgs),
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
@@ -115,10 +116,11 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// JSON files of `meantime bench --json` or `fio --output-format=json` (or json+)
-    #[arg(value_name = "FILE.json", required = true, long_help = texts::REPORT_FILES)]
+    #[arg(value_name = "FILE.json", required = true, long_help = help!("report", "FILE.json"))]
     pub files: Vec<PathBuf>,
     /// Write the page to FILE, or to standard output (-)
-    #[arg(long, value_name = "FILE", default_value = "meantime-report.html", long_help = texts::REPORT_HTML)]
+    #[arg(long, value_name = "FILE", default_value = "meantime-report.html")]
+    #[arg(long_help = help!("report", "--html"))]
     pub html: HtmlPath,
     /// Print the table only, write no page
     #[arg(long, conflicts_with = "html")]
@@ -129,7 +131,8 @@ pub(crate) struct ReportArgs {
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
     /// The device to ask, e.g. mem:1G?model=optane or file:disk.img
-    #[arg(long, value_name = "URI", default_value = "mem:64M", long_help = texts::DEVICE_OF_INFO)]
+    #[arg(long, value_name = "URI", default_value = "mem:64M")]
+    #[arg(long_help = help!("info", "--device"))]
     pub device: String,
     /// Print JSON instead of tables
     #[arg(long)]
@@ -176,8 +179,8 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
 /// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, copy, compare-and-write, fs, run, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
-                see `meantime --help`"
+        return "no command given: bench, report, info, copy, compare-and-write, fs, run, \
+                calibrate, anatomy, waits, top, devices, bind, unbind or ssd; see `meantime --help`"
             .to_owned();
     }
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =
@@ -185,8 +188,8 @@ fn one_line(error: &clap::Error) -> String {
         && argument.trim_start_matches('-').starts_with(|first: char| first.is_ascii_digit())
     {
         return format!(
-            "unexpected argument {argument}: no size, time or number begins with a minus sign; see `meantime --help`, or \
-             `meantime COMMAND --help`"
+            "unexpected argument {argument}: no size, time or number begins with a minus sign; \
+             see `meantime --help`, or `meantime COMMAND --help`"
         );
     }
     let text = error.render().to_string();

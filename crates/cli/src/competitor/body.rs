@@ -27,7 +27,7 @@ struct Line {
     visits: u64,
 }
 
-/// Works until it is told to stop.
+/// Works until `stop` is set.
 pub(super) fn run(kind: Kind, counters: &Counters, clock: &Clock) {
     match kind {
         Kind::Tsc => {

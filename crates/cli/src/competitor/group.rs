@@ -11,6 +11,13 @@ use super::{Competitor, Kind, Sample, UNTIL_STOPPED};
 #[derive(Debug)]
 pub(crate) struct CompetitorGroup(Vec<Competitor>);
 
+impl CompetitorGroup {
+    /// The first of them.
+    pub(crate) fn first(&self) -> Option<&Competitor> {
+        self.0.first()
+    }
+}
+
 impl Competitors for CompetitorGroup {
     fn start(cpu: usize, kind: Kind, count: u32) -> Result<Self, String> {
         (0..count).map(|_| Competitor::start(cpu, kind)).collect::<Result<_, _>>().map(Self)

@@ -1,4 +1,4 @@
-//! A second program on the same CPU, which says what the first one leaves to it.
+//! A second program on the same CPU: it measures what the first one leaves to it.
 //!
 //! It is a process of its own, as a program that competes with I/O is: switching to it changes the
 //! address space. It reads the time stamp counter all the time; where two readings are far apart,
@@ -42,7 +42,7 @@ pub(crate) struct Competitor {
 
 impl Competitor {
     /// Starts one on `cpu`; it is paused when this returns.
-    pub(crate) fn start(cpu: usize, kind: Kind) -> Result<Self, String> {
+    fn start(cpu: usize, kind: Kind) -> Result<Self, String> {
         let failed = |what: &dyn fmt::Display| {
             format!("cannot start the competing program {kind} on CPU {cpu}: {what}")
         };
@@ -75,7 +75,8 @@ impl Competitor {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        competitor.pause();
+        competitor.ask_to_pause();
+        std::thread::sleep(UNTIL_STOPPED);
         Ok(competitor)
     }
 
@@ -105,27 +106,7 @@ impl Competitor {
         self.shared.ran_ns.load(Relaxed)
     }
 
-    /// What it does in `duration` when nothing competes: the caller sleeps meanwhile. It must be
-    /// paused, and is again.
-    pub(crate) fn alone(&mut self, duration: Duration) -> Sample {
-        self.resume();
-        // Its caches are warm again, the CPU's clock is up.
-        std::thread::sleep(duration / 10);
-        let before = self.sample();
-        std::thread::sleep(duration);
-        let done = self.sample() - before;
-        self.pause();
-        done
-    }
-
-    /// Stops it for a while.
-    pub(crate) fn pause(&mut self) {
-        if self.ask_to_pause() {
-            std::thread::sleep(UNTIL_STOPPED);
-        }
-    }
-
-    /// Without waiting until it has; true if it ran.
+    /// Stops it for a while, without waiting until it has; true if it ran.
     fn ask_to_pause(&mut self) -> bool {
         let ran = !std::mem::replace(&mut self.paused, true);
         if ran {
@@ -135,7 +116,7 @@ impl Competitor {
     }
 
     /// Lets it go on.
-    pub(crate) fn resume(&mut self) {
+    fn resume(&mut self) {
         if std::mem::replace(&mut self.paused, false) {
             self.shared.pauses.fetch_add(1, Relaxed);
             self.signal(Signal::CONT);
@@ -161,7 +142,8 @@ pub(crate) fn run(args: &CompetitorArgs) -> Result<ExitCode, Failure> {
     let stdin = std::io::stdin();
     let shared = stdin.as_fd().try_clone_to_owned().and_then(Shared::open).map_err(|_| {
         Failure::usage(
-            "competitor: this is a part of `meantime anatomy` and `meantime bench`, not for the command line",
+            "competitor: this is a part of `meantime anatomy` and `meantime bench`, not for the \
+             command line",
         )
     })?;
     // Whoever started us may be killed, or have been killed already.

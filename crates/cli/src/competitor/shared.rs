@@ -86,7 +86,7 @@ impl std::ops::Deref for Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; whoever could reach it held a reference to `self`.
+        // SAFETY: our own mapping; every reference into it borrowed `self`.
         let _ = unsafe { munmap(self.counters.as_ptr().cast(), size_of::<Counters>()) };
     }
 }

@@ -3,10 +3,15 @@
 mod source;
 mod target;
 
+use std::collections::VecDeque;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use meantime_block::{Access, BlockDevice, Channel, ChannelOptions, Device, OpenOptions};
+use meantime_block::{
+    Access, BlockChannel as _, BlockDevice as _, Channel, ChannelOptions, Device, OpenOptions,
+    Request, Ticket,
+};
+use meantime_hw::DmaBuf;
 
 use crate::cli::CopyArgs;
 use crate::failure::{Failure, named};
@@ -46,9 +51,7 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
     let mut source = Source::new(from_device.as_ref())?;
     let mut target = Target::new(to_device.as_ref())?;
     let bytes = pump(&mut source, &mut target)?;
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(None)?;
     let took = start.elapsed();
     let rate = (bytes as f64 / took.as_secs_f64().max(1e-9)) as u64;
     eprintln!(
@@ -83,7 +86,8 @@ fn fits(from: &Device, to: &Device) -> Result<(), Failure> {
     }
     if from.bytes() % u64::from(to.block_bytes) != 0 {
         return Err(Failure::new(format_args!(
-            "{} has {} bytes, which are no whole number of the {} bytes' blocks of {}: nothing was copied",
+            "{} has {} bytes, which are no whole number of the {} bytes' blocks of {}: nothing was \
+             copied",
             from.uri,
             from.bytes(),
             to.block_bytes,
@@ -93,16 +97,67 @@ fn fits(from: &Device, to: &Device) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A channel for large I/Os in order.
-fn channel(device: &Device) -> Result<Channel, Failure> {
-    let policy = device.usual_policy();
-    let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
-    device.channel(&options).map_err(|error| named(&device.info().uri, &error))
+/// I/Os of a device under way, in order, and the buffers of those to come.
+struct Stream {
+    channel: Channel,
+    uri: String,
+    under_way: VecDeque<Ticket>,
+    spare: Vec<DmaBuf>,
+    /// Bytes of a buffer: of an I/O that is not the last.
+    chunk_bytes: usize,
+    next_lba: u64,
 }
 
-/// Bytes of a chunk on a device whose blocks have `block_bytes`.
-fn chunk_bytes(block_bytes: u32) -> usize {
-    CHUNK_BYTES.max(block_bytes as usize)
+impl Stream {
+    fn new(device: &Device) -> Result<Self, Failure> {
+        let uri = device.info().uri.clone();
+        let policy = device.usual_policy();
+        let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
+        let channel = device.channel(&options).map_err(|error| named(&uri, &error))?;
+        let chunk_bytes = CHUNK_BYTES.max(device.info().block_bytes as usize);
+        let spare = (0..=DEPTH).map(|_| channel.alloc(chunk_bytes)).collect::<Result<_, _>>();
+        let spare = spare.map_err(|error| named(&uri, &error))?;
+        let under_way = VecDeque::new();
+        Ok(Self { channel, uri, under_way, spare, chunk_bytes, next_lba: 0 })
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() == usize::from(DEPTH)
+    }
+
+    /// Blocks that no I/O was sent for yet.
+    fn blocks_left(&self) -> u64 {
+        self.channel.info().blocks - self.next_lba
+    }
+
+    /// Sends `request`, which is of the next `blocks` blocks.
+    fn submit(&mut self, request: Request, blocks: u64) -> Result<(), Failure> {
+        let ticket = self.channel.submit(request);
+        self.under_way.push_back(ticket.map_err(|rejected| named(&self.uri, &rejected.error))?);
+        self.next_lba += blocks;
+        Ok(())
+    }
+
+    /// Waits for the oldest I/O; its buffer, if it is back. `None`: none is under way.
+    fn wait(&mut self) -> Result<Option<Option<DmaBuf>>, Failure> {
+        let Some(oldest) = self.under_way.pop_front() else { return Ok(None) };
+        let done = self.channel.wait(oldest);
+        done.result.map_err(|error| named(&self.uri, &error))?;
+        Ok(Some(done.buf))
+    }
+
+    fn failed(&self, what: impl std::fmt::Display) -> Failure {
+        Failure::new(format_args!("{}: {what}", self.uri))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // After an error or a signal.
+        for ticket in self.under_way.drain(..) {
+            self.channel.detach(ticket);
+        }
+    }
 }
 
 /// Everything from `source` to `target`, until a signal asks for the end; how many bytes.

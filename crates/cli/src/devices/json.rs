@@ -44,7 +44,10 @@ fn device(function: &NvmeFunction) -> Value {
         "disks": function.disks.iter().map(|disk| json!({
             "name": disk.name,
             "bytes": disk.bytes,
-            "partitions": disk.partitions.iter().map(|part| json!({ "name": part.name, "bytes": part.bytes })).collect::<Vec<_>>(),
+            "partitions": disk.partitions.iter().map(|part| json!({
+                "name": part.name,
+                "bytes": part.bytes,
+            })).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "uses": function.uses.iter().map(|one| json!({
             "device": one.device,

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::CellAlignment;
 use meantime_hw::pci::{DiskUse, NvmeFunction, Taker};
 
 use crate::figures;
+use crate::output::{bare_table, table_lines};
 
 /// Uses of a device that are shown; there may be a mount for each of a thousand containers.
 const USES_MAX: usize = 6;
@@ -16,12 +17,11 @@ pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> 
         let why =
             if has_pci { "" } else { " (/sys/bus/pci is not there: a container without /sys?)" };
         return format!(
-            "No NVMe controller on PCI here{why}.\nA software SSD needs none: `meantime info --device mem:1G`, \
-             `meantime bench --rw randread --device mem:1G`\n"
+            "No NVMe controller on PCI here{why}.\nA software SSD needs none: `meantime info \
+             --device mem:1G`, `meantime bench --rw randread --device mem:1G`\n"
         );
     }
-    let mut table = Table::new();
-    table.load_preset("     ─             ");
+    let mut table = bare_table();
     table.set_header(["address", "name", "model", "size", "driver", "IOMMU group", "used by"]);
     for function in functions {
         table.add_row([
@@ -40,8 +40,7 @@ pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> 
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
-    text.push('\n');
+    let mut text = table_lines(&table).join("\n") + "\n\n";
     for line in advice(functions, is_root) {
         let _ = writeln!(text, "{line}");
     }
@@ -156,14 +155,16 @@ fn advice(functions: &[NvmeFunction], is_root: bool) -> Vec<String> {
     }
     if functions.iter().any(|function| function.group.is_none()) {
         lines.push(
-            "There is no IOMMU at work, and SSDs cannot be taken safely: switch it on in the firmware (VT-d, AMD-Vi),\n\
+            "There is no IOMMU at work, and SSDs cannot be taken safely: switch it on in the \
+             firmware (VT-d, AMD-Vi),\n\
              and boot with intel_iommu=on on Intel"
                 .to_owned(),
         );
     }
     if !is_root {
         lines.push(
-            "Other users' programs and mounts, and exclusive uses, are for root to see: there may be more"
+            "Other users' programs and mounts, and exclusive uses, are for root to see: there may \
+             be more"
                 .to_owned(),
         );
     }

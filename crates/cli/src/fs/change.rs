@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use meantime_ext4::{Entry, Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags};
 
 use super::write::{change, find, parent};
-use super::{failed, names};
+use super::{failed, names, resolve};
 use crate::cli::{LnArgs, MkdirArgs, MvArgs, RmArgs, TruncateArgs};
 use crate::failure::Failure;
 use crate::signal;
 
-/// What is made belongs to whoever runs this.
+/// A new inode belongs to the user that runs this.
 fn new_node(mode: u16) -> NewNode {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     NewNode { mode, uid, gid, umask: 0 }
@@ -102,8 +102,7 @@ pub(super) fn mv(args: &MvArgs) -> Result<ExitCode, Failure> {
         let to = |error| failed(names::harmless(args.to.as_os_str()), &error);
         let (old, old_name) = parent(fs, location.path()).map_err(at)?;
         fs.lookup(&old, &old_name).map_err(at)?;
-        let root = fs.root().map_err(at)?;
-        let (new, new_name) = match fs.resolve(&root, &args.to, true) {
+        let (new, new_name) = match resolve(fs, &args.to, true) {
             Ok(node) if node.file_type() == FileType::Directory => (node, old_name.clone()),
             Ok(_) | Err(Error::NotFound) => parent(fs, &args.to).map_err(to)?,
             Err(error) => return Err(to(error)),
@@ -184,8 +183,7 @@ pub(super) fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
 pub(super) fn truncate(args: &TruncateArgs) -> Result<ExitCode, Failure> {
     change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
-        let root = fs.root().map_err(at)?;
-        let node = match fs.resolve(&root, location.path(), true) {
+        let node = match resolve(fs, location.path(), true) {
             Ok(node) => node,
             Err(Error::NotFound) if args.no_create => return Ok(()),
             Err(Error::NotFound) => {

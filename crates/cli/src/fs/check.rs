@@ -1,14 +1,13 @@
 //! `meantime fs check`.
 
-use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use meantime_block::Access;
 use meantime_ext4::check::{Event, Finding, Summary};
 use meantime_ext4::{Corruption, Error, FileSystem, MountError, MountOptions, VolumeInfo};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::names;
 use crate::cli::CheckArgs;
@@ -105,18 +104,8 @@ fn mount(
 
 impl Report {
     fn new(json: bool) -> Self {
-        let target = if std::io::stderr().is_terminal() {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
-        // A constant template; without it the default look does as well.
-        if let Ok(style) = ProgressStyle::with_template(
-            "{bar:25} {percent:>3} %  {pos} of {len} inodes  {elapsed}",
-        ) {
-            bar.set_style(style.progress_chars("━╸ "));
-        }
+        let template = "{bar:25} {percent:>3} %  {pos} of {len} inodes  {elapsed}";
+        let bar = output::progress_bar(Some(0), template);
         Self { json, bar, findings: Vec::new(), count: 0, closed: false }
     }
 
@@ -152,12 +141,7 @@ impl Report {
                 "device": device,
                 "clean": self.count == 0 && summary.complete,
                 "complete": summary.complete,
-                "recovered": replayed.map(|found| json!({
-                    "transactions": found.transactions,
-                    "blocks": found.blocks,
-                    "revoked": found.revoked,
-                    "fast_commits": found.fast_commits,
-                })),
+                "recovered": replayed.as_ref().map(names::recovered),
                 "inodes": summary.inodes,
                 "directories": summary.directories,
                 "files": summary.files,
@@ -172,7 +156,8 @@ impl Report {
             let mut text = String::new();
             if let Some(found) = replayed {
                 text += &format!(
-                    "{device}: the journal was not finished; checked with its {} transaction(s) replayed into memory\n",
+                    "{device}: the journal was not finished; checked with its {} transaction(s) \
+                     replayed into memory\n",
                     found.transactions
                 );
             }
@@ -182,7 +167,8 @@ impl Report {
                 (count, _) => format!("{count} defect(s)"),
             };
             text += &format!(
-                "{device}: {state}; {} inodes ({} directories, {} files, {} symbolic links, {} others), {} blocks in use\n",
+                "{device}: {state}; {} inodes ({} directories, {} files, {} symbolic links, {} \
+                 others), {} blocks in use\n",
                 summary.inodes,
                 summary.directories,
                 summary.files,
@@ -192,7 +178,8 @@ impl Report {
             );
             if summary.unsupported > 0 {
                 text += &format!(
-                    "{device}: {} inode(s) use what is not supported here, and were not looked at whole\n",
+                    "{device}: {} inode(s) use what is not supported here, and were not looked at \
+                     whole\n",
                     summary.unsupported
                 );
             }
@@ -220,16 +207,18 @@ fn line(finding: &Finding) -> String {
 }
 
 fn finding_json(finding: &Finding) -> Value {
-    let mut object = Map::new();
-    object.insert("kind".to_owned(), json!(finding.corruption.defect.kind()));
-    object.insert("what".to_owned(), json!(finding.corruption.defect.to_string()));
-    object.insert("ino".to_owned(), json!(finding.corruption.ino));
-    object.insert("block".to_owned(), json!(finding.corruption.block));
-    match &finding.path {
-        Some(path) => names::insert(&mut object, "path", path.as_os_str()),
-        None => drop(object.insert("path".to_owned(), Value::Null)),
+    let Corruption { defect, ino, block } = finding.corruption;
+    let mut object = json!({
+        "kind": defect.kind(),
+        "what": defect.to_string(),
+        "ino": ino,
+        "block": block,
+        "path": null,
+    });
+    if let Some(path) = &finding.path {
+        names::insert(&mut object, "path", path.as_os_str());
     }
-    Value::Object(object)
+    object
 }
 
 #[cfg(test)]

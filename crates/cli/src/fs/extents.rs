@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use meantime_ext4::SegmentKind;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::{end, failed, mount, names};
+use super::{failed, mount, names};
 use crate::cli::PlaceArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{end, json_text};
 
 /// Runs the command.
 pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
@@ -24,10 +24,8 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
         SegmentKind::Inline => ("inline", None),
     };
     if args.json {
-        let mut report = Map::new();
-        report.insert("device".to_owned(), json!(location.device));
-        names::insert(&mut report, "path", location.path().as_os_str());
-        report.insert("size_bytes".to_owned(), json!(file.size()));
+        let mut report = names::report(&location);
+        report["size_bytes"] = json!(file.size());
         let extents = segments.iter().map(|segment| {
             let (kind, on_device) = kind(segment.kind);
             json!({
@@ -37,8 +35,8 @@ pub(super) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
                 "device_offset_bytes": on_device,
             })
         });
-        report.insert("extents".to_owned(), extents.collect());
-        return end(output::json_text(&Value::Object(report)).as_bytes());
+        report["extents"] = extents.collect();
+        return end(json_text(&report).as_bytes());
     }
     let mut text =
         format!("{:>16} {:>16} {:>18}  {}\n", "offset", "bytes", "on the device", "kind");

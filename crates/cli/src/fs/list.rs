@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
 use meantime_ext4::{Error, FileSystem, FileType, Metadata, Node};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{end, failed, mount, names, type_name};
+use super::{failed, mount, names, resolve, type_name};
 use crate::cli::LsArgs;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{end, json_text};
 use crate::signal;
 
 /// A name that is listed.
@@ -18,7 +18,7 @@ struct Listed {
     name: OsString,
     ino: u32,
     file_type: Option<FileType>,
-    /// With `--long`: what its inode says, and where a link leads.
+    /// With `--long`: its metadata, and where a link leads.
     more: Option<(Metadata, Option<OsString>)>,
 }
 
@@ -29,18 +29,16 @@ pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
     if !args.json {
         return end(&if args.long { long(&listed) } else { short(&listed) });
     }
-    let mut report = Map::new();
-    report.insert("device".to_owned(), json!(location.device));
-    names::insert(&mut report, "path", location.path().as_os_str());
-    report.insert("entries".to_owned(), listed.iter().map(entry_json).collect());
-    end(output::json_text(&Value::Object(report)).as_bytes())
+    let mut report = names::report(&location);
+    report["entries"] = listed.iter().map(entry_json).collect();
+    end(json_text(&report).as_bytes())
 }
 
 fn list(fs: &FileSystem, path: &std::path::Path, args: &LsArgs) -> Result<Vec<Listed>, Error> {
     // A link is followed to a directory, as by ls; with --long it is shown itself unless it ends in
     // a slash.
     let follow = !args.long || path.as_os_str().as_bytes().ends_with(b"/");
-    let node = fs.resolve(&fs.root()?, path, follow)?;
+    let node = resolve(fs, path, follow)?;
     let more = |node: &Node| -> Result<_, Error> {
         let target =
             (node.file_type() == FileType::Symlink).then(|| fs.read_link(node)).transpose()?;
@@ -117,15 +115,15 @@ fn long(listed: &[Listed]) -> Vec<u8> {
 }
 
 fn entry_json(one: &Listed) -> Value {
-    let mut object = Map::new();
+    let mut object = json!({});
     names::insert(&mut object, "name", &one.name);
-    object.insert("ino".to_owned(), json!(one.ino));
-    object.insert("type".to_owned(), json!(one.file_type.map(type_name)));
+    object["ino"] = json!(one.ino);
+    object["type"] = json!(one.file_type.map(type_name));
     if let Some((meta, target)) = &one.more {
         super::show::insert(&mut object, meta);
         if let Some(target) = target {
             names::insert(&mut object, "target", target);
         }
     }
-    Value::Object(object)
+    object
 }

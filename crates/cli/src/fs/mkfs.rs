@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::open;
 use super::volume::uuid;
-use crate::cli::{Feature, MkfsArgs};
+use crate::cli::MkfsArgs;
 use crate::failure::Failure;
 use crate::figures;
 use crate::output;
@@ -77,13 +77,8 @@ fn options(args: &MkfsArgs) -> Result<MakeOptions, Failure> {
     if let Some(uuid) = args.uuid {
         options.uuid = uuid;
     }
-    for (feature, wanted) in &args.features {
-        match feature {
-            Feature::ChecksumSeed => options.checksum_seed = *wanted,
-            Feature::OrphanFile => options.orphan_file = *wanted,
-            Feature::FastCommit => options.fast_commit = *wanted,
-            Feature::Bit64 => options.bit64 = *wanted,
-        }
+    for ((_, switch), wanted) in &args.features {
+        switch(&mut options, *wanted);
     }
     Ok(options)
 }

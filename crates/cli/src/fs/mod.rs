@@ -7,6 +7,7 @@ mod get;
 mod list;
 mod mkfs;
 mod names;
+mod progress;
 mod put;
 mod show;
 mod tree;
@@ -14,10 +15,11 @@ mod volume;
 mod write;
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use meantime_block::{Access, Device, OpenOptions};
-use meantime_ext4::{Error, FileSystem, FileType, MountOptions};
+use meantime_ext4::{Error, FileSystem, FileType, MountOptions, Node};
 
 use crate::cli::{FsArgs, FsCommand, MountArgs};
 use crate::failure::{Failure, named};
@@ -56,7 +58,7 @@ fn open(uri: &str, access: Access) -> Result<Device, Failure> {
     meantime_block::open(uri, &options).map_err(|error| named(uri, &error))
 }
 
-/// The file system on the device of `location`, and what `location` says.
+/// The file system on the device of `location`, and `location` taken apart.
 fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, Location), Failure> {
     let location = Location::parse(location)?;
     let options = MountOptions {
@@ -71,21 +73,17 @@ fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, Location), F
     Ok((fs, location))
 }
 
+/// What `path` leads to; through a link at its end if `follow`.
+fn resolve(fs: &FileSystem, path: &Path, follow: bool) -> Result<Node, Error> {
+    fs.resolve(&fs.root()?, path, follow)
+}
+
 /// `error`, which was met at `place`.
 fn failed(place: impl std::fmt::Display, error: &Error) -> Failure {
     Failure::new(format_args!("{place}: {error}"))
 }
 
-/// Prints `text`, unless a signal asked for the end meanwhile.
-fn end(text: &[u8]) -> Result<ExitCode, Failure> {
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
-    crate::output::print_bytes(text)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What programs are told of a file's type.
+/// A file's type, in JSON.
 fn type_name(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Regular => "file",

@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use meantime_ext4::{FileType, Timestamp};
-use serde_json::{Map, Value, json};
+use meantime_ext4::{FileType, Recovered, Timestamp};
+use serde_json::{Value, json};
+
+use crate::location::Location;
 
 /// A name for standard output: on a terminal without what would control it, elsewhere its bytes.
 pub(super) fn shown(name: &OsStr) -> Vec<u8> {
@@ -22,11 +24,28 @@ pub(super) fn harmless(name: &OsStr) -> String {
 }
 
 /// A name for JSON: `key`, and if it is no UTF-8 its bytes as hexadecimal digits beside it.
-pub(super) fn insert(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
-    object.insert(key.to_owned(), json!(name.to_string_lossy()));
+pub(super) fn insert(object: &mut Value, key: &str, name: &OsStr) {
+    object[key] = json!(name.to_string_lossy());
     if name.to_str().is_none() {
-        object.insert(format!("{key}_hex"), json!(hex(name.as_bytes())));
+        object[format!("{key}_hex")] = json!(hex(name.as_bytes()));
     }
+}
+
+/// How a report begins: with the device, and the path in it.
+pub(super) fn report(location: &Location) -> Value {
+    let mut report = json!({ "device": location.device });
+    insert(&mut report, "path", location.path().as_os_str());
+    report
+}
+
+/// What was replayed of a journal, for JSON.
+pub(super) fn recovered(found: &Recovered) -> Value {
+    json!({
+        "transactions": found.transactions,
+        "blocks": found.blocks,
+        "revoked": found.revoked,
+        "fast_commits": found.fast_commits,
+    })
 }
 
 /// Two digits a byte.
@@ -34,11 +53,11 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes that are a string if they can be, else hexadecimal.
-pub(super) fn text_or_hex(bytes: &[u8]) -> Value {
+/// Bytes as a string if they can be one, else hexadecimal; and which it is.
+pub(super) fn text_or_hex(bytes: &[u8]) -> (&'static str, String) {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(|c: char| c.is_control()) => json!({ "text": text }),
-        _ => json!({ "hex": hex(bytes) }),
+        Ok(text) if !text.contains(|c: char| c.is_control()) => ("text", text.to_owned()),
+        _ => ("hex", hex(bytes)),
     }
 }
 
@@ -161,8 +180,8 @@ mod tests {
     #[test]
     fn names_do_not_control_a_terminal() {
         assert_eq!(harmless(OsStr::new("a\u{1b}[31m\u{9b}b\nü")), "a?[31m?b?ü");
-        let mut object = Map::new();
+        let mut object = json!({});
         insert(&mut object, "name", OsStr::from_bytes(b"a\xff"));
-        assert_eq!(Value::Object(object), json!({ "name": "a\u{fffd}", "name_hex": "61ff" }));
+        assert_eq!(object, json!({ "name": "a\u{fffd}", "name_hex": "61ff" }));
     }
 }

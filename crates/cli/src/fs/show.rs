@@ -4,13 +4,13 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use meantime_ext4::{Advice, FileType, Metadata};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{CHUNK_BYTES, end, failed, mount, names, type_name};
+use super::{CHUNK_BYTES, failed, mount, names, resolve, type_name};
 use crate::cli::{CatArgs, PlaceArgs};
 use crate::failure::Failure;
 use crate::figures;
-use crate::output;
+use crate::output::{end, json_text};
 use crate::signal;
 
 /// Runs `cat`.
@@ -54,8 +54,7 @@ fn not_written(error: &io::Error) -> Failure {
 pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
-    let root = fs.root().map_err(at)?;
-    let node = fs.resolve(&root, location.path(), false).map_err(at)?;
+    let node = resolve(&fs, location.path(), false).map_err(at)?;
     let meta = node.metadata();
     let target = match meta.file_type {
         FileType::Symlink => Some(fs.read_link(&node).map_err(at)?),
@@ -63,26 +62,20 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     };
     let attributes = fs.attributes(&node).map_err(at)?;
     if args.json {
-        let mut object = Map::new();
-        object.insert("device".to_owned(), json!(location.device));
-        names::insert(&mut object, "path", location.path().as_os_str());
-        object.insert("ino".to_owned(), json!(meta.ino));
-        object.insert("type".to_owned(), json!(type_name(meta.file_type)));
+        let mut object = names::report(&location);
+        object["ino"] = json!(meta.ino);
+        object["type"] = json!(type_name(meta.file_type));
         insert(&mut object, &meta);
         if let Some(target) = &target {
             names::insert(&mut object, "target", target.as_os_str());
         }
         let attributes = attributes.iter().map(|(name, value)| {
-            let mut object = Map::new();
-            object.insert("name".to_owned(), json!(String::from_utf8_lossy(name)));
-            object.insert("bytes".to_owned(), json!(value.len()));
-            if let Value::Object(value) = names::text_or_hex(value) {
-                object.extend(value);
-            }
-            Value::Object(object)
+            let name = String::from_utf8_lossy(name);
+            let (key, text) = names::text_or_hex(value);
+            json!({ "name": name, "bytes": value.len(), key: text })
         });
-        object.insert("attributes".to_owned(), attributes.collect());
-        return end(output::json_text(&Value::Object(object)).as_bytes());
+        object["attributes"] = attributes.collect();
+        return end(json_text(&object).as_bytes());
     }
     let mut text = b"   File: ".to_vec();
     text.extend(names::shown(location.path().as_os_str()));
@@ -119,10 +112,8 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     line("Birth", meta.created.map_or_else(|| "–".to_owned(), names::time));
     for (name, value) in &attributes {
         let shown = match names::text_or_hex(value) {
-            value if value["text"].is_string() => {
-                format!("\"{}\"", value["text"].as_str().unwrap_or_default())
-            }
-            value => format!("0x{}", value["hex"].as_str().unwrap_or_default()),
+            ("text", text) => format!("\"{text}\""),
+            (_, hex) => format!("0x{hex}"),
         };
         let name = names::harmless(std::ffi::OsStr::new(&*String::from_utf8_lossy(name)));
         line("Attr", format!("{name} = {shown}"));
@@ -131,9 +122,9 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     end(&text)
 }
 
-/// What an inode says, but for its number and type.
-pub(super) fn insert(object: &mut Map<String, Value>, meta: &Metadata) {
-    let facts = [
+/// Adds the metadata of an inode, except its number and type.
+pub(super) fn insert(object: &mut Value, meta: &Metadata) {
+    for (key, value) in [
         ("mode", json!(format!("{:04o}", meta.mode & 0o7777))),
         ("links", json!(meta.links)),
         ("uid", json!(meta.uid)),
@@ -148,9 +139,10 @@ pub(super) fn insert(object: &mut Map<String, Value>, meta: &Metadata) {
         ("modified", names::time_json(meta.modified)),
         ("changed", names::time_json(meta.changed)),
         ("created", meta.created.map_or(Value::Null, names::time_json)),
-    ];
-    object.extend(facts.map(|(key, value)| (key.to_owned(), value)));
+    ] {
+        object[key] = value;
+    }
     if matches!(meta.file_type, FileType::Character | FileType::Block) {
-        object.insert("device_number".to_owned(), json!([meta.device.0, meta.device.1]));
+        object["device_number"] = json!([meta.device.0, meta.device.1]);
     }
 }

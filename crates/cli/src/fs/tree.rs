@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use meantime_ext4::{Corruption, Defect, Error, FileSystem, FileType, Node};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{failed, mount, names, type_name};
+use super::{failed, mount, names, resolve, type_name};
 use crate::cli::TreeArgs;
 use crate::failure::{FAILED, Failure};
 use crate::output;
@@ -37,8 +37,7 @@ struct Shown<'a> {
 pub(super) fn run(args: &TreeArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
-    let root = fs.root().map_err(at)?;
-    let top = fs.resolve(&root, location.path(), true).map_err(at)?;
+    let top = resolve(&fs, location.path(), true).map_err(at)?;
     if top.file_type() != FileType::Directory {
         return Err(at(Error::NotDirectory));
     }
@@ -68,15 +67,11 @@ pub(super) fn run(args: &TreeArgs) -> Result<ExitCode, Failure> {
             Ok(())
         })?;
         if args.json {
-            let mut report = Map::new();
-            report.insert("device".to_owned(), json!(location.device));
-            names::insert(&mut report, "path", location.path().as_os_str());
-            report.extend([
-                ("directories".to_owned(), json!(directories)),
-                ("files".to_owned(), json!(files)),
-                ("entries".to_owned(), Value::Array(std::mem::take(&mut entries))),
-            ]);
-            out.write_all(output::json_text(&Value::Object(report)).as_bytes())?;
+            let mut report = names::report(&location);
+            report["directories"] = json!(directories);
+            report["files"] = json!(files);
+            report["entries"] = std::mem::take(&mut entries).into();
+            out.write_all(output::json_text(&report).as_bytes())?;
         } else {
             writeln!(out, "\n{directories} directories, {files} files")?;
         }
@@ -185,12 +180,12 @@ fn line(out: &mut impl io::Write, shown: &Shown<'_>) -> io::Result<()> {
 }
 
 fn entry(shown: &Shown<'_>) -> Value {
-    let mut object = Map::new();
+    let mut object = json!({});
     names::insert(&mut object, "path", shown.path.as_os_str());
-    object.insert("ino".to_owned(), json!(shown.node.ino()));
-    object.insert("type".to_owned(), json!(type_name(shown.node.file_type())));
+    object["ino"] = json!(shown.node.ino());
+    object["type"] = json!(type_name(shown.node.file_type()));
     if let Some(target) = &shown.target {
         names::insert(&mut object, "target", target);
     }
-    Value::Object(object)
+    object
 }

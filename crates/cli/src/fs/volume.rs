@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use meantime_ext4::{Mmp, MmpState, Timestamp, Usage, VolumeInfo};
 use serde_json::json;
 
-use super::{end, failed, mount, names};
+use super::{failed, mount, names};
 use crate::cli::PlaceArgs;
 use crate::failure::Failure;
 use crate::figures;
-use crate::output;
+use crate::output::{end, json_text};
 
 /// Runs `df`.
 pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
@@ -28,7 +28,7 @@ pub(super) fn df(args: &PlaceArgs) -> Result<ExitCode, Failure> {
             "free_inodes": usage.free_inodes,
             "fsid": format!("{:016x}", usage.fsid),
         });
-        return end(output::json_text(&report).as_bytes());
+        return end(json_text(&report).as_bytes());
     }
     end(df_text(&location.device, &usage, used).as_bytes())
 }
@@ -73,7 +73,7 @@ fn df_text(device: &str, usage: &Usage, used: u64) -> String {
 pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let info = fs.info();
-    // (What is wrong with it, if anything is: the rest is told all the same.)
+    // (An error here is shown as text: the rest is known all the same.)
     let protection = fs.multiple_mount_protection().map_err(|error| error.to_string()).transpose();
     if args.json {
         let report = json!({
@@ -104,16 +104,11 @@ pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
                 }),
                 Err(error) => json!({ "error": error }),
             }),
-            "recovered": info.recovered.map(|recovered| json!({
-                "transactions": recovered.transactions,
-                "blocks": recovered.blocks,
-                "revoked": recovered.revoked,
-                "fast_commits": recovered.fast_commits,
-            })),
+            "recovered": info.recovered.as_ref().map(names::recovered),
             "created": names::time_json(info.created),
             "written": names::time_json(info.written),
         });
-        return end(output::json_text(&report).as_bytes());
+        return end(json_text(&report).as_bytes());
     }
     end(info_text(&location.device, &info, protection.as_ref()).as_bytes())
 }
@@ -123,12 +118,12 @@ fn in_use(device: &str) -> Option<String> {
     meantime_block::in_use(&device.parse().ok()?)
 }
 
-/// When it was last said who has it.
+/// When the protection block was last written.
 fn seen(mmp: &Mmp) -> Timestamp {
     Timestamp { seconds: i64::try_from(mmp.seconds).unwrap_or(i64::MAX), nanoseconds: 0 }
 }
 
-/// Who has it, as its multiple mount protection says.
+/// Which host uses it, by its multiple mount protection.
 fn protection_text(found: &Result<Mmp, String>) -> String {
     let mmp = match found {
         Ok(mmp) => mmp,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use meantime_block::Access;
 use meantime_ext4::{Error, FileSystem, FileType, MountOptions, Node};
 
-use super::{failed, open};
+use super::{failed, open, resolve};
 use crate::cli::WriteArgs;
 use crate::failure::Failure;
 use crate::location::Location;
@@ -24,7 +24,8 @@ pub(super) fn change(
     let location = Location::parse(location)?;
     let on_wait = |most: Duration| {
         eprintln!(
-            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted (mmp)",
+            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted \
+             (mmp)",
             most.as_secs()
         );
     };
@@ -48,7 +49,7 @@ pub(super) fn change(
 pub(super) fn parent(fs: &FileSystem, path: &Path) -> Result<(Node, OsString), Error> {
     let name = path.file_name().ok_or(Error::Invalid("a name is missing, or it is `..`"))?;
     let above = path.parent().unwrap_or(Path::new("/"));
-    let parent = fs.resolve(&fs.root()?, above, true)?;
+    let parent = resolve(fs, above, true)?;
     if parent.file_type() != FileType::Directory {
         return Err(Error::NotDirectory);
     }

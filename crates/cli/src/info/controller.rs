@@ -1,12 +1,10 @@
 //! Identify Controller and CAP in words.
 
+use super::{Fact, facts, names_of};
+use crate::figures;
 use meantime_nvme::ControllerInfo;
 use meantime_spec::identify::{oacs, oncs};
 use meantime_spec::regs::CAP_CSS_NVM;
-use serde_json::json;
-
-use super::{Fact, names_of};
-use crate::figures;
 
 const ONCS: &[(u64, &str)] = &[
     (oncs::COMPARE as u64, "Compare"),
@@ -47,91 +45,32 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
     let (least_page, most_page) = (u64::from(cap.min_page_size()), u64::from(cap.max_page_size()));
     let nvm = cap.css() & CAP_CSS_NVM != 0;
     let transfer = u64::from(info.max_transfer_bytes);
-    vec![
-        Fact::new("model", &info.model, "model", json!(info.model)),
-        Fact::new("serial number", &info.serial, "serial", json!(info.serial)),
-        Fact::new("firmware", &info.firmware, "firmware", json!(info.firmware)),
-        Fact::new(
-            "PCI vendor",
-            format!("{:#06x}", info.vendor_id),
-            "vendor_id",
-            json!(info.vendor_id),
-        ),
-        Fact::new("NVMe version", &version, "version", json!(version)),
-        Fact::new("CAP", format!("{:#018x}", cap.0), "cap", json!(format!("{:#018x}", cap.0))),
-        Fact::new(
-            "  queue entries",
-            format!("up to {largest}{used}"),
-            "max_queue_entries",
-            json!(largest),
-        ),
-        Fact::new(
-            "  contiguous queues",
-            if cap.cqr() { "required" } else { "not required" },
-            "contiguous_queues_required",
-            json!(cap.cqr()),
-        ),
-        Fact::new(
-            "  ready timeout",
-            figures::time(f64::from(cap.timeout_ms()) * 1e6),
-            "ready_timeout_ms",
-            json!(cap.timeout_ms()),
-        ),
-        Fact::new(
-            "  doorbell stride",
-            format!("{} bytes", cap.doorbell_stride()),
-            "doorbell_stride_bytes",
-            json!(cap.doorbell_stride()),
-        ),
-        Fact::new(
-            "  page size",
-            format!("{} to {}", figures::bytes(least_page), figures::bytes(most_page)),
-            "page_bytes",
-            json!([least_page, most_page]),
-        ),
-        Fact::new(
-            "  NVM command set",
-            if nvm { "yes" } else { "no" },
-            "nvm_command_set",
-            json!(nvm),
-        ),
-        Fact::new(
-            "most data a command",
-            figures::bytes(transfer),
-            "max_transfer_bytes",
-            json!(transfer),
-        ),
-        Fact::new(
-            "namespaces",
-            format!("up to {}", info.namespace_count),
-            "namespace_count",
-            json!(info.namespace_count),
-        ),
-        Fact::new(
-            "volatile write cache",
-            if info.volatile_write_cache { "present" } else { "none" },
-            "volatile_write_cache",
-            json!(info.volatile_write_cache),
-        ),
-        Fact::new("I/O queue pairs", info.io_queues, "io_queues", json!(info.io_queues)),
-        Fact::new("interrupt vectors", info.vectors, "vectors", json!(info.vectors)),
-        Fact::new(
-            "optional I/O commands",
-            names_of(u64::from(info.oncs), ONCS),
-            "oncs",
-            json!(info.oncs),
-        ),
-        Fact::new(
-            "optional admin commands",
-            names_of(u64::from(info.oacs), OACS),
-            "oacs",
-            json!(info.oacs),
-        ),
-        Fact::new(
-            "event requests",
-            info.event_requests,
-            "event_requests",
-            json!(info.event_requests),
-        ),
-    ]
+    facts! {
+        "model", "model": info.model => &info.model;
+        "serial number", "serial": info.serial => &info.serial;
+        "firmware", "firmware": info.firmware => &info.firmware;
+        "PCI vendor", "vendor_id": info.vendor_id => format!("{:#06x}", info.vendor_id);
+        "NVMe version", "version": version => &version;
+        "CAP", "cap": format!("{:#018x}", cap.0) => format!("{:#018x}", cap.0);
+        "  queue entries", "max_queue_entries": largest => format!("up to {largest}{used}");
+        "  contiguous queues", "contiguous_queues_required": cap.cqr()
+            => if cap.cqr() { "required" } else { "not required" };
+        "  ready timeout", "ready_timeout_ms": cap.timeout_ms()
+            => figures::time(f64::from(cap.timeout_ms()) * 1e6);
+        "  doorbell stride", "doorbell_stride_bytes": cap.doorbell_stride()
+            => format!("{} bytes", cap.doorbell_stride());
+        "  page size", "page_bytes": [least_page, most_page]
+            => format!("{} to {}", figures::bytes(least_page), figures::bytes(most_page));
+        "  NVM command set", "nvm_command_set": nvm => if nvm { "yes" } else { "no" };
+        "most data a command", "max_transfer_bytes": transfer => figures::bytes(transfer);
+        "namespaces", "namespace_count": info.namespace_count
+            => format!("up to {}", info.namespace_count);
+        "volatile write cache", "volatile_write_cache": info.volatile_write_cache
+            => if info.volatile_write_cache { "present" } else { "none" };
+        "I/O queue pairs", "io_queues": info.io_queues => info.io_queues;
+        "interrupt vectors", "vectors": info.vectors => info.vectors;
+        "optional I/O commands", "oncs": info.oncs => names_of(u64::from(info.oncs), ONCS);
+        "optional admin commands", "oacs": info.oacs => names_of(u64::from(info.oacs), OACS);
+        "event requests", "event_requests": info.event_requests => info.event_requests;
+    }
 }

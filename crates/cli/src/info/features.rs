@@ -8,7 +8,8 @@ use meantime_spec::features::{
 };
 use serde_json::{Value, json};
 
-use super::{bare_table, rendered};
+use super::rendered;
+use crate::output::bare_table;
 
 /// A feature, and its current value or what the controller answered instead.
 pub(super) struct Feature {

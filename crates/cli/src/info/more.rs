@@ -1,43 +1,47 @@
 //! Power states, firmware slots, commands, errors, and what the namespaces are called.
 
 use meantime_block::NvmeDevice;
-use meantime_nvme::{NamespaceIds, PowerState};
+use meantime_nvme::{Controller, Error, NamespaceIds, PowerState};
 use meantime_spec::log::CommandsSupportedLog;
 use meantime_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
-use super::{Fact, in_lines};
+use super::{Fact, facts, in_lines};
 
 /// How many entries of the error log are shown.
 const ERRORS_SHOWN: u16 = 4;
 
-/// What each question gave; one that was refused says so.
+/// The answer to each question, or why it was refused.
 pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     let controller = device.controller();
     let states = &controller.info().power_states;
     let in_words: Vec<String> = states.iter().map(power_words).collect();
     let as_json: Vec<Value> = states.iter().map(power_json).collect();
-    let mut rows =
-        vec![Fact::new("power states", in_words.join("\n"), "power_states", json!(as_json))];
     let classes =
         if controller.has_queue_classes() { "weighted round robin" } else { "round robin" };
-    rows.push(Fact::new("arbitration", classes, "arbitration", json!(classes)));
-    let sgls = controller.info().sgls & 3 != 0;
-    rows.push(Fact::new(
-        "SGLs",
-        if sgls { "supported" } else { "none" },
-        "sgls",
-        json!(controller.info().sgls),
-    ));
-    rows.push(firmware(device));
-    rows.push(commands(device));
-    rows.push(errors(device));
-    let (words, value) = match controller.namespace_ids(device.namespace().nsid) {
-        Ok(ids) => ids_words(&ids),
-        Err(error) => (error.to_string(), json!({ "error": error.to_string() })),
+    let sgls = controller.info().sgls;
+    let mut rows = facts! {
+        "power states", "power_states": as_json => in_words.join("\n");
+        "arbitration", "arbitration": classes => classes;
+        "SGLs", "sgls": sgls => if sgls & 3 != 0 { "supported" } else { "none" };
     };
-    rows.push(Fact::new("opened namespace", words, "namespace_ids", value));
+    rows.push(asked("firmware slots", "firmware_slots", firmware(controller)));
+    rows.push(asked("commands supported", "commands_supported", commands(controller)));
+    rows.push(asked("error log", "error_log", errors(controller)));
+    let ids = controller.namespace_ids(device.namespace().nsid).map(|ids| ids_words(&ids));
+    rows.push(asked("opened namespace", "namespace_ids", ids));
     rows
+}
+
+/// What a question gave, in words and for programs; or why it was refused.
+type Answer = Result<(String, Value), Error>;
+
+fn asked(name: &'static str, key: &'static str, answer: Answer) -> Fact {
+    let (words, value) = answer.unwrap_or_else(|error| {
+        let text = error.to_string();
+        (text.clone(), json!({ "error": text }))
+    });
+    Fact::new(name, words, key, value)
 }
 
 fn power_words(state: &PowerState) -> String {
@@ -58,43 +62,27 @@ fn power_json(state: &PowerState) -> Value {
     })
 }
 
-fn firmware(device: &NvmeDevice) -> Fact {
-    let (words, value) = match device.controller().firmware_slots() {
-        Ok(log) => {
-            let slots: Vec<(u8, String)> = (1..=7)
-                .filter_map(|slot| {
-                    log.revision(slot).map(|revision| (slot, revision.trim_end().to_owned()))
-                })
-                .filter(|(_, revision)| !revision.is_empty())
-                .collect();
-            // AFI 2:0: the slot that runs.
-            let active = log.afi & 7;
-            let words: Vec<String> = slots
-                .iter()
-                .map(|(slot, revision)| {
-                    format!("{slot}: {revision}{}", if *slot == active { " (runs)" } else { "" })
-                })
-                .collect();
-            (words.join(", "), json!({ "active": active, "slots": slots }))
-        }
-        Err(error) => (error.to_string(), json!({ "error": error.to_string() })),
-    };
-    Fact::new("firmware slots", words, "firmware_slots", value)
+fn firmware(controller: &Controller) -> Answer {
+    let log = controller.firmware_slots()?;
+    let slots: Vec<(u8, String)> = (1..=7)
+        .filter_map(|slot| Some((slot, log.revision(slot)?.trim_end().to_owned())))
+        .filter(|(_, revision)| !revision.is_empty())
+        .collect();
+    // AFI 2:0: the slot that runs.
+    let active = log.afi & 7;
+    let runs = |slot: u8| if slot == active { " (runs)" } else { "" };
+    let words: Vec<String> =
+        slots.iter().map(|(slot, revision)| format!("{slot}: {revision}{}", runs(*slot))).collect();
+    Ok((words.join(", "), json!({ "active": active, "slots": slots })))
 }
 
-fn commands(device: &NvmeDevice) -> Fact {
-    let (words, value) = match device.controller().commands_supported() {
-        Ok(Some(log)) => {
-            let (admin, io) = supported(&log);
-            (
-                format!("{};\n{}", in_lines(&admin), in_lines(&io)),
-                json!({ "admin": admin, "io": io }),
-            )
-        }
-        Ok(None) => ("not told".to_owned(), Value::Null),
-        Err(error) => (error.to_string(), json!({ "error": error.to_string() })),
+fn commands(controller: &Controller) -> Answer {
+    let Some(log) = controller.commands_supported()? else {
+        return Ok(("not told".to_owned(), Value::Null));
     };
-    Fact::new("commands supported", words, "commands_supported", value)
+    let (admin, io) = supported(&log);
+    let words = format!("{};\n{}", in_lines(&admin), in_lines(&io));
+    Ok((words, json!({ "admin": admin, "io": io })))
 }
 
 /// The names of the admin and I/O commands that are supported; a vendor's own by their numbers.
@@ -113,26 +101,15 @@ fn supported(log: &CommandsSupportedLog) -> (Vec<String>, Vec<String>) {
     )
 }
 
-fn errors(device: &NvmeDevice) -> Fact {
-    let (words, value) = match device.controller().error_log(ERRORS_SHOWN) {
-        Ok(entries) if entries.is_empty() => ("empty".to_owned(), json!([])),
-        Ok(entries) => {
-            let words: Vec<String> = entries
-                .iter()
-                .map(|entry| {
-                    format!(
-                        "#{} queue {}: {}",
-                        entry.error_count.get(),
-                        entry.sqid.get(),
-                        entry.status()
-                    )
-                })
-                .collect();
-            (words.join("\n"), json!(words))
-        }
-        Err(error) => (error.to_string(), json!({ "error": error.to_string() })),
-    };
-    Fact::new("error log", words, "error_log", value)
+fn errors(controller: &Controller) -> Answer {
+    let entries = controller.error_log(ERRORS_SHOWN)?;
+    let words = entries.iter().map(|entry| {
+        let (number, queue) = (entry.error_count.get(), entry.sqid.get());
+        format!("#{number} queue {queue}: {}", entry.status())
+    });
+    let words: Vec<String> = words.collect();
+    let text = if words.is_empty() { "empty".to_owned() } else { words.join("\n") };
+    Ok((text, json!(words)))
 }
 
 fn ids_words(ids: &NamespaceIds) -> (String, Value) {

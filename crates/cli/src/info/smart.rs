@@ -4,7 +4,7 @@ use meantime_block::NvmeDevice;
 use meantime_spec::log::critical_warning;
 use serde_json::{Value, json};
 
-use super::{Fact, names_of};
+use super::{Fact, facts, names_of};
 
 const WARNINGS: &[(u64, &str)] = &[
     (critical_warning::SPARE as u64, "spare below its threshold"),
@@ -32,29 +32,17 @@ pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
     // Data units are thousands of 512 bytes.
     let units = |count: u128| format!("{count} ({:.1} GB)", count as f64 * 512_000.0 / 1e9);
     let (read, written) = (log.data_units_read.get(), log.data_units_written.get());
-    let mut facts = vec![
-        Fact::new(
-            "critical warnings",
-            names_of(u64::from(warning), WARNINGS),
-            "critical_warning",
-            json!(warning),
-        ),
-        Fact::new("temperature", celsius(kelvin), "temperature_kelvin", json!(kelvin)),
-        Fact::new(
-            "available spare",
-            format!("{} % (threshold {} %)", log.available_spare, log.available_spare_threshold),
-            "available_spare_percent",
-            json!(log.available_spare),
-        ),
-        Fact::new(
-            "life used",
-            format!("{} %", log.percentage_used),
-            "percentage_used",
-            json!(log.percentage_used),
-        ),
-        Fact::new("data units read", units(read), "data_units_read", number(read)),
-        Fact::new("data units written", units(written), "data_units_written", number(written)),
-    ];
+    let mut facts = facts! {
+        "critical warnings", "critical_warning": warning
+            => names_of(u64::from(warning), WARNINGS);
+        "temperature", "temperature_kelvin": kelvin => celsius(kelvin);
+        "available spare", "available_spare_percent": log.available_spare
+            => format!("{} % (threshold {} %)", log.available_spare, log.available_spare_threshold);
+        "life used", "percentage_used": log.percentage_used
+            => format!("{} %", log.percentage_used);
+        "data units read", "data_units_read": number(read) => units(read);
+        "data units written", "data_units_written": number(written) => units(written);
+    };
     for (name, key, count) in [
         ("read commands", "host_read_commands", log.host_read_commands.get()),
         ("write commands", "host_write_commands", log.host_write_commands.get()),

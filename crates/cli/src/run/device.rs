@@ -1,5 +1,5 @@
-//! The device's URI as programs are told it: wherever they are, and each of their processes for
-//! itself.
+//! The device's URI in the programs' environment: it is good in any working directory, and for
+//! each of their processes.
 
 use std::ffi::OsStr;
 

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if let Some(reason) = program::not_reached(&path) {
         warn(format_args!("{}: {reason}; it sees no files of {}", path.display(), args.device));
     }
-    // Whatever is wrong with device or file system is said here; in the program it could only be an
+    // Errors of device and file system are reported here; in the program they could only be an
     // errno.
     drop(settings.mount().map_err(|error| {
         let text = error.to_string();
@@ -87,7 +87,8 @@ fn library() -> Result<PathBuf, Failure> {
             let places = places.map(|place| beside.join(place).join(LIBRARY));
             places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
                 Failure::new(format_args!(
-                    "{LIBRARY} is not beside {} nor in ../lib/meantime: build it (`make build`), or name it by {LIBRARY_VARIABLE}",
+                    "{LIBRARY} is not beside {} nor in ../lib/meantime: build it (`make build`), \
+                     or name it by {LIBRARY_VARIABLE}",
                     command.display()
                 ))
             })?
@@ -99,7 +100,8 @@ fn library() -> Result<PathBuf, Failure> {
     if path.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_whitespace() || *byte == b':') {
         let place = path.display();
         return Err(Failure::new(format_args!(
-            "{place}: LD_PRELOAD cannot hold a path with a space or a colon; put the library elsewhere and name it by {LIBRARY_VARIABLE}"
+            "{place}: LD_PRELOAD cannot hold a path with a space or a colon; put the library \
+             elsewhere and name it by {LIBRARY_VARIABLE}"
         )));
     }
     Ok(path)

@@ -11,12 +11,12 @@ use meantime_posix::MountPoint;
 
 use crate::failure::Failure;
 
-/// As shells say that there is no such program.
+/// The shells' exit code for a program that is not there.
 pub(super) const NOT_FOUND: u8 = 127;
-/// As shells say that it cannot be executed.
+/// The shells' exit code for a program that cannot be executed.
 pub(super) const CANNOT_EXECUTE: u8 = 126;
 
-/// The program's file: what `name` says if there is a slash in it, else by PATH.
+/// The program's file: `name` if there is a slash in it, else found by PATH.
 pub(super) fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Failure> {
     if mount_point.strip(name.as_bytes()).is_some() {
         let text =
@@ -50,7 +50,7 @@ pub(super) fn find(name: &OsStr, mount_point: &MountPoint) -> Result<PathBuf, Fa
     })
 }
 
-/// Why LD_PRELOAD does not reach the program at `path`, if that can be told.
+/// Why LD_PRELOAD does not reach the program at `path`, if that is known.
 pub(super) fn not_reached(path: &Path) -> Option<&'static str> {
     let mut file = File::open(path).ok()?;
     let meta = file.metadata().ok()?;

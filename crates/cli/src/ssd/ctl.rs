@@ -1,5 +1,5 @@
-//! `meantime ssd ctl`: says something to a software SSD that another process runs. The protocol is
-//! that of `meantime_ssd::control`.
+//! `meantime ssd ctl`: a request to a software SSD that another process runs. The protocol is that
+//! of `meantime_ssd::control`.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -37,7 +37,7 @@ impl Log {
         }
     }
 
-    /// Something that the server tells.
+    /// An event of the server.
     pub(super) fn event(&mut self, event: &Event) {
         let text = match event {
             Event::Connected { pid: Some(pid) } => format!("a driver has connected: process {pid}"),

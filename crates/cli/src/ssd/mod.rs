@@ -28,7 +28,7 @@ use starved::Watch;
 /// How often what was refused is asked for, and whether to end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Events that wait to be told of at most.
+/// Events that wait for the log, at most.
 const EVENTS_MAX: usize = 1024;
 
 /// Runs the command.
@@ -48,8 +48,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         uid: owner.as_ref().map(|owner| owner.uid),
         gid: owner.as_ref().map(|owner| owner.gid),
     };
-    // Before the medium, which may create a file: nothing is left behind if another process serves there
-    // already.
+    // Before the medium, which may create a file: nothing is left behind if another process serves
+    // there already.
     let socket = Socket::bind(path, &options).map_err(Failure::new)?;
     sigbus::catch()?;
     signal::catch();
@@ -68,8 +68,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     let _control = control.transpose().map_err(Failure::new)?;
     let (tell, events) = sync_channel(EVENTS_MAX);
     let server = Server::start(socket, ssd.function_port(), move |event| {
-        // A driver that does wrong faster than it can be told is not told of: the server does not
-        // wait for the log.
+        // Events that come faster than they are logged are dropped: the server does not wait for
+        // the log.
         let _ = tell.try_send(event);
     })
     .map_err(|error| Failure::new(format_args!("cannot serve {}: {error}", path.display())))?;
@@ -119,7 +119,8 @@ fn check(uri: &str) -> Result<Access, Failure> {
     if soft.nsid != 1 || soft.lock {
         let what = if soft.lock { "lock" } else { "nsid" };
         return Err(Failure::usage(format_args!(
-            "{uri}: {what} says how a device is used, not what it is: leave it to the driver that connects"
+            "{uri}: {what} says how a device is used, not what it is: leave it to the driver that \
+             connects"
         )));
     }
     Ok(if soft.read_only { Access::Read } else { Access::ReadWrite })
@@ -149,8 +150,10 @@ fn report(args: &SsdArgs, counters: Counters) -> Result<(), Failure> {
     let c = counters;
     if !args.json {
         return print(&format!(
-            "{} reads, {} writes, {} flushes, {} other I/O commands, {} admin commands; {} bytes read, {} written\n\
-             {} commands refused, {} register accesses and {} doorbells wrong, {} DMA errors, {} times fatal, {} resets\n",
+            "{} reads, {} writes, {} flushes, {} other I/O commands, {} admin commands; {} bytes \
+             read, {} written\n\
+             {} commands refused, {} register accesses and {} doorbells wrong, {} DMA errors, {} \
+             times fatal, {} resets\n",
             c.reads,
             c.writes,
             c.flushes,
@@ -167,10 +170,12 @@ fn report(args: &SsdArgs, counters: Counters) -> Result<(), Failure> {
         ));
     }
     let counters = json!({
-        "admin_commands": c.admin_commands, "reads": c.reads, "writes": c.writes, "flushes": c.flushes, "other_io": c.other_io,
-        "read_bytes": c.read_bytes, "written_bytes": c.written_bytes, "refused": c.refused, "bad_registers": c.bad_registers,
-        "bad_doorbells": c.bad_doorbells, "stray_doorbells": c.stray_doorbells, "dma_errors": c.dma_errors, "fatal": c.fatal,
-        "ended_queues": c.ended_queues, "tolerated": c.tolerated,
+        "admin_commands": c.admin_commands, "reads": c.reads, "writes": c.writes,
+        "flushes": c.flushes, "other_io": c.other_io, "read_bytes": c.read_bytes,
+        "written_bytes": c.written_bytes, "refused": c.refused, "bad_registers": c.bad_registers,
+        "bad_doorbells": c.bad_doorbells, "stray_doorbells": c.stray_doorbells,
+        "dma_errors": c.dma_errors, "fatal": c.fatal, "ended_queues": c.ended_queues,
+        "tolerated": c.tolerated,
         "resets": c.resets, "interrupts": c.interrupts, "parks": c.parks, "naps": c.naps,
     });
     print(&format!("{}\n", json!({ "counters": counters })))

@@ -1,5 +1,5 @@
-//! SIGBUS: a driver has taken away memory that it had mapped (its file has shrunk, or there are no
-//! huge pages left). That ends the driver's connection, not this process.
+//! SIGBUS: memory that a driver mapped is gone (its file has shrunk, or there are no huge pages
+//! left). That ends the driver's connection, not this process.
 
 #![expect(unsafe_code)]
 

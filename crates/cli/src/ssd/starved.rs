@@ -1,5 +1,5 @@
-//! Whether the SSD's thread gets to run. If it does not, every latency shows it, and whoever
-//! measures cannot know why.
+//! Whether the SSD's thread gets to run. If it does not, every latency shows it, and the cause
+//! cannot be seen in the figures.
 
 use std::fs::{read_dir, read_to_string};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ const THREAD: &str = "meantime-ssd";
 /// Between two looks.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// So much of it not having run is too much, in percent.
+/// The thread is starved if it could not run for this part of the time, in percent.
 const TOO_MUCH_PERCENT: u64 = 20;
 
-/// A thread that itself runs less than that of the time, in percent, is not kept from anything by
-/// the hypervisor.
+/// A thread that runs for less than this part of the time, in percent, loses nothing to the
+/// hypervisor.
 const BUSY_PERCENT: u64 = 10;
 
 /// What the kernel has counted by a moment.
@@ -30,7 +30,7 @@ struct Sample {
     stolen_ns: u64,
 }
 
-/// Looks at it now and then, and speaks once.
+/// Watches the thread; reports once.
 pub(super) struct Watch {
     begun: Instant,
     task: PathBuf,
@@ -70,7 +70,7 @@ impl Watch {
     }
 }
 
-/// What is to be said of the time between two samples.
+/// The warning about the time between two samples, if there is one.
 fn judge(before: &Sample, now: &Sample, cpu: Option<usize>) -> Option<String> {
     let wall_ns = now.at_ns.saturating_sub(before.at_ns).max(1);
     let percent = |from: u64, to: u64| to.saturating_sub(from).saturating_mul(100) / wall_ns;
@@ -79,13 +79,15 @@ fn judge(before: &Sample, now: &Sample, cpu: Option<usize>) -> Option<String> {
     let which = cpu.map_or("the CPUs it may use".to_owned(), |cpu| format!("CPU {cpu}"));
     if waited >= TOO_MUCH_PERCENT {
         return Some(format!(
-            "the SSD's thread could not run for {waited} % of the last second, since others run on {which}: its latencies are theirs; \
+            "the SSD's thread could not run for {waited} % of the last second, since others run on \
+             {which}: its latencies are theirs; \
              give it a CPU that is free by cpu= in the URI, or move the others"
         ));
     }
     if stolen >= TOO_MUCH_PERCENT && percent(before.ran_ns, now.ran_ns) >= BUSY_PERCENT {
         return Some(format!(
-            "the hypervisor took {which} from the SSD's thread for {stolen} % of the last second: its latencies are the hypervisor's; \
+            "the hypervisor took {which} from the SSD's thread for {stolen} % of the last second: \
+             its latencies are the hypervisor's; \
              choose another CPU by cpu= in the URI, or a machine that is not shared"
         ));
     }

@@ -13,7 +13,7 @@ const HISTORY_LEN: usize = 400;
 /// The most characters that can be typed: as many as a request holds.
 const TYPED_MAX: usize = 64;
 
-/// The policies to choose from. Whether a queue can wait so, its process says.
+/// The policies to choose from. The process decides whether a queue can wait so.
 pub(super) const POLICIES: [(&str, &str); 13] = [
     ("poll", "look until the completion is there"),
     ("interrupt", "sleep until the device's interrupt"),

@@ -1,10 +1,12 @@
 //! One table, for a shell or a file.
 
 use comfy_table::{Cell, CellAlignment, Table};
+use ratatui::layout::Alignment;
 use serde_json::{Value, json};
 
 use super::process::{Process, shortened};
-use super::row::{Align, COLUMNS, Row};
+use super::row::{COLUMNS, Row};
+use crate::output::table_lines;
 
 /// A line below the header only.
 const PRESET: &str = "     ═             ";
@@ -28,17 +30,13 @@ pub(super) fn text(process: &Process, rows: &[Row]) -> String {
         text += "It has no queues at present.\n";
         return text;
     }
-    for line in table.to_string().lines() {
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
+    text + &table_lines(&table).join("\n") + "\n"
 }
 
-fn aligned(cell: Cell, align: Align) -> Cell {
+fn aligned(cell: Cell, align: Alignment) -> Cell {
     cell.set_alignment(match align {
-        Align::Left => CellAlignment::Left,
-        Align::Right => CellAlignment::Right,
+        Alignment::Right => CellAlignment::Right,
+        _ => CellAlignment::Left,
     })
 }
 

@@ -48,8 +48,8 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// How to get a process to look at.
-const HOW: &str = "start one, e.g. `meantime bench --rw randread --device mem:256M --time-based --runtime 60 &`, or serve from your own \
-                   program (control::serve)";
+const HOW: &str = "start one, e.g. `meantime bench --rw randread --device mem:256M --time-based \
+                   --runtime 60 &`, or serve from your own program (control::serve)";
 
 /// The processes that can be looked at: that with the number `pid`, or all of this user's.
 pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
@@ -77,7 +77,8 @@ pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
 fn not_served(pid: u32) -> String {
     if std::path::Path::new(&format!("/proc/{pid}")).exists() {
         format!(
-            "process {pid} serves no control socket that this user may use (it may be another user's, of another program, or begun with \
+            "process {pid} serves no control socket that this user may use (it may be another \
+             user's, of another program, or begun with \
              --no-control); `meantime top` alone finds those that do"
         )
     } else {

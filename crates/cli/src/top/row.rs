@@ -1,6 +1,7 @@
 //! A queue in words: the columns of the table and of the live view.
 
 use meantime_completion::telemetry::{QueueRates, QueueState, Snapshot, rates};
+use ratatui::layout::Alignment;
 use serde_json::{Value, json};
 
 use super::process::plain;
@@ -20,21 +21,13 @@ pub(super) fn rows(before: &Snapshot, after: &Snapshot) -> Vec<Row> {
     after.queues.iter().cloned().zip(rates).map(|(state, rates)| Row { state, rates }).collect()
 }
 
-/// How a column is aligned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
-    Left,
-    Right,
-}
-
 /// A column: its two lines of heading, how it is aligned, and what stands in it.
 pub(super) struct Column {
     /// Heading, above and below.
     pub head: [&'static str; 2],
     /// How it is aligned.
-    pub align: Align,
-    /// How little it says of the rest, so that it is left out first where there is no room; 0 never
-    /// is.
+    pub align: Alignment,
+    /// Where there is no room, columns with the greatest number are left out first; 0 never is.
     pub spare: u8,
     /// What stands in it.
     pub text: fn(&Row) -> String,
@@ -42,7 +35,7 @@ pub(super) struct Column {
 
 const fn column(
     head: [&'static str; 2],
-    align: Align,
+    align: Alignment,
     spare: u8,
     text: fn(&Row) -> String,
 ) -> Column {
@@ -51,27 +44,27 @@ const fn column(
 
 /// All columns.
 pub(super) const COLUMNS: [Column; 13] = [
-    column(["", "queue"], Align::Right, 0, |row| row.state.id.to_string()),
-    column(["", "device"], Align::Left, 3, |row| plain(&row.state.device)),
-    column(["", "thread"], Align::Left, 7, |row| plain(&row.state.thread)),
-    column(["", "policy"], Align::Left, 0, |row| plain(&row.state.policy)),
-    column(["", "IOPS"], Align::Right, 0, |row| {
+    column(["", "queue"], Alignment::Right, 0, |row| row.state.id.to_string()),
+    column(["", "device"], Alignment::Left, 3, |row| plain(&row.state.device)),
+    column(["", "thread"], Alignment::Left, 7, |row| plain(&row.state.thread)),
+    column(["", "policy"], Alignment::Left, 0, |row| plain(&row.state.policy)),
+    column(["", "IOPS"], Alignment::Right, 0, |row| {
         if row.is_idle() { "idle".to_owned() } else { iops(row.rates.iops) }
     }),
-    column(["mean", "µs"], Align::Right, 0, |row| micros(row.rates.mean_ns)),
-    column(["expected", "µs"], Align::Right, 2, expected),
-    column(["CPU", "%"], Align::Right, 1, |row| {
+    column(["mean", "µs"], Alignment::Right, 0, |row| micros(row.rates.mean_ns)),
+    column(["expected", "µs"], Alignment::Right, 2, expected),
+    column(["CPU", "%"], Alignment::Right, 1, |row| {
         one_digit(row.rates.cpu_percent.filter(|_| !row.is_idle()))
     }),
-    column(["CPU per", "I/O µs"], Align::Right, 5, |row| micros(row.rates.cpu_per_io_ns)),
-    column(["sleeps", "% of I/Os"], Align::Right, 6, |row| one_digit(row.rates.sleep_percent)),
-    column(["overslept", "% of sleeps"], Align::Right, 4, |row| {
+    column(["CPU per", "I/O µs"], Alignment::Right, 5, |row| micros(row.rates.cpu_per_io_ns)),
+    column(["sleeps", "% of I/Os"], Alignment::Right, 6, |row| one_digit(row.rates.sleep_percent)),
+    column(["overslept", "% of sleeps"], Alignment::Right, 4, |row| {
         one_digit(row.rates.oversleep_percent)
     }),
-    column(["fallbacks", "per s"], Align::Right, 8, |row| {
+    column(["fallbacks", "per s"], Alignment::Right, 8, |row| {
         if row.is_idle() { none() } else { iops(row.rates.fallbacks_per_s) }
     }),
-    column(["in", "flight"], Align::Right, 9, |row| {
+    column(["in", "flight"], Alignment::Right, 9, |row| {
         // What an idle queue had in flight when it was last shown has ended since, most likely.
         if row.is_idle() { none() } else { row.state.figures.in_flight.to_string() }
     }),

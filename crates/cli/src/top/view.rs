@@ -10,7 +10,7 @@ use ratatui::widgets::{
 
 use super::app::{App, Message, POLICIES, Popup};
 use super::process::{plain, shortened};
-use super::row::{Align, COLUMNS, Column, Row, iops, micros};
+use super::row::{COLUMNS, Column, Row, iops, micros};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -112,18 +112,14 @@ fn fitting(rows: &[Row], room: usize) -> Vec<(&'static Column, usize)> {
 
 fn draw_rows(frame: &mut Frame, area: Rect, rows: &[Row], chosen: Option<usize>) {
     let columns = fitting(rows, usize::from(area.width));
-    let alignment = |column: &Column| match column.align {
-        Align::Left => Alignment::Left,
-        Align::Right => Alignment::Right,
-    };
     let head = columns.iter().map(|(column, _)| {
-        let lines = column.head.map(|head| Line::from(head).alignment(alignment(column)));
+        let lines = column.head.map(|head| Line::from(head).alignment(column.align));
         Cell::from(lines.to_vec())
     });
     let lines = rows.iter().map(|row| {
         let cells = columns.iter().map(|(column, width)| {
             let text = shortened(&(column.text)(row), *width);
-            Cell::from(Line::from(text).alignment(alignment(column))).style(style_of(column, row))
+            Cell::from(Line::from(text).alignment(column.align)).style(style_of(column, row))
         });
         let style = if row.is_idle() { Style::new().dim() } else { Style::new() };
         TableRow::new(cells).style(style)

@@ -70,12 +70,14 @@ impl Shape {
             Self::Lognormal => "4 KiB reads, log-normal with sigma 0.25",
             Self::Bimodal => "4 KiB reads, of which one in ten takes ten times as long",
             Self::Programs => {
-                "4 KiB reads with 2 % writes, each of which starts a program of 600 µs on one of four channels"
+                "4 KiB reads with 2 % writes, each of which starts a program of 600 µs on one of \
+                 four channels"
             }
             Self::Sizes => "reads of 512 B to 128 KiB; 128 KiB take eight times as long as 4 KiB",
             Self::Depth4 => "4 KiB reads, log-normal with sigma 0.25, four in flight",
             Self::Mix7030 => {
-                "4 KiB, 70 % reads and 30 % writes; writes take twice as long; log-normal with sigma 0.1"
+                "4 KiB, 70 % reads and 30 % writes; writes take twice as long; log-normal with \
+                 sigma 0.1"
             }
         }
     }
@@ -137,14 +139,16 @@ impl GridCell {
             Shape::Bimodal => {
                 let extra_ns = base * 9;
                 format!(
-                    "channels = 4\n{one_point}slow = {{ probability = 0.1, extra_ns = {extra_ns} }}\n"
+                    "channels = 4\n{one_point}slow = {{ probability = 0.1, extra_ns = {extra_ns} \
+                     }}\n"
                 )
             }
             // Stripes as long as the pieces by which the medium is filled, so that filling it keeps
             // all channels busy.
             Shape::Programs => format!(
                 "channels = 4\nselect = \"stripe\"\nstripe_bytes = 262144\n{one_point}\
-                 nand = {{ program_bytes = 4096, program_ns = 600000, programs_per_erase = 1000000, erase_ns = 0, buffered_programs = 64 }}\n"
+                 nand = {{ program_bytes = 4096, program_ns = 600000, programs_per_erase = \
+                 1000000, erase_ns = 0, buffered_programs = 64 }}\n"
             ),
             Shape::Sizes => {
                 let points =
@@ -152,7 +156,8 @@ impl GridCell {
                 format!("channels = 4\nread = {points}\nwrite = {points}\n")
             }
             Shape::Mix7030 => format!(
-                "channels = 4\nread = [[4096, {base}]]\nwrite = [[4096, {}]]\njitter = {{ lognormal = {{ sigma = 0.1 }} }}\n",
+                "channels = 4\nread = [[4096, {base}]]\nwrite = [[4096, {}]]\njitter = {{ \
+                 lognormal = {{ sigma = 0.1 }} }}\n",
                 base * 2
             ),
         };
@@ -231,7 +236,8 @@ pub(super) fn cells(
     if cells.is_empty() {
         let filter = filter.unwrap_or("");
         return Err(Failure::usage(format_args!(
-            "--filter {filter:?} leaves no cell; names are like {} (see --help for times and shapes)",
+            "--filter {filter:?} leaves no cell; names are like {} (see --help for times and \
+             shapes)",
             GridCell { device_ns: times_ns[0], shape: shapes[0] }.name()
         )));
     }
@@ -240,36 +246,39 @@ pub(super) fn cells(
 
 /// The device times of a list: `2,4.1us,0.1ms`; a bare number is µs.
 pub(super) fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
-    let mut times_ns = Vec::new();
-    for text in list.split(',').map(str::trim) {
-        let (least, most) = DEVICE_TIME_LIMITS_NS;
-        let ns = parse_time_ns(text).filter(|ns| (least..=most).contains(ns)).ok_or_else(|| {
-            Failure::usage(format_args!(
-                "--times: {text:?} is no device time: use e.g. 7.3 (µs), 500ns or 1ms, from 100ns to 100ms"
-            ))
-        })?;
-        if times_ns.contains(&ns) {
-            return Err(Failure::usage(format_args!("--times: {text} is listed twice")));
-        }
-        times_ns.push(ns);
-    }
-    Ok(times_ns)
+    let (least, most) = DEVICE_TIME_LIMITS_NS;
+    parse_list("--times", list, |text| {
+        parse_time_ns(text).filter(|ns| (least..=most).contains(ns)).ok_or_else(|| {
+            format!(
+                "{text:?} is no device time: use e.g. 7.3 (µs), 500ns or 1ms, from 100ns to 100ms"
+            )
+        })
+    })
 }
 
 /// The shapes of a list.
 pub(super) fn parse_shapes(list: &str) -> Result<Vec<Shape>, Failure> {
-    let mut shapes = Vec::new();
-    for name in list.split(',').map(str::trim) {
-        let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(|| {
-            let known = Shape::ALL.map(Shape::name).join(", ");
-            Failure::usage(format_args!("--shapes: {name:?} is no shape: use {known}"))
-        })?;
-        if shapes.contains(&shape) {
-            return Err(Failure::usage(format_args!("--shapes: {name} is listed twice")));
+    parse_list("--shapes", list, |name| {
+        Shape::ALL.into_iter().find(|shape| shape.name() == name).ok_or_else(|| {
+            format!("{name:?} is no shape: use {}", Shape::ALL.map(Shape::name).join(", "))
+        })
+    })
+}
+
+fn parse_list<T: PartialEq>(
+    option: &str,
+    list: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, Failure> {
+    let mut items = Vec::new();
+    for text in list.split(',').map(str::trim) {
+        let item = parse(text).map_err(|what| Failure::usage(format_args!("{option}: {what}")))?;
+        if items.contains(&item) {
+            return Err(Failure::usage(format_args!("{option}: {text} is listed twice")));
         }
-        shapes.push(shape);
+        items.push(item);
     }
-    Ok(shapes)
+    Ok(items)
 }
 
 #[cfg(test)]

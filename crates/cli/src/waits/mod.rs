@@ -21,8 +21,8 @@ use crate::bench::progress::Progress;
 use crate::cli::WaitsArgs;
 use crate::failure::{FAILED, Failure};
 use crate::job::{Job, Origin};
-use crate::machine::{Machine, PROGRAM};
-use crate::output::{self, HtmlTarget, JsonTarget};
+use crate::machine::{Machine, PROGRAM, command_line};
+use crate::output::{self, Outputs};
 use crate::signal;
 
 use grid::{GridCell, Shape};
@@ -30,13 +30,28 @@ use measure::Spec;
 use simulated::Whose;
 use trace::{TraceDir, WakeCosts};
 
-const POLICIES: &str = "interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto";
-const RUNTIME: Duration = Duration::from_secs(1);
+/// What is measured unless options say otherwise.
+struct Usual {
+    policies: &'static str,
+    times_ns: &'static [u64],
+    shapes: &'static [Shape],
+    runtime: Duration,
+}
 
-const QUICK_POLICIES: &str = "interrupt,poll,hybrid,adaptive";
-const QUICK_TIMES_NS: [u64; 3] = [4_100, 10_000, 50_000];
-const QUICK_SHAPES: [Shape; 3] = [Shape::Constant, Shape::Lognormal, Shape::Bimodal];
-const QUICK_RUNTIME: Duration = Duration::from_millis(250);
+const WHOLE: Usual = Usual {
+    policies: "interrupt,poll,hybrid,hybrid-bucket,hybrid-min,ehp,pas,dpas,adaptive,auto",
+    times_ns: &grid::DEVICE_TIMES_NS,
+    shapes: &Shape::ALL,
+    runtime: Duration::from_secs(1),
+};
+
+/// With `--quick`.
+const QUICK: Usual = Usual {
+    policies: "interrupt,poll,hybrid,adaptive",
+    times_ns: &[4_100, 10_000, 50_000],
+    shapes: &[Shape::Constant, Shape::Lognormal, Shape::Bimodal],
+    runtime: Duration::from_millis(250),
+};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -52,38 +67,19 @@ struct Plan {
 /// Runs the command.
 pub(crate) fn run(args: &WaitsArgs) -> Result<ExitCode, Failure> {
     let plan = plan(args)?;
-    let target = args.json.as_deref().map(JsonTarget::prepare).transpose()?;
-    let page_target = args.html.as_deref().map(HtmlTarget::prepare).transpose()?;
-    let to_stdout = [target == Some(JsonTarget::Stdout), page_target == Some(HtmlTarget::Stdout)];
-    if to_stdout == [true; 2] {
-        return Err(Failure::usage(
-            "--json and --html cannot both go to standard output; give one of them a file",
-        ));
-    }
-    // Stdout is the JSON's or the page's alone then.
-    let show = |text: &str| {
-        if to_stdout.contains(&true) {
-            eprint!("{text}");
-            Ok(())
-        } else {
-            output::print(text)
-        }
-    };
+    let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
     let traces = args.traces.as_deref().map(TraceDir::create).transpose()?;
     signal::catch();
     let mut results = Vec::new();
     let failed = match plan.simulated {
-        Some(whose) => simulate(&plan, whose, &mut results, &show),
-        None => measure(&plan, &mut results, traces.as_ref(), &show),
+        Some(whose) => simulate(&plan, whose, &mut results, &outputs),
+        None => measure(&plan, &mut results, traces.as_ref(), &outputs),
     };
     if !results.is_empty() {
-        report(&plan, &results, &target, &page_target, &show)?;
+        report(&plan, &results, &outputs)?;
     }
     failed?;
-    if let Some(code) = signal::exit_code() {
-        eprintln!("meantime: ended by a signal; the results are those measured until then");
-        return Ok(ExitCode::from(code));
-    }
+    signal::check(Some("ended by a signal; the results are those measured until then"))?;
     let bad = results.iter().flat_map(|cell| &cell.ways).any(|way| way.errors > 0);
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
@@ -93,7 +89,7 @@ fn measure(
     plan: &Plan,
     results: &mut Vec<CellResult>,
     traces: Option<&TraceDir>,
-    show: &dyn Fn(&str) -> Result<(), Failure>,
+    outputs: &Outputs,
 ) -> Result<(), Failure> {
     let costs = WakeCosts::measure()?;
     let machine = simulated::this_machine(&costs);
@@ -115,7 +111,7 @@ fn measure(
                 traces.write_trace(cell, &trace)?;
             }
         }
-        push(measured, results, &progress, show)?;
+        push(measured, results, &progress, outputs)?;
     }
     progress.clear();
     Ok(())
@@ -126,7 +122,7 @@ fn simulate(
     plan: &Plan,
     whose: Whose,
     results: &mut Vec<CellResult>,
-    show: &dyn Fn(&str) -> Result<(), Failure>,
+    outputs: &Outputs,
 ) -> Result<(), Failure> {
     let machine = match whose {
         Whose::BareMetal => sim::Machine::bare_metal(),
@@ -147,7 +143,7 @@ fn simulate(
         if result.ways.is_empty() {
             break;
         }
-        push(result, results, &progress, show)?;
+        push(result, results, &progress, outputs)?;
     }
     progress.clear();
     Ok(())
@@ -158,70 +154,50 @@ fn push(
     result: CellResult,
     results: &mut Vec<CellResult>,
     progress: &Progress,
-    show: &dyn Fn(&str) -> Result<(), Failure>,
+    outputs: &Outputs,
 ) -> Result<(), Failure> {
     let text = cell_table(&result, output::columns()) + "\n";
     results.push(result);
     let mut shown = Ok(());
-    progress.above(|| shown = show(&text));
+    progress.above(|| shown = outputs.show(&text));
     shown
 }
 
 /// What the cells come to, where it was asked for.
-fn report(
-    plan: &Plan,
-    results: &[CellResult],
-    target: &Option<JsonTarget>,
-    page_target: &Option<HtmlTarget>,
-    show: &dyn Fn(&str) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+fn report(plan: &Plan, results: &[CellResult], outputs: &Outputs) -> Result<(), Failure> {
     let summaries = summaries(results);
     let machine = Machine::probe();
     let all: Vec<&CellResult> = results.iter().collect();
-    show(&format!(
+    outputs.show(&format!(
         "{}\n{}\n\n{}\n",
         summary_table(&summaries, results.len(), output::columns()),
         legend(&all),
         machine.line()
     ))?;
     let mut facts = machine.json();
-    let words = std::env::args_os().skip(1).map(|word| serde_json::json!(word.to_string_lossy()));
-    facts.insert(
-        "command".to_owned(),
-        std::iter::once(serde_json::json!("meantime")).chain(words).collect(),
-    );
+    facts.insert("command".to_owned(), command_line());
     facts.insert("interrupted".to_owned(), serde_json::json!(signal::stopped()));
     let setting = Setting {
         facts,
         runtime_ms: plan.spec.runtime.as_millis() as u64,
         competitor: plan.spec.competitor.clone(),
-        simulated: plan.simulated.map(|whose| whose.to_string()),
+        simulated: plan.simulated.map(|whose| whose.name().to_owned()),
     };
-    if let Some(target) = target {
-        target.write(&json(results, &summaries, &setting))?;
-    }
-    if let Some(target) = page_target {
-        target.write(&page(results, &summaries, &setting, PROGRAM))?;
-    }
-    Ok(())
+    outputs.write(
+        || json(results, &summaries, &setting),
+        || page(results, &summaries, &setting, PROGRAM),
+    )
 }
 
 fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
-    let times_ns = match (&args.times, args.quick) {
-        (Some(list), _) => grid::parse_times(list)?,
-        (None, true) => QUICK_TIMES_NS.to_vec(),
-        (None, false) => grid::DEVICE_TIMES_NS.to_vec(),
-    };
-    let shapes = match (&args.shapes, args.quick) {
-        (Some(list), _) => grid::parse_shapes(list)?,
-        (None, true) => QUICK_SHAPES.to_vec(),
-        (None, false) => Shape::ALL.to_vec(),
-    };
-    let cells = grid::cells(&times_ns, &shapes, args.filter.as_deref())?;
-    let usual = if args.quick { QUICK_POLICIES } else { POLICIES };
-    let policies = policies(args.policies.as_deref().unwrap_or(usual))?;
-    let usual = if args.quick { QUICK_RUNTIME } else { RUNTIME };
-    let (mut runtime, mut competitor) = (usual, None);
+    let usual = if args.quick { &QUICK } else { &WHOLE };
+    let times_ns = args.times.as_deref().map(grid::parse_times).transpose()?;
+    let shapes = args.shapes.as_deref().map(grid::parse_shapes).transpose()?;
+    let (times_ns, shapes) =
+        (times_ns.as_deref().unwrap_or(usual.times_ns), shapes.as_deref().unwrap_or(usual.shapes));
+    let cells = grid::cells(times_ns, shapes, args.filter.as_deref())?;
+    let policies = policies(args.policies.as_deref().unwrap_or(usual.policies))?;
+    let (mut runtime, mut competitor) = (usual.runtime, None);
     // The job's own keys: one place knows what they may say.
     let mut job = Job::new("waits");
     if let Some(text) = &args.runtime {
@@ -235,9 +211,7 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
     if runtime < Duration::from_millis(1) {
         return Err(Failure::usage("--runtime: give a millisecond at least, better a second"));
     }
-    let simulated = args.simulate.as_deref().map(str::parse).transpose();
-    let simulated: Option<Whose> =
-        simulated.map_err(|error: String| Failure::usage(format_args!("--simulate: {error}")))?;
+    let simulated = args.simulate.as_deref().map(Whose::parse).transpose()?;
     let spec = Spec { policies, runtime, competitor };
     Ok(Plan { cells, spec, simulated, replay: args.replay.clone() })
 }

@@ -1,8 +1,5 @@
 //! A cell in the simulator, and the references that a cell is held against.
 
-use std::fmt;
-use std::str::FromStr;
-
 use meantime_completion::{Goal, Policy};
 use meantime_lab::sim::{self, Machine, Outcome, Trace};
 use meantime_report::waits::{Baseline, CellResult, Figures, Reference, References};
@@ -10,6 +7,7 @@ use meantime_report::waits::{Baseline, CellResult, Figures, Reference, Reference
 use super::grid::GridCell;
 use super::made;
 use super::trace::WakeCosts;
+use crate::failure::Failure;
 
 /// One seed gives one outcome.
 const SEED: u64 = 0x6d65_616e;
@@ -23,24 +21,20 @@ pub(super) enum Whose {
     ThisMachine,
 }
 
-impl fmt::Display for Whose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BareMetal => "bare-metal",
-            Self::ThisMachine => "this-machine",
-        })
+const WHOSE: [(&str, Whose); 2] =
+    [("bare-metal", Whose::BareMetal), ("this-machine", Whose::ThisMachine)];
+
+impl Whose {
+    /// As the command line names it.
+    pub(super) fn name(self) -> &'static str {
+        WHOSE[self as usize].0
     }
-}
 
-impl FromStr for Whose {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "bare-metal" => Ok(Self::BareMetal),
-            "this-machine" => Ok(Self::ThisMachine),
-            _ => Err(format!("{text:?}: use bare-metal or this-machine")),
-        }
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        let found = WHOSE.iter().find(|(name, _)| *name == text).map(|(_, whose)| *whose);
+        found.ok_or_else(|| {
+            Failure::usage(format_args!("--simulate: {text:?}: use bare-metal or this-machine"))
+        })
     }
 }
 
@@ -196,8 +190,8 @@ mod tests {
     #[test]
     fn names_come_back() {
         for whose in [Whose::BareMetal, Whose::ThisMachine] {
-            assert_eq!(whose.to_string().parse(), Ok(whose));
+            assert_eq!(Whose::parse(whose.name()).unwrap(), whose);
         }
-        assert!("metal".parse::<Whose>().is_err());
+        assert!(Whose::parse("metal").is_err());
     }
 }

@@ -23,7 +23,7 @@ use crate::signal;
 
 use super::grid::{GridCell, ModelFile};
 
-/// So many I/Os of a cell at most; well below what a device keeps of its stamps.
+/// I/Os of a cell, at most: far fewer than the stamps that a device keeps.
 const IOS_MAX: usize = 20_000;
 
 /// For so long at most.
@@ -170,7 +170,7 @@ fn in_order(mut times: Vec<(Seen, u64)>) -> Trace {
 pub(super) struct WakeCosts {
     /// Sleeps: asked for in ns, and how late they ended.
     pub sleeps: Vec<(u64, Times)>,
-    /// From an eventfd's signal until who slept on it runs.
+    /// From an eventfd's signal until the thread that slept on it runs.
     pub interrupt: Times,
     /// What the thread is charged for a sleep and for a wait by eventfd, in ns of CPU.
     pub cpu_ns: [u64; 2],
@@ -186,8 +186,8 @@ const USUAL_SLEEP_NS: u64 = 10_000;
 /// How long a core is idle before it is woken by an eventfd.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// So many batches of each, of which the calmest counts: what other programs do for a while is no
-/// cost of waking up.
+/// Batches of each, of which the calmest counts: what other programs do for a while is no cost of
+/// waking up.
 const BATCHES: usize = 5;
 
 /// What `once`, which is [`SLEEPS`] sleeps, comes to, and what the thread is charged for one of

@@ -217,7 +217,8 @@ fn all_that_is_wrong_is_said_at_once() {
 #[test]
 fn fios_command_line_is_taken() {
     let dir = tempfile::tempdir().unwrap();
-    let args = "bench --filename=mem:1M --ioengine=libaio --rw=randread --bs=4k --time_based --runtime 100ms --direct 1 \
+    let args = "bench --filename=mem:1M --ioengine=libaio --rw=randread --bs=4k --time_based \
+                --runtime 100ms --direct 1 \
                 --group_reporting --gtod_reduce=1 --thread --completion poll --json o.json";
     let ran = run(dir.path(), &args.split_whitespace().collect::<Vec<_>>());
     assert_eq!(ran.code, Some(0), "{ran:?}");

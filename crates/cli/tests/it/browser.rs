@@ -250,9 +250,12 @@ fn the_page_of_waits_fits_and_can_be_read() {
 #[test]
 fn what_is_wrong_with_a_page_is_seen() {
     let dir = tempfile::tempdir().unwrap();
-    let page = "<!doctype html><body style='background:#fff'><div style='width:2000px;color:#bbb'>faint</div>\
-                <svg class='plot' viewBox='0 0 100 100' width='100' height='100' style='overflow:visible'>\
-                <text x='5' y='50'>one</text><text x='10' y='50'>two</text><text x='90' y='20'>beyond</text>\
+    let page = "<!doctype html><body style='background:#fff'><div \
+                style='width:2000px;color:#bbb'>faint</div>\
+                <svg class='plot' viewBox='0 0 100 100' width='100' height='100' \
+                style='overflow:visible'>\
+                <text x='5' y='50'>one</text><text x='10' y='50'>two</text><text x='90' \
+                y='20'>beyond</text>\
                 <polyline class='curve' style='stroke:#ddd' points='1,1 9,9'/></svg>\
                 <svg width='3' height='3'></svg><img src='http://127.0.0.1:9/x.png'>\
                 <script>console.error('said')</script>";

@@ -1,6 +1,5 @@
 //! `meantime fs get`: files and directories, out of the file system.
 
-pub(super) mod progress;
 mod target;
 
 use std::collections::{HashMap, HashSet};
@@ -11,13 +10,12 @@ use std::process::ExitCode;
 
 use meantime_ext4::{Corruption, Defect, Error, FileSystem, FileType, Metadata, Node};
 
-use super::{CHUNK_BYTES, failed, mount, names};
+use super::{CHUNK_BYTES, failed, mount, names, resolve};
 use crate::cli::GetArgs;
 use crate::failure::{FAILED, Failure};
-use crate::figures;
 use crate::signal;
 
-use progress::Progress;
+use super::progress::Progress;
 use target::{Kept, NewFile, Target};
 
 /// Why something was not copied.
@@ -64,17 +62,13 @@ struct Getter<'a> {
     links: HashMap<u32, PathBuf>,
     kept: Kept,
     buf: Vec<u8>,
-    files: u64,
-    bytes: u64,
-    failures: u64,
 }
 
 /// Runs the command.
 pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let at = |error| failed(&location, &error);
-    let root = fs.root().map_err(at)?;
-    let node = fs.resolve(&root, location.path(), true).map_err(at)?;
+    let node = resolve(&fs, location.path(), true).map_err(at)?;
     let is_directory = node.file_type() == FileType::Directory;
     if is_directory && !args.recursive {
         return Err(Failure::new(format_args!("{location}: is a directory: copy it with -r")));
@@ -88,21 +82,14 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
         links: HashMap::new(),
         kept: Kept::new(),
         buf: vec![0; CHUNK_BYTES],
-        files: 0,
-        bytes: 0,
-        failures: 0,
     };
     let done = getter.everything(node, to, location.path());
     getter.progress.clear();
     done?;
     getter.kept.warn();
-    if let Some(code) = signal::exit_code() {
-        return Ok(ExitCode::from(code));
-    }
-    if getter.files > 0 || getter.failures == 0 {
-        eprintln!("meantime: copied {} file(s), {}", getter.files, figures::bytes(getter.bytes));
-    }
-    Ok(ExitCode::from(if getter.failures > 0 { FAILED } else { 0 }))
+    signal::check(None)?;
+    getter.progress.report();
+    Ok(ExitCode::from(if getter.progress.failures > 0 { FAILED } else { 0 }))
 }
 
 /// The directory that is copied into, and the copy's name in it; no name: its contents go there.
@@ -131,8 +118,8 @@ fn open_target(
 }
 
 impl Getter<'_> {
-    /// Copies `top`, known as `shown`, to `to`, and what is below it. What cannot be read is said,
-    /// and the rest is copied.
+    /// Copies `top`, known as `shown`, to `to`, and what is below it. What cannot be read is
+    /// reported, and the rest is copied.
     fn everything(&mut self, top: Node, to: PathBuf, shown: &Path) -> Result<(), Failure> {
         // A directory has one name. One that is met again would lead in a circle.
         let mut seen = HashSet::new();
@@ -184,8 +171,8 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// What is in directory `node`, to be copied later. What is damaged is said; a name that cannot
-    /// be is damage.
+    /// What is in directory `node`, to be copied later. Damage is reported; an impossible name is
+    /// damage.
     fn list(
         &mut self,
         node: &Node,
@@ -222,7 +209,7 @@ impl Getter<'_> {
             && let Some(first) = self.links.get(&meta.ino)
         {
             self.target.link(first, to).map_err(at)?;
-            self.files += 1;
+            self.progress.files += 1;
             return Ok(());
         }
         let attributes = self.fs.attributes(node)?;
@@ -253,7 +240,7 @@ impl Getter<'_> {
         if meta.links > 1 {
             self.links.insert(meta.ino, to.to_owned());
         }
-        self.files += 1;
+        self.progress.files += 1;
         Ok(())
     }
 
@@ -276,8 +263,7 @@ impl Getter<'_> {
                 }
                 new.write_at(&self.buf[..bytes], offset).map_err(at)?;
                 offset += bytes as u64;
-                self.bytes += bytes as u64;
-                self.progress.at(self.bytes, offset);
+                self.progress.copied(bytes, offset);
             }
         }
         new.set_size(size).map_err(at)
@@ -294,17 +280,13 @@ impl Getter<'_> {
         }
         match &trouble {
             Trouble::Source(error) => self.say(shown, error),
-            Trouble::Target(path, errno) => {
-                self.failures += 1;
-                self.progress.above(|| refused(path, *errno).show());
-            }
+            Trouble::Target(path, errno) => self.progress.failed(&refused(path, *errno)),
         }
         Ok(())
     }
 
     fn say(&mut self, shown: &Path, error: &Error) {
-        self.failures += 1;
-        self.progress.above(|| failed(names::harmless(shown.as_os_str()), error).show());
+        self.progress.failed(&failed(names::harmless(shown.as_os_str()), error));
     }
 }
 

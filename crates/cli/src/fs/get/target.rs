@@ -1,6 +1,6 @@
 //! Where copies are put: below one directory, and never outside of it. Every step of a path is
-//! opened by itself from the directory above, without following a link, so that neither the image
-//! nor anybody who changes the destination meanwhile can lead us astray.
+//! opened by itself from the directory above, without following a link. So neither the image nor a
+//! change of the destination meanwhile can lead us astray.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -45,12 +45,14 @@ impl Kept {
             (self.owners, "owners were not kept: that needs root"),
             (
                 self.attributes,
-                "extended attributes were not kept: the destination's file system, or a missing right, forbids them",
+                "extended attributes were not kept: the destination's file system, or a missing \
+                 right, forbids them",
             ),
             (self.specials, "device files were not made: that needs root"),
             (
                 self.modes,
-                "files lost their set-user-ID or set-group-ID bit, since they have another owner now",
+                "files lost their set-user-ID or set-group-ID bit, since they have another owner \
+                 now",
             ),
         ] {
             if count > 0 {

@@ -3,7 +3,7 @@
 mod source;
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -14,12 +14,11 @@ use meantime_ext4::{
     Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute, Timestamp,
 };
 
-use super::get::progress::Progress;
+use super::progress::Progress;
 use super::write::{change, find, parent};
-use super::{CHUNK_BYTES, failed, names};
+use super::{CHUNK_BYTES, failed, names, resolve};
 use crate::cli::PutArgs;
 use crate::failure::{FAILED, Failure, warn};
-use crate::figures;
 use crate::signal;
 use source::Stretches;
 
@@ -61,11 +60,12 @@ impl Trouble {
     }
 }
 
-/// A directory that was made, to get its times when everything is in it.
-struct Made {
+/// Something to be copied: what, and where to.
+struct Item {
     from: PathBuf,
     metadata: Metadata,
-    node: Node,
+    above: Node,
+    name: OsString,
 }
 
 /// What is copied, and how far it is.
@@ -78,9 +78,6 @@ struct Putter<'a> {
     /// Attributes that could not be kept.
     attributes: u64,
     buf: Vec<u8>,
-    files: u64,
-    bytes: u64,
-    failures: u64,
 }
 
 /// Runs the command.
@@ -99,8 +96,7 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     let mut failures = 0;
     let code = change(&args.location, &args.mount, |fs, location| {
         let at = |error| failed(location, &error);
-        let root = fs.root().map_err(at)?;
-        let (above, name) = match fs.resolve(&root, location.path(), true) {
+        let (above, name) = match resolve(fs, location.path(), true) {
             Ok(node) if node.file_type() == FileType::Directory => {
                 let name = args.from.canonicalize().map_err(of_source)?;
                 (node, name.file_name().map(ToOwned::to_owned).unwrap_or_default())
@@ -115,126 +111,95 @@ pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
             links: HashMap::new(),
             attributes: 0,
             buf: vec![0; CHUNK_BYTES],
-            files: 0,
-            bytes: 0,
-            failures: 0,
         };
-        let done = putter.everything(&args.from, metadata.clone(), above, name);
+        let from = args.from.clone();
+        let done = putter.everything(Item { from, metadata, above, name });
         putter.progress.clear();
         done?;
         if putter.attributes > 0 {
             warn(format_args!(
-                "{} extended attributes were not kept: the file system has no room for them, or cannot have them",
+                "{} extended attributes were not kept: the file system has no room for them, or \
+                 cannot have them",
                 putter.attributes
             ));
         }
-        failures = putter.failures;
-        if signal::exit_code().is_none() && (putter.files > 0 || failures == 0) {
-            eprintln!(
-                "meantime: copied {} file(s), {}",
-                putter.files,
-                figures::bytes(putter.bytes)
-            );
-        }
+        failures = putter.progress.failures;
+        putter.progress.report();
         Ok(())
     })?;
     Ok(if failures > 0 { ExitCode::from(FAILED) } else { code })
 }
 
 impl Putter<'_> {
-    /// Copies `from` to `name` in `above`, and what is below it. What cannot be read is said, and
-    /// the rest is copied.
-    fn everything(
-        &mut self,
-        from: &Path,
-        metadata: Metadata,
-        above: Node,
-        name: OsString,
-    ) -> Result<(), Failure> {
-        let mut left = vec![(from.to_owned(), metadata, above, name)];
-        let mut made: Vec<Made> = Vec::new();
-        while let Some((from, metadata, above, name)) = left.pop() {
+    /// Copies `top`, and what is below it. What cannot be read is reported, and the rest is copied.
+    fn everything(&mut self, top: Item) -> Result<(), Failure> {
+        let mut left = vec![top];
+        // They get their times when everything is in them.
+        let mut made: Vec<(Item, Node)> = Vec::new();
+        while let Some(item) = left.pop() {
             if signal::stopped() {
                 return Ok(());
             }
-            self.progress.show(&from);
-            if !metadata.is_dir() {
-                let copied = self.leaf(&from, &metadata, &above, &name);
-                self.count(copied, &from)?;
+            self.progress.show(&item.from);
+            if !item.metadata.is_dir() {
+                let copied = self.leaf(&item);
+                self.count(copied, &item.from)?;
                 continue;
             }
-            let entered = self.directory(&from, &above, &name, &mut left);
-            match entered {
-                Ok(node) => made.push(Made { from, metadata, node }),
-                Err(trouble) => self.count(Err(trouble), &from)?,
+            match self.directory(&item, &mut left) {
+                Ok(node) => made.push((item, node)),
+                Err(trouble) => self.count(Err(trouble), &item.from)?,
             }
         }
         // What is made in a directory changes its times.
-        while let Some(Made { from, metadata, node }) = made.pop() {
-            let kept = self.finish(&from, &metadata, &node);
-            self.count(kept, &from)?;
+        while let Some((item, node)) = made.pop() {
+            let kept = self.finish(&item, &node);
+            self.count(kept, &item.from)?;
         }
         Ok(())
     }
 
-    /// Makes directory `name`, and lists what is to be copied into it.
-    fn directory(
-        &mut self,
-        from: &Path,
-        above: &Node,
-        name: &OsString,
-        left: &mut Vec<(PathBuf, Metadata, Node, OsString)>,
-    ) -> Result<Node, Trouble> {
+    /// Makes a directory, and lists what is to be copied into it.
+    fn directory(&mut self, item: &Item, left: &mut Vec<Item>) -> Result<Node, Trouble> {
         let mut inside = Vec::new();
-        for entry in std::fs::read_dir(from)? {
+        for entry in std::fs::read_dir(&item.from)? {
             let path = entry?.path();
             let metadata = std::fs::symlink_metadata(&path)?;
             inside.push((path, metadata));
         }
-        let there = find(self.fs, above, name)?;
-        let node = match there {
+        let Item { above, name, .. } = item;
+        let node = match find(self.fs, above, name)? {
             Some(node) if self.force && node.file_type() == FileType::Directory => node,
             Some(_) => return Err(Error::Exists.into()),
             None => {
                 self.fs.mkdir(above, name, &NewNode { mode: 0o700, uid: 0, gid: 0, umask: 0 })?
             }
         };
-        for (path, metadata) in inside {
-            let name = path.file_name().map(ToOwned::to_owned).unwrap_or_default();
-            left.push((path, metadata, node.clone(), name));
+        for (from, metadata) in inside {
+            let name = from.file_name().map(ToOwned::to_owned).unwrap_or_default();
+            left.push(Item { from, metadata, above: node.clone(), name });
         }
         Ok(node)
     }
 
     /// Anything but a directory. What is replaced is there until all of the new one is.
-    fn leaf(
-        &mut self,
-        from: &Path,
-        metadata: &Metadata,
-        above: &Node,
-        name: &OsString,
-    ) -> Result<(), Trouble> {
-        match find(self.fs, above, name)? {
-            None => drop(self.make(from, metadata, above, name)?),
+    fn leaf(&mut self, item: &Item) -> Result<(), Trouble> {
+        match find(self.fs, &item.above, &item.name)? {
+            None => drop(self.make(item, &item.name)?),
             Some(_) if !self.force => return Err(Error::Exists.into()),
             Some(there) if there.file_type() == FileType::Directory => {
                 return Err(Error::IsDirectory.into());
             }
-            Some(_) => self.replace(from, metadata, above, name)?,
+            Some(_) => self.replace(item)?,
         }
         Ok(())
     }
 
-    /// Makes it under another name, and gives it `name` when it is on the disk.
-    fn replace(
-        &mut self,
-        from: &Path,
-        metadata: &Metadata,
-        above: &Node,
-        name: &OsString,
-    ) -> Result<(), Trouble> {
+    /// Makes it under another name, and gives it its own when it is on the disk.
+    fn replace(&mut self, item: &Item) -> Result<(), Trouble> {
+        let Item { above, name, .. } = item;
         let temporary = self.temporary(above)?;
-        let made = self.make(from, metadata, above, &temporary).and_then(|made| {
+        let made = self.make(item, &temporary).and_then(|made| {
             let Some(node) = made else { return Ok(()) };
             self.fs.sync_node(&node)?;
             Ok(self.fs.rename(above, &temporary, above, name, RenameFlags::default())?)
@@ -259,20 +224,15 @@ impl Putter<'_> {
     }
 
     /// Makes `name`, which is not there; `None`: the user has stopped it, and nothing was made.
-    fn make(
-        &mut self,
-        from: &Path,
-        metadata: &Metadata,
-        above: &Node,
-        name: &OsString,
-    ) -> Result<Option<Node>, Trouble> {
+    fn make(&mut self, item: &Item, name: &OsStr) -> Result<Option<Node>, Trouble> {
+        let Item { from, metadata, above, .. } = item;
         let key = (metadata.dev(), metadata.ino());
         if let Some(first) = self.links.get(&key) {
             self.fs.link(first, above, name)?;
-            self.files += 1;
+            self.progress.files += 1;
             return Ok(Some(first.clone()));
         }
-        // Nobody else's until it is complete.
+        // Only root can use it until it is complete.
         let new = NewNode { mode: 0o600, uid: 0, gid: 0, umask: 0 };
         let kind = metadata.file_type();
         let node = if kind.is_file() {
@@ -299,11 +259,11 @@ impl Putter<'_> {
             };
             self.fs.mknod(above, name, &new, file_type, device)?
         };
-        self.finish(from, metadata, &node)?;
+        self.finish(item, &node)?;
         if metadata.nlink() > 1 {
             self.links.insert(key, node.clone());
         }
-        self.files += 1;
+        self.progress.files += 1;
         Ok(Some(node))
     }
 
@@ -327,8 +287,7 @@ impl Putter<'_> {
                     }
                 }
                 offset += bytes as u64;
-                self.bytes += bytes as u64;
-                self.progress.at(self.bytes, offset);
+                self.progress.copied(bytes, offset);
             }
         }
         // A hole at the end.
@@ -340,7 +299,7 @@ impl Putter<'_> {
     }
 
     /// Owner, attributes, mode and times.
-    fn finish(&mut self, from: &Path, metadata: &Metadata, node: &Node) -> Result<(), Trouble> {
+    fn finish(&mut self, Item { from, metadata, .. }: &Item, node: &Node) -> Result<(), Trouble> {
         let fs = self.fs;
         fs.set_owner(node, Some(metadata.uid()), Some(metadata.gid()))?;
         let is_link = metadata.file_type().is_symlink();
@@ -384,8 +343,7 @@ impl Putter<'_> {
         if trouble.is_final() {
             return Err(failure);
         }
-        self.failures += 1;
-        self.progress.above(|| failure.show());
+        self.progress.failed(&failure);
         Ok(())
     }
 }

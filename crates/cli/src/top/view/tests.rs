@@ -24,11 +24,17 @@ fn a_known_state_looks_as_it_should() {
     );
     assert!(lines[0].ends_with("3 queues, 191k IOPS"), "{}", lines[0]);
     let expected = "
-                                                                   mean  expected    CPU  CPU per     sleeps    overslept  fallbacks      in
-queue  device               thread         policy            IOPS    µs        µs      %   I/O µs  % of I/Os  % of sleeps      per s  flight
-    3  mem:1G?model=optane  meantime-job0  adaptive:cpu=30  95.2k  10.5  10.0 +5%   41.3     4.33       99.9          0.2          0       1
-    4  mem:1G?model=optane  meantime-job0  poll             96.0k  10.1         –  100.0        –          –            –          0       4
-    5  mem:1G?model=optane  meantime-job0  hybrid-min        idle     –         –      –        –          –            –          –       –
+                                                                   mean  expected    CPU  CPU \
+                                                                   per     sleeps    overslept  \
+                                                                   fallbacks      in
+queue  device               thread         policy            IOPS    µs        µs      %   I/O µs  \
+% of I/Os  % of sleeps      per s  flight
+    3  mem:1G?model=optane  meantime-job0  adaptive:cpu=30  95.2k  10.5  10.0 +5%   41.3     \
+    4.33       99.9          0.2          0       1
+    4  mem:1G?model=optane  meantime-job0  poll             96.0k  10.1         –  100.0        \
+    –          –            –          0       4
+    5  mem:1G?model=optane  meantime-job0  hybrid-min        idle     –         –      –        \
+    –          –            –          –       –
 
 queue 4: poll, mean 10.1 µs
 so far: 0 I/Os, 0 waits, 0 sleeps, 0 overslept, 0 fallbacks, 0 blocked";

@@ -1,6 +1,5 @@
-//! Handles. Their memory is never given back, only marked and used again, so that a handle which
-//! was closed is told from one that is open by a look at it: on the path of an I/O there is no time
-//! for a search.
+//! Handles. Their memory is never given back, only marked and used again. So one load shows whether
+//! a handle is open or was closed: on the path of an I/O there is no time for a search.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -35,7 +34,7 @@ pub enum State {
 
 /// A handle: `mt_device`, `mt_channel`, `mt_buf`.
 #[repr(C)]
-pub struct Shell<T> {
+pub struct Handle<T> {
     /// The kind's tag and a [`State`].
     state: AtomicU32,
     /// Some if it is open; none if it is closed, away or empty.
@@ -43,17 +42,17 @@ pub struct Shell<T> {
 }
 
 // SAFETY: the value is reached by unsafe functions only, which ask for what `Sync` would promise;
-// and by `create` and `remove`, for which the lock of the registry and the state see to it that
-// nobody else has it.
-unsafe impl<T: Send> Sync for Shell<T> {}
+// and by `create` and `remove`, to which the lock of the registry and the state give it
+// exclusively.
+unsafe impl<T: Send> Sync for Handle<T> {}
 
 /// All handles of a kind.
 pub struct Registry<T: 'static>(Mutex<Option<Lists<T>>>);
 
 struct Lists<T: 'static> {
     /// By address.
-    live: BTreeMap<usize, &'static Shell<T>>,
-    closed: Vec<&'static Shell<T>>,
+    live: BTreeMap<usize, &'static Handle<T>>,
+    closed: Vec<&'static Handle<T>>,
 }
 
 impl<T: Kind> Registry<T> {
@@ -67,21 +66,21 @@ impl<T: Kind> Registry<T> {
     }
 }
 
-impl<T: Kind> Shell<T> {
+impl<T: Kind> Handle<T> {
     /// A handle that stands for `value`.
     pub fn create(value: T) -> *mut Self {
         let mut lists = T::registry().lock();
         let lists =
             lists.get_or_insert_with(|| Lists { live: BTreeMap::new(), closed: Vec::new() });
-        let shell: &'static Self = lists.closed.pop().unwrap_or_else(|| {
+        let handle: &'static Self = lists.closed.pop().unwrap_or_else(|| {
             let state = AtomicU32::new(T::TAG | State::Closed as u32);
             Box::leak(Box::new(Self { state, value: UnsafeCell::new(None) }))
         });
-        // SAFETY: it is closed and was in the list, or is new: nobody else touches its value.
-        unsafe { *shell.value.get() = Some(value) };
-        shell.set(State::Open);
-        let ptr = std::ptr::from_ref(shell);
-        lists.live.insert(ptr.addr(), shell);
+        // SAFETY: it is closed and was in the list, or is new: no other thread touches its value.
+        unsafe { *handle.value.get() = Some(value) };
+        handle.set(State::Open);
+        let ptr = std::ptr::from_ref(handle);
+        lists.live.insert(ptr.addr(), handle);
         ptr.cast_mut()
     }
 
@@ -92,17 +91,17 @@ impl<T: Kind> Shell<T> {
     pub fn remove(ptr: *const Self) -> Result<Option<T>, State> {
         let mut lists = T::registry().lock();
         let Some(lists) = lists.as_mut() else { return Err(State::Closed) };
-        let shell = *lists.live.get(&ptr.addr()).ok_or(State::Closed)?;
-        match shell.state() {
+        let handle = *lists.live.get(&ptr.addr()).ok_or(State::Closed)?;
+        match handle.state() {
             State::Open | State::Empty => {}
             other => return Err(other),
         }
-        shell.set(State::Closed);
+        handle.set(State::Closed);
         lists.live.remove(&ptr.addr());
         // SAFETY: it was open or empty, so it is not the device's; the caller owns it (header: one
         // thread at a time, and close is the last call).
-        let value = unsafe { (*shell.value.get()).take() };
-        lists.closed.push(shell);
+        let value = unsafe { (*handle.value.get()).take() };
+        lists.closed.push(handle);
         Ok(value)
     }
 
@@ -120,7 +119,7 @@ impl<T: Kind> Shell<T> {
         if state.load(Ordering::Relaxed) & !0xff != T::TAG {
             return None;
         }
-        // SAFETY: the tag, which never changes, says that it is of this kind.
+        // SAFETY: the tag, which never changes, is that of this kind.
         Some(unsafe { &*ptr })
     }
 
@@ -161,7 +160,7 @@ impl<T: Kind> Shell<T> {
     /// Its value, to be changed, if it is there.
     ///
     /// # Safety
-    /// Nobody else uses the handle meanwhile.
+    /// No other thread uses the handle meanwhile.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // That is what the promise is for.
     pub unsafe fn value_mut(&self) -> Option<&mut T> {
@@ -175,7 +174,7 @@ impl<T: Kind> Shell<T> {
     /// Takes the value away for a while, if it is there.
     ///
     /// # Safety
-    /// As [`Shell::value_mut`].
+    /// As [`Handle::value_mut`].
     #[inline(always)]
     pub unsafe fn send_away(&self) -> Option<T> {
         if !self.is_open() {
@@ -189,7 +188,7 @@ impl<T: Kind> Shell<T> {
     /// Brings the value back; `None` if there will never be one.
     ///
     /// # Safety
-    /// The caller has sent it away; nobody else touches a value that is away.
+    /// The caller has sent it away; no other thread touches a value that is away.
     #[inline(always)]
     pub unsafe fn come_back(&self, value: Option<T>) {
         let state = if value.is_some() { State::Open } else { State::Empty };

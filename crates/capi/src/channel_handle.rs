@@ -12,11 +12,11 @@ use crate::abi::{
 use crate::buf::Buf;
 use crate::error::{Failed, fail, io_failed, misuse, submit_failed};
 use crate::guard::not_open;
+use crate::handle::{Handle, Kind, Registry};
 use crate::policy;
-use crate::shell::{Kind, Registry, Shell};
 
-/// One request that C has not had the result of.
-struct Flight {
+/// A request whose result C has not taken, or room for one.
+struct InFlight {
     /// What a ticket for it must carry: the index in the lower bits, above it a number that changes
     /// with each use.
     id: u64,
@@ -32,20 +32,20 @@ struct Flight {
 const INDEX_BITS: u32 = 16;
 
 /// What `mt_channel` stands for.
-pub struct Lane {
+pub struct ChannelHandle {
     channel: Channel,
-    /// As many as requests can be under way.
-    flights: Box<[Flight]>,
-    /// The first free one; as many as there are flights if none is.
+    /// As many as requests can be in flight.
+    in_flight: Box<[InFlight]>,
+    /// The first free one; the length of `in_flight` if none is.
     free: usize,
 }
 
-impl Kind for Lane {
+impl Kind for ChannelHandle {
     const TAG: u32 = 0x6d74_6300;
     const NAME: &'static str = "channel";
 
     fn registry() -> &'static Registry<Self> {
-        static CHANNELS: Registry<Lane> = Registry::new();
+        static CHANNELS: Registry<ChannelHandle> = Registry::new();
         &CHANNELS
     }
 }
@@ -58,20 +58,20 @@ struct Prepared {
     user_data: u64,
 }
 
-impl Lane {
+impl ChannelHandle {
     pub fn new(channel: Channel, depth: u16) -> Self {
         // Ids begin elsewhere in each channel, and with the top bit set: one's tickets are no
         // other's, and none is 0.
         let first =
             std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), depth) | 1 << 63;
-        let flight = |index: usize| Flight {
+        let empty = |index: usize| InFlight {
             id: first >> INDEX_BITS << INDEX_BITS | index as u64,
             ticket: None,
             buf: None,
             user_data: 0,
             next_free: index + 1,
         };
-        Self { channel, flights: (0..usize::from(depth)).map(flight).collect(), free: 0 }
+        Self { channel, in_flight: (0..usize::from(depth)).map(empty).collect(), free: 0 }
     }
 
     /// Makes of C's request the library's; its buffer is away from then on.
@@ -105,18 +105,18 @@ impl Lane {
         }
         let policy = policy::decode(call, request.policy)?;
         let index = self.free;
-        if index >= self.flights.len() {
+        if index >= self.in_flight.len() {
             return Err(self.full(call));
         }
-        let (shell, data) = match request.buf.is_null() {
+        let (handle, data) = match request.buf.is_null() {
             true => (None, None),
             false => {
                 // SAFETY: the caller's promise.
-                let shell = unsafe { Shell::at(request.buf) };
+                let handle = unsafe { Handle::at(request.buf) };
                 // SAFETY: the caller's promise. Nothing fails from here to `launched`, or to
                 // `rejected`, which brings it back.
-                match unsafe { shell.and_then(|shell| shell.send_away()) } {
-                    Some(data) => (shell, Some(data)),
+                match unsafe { handle.and_then(|handle| handle.send_away()) } {
+                    Some(data) => (handle, Some(data)),
                     None => return Err(not_open(call, request.buf)),
                 }
             }
@@ -132,7 +132,7 @@ impl Lane {
             ioprio: 0,
             user_data: index as u64,
         };
-        Ok(Prepared { index, request, buf: shell, user_data })
+        Ok(Prepared { index, request, buf: handle, user_data })
     }
 
     #[cold]
@@ -141,8 +141,9 @@ impl Lane {
         fail(
             libc::EAGAIN,
             format_args!(
-                "{call}: all {} requests of the channel are in flight, or their results were not taken: wait for one",
-                self.flights.len()
+                "{call}: all {} requests of the channel are in flight, or their results were not \
+                 taken: wait for one",
+                self.in_flight.len()
             ),
         )
     }
@@ -155,7 +156,7 @@ impl Lane {
         ticket: Option<block::Ticket>,
     ) -> Ticket {
         let (index, buf, user_data) = prepared;
-        let flight = &mut self.flights[index];
+        let flight = &mut self.in_flight[index];
         // There is none, and the path must not look.
         std::mem::forget(std::mem::replace(&mut flight.ticket, ticket));
         flight.buf = buf;
@@ -167,15 +168,15 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn rejected(call: &str, rejected: Rejected, buf: Option<&'static Buf>) -> Failed {
-        if let Some(shell) = buf {
+        if let Some(handle) = buf {
             // SAFETY: `prepare` has sent it away.
-            unsafe { shell.come_back(rejected.request.buf) };
+            unsafe { handle.come_back(rejected.request.buf) };
         }
         submit_failed(call, &rejected.error)
     }
 
     /// # Safety
-    /// As [`Lane::prepare`].
+    /// As [`ChannelHandle::prepare`].
     #[inline(always)]
     pub unsafe fn submit(&mut self, call: &str, request: &Request) -> Result<Ticket, Failed> {
         // SAFETY: the caller's promise.
@@ -187,7 +188,7 @@ impl Lane {
     }
 
     /// # Safety
-    /// As [`Lane::prepare`].
+    /// As [`ChannelHandle::prepare`].
     #[inline(always)]
     pub unsafe fn enqueue(&mut self, call: &str, request: &Request) -> Result<(), Failed> {
         // SAFETY: the caller's promise.
@@ -205,7 +206,7 @@ impl Lane {
     #[inline(always)]
     fn redeem(&mut self, call: &str, ticket: Ticket) -> Result<(usize, block::Ticket), Failed> {
         let index = (ticket.id & ((1 << INDEX_BITS) - 1)) as usize;
-        match self.flights.get_mut(index) {
+        match self.in_flight.get_mut(index) {
             Some(flight) if flight.id == ticket.id => match flight.ticket.take() {
                 Some(ticket) => Ok((index, ticket)),
                 None => Err(no_ticket(call)),
@@ -217,11 +218,11 @@ impl Lane {
     /// The request at `index` has ended: what C gets, and the buffer goes back.
     #[inline(always)]
     fn settle(&mut self, index: usize, mut done: Done) -> Outcome {
-        let flight = &mut self.flights[index];
+        let flight = &mut self.in_flight[index];
         let buf = flight.buf.take();
-        if let Some(shell) = buf {
+        if let Some(handle) = buf {
             // SAFETY: `prepare` has sent it away.
-            unsafe { shell.come_back(done.buf.take()) };
+            unsafe { handle.come_back(done.buf.take()) };
         }
         let user_data = flight.user_data;
         flight.id = flight.id.wrapping_add(1 << INDEX_BITS) | 1 << 63;
@@ -230,7 +231,7 @@ impl Lane {
             Ok(()) => 0,
             Err(error) => io_failed(error).0,
         };
-        let buf = buf.map_or(std::ptr::null_mut(), |shell| std::ptr::from_ref(shell).cast_mut());
+        let buf = buf.map_or(std::ptr::null_mut(), |handle| std::ptr::from_ref(handle).cast_mut());
         Outcome { buf, user_data, error, reserved: 0 }
     }
 
@@ -246,7 +247,7 @@ impl Lane {
         match self.channel.try_take(ticket) {
             Ok(done) => Ok(Some(self.settle(index, done))),
             Err(ticket) => {
-                self.flights[index].ticket = Some(ticket);
+                self.in_flight[index].ticket = Some(ticket);
                 Ok(None)
             }
         }
@@ -305,8 +306,8 @@ impl Lane {
 
     /// Waits for everything that is under way, so that each buffer is back at its handle.
     pub fn end(mut self) {
-        for index in 0..self.flights.len() {
-            if let Some(ticket) = self.flights[index].ticket.take() {
+        for index in 0..self.in_flight.len() {
+            if let Some(ticket) = self.in_flight[index].ticket.take() {
                 let done = self.channel.wait(ticket);
                 self.settle(index, done);
             }

@@ -1,0 +1,21 @@
+//! The longer texts of `--help`: `help/COMMAND.txt` has a command's, each below a line `## NAME`. A
+//! paragraph is one line there, which clap wraps.
+
+/// The text `$name` of the command `$command`.
+macro_rules! help {
+    ($command:literal, $name:literal) => {
+        $crate::cli::help::part(
+            include_str!(concat!("../../help/", $command, ".txt")),
+            concat!("## ", $name, "\n"),
+        )
+    };
+}
+pub(super) use help;
+
+/// What stands below the line `heading` in `file`, up to the next heading.
+pub(super) fn part(file: &'static str, heading: &str) -> &'static str {
+    let found = file.split_once(heading);
+    debug_assert!(found.is_some(), "no text {heading}");
+    let text = found.map_or("", |(_, text)| text);
+    text.split_once("\n## ").map_or(text, |(text, _)| text).trim_end()
+}
