@@ -16,8 +16,9 @@ use super::error::{IoError, IoErrorKind};
 use super::request::{Done, Request, Ticket};
 
 /// Where a request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum SlotState {
+    #[default]
     Free,
     /// Under way.
     Active,
@@ -26,13 +27,14 @@ enum SlotState {
 }
 
 /// Where the result goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// To the holder of the ticket.
     Ticket,
     /// To the next caller that asks for any result.
     Queue,
     /// Nowhere: it is dropped.
+    #[default]
     Detached,
     /// As [`Claim::Ticket`], and its policy wants to know how long it took.
     TimedTicket,
@@ -70,7 +72,7 @@ impl Claim {
 }
 
 /// One request: two cache lines.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Lbio {
     state: SlotState,
@@ -111,30 +113,7 @@ pub(crate) struct Lbio {
 
 impl Lbio {
     fn free(next_free: u16, generation: u32) -> Self {
-        Self {
-            state: SlotState::Free,
-            claim: Claim::Detached,
-            op: Op::Flush,
-            fua: false,
-            waited: false,
-            interrupt: false,
-            class: Class::default(),
-            failed: false,
-            failures: 0,
-            own_slot_free: false,
-            pending: 0,
-            next_free,
-            generation,
-            next_lba: 0,
-            left: 0,
-            next_data: Iova(0),
-            buf: None,
-            user_data: 0,
-            lba: 0,
-            policy: Policy::Poll,
-            submitted_ns: 0,
-            error: None,
-        }
+        Self { next_free, generation, ..Self::default() }
     }
 
     /// Whether the request has ended.

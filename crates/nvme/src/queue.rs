@@ -28,7 +28,7 @@ const TAG_MASK: u16 = MAX_SLOTS - 1;
 const NEXT_GENERATION: u16 = 1 << TAG_BITS;
 
 /// What an I/O command does (NVM command set, NVMe Base 1.4 §6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
     /// Read.
@@ -36,6 +36,7 @@ pub enum Op {
     /// Write.
     Write = io::WRITE,
     /// Make everything durable that completed before.
+    #[default]
     Flush = io::FLUSH,
     /// Write zeroes without a buffer.
     WriteZeroes = io::WRITE_ZEROES,
@@ -81,7 +82,7 @@ impl Op {
 }
 
 /// One command: never more than the device takes at once.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Command {
     /// What to do.
     pub op: Op,

@@ -6,7 +6,6 @@
 use super::queue::{Command, CommandError, Op, Outcome, QueuePair};
 use super::retry::{Retries, Verdict, verdict};
 use meantime_hw::Clock;
-use meantime_hw::dma::Iova;
 use meantime_spec::status::Status;
 
 /// The owner of a queue's commands: the layer above.
@@ -62,21 +61,11 @@ pub(super) fn micros(now_ns: u64) -> u32 {
 
 impl Recovery {
     pub(crate) fn new(slots: u16, clock: Clock, retries: Retries) -> Self {
-        const NOTHING: Command = Command {
-            op: Op::Flush,
-            nsid: 0,
-            slba: 0,
-            nlb: 0,
-            data: Iova(0),
-            second: Iova(0),
-            data_bytes: 0,
-            fua: false,
-        };
         let count = usize::from(slots);
         Self {
             clock,
             retries,
-            kept: vec![NOTHING; count].into(),
+            kept: vec![Command::default(); count].into(),
             trials: vec![Trial::default(); count].into(),
             held: Vec::with_capacity(count),
             due_ns: u64::MAX,

@@ -10,8 +10,9 @@ use super::super::request::{BlockChannel, Done, Request};
 use meantime_hw::DmaBuf;
 
 /// The state of a slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum SlotStage {
+    #[default]
     Free,
     /// Its request is under way and a future asks for it.
     Asked,
@@ -23,6 +24,7 @@ enum SlotStage {
 }
 
 /// A cache line.
+#[derive(Default)]
 #[repr(align(64))]
 struct Slot {
     stage: SlotStage,
@@ -93,13 +95,9 @@ pub(super) enum Started {
 impl<C: BlockChannel> ChannelState<C> {
     pub(super) fn new(channel: C) -> Self {
         let depth = channel.depth().max(1);
-        let slot = |index: u16| Slot {
-            stage: SlotStage::Free,
-            next_free: if index + 1 < depth { index + 1 } else { NO_SLOT },
-            user_data: 0,
-            waker: None,
-            buf: None,
-            failed: false,
+        let slot = |index: u16| {
+            let next_free = if index + 1 < depth { index + 1 } else { NO_SLOT };
+            Slot { next_free, ..Slot::default() }
         };
         Self {
             channel,

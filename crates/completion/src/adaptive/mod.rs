@@ -57,7 +57,7 @@ const SURPRISING: f32 = 0.02;
 const SURPRISES: f32 = 4.0;
 
 /// What is known of one class of I/O.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Model {
     times: Times,
     support: Support,
@@ -95,23 +95,12 @@ struct Entry {
 impl Model {
     fn new(class: Class) -> Self {
         Self {
-            times: Times::default(),
-            support: Support::default(),
-            soonest_ns: 0,
             usual_ns: 0.0..f32::INFINITY,
-            since_plan: 0,
             replan_after: FIRST_IOS,
-            plans: [Entry::default(); GOALS],
-            oversleeps_in_a_row: 0,
-            exploring: 0,
-            unexplored: 0,
             explore_every: EXPLORE_EVERY,
-            surprise: 0.0,
             random: 0x9e37_79b9,
-            skipped: 0,
-            seen: 0,
-            recent: 0,
             class,
+            ..Self::default()
         }
     }
 
