@@ -33,6 +33,16 @@ pub enum Channel {
     Kernel(KernelChannel),
 }
 
+/// The same on either kind.
+macro_rules! either {
+    ($this:expr, $kind:ident => $action:expr) => {
+        match $this {
+            Self::Nvme($kind) => $action,
+            Self::Kernel($kind) => $action,
+        }
+    };
+}
+
 impl Device {
     /// The device behind our own driver, if it is one.
     pub fn as_nvme(&self) -> Option<&NvmeDevice> {
@@ -44,18 +54,12 @@ impl Device {
 
     /// Why nothing can be written to it, if that is known: e.g. the kernel has mounted it.
     pub fn read_only(&self) -> Option<&str> {
-        match self {
-            Self::Nvme(device) => device.read_only(),
-            Self::Kernel(device) => device.read_only(),
-        }
+        either!(self, device => device.read_only())
     }
 
     /// Memory that the device can reach.
     pub fn heap(&self) -> &DmaHeap {
-        match self {
-            Self::Nvme(device) => device.heap(),
-            Self::Kernel(device) => device.heap(),
-        }
+        either!(self, device => device.heap())
     }
 }
 
@@ -63,17 +67,11 @@ impl BlockDevice for Device {
     type Channel = Channel;
 
     fn info(&self) -> &BlockInfo {
-        match self {
-            Self::Nvme(device) => device.info(),
-            Self::Kernel(device) => device.info(),
-        }
+        either!(self, device => device.info())
     }
 
     fn can_wait(&self, policy: Policy) -> Result<(), ChannelError> {
-        match self {
-            Self::Nvme(device) => device.can_wait(policy),
-            Self::Kernel(device) => device.can_wait(policy),
-        }
+        either!(self, device => device.can_wait(policy))
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<Channel, ChannelError> {
@@ -84,10 +82,7 @@ impl BlockDevice for Device {
     }
 
     fn stamps(&self) -> Option<Arc<dyn StampSource>> {
-        match self {
-            Self::Nvme(device) => device.stamps(),
-            Self::Kernel(device) => device.stamps(),
-        }
+        either!(self, device => device.stamps())
     }
 }
 
@@ -116,19 +111,13 @@ macro_rules! forward {
     (&self: $(fn $name:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {$(
         #[inline]
         fn $name(&self $(, $arg: $of)*) -> $out {
-            match self {
-                Self::Nvme(channel) => channel.$name($($arg),*),
-                Self::Kernel(channel) => channel.$name($($arg),*),
-            }
+            either!(self, channel => channel.$name($($arg),*))
         }
     )*};
     (&mut self: $(fn $name:ident($($arg:ident: $of:ty),*) $(-> $out:ty)?;)*) => {$(
         #[inline]
         fn $name(&mut self $(, $arg: $of)*) $(-> $out)? {
-            match self {
-                Self::Nvme(channel) => channel.$name($($arg),*),
-                Self::Kernel(channel) => channel.$name($($arg),*),
-            }
+            either!(self, channel => channel.$name($($arg),*))
         }
     )*};
 }
@@ -165,9 +154,6 @@ impl BlockChannel for Channel {
 
     #[inline]
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
-        match self {
-            Self::Nvme(channel) => channel.wait_probed(ticket, probe),
-            Self::Kernel(channel) => channel.wait_probed(ticket, probe),
-        }
+        either!(self, channel => channel.wait_probed(ticket, probe))
     }
 }

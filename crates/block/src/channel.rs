@@ -1,7 +1,7 @@
 //! A channel to an NVMe namespace: a pair of queues, one polled and one with an interrupt, and the
 //! slots of its requests.
 
-mod lane;
+mod queue;
 mod telemetry;
 mod view;
 mod wait;
@@ -14,7 +14,6 @@ use super::error::{Rejected, SubmitError};
 use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
 use super::request::{BlockChannel, Done, Request, Ticket};
-use lane::Lane;
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::telemetry::Telemetry;
 use meantime_completion::waiter::Waiter;
@@ -23,6 +22,7 @@ use meantime_hw::dma::Iova;
 use meantime_hw::{Clock, DmaBuf, DmaHeap, EventFd, HwError};
 use meantime_nvme::queue::Tag;
 use meantime_nvme::{Command, CommandError, IoQueue, NamespaceInfo, Op, QueueCounters};
+use queue::Queue;
 use telemetry::SAMPLED;
 
 /// What a channel has seen.
@@ -52,8 +52,8 @@ pub struct NvmeChannel {
     ns: NamespaceInfo,
     info: BlockInfo,
     heap: DmaHeap,
-    polled: Lane,
-    interrupt: Option<Lane>,
+    polled: Queue,
+    interrupt: Option<Queue>,
     table: Table,
     waiter: Waiter,
     telemetry: Telemetry,
@@ -84,11 +84,8 @@ impl NvmeChannel {
         let controller = polled.controller();
         let oncs = controller.info().oncs;
         let heap = controller.heap().clone();
-        let cache_losses = controller.cache_losses_told();
-        let lane = |queue| {
-            let backlog = VecDeque::with_capacity(usize::from(depth));
-            Lane { queue, backlog }
-        };
+        let cache_losses = controller.cache_losses_reported();
+        let queue = |pair| Queue { pair, backlog: VecDeque::with_capacity(depth.into()) };
         // Virtual time passes exactly.
         let costs = (!polled.clock().is_real()).then(SleepCosts::none);
         let mut waiter = Waiter::new(costs);
@@ -113,8 +110,8 @@ impl NvmeChannel {
             heap,
             waiter,
             telemetry,
-            polled: lane(polled),
-            interrupt: interrupt.map(lane),
+            polled: queue(polled),
+            interrupt: interrupt.map(queue),
             table: Table::new(depth),
             policy,
             block_mask: ns.block_bytes() - 1,
@@ -128,9 +125,9 @@ impl NvmeChannel {
     /// What was counted so far.
     pub fn counters(&self) -> ChannelCounters {
         ChannelCounters {
-            polled: self.polled.queue.counters(),
+            polled: self.polled.pair.counters(),
             polled_waits: self.waiter.counters(false),
-            interrupt: self.interrupt.as_ref().map(|lane| lane.queue.counters()),
+            interrupt: self.interrupt.as_ref().map(|queue| queue.pair.counters()),
             interrupt_waits: self.waiter.counters(true),
             work: self.waiter.work_counters(),
         }
@@ -153,7 +150,7 @@ impl NvmeChannel {
 
     /// The clock that this device's time is measured by.
     pub fn clock(&self) -> &Clock {
-        self.polled.queue.clock()
+        self.polled.pair.clock()
     }
 
     /// Checks what the caller can get wrong.
@@ -254,7 +251,7 @@ impl NvmeChannel {
         let whole = data_bytes & self.block_mask == 0 && nlb.wrapping_sub(1) < most_blocks;
         // No underflow that matters: `whole` bounds nlb by the namespace's size.
         let inside = lba <= self.ns.blocks.wrapping_sub(u64::from(nlb));
-        let ready = self.polled.backlog.is_empty() && self.polled.queue.is_current();
+        let ready = self.polled.backlog.is_empty() && self.polled.pair.is_current();
         if !(op.is_common() && whole && inside && ready) {
             return if TIMED {
                 self.start_long(request, claim)
@@ -268,9 +265,9 @@ impl NvmeChannel {
         let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
         // The request's own slot in the queue: it has no other command, and no other request has
         // this slot.
-        self.polled.queue.stage_transfer(Tag::assigned(slot), slot, &command);
+        self.polled.pair.stage_transfer(Tag::assigned(slot), slot, &command);
         if !self.waiter.is_plugged() {
-            self.polled.queue.ring_now();
+            self.polled.pair.ring_now();
         }
         if TIMED {
             // In the gap, where it costs nothing.
@@ -291,7 +288,7 @@ impl NvmeChannel {
         if looked
             && policy.is_poll()
             && slot.is_some()
-            && self.waiter.take_sample(self.polled.queue.last_tick_ns())
+            && self.waiter.take_sample(self.polled.pair.last_tick_ns())
         {
             request.policy = Some(SAMPLED);
         }
@@ -313,23 +310,23 @@ impl NvmeChannel {
     fn make_current(&mut self, policy: Policy) -> Result<bool, SubmitError> {
         let mut looked = false;
         if !policy.wants_interrupt() {
-            looked |= self.make_lane_current(false)?;
+            looked |= self.make_queue_current(false)?;
         }
         if policy.may_interrupt() && self.interrupt.is_some() {
-            looked |= self.make_lane_current(true)?;
+            looked |= self.make_queue_current(true)?;
         }
         Ok(looked)
     }
 
-    fn make_lane_current(&mut self, interrupt: bool) -> Result<bool, SubmitError> {
-        let (lane, table, ns) = self.split(interrupt);
-        let look = !lane.queue.is_current();
+    fn make_queue_current(&mut self, interrupt: bool) -> Result<bool, SubmitError> {
+        let (queue, table, ns) = self.split(interrupt);
+        let look = !queue.pair.is_current();
         if look {
-            let now_ns = lane.queue.clock().now_ns();
-            lane.queue.check(now_ns, &mut Requests { table, ns });
-            lane.after_reap(table, ns);
+            let now_ns = queue.pair.clock().now_ns();
+            queue.pair.check(now_ns, &mut Requests { table, ns });
+            queue.after_reap(table, ns);
         }
-        lane.queue.usable().map_err(|error| SubmitError::Lost(error.to_string()))?;
+        queue.pair.usable().map_err(|error| SubmitError::Lost(error.to_string()))?;
         Ok(look)
     }
 
@@ -374,64 +371,55 @@ impl NvmeChannel {
             self.take_time(slot, op, bytes);
         }
         let plugged = self.waiter.is_plugged();
-        let (lane, table, ns) = self.split(interrupt);
-        if lane.backlog.is_empty() && lane.send(table, ns, slot) {
+        let (queue, table, ns) = self.split(interrupt);
+        if queue.backlog.is_empty() && queue.send(table, ns, slot) {
             table.release(slot);
         } else {
             // Behind those that were there before.
-            lane.backlog.push_back(slot);
-            lane.send_backlog(table, ns);
+            queue.backlog.push_back(slot);
+            queue.send_backlog(table, ns);
         }
         if !plugged {
-            lane.queue.ring_doorbell();
+            queue.pair.ring_doorbell();
         }
         // In the gap, where looking at the clock costs an interrupted I/O nothing.
         let now_ns = match timed_ns {
             Some(now_ns) => now_ns,
-            None if interrupt => lane.queue.clock().now_ns(),
-            None => lane.queue.last_tick_ns(),
+            None if interrupt => queue.pair.clock().now_ns(),
+            None => queue.pair.last_tick_ns(),
         };
         self.show(now_ns);
         Ok(slot)
     }
 
-    /// Whether the device has lost its volatile cache since a flush last heard of it: what was done
-    /// before is not made durable by a flush any more, and this one must not say that it were.
+    /// Whether the device has lost its volatile cache since a flush last failed for that: a flush
+    /// no longer makes durable what was written before, and must not succeed.
     fn has_lost_cache(&mut self) -> bool {
-        let controller = self.polled.queue.controller();
+        let controller = self.polled.pair.controller();
         let losses = controller.cache_losses();
         // A flush that was in flight then has failed for it already.
-        let told = self.cache_losses.max(self.table.losses_told());
+        let reported = self.cache_losses.max(self.table.losses_reported());
         if losses != std::mem::replace(&mut self.cache_losses, losses) {
-            controller.loss_is_told(losses);
+            controller.report_losses(losses);
         }
-        losses > told
+        losses > reported
     }
 
-    /// The lane with an interrupt or the polled one, and what its methods need beside it.
+    /// The queue with an interrupt or the polled one, and what its methods need beside it.
     #[inline(always)]
-    fn split(&mut self, interrupt: bool) -> (&mut Lane, &mut Table, &NamespaceInfo) {
-        let lane = match &mut self.interrupt {
-            Some(lane) if interrupt => lane,
+    fn split(&mut self, interrupt: bool) -> (&mut Queue, &mut Table, &NamespaceInfo) {
+        let queue = match &mut self.interrupt {
+            Some(queue) if interrupt => queue,
             _ => &mut self.polled,
         };
-        (lane, &mut self.table, &self.ns)
+        (queue, &mut self.table, &self.ns)
     }
 
     #[inline(always)]
     fn ring_all(&mut self) {
-        self.polled.queue.ring_doorbell();
-        if let Some(lane) = &mut self.interrupt {
-            lane.queue.ring_doorbell();
-        }
-    }
-
-    /// The result of an ended request.
-    #[inline(always)]
-    fn finish(&mut self, slot: u16) -> Done {
-        match self.table.take(slot) {
-            Some(done) => done,
-            None => self.table.take_failed(slot),
+        self.polled.pair.ring_doorbell();
+        if let Some(queue) = &mut self.interrupt {
+            queue.pair.ring_doorbell();
         }
     }
 }
@@ -448,7 +436,7 @@ impl BlockChannel for NvmeChannel {
     #[inline]
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
         let slot = self.start(request, Claim::Ticket)?;
-        Ok(Ticket::new(slot, self.table.generation(slot)))
+        Ok(self.table.ticket(slot))
     }
 
     #[inline]
@@ -473,8 +461,8 @@ impl BlockChannel for NvmeChannel {
         let before = self.table.active();
         let Self { table, ns, polled, interrupt, .. } = &mut *self;
         polled.reap(table, ns);
-        if let Some(lane) = interrupt {
-            lane.reap(table, ns);
+        if let Some(queue) = interrupt {
+            queue.reap(table, ns);
         }
         if !self.table.timed.is_empty() {
             self.learn_polled();
@@ -492,46 +480,38 @@ impl BlockChannel for NvmeChannel {
 
     #[inline]
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done {
-        let (slot, generation) = ticket.redeem();
+        let slot = self.table.redeem(ticket);
         if self.waiter.is_slow() {
-            return self.wait_slow(slot, generation, probe);
+            return self.wait_slow(slot, probe);
         }
-        let lbio = self.table.claimed(slot, generation);
+        let lbio = self.table.get(slot);
         let polled = lbio.policy.is_poll();
         let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
             self.wait_long(slot, probe);
         }
-        self.finish(slot)
+        self.table.take_done(slot)
     }
 
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
-        self.table.claimed(ticket.slot, ticket.generation);
-        if !self.table.is_done(ticket.slot) {
-            return Err(ticket);
-        }
-        let (slot, _) = ticket.redeem();
-        Ok(self.finish(slot))
+        self.table.try_take(ticket)
     }
 
     fn detach(&mut self, ticket: Ticket) {
-        let (slot, generation) = ticket.redeem();
-        self.table.claimed(slot, generation);
-        self.table.detach(slot);
+        self.table.detach(ticket);
     }
 
     #[inline]
     fn next_done(&mut self) -> Option<Done> {
-        let slot = self.table.pop_done()?;
-        Some(self.finish(slot))
+        self.table.next_done()
     }
 
     #[inline]
     fn wait_done(&mut self) -> Option<Done> {
         self.ring_all();
         loop {
-            if let Some(slot) = self.table.pop_done() {
-                return Some(self.finish(slot));
+            if let Some(done) = self.table.next_done() {
+                return Some(done);
             }
             if self.table.queued() == 0 || !self.wait_for_any(&()) {
                 return None;
@@ -553,7 +533,7 @@ impl BlockChannel for NvmeChannel {
     }
 
     fn event(&self) -> Option<EventFd> {
-        let event = self.interrupt.as_ref()?.queue.event()?;
+        let event = self.interrupt.as_ref()?.pair.event()?;
         // It is asked for by event loops: without a descriptor it is none for them.
         event.with_descriptor().ok().cloned()
     }
@@ -575,7 +555,10 @@ impl BlockChannel for NvmeChannel {
             return Err(SubmitError::NoInterrupt);
         }
         if policy.may_interrupt() && self.interrupt.is_none() {
-            tracing::warn!(%policy, "this channel has no queue with an interrupt: this policy polls instead");
+            tracing::warn!(
+                %policy,
+                "this channel has no queue with an interrupt: this policy polls instead"
+            );
         }
         self.waiter.prepare(policy);
         self.telemetry.set_policy(policy);
@@ -610,16 +593,16 @@ impl Drop for NvmeChannel {
     fn drop(&mut self) {
         // Buffers leave their slots only when the device is done with them (ARCHITECTURE.md §3).
         let Self { table, ns, polled, interrupt, waiter, .. } = self;
-        for (lane, plan) in
+        for (queue, plan) in
             [(Some(polled), WaitPlan::Poll), (interrupt.as_mut(), WaitPlan::Interrupt)]
         {
-            let Some(lane) = lane else { continue };
-            lane.send_rest(table, ns, waiter.gap(matches!(plan, WaitPlan::Interrupt)), plan);
-            for slot in lane.backlog.drain(..) {
+            let Some(queue) = queue else { continue };
+            queue.send_rest(table, ns, waiter.gap(matches!(plan, WaitPlan::Interrupt)), plan);
+            for slot in queue.backlog.drain(..) {
                 table.cancel_rest(slot, CommandError::Reset);
                 table.release(slot);
             }
-            lane.queue.drain(&mut Requests { table, ns });
+            queue.pair.drain(&mut Requests { table, ns });
         }
         debug_assert_eq!(table.active(), 0);
         let clock = self.clock().clone();

@@ -96,7 +96,7 @@ pub enum ChannelError {
     Kernel {
         /// What it was, and what would help.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
@@ -235,7 +235,11 @@ impl BlockDevice for NvmeDevice {
         let interrupt = match queue.transpose() {
             // It would use one, and does without.
             Err(error) if !needed => {
-                tracing::warn!(%error, policy = %options.policy, "no queue with an interrupt: this policy polls instead");
+                tracing::warn!(
+                    %error,
+                    policy = %options.policy,
+                    "no queue with an interrupt: this policy polls instead"
+                );
                 None
             }
             queue => queue?,

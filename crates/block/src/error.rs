@@ -7,37 +7,31 @@ use super::request::Request;
 use meantime_spec::status::Status;
 
 /// An I/O that failed on its way to the device or in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {kind}", what(*op, *lba))]
 pub struct IoError {
     /// What was to be done.
     pub op: Op,
     /// First logical block of the request.
     pub lba: u64,
     /// Why it was not.
+    #[source]
     pub kind: IoErrorKind,
 }
 
-impl std::fmt::Display for IoError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let op = match self.op {
-            Op::Read => "read",
-            Op::Write => "write",
-            Op::Flush => return write!(f, "flush: {}", self.kind),
-            Op::WriteZeroes => "write zeroes",
-            Op::Deallocate => "deallocate",
-            Op::Compare => "compare",
-            Op::Verify => "verify",
-            Op::WriteUncorrectable => "write uncorrectable",
-            Op::CompareAndWrite => "compare and write",
-        };
-        write!(f, "{op} at LBA {}: {}", self.lba, self.kind)
-    }
-}
-
-impl std::error::Error for IoError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.kind)
-    }
+fn what(op: Op, lba: u64) -> String {
+    let op = match op {
+        Op::Read => "read",
+        Op::Write => "write",
+        Op::Flush => return "flush".to_owned(),
+        Op::WriteZeroes => "write zeroes",
+        Op::Deallocate => "deallocate",
+        Op::Compare => "compare",
+        Op::Verify => "verify",
+        Op::WriteUncorrectable => "write uncorrectable",
+        Op::CompareAndWrite => "compare and write",
+    };
+    format!("{op} at LBA {lba}")
 }
 
 /// Why a request was not done.
@@ -54,7 +48,8 @@ pub enum IoErrorKind {
     /// Of a compare-and-write: the comparison failed, and the device did the write, or began it,
     /// against the specification.
     #[error(
-        "the comparison failed, and the device still wrote: its compare-and-write is broken; read what is there, and do not rely on it"
+        "the comparison failed, and the device still wrote: its compare-and-write is broken; read \
+         what is there, and do not rely on it"
     )]
     Unfused,
     /// The operating system answered with this errno. (Of 16 bits: a result is moved with every
@@ -95,7 +90,8 @@ const _: () = assert!(size_of::<IoErrorKind>() == 4 && size_of::<Result<u32, IoE
 pub enum SubmitError {
     /// Every slot is taken: wait for something first.
     #[error(
-        "all {depth} requests of the channel are in flight: wait for one, or open the channel with more depth"
+        "all {depth} requests of the channel are in flight: wait for one, or open the channel with \
+         more depth"
     )]
     Full {
         /// How many there are.
@@ -122,7 +118,8 @@ pub enum SubmitError {
     /// The buffer of a compare-and-write is not what is expected and, as long, what is to be
     /// written.
     #[error(
-        "a buffer of {bytes} bytes is not two halves of whole blocks of {block_bytes} bytes, one after the other"
+        "a buffer of {bytes} bytes is not two halves of whole blocks of {block_bytes} bytes, one \
+         after the other"
     )]
     Halves {
         /// Length of the buffer.

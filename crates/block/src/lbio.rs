@@ -13,11 +13,12 @@ use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcom
 use meantime_spec::status::{Status, StatusCode};
 
 use super::error::{IoError, IoErrorKind};
-use super::request::{Done, Request};
+use super::request::{Done, Request, Ticket};
 
 /// Where a request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum SlotState {
+    #[default]
     Free,
     /// Under way.
     Active,
@@ -25,14 +26,15 @@ enum State {
     Done,
 }
 
-/// Who asks for the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where the result goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The holder of a ticket.
+    /// To the holder of the ticket.
     Ticket,
-    /// Whoever comes first.
+    /// To the next caller that asks for any result.
     Queue,
-    /// Nobody.
+    /// Nowhere: it is dropped.
+    #[default]
     Detached,
     /// As [`Claim::Ticket`], and its policy wants to know how long it took.
     TimedTicket,
@@ -70,10 +72,10 @@ impl Claim {
 }
 
 /// One request: two cache lines.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Lbio {
-    state: State,
+    state: SlotState,
     claim: Claim,
     pub(crate) op: Op,
     fua: bool,
@@ -111,36 +113,13 @@ pub(crate) struct Lbio {
 
 impl Lbio {
     fn free(next_free: u16, generation: u32) -> Self {
-        Self {
-            state: State::Free,
-            claim: Claim::Detached,
-            op: Op::Flush,
-            fua: false,
-            waited: false,
-            interrupt: false,
-            class: Class::default(),
-            failed: false,
-            failures: 0,
-            own_slot_free: false,
-            pending: 0,
-            next_free,
-            generation,
-            next_lba: 0,
-            left: 0,
-            next_data: Iova(0),
-            buf: None,
-            user_data: 0,
-            lba: 0,
-            policy: Policy::Poll,
-            submitted_ns: 0,
-            error: None,
-        }
+        Self { next_free, generation, ..Self::default() }
     }
 
     /// Whether the request has ended.
     #[inline(always)]
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == SlotState::Done
     }
 
     /// The request as policies see it; of use only if its time is taken.
@@ -165,7 +144,7 @@ impl Lbio {
         }
     }
 
-    /// The buffer of a request that is under way, for whoever transfers it without a device.
+    /// The buffer of a request that is under way, for a transfer without a device.
     pub(crate) fn buf_mut(&mut self) -> Option<&mut DmaBuf> {
         self.buf.as_mut()
     }
@@ -175,7 +154,7 @@ impl Lbio {
         self.buf.take()
     }
 
-    /// A flush is submitted, when the device has lost its cache so often.
+    /// Notes how often the device had lost its cache when a flush was submitted.
     pub(crate) fn note_cache(&mut self, losses: u32) {
         if self.op == Op::Flush {
             // The first block, of which a flush has none.
@@ -183,7 +162,7 @@ impl Lbio {
         }
     }
 
-    /// What [`Lbio::note_cache`] was told.
+    /// The number that [`Lbio::note_cache`] noted.
     fn losses_noted(&self) -> u32 {
         self.next_lba as u32
     }
@@ -224,8 +203,8 @@ impl Lbio {
         Command { op: self.op, nsid: ns.nsid, slba, nlb, data, second, data_bytes, fua: self.fua }
     }
 
-    /// The two commands of a compare-and-write, whose buffer is contiguous. They are in flight once
-    /// [`Lbio::pair_sent`] was told.
+    /// The two commands of a compare-and-write, whose buffer is contiguous. They are in flight
+    /// after [`Lbio::pair_sent`].
     pub(crate) fn pair(&self, ns: &NamespaceInfo) -> [Command; 2] {
         // As many as are atomic: few.
         let nlb = self.left as u32;
@@ -280,12 +259,12 @@ pub(crate) struct Table {
     free: u16,
     /// Ended requests that no caller has a ticket for.
     done: VecDeque<u16>,
-    /// The requests that have ended since it was last looked, and whose time is taken.
+    /// The requests that ended since the last look and whose time is taken.
     pub(crate) timed: Vec<Timed>,
     active: usize,
     queued: usize,
     /// For how many losses of the device's cache a flush has failed.
-    losses_told: u32,
+    losses_reported: u32,
 }
 
 impl Table {
@@ -304,14 +283,14 @@ impl Table {
             timed: Vec::with_capacity(usize::from(depth)),
             active: 0,
             queued: 0,
-            losses_told: 0,
+            losses_reported: 0,
         }
     }
 
     /// Up to which loss of the device's cache, counted from 1, a flush has failed with
     /// [`CommandError::CacheLost`].
-    pub(crate) fn losses_told(&self) -> u32 {
-        self.losses_told
+    pub(crate) fn losses_reported(&self) -> u32 {
+        self.losses_reported
     }
 
     pub(crate) fn depth(&self) -> u16 {
@@ -354,7 +333,7 @@ impl Table {
     ) {
         let lbio = &mut self.lbios[index(slot)];
         debug_assert!(lbio.pending == 0 && lbio.error.is_none() && lbio.buf.is_none());
-        lbio.state = State::Active;
+        lbio.state = SlotState::Active;
         lbio.claim = claim;
         lbio.op = request.op;
         lbio.fua = request.fua;
@@ -387,10 +366,10 @@ impl Table {
         &mut self.lbios[index(slot)]
     }
 
-    /// What a ticket for `slot` carries.
+    /// The ticket for the request in `slot`.
     #[inline(always)]
-    pub(crate) fn generation(&self, slot: u16) -> u32 {
-        self.get(slot).generation
+    pub(crate) fn ticket(&self, slot: u16) -> Ticket {
+        Ticket::new(slot, self.get(slot).generation)
     }
 
     /// One command of `slot` has ended.
@@ -411,8 +390,8 @@ impl Table {
         lbio.fail(error);
         if error == CommandError::CacheLost {
             // The first since it was submitted. There may be more: those the next flush fails for.
-            let told = lbio.losses_noted().saturating_add(1);
-            self.losses_told = self.losses_told.max(told);
+            let reported = lbio.losses_noted().saturating_add(1);
+            self.losses_reported = self.losses_reported.max(reported);
         }
     }
 
@@ -436,7 +415,7 @@ impl Table {
     fn finish(&mut self, slot: u16) {
         self.active -= 1;
         let lbio = &mut self.lbios[index(slot)];
-        lbio.state = State::Done;
+        lbio.state = SlotState::Done;
         match lbio.claim {
             Claim::Ticket => {}
             Claim::Queue => {
@@ -447,7 +426,7 @@ impl Table {
                 if lbio.failed {
                     tracing::error!(
                         lba = lbio.lba,
-                        "a request that nobody waits for any more has failed"
+                        "a request failed that no caller waits for any more"
                     );
                 }
                 drop(self.take_failed(slot));
@@ -475,35 +454,51 @@ impl Table {
         self.get(slot).is_done()
     }
 
-    /// The request that a ticket is for.
+    /// The slot of the request that `ticket` is for.
     #[inline(always)]
-    pub(crate) fn claimed(&self, slot: u16, generation: u32) -> &Lbio {
-        let lbio = self.get(slot);
-        assert!(lbio.generation == generation, "the ticket is of another channel");
-        lbio
+    pub(crate) fn redeem(&self, ticket: Ticket) -> u16 {
+        let (slot, generation) = ticket.redeem();
+        assert!(self.get(slot).generation == generation, "the ticket is of another channel");
+        slot
     }
 
-    /// Whether [`Table::pop_done`] would find one.
+    /// The result of the request that `ticket` is for if it has ended; else the ticket.
+    pub(crate) fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket> {
+        let slot = self.redeem(ticket);
+        if self.is_done(slot) { Ok(self.take_done(slot)) } else { Err(self.ticket(slot)) }
+    }
+
+    /// The result of the next ended request without a ticket.
+    #[inline(always)]
+    pub(crate) fn next_done(&mut self) -> Option<Done> {
+        let slot = self.done.pop_front()?;
+        Some(self.take_done(slot))
+    }
+
+    /// Whether [`Table::next_done`] would find one.
     #[inline(always)]
     pub(crate) fn has_done(&self) -> bool {
         !self.done.is_empty()
     }
 
-    /// The next ended request without a ticket.
+    /// Empties a slot whose request has ended, and gives its result.
     #[inline(always)]
-    pub(crate) fn pop_done(&mut self) -> Option<u16> {
-        self.done.pop_front()
+    pub(crate) fn take_done(&mut self, slot: u16) -> Done {
+        match self.take(slot) {
+            Some(done) => done,
+            None => self.take_failed(slot),
+        }
     }
 
     /// Empties a slot whose request has ended. `None` if it has failed: see [`Table::take_failed`].
     #[inline(always)]
     pub(crate) fn take(&mut self, slot: u16) -> Option<Done> {
         let lbio = &mut self.lbios[index(slot)];
-        debug_assert_eq!(lbio.state, State::Done);
+        debug_assert_eq!(lbio.state, SlotState::Done);
         if lbio.failed {
             return None;
         }
-        lbio.state = State::Free;
+        lbio.state = SlotState::Free;
         lbio.generation = lbio.generation.wrapping_add(1);
         lbio.next_free = std::mem::replace(&mut self.free, slot);
         Some(Done { result: Ok(()), buf: lbio.buf.take(), user_data: lbio.user_data })
@@ -551,8 +546,9 @@ impl Table {
         lbio.claim = lbio.claim.timed();
     }
 
-    /// The ticket's holder has lost interest.
-    pub(crate) fn detach(&mut self, slot: u16) {
+    /// No caller waits for the ticket's request any more.
+    pub(crate) fn detach(&mut self, ticket: Ticket) {
+        let slot = self.redeem(ticket);
         // (The time of a request without a waiter says nothing about waiting.)
         if self.is_done(slot) {
             drop(self.take_failed(slot));
@@ -563,7 +559,7 @@ impl Table {
 
     /// The requests without a ticket that are under way.
     pub(crate) fn queued_slots(&self) -> impl Iterator<Item = u16> + '_ {
-        let queued = |lbio: &&Lbio| lbio.state == State::Active && lbio.claim.is_queued();
+        let queued = |lbio: &&Lbio| lbio.state == SlotState::Active && lbio.claim.is_queued();
         let slots = (0..self.depth).filter(move |slot| queued(&self.get(*slot)));
         slots.take(self.queued)
     }
@@ -571,7 +567,7 @@ impl Table {
     /// The requests under way.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = InFlight> {
         let slots = self.lbios[..usize::from(self.depth)].iter();
-        slots.filter(|lbio| lbio.state == State::Active).map(Lbio::in_flight)
+        slots.filter(|lbio| lbio.state == SlotState::Active).map(Lbio::in_flight)
     }
 
     /// The request in `slot`, before it is marked as one that was waited for.
@@ -632,7 +628,7 @@ impl Lbio {
             }
             error => error,
         };
-        // Of a pair the command that has failed of itself may be heard of after the other.
+        // Of a pair, the command that is the cause may end after the other.
         let is_pair = self.op == Op::CompareAndWrite;
         let is_consequence = |error| match error {
             Nvme(CommandError::Status(status)) => {

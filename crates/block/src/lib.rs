@@ -27,7 +27,7 @@
 //!   device           trait BlockDevice, ChannelOptions
 //!   lbio             the table of slots: two cache lines a request
 //!   channel          NvmeChannel: start_polled, the common path; start_long, all other requests
-//!   channel/lane       a queue and its backlog
+//!   channel/queue      a queue pair and its backlog
 //!   channel/view       the queues as the Waiter (crate completion) sees them
 //!   channel/wait       the first looks, before the Waiter's turn
 //!   kernel/          KernelDevice, KernelChannel: io_uring and preadv2

@@ -5,6 +5,7 @@ mod user;
 mod vfio;
 
 use std::io;
+use std::path::PathBuf;
 
 use super::any::Device;
 use super::device::NvmeDevice;
@@ -84,7 +85,7 @@ pub enum OpenError {
         uri: String,
         /// What is wrong, and what would help.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
     /// It was to be written.
@@ -171,6 +172,24 @@ pub(super) fn may_not_write(error: &io::Error) -> Option<&'static str> {
     }
 }
 
+/// A file that was created for a device; removed again unless it is kept.
+pub(super) struct Created(pub(super) Option<PathBuf>);
+
+impl Created {
+    /// The file is the user's from now on.
+    pub(super) fn keep(mut self) -> Option<PathBuf> {
+        self.0.take()
+    }
+}
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 fn open_controller(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match parsed {
         Uri::Vfio { address, nvme } => vfio::open(uri, address, nvme, options),
@@ -202,7 +221,7 @@ mod soft {
     use super::super::device::NvmeDevice;
     use super::super::stamps::{DeviceStamp, StampSource};
     use super::super::uri::{SoftUri, Uri};
-    use super::{Access, OpenError, OpenOptions, in_use, may_not_write};
+    use super::{Access, Created, OpenError, OpenOptions, in_use, may_not_write};
     use meantime_hw::Clock;
     use meantime_hw::soft::SoftTransport;
     use meantime_nvme::Controller;
@@ -238,16 +257,14 @@ mod soft {
     pub(super) struct Started {
         ssd: Ssd,
         soft: SoftUri,
-        created: Option<Created>,
+        created: Created,
         read_only: Option<String>,
     }
 
     impl Started {
         /// The SSD. It came up: the file is the user's now.
         pub(super) fn keep(self) -> Ssd {
-            if let Some(file) = self.created {
-                std::mem::forget(file);
-            }
+            self.created.keep();
             self.ssd
         }
     }
@@ -273,9 +290,7 @@ mod soft {
             .with_stamps(stamps)
             .with_read_only(read_only);
         // It came up: the file is the user's now.
-        if let Some(file) = created {
-            std::mem::forget(file);
-        }
+        created.keep();
         Ok(device)
     }
 
@@ -290,14 +305,14 @@ mod soft {
         let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed else {
             return Err(OpenError::NoSsd { uri: uri.to_owned() });
         };
-        let model = model(&soft.model).map_err(|error| error.into_open_error(uri))?;
+        let model = model(uri, &soft.model)?;
         let faults = soft.faults.as_deref().map(FaultPlan::read).transpose().map_err(failed)?;
         let reads_only = options.access == Access::Read;
         let in_use = in_use(&parsed);
         let Opened { medium, soft, created, read_only } = match parsed {
             Uri::Mem { bytes, soft } => {
                 let medium = Medium::dram(bytes).map_err(failed)?;
-                Opened { medium, soft, created: None, read_only: None }
+                Opened { medium, soft, created: Created(None), read_only: None }
             }
             Uri::File { path, soft } if soft.read_only => {
                 read(&path, soft, "ro=1").map_err(failed)?
@@ -343,11 +358,11 @@ mod soft {
         Ok(Started { ssd, soft, created, read_only })
     }
 
-    /// A medium, and what is left to be told of it.
+    /// A medium, and what is known of it.
     struct Opened {
         medium: Medium,
         soft: SoftUri,
-        created: Option<Created>,
+        created: Created,
         read_only: Option<String>,
     }
 
@@ -356,14 +371,15 @@ mod soft {
         let medium = Medium::file_read_only(path)?;
         if let Some(bytes) = soft.create_bytes.filter(|bytes| *bytes != medium.len()) {
             let problem = format!(
-                "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the file",
+                "exists with {} bytes, not the {bytes} asked for; leave the size out or remove the \
+                 file",
                 medium.len()
             );
             return Err(SsdError::Size { what: path.display().to_string(), problem });
         }
         // There is nothing to cache.
         let soft = SoftUri { volatile_write_cache: Some(false), ..soft };
-        Ok(Opened { medium, soft, created: None, read_only: Some(why.to_owned()) })
+        Ok(Opened { medium, soft, created: Created(None), read_only: Some(why.to_owned()) })
     }
 
     /// The file as a medium that is written to, if this process may.
@@ -376,17 +392,8 @@ mod soft {
             }
             medium => medium?,
         };
-        let created = medium.was_created().then(|| Created(path.to_owned()));
+        let created = Created(medium.was_created().then(|| path.to_owned()));
         Ok(Opened { medium, soft, created, read_only: None })
-    }
-
-    /// A file that we have created; removed again unless the device comes up.
-    pub(super) struct Created(std::path::PathBuf);
-
-    impl Drop for Created {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
     }
 
     fn namespaces(bytes: u64, soft: &SoftUri) -> Vec<NamespaceConfig> {
@@ -397,27 +404,15 @@ mod soft {
         vec![each; soft.namespaces as usize]
     }
 
-    enum ModelError {
-        Ssd(SsdError),
-        File(String, std::io::Error),
-    }
-
-    impl ModelError {
-        fn into_open_error(self, uri: &str) -> OpenError {
-            match self {
-                Self::Ssd(source) => OpenError::Ssd { uri: uri.to_owned(), source },
-                Self::File(path, source) => OpenError::ModelFile { path, source },
-            }
-        }
-    }
-
-    fn model(name: &str) -> Result<Model, ModelError> {
-        if name.ends_with(".toml") || name.contains('/') {
-            let text =
-                read_model(name).map_err(|error| ModelError::File(name.to_owned(), error))?;
-            return Model::parse(&text).map_err(ModelError::Ssd);
-        }
-        Model::named(name).map_err(ModelError::Ssd)
+    fn model(uri: &str, name: &str) -> Result<Model, OpenError> {
+        let model = if name.ends_with(".toml") || name.contains('/') {
+            let text = read_model(name)
+                .map_err(|source| OpenError::ModelFile { path: name.to_owned(), source })?;
+            Model::parse(&text)
+        } else {
+            Model::named(name)
+        };
+        model.map_err(|source| OpenError::Ssd { uri: uri.to_owned(), source })
     }
 
     /// A model is a few lines.
@@ -427,10 +422,8 @@ mod soft {
         let mut text = String::new();
         std::fs::File::open(name)?.take(MAX_BYTES).read_to_string(&mut text)?;
         if text.len() as u64 == MAX_BYTES {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::FileTooLarge,
-                "a model has a few lines",
-            ));
+            let kind = std::io::ErrorKind::FileTooLarge;
+            return Err(std::io::Error::new(kind, "a model has a few lines"));
         }
         Ok(text)
     }

@@ -2,8 +2,8 @@
 
 use meantime_hw::Clock;
 
-/// Is told what happens while a request is waited for. The waits are generic over it: `()` listens
-/// to nothing and costs nothing.
+/// Its methods are called while a request is waited for. The waits are generic over it: `()` does
+/// nothing and costs nothing.
 pub trait Probe {
     /// The thread, which slept or was blocked, runs again.
     fn woken(&self) {}
@@ -54,7 +54,7 @@ impl WaitTimes {
         Some(self.woken_ns.get()).filter(|ns| *ns > 0)
     }
 
-    /// When the last completion was seen; `None` if the channel does not tell.
+    /// When the last completion was seen; `None` if the channel does not call the probe.
     #[inline]
     pub fn seen_ns(&self) -> Option<u64> {
         Some(self.seen_ns.get()).filter(|ns| *ns > 0)

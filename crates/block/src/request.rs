@@ -117,19 +117,19 @@ impl Request {
 
 /// A request that is under way. Give it to [`BlockChannel::wait`] or [`BlockChannel::detach`].
 ///
-/// A ticket that is merely dropped is our caller's bug and is loud: its slot and buffer stay taken
-/// until the channel ends.
+/// A ticket that is merely dropped is a bug of the caller, and is logged: its slot and buffer stay
+/// taken until the channel ends.
 #[must_use = "the request's buffer comes back only through `wait`"]
 #[derive(Debug)]
 pub struct Ticket {
-    pub(crate) slot: u16,
-    pub(crate) generation: u32,
+    slot: u16,
+    generation: u32,
 }
 
 /// For implementers of [`BlockChannel`]. A forged ticket names a slot of no request, or of
 /// another one: the channel that made it looks at its generation.
 impl Ticket {
-    /// A ticket for the request in `slot`, of which `generation` tells it from those before.
+    /// A ticket for the request in `slot`; `generation` distinguishes it from earlier ones there.
     pub fn new(slot: u16, generation: u32) -> Self {
         Self { slot, generation }
     }
@@ -199,11 +199,10 @@ pub trait BlockChannel {
     #[allow(clippy::result_large_err)]
     fn enqueue(&mut self, request: Request) -> Result<(), Rejected>;
 
-    /// From now on requests are collected, and the device is told of them by
-    /// [`unplug`](Self::unplug) or the next wait.
+    /// From now on requests are collected, and sent by [`unplug`](Self::unplug) or the next wait.
     fn plug(&mut self);
 
-    /// Tells the device of everything collected, and of each further request at once.
+    /// Sends everything collected, and each further request at once.
     fn unplug(&mut self);
 
     /// Takes what has completed, without waiting; how many requests ended.
@@ -212,8 +211,8 @@ pub trait BlockChannel {
     /// Waits for the ticket's request.
     fn wait(&mut self, ticket: Ticket) -> Done;
 
-    /// As [`wait`](Self::wait), and tells `probe` what happens meanwhile. A channel that cannot
-    /// tells it nothing.
+    /// As [`wait`](Self::wait), and calls `probe` when something happens meanwhile. A channel that
+    /// cannot never calls it.
     fn wait_probed<P: Probe>(&mut self, ticket: Ticket, probe: &P) -> Done
     where
         Self: Sized,
@@ -229,7 +228,7 @@ pub trait BlockChannel {
     /// The ticket, while the request is under way.
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket>;
 
-    /// Nobody will ask for this request again: its slot and buffer are free as soon as it ends.
+    /// No caller will ask for this request again: its slot and buffer are free as soon as it ends.
     fn detach(&mut self, ticket: Ticket);
 
     /// The next queued request that has ended. Does not look at the device.
@@ -242,8 +241,8 @@ pub trait BlockChannel {
     /// way, or if one waits to be taken by [`next_done`](Self::next_done).
     ///
     /// `stop` is asked now and then, off the fast path: after each sleep of the policy, after each
-    /// nap of at most 1 ms, and after each signal of [`event`](Self::event). Who makes it true from
-    /// another thread signals that event afterwards.
+    /// nap of at most 1 ms, and after each signal of [`event`](Self::event). A thread that
+    /// makes it true signals that event afterwards.
     fn wait_until(&mut self, stop: &dyn Fn() -> bool) {
         let mut looks = 0u32;
         while self.poll() == 0 && self.in_flight() > 0 && !stop() {
@@ -318,7 +317,7 @@ pub trait BlockChannel {
         if self.in_flight() == 0 { Some(u64::MAX) } else { None }
     }
 
-    /// Who is woken when deferred work that could not go on can.
+    /// Sets the waker for when deferred work that could not go on can.
     fn wake_for_deferred(&mut self, waker: Option<Waker>) {
         drop(waker);
     }

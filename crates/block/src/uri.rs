@@ -182,9 +182,11 @@ pub struct UriError {
     pub what: String,
 }
 
-const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. file:disk.img?model=zssd), vfio:ADDRESS (e.g. \
-                       vfio:0000:01:00.0), vfio-user:SOCKET (e.g. vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
-const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, strict, lock, faults, create, ro";
+const SCHEMES: &str = "use mem:SIZE (e.g. mem:1G?model=optane), file:PATH (e.g. \
+    file:disk.img?model=zssd), vfio:ADDRESS (e.g. vfio:0000:01:00.0), vfio-user:SOCKET (e.g. \
+    vfio-user:/run/ssd.sock) or kernel:PATH (e.g. kernel:/dev/nvme0n1)";
+const PARAMETERS: &str = "model, lba, vwc, namespaces, nsid, mdts, boundary, cpu, queues, vectors, \
+    strict, lock, faults, create, ro";
 const VFIO_PARAMETERS: &str = "nsid, sgl, shadow, no-iommu";
 const VFIO_USER_PARAMETERS: &str = "nsid, sgl, shadow";
 const KERNEL_PARAMETERS: &str = "engine, direct, fixed, lba, create";
@@ -199,77 +201,40 @@ impl FromStr for Uri {
 
 fn parse(text: &str) -> Result<Uri, String> {
     let (scheme, rest) = text.split_once(':').ok_or_else(|| no_scheme(text))?;
-    match scheme {
-        "mem" | "file" | "kernel" | "vfio" | "vfio-user" => {}
-        // A path may have a colon, and a PCI address has.
-        _ if scheme.contains(['/', '.']) || text.parse::<PciAddress>().is_ok() => {
-            return Err(no_scheme(text));
-        }
-        _ => return Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
-    }
     let (target, query) = match rest.split_once('?') {
         Some((target, query)) => (target, Some(query)),
         None => (rest, None),
     };
+    // What the target is, if it must not be empty.
+    let needs = |what: &str| if target.is_empty() { Err(what.to_owned()) } else { Ok(()) };
     match scheme {
-        "kernel" => return parse_kernel(target, query),
+        "mem" => parse_mem(target, query),
+        "file" => {
+            needs("no file name; e.g. file:disk.img")?;
+            parse_file(target, query)
+        }
+        "kernel" => {
+            needs("no file name; e.g. kernel:/dev/nvme0n1 or kernel:disk.img")?;
+            parse_kernel(target, query)
+        }
         "vfio" => {
             let address = target.parse().map_err(|error: PciAddressError| error.to_string())?;
-            return Ok(Uri::Vfio { address, nvme: parse_nvme(query, VFIO_PARAMETERS)? });
+            Ok(Uri::Vfio { address, nvme: parse_nvme(query, VFIO_PARAMETERS)? })
         }
         "vfio-user" => {
-            if target.is_empty() {
-                return Err("no socket; e.g. vfio-user:/run/ssd.sock".into());
-            }
-            return Ok(Uri::VfioUser {
-                path: target.into(),
-                nvme: parse_nvme(query, VFIO_USER_PARAMETERS)?,
-            });
+            needs("no socket; e.g. vfio-user:/run/ssd.sock")?;
+            let nvme = parse_nvme(query, VFIO_USER_PARAMETERS)?;
+            Ok(Uri::VfioUser { path: target.into(), nvme })
         }
-        _ => {}
-    }
-    let mut soft = SoftUri::default();
-    for (key, value) in pairs(query, PARAMETERS)? {
-        set(&mut soft, key, value)?;
-    }
-    if soft.nsid == 0 || soft.nsid > soft.namespaces {
-        return Err(format!(
-            "nsid={} of {} namespaces: give 1 to {}",
-            soft.nsid, soft.namespaces, soft.namespaces
-        ));
-    }
-    if scheme == "file" {
-        if target.is_empty() {
-            return Err("no file name; e.g. file:disk.img".into());
+        // A path may have a colon, and a PCI address has.
+        _ if scheme.contains(['/', '.']) || text.parse::<PciAddress>().is_ok() => {
+            Err(no_scheme(text))
         }
-        if soft.namespaces != 1 {
-            return Err("a file holds one namespace; open several files instead".into());
-        }
-        if soft.read_only
-            && (soft.create_bytes.is_some() || soft.volatile_write_cache == Some(true))
-        {
-            return Err("ro=1 writes nothing: leave create= and vwc=1 out".into());
-        }
-        return Ok(Uri::File { path: target.into(), soft });
+        _ => Err(format!("unknown scheme {scheme:?}; {SCHEMES}")),
     }
-    if soft.create_bytes.is_some() {
-        return Err("create= is for file: only; mem: always begins empty".into());
-    }
-    if soft.read_only {
-        return Err("ro=1 is for file: only; mem: begins empty".into());
-    }
-    let bytes = parse_bytes(target)
-        .ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
-    let unit = u64::from(soft.lba_bytes).max(4096) * u64::from(soft.namespaces);
-    if bytes == 0 || bytes % unit != 0 {
-        return Err(format!(
-            "size {target} is no positive multiple of {unit} bytes (namespaces × blocks of 4096 bytes)"
-        ));
-    }
-    Ok(Uri::Mem { bytes, soft })
 }
 
-/// What is said of a text without a scheme: what a path was meant to be, if it looks like one.
+/// The error for a text without a scheme: what a path was meant to be, if it looks like one.
 fn no_scheme(text: &str) -> String {
     let path = text.split_once('?').map_or(text, |(path, _)| path);
     let likely = match path {
@@ -281,52 +246,90 @@ fn no_scheme(text: &str) -> String {
     format!("no scheme: did you mean {likely}{text}? {SCHEMES}")
 }
 
+/// One parameter of a URI.
+#[derive(Clone, Copy)]
+struct Parameter<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+impl Parameter<'_> {
+    fn wrong(&self, wanted: &str) -> String {
+        format!("{}={}: {wanted}", self.key, self.value)
+    }
+
+    /// The error for a key that is none of `known`.
+    fn unknown(&self, known: &str) -> String {
+        format!("unknown parameter {:?}; parameters are {known}", self.key)
+    }
+
+    /// The value as a text, which `wanted` describes if it is missing.
+    fn text(&self, wanted: &str) -> Result<String, String> {
+        if self.value.is_empty() { Err(self.wrong(wanted)) } else { Ok(self.value.to_owned()) }
+    }
+
+    fn flag(&self) -> Result<bool, String> {
+        match self.value {
+            "1" | "on" | "yes" | "true" => Ok(true),
+            "0" | "off" | "no" | "false" => Ok(false),
+            _ => Err(self.wrong("1 or 0")),
+        }
+    }
+
+    fn number<T: TryFrom<u64>>(&self, least: u64, most: u64) -> Result<T, String> {
+        let number = self.value.parse().ok().filter(|number| (least..=most).contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match least {
+            0 => self.wrong(&format!("a number up to {most}")),
+            _ => self.wrong(&format!("a number from {least} to {most}")),
+        })
+    }
+
+    /// A number of bytes that is `right`.
+    fn bytes(&self, wanted: &str, right: impl Fn(&u64) -> bool) -> Result<u64, String> {
+        parse_bytes(self.value).filter(right).ok_or_else(|| self.wrong(wanted))
+    }
+
+    fn lba_bytes(&self) -> Result<u32, String> {
+        self.bytes("512 or 4096", |bytes| matches!(bytes, 512 | 4096)).map(|bytes| bytes as u32)
+    }
+
+    fn create_bytes(&self) -> Result<Option<u64>, String> {
+        let right = |&bytes: &u64| bytes > 0 && bytes % 4096 == 0 && bytes <= i64::MAX as u64;
+        self.bytes("a size, a multiple of 4k", right).map(Some)
+    }
+}
+
 /// The parameters of a URI, each at most once.
-fn pairs<'a>(query: Option<&'a str>, known: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
-    let mut pairs: Vec<(&str, &str)> = Vec::new();
+fn parameters<'a>(query: Option<&'a str>, known: &str) -> Result<Vec<Parameter<'a>>, String> {
+    let mut parameters: Vec<Parameter<'_>> = Vec::new();
     for pair in query.into_iter().flat_map(|query| query.split('&')) {
         let (key, value) = pair
             .split_once('=')
             .ok_or_else(|| format!("{pair:?} is no key=value; parameters are {known}"))?;
-        if pairs.iter().any(|(seen, _)| *seen == key) {
+        if parameters.iter().any(|seen| seen.key == key) {
             return Err(format!("{key} is given twice"));
         }
-        pairs.push((key, value));
+        parameters.push(Parameter { key, value });
     }
-    Ok(pairs)
+    Ok(parameters)
 }
 
 fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
-    if path.is_empty() {
-        return Err("no file name; e.g. kernel:/dev/nvme0n1 or kernel:disk.img".into());
-    }
     let mut kernel = KernelUri::default();
-    for (key, value) in pairs(query, KERNEL_PARAMETERS)? {
-        let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
-        match key {
+    for parameter in parameters(query, KERNEL_PARAMETERS)? {
+        match parameter.key {
             "engine" => {
-                kernel.engine = match value {
+                kernel.engine = match parameter.value {
                     "io_uring" => KernelEngine::IoUring,
                     "preadv2" => KernelEngine::Preadv2,
-                    _ => return Err(wrong("io_uring or preadv2")),
+                    _ => return Err(parameter.wrong("io_uring or preadv2")),
                 }
             }
-            "direct" => kernel.direct = flag(value).ok_or_else(|| wrong("1 or 0"))?,
-            "fixed" => kernel.fixed = Some(flag(value).ok_or_else(|| wrong("1 or 0"))?),
-            "lba" => {
-                let bytes = parse_bytes(value).filter(|bytes| matches!(bytes, 512 | 4096));
-                kernel.lba_bytes = Some(bytes.ok_or_else(|| wrong("512 or 4096"))? as u32);
-            }
-            "create" => {
-                let bytes =
-                    parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0 && b <= i64::MAX as u64);
-                kernel.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
-            }
-            _ => {
-                return Err(format!(
-                    "unknown parameter {key:?}; those of kernel: are {KERNEL_PARAMETERS}"
-                ));
-            }
+            "direct" => kernel.direct = parameter.flag()?,
+            "fixed" => kernel.fixed = Some(parameter.flag()?),
+            "lba" => kernel.lba_bytes = Some(parameter.lba_bytes()?),
+            "create" => kernel.create_bytes = parameter.create_bytes()?,
+            _ => return Err(parameter.unknown(KERNEL_PARAMETERS)),
         }
     }
     if kernel.fixed == Some(true) && kernel.engine == KernelEngine::Preadv2 {
@@ -337,83 +340,90 @@ fn parse_kernel(path: &str, query: Option<&str>) -> Result<Uri, String> {
 
 fn parse_nvme(query: Option<&str>, known: &str) -> Result<NvmeUri, String> {
     let mut nvme = NvmeUri::default();
-    for (key, value) in pairs(query, known)? {
-        let flag = || flag(value).ok_or_else(|| format!("{key}={value}: 1 or 0"));
-        match key {
+    for parameter in parameters(query, known)? {
+        match parameter.key {
             "nsid" => {
                 // FFFFFFFFh stands for all of them (NVMe Base 1.4 §6.1.2).
-                let nsid = value.parse().ok().filter(|nsid| (1..u32::MAX).contains(nsid));
-                nvme.nsid = nsid.ok_or_else(|| format!("{key}={value}: a number from 1"))?;
+                let nsid = parameter.value.parse().ok();
+                let nsid = nsid.filter(|nsid| (1..u32::MAX).contains(nsid));
+                nvme.nsid = nsid.ok_or_else(|| parameter.wrong("a number from 1"))?;
             }
-            "sgl" => nvme.sgl = flag()?,
-            "shadow" => nvme.shadow = Some(flag()?),
-            "no-iommu" if known == VFIO_PARAMETERS => nvme.no_iommu = flag()?,
-            _ => return Err(format!("unknown parameter {key:?}; parameters are {known}")),
+            "sgl" => nvme.sgl = parameter.flag()?,
+            "shadow" => nvme.shadow = Some(parameter.flag()?),
+            "no-iommu" if known == VFIO_PARAMETERS => nvme.no_iommu = parameter.flag()?,
+            _ => return Err(parameter.unknown(known)),
         }
     }
     Ok(nvme)
 }
 
-fn flag(value: &str) -> Option<bool> {
-    match value {
-        "1" | "on" | "yes" | "true" => Some(true),
-        "0" | "off" | "no" | "false" => Some(false),
-        _ => None,
+fn parse_mem(target: &str, query: Option<&str>) -> Result<Uri, String> {
+    let soft = parse_soft(query)?;
+    if soft.create_bytes.is_some() {
+        return Err("create= is for file: only; mem: always begins empty".into());
     }
+    if soft.read_only {
+        return Err("ro=1 is for file: only; mem: begins empty".into());
+    }
+    let bytes = parse_bytes(target)
+        .ok_or_else(|| format!("{target:?} is no size; e.g. mem:512M or mem:1G"))?;
+    let unit = u64::from(soft.lba_bytes).max(4096) * u64::from(soft.namespaces);
+    if bytes == 0 || bytes % unit != 0 {
+        return Err(format!(
+            "size {target} is no positive multiple of {unit} bytes (namespaces × blocks of 4096 \
+             bytes)"
+        ));
+    }
+    Ok(Uri::Mem { bytes, soft })
 }
 
-fn set(soft: &mut SoftUri, key: &str, value: &str) -> Result<(), String> {
-    let wrong = |wanted: &str| format!("{key}={value}: {wanted}");
-    let number = |most: u64| {
-        value
-            .parse::<u64>()
-            .ok()
-            .filter(|&n| n <= most)
-            .ok_or_else(|| wrong(&format!("a number up to {most}")))
-    };
-    let positive = |most: u64| {
-        number(most)
-            .ok()
-            .filter(|&n| n > 0)
-            .ok_or_else(|| wrong(&format!("a number from 1 to {most}")))
-    };
-    let flag = || flag(value).ok_or_else(|| wrong("1 or 0"));
-    match key {
-        "model" if value.is_empty() => return Err(wrong("the name of a model, or a TOML file")),
-        "model" => soft.model = value.to_owned(),
-        "lba" => {
-            soft.lba_bytes = match parse_bytes(value) {
-                Some(512) => 512,
-                Some(4096) => 4096,
-                _ => return Err(wrong("512 or 4096")),
-            }
-        }
-        "vwc" => soft.volatile_write_cache = Some(flag()?),
-        "namespaces" => {
-            soft.namespaces = positive(1024)? as u32;
-        }
-        "nsid" => soft.nsid = number(1024)? as u32,
-        "mdts" => {
-            let bytes = parse_bytes(value)
-                .filter(|&b| b.is_power_of_two() && (8192..=1 << 31).contains(&b));
-            soft.mdts_bytes = Some(bytes.ok_or_else(|| wrong("a power of two from 8k up"))? as u32);
-        }
-        "boundary" => soft.boundary_blocks = number(u64::from(u16::MAX))? as u16,
-        "cpu" => soft.cpu = Some(number(1023)? as usize),
-        "queues" => soft.queues = Some(positive(1024)? as u16),
-        "vectors" => soft.vectors = Some(positive(2048)? as u16),
-        "strict" => soft.strict = flag()?,
-        "lock" => soft.lock = flag()?,
-        "ro" => soft.read_only = flag()?,
-        "faults" if value.is_empty() => return Err(wrong("a TOML file; docs/faults.md")),
-        "faults" => soft.faults = Some(value.into()),
-        "create" => {
-            let bytes = parse_bytes(value).filter(|&b| b > 0 && b % 4096 == 0);
-            soft.create_bytes = Some(bytes.ok_or_else(|| wrong("a size, a multiple of 4k"))?);
-        }
-        _ => return Err(format!("unknown parameter {key:?}; parameters are {PARAMETERS}")),
+fn parse_file(path: &str, query: Option<&str>) -> Result<Uri, String> {
+    let soft = parse_soft(query)?;
+    if soft.namespaces != 1 {
+        return Err("a file holds one namespace; open several files instead".into());
     }
-    Ok(())
+    if soft.read_only && (soft.create_bytes.is_some() || soft.volatile_write_cache == Some(true)) {
+        return Err("ro=1 writes nothing: leave create= and vwc=1 out".into());
+    }
+    Ok(Uri::File { path: path.into(), soft })
+}
+
+fn parse_soft(query: Option<&str>) -> Result<SoftUri, String> {
+    let mut soft = SoftUri::default();
+    for parameter in parameters(query, PARAMETERS)? {
+        match parameter.key {
+            "model" => soft.model = parameter.text("the name of a model, or a TOML file")?,
+            "lba" => soft.lba_bytes = parameter.lba_bytes()?,
+            "vwc" => soft.volatile_write_cache = Some(parameter.flag()?),
+            "namespaces" => soft.namespaces = parameter.number(1, 1024)?,
+            "nsid" => soft.nsid = parameter.number(0, 1024)?,
+            "mdts" => {
+                let right =
+                    |bytes: &u64| bytes.is_power_of_two() && (8192..=1 << 31).contains(bytes);
+                let bytes = parameter.bytes("a power of two from 8k up", right)?;
+                soft.mdts_bytes = Some(bytes as u32);
+            }
+            "boundary" => soft.boundary_blocks = parameter.number(0, u16::MAX.into())?,
+            "cpu" => soft.cpu = Some(parameter.number(0, 1023)?),
+            "queues" => soft.queues = Some(parameter.number(1, 1024)?),
+            "vectors" => soft.vectors = Some(parameter.number(1, 2048)?),
+            "strict" => soft.strict = parameter.flag()?,
+            "lock" => soft.lock = parameter.flag()?,
+            "ro" => soft.read_only = parameter.flag()?,
+            "faults" => {
+                soft.faults = Some(parameter.text("a TOML file; docs/faults.md")?.into());
+            }
+            "create" => soft.create_bytes = parameter.create_bytes()?,
+            _ => return Err(parameter.unknown(PARAMETERS)),
+        }
+    }
+    if soft.nsid == 0 || soft.nsid > soft.namespaces {
+        return Err(format!(
+            "nsid={} of {} namespaces: give 1 to {}",
+            soft.nsid, soft.namespaces, soft.namespaces
+        ));
+    }
+    Ok(soft)
 }
 
 /// `4096`, `4k`, `128K`, `1G`, `1GiB`, `2T`: powers of 1024. `None` for anything else, or too much

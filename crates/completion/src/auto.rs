@@ -20,7 +20,7 @@ const SAVING: f32 = 0.9;
 /// it. Beside one that always wants it, it is 125 times and more; now and then the kernel's own
 /// threads do it, too.
 const SWITCHES_PER_SECOND: f32 = 60.0;
-/// Beside others, a thread is left in peace if it needs no more than this share of the CPU.
+/// Beside others, a thread keeps its sleeps if it needs no more than this share of the CPU.
 const MODEST_SHARE: f32 = 0.25;
 /// For how many looks competition is taken to last, when it was seen first; twice as long each time
 /// it is seen again.
@@ -120,7 +120,7 @@ impl Auto {
             (self.contended, self.calm) = (self.patience, 0);
         } else {
             self.contended = self.contended.saturating_sub(1);
-            // As long again in peace, and it is half as patient.
+            // As long again without competition, and its patience halves.
             self.calm += 1;
             if self.calm > 2 * self.patience {
                 (self.patience, self.calm) = (self.patience / 2, 0);

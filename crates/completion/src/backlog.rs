@@ -103,7 +103,7 @@ impl Backlog {
         self.ready.front().map(|item| item.latest_ns)
     }
 
-    /// Who is told when work that waited can go on.
+    /// Sets what is woken when work that waited can go on.
     pub(crate) fn set_waker(&mut self, waker: Option<Waker>) {
         self.notifier.set_waker(waker);
     }
@@ -122,8 +122,8 @@ impl Backlog {
 
     /// Runs the piece `pick`, which was picked just now, at `start_ns`. Returns the time after it.
     ///
-    /// Who waits for I/O has not asked for this work, and its request and buffer must not be lost
-    /// by it: so a panic is caught, logged, counted and kept for [`Backlog::take_panic`].
+    /// The thread that waits for I/O did not ask for this work, and its request and buffer must not
+    /// be lost by it: so a panic is caught, logged, counted and kept for [`Backlog::take_panic`].
     pub(crate) fn run(&mut self, pick: Pick, start_ns: u64, now_ns: impl FnOnce() -> u64) -> u64 {
         let Some(item) = self.ready.get_mut(pick.index) else { return start_ns };
         let bound_ns = item.bound_ns;

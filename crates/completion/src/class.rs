@@ -18,7 +18,7 @@ pub enum Kind {
 impl Class {
     /// How many values [`Class::index`] has.
     pub const COUNT: usize = 1 << 8;
-    /// How many sizes are told apart: up to 512 B, up to 1 KiB, … up to 64 KiB, more.
+    /// How many sizes are distinguished: up to 512 B, up to 1 KiB, … up to 64 KiB, more.
     pub const SIZES: usize = 9;
 
     /// The class of an I/O of `bytes`, sent when `in_flight` were in flight, itself included.

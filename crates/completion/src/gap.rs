@@ -142,7 +142,7 @@ pub struct Wake {
     pub cpu_ns: u64,
 }
 
-/// How many sleeps of a wait are told of.
+/// How many sleeps of a wait are recorded.
 const WAKES: usize = 2;
 
 /// Of one planned sleep in this many, the CPU time is taken.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::rule::{self, RuleId};
-use meantime_hw::clock::parse_time_ns;
+use meantime_hw::clock::{Nanos, parse_time_ns};
 
 /// A way to wait for a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -107,7 +107,7 @@ impl fmt::Display for Policy {
             Self::Poll => f.write_str("poll"),
             Self::HybridHalfMean => f.write_str("hybrid"),
             Self::Rule(rule) => f.write_str(rule.name()),
-            Self::HybridFixed(ns) => write!(f, "hybrid={}", Time(u64::from(*ns))),
+            Self::HybridFixed(ns) => write!(f, "hybrid={}", Nanos(u64::from(*ns))),
             Self::Adaptive(goal) if *goal == Goal::default() => f.write_str("adaptive"),
             Self::Adaptive(goal) => write!(f, "adaptive:{goal}"),
             Self::Auto => f.write_str("auto"),
@@ -121,21 +121,8 @@ impl fmt::Display for Goal {
             Self::Latency(permille) if permille % 10 == 0 => write!(f, "latency={}", permille / 10),
             Self::Latency(permille) => write!(f, "latency={}.{}", permille / 10, permille % 10),
             Self::Cpu(percent) => write!(f, "cpu={percent}"),
-            Self::P99(ns) => write!(f, "p99={}", Time(u64::from(ns))),
-            Self::P999(ns) => write!(f, "p99.9={}", Time(u64::from(ns))),
-        }
-    }
-}
-
-/// A time as short as it can be written without loss.
-struct Time(u64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ns if ns % 1_000_000 == 0 => write!(f, "{}ms", ns / 1_000_000),
-            ns if ns % 1_000 == 0 => write!(f, "{}us", ns / 1_000),
-            ns => write!(f, "{ns}ns"),
+            Self::P99(ns) => write!(f, "p99={}", Nanos(u64::from(ns))),
+            Self::P999(ns) => write!(f, "p99.9={}", Nanos(u64::from(ns))),
         }
     }
 }
@@ -147,7 +134,8 @@ impl FromStr for Goal {
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
             format!(
-                "{text:?} is no goal: use latency=<percent>, cpu=<percent>, p99=<time> or p99.9=<time>"
+                "{text:?} is no goal: use latency=<percent>, cpu=<percent>, p99=<time> or \
+                 p99.9=<time>"
             )
         };
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
@@ -169,7 +157,7 @@ impl FromStr for Goal {
                     Ok(Self::Latency((percent * 10.0).round() as u16))
                 }
                 _ => Err(format!(
-                    "{text:?}: so many percent over classic polling must be between 0.1 and 1000"
+                    "{text:?}: the percentage over classic polling must be between 0.1 and 1000"
                 )),
             },
             "cpu" => match percent()? {
@@ -190,8 +178,9 @@ impl FromStr for Goal {
 /// A text that names no policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no completion policy{reason}: use interrupt, poll, adaptive, adaptive:<goal> (latency=<percent>, cpu=<percent>, \
-     p99=<time>, p99.9=<time>), auto, hybrid=<time> (e.g. hybrid=2us), or for comparison hybrid{rules}"
+    "{text:?} is no completion policy{reason}: use interrupt, poll, adaptive, adaptive:<goal> \
+     (latency=<percent>, cpu=<percent>, p99=<time>, p99.9=<time>), auto, hybrid=<time> (e.g. \
+     hybrid=2us), or for comparison hybrid{rules}"
 )]
 pub struct ParsePolicyError {
     text: String,

@@ -2,7 +2,7 @@
 //!
 //! A [`Rule`] is registered once a process, by name. From then on the name is a policy like any
 //! other: it parses, and works in job files, on the command line and for a running channel. Each
-//! channel that waits by it makes an instance. A rule is asked once for a wait and told of each I/O
+//! channel that waits by it makes an instance. A rule chooses once for a wait and records each I/O
 //! that has ended, by dynamic dispatch; I/O of the policy `poll` never comes by.
 //!
 //! ```
@@ -99,7 +99,7 @@ pub trait Rule: fmt::Debug + Send {
     /// Takes in an I/O that has ended.
     fn record(&mut self, sample: &Sample);
 
-    /// The device time it goes by, for those who watch the channel.
+    /// The device time it goes by, for the telemetry.
     fn expected(&self) -> Expected {
         Expected::default()
     }

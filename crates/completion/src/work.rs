@@ -65,7 +65,7 @@ struct Shared {
 impl Notifier {
     /// There is something to do again. Make [`Deferred::is_due`] true before.
     pub fn notify(&self) {
-        // Release: whoever takes the notification sees what made the work due.
+        // Release: the thread that takes the notification sees what made the work due.
         self.0.notified.store(true, Ordering::Release);
         let waker = self.0.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {
@@ -105,7 +105,8 @@ impl fmt::Debug for Notifier {
 ///     if left > 0 { Progress::More } else { Progress::Done }
 /// });
 /// assert_eq!(work.piece_bound_ns(), 2_000);
-/// assert_eq!([work.run(), work.run(), work.run()], [Progress::More, Progress::More, Progress::Done]);
+/// let progress = [work.run(), work.run(), work.run()];
+/// assert_eq!(progress, [Progress::More, Progress::More, Progress::Done]);
 /// ```
 #[derive(Debug)]
 pub struct Pieces<F> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use meantime_spec::seam::VirtualClock;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::event::EventFd;
 
@@ -52,22 +52,15 @@ impl Tsc {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn rdtsc() -> u64 {
+pub(crate) fn rdtsc() -> u64 {
     // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for the
     // opposite of itself.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn rdtsc() -> u64 {
-    0
-}
-
 /// LFENCE: no later instruction begins before every earlier one has completed (Intel SDM vol. 2;
 /// AMD since Linux sets DE_CFG bit 1, which it does on every CPU that has it).
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fence_instructions() {
     #[allow(unused_unsafe)]
@@ -77,12 +70,8 @@ fn fence_instructions() {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn fence_instructions() {}
-
 /// Whether the counter runs at one rate in every power state (AMD64 APM vol. 3, CPUID
 /// Fn8000_0007_EDX bit 8) and the kernel still believes so.
-#[cfg(target_arch = "x86_64")]
 fn tsc_is_invariant() -> bool {
     use core::arch::x86_64::__cpuid;
     // `__cpuid` is unsafe in older toolchains; every x86-64 CPU has it.
@@ -100,14 +89,19 @@ fn tsc_is_invariant() -> bool {
     invariant && trusted
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn tsc_is_invariant() -> bool {
-    false
+/// The reading of a kernel clock, in ns.
+pub(crate) fn kernel_ns(id: ClockId) -> u64 {
+    let time = clock_gettime(id);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn monotonic_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    kernel_ns(ClockId::Monotonic)
+}
+
+/// `ns` as the kernel takes a time.
+pub(crate) fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// One pair of readings, the tightest of several: (tsc, ns).
@@ -251,8 +245,21 @@ impl Source {
 
 /// CPU time that this thread has used, in ns. A system call.
 pub fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    kernel_ns(ClockId::ThreadCPUTime)
+}
+
+/// Displays a time in the largest unit that makes it a whole number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nanos(pub u64);
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns.is_multiple_of(1_000_000) => write!(f, "{}ms", ns / 1_000_000),
+            ns if ns.is_multiple_of(1_000) => write!(f, "{}us", ns / 1_000),
+            ns => write!(f, "{ns}ns"),
+        }
+    }
 }
 
 /// `2us`, `1500ns`, `0.5ms`, `1s` in ns; a bare number is µs. `None` if it is no time, or longer
@@ -279,12 +286,8 @@ fn real_sleep(duration_ns: u64) {
     if !SLACK_SET.replace(true) {
         tighten_timer_slack();
     }
-    let request = rustix::time::Timespec {
-        tv_sec: (duration_ns / 1_000_000_000) as i64,
-        tv_nsec: (duration_ns % 1_000_000_000) as i64,
-    };
     // Interrupted sleeps are not resumed: the caller looks at the queue after any wake-up.
-    let _ = rustix::thread::nanosleep(&request);
+    let _ = rustix::thread::nanosleep(&timespec(duration_ns));
 }
 
 /// Sets this thread's timer slack to 1 ns (the default of 50 µs would make every short sleep late

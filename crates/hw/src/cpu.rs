@@ -1,7 +1,5 @@
 //! CPUs: which this thread may use, and binding it to one.
 
-#![expect(unsafe_code)]
-
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{HwError, Result};
@@ -29,9 +27,5 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
 
 /// How often this thread was preempted by another.
 pub fn involuntary_switches() -> u64 {
-    // SAFETY: an all-zero rusage is valid, being integers throughout.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: getrusage writes to the structure it is given, which lives here.
-    let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    if failed != 0 { 0 } else { usage.ru_nivcsw as u64 }
+    super::usage::of_thread().ru_nivcsw as u64
 }

@@ -41,7 +41,7 @@ pub(super) const LENT: u32 = 2;
 const CHUNKS_OF_A_SIZE: usize = 8;
 
 /// An address as the controller sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Iova(pub u64);
 
 /// Memory that one controller may reach. Cloning shares the heap.

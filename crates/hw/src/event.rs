@@ -9,8 +9,8 @@ use meantime_process::descriptor::shelter;
 use meantime_spec::seam::{Interrupt, Signal};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, read, write};
-use rustix::time::Timespec;
 
+use super::clock::timespec;
 use super::futex::Futex;
 use super::{HwError, Result};
 
@@ -88,12 +88,8 @@ impl EventFd {
             local.wait(0, timeout_ns);
             return self.take();
         }
-        let timeout = Timespec {
-            tv_sec: (timeout_ns / 1_000_000_000) as i64,
-            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
-        };
         let mut fds = [PollFd::new(self, PollFlags::IN)];
-        match poll(&mut fds, Some(&timeout)) {
+        match poll(&mut fds, Some(&timespec(timeout_ns))) {
             // A signal handler ran: the caller looks at its queue and at its deadline, and comes
             // back.
             Ok(0) | Err(Errno::INTR) => false,
@@ -186,7 +182,7 @@ mod tests {
     fn a_descriptor_made_later_tells_what_came_before_and_after() {
         let is_readable = |event: &EventFd| {
             let mut fds = [PollFd::new(event, PollFlags::IN)];
-            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+            poll(&mut fds, Some(&timespec(0))) == Ok(1)
         };
         let event = EventFd::local();
         assert!(event.fd().is_none() && matches!(event.interrupt(), Interrupt::Local(_)));

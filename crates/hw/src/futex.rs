@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
-use rustix::time::Timespec;
+
+use super::clock::timespec;
 
 /// The word. Within one process.
 #[derive(Debug, Default)]
@@ -38,10 +39,7 @@ impl Futex {
     /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, by a signal for
     /// one: look again.
     pub fn wait(&self, value: u32, timeout_ns: u64) {
-        let timeout = Timespec {
-            tv_sec: (timeout_ns / 1_000_000_000) as i64,
-            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
-        };
+        let timeout = timespec(timeout_ns);
         // Timed out, interrupted, or the word had changed: the caller checks the word in each case.
         let _ = futex::wait(&self.0, futex::Flags::PRIVATE, value, Some(&timeout));
     }

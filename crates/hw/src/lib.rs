@@ -24,7 +24,7 @@
 //!   transport               Transport, DmaMap: what a driver needs of a device
 //!   pages, dma, scatter,    memory for DMA: huge pages if there are any, the heap, requests over
 //!     user_memory, view       scattered pages, memory that is lent for one read, pages of a cache
-//!   mmio                    doorbells
+//!   mmio, doorbells         doorbells, and the mappings that hold them
 //!   event, futex            an interrupt's other end
 //!   soft                    transport: a software SSD in this process
 //!   vfio/                   transport: a PCIe SSD
@@ -52,16 +52,20 @@
 //!
 //! `pci::in_use` is asked wherever a `file:` or `kernel:` device is opened for writing: mounts of
 //! every mount namespace that can be seen, swap, holders, the partitions, and the same of each
-//! loop device whose file it is. A loop device tells that file by device and inode number
+//! loop device whose file it is. A loop device names that file by device and inode number
 //! (LOOP_GET_STATUS64); only if it cannot be opened, its file's name is compared. For a partition
 //! the whole disk counts, but not the partitions beside it; for a loop device, others with the
 //! same bytes. A loop device that nothing uses forbids nothing.
 
 #![deny(unsafe_code)]
 
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("Meantime runs on x86-64 only");
+
 pub mod clock;
 pub mod cpu;
 pub mod dma;
+mod doorbells;
 pub mod event;
 pub mod futex;
 pub mod ioprio;
@@ -116,20 +120,21 @@ pub enum HwError {
     Map {
         /// How much was asked for.
         bytes: usize,
-        /// What `mmap` said.
+        /// The error of `mmap`.
         source: io::Error,
     },
     /// The kernel refused to lock memory.
     #[error(
-        "cannot lock {bytes} bytes of DMA memory: {source}; RLIMIT_MEMLOCK is {limit}: raise it with \
-         `ulimit -l unlimited` (or LimitMEMLOCK= in the unit, or memlock in limits.conf), or grant CAP_IPC_LOCK"
+        "cannot lock {bytes} bytes of DMA memory: {source}; RLIMIT_MEMLOCK is {limit}: raise it \
+         with `ulimit -l unlimited` (or LimitMEMLOCK= in the unit, or memlock in limits.conf), or \
+         grant CAP_IPC_LOCK"
     )]
     Lock {
         /// How much was to be locked.
         bytes: usize,
         /// The soft limit in force, readable.
         limit: String,
-        /// What `mlock` said.
+        /// The error of `mlock`.
         source: io::Error,
     },
     /// A single allocation beyond what the heap can hold.
@@ -164,7 +169,7 @@ pub enum HwError {
     Os {
         /// What was attempted.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A software SSD did not answer a call; its medium may be stuck.

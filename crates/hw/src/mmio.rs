@@ -118,7 +118,7 @@ impl Doorbell {
 
     /// A doorbell that `message` writes.
     pub(crate) fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
-        // A cell that no device reads, and one that says that the store always needs more.
+        // A cell that no device reads, and one for which the store always needs more.
         let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
         let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
         Self { cell, watched: Some(watched), more: More::Message(message), _owner: cells }

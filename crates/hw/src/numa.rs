@@ -105,7 +105,7 @@ impl Drop for MemPolicyHeld {
 }
 
 fn set(mode: libc::c_int, mask: &Mask) -> io::Result<()> {
-    // The kernel takes one less than it is told.
+    // The kernel uses one bit less than this number.
     let bits = if mask.iter().all(|word| *word == 0) { 0 } else { NODES_MAX + 1 };
     let nodes = if bits == 0 { std::ptr::null() } else { mask.as_ptr() };
     // SAFETY: the kernel reads NODES_MAX bits of the mask, which has them, or none.

@@ -53,7 +53,7 @@ pub struct Pages {
     owned: bool,
 }
 
-// SAFETY: `Pages` only owns the mapping; `DmaHeap` decides who may access which bytes.
+// SAFETY: `Pages` only owns the mapping; `DmaHeap` decides which owner may access which bytes.
 unsafe impl Send for Pages {}
 // SAFETY: as above; no method touches the memory.
 unsafe impl Sync for Pages {}

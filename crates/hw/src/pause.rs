@@ -11,7 +11,7 @@
 
 #![expect(unsafe_code)]
 
-use super::Clock;
+use super::clock::{Clock, rdtsc};
 
 /// A way to wait within user mode that this CPU has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,14 +22,12 @@ pub(crate) struct UserWait {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 enum Instruction {
     Tpause,
     Mwaitx,
 }
 
 /// The longest single wait by MWAITX, whose timer has 32 bits.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 const MWAITX_TICKS_MAX: u64 = u32::MAX as u64;
 
 impl UserWait {
@@ -45,7 +43,7 @@ impl UserWait {
     #[inline]
     pub(crate) fn pause_until(&self, deadline_tsc: u64) {
         loop {
-            let now_tsc = x86::rdtsc();
+            let now_tsc = rdtsc();
             if now_tsc >= deadline_tsc {
                 return;
             }
@@ -61,7 +59,7 @@ impl UserWait {
     /// Waits for `duration_ns`.
     #[inline]
     pub(crate) fn pause_ns(&self, duration_ns: u64) {
-        self.pause_until(x86::rdtsc().saturating_add(self.ticks(duration_ns)));
+        self.pause_until(rdtsc().saturating_add(self.ticks(duration_ns)));
     }
 
     /// In ticks of the time stamp counter.
@@ -71,7 +69,6 @@ impl UserWait {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Instruction;
 
@@ -95,13 +92,6 @@ mod x86 {
             (false, true) => Some(Instruction::Mwaitx),
             (false, false) => None,
         }
-    }
-
-    #[inline(always)]
-    pub(super) fn rdtsc() -> u64 {
-        // SAFETY: RDTSC has no memory effect; Linux leaves CR4.TSD clear unless a process asks for
-        // the opposite of itself.
-        unsafe { core::arch::x86_64::_rdtsc() }
     }
 
     /// Until the counter reaches `deadline_tsc`, or earlier.
@@ -157,28 +147,11 @@ mod x86 {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-mod x86 {
-    pub(crate) fn instruction() -> Option<super::Instruction> {
-        None
-    }
-
-    // Never reached: without an instruction there is no `UserWait`.
-    pub(crate) fn rdtsc() -> u64 {
-        u64::MAX
-    }
-
-    pub(crate) fn tpause(_deadline_tsc: u64) {}
-
-    pub(crate) fn mwaitx(_ticks: u32) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_arch = "x86_64")]
     fn agrees_with_the_kernel_about_the_cpu() {
         let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
         let flags = text.lines().find(|line| line.starts_with("flags")).unwrap();
@@ -196,9 +169,9 @@ mod tests {
     fn waits_to_the_deadline_and_not_less() {
         let Some(wait) = UserWait::detect() else { return };
         for duration_ns in [0, 1, 1_000, 200_000] {
-            let from = x86::rdtsc();
+            let from = rdtsc();
             wait.pause_ns(duration_ns);
-            assert!(x86::rdtsc() - from >= wait.ticks(duration_ns), "{duration_ns}");
+            assert!(rdtsc() - from >= wait.ticks(duration_ns), "{duration_ns}");
         }
         // A deadline in the past.
         wait.pause_until(0);

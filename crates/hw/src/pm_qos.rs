@@ -7,7 +7,7 @@ use std::path::Path;
 /// Where the kernel takes such limits.
 pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 
-/// What the kernel says when there is none: 2,000 s.
+/// The kernel's value when there is none: 2,000 s.
 const NO_LIMIT_US: i32 = 2_000_000_000;
 
 /// A limit, in force on every CPU until it is dropped: the kernel forgets it when the file is

@@ -254,8 +254,8 @@ impl DmaBuf {
         }
     }
 
-    /// The transfer from byte `at_bytes` on for the kernel; `None` if it is contiguous. What it was
-    /// told before must be done with.
+    /// The transfer from byte `at_bytes` on for the kernel; `None` if it is contiguous. The
+    /// kernel must be done with earlier vectors.
     pub fn vectors(&mut self, at_bytes: u64) -> Option<Vectors> {
         let list = self.list_mut()?;
         let (mut page, mut within) = list.place(at_bytes as usize);

@@ -12,7 +12,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use super::clock::parse_time_ns;
+use super::clock::{Nanos, parse_time_ns};
 
 /// Real-time priorities, the same for both classes (sched(7)).
 const PRIORITY_MAX: u32 = 99;
@@ -48,23 +48,11 @@ impl fmt::Display for SchedClass {
     }
 }
 
-/// A time in the largest unit that makes it a whole number.
-struct Nanos(u64);
-
-impl fmt::Display for Nanos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            ns if ns.is_multiple_of(1_000_000) => write!(f, "{}ms", ns / 1_000_000),
-            ns if ns.is_multiple_of(1_000) => write!(f, "{}us", ns / 1_000),
-            ns => write!(f, "{ns}ns"),
-        }
-    }
-}
-
 /// A text that names no class.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no scheduling class{reason}: use other, rr:N, fifo:N (N from 1 to 99) or slice:T (T from 100us to 100ms)"
+    "{text:?} is no scheduling class{reason}: use other, rr:N, fifo:N (N from 1 to 99) or slice:T \
+     (T from 100us to 100ms)"
 )]
 pub struct ParseSchedClassError {
     text: String,
@@ -120,17 +108,23 @@ pub enum SchedError {
     )]
     Range(SchedClass),
     /// The kernel refused.
-    #[error("the kernel refuses the scheduling class {class}: {source}; {}", what_to_do(*class, source))]
+    #[error(
+        "the kernel refuses the scheduling class {class}: {source}; {}",
+        what_to_do(*class, source)
+    )]
     Refused {
         /// What was asked for.
         class: SchedClass,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel said yes, and did something else.
+    /// The kernel accepted the request, and did something else.
     #[error(
         "the kernel accepted the scheduling class {class}, but {in_force} is in force{}",
-        if matches!(class, SchedClass::Slice(_)) { "; slices of one's own need Linux 6.12 or later (EEVDF)" } else { "" }
+        match class {
+            SchedClass::Slice(_) => "; slices of one's own need Linux 6.12 or later (EEVDF)",
+            _ => "",
+        }
     )]
     Ignored {
         /// What was asked for.
@@ -140,7 +134,8 @@ pub enum SchedError {
     },
     /// What is in force cannot be read.
     #[error(
-        "cannot read the scheduling class of this thread: {0}; is sched_getattr forbidden by a seccomp filter?"
+        "cannot read the scheduling class of this thread: {0}; is sched_getattr forbidden by a \
+         seccomp filter?"
     )]
     Unreadable(io::Error),
 }
@@ -150,12 +145,15 @@ fn what_to_do(class: SchedClass, error: &io::Error) -> String {
     match class {
         _ if code == Some(libc::ENOSYS) => "sched_setattr needs Linux 3.14 or later".to_owned(),
         SchedClass::RoundRobin(_) | SchedClass::Fifo(_) if code == Some(libc::EPERM) => format!(
-            "it needs CAP_SYS_NICE, or an RLIMIT_RTPRIO of its priority or more (here it is {}): run as root, or raise it with \
-             `ulimit -r`, rtprio in limits.conf or LimitRTPRIO= in the unit; in a cgroup of version 1, cpu.rt_runtime_us must not be 0",
+            "it needs CAP_SYS_NICE, or an RLIMIT_RTPRIO of its priority or more (here it is {}): \
+             run as root, or raise it with `ulimit -r`, rtprio in limits.conf or LimitRTPRIO= in \
+             the unit; in a cgroup of version 1, cpu.rt_runtime_us must not be 0",
             rtprio_limit()
         ),
         _ if code == Some(libc::EPERM) => {
-            "leaving another class, or a nice value below 0, needs CAP_SYS_NICE; or a seccomp filter (of a container?) forbids it".to_owned()
+            "leaving another class, or a nice value below 0, needs CAP_SYS_NICE; or a seccomp \
+             filter (of a container?) forbids it"
+                .to_owned()
         }
         _ => "is the kernel older than 3.14?".to_owned(),
     }
@@ -209,7 +207,7 @@ impl SchedAttr {
     }
 }
 
-/// What is in force for a thread, as the kernel says.
+/// What is in force for a thread, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InForce(SchedAttr);
 
@@ -268,7 +266,7 @@ impl SchedClass {
     /// What is in force for the calling thread.
     ///
     /// # Errors
-    /// If the kernel does not say.
+    /// If the kernel does not report it.
     pub fn of_this_thread() -> Result<InForce, SchedError> {
         SchedAttr::of_this_thread().map(InForce).map_err(SchedError::Unreadable)
     }
@@ -367,7 +365,8 @@ impl SchedGuard {
 impl Drop for SchedGuard {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
-            tracing::error!(%error, before = %InForce(self.before), "cannot give a thread back its scheduling class");
+            let before = InForce(self.before);
+            tracing::error!(%error, %before, "cannot give a thread back its scheduling class");
         }
     }
 }

@@ -3,10 +3,13 @@
 
 use std::fmt;
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::thread::{ClockId, clock_nanosleep_absolute, nanosleep};
 
-use super::clock::tighten_timer_slack;
+use super::clock::{kernel_ns, tighten_timer_slack, timespec};
 use super::{EventFd, Futex, Result, UserWait};
+
+/// The clock of sleeps until a time.
+const CLOCK: ClockId = ClockId::Monotonic;
 
 /// A way to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,17 +53,7 @@ impl fmt::Display for SleepWay {
 }
 
 /// Sleeps in one way. It belongs to the thread that made it.
-#[derive(Debug)]
-pub struct Sleeper(Means);
-
-#[derive(Debug)]
-enum Means {
-    Nanosleep,
-    ClockNanosleep,
-    EventFd(EventFd),
-    Futex(Futex),
-    User(UserWait),
-}
+pub struct Sleeper(Box<dyn Fn(u64)>);
 
 impl Sleeper {
     /// For sleeping `way`, on the calling thread, whose timer slack is set to 1 ns. `None` if this
@@ -71,47 +64,35 @@ impl Sleeper {
     pub fn new(way: SleepWay) -> Result<Option<Self>> {
         tighten_timer_slack();
         Ok(Some(Self(match way {
-            SleepWay::Nanosleep => Means::Nanosleep,
-            SleepWay::ClockNanosleep => Means::ClockNanosleep,
-            SleepWay::EventFd => Means::EventFd(EventFd::new()?),
-            SleepWay::Futex => Means::Futex(Futex::default()),
+            SleepWay::Nanosleep => Box::new(|ns| {
+                let _ = nanosleep(&timespec(ns));
+            }),
+            SleepWay::ClockNanosleep => Box::new(|ns| {
+                let until_ns = kernel_ns(CLOCK).saturating_add(ns);
+                let _ = clock_nanosleep_absolute(CLOCK, &timespec(until_ns));
+            }),
+            SleepWay::EventFd => {
+                let event = EventFd::new()?;
+                Box::new(move |ns| {
+                    event.wait(ns);
+                })
+            }
+            SleepWay::Futex => {
+                let futex = Futex::default();
+                Box::new(move |ns| futex.wait(0, ns))
+            }
             SleepWay::User => match UserWait::detect() {
-                Some(wait) => Means::User(wait),
+                Some(wait) => Box::new(move |ns| wait.pause_ns(ns)),
                 None => return Ok(None),
             },
         })))
     }
 
-    /// Lets `duration_ns` pass. May be late by the machine's wake cost; a signal ends it early.
+    /// Lets `duration_ns` pass. May be late by the machine's wake cost; a signal ends it early: the
+    /// caller checks its queue and the clock after any wake-up.
     pub fn sleep_ns(&self, duration_ns: u64) {
-        // It may end early: the caller checks its queue and the clock after any wake-up.
-        match &self.0 {
-            Means::Nanosleep => {
-                let _ = rustix::thread::nanosleep(&timespec(duration_ns));
-            }
-            Means::ClockNanosleep => {
-                let until_ns = monotonic_ns().saturating_add(duration_ns);
-                let _ = rustix::thread::clock_nanosleep_absolute(
-                    rustix::thread::ClockId::Monotonic,
-                    &timespec(until_ns),
-                );
-            }
-            Means::EventFd(event) => {
-                event.wait(duration_ns);
-            }
-            Means::Futex(futex) => futex.wait(0, duration_ns),
-            Means::User(wait) => wait.pause_ns(duration_ns),
-        }
+        (self.0)(duration_ns);
     }
-}
-
-fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn timespec(ns: u64) -> Timespec {
-    Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 #[cfg(test)]
@@ -123,9 +104,9 @@ mod tests {
         for way in SleepWay::available() {
             let sleeper = Sleeper::new(way).unwrap().unwrap();
             for duration_ns in [0, 1_000, 3_000_000] {
-                let start_ns = monotonic_ns();
+                let start_ns = kernel_ns(CLOCK);
                 sleeper.sleep_ns(duration_ns);
-                assert!(monotonic_ns() - start_ns >= duration_ns, "{way}, {duration_ns} ns");
+                assert!(kernel_ns(CLOCK) - start_ns >= duration_ns, "{way}, {duration_ns} ns");
             }
         }
     }

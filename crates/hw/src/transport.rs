@@ -23,7 +23,7 @@ use super::pages::Pages;
 ///   never share addresses.
 /// - When [`unmap_dma`](Self::unmap_dma) returns `Ok`, what was mapped there is never touched
 ///   again. After an error the device may still use the memory.
-/// - If [`lends`](Self::lends) is true, what it says of addresses and of the `Arc` holds.
+/// - If [`lends`](Self::lends) is true, its conditions on addresses and on the `Arc` hold.
 pub unsafe trait DmaMap: Send + Sync {
     /// Lets the device reach `pages` at `iova`.
     fn map_dma(&self, iova: u64, pages: &Arc<Pages>) -> Result<()>;

@@ -31,7 +31,8 @@ const SETUP_CLAMP: u32 = 1 << 4;
 const SETUP_SUBMIT_ALL: u32 = 1 << 7;
 /// `IORING_SETUP_COOP_TASKRUN` (Linux 5.19): completions do not interrupt this thread.
 const SETUP_COOP_TASKRUN: u32 = 1 << 8;
-/// `IORING_SETUP_TASKRUN_FLAG` (Linux 5.19): the ring says when there are some to be posted.
+/// `IORING_SETUP_TASKRUN_FLAG` (Linux 5.19): a flag of the ring shows when there are some to be
+/// posted.
 const SETUP_TASKRUN_FLAG: u32 = 1 << 9;
 /// `IORING_SETUP_HYBRID_IOPOLL` (Linux 6.13): sleep before polling.
 const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
@@ -113,7 +114,7 @@ unsafe impl DmaMap for KernelMemory {
 }
 
 /// An I/O on the ring's file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UringOp {
     /// Into memory.
     Read,
@@ -123,6 +124,7 @@ pub enum UringOp {
         dsync: bool,
     },
     /// Makes data durable.
+    #[default]
     Fdatasync,
     /// A range of the file by `fallocate` with this mode.
     Fallocate {
@@ -132,7 +134,7 @@ pub enum UringOp {
 }
 
 /// One I/O to stage.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct UringIo {
     /// What to do.
     pub op: UringOp,
@@ -178,7 +180,7 @@ impl Uring {
     /// A ring for up to `entries` I/Os at a time on `file`, whose memory is `memory`.
     ///
     /// # Errors
-    /// What the kernel said: it has no io_uring, or none of this kind, or may not register that
+    /// The kernel's error: it has no io_uring, or none of this kind, or may not register that
     /// much memory (RLIMIT_MEMLOCK).
     pub fn new(
         file: &Arc<OwnedFd>,
@@ -326,7 +328,8 @@ impl Uring {
         match (self.register, self.register_region(&region)) {
             (Register::No, _) | (Register::Try, Err(_)) => {}
             (Register::Must, Err(source)) => {
-                let what = "cannot register memory with io_uring (see `ulimit -l`, or open the device with fixed=0)";
+                let what = "cannot register memory with io_uring (see `ulimit -l`, or open the \
+                    device with fixed=0)";
                 return Err(HwError::Os { what, source });
             }
             (_, Ok(index)) => region.fixed = index,
@@ -358,7 +361,7 @@ impl Uring {
     /// Submits everything staged to the kernel.
     ///
     /// # Errors
-    /// What the kernel said, unless trying again will do.
+    /// The kernel's error, unless trying again will do.
     pub fn submit(&mut self) -> io::Result<()> {
         if self.ring.submission().is_empty() {
             return Ok(());
@@ -386,7 +389,7 @@ impl Uring {
     /// that wait for this thread to enter it.
     ///
     /// # Errors
-    /// What the kernel said, unless trying again will do.
+    /// The kernel's error, unless trying again will do.
     pub fn look(&mut self) -> io::Result<()> {
         let needed = self.poll != RingPoll::Interrupt || self.ring.submission().taskrun();
         if needed || !self.ring.submission().is_empty() {
@@ -399,7 +402,7 @@ impl Uring {
     /// with interrupts. (The kernel ends polling by the driver's own time-out.)
     ///
     /// # Errors
-    /// What the kernel said, unless trying again will do.
+    /// The kernel's error, unless trying again will do.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         if self.poll != RingPoll::Interrupt {
             return self.transient(|ring| ring.submit_and_wait(1));

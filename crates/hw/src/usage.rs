@@ -4,7 +4,7 @@
 
 use std::ops::{AddAssign, Sub};
 
-/// What getrusage(2) says, of one thread.
+/// The figures of getrusage(2), of one thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadUsage {
     /// User time.
@@ -19,16 +19,21 @@ pub struct ThreadUsage {
     pub minor_faults: u64,
 }
 
+/// The kernel's account of the calling thread; all zeroes if it refuses.
+pub(crate) fn of_thread() -> libc::rusage {
+    // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to
+    // nothing else.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage
+    }
+}
+
 impl ThreadUsage {
     /// Of the calling thread, since it began.
     pub fn of_thread() -> Self {
-        // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to
-        // nothing else.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-            usage
-        };
+        let usage = of_thread();
         let ns =
             |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
         Self {

@@ -248,8 +248,8 @@ impl UserMemory {
 impl Drop for UserMemory {
     fn drop(&mut self) {
         for there in self.kept.iter().filter(|there| there.bytes > 0) {
-            // Its buffers have long come back. If it cannot be undone, the heap's books say so, and
-            // it goes with the transport.
+            // Its buffers have long come back. If it cannot be undone, the heap still counts it,
+            // and it goes with the transport.
             self.heap.inner().take_back(there.iova);
         }
     }
@@ -365,14 +365,14 @@ impl Inner {
 
     /// Takes back what was lent at `iova`, however long it takes.
     fn cut_off(&self, iova: u64) {
-        let mut told = false;
+        let mut warned = false;
         while !self.take_back(iova) {
-            if !told {
+            if !warned {
                 tracing::warn!(
                     iova,
                     "a device does not let go of a program's memory: the read waits for it"
                 );
-                told = true;
+                warned = true;
             }
             std::thread::sleep(Duration::from_millis(1));
         }

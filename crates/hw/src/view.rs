@@ -182,7 +182,6 @@ fn forget(page: DmaBuf) {
 /// `from` must be mapped and initialised for as many bytes as `to` has, and not overlap it.
 #[inline]
 unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: as the caller promises. The instruction reads each byte in some order and cannot know
     // of another thread; assembly is to the compiler what a system call is, so that a change
     // meanwhile is no undefined behaviour, as with a device that writes. DF is clear by the ABI.
@@ -198,11 +197,6 @@ unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
             options(nostack, preserves_flags),
         );
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller promises.
-    unsafe {
-        copy_words(from, to);
-    }
 }
 
 /// Copies to memory that others may read meanwhile.
@@ -212,7 +206,6 @@ unsafe fn copy_shared(from: *const u8, to: &mut [u8]) {
 /// overlap it.
 #[inline]
 unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: as the caller promises; as in `copy_shared`, concurrent readers use such
     // instructions, or are devices.
     unsafe {
@@ -223,11 +216,6 @@ unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
             inout("rdi") to => _,
             options(nostack, preserves_flags),
         );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    for (at, byte) in from.iter().enumerate() {
-        // SAFETY: as the caller promises.
-        unsafe { to.add(at).write_volatile(*byte) };
     }
 }
 

@@ -2,8 +2,9 @@
 //! included.
 
 use meantime_completion::adaptive::{Adaptive, SleepCosts};
-use meantime_completion::{Class, Goal, Kind};
+use meantime_completion::{Class, Goal, Kind, Waited};
 use meantime_hw::Clock;
+use meantime_hw::clock::thread_cpu_ns;
 use meantime_lab::sim::Shape;
 
 const IOS: usize = 200_000;
@@ -25,13 +26,16 @@ fn main() {
 fn round(clock: &Clock, trace: &meantime_lab::sim::Trace) -> u64 {
     let mut adaptive =
         Adaptive::new(SleepCosts::of(&[1_500, 1_800, 2_100, 2_400, 2_700, 3_000], 1_200, 2_200));
+    let mut seen_as_it_came = Waited::default();
+    seen_as_it_came.exact = true;
     let start_ns = clock.now_ns();
     let mut now_ns = 1_000_000_000;
     for io in &trace.ios {
         let class = Class::new(Kind::Read, io.bytes, 1);
         std::hint::black_box(adaptive.plan(Goal::default(), class, now_ns));
         now_ns += io.device_ns;
-        adaptive.record_exact(Goal::default(), class, io.device_ns, now_ns);
+        let (goal, waited) = (Goal::default(), Some(&seen_as_it_came));
+        adaptive.record(goal, class, io.device_ns, waited, now_ns, thread_cpu_ns);
     }
     (clock.now_ns() - start_ns) / trace.ios.len() as u64
 }

@@ -28,15 +28,21 @@ const EVENTS_KEPT: usize = 64;
 /// The admin queue and what is in flight on it.
 pub(crate) struct AdminQueue {
     queue: QueuePair,
-    /// By owner: the outcome of a command once it is there.
-    outcomes: Vec<Option<Outcome>>,
-    /// By owner: the data buffer of a command that no caller waits for any more. Stays until the
-    /// command ends.
-    abandoned: Vec<Option<DmaBuf>>,
-    /// Whether an owner has a command in flight.
-    taken: Vec<bool>,
+    /// By owner.
+    slots: Vec<AdminSlot>,
     events: VecDeque<u32>,
     event_requests: u16,
+}
+
+/// What an owner has on the queue.
+enum AdminSlot {
+    Free,
+    /// A command that its caller waits for.
+    Sent,
+    /// A command that has ended.
+    Ended(Outcome),
+    /// A command that no caller waits for any more. Its data buffer stays until it ends.
+    Abandoned(Option<DmaBuf>),
 }
 
 /// What an admin command needs besides its entry.
@@ -48,15 +54,8 @@ pub(crate) struct AdminContext<'a> {
 
 impl AdminQueue {
     pub(crate) fn new(queue: QueuePair) -> Self {
-        let owners = usize::from(queue.slots());
-        Self {
-            queue,
-            outcomes: vec![None; owners],
-            abandoned: (0..owners).map(|_| None).collect(),
-            taken: vec![false; owners],
-            events: VecDeque::new(),
-            event_requests: 0,
-        }
+        let slots = (0..queue.slots()).map(|_| AdminSlot::Free).collect();
+        Self { queue, slots, events: VecDeque::new(), event_requests: 0 }
     }
 
     pub(crate) fn queue(&self) -> &QueuePair {
@@ -78,15 +77,15 @@ impl AdminQueue {
         let timeout_ms = context.timeout_ns / 1_000_000;
         let timed_out = Error::AdminTimeout { command, timeout_ms };
         for pause_ns in RETRY_PAUSES_NS.into_iter().map(Some).chain([None]) {
-            let Some(owner) = self.taken.iter().position(|&taken| !taken) else {
+            let is_free = |slot: &AdminSlot| matches!(slot, AdminSlot::Free);
+            let Some(owner) = self.slots.iter().position(is_free) else {
                 return Err(timed_out);
             };
             // Full of commands that were never answered.
             if self.queue.stage_raw(owner as u16, sqe).is_err() {
                 return Err(timed_out);
             }
-            self.taken[owner] = true;
-            self.outcomes[owner] = None;
+            self.slots[owner] = AdminSlot::Sent;
             self.queue.ring_doorbell();
             match self.wait(context, owner) {
                 Some(Ok(dw0)) => return Ok((dw0, data)),
@@ -98,7 +97,7 @@ impl AdminQueue {
                 },
                 Some(Err(_)) => return Err(Error::Gone),
                 None => {
-                    self.abandoned[owner] = data;
+                    self.slots[owner] = AdminSlot::Abandoned(data);
                     let csts = context.registers.csts();
                     return Err(match csts {
                         GONE => Error::Gone,
@@ -116,7 +115,8 @@ impl AdminQueue {
         let mut pause_ns = 0;
         loop {
             self.reap();
-            if let Some(outcome) = self.outcomes[owner].take() {
+            if let AdminSlot::Ended(outcome) = self.slots[owner] {
+                self.slots[owner] = AdminSlot::Free;
                 return Some(outcome);
             }
             let waited_ns = context.clock.now_ns().saturating_sub(start_ns);
@@ -137,7 +137,7 @@ impl AdminQueue {
 
     /// Takes what has completed: outcomes for waiting callers, events for later.
     pub(crate) fn reap(&mut self) {
-        let Self { queue, outcomes, abandoned, taken, events, event_requests } = self;
+        let Self { queue, slots, events, event_requests } = self;
         queue.reap(|owner, outcome| {
             if owner == EVENT_OWNER {
                 *event_requests -= 1;
@@ -149,12 +149,12 @@ impl AdminQueue {
                 }
                 return;
             }
-            let owner = usize::from(owner);
-            taken[owner] = false;
+            let slot = &mut slots[usize::from(owner)];
             // An answer that no caller waits for any more gives its buffer back here.
-            if abandoned[owner].take().is_none() {
-                outcomes[owner] = Some(outcome);
-            }
+            *slot = match slot {
+                AdminSlot::Abandoned(_) => AdminSlot::Free,
+                _ => AdminSlot::Ended(outcome),
+            };
         });
     }
 
@@ -178,18 +178,19 @@ impl AdminQueue {
 
     /// After the controller was disabled: nothing is in flight any more.
     pub(crate) fn reset(&mut self) {
-        let Self { queue, abandoned, taken, event_requests, outcomes, .. } = self;
-        queue.fail_all(None, CommandError::Reset, &mut |_, _| {});
-        queue.reset_rings();
-        abandoned.iter_mut().for_each(|buffer| *buffer = None);
-        outcomes.iter_mut().for_each(|outcome| *outcome = None);
-        taken.iter_mut().for_each(|taken| *taken = false);
-        *event_requests = 0;
+        self.queue.fail_all(None, CommandError::Reset, &mut |_, _| {});
+        self.queue.reset_rings();
+        self.slots.fill_with(|| AdminSlot::Free);
+        self.event_requests = 0;
     }
 
     /// The device may write to our memory for ever.
     pub(crate) fn quarantine(mut self) {
-        self.abandoned.into_iter().flatten().for_each(DmaBuf::quarantine);
+        for slot in self.slots {
+            if let AdminSlot::Abandoned(Some(data)) = slot {
+                data.quarantine();
+            }
+        }
         self.queue.quarantine();
     }
 }

@@ -107,7 +107,7 @@ pub struct Controller {
     /// it.
     cache_losses: AtomicU32,
     /// The number of losses that a failed flush, on any channel, has already reported.
-    losses_told: AtomicU32,
+    losses_reported: AtomicU32,
     /// Dropped last: the next driver may claim the device only when nothing of ours is left.
     registers: Registers,
 }
@@ -201,12 +201,12 @@ impl Controller {
             memory_released: AtomicBool::new(false),
             releasing: Mutex::new(Rank::Releasing, ()),
             cache_losses: AtomicU32::new(0),
-            losses_told: AtomicU32::new(0),
+            losses_reported: AtomicU32::new(0),
         });
-        let told = Arc::downgrade(&controller);
+        let listener = Arc::downgrade(&controller);
         controller.registers.transport().on_event(Box::new(move |event| {
             // A controller that is being dropped gives its device back anyway.
-            if let Some(controller) = told.upgrade() {
+            if let Some(controller) = listener.upgrade() {
                 controller.on_event(event);
             }
         }));
@@ -223,7 +223,7 @@ impl Controller {
         }
     }
 
-    /// What the controller says of itself.
+    /// The controller's own description.
     pub fn info(&self) -> &ControllerInfo {
         &self.info
     }
@@ -336,14 +336,14 @@ impl Controller {
 
     /// The number of [`Controller::cache_losses`] that a new channel starts from: a loss that no
     /// flush has reported yet concerns it as well.
-    pub fn cache_losses_told(&self) -> u32 {
-        self.losses_told.load(Ordering::Acquire)
+    pub fn cache_losses_reported(&self) -> u32 {
+        self.losses_reported.load(Ordering::Acquire)
     }
 
     /// Records that a failed flush has reported the first `losses` losses.
-    pub fn loss_is_told(&self, losses: u32) {
+    pub fn report_losses(&self, losses: u32) {
         // Losses detected since then stay unreported.
-        self.losses_told.fetch_max(losses, Ordering::AcqRel);
+        self.losses_reported.fetch_max(losses, Ordering::AcqRel);
     }
 
     /// Whether the device is gone, reports a fatal status, or is disabled (it lost power for a
@@ -486,7 +486,8 @@ impl Controller {
                 self.epoch.store(seen_epoch.wrapping_add(2) & !1 & 0x7fff_ffff, Ordering::Release)
             }
             Err(error) => {
-                tracing::error!(device = %self.describe(), %error, "the controller did not come back: given up");
+                let device = self.describe();
+                tracing::error!(device, %error, "the controller did not come back: given up");
                 // In whatever state it is: without EN it must not touch our memory.
                 let _ = clear_enable(&self.registers, &self.clock, self.cap);
                 self.abandon(admin);
@@ -582,7 +583,10 @@ impl Controller {
         // §3.1.5). A controller that was disabled without us, or has lost these attributes, has
         // lost power.
         if !(was_enabled && registers.admin_attributes() == admin_attributes(queue).0) {
-            tracing::warn!(device = %self.describe(), "the controller was disabled by something else: it may have lost power");
+            tracing::warn!(
+                device = %self.describe(),
+                "the controller was disabled by something else: it may have lost power"
+            );
             if self.info.volatile_write_cache {
                 self.cache_losses.fetch_add(1, Ordering::AcqRel);
             }

@@ -70,11 +70,12 @@ impl Sender<'_> {
     }
 }
 
-/// What a controller may refuse without harm. That it is gone, or does not answer, is not among it.
-fn if_it_likes(what: &str, result: Result<()>) -> Result<()> {
+/// Tolerates that the controller refuses a feature that is not essential. A controller that is gone
+/// or does not answer is still an error.
+fn optional(what: &str, result: Result<()>) -> Result<()> {
     match result {
         Err(error @ Error::Admin { .. }) => {
-            tracing::warn!(%error, "{what}: the controller would not");
+            tracing::warn!(%error, "{what}: refused by the controller");
             Ok(())
         }
         other => other,
@@ -96,18 +97,15 @@ impl Features {
         if info.crdt != [0; 3] {
             let support = HostBehaviorSupport::new(true);
             let result = to.set_data(fid::HOST_BEHAVIOR_SUPPORT, 0, support.as_bytes());
-            if_it_likes("retry delays", result)?;
+            optional("retry delays", result)?;
         }
         if let Some(weights) = weighted {
             let weights = *self.arbitration.get_or_insert(weights.unwrap_or_else(default_weights));
-            if_it_likes(
-                "weights of queue classes",
-                to.set(fid::ARBITRATION, 0, weights.0).map(drop),
-            )?;
+            optional("weights of queue classes", to.set(fid::ARBITRATION, 0, weights.0).map(drop))?;
         }
         if low_latency && info.apst {
             let result = self.stay_awake(to);
-            if_it_likes("autonomous power state transitions off", result)?;
+            optional("autonomous power state transitions off", result)?;
         }
         for &(id, nsid, value) in &self.set {
             let result = to.set(id, nsid, value).map(drop);
@@ -116,7 +114,7 @@ impl Features {
             if id == fid::VOLATILE_WRITE_CACHE {
                 result?;
             } else {
-                if_it_likes("a feature that was set before the reset", result)?;
+                optional("a feature that was set before the reset", result)?;
             }
         }
         Ok(())

@@ -38,7 +38,7 @@ pub struct ControllerInfo {
     pub event_requests: u16,
     /// Command Retry Delay Times 1 to 3, in units of 100 ms.
     pub crdt: [u16; 3],
-    /// Whether the device leaves power state 0 by itself when told how (APSTA).
+    /// Whether the device can leave power state 0 by itself (APSTA).
     pub apst: bool,
     /// The power states there are, 0 first.
     pub power_states: Vec<PowerState>,
@@ -112,7 +112,7 @@ impl ControllerInfo {
 /// A power state (1.4 §5.15.2.2, figure "Power State Descriptor").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PowerState {
-    /// The most power that it takes, in units of 100 µW; 0: not told.
+    /// The most power that it takes, in units of 100 µW; 0: unknown.
     pub max_power_100uw: u32,
     /// How long it takes to enter, at most, in µs.
     pub entry_us: u32,

@@ -1,10 +1,11 @@
 //! An I/O queue of a live controller: a queue pair that recovers.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::arbitration::QueueClass;
 use super::controller::Controller;
-use super::queue::{Command, CommandError, Completed, Outcome, QueueCounters, QueuePair, Tag};
+use super::queue::{Command, CommandError, Outcome, QueuePair, Tag};
 use super::recovery::{Owner, in_callers_terms};
 use super::retry::Retries;
 use super::{Error, Result};
@@ -24,8 +25,8 @@ pub struct IoQueue {
     epoch: u32,
     /// Whether the controller of that epoch knows the queue.
     registered: bool,
-    /// Whether the controller might know it: its memory must not be freed before the controller was
-    /// told to forget it.
+    /// Whether the controller might know it: its memory must not be freed before the queue was
+    /// deleted.
     perhaps_known: bool,
     next_sweep_ns: u64,
     /// When the slow path is next due: a deadline sweep, or a command to be staged again.
@@ -96,30 +97,9 @@ impl IoQueue {
         self.event.as_ref()
     }
 
-    /// How many commands are in flight, or held to be staged again.
-    #[inline(always)]
-    pub fn in_flight(&self) -> u16 {
-        self.pair.in_flight()
-    }
-
-    /// How many commands can be in flight.
-    pub fn slots(&self) -> u16 {
-        self.pair.slots()
-    }
-
     /// The class of its submission queue.
     pub fn class(&self) -> QueueClass {
         self.class
-    }
-
-    /// The queue identifier.
-    pub fn qid(&self) -> u16 {
-        self.pair.qid()
-    }
-
-    /// What was counted so far.
-    pub fn counters(&self) -> QueueCounters {
-        self.pair.counters()
     }
 
     /// A slot to stage one command in. `None` if the queue is full, or if the controller was reset
@@ -136,19 +116,6 @@ impl IoQueue {
         self.controller.epoch() == self.pair.ring().gate()
     }
 
-    /// Stages `command`, which has data; see `QueuePair::stage_transfer`.
-    #[inline(always)]
-    pub fn stage_transfer(&mut self, tag: Tag, owner: u16, command: &Command) {
-        self.pair.stage_transfer(tag, owner, command);
-    }
-
-    /// Stages a command that is not its request's only one, or has no data: [`Owner::again`] does
-    /// not know it.
-    #[inline]
-    pub fn stage_kept(&mut self, tag: Tag, owner: u16, command: &Command) {
-        self.pair.stage_kept(tag, owner, command);
-    }
-
     /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. False, and
     /// nothing staged, without a slot for the second.
     pub fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
@@ -160,36 +127,6 @@ impl IoQueue {
     /// Whether everything that can be is in flight.
     pub fn is_full(&self) -> bool {
         self.pair.free_tags() == 0
-    }
-
-    /// Announces what was just staged to the device.
-    #[inline(always)]
-    pub fn ring_now(&mut self) {
-        self.pair.ring_now();
-    }
-
-    /// Announces everything staged to the device.
-    #[inline(always)]
-    pub fn ring_doorbell(&mut self) {
-        self.pair.ring_doorbell();
-    }
-
-    /// Takes what has completed; see [`QueuePair::reap`].
-    #[inline(always)]
-    pub fn reap(&mut self, sink: impl FnMut(u16, Outcome)) -> usize {
-        self.pair.reap(sink)
-    }
-
-    /// Takes one completion; see [`QueuePair::reap_one`].
-    #[inline(always)]
-    pub fn reap_one(&mut self) -> Option<Completed> {
-        self.pair.reap_one()
-    }
-
-    /// Whether a completion waits to be reaped.
-    #[inline(always)]
-    pub fn has_completion(&self) -> bool {
-        self.pair.has_completion()
     }
 
     /// How often deadlines are checked, in ns: the most by which an overdue command is detected
@@ -297,7 +234,8 @@ impl IoQueue {
             self.pair.counters_mut().late += 1;
             return;
         }
-        tracing::warn!(device = %self.controller.describe(), qid = self.qid(), cid, "command timed out");
+        let device = self.controller.describe();
+        tracing::warn!(device, qid = self.qid(), cid, "command timed out");
         // Take each step only while the epoch is the command's own: another thread's reset changes
         // the epoch.
         let seen = self.epoch;
@@ -305,9 +243,7 @@ impl IoQueue {
             return;
         }
         if self.controller.epoch() == seen && self.delete(cid, to) {
-            if let Err(error) = self.register() {
-                tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
-            }
+            self.register_or_log();
             return;
         }
         self.controller.reset(seen);
@@ -423,10 +359,15 @@ impl IoQueue {
             let cache_lost = losses != std::mem::replace(&mut self.cache_losses, losses);
             self.pair.requeue_all(victim, cache_lost, to);
         }
-        if !self.registered
-            && let Err(error) = self.register()
-        {
-            tracing::error!(device = %self.controller.describe(), qid = self.qid(), %error, "queue lost");
+        if !self.registered {
+            self.register_or_log();
+        }
+    }
+
+    fn register_or_log(&mut self) {
+        if let Err(error) = self.register() {
+            let device = self.controller.describe();
+            tracing::error!(device, qid = self.qid(), %error, "queue lost");
         }
     }
 
@@ -482,6 +423,23 @@ impl IoQueue {
             self.catch_up(None, to);
         }
         self.pair.fail_held(None, to);
+    }
+}
+
+/// The queue pair, for staging and reaping.
+impl Deref for IoQueue {
+    type Target = QueuePair;
+
+    #[inline(always)]
+    fn deref(&self) -> &QueuePair {
+        &self.pair
+    }
+}
+
+impl DerefMut for IoQueue {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut QueuePair {
+        &mut self.pair
     }
 }
 

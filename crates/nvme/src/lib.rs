@@ -94,7 +94,8 @@ pub enum Error {
     Hw(#[from] HwError),
     /// The controller did not follow CC.EN within CAP.TO.
     #[error(
-        "the controller did not {what} within {timeout_ms} ms (CAP.TO); CSTS is {csts:#x}: power-cycle or reset the device"
+        "the controller did not {what} within {timeout_ms} ms (CAP.TO); CSTS is {csts:#x}: \
+         power-cycle or reset the device"
     )]
     NotReady {
         /// What was waited for.
@@ -106,7 +107,8 @@ pub enum Error {
     },
     /// CSTS.CFS is set, or RDY is not.
     #[error(
-        "the controller has failed or is disabled (CSTS {csts:#x}) in the middle of {what}: reset the device"
+        "the controller has failed or is disabled (CSTS {csts:#x}) in the middle of {what}: reset \
+         the device"
     )]
     Fatal {
         /// The status register.
@@ -116,7 +118,8 @@ pub enum Error {
     },
     /// Another [`Controller`] has the transport.
     #[error(
-        "{0} is driven by another controller of this process: share that one, or drop it and its queues first"
+        "{0} is driven by another controller of this process: share that one, or drop it and its \
+         queues first"
     )]
     Driven(String),
     /// Registers read all ones, or the controller could not be brought back.
@@ -159,7 +162,8 @@ pub enum Error {
     },
     /// All queue identifiers are in use.
     #[error(
-        "all {limit} I/O queue pairs of the controller are in use; close a channel, or use fewer threads"
+        "all {limit} I/O queue pairs of the controller are in use; close a channel, or use fewer \
+         threads"
     )]
     NoQueue {
         /// How many there are.
@@ -167,7 +171,8 @@ pub enum Error {
     },
     /// All interrupt vectors are in use, or there are none.
     #[error(
-        "the controller has no free interrupt vector ({vectors} in all): use a polled policy, or fewer threads"
+        "the controller has no free interrupt vector ({vectors} in all): use a polled policy, or \
+         fewer threads"
     )]
     NoVector {
         /// How many there are.

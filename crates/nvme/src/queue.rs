@@ -28,7 +28,7 @@ const TAG_MASK: u16 = MAX_SLOTS - 1;
 const NEXT_GENERATION: u16 = 1 << TAG_BITS;
 
 /// What an I/O command does (NVM command set, NVMe Base 1.4 §6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
     /// Read.
@@ -36,6 +36,7 @@ pub enum Op {
     /// Write.
     Write = io::WRITE,
     /// Make everything durable that completed before.
+    #[default]
     Flush = io::FLUSH,
     /// Write zeroes without a buffer.
     WriteZeroes = io::WRITE_ZEROES,
@@ -81,7 +82,7 @@ impl Op {
 }
 
 /// One command: never more than the device takes at once.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Command {
     /// What to do.
     pub op: Op,
@@ -100,6 +101,17 @@ pub struct Command {
     pub data_bytes: u32,
     /// Durable when complete (Force Unit Access).
     pub fua: bool,
+}
+
+impl Command {
+    /// The entry of a command with data, which PRP1 and PRP2 name.
+    #[inline(always)]
+    fn transfer(&self, cid: u16, (prp1, prp2): (u64, u64)) -> Sqe {
+        let &Self { op, nsid, slba, nlb, fua, .. } = self;
+        // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
+        let nlb = nlb.wrapping_sub(1) as u16;
+        Sqe::transfer(op as u8, cid, nsid, slba, nlb, prp1, prp2, fua)
+    }
 }
 
 /// How a command ended.
@@ -154,10 +166,11 @@ pub enum CommandError {
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,
-    /// Of a flush: the device lost power, and with it perhaps what its volatile cache held. Told
-    /// once to each channel.
+    /// Of a flush: the device lost power, and with it perhaps what its volatile cache held.
+    /// Reported once to each channel.
     #[error(
-        "the device lost power, and perhaps writes that were done and not yet flushed: write again what was written since the last flush"
+        "the device lost power, and perhaps writes that were done and not yet flushed: write again \
+         what was written since the last flush"
     )]
     CacheLost,
     /// The device is gone.
@@ -386,36 +399,35 @@ impl QueuePair {
         self.ring.push(&sqe);
     }
 
-    /// Stages a command with contiguous data, always by PRPs.
+    /// Stages a command with contiguous data for `owner` in slot `tag`, always by PRPs. Nothing
+    /// reaches the device before [`QueuePair::ring_now`] or [`QueuePair::ring_doorbell`].
     #[inline(always)]
-    pub(crate) fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+    pub fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         debug_assert!(command.op.has_data());
         let cid = self.occupy(tag, owner);
-        let &Command { nsid, slba, nlb, fua, .. } = command;
+        self.ring.push(&command.transfer(cid, self.prps(tag, command)));
+    }
+
+    /// PRP1 and PRP2 of a command in slot `tag` with contiguous data.
+    #[inline(always)]
+    fn prps(&self, tag: u16, command: &Command) -> (u64, u64) {
         let (list, list_iova) = self.ring.list(tag);
-        let (prp1, prp2) = prp::fill(command.data, command.data_bytes, list, list_iova);
-        // 65,536 blocks wrap to FFFFh, as they should: the field is 0's based.
-        let nlb = nlb.wrapping_sub(1) as u16;
-        self.ring.push(&Sqe::transfer(command.op as u8, cid, nsid, slba, nlb, prp1, prp2, fua));
+        prp::fill(command.data, command.data_bytes, list, list_iova)
     }
 
     /// Stages a command by one SGL descriptor: the data are contiguous in the controller's address
     /// space.
     fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
-        let cid = self.occupy(tag, owner);
-        let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
-        let nlb = nlb.wrapping_sub(1) as u16;
-        let sqe = Sqe::transfer(op as u8, cid, nsid, slba, nlb, 0, 0, fua);
-        self.ring.push(&sqe.with_sgl(SglDescriptor::data_block(data.0, data_bytes)));
+        let sqe = command.transfer(self.occupy(tag, owner), (0, 0));
+        let descriptor = SglDescriptor::data_block(command.data.0, command.data_bytes);
+        self.ring.push(&sqe.with_sgl(descriptor));
     }
 
     /// Stages a command whose data have a list of their pages already, or are on two pages: always
     /// by PRPs, which every controller supports.
     fn stage_scattered(&mut self, tag: u16, owner: u16, command: &Command) {
         let cid = self.occupy(tag, owner);
-        let &Command { op, nsid, slba, nlb, data, second, fua, .. } = command;
-        let nlb = nlb.wrapping_sub(1) as u16;
-        self.ring.push(&Sqe::transfer(op as u8, cid, nsid, slba, nlb, data.0, second.0, fua));
+        self.ring.push(&command.transfer(cid, (command.data.0, command.second.0)));
     }
 
     /// Has [`QueuePair::stage`] use an SGL where data would need a PRP list. The controller
@@ -424,9 +436,10 @@ impl QueuePair {
         self.sgl = true;
     }
 
-    /// Stages a command that its owner cannot build again: a copy is kept for retries.
+    /// Stages a command that its owner cannot build again ([`Owner::again`](super::Owner::again)):
+    /// it is not its request's only one, or has no data. A copy is kept for retries.
     #[inline]
-    pub(crate) fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+    pub fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
         self.keep(tag, command);
         self.stage(Tag(tag), owner, command);
     }
@@ -441,13 +454,8 @@ impl QueuePair {
         let parts = tags.into_iter().zip(pair).zip([fuse::FIRST, fuse::SECOND]);
         for ((Tag(tag), command), part) in parts {
             let cid = self.occupy(tag, owner | FUSED);
-            let &Command { op, nsid, slba, nlb, data, data_bytes, fua, .. } = command;
-            let (list, list_iova) = self.ring.list(tag);
-            let (prp1, prp2) = prp::fill(data, data_bytes, list, list_iova);
-            let nlb = nlb.wrapping_sub(1) as u16;
-            self.ring.push(
-                &Sqe::transfer(op as u8, cid, nsid, slba, nlb, prp1, prp2, fua).with_fuse(part),
-            );
+            let sqe = command.transfer(cid, self.prps(tag, command));
+            self.ring.push(&sqe.with_fuse(part));
         }
     }
 

@@ -6,7 +6,6 @@
 use super::queue::{Command, CommandError, Op, Outcome, QueuePair};
 use super::retry::{Retries, Verdict, verdict};
 use meantime_hw::Clock;
-use meantime_hw::dma::Iova;
 use meantime_spec::status::Status;
 
 /// The owner of a queue's commands: the layer above.
@@ -62,21 +61,11 @@ pub(super) fn micros(now_ns: u64) -> u32 {
 
 impl Recovery {
     pub(crate) fn new(slots: u16, clock: Clock, retries: Retries) -> Self {
-        const NOTHING: Command = Command {
-            op: Op::Flush,
-            nsid: 0,
-            slba: 0,
-            nlb: 0,
-            data: Iova(0),
-            second: Iova(0),
-            data_bytes: 0,
-            fua: false,
-        };
         let count = usize::from(slots);
         Self {
             clock,
             retries,
-            kept: vec![NOTHING; count].into(),
+            kept: vec![Command::default(); count].into(),
             trials: vec![Trial::default(); count].into(),
             held: Vec::with_capacity(count),
             due_ns: u64::MAX,
@@ -235,8 +224,7 @@ impl QueuePair {
         busy
     }
 
-    /// Stages what is held and due, and rings. Only while the device knows the queue. The owner may
-    /// have been told nothing of it.
+    /// Stages what is held and due, and rings. Only while the device knows the queue.
     pub(crate) fn restage(&mut self, now_ns: u64, to: &mut dyn Owner) {
         let Some(mut recovery) = self.recovery.take() else { return };
         let mut index = 0;
@@ -265,40 +253,34 @@ impl QueuePair {
 
     /// Ends everything that is held: with `error`, or with what was wrong the last time.
     pub(crate) fn fail_held(&mut self, error: Option<CommandError>, to: &mut dyn Owner) {
-        let mut errors: Vec<(u16, CommandError)> = Vec::new();
-        if let Some(recovery) = &self.recovery {
-            errors =
-                recovery.held.iter().map(|held| (held.tag, error.unwrap_or(held.error))).collect();
-        }
-        self.end_these(&errors, to);
+        self.end_held(to, |held, _| Some(error.unwrap_or(held.error)));
     }
 
     /// Ends the flushes that are held: what they were to make durable may be lost.
     pub(crate) fn fail_held_flushes(&mut self, to: &mut dyn Owner) {
-        self.end_held(to, |command| (command.op == Op::Flush).then_some(CommandError::CacheLost));
+        let lost = |command: &Command| (command.op == Op::Flush).then_some(CommandError::CacheLost);
+        self.end_held(to, |_, command| lost(command));
     }
 
     /// Ends those of the commands that are held for which `judge` has an error.
-    fn end_held(&mut self, to: &mut dyn Owner, judge: impl Fn(&Command) -> Option<CommandError>) {
-        let Some(recovery) = &self.recovery else { return };
-        let mut errors = Vec::new();
-        for held in &recovery.held {
-            let command = to.again(held.owner).unwrap_or(recovery.kept[usize::from(held.tag)]);
-            errors.extend(judge(&command).map(|error| (held.tag, error)));
-        }
-        self.end_these(&errors, to);
-    }
-
-    fn end_these(&mut self, errors: &[(u16, CommandError)], to: &mut dyn Owner) {
-        for &(tag, error) in errors {
-            let Some(recovery) = &mut self.recovery else { return };
-            let Some(index) = recovery.held.iter().position(|held| held.tag == tag) else {
-                continue;
-            };
-            let held = recovery.held.remove(index);
-            recovery.find_due();
+    fn end_held(
+        &mut self,
+        to: &mut dyn Owner,
+        judge: impl Fn(&Held, &Command) -> Option<CommandError>,
+    ) {
+        let Some(recovery) = &mut self.recovery else { return };
+        let Recovery { held, kept, .. } = &mut **recovery;
+        let mut ended = Vec::new();
+        held.retain(|held| {
+            let command = to.again(held.owner).unwrap_or(kept[usize::from(held.tag)]);
+            let error = judge(held, &command);
+            ended.extend(error.map(|error| (held.tag, held.owner, error)));
+            error.is_none()
+        });
+        recovery.find_due();
+        for (tag, owner, error) in ended {
             self.vacated(tag);
-            to.ended(held.owner, Err(in_callers_terms(error)));
+            to.ended(owner, Err(in_callers_terms(error)));
         }
     }
 }

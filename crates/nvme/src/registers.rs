@@ -44,7 +44,7 @@ impl Registers {
         self.0.read32(CC)
     }
 
-    /// The sizes of the admin queues that the controller was told of.
+    /// The sizes of the admin queues that the controller knows.
     pub(super) fn admin_attributes(&self) -> u32 {
         self.0.read32(AQA)
     }

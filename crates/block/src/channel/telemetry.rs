@@ -27,9 +27,9 @@ impl NvmeChannel {
             self.telemetry.answer(outcome);
         }
         let mut figures = self.waiter.figures(self.policy);
-        for lane in std::iter::once(&self.polled).chain(&self.interrupt) {
-            figures.ended += lane.queue.counters().ended;
-            figures.in_flight += u64::from(lane.queue.in_flight());
+        for queue in std::iter::once(&self.polled).chain(&self.interrupt) {
+            figures.ended += queue.pair.counters().ended;
+            figures.in_flight += u64::from(queue.pair.in_flight());
         }
         self.telemetry.publish(now_ns, self.policy, &figures);
     }
@@ -37,7 +37,7 @@ impl NvmeChannel {
     /// When deadlines were last looked at, in ns.
     #[inline]
     pub(super) fn last_tick_ns(&self) -> u64 {
-        let interrupt_ns = self.interrupt.as_ref().map_or(0, |lane| lane.queue.last_tick_ns());
-        self.polled.queue.last_tick_ns().max(interrupt_ns)
+        let interrupt_ns = self.interrupt.as_ref().map_or(0, |queue| queue.pair.last_tick_ns());
+        self.polled.pair.last_tick_ns().max(interrupt_ns)
     }
 }

@@ -1,8 +1,8 @@
-//! The lanes and requests of a channel, as its waiter sees them.
+//! The queues and requests of a channel, as its waiter sees them.
 
 use super::super::lbio::{Requests, Table};
 use super::super::probe::Probe;
-use super::lane::Lane;
+use super::queue::Queue;
 use meantime_completion::Source;
 use meantime_completion::waiter::{InFlight, Queues, Timed};
 use meantime_hw::clock::thread_cpu_ns;
@@ -10,8 +10,8 @@ use meantime_nvme::{IoQueue, NamespaceInfo};
 
 /// A channel's queues and requests, lent to its waiter; and what watches the wait.
 pub(super) struct Parts<'p, P> {
-    pub(super) polled: &'p mut Lane,
-    pub(super) interrupt: &'p mut Option<Lane>,
+    pub(super) polled: &'p mut Queue,
+    pub(super) interrupt: &'p mut Option<Queue>,
     pub(super) table: &'p mut Table,
     pub(super) ns: &'p NamespaceInfo,
     pub(super) probe: &'p P,
@@ -30,23 +30,23 @@ impl<P: Probe> Queues for Parts<'_, P> {
 
     #[inline(always)]
     fn queue(&mut self, interrupted: bool) -> View<'_, P> {
-        let lane = match &mut *self.interrupt {
-            Some(lane) if interrupted => lane,
+        let queue = match &mut *self.interrupt {
+            Some(queue) if interrupted => queue,
             _ => &mut *self.polled,
         };
-        View { queue: &mut lane.queue, table: self.table, ns: self.ns, probe: self.probe }
+        View { pair: &mut queue.pair, table: self.table, ns: self.ns, probe: self.probe }
     }
 
     fn both(&mut self) -> Option<Both<'_, P>> {
         let Self { polled, interrupt, table, ns, probe } = self;
-        let interrupt = &mut interrupt.as_mut()?.queue;
-        Some(Both { polled: &mut polled.queue, interrupt, table, ns, probe })
+        let interrupt = &mut interrupt.as_mut()?.pair;
+        Some(Both { polled: &mut polled.pair, interrupt, table, ns, probe })
     }
 
     #[inline(always)]
     fn is_busy(&self, interrupted: bool) -> bool {
         match &*self.interrupt {
-            Some(lane) if interrupted => lane.is_busy(),
+            Some(queue) if interrupted => queue.is_busy(),
             _ => !interrupted && self.polled.is_busy(),
         }
     }
@@ -54,7 +54,7 @@ impl<P: Probe> Queues for Parts<'_, P> {
     #[inline(always)]
     fn refill(&mut self, interrupted: bool) {
         match &mut *self.interrupt {
-            Some(lane) if interrupted => lane.after_reap(self.table, self.ns),
+            Some(queue) if interrupted => queue.after_reap(self.table, self.ns),
             _ => self.polled.after_reap(self.table, self.ns),
         }
     }
@@ -89,20 +89,20 @@ impl<P: Probe> Queues for Parts<'_, P> {
 
     #[inline]
     fn now_ns(&self) -> u64 {
-        self.polled.queue.clock().now_ns()
+        self.polled.pair.clock().now_ns()
     }
 }
 
-/// A lane and the table its completions go to, as the gap sees them; and who is told what happens
-/// on the way.
+/// A queue and the table its completions go to, as the gap sees them; and the probe that watches
+/// the wait.
 pub(super) struct View<'a, P> {
-    pub(super) queue: &'a mut IoQueue,
+    pub(super) pair: &'a mut IoQueue,
     pub(super) table: &'a mut Table,
     pub(super) ns: &'a NamespaceInfo,
     pub(super) probe: &'a P,
 }
 
-/// What a tick returns: to a wait, being told to stop is as good as something that ended.
+/// The result of a tick: a probe that stops the wait counts like a command that ended.
 fn ended_or_stop(ended: usize, probe: &impl Probe) -> usize {
     if ended == 0 && probe.stops() { 1 } else { ended }
 }
@@ -110,8 +110,8 @@ fn ended_or_stop(ended: usize, probe: &impl Probe) -> usize {
 impl<P: Probe> Source for View<'_, P> {
     #[inline(always)]
     fn reap(&mut self) -> usize {
-        let Self { queue, table, probe, .. } = self;
-        queue.reap(|owner, outcome| {
+        let Self { pair, table, probe, .. } = self;
+        pair.reap(|owner, outcome| {
             probe.seen();
             table.complete(owner, outcome);
         })
@@ -119,32 +119,32 @@ impl<P: Probe> Source for View<'_, P> {
 
     #[inline(always)]
     fn has_completion(&self) -> bool {
-        self.queue.has_completion()
+        self.pair.has_completion()
     }
 
     fn tick(&mut self, now_ns: u64) -> usize {
-        let Self { queue, table, ns, probe } = self;
-        let ended = queue.tick(now_ns, &mut Requests { table, ns });
+        let Self { pair, table, ns, probe } = self;
+        let ended = pair.tick(now_ns, &mut Requests { table, ns });
         ended_or_stop(ended, *probe)
     }
 
     fn tick_interval_ns(&self) -> u64 {
-        self.queue.look_interval_ns()
+        self.pair.look_interval_ns()
     }
 
     fn now_ns(&self) -> u64 {
-        self.queue.clock().now_ns()
+        self.pair.clock().now_ns()
     }
 
     fn sleep_ns(&self, duration_ns: u64) {
-        self.queue.clock().sleep_ns(duration_ns);
+        self.pair.clock().sleep_ns(duration_ns);
         self.probe.woken();
     }
 
     fn wait_interrupt(&self, timeout_ns: u64) -> bool {
-        match self.queue.event() {
+        match self.pair.event() {
             Some(event) => {
-                self.queue.clock().wait_event(event, timeout_ns);
+                self.pair.clock().wait_event(event, timeout_ns);
                 self.probe.woken();
                 true
             }
@@ -153,11 +153,11 @@ impl<P: Probe> Source for View<'_, P> {
     }
 
     fn cpu_ns(&self) -> u64 {
-        if self.queue.clock().is_real() { thread_cpu_ns() } else { 0 }
+        if self.pair.clock().is_real() { thread_cpu_ns() } else { 0 }
     }
 }
 
-/// Two lanes at once.
+/// Two queues at once.
 pub(super) struct Both<'a, P> {
     pub(super) polled: &'a mut IoQueue,
     pub(super) interrupt: &'a mut IoQueue,

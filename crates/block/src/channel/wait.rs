@@ -12,7 +12,7 @@ impl NvmeChannel {
     #[inline(always)]
     pub(super) fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
         for _ in 0..FIRST_LOOKS {
-            if let Some(completed) = self.polled.queue.reap_one() {
+            if let Some(completed) = self.polled.pair.reap_one() {
                 probe.seen();
                 self.table.complete(completed.owner, completed.result());
                 if self.table.is_done(slot) {
@@ -31,7 +31,7 @@ impl NvmeChannel {
         // Longer than a wait by ticket: an executor has looked at the clock, and swept deadlines,
         // just before.
         for _ in 0..4 * FIRST_LOOKS {
-            if self.polled.queue.has_completion() {
+            if self.polled.pair.has_completion() {
                 self.polled.reap(&mut self.table, &self.ns);
                 if self.table.has_done() {
                     return true;
@@ -60,17 +60,17 @@ impl NvmeChannel {
     /// As `wait_probed`, when requests are collected or there is work.
     #[cold]
     #[inline(never)]
-    pub(super) fn wait_slow(&mut self, slot: u16, generation: u32, probe: &impl Probe) -> Done {
+    pub(super) fn wait_slow(&mut self, slot: u16, probe: &impl Probe) -> Done {
         if self.waiter.is_plugged() {
             self.ring_all();
         }
-        let lbio = self.table.claimed(slot, generation);
+        let lbio = self.table.get(slot);
         let polled = lbio.policy.is_poll() && !self.waiter.has_work();
         let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
             self.wait_long(slot, probe);
         }
-        self.finish(slot)
+        self.table.take_done(slot)
     }
 
     /// Waits until something has ended, whichever request without a ticket. False if none is under
@@ -110,7 +110,7 @@ impl NvmeChannel {
     #[inline(never)]
     pub(super) fn learn_polled(&mut self) {
         self.learn();
-        self.waiter.run_overdue(self.polled.queue.clock());
+        self.waiter.run_overdue(self.polled.pair.clock());
     }
 
     /// `slot`, whose command has been sent, is waited for by `policy`.
@@ -143,12 +143,12 @@ impl NvmeChannel {
     pub(super) fn tick(&mut self) {
         let Self { table, ns, polled, interrupt, .. } = &mut *self;
         polled.tick(table, ns);
-        if let Some(lane) = interrupt {
-            lane.tick(table, ns);
+        if let Some(queue) = interrupt {
+            queue.tick(table, ns);
         }
         self.learn();
         if self.waiter.has_work() {
-            self.waiter.run_overdue(self.polled.queue.clock());
+            self.waiter.run_overdue(self.polled.pair.clock());
         }
     }
 }

@@ -29,8 +29,8 @@ pub(super) fn error(text: impl std::fmt::Display) -> Value {
     json!({ "error": text.to_string() })
 }
 
-/// Obeys `line`.
-pub(super) fn obey(line: &[u8]) -> Next {
+/// Handles the request in `line`.
+pub(super) fn handle(line: &[u8]) -> Next {
     match parse(line) {
         Ok(Command::Queues) => Next::Answer(queues(&Snapshot::take())),
         Ok(Command::Set { queue, policy }) => match telemetry::channel(queue) {
@@ -187,7 +187,7 @@ mod tests {
         let why = parse(br#"{"set":{"queue":1,"policy":"pol"}}"#).unwrap_err();
         assert!(why.contains("use interrupt, poll"), "{why}");
         assert!(parse(&b"[".repeat(4000)).unwrap_err().contains("no JSON"), "nested too deep");
-        let Next::Answer(answer) = obey(br#"{"set":{"queue":9999999,"policy":"poll"}}"#) else {
+        let Next::Answer(answer) = handle(br#"{"set":{"queue":9999999,"policy":"poll"}}"#) else {
             panic!()
         };
         assert!(answer["error"].as_str().unwrap().contains("no queue 9999999"));

@@ -28,7 +28,7 @@ impl Client {
     /// Connects to the socket `path`.
     ///
     /// # Errors
-    /// Nobody listens there, or this user may not connect.
+    /// No process listens there, or this user may not connect.
     pub fn connect(path: &Path) -> Result<Self, ControlError> {
         let failed = || ControlError::io("cannot connect to", path);
         let stream = UnixStream::connect(path).map_err(failed())?;

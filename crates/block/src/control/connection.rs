@@ -97,8 +97,8 @@ impl Connection {
                 return true;
             }
             match self.next_line() {
-                Some(line) => self.obey(&line),
-                // It was too long, which is to be said first.
+                Some(line) => self.handle(&line),
+                // It was too long: the error goes out first.
                 None if !self.output.is_empty() => {}
                 None => return !self.last,
             }
@@ -140,11 +140,11 @@ impl Connection {
         }
     }
 
-    fn obey(&mut self, line: &[u8]) {
+    fn handle(&mut self, line: &[u8]) {
         if line.trim_ascii().is_empty() {
             return;
         }
-        match answer::obey(line) {
+        match answer::handle(line) {
             Next::Answer(value) => self.say(&value),
             Next::Asked { asked, policy, before } => {
                 self.pending = Some(Pending { asked, policy, before, since: Instant::now() });

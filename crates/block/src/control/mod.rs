@@ -15,11 +15,11 @@
 //! # }
 //! ```
 //!
-//! # Who may
+//! # Permissions
 //!
 //! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to be the
 //! user's own: `$XDG_RUNTIME_DIR/meantime`, or `/tmp/meantime-UID` where there is no such variable.
-//! Besides, the kernel is asked who connects (SO_PEERCRED): this process's user, or root.
+//! Besides, the user of each connection is checked (SO_PEERCRED): this process's user, or root.
 //!
 //! # The protocol
 //!
@@ -78,7 +78,7 @@ pub enum ControlError {
         what: &'static str,
         /// Of which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The process answered with an error.

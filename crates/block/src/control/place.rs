@@ -1,4 +1,4 @@
-//! Where control sockets are, and whose they are.
+//! Where control sockets are, and which user owns them.
 
 use std::fs;
 use std::io::ErrorKind;

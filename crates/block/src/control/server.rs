@@ -56,7 +56,7 @@ pub struct ControlServer {
 ///                   the system refuses.
 pub fn serve(path: &Path) -> Result<ControlServer, ControlError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Nobody else can get at the socket before it has its own mode.
+    // The directory keeps other users from the socket before it has its own mode.
     place::check_directory(dir, geteuid().as_raw())?;
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         if !place::is_stale(path) {

@@ -17,7 +17,7 @@ use ready::Home;
 pub use task::JoinHandle;
 use task::{ROOT, Tasks};
 
-/// How many tasks are run before the device is told of their requests.
+/// How many tasks are run before their requests are sent.
 const ROUND: u32 = 16;
 
 /// Runs futures on this thread, and drives an [`AsyncChannel`].
@@ -27,7 +27,7 @@ const ROUND: u32 = 16;
 /// used in any thread; it ends such a wait at once, but for the sleep of a `hybrid` policy and the
 /// naps after its spin budget (of up to 1 ms), which run their course first.
 ///
-/// Requests of one round are collected, and the device is told of them together.
+/// Requests of one round are collected, and sent together.
 ///
 /// ```
 /// use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, Executor, OpenOptions};
@@ -250,7 +250,6 @@ impl<C: BlockChannel> Executor<C> {
     }
 }
 
-/// An executor that runs. When it ends, by a panic too, what was collected is sent.
 /// Readiness that was taken of a word of tasks; what is left of it when this is dropped goes back.
 struct Left<'a> {
     group: &'a ready::Group,
@@ -282,6 +281,7 @@ impl<C: BlockChannel> Drop for Plug<'_, C> {
     }
 }
 
+/// An executor that runs. When it ends, by a panic too, what was collected is sent.
 struct Running<'a, C: BlockChannel> {
     executor: &'a Executor<C>,
     _entered: ready::Entered,
@@ -301,14 +301,16 @@ impl<C: BlockChannel> Drop for Executor<C> {
 }
 
 impl Spawner {
+    fn tasks(&self) -> Rc<Tasks> {
+        self.tasks.upgrade().expect("the executor was dropped: spawn while it is there")
+    }
+
     /// Makes `future` a task of the executor.
     ///
     /// # Panics
     /// If the executor was dropped, or has a million tasks.
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let tasks =
-            self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
-        tasks.spawn(future)
+        self.tasks().spawn(future)
     }
 
     /// Makes `future` a task for the gap: see [`Executor::spawn_deferred`].
@@ -320,8 +322,6 @@ impl Spawner {
         bound_ns: u64,
         future: F,
     ) -> JoinHandle<F::Output> {
-        let tasks =
-            self.tasks.upgrade().expect("the executor was dropped: spawn while it is there");
-        tasks.spawn_deferred(bound_ns, future)
+        self.tasks().spawn_deferred(bound_ns, future)
     }
 }

@@ -8,7 +8,7 @@ use super::super::request::{BlockChannel, Request};
 use super::driver::{Driver, DriverTaken};
 use super::io::{Io, Plain, Transfer};
 use super::sharing::{Local, Shared, Sharing};
-use super::slots::State;
+use super::slots::ChannelState;
 use meantime_completion::{DeferError, Deferred, Policy};
 use meantime_hw::{DmaBuf, HwError};
 use meantime_nvme::Op;
@@ -31,7 +31,7 @@ pub type SharedChannel<C> = AsyncChannel<C, Shared>;
 struct Core<C: BlockChannel, S: Sharing> {
     info: BlockInfo,
     depth: u16,
-    state: S::Cell<State<C>>,
+    state: S::Cell<ChannelState<C>>,
 }
 
 impl<C: BlockChannel, S: Sharing> Clone for AsyncChannel<C, S> {
@@ -76,13 +76,13 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
             none,
             "the channel has requests under way: wait for them before it becomes asynchronous"
         );
-        let state = State::new(channel);
+        let state = ChannelState::new(channel);
         let core = Core {
             info: state.channel.info().clone(),
             depth: state.channel.depth().max(1),
-            state: S::cell(state),
+            state: state.into(),
         };
-        Self { core: S::share(core) }
+        Self { core: core.into() }
     }
 
     /// Reads from `lba` on as much as `buf` holds. Ready with the buffer.
@@ -100,17 +100,17 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// Makes everything durable that was done before: writes whose futures were ready before this
     /// one was first polled.
     pub fn flush(&self) -> Plain<'_, C, S> {
-        Plain::new(self, Op::Flush, 0, 0)
+        Plain::new(self, Request::flush())
     }
 
     /// Writes zeroes to `blocks` logical blocks from `lba` on.
     pub fn write_zeroes(&self, lba: u64, blocks: u64) -> Plain<'_, C, S> {
-        Plain::new(self, Op::WriteZeroes, lba, blocks)
+        Plain::new(self, Request::write_zeroes(lba, blocks))
     }
 
     /// Tells the device that `blocks` logical blocks from `lba` on are no longer needed.
     pub fn deallocate(&self, lba: u64, blocks: u64) -> Plain<'_, C, S> {
-        Plain::new(self, Op::Deallocate, lba, blocks)
+        Plain::new(self, Request::deallocate(lba, blocks))
     }
 
     /// Any request: with FUA, with a policy or a mark of its own. Ready with everything that became
@@ -220,11 +220,11 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     }
 
     #[inline(always)]
-    pub(super) fn with<R>(&self, action: impl FnOnce(&mut State<C>) -> R) -> R {
+    pub(super) fn with<R>(&self, action: impl FnOnce(&mut ChannelState<C>) -> R) -> R {
         S::with(&self.core.state, action)
     }
 
-    /// Takes what has completed from the device and wakes whom it concerns; how many requests
+    /// Takes what has completed from the device and wakes the futures concerned; how many requests
     /// ended.
     #[inline]
     pub(super) fn look(&self) -> usize {
@@ -255,7 +255,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     }
 }
 
-/// Wakes whom there is to wake.
+/// Wakes `waker`, if there is one.
 #[inline(always)]
 pub(super) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {

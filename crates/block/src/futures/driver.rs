@@ -9,7 +9,7 @@ use super::channel::AsyncChannel;
 use super::sharing::{Local, Sharing};
 use meantime_hw::EventFd;
 
-/// Somebody drives the channel already.
+/// The channel has a driver already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the channel has a driver already (an executor is one): drop that first, or use it")]
 pub struct DriverTaken;
@@ -61,7 +61,7 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
         self.channel.with(|state| state.channel.plug());
     }
 
-    /// Tells the device of everything collected, and of each further request at once.
+    /// Sends everything collected, and each further request at once.
     #[inline]
     pub fn unplug(&self) {
         self.channel.with(|state| state.channel.unplug());

@@ -11,12 +11,12 @@ use super::slots::{Duty, Started};
 use meantime_hw::DmaBuf;
 use meantime_nvme::Op;
 
-/// Where a request is.
+/// How far a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum RequestStage {
     /// Its future was never polled.
     Unsent,
-    /// It waits for room, known as this.
+    /// It waits for room, under this number.
     Waiting(u64),
     /// It is in this slot.
     InFlight(u16),
@@ -27,17 +27,17 @@ enum Place {
 /// What came of a request.
 type Outcome = Result<Done, Box<Rejected>>;
 
-/// The way of one request through a channel. The futures around it differ in what they keep until
-/// it is sent – the less, the less is moved about – and in what they make of its outcome.
-struct Way<'a, C: BlockChannel, S: Sharing> {
+/// One request on its way through a channel. The futures around it differ in what they keep until
+/// it is sent (the less, the less is moved about) and in what they make of its outcome.
+struct RequestFuture<'a, C: BlockChannel, S: Sharing> {
     channel: &'a AsyncChannel<C, S>,
-    place: Place,
+    stage: RequestStage,
 }
 
-impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
+impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
     #[inline(always)]
     fn new(channel: &'a AsyncChannel<C, S>) -> Self {
-        Self { channel, place: Place::Unsent }
+        Self { channel, stage: RequestStage::Unsent }
     }
 
     /// `make` makes the request when there is room for it; `map` makes of the outcome what the
@@ -49,20 +49,20 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
         make: impl FnOnce() -> Request,
         map: impl Fn(Outcome) -> T,
     ) -> Poll<T> {
-        match self.place {
-            Place::Unsent => self.poll_unsent(cx, make).map(map),
-            Place::InFlight(index) => match self.channel.with(|state| state.take(index)) {
+        match self.stage {
+            RequestStage::Unsent => self.poll_unsent(cx, make).map(map),
+            RequestStage::InFlight(index) => match self.channel.with(|state| state.take(index)) {
                 Some(taken) => Poll::Ready(map(self.over(taken))),
                 None => self.poll_not_ended(index, cx).map(map),
             },
-            Place::Waiting(id) => self.poll_waiting(id, cx, make).map(map),
-            Place::Over => panic!("a request's future was polled after it was ready"),
+            RequestStage::Waiting(id) => self.poll_waiting(id, cx, make).map(map),
+            RequestStage::Over => panic!("a request's future was polled after it was ready"),
         }
     }
 
     #[inline(always)]
     fn over(&mut self, (done, room): (Done, Option<Waker>)) -> Outcome {
-        self.place = Place::Over;
+        self.stage = RequestStage::Over;
         wake(room);
         Ok(done)
     }
@@ -85,7 +85,7 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
         drop(replaced);
         match (started, make) {
             (Started::Waiting(id), Some(make)) => {
-                self.place = Place::Waiting(id);
+                self.stage = RequestStage::Waiting(id);
                 self.poll_waiting(id, cx, make)
             }
             (started, _) => self.after_start(started, duty, cx),
@@ -94,10 +94,10 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
 
     #[inline(always)]
     fn after_start(&mut self, started: Started, duty: Duty, cx: &mut Context<'_>) -> Poll<Outcome> {
-        self.place = match started {
-            Started::InFlight(index) => Place::InFlight(index),
-            Started::Waiting(id) => Place::Waiting(id),
-            Started::Rejected(_) => Place::Over,
+        self.stage = match started {
+            Started::InFlight(index) => RequestStage::InFlight(index),
+            Started::Waiting(id) => RequestStage::Waiting(id),
+            Started::Rejected(_) => RequestStage::Over,
         };
         if duty != Duty::Executor {
             self.attend(duty, cx);
@@ -171,20 +171,20 @@ impl<'a, C: BlockChannel, S: Sharing> Way<'a, C, S> {
     #[cold]
     #[inline(never)]
     fn give_up(&mut self) {
-        let (done, [room, own]) = match self.place {
-            Place::InFlight(index) => self.channel.with(|state| state.abandon(index)),
-            Place::Waiting(id) => (None, self.channel.with(|state| state.leave(id))),
-            Place::Unsent | Place::Over => return,
+        let (done, [room, own]) = match self.stage {
+            RequestStage::InFlight(index) => self.channel.with(|state| state.abandon(index)),
+            RequestStage::Waiting(id) => (None, self.channel.with(|state| state.leave(id))),
+            RequestStage::Unsent | RequestStage::Over => return,
         };
         drop((done, own));
         wake(room);
     }
 }
 
-impl<C: BlockChannel, S: Sharing> Drop for Way<'_, C, S> {
+impl<C: BlockChannel, S: Sharing> Drop for RequestFuture<'_, C, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.place != Place::Over && self.place != Place::Unsent {
+        if self.stage != RequestStage::Over && self.stage != RequestStage::Unsent {
             self.give_up();
         }
     }
@@ -197,13 +197,13 @@ impl<C: BlockChannel, S: Sharing> Drop for Way<'_, C, S> {
 /// with it.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Io<'a, C: BlockChannel, S: Sharing = Local> {
-    way: Way<'a, C, S>,
+    future: RequestFuture<'a, C, S>,
     request: Option<Request>,
 }
 
 impl<'a, C: BlockChannel, S: Sharing> Io<'a, C, S> {
     pub(super) fn new(channel: &'a AsyncChannel<C, S>, request: Request) -> Self {
-        Self { way: Way::new(channel), request: Some(request) }
+        Self { future: RequestFuture::new(channel), request: Some(request) }
     }
 }
 
@@ -212,8 +212,8 @@ impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { way, request } = self.get_mut();
-        way.poll(
+        let Self { future, request } = self.get_mut();
+        future.poll(
             cx,
             || request.take().expect("a request is sent once"),
             |outcome| outcome.map_err(|rejected| *rejected),
@@ -225,7 +225,7 @@ impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
 /// buffer. As [`Io`], it is sent when it is first polled, and may be dropped at any time.
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local> {
-    way: Way<'a, C, S>,
+    future: RequestFuture<'a, C, S>,
     op: Op,
     lba: u64,
     buf: Option<DmaBuf>,
@@ -234,7 +234,7 @@ pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local> {
 impl<'a, C: BlockChannel, S: Sharing> Transfer<'a, C, S> {
     #[inline(always)]
     pub(super) fn new(channel: &'a AsyncChannel<C, S>, op: Op, lba: u64, buf: DmaBuf) -> Self {
-        Self { way: Way::new(channel), op, lba, buf: Some(buf) }
+        Self { future: RequestFuture::new(channel), op, lba, buf: Some(buf) }
     }
 }
 
@@ -243,8 +243,8 @@ impl<C: BlockChannel, S: Sharing> Future for Transfer<'_, C, S> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { way, op, lba, buf } = self.get_mut();
-        way.poll(cx, || Request::new(*op, *lba, 0, buf.take()), transferred)
+        let Self { future, op, lba, buf } = self.get_mut();
+        future.poll(cx, || Request::new(*op, *lba, 0, buf.take()), transferred)
     }
 }
 
@@ -260,31 +260,21 @@ fn transferred(outcome: Outcome) -> Result<DmaBuf, RequestError> {
 /// A request without data, made by [`AsyncChannel::flush`] and its like. As [`Io`], it is sent when
 /// it is first polled, and may be dropped at any time.
 #[must_use = "a request is not sent before its future is awaited"]
-pub struct Plain<'a, C: BlockChannel, S: Sharing = Local> {
-    way: Way<'a, C, S>,
-    op: Op,
-    lba: u64,
-    blocks: u64,
-}
+pub struct Plain<'a, C: BlockChannel, S: Sharing = Local>(Io<'a, C, S>);
 
 impl<'a, C: BlockChannel, S: Sharing> Plain<'a, C, S> {
-    pub(super) fn new(channel: &'a AsyncChannel<C, S>, op: Op, lba: u64, blocks: u64) -> Self {
-        Self { way: Way::new(channel), op, lba, blocks }
+    pub(super) fn new(channel: &'a AsyncChannel<C, S>, request: Request) -> Self {
+        Self(Io::new(channel, request))
     }
 }
 
 impl<C: BlockChannel, S: Sharing> Future for Plain<'_, C, S> {
     type Output = Result<(), RequestError>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { way, op, lba, blocks } = self.get_mut();
-        way.poll(
-            cx,
-            || Request::new(*op, *lba, *blocks, None),
-            |outcome| match outcome {
-                Ok(done) => done.result.map_err(RequestError::from),
-                Err(rejected) => Err(rejected.error.into()),
-            },
-        )
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|outcome| match outcome {
+            Ok(done) => done.result.map_err(RequestError::from),
+            Err(rejected) => Err(rejected.error.into()),
+        })
     }
 }

@@ -47,7 +47,7 @@
 //! # Who looks at the queue
 //! A device that is polled wakes no thread: some thread has to look. There are three arrangements.
 //!
-//! - **Nobody was told to.** Each future that is polled looks at the queue, takes in whatever has
+//! - **No driver.** Each future that is polled looks at the queue, takes in whatever has
 //!   completed, and if its own request is not among it wakes itself, so that it is polled again
 //!   after other tasks have run. Right for low latency on any executor; the thread never sleeps
 //!   meanwhile. With more such threads than CPUs they take the device's and each other's time: give
@@ -60,17 +60,21 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use meantime::block::{AsyncChannel, BlockDevice, Channel, ChannelOptions, Driver, OpenOptions, Shared};
+//! use meantime::block::{
+//!     AsyncChannel, BlockDevice, Channel, ChannelOptions, Driver, OpenOptions, Shared,
+//! };
 //! use meantime::completion::Policy;
 //! use tokio::io::{Interest, unix::AsyncFd};
 //!
 //! async fn drive(driver: Driver<Channel, Shared>) -> std::io::Result<()> {
 //!     let event = driver.event().expect("a channel with an interrupt");
-//!     // SAFETY: an `EventFd` has one descriptor, which is open as long as it is there. (Older tokio: `with_interest`.)
+//!     // SAFETY: an `EventFd` has one descriptor, which is open as long as it is there.
+//!     // (Older tokio: `with_interest`.)
 //!     let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
 //!     loop {
 //!         // A request that was lost raises no interrupt: look at deadlines as well, now and then.
-//!         if let Ok(ready) = tokio::time::timeout(Duration::from_millis(100), event.readable()).await {
+//!         let patience = Duration::from_millis(100);
+//!         if let Ok(ready) = tokio::time::timeout(patience, event.readable()).await {
 //!             ready?.clear_ready();
 //!         }
 //!         event.get_ref().take(); // First take the signal…
@@ -98,7 +102,7 @@
 //! see is signalled after the look, hence after the signal was taken, so that the wait finds it.
 //! (Taking the signal after the look could take that one.) On the other side a future looks at its
 //! slot and leaves its waker there in one step, with the channel taken, and results are put into
-//! slots likewise: whoever comes second sees the other. When a driver is dropped, it first gives
+//! slots likewise: the second of the two sees the first. When a driver is dropped, it first gives
 //! the duty back and then wakes every future that left a waker, so that each looks for itself.
 //!
 //! # Dropping a future

@@ -16,24 +16,18 @@ mod sealed {
 pub trait Sharing: sealed::Sealed + Sized + 'static {
     /// A counted reference.
     #[doc(hidden)]
-    type Ref<T>: Clone + Deref<Target = T>;
+    type Ref<T>: Clone + Deref<Target = T> + From<T>;
 
     /// What gives one at a time the way to a `T`.
     #[doc(hidden)]
-    type Cell<T>;
+    type Cell<T>: From<T>;
 
     /// Whether to wait for the device with the cell taken: no other thread could want it meanwhile.
     #[doc(hidden)]
     const WAITS_INSIDE: bool;
 
     #[doc(hidden)]
-    fn share<T>(value: T) -> Self::Ref<T>;
-
-    #[doc(hidden)]
     fn unshare<T>(shared: Self::Ref<T>) -> Result<T, Self::Ref<T>>;
-
-    #[doc(hidden)]
-    fn cell<T>(value: T) -> Self::Cell<T>;
 
     #[doc(hidden)]
     fn into_inner<T>(cell: Self::Cell<T>) -> T;
@@ -59,16 +53,8 @@ impl Sharing for Local {
     type Cell<T> = RefCell<T>;
     const WAITS_INSIDE: bool = true;
 
-    fn share<T>(value: T) -> Rc<T> {
-        Rc::new(value)
-    }
-
     fn unshare<T>(shared: Rc<T>) -> Result<T, Rc<T>> {
         Rc::try_unwrap(shared)
-    }
-
-    fn cell<T>(value: T) -> RefCell<T> {
-        RefCell::new(value)
     }
 
     fn into_inner<T>(cell: RefCell<T>) -> T {
@@ -86,16 +72,8 @@ impl Sharing for Shared {
     type Cell<T> = Mutex<T>;
     const WAITS_INSIDE: bool = false;
 
-    fn share<T>(value: T) -> Arc<T> {
-        Arc::new(value)
-    }
-
     fn unshare<T>(shared: Arc<T>) -> Result<T, Arc<T>> {
         Arc::try_unwrap(shared)
-    }
-
-    fn cell<T>(value: T) -> Mutex<T> {
-        Mutex::new(value)
     }
 
     fn into_inner<T>(cell: Mutex<T>) -> T {

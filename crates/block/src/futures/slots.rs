@@ -9,9 +9,10 @@ use super::super::error::{IoError, Rejected};
 use super::super::request::{BlockChannel, Done, Request};
 use meantime_hw::DmaBuf;
 
-/// Whose a slot is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+/// The state of a slot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum SlotStage {
+    #[default]
     Free,
     /// Its request is under way and a future asks for it.
     Asked,
@@ -23,19 +24,20 @@ enum Stage {
 }
 
 /// A cache line.
+#[derive(Default)]
 #[repr(align(64))]
 struct Slot {
-    stage: Stage,
+    stage: SlotStage,
     /// While it is free: the next free one.
     next_free: u16,
     /// The caller's own; the request carries the slot's index instead.
     user_data: u64,
-    /// Who is to be told of the end.
+    /// Woken when the request ends.
     waker: Option<Waker>,
     /// What became of an ended request, in parts: the usual one, a buffer and no error, is moved by
     /// four words.
     buf: Option<DmaBuf>,
-    /// Whether there is an error as well, in [`State::errors`].
+    /// Whether there is an error as well, in [`ChannelState::errors`].
     failed: bool,
 }
 
@@ -44,21 +46,21 @@ const _: () = assert!(size_of::<Slot>() == 64);
 /// A future that waits for room.
 struct Waiter {
     id: u64,
-    /// `None` if it looks by itself, or was told already.
+    /// `None` if it looks by itself, or was woken already.
     waker: Option<Waker>,
 }
 
 const NO_SLOT: u16 = u16::MAX;
 
 /// A channel, and the futures that use it.
-pub(super) struct State<C> {
+pub(super) struct ChannelState<C> {
     pub(super) channel: C,
     slots: Box<[Slot]>,
     /// What went wrong with ended requests, by slot.
     errors: Box<[Option<IoError>]>,
     free: u16,
     free_count: usize,
-    /// Who waits for room, by age, which is also the order of their identifiers.
+    /// Futures that wait for room, by age, which is also the order of their identifiers.
     waiters: VecDeque<Waiter>,
     next_waiter: u64,
     /// Whether a driver has promised to look at the queue, so that futures need not.
@@ -90,16 +92,12 @@ pub(super) enum Started {
     Rejected(Box<Rejected>),
 }
 
-impl<C: BlockChannel> State<C> {
+impl<C: BlockChannel> ChannelState<C> {
     pub(super) fn new(channel: C) -> Self {
         let depth = channel.depth().max(1);
-        let slot = |index: u16| Slot {
-            stage: Stage::Free,
-            next_free: if index + 1 < depth { index + 1 } else { NO_SLOT },
-            user_data: 0,
-            waker: None,
-            buf: None,
-            failed: false,
+        let slot = |index: u16| {
+            let next_free = if index + 1 < depth { index + 1 } else { NO_SLOT };
+            Slot { next_free, ..Slot::default() }
         };
         Self {
             channel,
@@ -155,13 +153,13 @@ impl<C: BlockChannel> State<C> {
     fn start_in_free(&mut self, make: impl FnOnce() -> Request) -> Started {
         let index = self.free;
         let slot = &mut self.slots[usize::from(index)];
-        debug_assert!(slot.stage == Stage::Free && slot.buf.is_none() && !slot.failed);
+        debug_assert!(slot.stage == SlotStage::Free && slot.buf.is_none() && !slot.failed);
         let mut request = make();
         slot.user_data = std::mem::replace(&mut request.user_data, u64::from(index));
         if let Err(rejected) = self.channel.enqueue(request) {
             return Self::rejected(rejected, slot.user_data);
         }
-        slot.stage = Stage::Asked;
+        slot.stage = SlotStage::Asked;
         self.free = slot.next_free;
         self.free_count -= 1;
         Started::InFlight(index)
@@ -174,8 +172,8 @@ impl<C: BlockChannel> State<C> {
         Started::Rejected(Box::new(rejected))
     }
 
-    /// As [`State::start`] for one that has waited as `id`; also which future is to be told of room
-    /// that is left.
+    /// As [`ChannelState::start`] for one that has waited as `id`; also the waker of a future that
+    /// has room now.
     pub(super) fn start_waiter(
         &mut self,
         id: u64,
@@ -196,13 +194,13 @@ impl<C: BlockChannel> State<C> {
         self.waiters.binary_search_by_key(&id, |waiter| waiter.id).expect("it waits")
     }
 
-    /// The last of those that there is room for. The ones before it were told when theirs came.
+    /// The last of those that there is room for. The ones before it were woken when theirs came.
     fn next_with_room(&mut self) -> Option<Waker> {
         let place = self.free_count.checked_sub(1)?;
         self.waiters.get_mut(place)?.waker.take()
     }
 
-    /// A future that waited for room was dropped; says which future has room instead.
+    /// A future that waited for room was dropped; the waker of the one that has room instead.
     pub(super) fn leave(&mut self, id: u64) -> [Option<Waker>; 2] {
         let place = self.place_of(id);
         let gone = self.waiters.remove(place).and_then(|waiter| waiter.waker);
@@ -210,13 +208,13 @@ impl<C: BlockChannel> State<C> {
         [next, gone]
     }
 
-    /// `waker` is told when there is room for `id`. Returns the one it replaces, to be dropped.
+    /// `waker` is woken when there is room for `id`. Returns the one it replaces, to be dropped.
     pub(super) fn ask_for_room(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
         let place = self.place_of(id);
         set(&mut self.waiters[place].waker, waker)
     }
 
-    /// `waker` is told of the end of `index`. Returns the one it replaces, to be dropped.
+    /// `waker` is woken at the end of `index`. Returns the one it replaces, to be dropped.
     #[inline(always)]
     pub(super) fn ask(&mut self, index: u16, waker: &Waker) -> Option<Waker> {
         set(&mut self.slots[usize::from(index)].waker, waker)
@@ -226,7 +224,7 @@ impl<C: BlockChannel> State<C> {
     #[inline(always)]
     pub(super) fn take(&mut self, index: u16) -> Option<(Done, Option<Waker>)> {
         let slot = &mut self.slots[usize::from(index)];
-        if slot.stage != Stage::Ended {
+        if slot.stage != SlotStage::Ended {
             return None;
         }
         let mut done = Done { result: Ok(()), buf: slot.buf.take(), user_data: slot.user_data };
@@ -252,7 +250,7 @@ impl<C: BlockChannel> State<C> {
     #[inline(always)]
     fn set_free(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
-        slot.stage = Stage::Free;
+        slot.stage = SlotStage::Free;
         slot.next_free = std::mem::replace(&mut self.free, index);
         self.free_count += 1;
     }
@@ -261,30 +259,30 @@ impl<C: BlockChannel> State<C> {
     pub(super) fn abandon(&mut self, index: u16) -> (Option<Done>, [Option<Waker>; 2]) {
         let slot = &mut self.slots[usize::from(index)];
         let waker = slot.waker.take();
-        if slot.stage == Stage::Asked {
-            slot.stage = Stage::Abandoned;
+        if slot.stage == SlotStage::Asked {
+            slot.stage = SlotStage::Abandoned;
             return (None, [None, waker]);
         }
         let (done, room) = self.take(index).expect("it has ended");
         (Some(done), [room, waker])
     }
 
-    /// Puts results where their futures find them, and counts them in `ended`, until somebody is to
-    /// be woken.
+    /// Puts results where their futures find them, and counts them in `ended`, until a waker is
+    /// to be woken.
     #[inline(always)]
     pub(super) fn deliver(&mut self, ended: &mut usize) -> Option<Waker> {
         while let Some(done) = self.channel.next_done() {
             *ended += 1;
             let index = done.user_data as u16;
             let slot = &mut self.slots[usize::from(index)];
-            if slot.stage != Stage::Asked {
+            if slot.stage != SlotStage::Asked {
                 let room = self.abandoned_ended(index, done);
                 if room.is_some() {
                     return room;
                 }
                 continue;
             }
-            slot.stage = Stage::Ended;
+            slot.stage = SlotStage::Ended;
             // There is nothing to drop, and the path must not look.
             std::mem::forget(std::mem::replace(&mut slot.buf, done.buf));
             if let Err(error) = done.result {
@@ -306,7 +304,7 @@ impl<C: BlockChannel> State<C> {
     #[inline(never)]
     fn abandoned_ended(&mut self, index: u16, done: Done) -> Option<Waker> {
         assert!(
-            self.slots[usize::from(index)].stage == Stage::Abandoned,
+            self.slots[usize::from(index)].stage == SlotStage::Abandoned,
             "a request ended that no future sent: the channel was used behind the futures' back"
         );
         // The device is done with the buffer (ARCHITECTURE.md §3): it goes back to its heap.
@@ -315,7 +313,7 @@ impl<C: BlockChannel> State<C> {
         self.waker_of_room()
     }
 
-    /// Every future that is to be told of anything, once.
+    /// The wakers of all futures.
     pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
         let slots = self.slots.iter_mut().filter_map(|slot| slot.waker.take());
         slots.chain(self.waiters.iter_mut().filter_map(|waiter| waiter.waker.take())).collect()

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use meantime_process::descriptor::shelter;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
-use super::super::open::{Access, OpenError, may_not_write};
+use super::super::open::{Access, Created, OpenError, may_not_write};
 use super::super::uri::KernelUri;
 use meantime_hw::pci::{Sysfs, in_use};
 
@@ -49,37 +49,31 @@ impl KernelFile {
         options: &KernelUri,
         access: Access,
     ) -> Result<Self, OpenError> {
-        let failed = |what: String, source: io::Error| OpenError::Kernel {
-            uri: uri.to_owned(),
-            what,
-            source,
+        let failed = |what: &str, source: io::Error| {
+            let (uri, what) = (uri.to_owned(), what.to_owned());
+            OpenError::Kernel { uri, what, source }
         };
+        let wrong = |what: &str| failed(what, io::ErrorKind::InvalidInput.into());
         let there = std::fs::metadata(path);
         let is_device = there.as_ref().is_ok_and(|meta| meta.file_type().is_block_device());
-        if let Ok(meta) = &there
-            && !is_device
-            && !meta.is_file()
-        {
-            let what = "it is neither a file nor a block device".to_owned();
-            return Err(failed(what, io::ErrorKind::InvalidInput.into()));
+        if there.as_ref().is_ok_and(|meta| !is_device && !meta.is_file()) {
+            return Err(wrong("it is neither a file nor a block device"));
         }
         let is_new = there.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        let created = match options.create_bytes {
+        // Removed again unless everything goes well.
+        let created = Created(match options.create_bytes {
             Some(bytes) if is_new => {
-                create(path, bytes)
-                    .map_err(|error| failed("cannot create it".to_owned(), error))?;
+                create(path, bytes).map_err(|error| failed("cannot create it", error))?;
                 Some(path.to_owned())
             }
             _ => None,
-        };
-        // Removed again by `Created` unless everything goes well.
-        let created = Created(created);
+        });
         // What was created is to be filled.
         let reads_only = access == Access::Read && !is_new;
         let (file, mut read_only) = open_file(path, options.direct, is_device, reads_only)
             .map_err(|error| failed(why_not(&error, options.direct, is_new), error))?;
-        let meta =
-            file.metadata().map_err(|error| failed("cannot ask for its size".to_owned(), error))?;
+        let no_size = |error| failed("cannot ask for its size", error);
+        let meta = file.metadata().map_err(no_size)?;
         if let (Some(bytes), false, false) = (options.create_bytes, is_new, is_device)
             && bytes != meta.len()
         {
@@ -87,59 +81,27 @@ impl KernelFile {
                 "it has {} bytes, not create={bytes}: leave create out, or remove the file",
                 meta.len()
             );
-            return Err(failed(what, io::ErrorKind::AlreadyExists.into()));
+            return Err(failed(&what, io::ErrorKind::AlreadyExists.into()));
         }
         // A software SSD locks its medium; readers get along with each other.
         if !is_device && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
-            read_only = Some(
-                "another process has it as the medium of a software SSD, and it was opened for reading only"
-                    .to_owned(),
-            );
+            let why = "another process has it as the medium of a software SSD, and it was opened \
+                       for reading only";
+            read_only = Some(why.to_owned());
         }
         if let (Access::ReadWrite, Some(why)) = (access, &read_only) {
             return Err(OpenError::ReadOnly { uri: uri.to_owned(), why: why.clone() });
         }
-        let (bytes, least_bytes) = if is_device {
-            let sizes = device_sizes(&file);
-            sizes.map_err(|error| failed("cannot ask for its size".to_owned(), error))?
-        } else {
-            (meta.len(), file_alignment(&file, options.direct))
+        let (bytes, least_bytes) = match is_device {
+            true => device_sizes(&file).map_err(no_size)?,
+            false => (meta.len(), file_alignment(&file, options.direct)),
         };
-        let block_bytes = match options.lba_bytes {
-            Some(lba_bytes) if lba_bytes < least_bytes => {
-                let what =
-                    format!("lba={lba_bytes}: it takes direct I/O in units of {least_bytes} bytes");
-                return Err(failed(what, io::ErrorKind::InvalidInput.into()));
-            }
-            // Its last bytes would be out of reach.
-            Some(lba_bytes) if !bytes.is_multiple_of(u64::from(lba_bytes)) => {
-                let what = format!(
-                    "lba={lba_bytes}: its size, {bytes} bytes, is no multiple of that: leave lba out"
-                );
-                return Err(failed(what, io::ErrorKind::InvalidInput.into()));
-            }
-            Some(lba_bytes) => lba_bytes,
-            None => least_bytes,
-        };
-        if bytes < u64::from(block_bytes) {
-            let what = format!(
-                "it holds {bytes} bytes, less than a block of {block_bytes}; make it larger (create=SIZE)"
-            );
-            return Err(failed(what, io::ErrorKind::InvalidInput.into()));
-        }
+        let block_bytes =
+            block_bytes(options.lba_bytes, bytes, least_bytes).map_err(|what| wrong(&what))?;
         let disk = Disk::of(if is_device { meta.rdev() } else { meta.dev() });
         let medium = medium(&file, is_device, disk.as_ref(), options.direct);
-        let created = created.keep();
-        Ok(Self {
-            fd: Arc::new(file.into()),
-            bytes,
-            block_bytes,
-            read_only,
-            is_device,
-            disk,
-            medium,
-            created,
-        })
+        let (fd, created) = (Arc::new(file.into()), created.keep());
+        Ok(Self { fd, bytes, block_bytes, read_only, is_device, disk, medium, created })
     }
 
     /// Whether opening it has created it.
@@ -173,23 +135,6 @@ impl KernelFile {
     pub(super) fn has_volatile_cache(&self) -> bool {
         let disk = self.disk.as_ref().and_then(|disk| disk.queue_file("write_cache"));
         !self.is_device || disk.is_none_or(|kind| kind != "write through")
-    }
-}
-
-/// A file that was created; removed again unless kept.
-struct Created(Option<PathBuf>);
-
-impl Created {
-    fn keep(mut self) -> Option<PathBuf> {
-        self.0.take()
-    }
-}
-
-impl Drop for Created {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 
@@ -240,16 +185,42 @@ fn open_file(
 }
 
 /// What went wrong when opening, and what to do.
-fn why_not(error: &io::Error, direct: bool, is_new: bool) -> String {
+fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EINVAL) if direct => {
-            "its file system has no direct I/O (O_DIRECT): say direct=0 to measure its page cache, or use another file"
-                .to_owned()
+            "its file system has no direct I/O (O_DIRECT): say direct=0 to measure its page cache, \
+             or use another file"
         }
-        Some(libc::ENOENT) if is_new => "there is no such file; create=SIZE makes it".to_owned(),
-        Some(libc::EACCES | libc::EPERM) => "this process may not read it; become root, or a member of its group".to_owned(),
-        _ => "cannot open it".to_owned(),
+        Some(libc::ENOENT) if is_new => "there is no such file; create=SIZE makes it",
+        Some(libc::EACCES | libc::EPERM) => {
+            "this process may not read it; become root, or a member of its group"
+        }
+        _ => "cannot open it",
     }
+}
+
+/// The size of a logical block of something of `bytes` that takes I/O in units of `least_bytes`;
+/// `asked`: what the URI asks for.
+fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> Result<u32, String> {
+    let block_bytes = asked.unwrap_or(least_bytes);
+    if block_bytes < least_bytes {
+        return Err(format!(
+            "lba={block_bytes}: it takes direct I/O in units of {least_bytes} bytes"
+        ));
+    }
+    // Its last bytes would be out of reach.
+    if asked.is_some() && !bytes.is_multiple_of(block_bytes.into()) {
+        return Err(format!(
+            "lba={block_bytes}: its size, {bytes} bytes, is no multiple of that: leave lba out"
+        ));
+    }
+    if bytes < block_bytes.into() {
+        return Err(format!(
+            "it holds {bytes} bytes, less than a block of {block_bytes}; make it larger \
+             (create=SIZE)"
+        ));
+    }
+    Ok(block_bytes)
 }
 
 /// Size, and size of a logical block, of a block device.
@@ -302,7 +273,8 @@ impl Disk {
             }
         };
         format!(
-            "{name} has no queues to poll (EOPNOTSUPP): load its driver with {parameter}, e.g. on the kernel's command line"
+            "{name} has no queues to poll (EOPNOTSUPP): load its driver with {parameter}, e.g. on \
+             the kernel's command line"
         )
     }
 }

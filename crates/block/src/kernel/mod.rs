@@ -7,13 +7,15 @@
 
 mod channel;
 mod file;
+mod io;
+mod rings;
 mod state;
 
 use std::sync::{Arc, OnceLock};
 
 pub use self::channel::KernelChannel;
-use self::channel::Rings;
 use self::file::KernelFile;
+use self::rings::Rings;
 use super::device::{BlockDevice, BlockInfo, ChannelError, ChannelOptions};
 use super::open::{OpenError, OpenOptions};
 use super::uri::{KernelEngine, KernelUri};
@@ -105,17 +107,19 @@ impl Shared {
         match policy {
             Policy::Interrupt => Ok(()),
             _ if polls && self.options.engine == KernelEngine::Preadv2 => {
-                Err("Linux ignores RWF_HIPRI for synchronous I/O since 5.19; use engine=io_uring".to_owned())
+                let why = "Linux ignores RWF_HIPRI for synchronous I/O since 5.19";
+                Err(format!("{why}; use engine=io_uring"))
             }
             Policy::Poll => self.polls.get_or_init(|| Rings::try_polling(self, policy)).clone(),
             _ if is_hybrid_min(policy) => Rings::try_polling(self, policy),
             _ if was_removed(policy) => Err(
-                "Linux has no such sleep before polling since 6.4 (io_poll_delay was removed); use hybrid-min, io_uring's own"
+                "Linux has no such sleep before polling since 6.4 (io_poll_delay was removed); use \
+                 hybrid-min, io_uring's own"
                     .to_owned(),
             ),
             _ => Err(format!(
-                "the kernel decides how its own I/O is waited for, and has no {policy}: use interrupt, poll or hybrid-min, or \
-                 drive the device by a URI of our own driver"
+                "the kernel decides how its own I/O is waited for, and has no {policy}: use \
+                 interrupt, poll or hybrid-min, or drive the device by a URI of our own driver"
             )),
         }
     }

@@ -14,9 +14,9 @@ const RETRIES: u8 = 100;
 pub(super) const SWEEPS: u8 = 8;
 
 /// What is with the kernel for one request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Flight {
-    /// Tells this use of the slot from earlier ones.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Submission {
+    /// Distinguishes this use of the slot from earlier ones.
     sequence: u32,
     pub(super) io: UringIo,
     /// Bytes that have been transferred.
@@ -33,39 +33,20 @@ pub(super) struct Flight {
 }
 
 /// The slots of a channel.
-pub(super) struct State {
+pub(super) struct KernelRequests {
     pub(super) table: Table,
-    flights: Box<[Flight]>,
+    submissions: Box<[Submission]>,
     /// Requests of which the kernel did a part, or none for now; to be sent again.
     pub(super) again: Vec<u16>,
     /// Buffers of requests that were given up, by their tag, until the kernel is done with them.
     orphans: Vec<(u64, Option<DmaBuf>)>,
 }
 
-impl State {
+impl KernelRequests {
     pub(super) fn new(depth: u16) -> Self {
-        let io = UringIo {
-            op: UringOp::Fdatasync,
-            tag: 0,
-            offset_bytes: 0,
-            bytes: 0,
-            data: Iova(0),
-            ioprio: 0,
-            vectors: None,
-        };
-        let idle = Flight {
-            sequence: 0,
-            io,
-            done_bytes: 0,
-            polled: false,
-            under_way: false,
-            retries: 0,
-            flushes: false,
-            age: 0,
-        };
         Self {
             table: Table::new(depth),
-            flights: vec![idle; usize::from(depth)].into(),
+            submissions: vec![Submission::default(); usize::from(depth)].into(),
             again: Vec::with_capacity(usize::from(depth)),
             orphans: Vec::with_capacity(2 * usize::from(depth)),
         }
@@ -79,35 +60,27 @@ impl State {
     /// `io` is the request in `slot` from now on; with its tag. `flushes`: it is durable when it
     /// has ended, by a flush of its own.
     pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
-        let flight = &mut self.flights[usize::from(slot)];
-        let sequence = flight.sequence.wrapping_add(1);
+        let submission = &mut self.submissions[usize::from(slot)];
+        let sequence = submission.sequence.wrapping_add(1);
         let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(0));
         let io = UringIo { tag: u64::from(slot) | u64::from(sequence) << 16, vectors, ..io };
-        *flight = Flight {
-            sequence,
-            io,
-            done_bytes: 0,
-            polled,
-            under_way: true,
-            retries: 0,
-            flushes,
-            age: 0,
-        };
+        *submission =
+            Submission { sequence, io, polled, under_way: true, flushes, ..Submission::default() };
         io
     }
 
     /// Whether a flush is to follow what the request in `slot` does; asked once.
     pub(super) fn takes_flush(&mut self, slot: u16) -> bool {
-        std::mem::take(&mut self.flights[usize::from(slot)].flushes)
+        std::mem::take(&mut self.submissions[usize::from(slot)].flushes)
     }
 
-    pub(super) fn flight(&self, slot: u16) -> &Flight {
-        &self.flights[usize::from(slot)]
+    pub(super) fn submission(&self, slot: u16) -> &Submission {
+        &self.submissions[usize::from(slot)]
     }
 
     /// What is left to be done of `slot`.
     pub(super) fn rest(&mut self, slot: u16) -> UringIo {
-        let Flight { io, done_bytes, .. } = *self.flight(slot);
+        let Submission { io, done_bytes, .. } = *self.submission(slot);
         // The kernel is done with those it was given.
         let vectors = self.table.get_mut(slot).buf_mut().and_then(|buf| buf.vectors(done_bytes));
         UringIo {
@@ -123,37 +96,37 @@ impl State {
     pub(super) fn ended(&mut self, tag: u64, result: i32) {
         let slot = tag as u16;
         let known =
-            self.flights.get(usize::from(slot)).is_some_and(|f| f.under_way && f.io.tag == tag);
+            self.submissions.get(usize::from(slot)).is_some_and(|f| f.under_way && f.io.tag == tag);
         if !known {
             // One that was given up: its buffer is free now.
             self.orphans.retain(|(orphan, _)| *orphan != tag);
             return;
         }
-        let flight = &mut self.flights[usize::from(slot)];
-        let has_data = matches!(flight.io.op, UringOp::Read | UringOp::Write { .. });
+        let submission = &mut self.submissions[usize::from(slot)];
+        let has_data = matches!(submission.io.op, UringOp::Read | UringOp::Write { .. });
         // Without resources for now; or it was the thread that began the I/O which has ended, and
         // with it the memory it knew as ours.
         let passing = matches!(-result, libc::EAGAIN | libc::EINTR)
             || has_data && matches!(-result, libc::EFAULT | libc::ECANCELED);
         let outcome = match result {
-            _ if passing && flight.retries < RETRIES => {
-                flight.retries += 1;
+            _ if passing && submission.retries < RETRIES => {
+                submission.retries += 1;
                 self.again.push(slot);
                 return;
             }
             ..0 => Err(IoErrorKind::os(-result)),
             0 if has_data => Err(IoErrorKind::EndOfFile),
             _ if has_data => {
-                flight.done_bytes += u64::from(result.unsigned_abs());
-                if flight.done_bytes < flight.io.bytes {
+                submission.done_bytes += u64::from(result.unsigned_abs());
+                if submission.done_bytes < submission.io.bytes {
                     self.again.push(slot);
                     return;
                 }
                 Ok(0)
             }
-            _ if flight.flushes => {
-                flight.flushes = false;
-                flight.io.op = UringOp::Fdatasync;
+            _ if submission.flushes => {
+                submission.flushes = false;
+                submission.io.op = UringOp::Fdatasync;
                 self.again.push(slot);
                 return;
             }
@@ -164,18 +137,18 @@ impl State {
 
     /// The request in `slot` has ended.
     pub(super) fn finish(&mut self, slot: u16, outcome: Result<u32, IoErrorKind>) {
-        self.flights[usize::from(slot)].under_way = false;
+        self.submissions[usize::from(slot)].under_way = false;
         self.table.complete(slot, outcome);
     }
 
     /// Another eighth of the time that a request may take has passed: those whose time is over are
     /// given up. Their buffers stay here until the kernel has answered.
     pub(super) fn sweep(&mut self) {
-        for slot in 0..self.flights.len() as u16 {
-            let flight = &mut self.flights[usize::from(slot)];
-            flight.age = flight.age.saturating_add(1);
+        for slot in 0..self.submissions.len() as u16 {
+            let submission = &mut self.submissions[usize::from(slot)];
+            submission.age = submission.age.saturating_add(1);
             // One more than there are, since a request meets its first sweep at any time.
-            if flight.under_way && flight.age > SWEEPS {
+            if submission.under_way && submission.age > SWEEPS {
                 self.give_up(slot, CommandError::TimedOut.into());
             }
         }
@@ -183,15 +156,15 @@ impl State {
 
     /// Gives up all that is with the kernel.
     pub(super) fn give_up_all(&mut self, error: IoErrorKind) {
-        for slot in 0..self.flights.len() as u16 {
-            if self.flight(slot).under_way {
+        for slot in 0..self.submissions.len() as u16 {
+            if self.submission(slot).under_way {
                 self.give_up(slot, error);
             }
         }
     }
 
     fn give_up(&mut self, slot: u16, error: IoErrorKind) {
-        let tag = self.flight(slot).io.tag;
+        let tag = self.submission(slot).io.tag;
         let waiting = self.again.len();
         self.again.retain(|again| *again != slot);
         // What waits to be sent again is not with the kernel.
@@ -222,24 +195,17 @@ mod tests {
     use meantime_hw::uring::KernelMemory;
     use meantime_hw::{DmaHeap, DmaMap};
 
-    fn begun() -> (DmaHeap, State, u16, UringIo) {
+    fn begun() -> (DmaHeap, KernelRequests, u16, UringIo) {
         let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
-        let mut state = State::new(2);
+        let mut state = KernelRequests::new(2);
         let (slot, io) = begin(&heap, &mut state);
         (heap, state, slot, io)
     }
 
-    fn begin(heap: &DmaHeap, state: &mut State) -> (u16, UringIo) {
+    fn begin(heap: &DmaHeap, state: &mut KernelRequests) -> (u16, UringIo) {
         let buf = heap.alloc(8192).unwrap();
-        let io = UringIo {
-            op: UringOp::Read,
-            tag: 0,
-            offset_bytes: 4096,
-            bytes: 8192,
-            data: buf.iova(),
-            ioprio: 0,
-            vectors: None,
-        };
+        let (op, data) = (UringOp::Read, buf.iova());
+        let io = UringIo { op, offset_bytes: 4096, bytes: 8192, data, ..UringIo::default() };
         let slot = state.table.take_free().unwrap();
         state.table.fill(slot, Request::read(1, buf), 0, Policy::Interrupt, Claim::Ticket);
         (slot, state.begin(slot, io, false, false))
@@ -263,19 +229,12 @@ mod tests {
     #[test]
     fn zeroes_that_are_to_be_durable_are_flushed() {
         let heap = DmaHeap::new(Arc::new(KernelMemory::default()) as Arc<dyn DmaMap>);
-        let mut state = State::new(1);
+        let mut state = KernelRequests::new(1);
         let slot = state.table.take_free().unwrap();
         let request = Request::write_zeroes(0, 8).fua();
         state.table.fill(slot, request, 0, Policy::Interrupt, Claim::Ticket);
-        let io = UringIo {
-            op: UringOp::Fallocate { mode: 0 },
-            tag: 0,
-            offset_bytes: 0,
-            bytes: 4096,
-            data: Iova(0),
-            ioprio: 0,
-            vectors: None,
-        };
+        let op = UringOp::Fallocate { mode: 0 };
+        let io = UringIo { op, bytes: 4096, ..UringIo::default() };
         let io = state.begin(slot, io, false, true);
         state.ended(io.tag, 0);
         assert!(!state.table.is_done(slot));
@@ -296,7 +255,7 @@ mod tests {
         assert_eq!(done.result.unwrap_err().kind, IoErrorKind::os(libc::EAGAIN));
     }
 
-    /// The deadline is over: the caller hears of it, and the buffer stays with the channel until
+    /// The deadline is over: the caller gets an error, and the buffer stays with the channel until
     /// the kernel has answered.
     #[test]
     fn a_buffer_that_was_given_up_waits_for_its_answer() {

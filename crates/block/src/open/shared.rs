@@ -9,7 +9,8 @@ use meantime_nvme::Controller;
 static OPEN: Mutex<Vec<(String, Weak<Controller>)>> = Mutex::new(Vec::new());
 
 /// The controller that is known as `name`, if it is open and was not given up; else what `enable`
-/// gives. (The options of whoever was first hold.) One at a time: enabling takes milliseconds.
+/// gives. (The options of the first caller are in force.) One at a time: enabling takes
+/// milliseconds.
 pub(super) fn controller(
     name: &str,
     enable: impl FnOnce() -> Result<Arc<Controller>, OpenError>,

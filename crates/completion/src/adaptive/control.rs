@@ -32,7 +32,7 @@ const TAIL_AIM: f32 = 0.85;
 const MARGIN_GAIN: f32 = 0.5;
 
 /// One goal on one channel, and how it is held.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Control {
     goal: Goal,
     price_log2: f32,
@@ -74,21 +74,7 @@ impl Control {
             Goal::P99(_) | Goal::P999(_) => TAIL_PRICE_LOG2,
             _ => FIRST_PRICE_LOG2,
         };
-        Self {
-            goal,
-            price_log2,
-            ios: 0,
-            late_ns: 0.0,
-            device_ns: 0.0,
-            cpu_ns: 0.0,
-            lowest_log2: 0.0,
-            cpu_since_ns: 0,
-            cpu_used_ns: 0,
-            margin_ns: 2.0 * wake_ns,
-            beyond: 0.0,
-            beyond_by_device: 0.0,
-            seen: 0,
-        }
+        Self { goal, price_log2, margin_ns: 2.0 * wake_ns, ..Self::default() }
     }
 
     /// What it is for.

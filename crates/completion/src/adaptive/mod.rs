@@ -11,14 +11,13 @@ use super::gap::Waited;
 use super::plan::{MAX_STAGES, Plan, Stage};
 use super::policy::Goal;
 use control::{Control, Ended};
-use meantime_hw::clock::thread_cpu_ns;
 use planner::Planned;
 pub use planner::plan;
 use times::Times;
 pub use times::{MAX_POINTS, Support};
 pub use wake::{GROUPS, Groups, SleepCosts, WakeCost};
 
-/// The most classes of I/O that are told apart at a time; further ones share.
+/// The most classes of I/O with a model of their own; further ones share.
 const MODELS: usize = 32;
 /// The most goals at a time; a further one takes the place of the first.
 const GOALS: usize = 8;
@@ -58,7 +57,7 @@ const SURPRISING: f32 = 0.02;
 const SURPRISES: f32 = 4.0;
 
 /// What is known of one class of I/O.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Model {
     times: Times,
     support: Support,
@@ -96,23 +95,12 @@ struct Entry {
 impl Model {
     fn new(class: Class) -> Self {
         Self {
-            times: Times::default(),
-            support: Support::default(),
-            soonest_ns: 0,
             usual_ns: 0.0..f32::INFINITY,
-            since_plan: 0,
             replan_after: FIRST_IOS,
-            plans: [Entry::default(); GOALS],
-            oversleeps_in_a_row: 0,
-            exploring: 0,
-            unexplored: 0,
             explore_every: EXPLORE_EVERY,
-            surprise: 0.0,
             random: 0x9e37_79b9,
-            skipped: 0,
-            seen: 0,
-            recent: 0,
             class,
+            ..Self::default()
         }
     }
 
@@ -130,7 +118,7 @@ impl Model {
     }
 
     /// An I/O took `ns`; or, if not `exact`, that at most, and more than `more_ns`. How much of
-    /// `ns` nobody looked, as far as can be known.
+    /// `ns` no thread looked, as far as can be known.
     fn observe(&mut self, ns: u64, exact: bool, overslept: bool, more_ns: u64) -> f32 {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
@@ -223,7 +211,7 @@ impl Model {
     }
 }
 
-/// What is known of the last class of I/O, for people.
+/// What is known of the last class of I/O, for display.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Median device time, in ns.
@@ -441,13 +429,6 @@ impl Adaptive {
         }
     }
 
-    /// As [`Adaptive::record`], of an I/O whose end was seen as it came.
-    pub fn record_exact(&mut self, goal: Goal, class: Class, device_ns: u64, now_ns: u64) {
-        let mut waited = Waited::default();
-        waited.exact = true;
-        self.record(goal, class, device_ns, Some(&waited), now_ns, thread_cpu_ns);
-    }
-
     /// Whether the time of an I/O of `class`, for which is polled, need not be taken.
     #[inline]
     pub fn samples(&mut self, class: Class) -> bool {
@@ -501,7 +482,7 @@ impl Adaptive {
         model.map_or(0, |model| model.soonest_ns)
     }
 
-    /// For people.
+    /// What is known of the last class of I/O, for display.
     pub fn estimate(&self, goal: Goal) -> Estimate {
         let control = self.controls.iter().find(|control| control.goal() == goal);
         let Some(model) = self.models.get(self.last) else {

@@ -11,8 +11,8 @@ use meantime_hw::clock::{Clock, thread_cpu_ns};
 const KEPT: usize = 64;
 /// In how many equally likely values a distribution is summed up.
 pub const GROUPS: usize = 8;
-/// Lengths of sleep that are told apart: idle states are deeper the longer a sleep is expected to
-/// be.
+/// How many lengths of sleep are distinguished: idle states are deeper the longer a sleep is
+/// expected to be.
 const LENGTHS: usize = 4;
 /// A sleep of up to this many ns is of the first length; each further one is four times longer.
 const FIRST_LENGTH_NS: u64 = 8_000;

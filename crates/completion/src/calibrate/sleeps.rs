@@ -28,8 +28,8 @@ pub fn oversleep_of(sleeper: &Sleeper, clock: &Clock, sleep_ns: u64, count: usiz
 
 /// The CPU time in ns that a sleep of `sleep_ns` by `sleeper` costs its thread, by the kernel's own
 /// account (`CLOCK_THREAD_CPUTIME_ID`): means of 16 sleeps, so many that there are `count` sleeps
-/// at least. What the kernel does for it in interrupts, and what a cold cache costs later, nobody
-/// is charged for: a competitor sees more of it than this.
+/// at least. What the kernel does for it in interrupts, and what a cold cache costs later, is
+/// charged to no thread: a competitor sees more of it than this.
 pub fn sleep_cpu_ns(sleeper: &Sleeper, sleep_ns: u64, count: usize) -> Times {
     let batch = |_| {
         let before_ns = thread_cpu_ns();

@@ -10,35 +10,6 @@ use meantime_hw::{Clock, EventFd, Futex, HwError};
 /// A sleeper that is not woken looks again after this.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 
-/// What one thread sleeps on and another one signals, once a turn.
-trait Bell: Send + Sync + 'static {
-    fn signal(&self, turn: u32);
-    fn wait(&self, turn: u32);
-}
-
-impl Bell for EventFd {
-    fn signal(&self, _turn: u32) {
-        EventFd::signal(self);
-    }
-
-    fn wait(&self, _turn: u32) {
-        while !EventFd::wait(self, LOOK_AGAIN_NS) {}
-    }
-}
-
-/// The word is the number of turns that were signalled.
-impl Bell for Futex {
-    fn signal(&self, turn: u32) {
-        self.set(turn + 1);
-    }
-
-    fn wait(&self, turn: u32) {
-        while self.get() == turn {
-            Futex::wait(self, turn, LOOK_AGAIN_NS);
-        }
-    }
-}
-
 /// The time in ns from an eventfd being signalled on `other_cpu` to the calling thread, which
 /// sleeps on it, running. Between two signals the caller's core is idle for `idle`, and may fall
 /// into a deeper idle state.
@@ -50,7 +21,10 @@ pub fn eventfd_wake(
     idle: Duration,
     count: usize,
 ) -> Result<Times, HwError> {
-    wake(EventFd::new()?, other_cpu, idle, count)
+    let event = EventFd::new()?;
+    let theirs = event.clone();
+    let wait = |_| while !event.wait(LOOK_AGAIN_NS) {};
+    wake(move |_| theirs.signal(), wait, other_cpu, idle, count)
 }
 
 /// As [`eventfd_wake`], by a futex.
@@ -62,17 +36,26 @@ pub fn futex_wake(
     idle: Duration,
     count: usize,
 ) -> Result<Times, HwError> {
-    wake(Futex::default(), other_cpu, idle, count)
+    let turns = Arc::new(Futex::default());
+    let theirs = Arc::clone(&turns);
+    let wait = |turn| {
+        while turns.get() == turn {
+            turns.wait(turn, LOOK_AGAIN_NS);
+        }
+    };
+    wake(move |turn| theirs.set(turn + 1), wait, other_cpu, idle, count)
 }
 
+/// One thread calls `signal` once a turn, and this one waits for it by `wait`.
 fn wake(
-    bell: impl Bell,
+    signal: impl Fn(u32) + Send + 'static,
+    wait: impl Fn(u32),
     other_cpu: Option<usize>,
     idle: Duration,
     count: usize,
 ) -> Result<Times, HwError> {
-    let (bell, signalled_ns) = (Arc::new(bell), Arc::new(AtomicU64::new(0)));
-    let (their_bell, their_ns) = (Arc::clone(&bell), Arc::clone(&signalled_ns));
+    let signalled_ns = Arc::new(AtomicU64::new(0));
+    let their_ns = Arc::clone(&signalled_ns);
     let total = u32::try_from(count + count / 10 + 1).unwrap_or(u32::MAX);
     let clock = Clock::real();
     let their_clock = clock.clone();
@@ -89,12 +72,12 @@ fn wake(
                 std::hint::spin_loop();
             }
             their_ns.store(their_clock.now_ns(), Ordering::Release);
-            their_bell.signal(turn);
+            signal(turn);
         }
     })?;
     let mut samples = Vec::with_capacity(total as usize);
     for turn in 0..total {
-        bell.wait(turn);
+        wait(turn);
         samples.push(clock.now_ns().saturating_sub(signalled_ns.load(Ordering::Acquire)));
         taken.store(u64::from(turn) + 1, Ordering::Release);
     }

@@ -74,7 +74,8 @@ pub enum AskError {
     },
     /// The channel did not look.
     #[error(
-        "queue {id} did no I/O for so long that the request was withdrawn; ask again while it is in use"
+        "queue {id} did no I/O for so long that the request was withdrawn; ask again while it is \
+         in use"
     )]
     Idle {
         /// The channel.
@@ -100,7 +101,7 @@ pub enum AskError {
 }
 
 impl ChannelControl {
-    /// Tells this channel from all others of this process, earlier ones included.
+    /// Unique among the channels of this process, earlier ones included.
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -53,7 +53,7 @@ pub struct QueueRates {
     /// channels it was for.
     pub cpu_percent: Option<f64>,
     /// CPU time per command of the channel's thread, in ns: over all its channels, since its CPU
-    /// time is not told apart.
+    /// time is not kept apart.
     pub cpu_per_io_ns: Option<f64>,
     /// Sleeps per command, in percent.
     pub sleep_percent: Option<f64>,

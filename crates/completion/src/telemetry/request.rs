@@ -65,7 +65,7 @@ impl RequestCell {
         true
     }
 
-    /// Asker, whose request it is: what has become of it.
+    /// For the asker that owns the request: what has become of it.
     pub(super) fn progress(&self) -> Progress {
         match self.phase.load(Ordering::Acquire) {
             ANSWERED => {
@@ -77,7 +77,7 @@ impl RequestCell {
         }
     }
 
-    /// Asker, whose request it is: is no longer interested. True if the channel has not taken it,
+    /// For the asker that owns the request: gives it up. True if the channel has not taken it,
     /// and never will.
     pub(super) fn leave(&self) -> bool {
         let withdrawn = self.step(ASKED, FREE);

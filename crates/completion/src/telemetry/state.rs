@@ -72,7 +72,7 @@ pub(super) const WORDS: usize = FIGURES + POLICY_WORDS;
 /// A channel as it was when it last published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueState {
-    /// Tells it from all others of this process, earlier ones included.
+    /// Unique among the channels of this process, earlier ones included.
     pub id: u64,
     /// The device, as it was opened.
     pub device: String,

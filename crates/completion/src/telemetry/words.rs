@@ -30,7 +30,7 @@ impl<const N: usize> SeqWords<N> {
         Self { sequence: AtomicU64::new(0), words: first.map(AtomicU64::new) }
     }
 
-    /// Replaces all words. To be called by one thread at a time: whoever calls it owns the writer's
+    /// Replaces all words. To be called by one thread at a time: the owner of the writer's
     /// side.
     pub(super) fn write(&self, words: &[u64; N]) {
         let sequence = self.sequence.load(Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl<const N: usize> SeqWords<N> {
     }
 }
 
-/// A short text in `N` words. Not synchronised by itself: whoever reads knows by other means that
+/// A short text in `N` words. Not synchronised by itself: the reader knows by other means that
 /// it was written.
 #[derive(Debug)]
 pub(super) struct TextWords<const N: usize>([AtomicU64; N]);

@@ -85,6 +85,7 @@ impl SlowPath {
 }
 
 /// The waits of one channel, and what was learned in them. See the module's documentation.
+#[derive(Default)]
 pub struct Waiter {
     slow_path: SlowPath,
     /// Whether the time of every request is taken, since there is deferred work or just was.
@@ -100,14 +101,7 @@ impl Waiter {
     /// For a channel that has learned nothing yet. `costs`: what a sleep costs; `None`: what it
     /// costs on this machine, measured when a policy needs it.
     pub fn new(costs: Option<SleepCosts>) -> Self {
-        Self {
-            slow_path: SlowPath::default(),
-            takes_times: false,
-            gaps: [Gap::default(), Gap::default()],
-            learning: Learning::new(costs),
-            times: Times::default(),
-            work: Box::default(),
-        }
+        Self { learning: Learning::new(costs), ..Self::default() }
     }
 
     /// Waits of the policy `id` go by this instance of its rule.

@@ -15,7 +15,7 @@ pub struct InFlight {
     pub flight: Flight,
     /// Whether its time is taken: only then its class and its time of submission are known.
     pub timed: bool,
-    /// Whether anybody may take its result: no caller holds a ticket for it.
+    /// Whether any caller may take its result: none holds a ticket for it.
     pub unclaimed: bool,
 }
 

@@ -19,7 +19,8 @@ pub struct PciAddress {
 /// A text that is no PCI address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no PCI address; give domain:bus:device.function, e.g. 0000:01:00.0 (`lspci -D`, or `meantime devices`)"
+    "{text:?} is no PCI address; give domain:bus:device.function, e.g. 0000:01:00.0 (`lspci -D`, \
+     or `meantime devices`)"
 )]
 pub struct PciAddressError {
     /// The text.

@@ -22,7 +22,8 @@ pub enum PciError {
     },
     /// A text that names no device.
     #[error(
-        "{0:?} names no device: give a PCI address such as 0000:01:00.0, or the kernel's name, such as /dev/nvme0"
+        "{0:?} names no device: give a PCI address such as 0000:01:00.0, or the kernel's name, \
+         such as /dev/nvme0"
     )]
     BadName(String),
     /// Something uses the controller's namespaces.
@@ -41,18 +42,23 @@ pub enum PciError {
     },
     /// Whether something uses it could not be found out.
     #[error(
-        "{address}: cannot find out whether {disk} is in use: {source}; run this where /dev has the machine's disks"
+        "{address}: cannot find out whether {disk} is in use: {source}; run this where /dev has \
+         the machine's disks"
     )]
     CannotTell {
         /// The device.
         address: PciAddress,
         /// The block device.
         disk: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The IOMMU cannot keep the device apart from others that the kernel has.
-    #[error("{address} shares IOMMU group {group} with {}: all of a group must leave their kernel drivers; {hint}", others.join(", "))]
+    #[error(
+        "{address} shares IOMMU group {group} with {}: all of a group must leave their kernel \
+         drivers; {hint}",
+        others.join(", ")
+    )]
     GroupShared {
         /// The device.
         address: PciAddress,
@@ -65,9 +71,11 @@ pub enum PciError {
     },
     /// No IOMMU is active.
     #[error(
-        "{address} has no IOMMU group: the IOMMU is off or missing; switch it on in the firmware (VT-d, AMD-Vi, SMMU) and boot with \
-         intel_iommu=on (Intel) or without amd_iommu=off (AMD). Without an IOMMU the device can read and write all memory, the kernel's included, whatever goes \
-         wrong in the program: if that is acceptable, `meantime bind --unsafe-no-iommu`"
+        "{address} has no IOMMU group: the IOMMU is off or missing; switch it on in the firmware \
+         (VT-d, AMD-Vi, SMMU) and boot with intel_iommu=on (Intel) or without amd_iommu=off (AMD). \
+         Without an IOMMU the device can read and write all memory, the kernel's included, \
+         whatever goes wrong in the program: if that is acceptable, `meantime bind \
+         --unsafe-no-iommu`"
     )]
     NoIommu {
         /// The device.
@@ -81,16 +89,17 @@ pub enum PciError {
     },
     /// There is no `vfio-pci`.
     #[error(
-        "the kernel's driver vfio-pci cannot be loaded ({why}): install the modules of the running kernel, and see that vfio-pci is not blacklisted"
+        "the kernel's driver vfio-pci cannot be loaded ({why}): install the modules of the running \
+         kernel, and see that vfio-pci is not blacklisted"
     )]
     NoVfio {
-        /// What modprobe said.
+        /// The error of modprobe.
         why: String,
     },
     /// Not allowed.
     #[error(
-        "taking a device from the kernel's driver, and giving it back, needs root: once `sudo meantime bind ADDRESS --owner $USER`, and from then on the device \
-         can be used without"
+        "taking a device from the kernel's driver, and giving it back, needs root: once `sudo \
+         meantime bind ADDRESS --owner $USER`, and from then on the device can be used without"
     )]
     NeedsRoot,
     /// Another process of ours has it.
@@ -122,11 +131,14 @@ pub enum PciError {
     Kernel {
         /// What.
         what: String,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A driver did not take the device, or did not let go of it.
-    #[error("{address} is {} and not with {wanted}; `dmesg` may say why", driver.as_deref().map_or("without a driver".to_owned(), |name| format!("with the driver {name}")))]
+    #[error(
+        "{address} is {} and not with {wanted}; `dmesg` may say why",
+        driver.as_ref().map_or("without a driver".into(), |name| format!("with the driver {name}"))
+    )]
     WrongDriver {
         /// The device.
         address: PciAddress,
@@ -145,7 +157,8 @@ pub enum PciError {
     },
     /// The device is back, but not all of its namespaces.
     #[error(
-        "{address} is back with {driver}, but of its block devices only {there} of {expected} are; `dmesg` may say why, `nvme list` shows them"
+        "{address} is back with {driver}, but of its block devices only {there} of {expected} are; \
+         `dmesg` may say why, `nvme list` shows them"
     )]
     DisksMissing {
         /// The device.
@@ -158,7 +171,10 @@ pub enum PciError {
         expected: u32,
     },
     /// The record of a device cannot be written or read.
-    #[error("{}: {what}; `meantime devices --repair` removes a record that is damaged", path.display())]
+    #[error(
+        "{}: {what}; `meantime devices --repair` removes a record that is damaged",
+        path.display()
+    )]
     Record {
         /// The file.
         path: PathBuf,
@@ -168,7 +184,9 @@ pub enum PciError {
     /// Taking failed half-way.
     #[error("{cause}; {}", match undone {
         None => "everything was put back".to_owned(),
-        Some(error) => format!("and putting it back failed, too: {error}; then run `meantime devices --repair`"),
+        Some(error) => format!(
+            "and putting it back failed, too: {error}; then run `meantime devices --repair`"
+        ),
     })]
     Failed {
         /// What failed.

@@ -37,7 +37,7 @@ pub struct GivenBack {
     pub was_back: bool,
 }
 
-/// Gives it back as `record` says, and removes the record. With `choose`, a device that had no
+/// Gives it back according to `record`, and removes the record. With `choose`, a device that had no
 /// driver before gets the one that the kernel chooses for it. Can be repeated, from whatever point
 /// an earlier attempt came to.
 pub(super) fn give_back(
@@ -166,7 +166,7 @@ fn restore_node(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     sysfs.ops().set_owner(node, *owner).map_err(failed)
 }
 
-/// VFIO's parameter, unless another device needs it: then that one's record says what it was.
+/// VFIO's parameter, unless another device needs it: then that one's record keeps the former value.
 fn restore_no_iommu(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     let Some(was) = &record.no_iommu_was else { return Ok(()) };
     let without =

@@ -1,5 +1,7 @@
 //! IOMMU groups: functions that can only be taken together.
 
+use std::fmt;
+
 use super::address::PciAddress;
 use super::function::NVME_CLASS;
 use super::sysfs::{Sysfs, attribute, link_name, names, number};
@@ -53,6 +55,13 @@ impl IommuGroup {
     /// The others that a kernel driver has.
     pub fn in_the_way(&self) -> impl Iterator<Item = &GroupMember> {
         self.others.iter().filter(|other| other.is_in_the_way())
+    }
+}
+
+/// `0000:01:00.1 (snd_hda_intel)`.
+impl fmt::Display for GroupMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.address, self.driver.as_deref().unwrap_or("no driver"))
     }
 }
 

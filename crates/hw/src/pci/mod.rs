@@ -39,10 +39,13 @@ pub use group::{GroupMember, IommuGroup};
 pub use in_use::in_use;
 pub use loops::LoopFile;
 pub use node::NodeOwner;
+pub(crate) use node::Nodes;
 pub use ops::{Claim, SysfsOps, System};
 pub use repair::{Repaired, repair};
 pub use resolve::resolve;
+pub(crate) use sysfs::attribute;
 pub use sysfs::{DeviceNumber, Sysfs};
+pub(crate) use take::VFIO_PCI;
 pub use take::{TakeOptions, Taken, take};
 pub use usage::{DiskUse, UseKind};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::address::PciAddress;
 use super::error::PciError;
+use super::group::IommuGroup;
 use super::sysfs::{Sysfs, names};
 
 /// How long the node may take to appear after the driver has the device: devtmpfs makes it at once,
@@ -30,7 +31,7 @@ pub struct NodeOwner {
 
 /// The VFIO nodes of a function that is with `vfio-pci`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     /// `/dev/vfio/N`, or `/dev/vfio/noiommu-N`.
     pub group: PathBuf,
     /// `/dev/vfio/devices/vfioN`, with iommufd (Linux 6.6).
@@ -40,7 +41,11 @@ pub(super) struct Nodes {
 impl Nodes {
     /// Where they are or will be; `None` if the function is in no group.
     pub(super) fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
-        let group = super::group::IommuGroup::of(sysfs, address)?;
+        Some(Self::in_group(sysfs, address, &IommuGroup::of(sysfs, address)?))
+    }
+
+    /// Where they are or will be, of a function in `group`.
+    pub(crate) fn in_group(sysfs: &Sysfs, address: PciAddress, group: &IommuGroup) -> Self {
         let prefix = if group.no_iommu { "noiommu-" } else { "" };
         // Documentation/ABI/testing/sysfs-devices-vfio-dev; the node exists only with
         // VFIO_DEVICE_CDEV.
@@ -48,10 +53,7 @@ impl Nodes {
         let device = device
             .map(|name| sysfs.dev.join("vfio/devices").join(name))
             .filter(|path| path.exists());
-        Some(Self {
-            group: sysfs.dev.join("vfio").join(format!("{prefix}{}", group.number)),
-            device,
-        })
+        Self { group: sysfs.dev.join("vfio").join(format!("{prefix}{}", group.number)), device }
     }
 
     /// Waits for the node of the group.

@@ -24,7 +24,7 @@ const MODULE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub struct Claim(#[allow(dead_code)] Option<File>);
 
-/// Operations that change the machine, or ask the kernel what no file tells.
+/// Operations that change the machine, or ask the kernel what no file shows.
 pub trait SysfsOps: fmt::Debug + Send + Sync {
     /// Writes `text` to a file of sysfs, in one piece.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;

@@ -54,7 +54,7 @@ pub(super) fn all(sysfs: &Sysfs) -> Vec<u32> {
     super::sysfs::names(&sysfs.proc).iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// Tells boots apart.
+/// Differs from boot to boot.
 pub(super) fn boot_id(sysfs: &Sysfs) -> String {
     attribute(&sysfs.proc.join("sys/kernel/random/boot_id")).unwrap_or_default()
 }

@@ -13,7 +13,7 @@ use super::sysfs::{Sysfs, attribute};
 /// `/dev/nvme0n1`, a partition, or a link to any of these.
 ///
 /// # Errors
-/// If it names none; which there are is said.
+/// If it names none; the error lists those that there are.
 pub fn resolve(sysfs: &Sysfs, text: &str) -> Result<PciAddress, PciError> {
     let text = text.strip_prefix("vfio:").unwrap_or(text);
     if let Ok(address) = text.parse() {

@@ -58,15 +58,15 @@ impl Sysfs {
     }
 
     /// The directory of a PCI function.
-    pub(super) fn function(&self, address: PciAddress) -> PathBuf {
+    pub(crate) fn function(&self, address: PciAddress) -> PathBuf {
         self.bus().join("devices").join(address.to_string())
     }
 
-    pub(super) fn driver(&self, address: PciAddress) -> Option<String> {
+    pub(crate) fn driver(&self, address: PciAddress) -> Option<String> {
         link_name(&self.function(address).join("driver"))
     }
 
-    /// What `driver_override` says; the kernel shows an empty one as `(null)`.
+    /// The contents of `driver_override`; the kernel shows an empty one as `(null)`.
     pub(super) fn driver_override(&self, address: PciAddress) -> Option<String> {
         attribute(&self.function(address).join("driver_override")).filter(|name| name != "(null)")
     }
@@ -109,7 +109,7 @@ impl Sysfs {
 }
 
 /// The one line of a file of sysfs. `None` if it cannot be read or is empty.
-pub(super) fn attribute(path: &Path) -> Option<String> {
+pub(crate) fn attribute(path: &Path) -> Option<String> {
     // Device data (model, serial number) may be anything, and files of sysfs are a page at most.
     let text = fs::read(path).ok()?;
     let text = String::from_utf8_lossy(&text).trim().replace(|c: char| c.is_control(), " ");

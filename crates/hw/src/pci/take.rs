@@ -16,7 +16,7 @@ use super::sysfs::{Sysfs, attribute};
 use super::usage::{self, Snapshot};
 
 /// The driver that hands a PCI function to user space.
-pub(super) const VFIO_PCI: &str = "vfio-pci";
+pub(crate) const VFIO_PCI: &str = "vfio-pci";
 
 /// How long a driver may take to have a device, or to let go of it, after the kernel has answered
 /// the write that asks for it.
@@ -128,8 +128,8 @@ impl Drop for Taken {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::error!(
-                "{} could not be given back to the kernel's driver: {error}; when this process has ended, run \
-                 `meantime devices --repair`",
+                "{} could not be given back to the kernel's driver: {error}; when this process has \
+                 ended, run `meantime devices --repair`",
                 self.address
             );
         }
@@ -191,7 +191,8 @@ pub(super) fn take_locked(
     }
 }
 
-/// The part that changes the device. The record says at each step how to undo what was done.
+/// The part that changes the device. At each step the record has what it takes to undo what was
+/// done.
 fn move_to_vfio(
     sysfs: &Sysfs,
     record: &mut Record,
@@ -337,13 +338,8 @@ fn allow_no_iommu(sysfs: &Sysfs, record: &mut Record) -> Result<(), PciError> {
 }
 
 impl IommuGroup {
-    /// The others in words, for people: `0000:01:00.1 (snd_hda_intel)`.
+    /// The others, for display: `0000:01:00.1 (snd_hda_intel)`.
     pub fn others_in_words(&self) -> Vec<String> {
-        let others = self.others.iter();
-        others
-            .map(|other| {
-                format!("{} ({})", other.address, other.driver.as_deref().unwrap_or("no driver"))
-            })
-            .collect()
+        self.others.iter().map(ToString::to_string).collect()
     }
 }

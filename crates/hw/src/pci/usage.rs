@@ -109,7 +109,7 @@ pub(super) struct Snapshot {
 pub(super) struct MadeOf {
     /// What it is made of, as the kernel names it.
     name: PathBuf,
-    /// The same without a name, if the kernel tells this process.
+    /// The same without a name, if the kernel shows it to this process.
     file: Option<LoopFile>,
     /// E.g. `loop3`, `NVMe target nqn…`.
     pub by: String,

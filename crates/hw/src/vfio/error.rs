@@ -18,7 +18,8 @@ pub enum VfioError {
     },
     /// It is not an NVMe controller.
     #[error(
-        "this is not an NVMe controller (PCI class {class}; 0x0108.. is); NVMe controllers of this machine: {have}"
+        "this is not an NVMe controller (PCI class {class}; 0x0108.. is); NVMe controllers of this \
+         machine: {have}"
     )]
     NotNvme {
         /// The class code, as the kernel shows it.
@@ -28,7 +29,8 @@ pub enum VfioError {
     },
     /// Another driver is bound to it, or none.
     #[error(
-        "{} has this device, not vfio-pci: `meantime bind {address}` hands it over (and `meantime unbind {address}` back)",
+        "{} has this device, not vfio-pci: `meantime bind {address}` hands it over (and `meantime \
+         unbind {address}` back)",
         .driver.as_ref().map_or("no driver".into(), |driver| format!("the driver `{driver}`"))
     )]
     NotBound {
@@ -39,23 +41,27 @@ pub enum VfioError {
     },
     /// No IOMMU protects memory from the device.
     #[error(
-        "no IOMMU translates for this device: boot with intel_iommu=on (Intel) or enable the IOMMU in the firmware (AMD-Vi, VT-d); \
-         in a virtual machine, give it one. Without, the device could write anywhere in memory"
+        "no IOMMU translates for this device: boot with intel_iommu=on (Intel) or enable the IOMMU \
+         in the firmware (AMD-Vi, VT-d); in a virtual machine, give it one. Without, the device \
+         could write anywhere in memory"
     )]
     NoIommu,
     /// VFIO's no-IOMMU mode was asked for.
     #[error(
-        "VFIO's no-IOMMU mode is not supported: I/O addresses would be physical ones, a wrong one overwrites any memory of the \
-         machine, and chunks of DMA memory would have to be contiguous in it. Boot with intel_iommu=on or enable the IOMMU in the \
-         firmware instead"
+        "VFIO's no-IOMMU mode is not supported: I/O addresses would be physical ones, a wrong one \
+         overwrites any memory of the machine, and chunks of DMA memory would have to be \
+         contiguous in it. Boot with intel_iommu=on or enable the IOMMU in the firmware instead"
     )]
     NoIommuMode,
     /// The kernel has no VFIO.
-    #[error("cannot open {}: {source}; load the modules: `modprobe vfio-pci vfio_iommu_type1`", path.display())]
+    #[error(
+        "cannot open {}: {source}; load the modules: `modprobe vfio-pci vfio_iommu_type1`",
+        path.display()
+    )]
     NoVfio {
         /// What was to be opened.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel's VFIO lacks something.
@@ -66,8 +72,9 @@ pub enum VfioError {
     },
     /// Other devices of its IOMMU group are with other drivers.
     #[error(
-        "IOMMU group {group} can only be used as a whole, and other drivers have {others}: bind those to vfio-pci as well, or unbind \
-         them; or put the SSD into a slot with a group of its own"
+        "IOMMU group {group} can only be used as a whole, and other drivers have {others}: bind \
+         those to vfio-pci as well, or unbind them; or put the SSD into a slot with a group of its \
+         own"
     )]
     GroupNotViable {
         /// The group.
@@ -76,7 +83,11 @@ pub enum VfioError {
         others: String,
     },
     /// Another process uses it.
-    #[error("another process uses this device ({} is busy): end it first; `fuser -v {}` names it", path.display(), path.display())]
+    #[error(
+        "another process uses this device ({path} is busy): end it first; `fuser -v {path}` names \
+         it",
+        path = path.display()
+    )]
     InUse {
         /// What is busy.
         path: PathBuf,
@@ -86,7 +97,8 @@ pub enum VfioError {
     OpenHere,
     /// This user may not open it.
     #[error(
-        "no permission to open {}: run `meantime bind {address} --owner USER` once as root, or run this as root", path.display()
+        "no permission to open {}: run `meantime bind {address} --owner USER` once as root, or run \
+         this as root", path.display()
     )]
     Permission {
         /// The device.
@@ -96,8 +108,9 @@ pub enum VfioError {
     },
     /// The IOMMU cannot keep the device's interrupts apart from others'.
     #[error(
-        "the kernel refuses the device for want of interrupt remapping: boot without intremap=off, enable it (x2APIC, VT-d) in the \
-         firmware, or, if you trust the device, load vfio_iommu_type1 with allow_unsafe_interrupts=1"
+        "the kernel refuses the device for want of interrupt remapping: boot without intremap=off, \
+         enable it (x2APIC, VT-d) in the firmware, or, if you trust the device, load \
+         vfio_iommu_type1 with allow_unsafe_interrupts=1"
     )]
     UnsafeInterrupts,
     /// BAR0 is not an NVMe controller's.
@@ -108,7 +121,8 @@ pub enum VfioError {
     },
     /// The kernel does not let the device answer.
     #[error(
-        "its {what} could not be switched on (command register {command:#06x}): reset or power-cycle the device"
+        "its {what} could not be switched on (command register {command:#06x}): reset or \
+         power-cycle the device"
     )]
     Command {
         /// What was to be switched on.
@@ -121,7 +135,7 @@ pub enum VfioError {
     Os {
         /// What was attempted, and what would help.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

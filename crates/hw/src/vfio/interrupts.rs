@@ -70,7 +70,8 @@ impl Vectors {
                 let source =
                     done.err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC));
                 return Err(HwError::Os {
-                    what: "the kernel has no interrupt vector to spare: use a polled policy, or fewer threads",
+                    what: "the kernel has no interrupt vector to spare: use a polled policy, or \
+                        fewer threads",
                     source,
                 });
             }

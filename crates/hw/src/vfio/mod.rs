@@ -35,7 +35,6 @@ mod window;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meantime_spec::pci::{command, offset};
@@ -50,12 +49,12 @@ use self::region::Region;
 use self::space::{AddressSpace, Entered};
 use self::uapi::DeviceInfo;
 use self::watch::{Events, Watch};
-use self::window::Window;
 use super::clock::Clock;
+use super::doorbells::Window;
 use super::event::EventFd;
 use super::mmio::Doorbell;
 use super::pages::{Pages, memlock_limit};
-use super::pci::PciAddress;
+use super::pci::{PciAddress, Sysfs};
 use super::transport::{Claim, DmaLimits, DmaMap, EventHandler, Transport};
 use super::{HwError, Result};
 
@@ -119,8 +118,8 @@ impl VfioTransport {
     /// [`HwError::Vfio`], which says what is in the way and what to do.
     pub fn open(address: PciAddress, options: &VfioOptions) -> Result<Self> {
         let failed = |why| HwError::Vfio { address, why: Box::new(why) };
-        let nodes =
-            DeviceNodes::find(Path::new("/"), address, options.allow_no_iommu).map_err(failed)?;
+        let nodes = DeviceNodes::find(&Sysfs::default(), address, options.allow_no_iommu)
+            .map_err(failed)?;
         let events = Events::new()?;
         let entered = AddressSpace::enter(&nodes).map_err(failed)?;
         let limits = DmaLimits {
@@ -186,7 +185,7 @@ impl Open {
             tracing::debug!("the device cannot be reset: it is as it was left");
         }
         switch_on(fd, &config)?;
-        let window = Window::map(fd, &registers, events.lost.clone())?;
+        let window = window::map(fd, &registers, events.lost.clone())?;
         let vectors = Vectors::enable(fd, options.max_vectors)?;
         if !interrupts::listen(fd, uapi::REQ_IRQ, &events.request) {
             tracing::warn!(
@@ -264,7 +263,12 @@ impl Shared {
         } else {
             tracing::error!(device = %self.address, stuck, "DMA mappings could not be undone");
         }
-        self.window.detach();
+        if let Err(error) = self.window.detach() {
+            tracing::error!(
+                %error,
+                "the doorbells stay mapped: the kernel waits for this process to end"
+            );
+        }
         // Waiting threads check, and find the device gone.
         open.vectors.signal_all();
         tracing::debug!(device = %self.address, "released");
@@ -320,7 +324,9 @@ fn refused(iova: u64, bytes: usize, source: std::io::Error) -> HwError {
             return HwError::Lock { bytes, limit: memlock_limit(), source };
         }
         Some(libc::ENOSPC) => {
-            "it takes no more mappings: raise vfio_iommu_type1's dma_entry_limit, or use fewer buffers".into()
+            "it takes no more mappings: raise vfio_iommu_type1's dma_entry_limit, or use fewer \
+             buffers"
+                .into()
         }
         Some(libc::EINVAL) => format!("the IOMMU does not translate these addresses ({source})"),
         _ => source.to_string(),
@@ -364,7 +370,7 @@ unsafe impl Transport for VfioTransport {
             Some(open) => open.registers.size,
             None => return Err(HwError::Gone),
         };
-        self.shared.window.doorbell(offset).ok_or_else(|| HwError::Missing {
+        window::doorbell(&self.shared.window, offset).ok_or_else(|| HwError::Missing {
             what: format!(
                 "doorbell at offset {offset:#x}: its BAR0 has {size:#x} bytes; use fewer queues"
             ),

@@ -16,7 +16,7 @@ use meantime_process::descriptor::shelter;
 
 use super::error::{Result, VfioError};
 use super::ioctl;
-use super::nodes::{DeviceNodes, strangers};
+use super::nodes::DeviceNodes;
 use super::uapi::{self, IovaRange};
 use crate::pci::PciAddress;
 
@@ -78,7 +78,7 @@ impl AddressSpace {
         let mut spaces = lock(&SPACES);
         spaces.retain(|space| space.strong_count() > 0);
         let known =
-            spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == nodes.group);
+            spaces.iter().filter_map(Weak::upgrade).find(|space| space.group == nodes.group.number);
         let space = match known {
             Some(space) if lock(&space.windows).contains(&Some(address)) => {
                 return Err(VfioError::OpenHere);
@@ -91,8 +91,11 @@ impl AddressSpace {
                     Some(node) if !nodes.group_node.exists() => iommufd(node, nodes)?,
                     _ => type1(nodes)?,
                 };
-                let space =
-                    Arc::new(Self { group: nodes.group, kind, windows: Mutex::new(Vec::new()) });
+                let space = Arc::new(Self {
+                    group: nodes.group.number,
+                    kind,
+                    windows: Mutex::new(Vec::new()),
+                });
                 spaces.push(Arc::downgrade(&space));
                 space
             }
@@ -291,8 +294,8 @@ fn type1(nodes: &DeviceNodes) -> Result<Kind> {
     ioctl::structure(group.as_fd(), uapi::GROUP_GET_STATUS, &mut status)
         .map_err(VfioError::os("the IOMMU group has no status"))?;
     if status.flags & uapi::GROUP_VIABLE == 0 {
-        let others = strangers(Path::new("/"), nodes.group);
-        return Err(VfioError::GroupNotViable { group: nodes.group, others });
+        let (group, others) = (nodes.group.number, nodes.strangers());
+        return Err(VfioError::GroupNotViable { group, others });
     }
     ioctl::set_container(group.as_fd(), container.as_fd()).map_err(|source| {
         match source.raw_os_error() {

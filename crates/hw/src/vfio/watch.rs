@@ -125,7 +125,10 @@ fn watch(events: &Events, sink: &EventSink) {
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => {
-                tracing::error!(%errno, "the device is not watched any more: its removal waits for this process");
+                tracing::error!(
+                    %errno,
+                    "the device is not watched any more: its removal waits for this process"
+                );
                 return;
             }
         }

@@ -1,22 +1,18 @@
-//! The doorbells of a device, mapped.
+//! The doorbells in a device's BAR0.
 
 #![expect(unsafe_code)]
 
 use std::any::Any;
-use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use meantime_spec::regs::DOORBELLS;
-use meantime_spec::seam::DoorbellCell;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::error::{Result, VfioError};
 use super::region::Region;
+use crate::doorbells::Window;
 use crate::event::EventFd;
 use crate::mmio::Doorbell;
-use crate::sigbus::{self, Guard};
 
 /// The granularity of mappings.
 const PAGE: u64 = 4096;
@@ -26,95 +22,32 @@ const MAX_BYTES: u64 = 32 << 20;
 /// The doorbells of the admin queue.
 const LEAST_BYTES: u64 = 8;
 
-/// A mapping of the part of BAR0 that holds the doorbells. Registers are not accessed through it:
-/// where `pread` answers with an error, a load would end in SIGBUS.
-#[derive(Debug)]
-pub(super) struct Window {
-    start: NonNull<c_void>,
-    len: usize,
-    /// `None` only while it is dropped.
-    guard: Option<Guard>,
+/// Maps the doorbells in `bar` of `device`; `lost` is signalled when they are not there any more.
+pub(super) fn map(device: BorrowedFd<'_>, bar: &Region, lost: EventFd) -> Result<Arc<Window>> {
+    let first = u64::from(DOORBELLS);
+    check(bar)?;
+    let bytes = bar.mappable_from(first, bar.size.min(first + MAX_BYTES));
+    if bytes < LEAST_BYTES {
+        let what = format!(
+            "the doorbells (from byte {first} on) cannot be mapped; they share a page with the \
+             MSI-X table?"
+        );
+        return Err(VfioError::Bar { what });
+    }
+    // Whole pages: a BAR that ends within a page has the page to itself, or the kernel would not
+    // have offered it.
+    let len = bytes.next_multiple_of(PAGE) as usize;
+    let window = Window::map(device, bar.offset + first, len, first, Some(lost));
+    window.map(Arc::new).map_err(VfioError::os("cannot map the doorbells"))
 }
 
-// SAFETY: the mapping is only handed out as atomics.
-unsafe impl Send for Window {}
-// SAFETY: as above.
-unsafe impl Sync for Window {}
-
-impl Window {
-    /// Maps the doorbells in `bar` of `device`; `lost` is signalled when they are not there any
-    /// more.
-    pub(super) fn map(device: BorrowedFd<'_>, bar: &Region, lost: EventFd) -> Result<Arc<Self>> {
-        let first = u64::from(DOORBELLS);
-        check(bar)?;
-        let bytes = bar.mappable_from(first, bar.size.min(first + MAX_BYTES));
-        if bytes < LEAST_BYTES {
-            let what = format!(
-                "the doorbells (from byte {first} on) cannot be mapped; they share a page with the MSI-X table?"
-            );
-            return Err(VfioError::Bar { what });
-        }
-        // Whole pages: a BAR that ends within a page has the page to itself, or the kernel would
-        // not have offered it.
-        let len = bytes.next_multiple_of(PAGE) as usize;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let start = unsafe {
-            mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, device, bar.offset + first)
-        };
-        let start =
-            start.map_err(|errno| VfioError::os("cannot map the doorbells")(errno.into()))?;
-        let start =
-            NonNull::new(start).ok_or(VfioError::Bar { what: "it was mapped nowhere".into() })?;
-        // A forked child would ring them as well.
-        // SAFETY: our own mapping, which the advice does not change.
-        let _ = unsafe { madvise(start.as_ptr(), len, Advice::LinuxDontFork) };
-        let mut window = Self { start, len, guard: None };
-        // SAFETY: our own mapping, which is device memory that is only written to.
-        let guard = unsafe { sigbus::guard(start, len, Some(lost)) };
-        window.guard = Some(guard.map_err(|error| VfioError::Os {
-            what: "cannot guard the doorbells",
-            source: std::io::Error::other(error),
-        })?);
-        Ok(Arc::new(window))
-    }
-
-    /// The doorbell at byte `offset` of BAR0, if it is mapped.
-    pub(super) fn doorbell(self: &Arc<Self>, offset: u32) -> Option<Doorbell> {
-        let inside = offset.checked_sub(DOORBELLS)? as usize;
-        if !inside.is_multiple_of(size_of::<DoorbellCell>()) || inside >= self.len {
-            return None;
-        }
-        // SAFETY: inside the mapping, since its length is a multiple of a doorbell's.
-        let cell = unsafe { self.start.cast::<u8>().add(inside) }.cast::<DoorbellCell>();
-        let owner = Arc::clone(self) as Arc<dyn Any + Send + Sync>;
-        // SAFETY: aligned as checked. The range stays mapped until the window is dropped, whether
-        // it is device memory still or was replaced, and the window is the owner.
-        Some(unsafe { Doorbell::mapped(cell, owner) })
-    }
-
-    /// Whether a store has found no device.
-    pub(super) fn is_lost(&self) -> bool {
-        self.guard.as_ref().is_none_or(Guard::is_lost)
-    }
-
-    /// Lets go of the device: doorbells rung from now on have no effect, and the device's file is
-    /// not held any more.
-    pub(super) fn detach(&self) {
-        // SAFETY: our own mapping, which is never read.
-        if let Err(error) = unsafe { sigbus::replace(self.start, self.len) } {
-            tracing::error!(%error, "the doorbells stay mapped: the kernel waits for this process to end");
-        }
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        // First: after what follows it is no longer our mapping.
-        self.guard = None;
-        // SAFETY: our own mapping; every doorbell in it holds a reference to `self`.
-        let _ = unsafe { munmap(self.start.as_ptr(), self.len) };
-    }
+/// The doorbell at byte `offset` of BAR0, if it is mapped.
+pub(super) fn doorbell(window: &Arc<Window>, offset: u32) -> Option<Doorbell> {
+    let cell = window.cell(offset)?;
+    let owner = Arc::clone(window) as Arc<dyn Any + Send + Sync>;
+    // SAFETY: aligned as checked. The range stays mapped until the window is dropped, whether it is
+    // device memory still or was replaced, and the window is the owner.
+    Some(unsafe { Doorbell::mapped(cell, owner) })
 }
 
 /// Whether BAR0 can be that of an NVMe controller.
@@ -128,7 +61,8 @@ fn check(bar: &Region) -> Result<()> {
         "it cannot be read and written".to_owned()
     } else if bar.mappable.is_empty() {
         format!(
-            "the kernel does not let its {} bytes be mapped (they share a page with another device?)",
+            "the kernel does not let its {} bytes be mapped (they share a page with another \
+             device?)",
             bar.size
         )
     } else {
@@ -154,9 +88,7 @@ mod tests {
     }
 
     fn refusal(region: &Region) -> String {
-        Window::map(device(1 << 16).as_fd(), region, EventFd::new().unwrap())
-            .unwrap_err()
-            .to_string()
+        map(device(1 << 16).as_fd(), region, EventFd::new().unwrap()).unwrap_err().to_string()
     }
 
     #[test]
@@ -176,18 +108,17 @@ mod tests {
     fn doorbells_are_stores_at_their_offset() {
         let file = device(0x3000);
         let window =
-            Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x2000)]), EventFd::new().unwrap())
-                .unwrap();
-        window.doorbell(0x1004).unwrap().ring_tail(7);
+            map(file.as_fd(), &bar(0x3000, vec![(0, 0x2000)]), EventFd::new().unwrap()).unwrap();
+        doorbell(&window, 0x1004).unwrap().ring_tail(7);
         let mut seen = [0; 4];
         rustix::io::pread(&file, &mut seen, 0x1004).unwrap();
         assert_eq!(seen, [7, 0, 0, 0]);
         for outside in [0, 0xffc, 0x1002, 0x2000, u32::MAX] {
-            assert!(window.doorbell(outside).is_none(), "{outside:#x}");
+            assert!(doorbell(&window, outside).is_none(), "{outside:#x}");
         }
         // Given up: the doorbell has no effect, and the file is not touched.
-        let bell = window.doorbell(0x1000).unwrap();
-        window.detach();
+        let bell = doorbell(&window, 0x1000).unwrap();
+        window.detach().unwrap();
         bell.ring_tail(9);
         rustix::io::pread(&file, &mut seen, 0x1000).unwrap();
         assert_eq!(seen, [0; 4]);
@@ -198,15 +129,14 @@ mod tests {
     fn a_store_to_a_lost_page_is_detected() {
         let file = device(0x3000);
         let lost = EventFd::new().unwrap();
-        let window =
-            Window::map(file.as_fd(), &bar(0x3000, vec![(0, 0x3000)]), lost.clone()).unwrap();
-        let bell = window.doorbell(0x2000).unwrap();
+        let window = map(file.as_fd(), &bar(0x3000, vec![(0, 0x3000)]), lost.clone()).unwrap();
+        let bell = doorbell(&window, 0x2000).unwrap();
         bell.ring_tail(1);
         assert!(!window.is_lost() && !lost.take());
         rustix::fs::ftruncate(&file, 0x1000).unwrap();
         bell.ring_tail(2);
         assert!(window.is_lost() && lost.take());
         // And again, on every page.
-        window.doorbell(0x1000).unwrap().ring_tail(3);
+        doorbell(&window, 0x1000).unwrap().ring_tail(3);
     }
 }

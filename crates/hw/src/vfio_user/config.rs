@@ -12,12 +12,12 @@ use super::region_access;
 
 use meantime_spec::vfio_user::region;
 
-/// What the configuration space says.
+/// What the configuration space describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Config {
     /// The MSI-X capability, if there is one.
     pub(super) msix: Option<Msix>,
-    /// Where in BAR0 a software SSD of ours says that its thread has parked.
+    /// Where in BAR0 a software SSD of ours shows that its thread has parked.
     pub(super) parked_offset: Option<u32>,
 }
 

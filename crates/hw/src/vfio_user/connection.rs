@@ -218,7 +218,8 @@ impl Connection {
             let (its_id, its_command) = (header.id.get(), header.command.get());
             if (its_id, its_command) != (id, command.into()) {
                 return Err(protocol(format!(
-                    "a reply to message {its_id}, command {its_command}, where {id}, {command}, was due"
+                    "a reply to message {its_id}, command {its_command}, where {id}, {command}, \
+                     was due"
                 )));
             }
             // First, since such a reply may end here, whatever was asked for.
@@ -252,7 +253,11 @@ impl Connection {
     ) -> std::result::Result<(), Trouble> {
         discard(&wire.socket, rest, deadline)?;
         let command = header.command.get();
-        tracing::warn!(server = %self.server, command, "the server wants something that is not done here: refused");
+        tracing::warn!(
+            server = %self.server,
+            command,
+            "the server wants something that is not done here: refused"
+        );
         if Flags(header.flags.get()).no_reply() {
             return Ok(());
         }
@@ -276,7 +281,8 @@ impl Connection {
             Trouble::Torn => UserError::Protocol { server, what: torn.into() },
             Trouble::TooManyFds => {
                 let what = format!(
-                    "more than {MAX_FDS} descriptors in reply to {command}, or than this process may open"
+                    "more than {MAX_FDS} descriptors in reply to {command}, or than this process \
+                     may open"
                 );
                 UserError::Protocol { server, what }
             }

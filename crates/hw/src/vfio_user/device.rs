@@ -1,4 +1,4 @@
-//! What the server says of its device, made sure of.
+//! The server's description of its device, validated.
 
 use std::os::fd::OwnedFd;
 

@@ -14,15 +14,15 @@ pub enum UserError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
         /// What to do.
         advice: &'static str,
     },
     /// It speaks another version of the protocol.
     #[error(
-        "{server}: it answered with version {major}.{minor} of vfio-user, and {VERSION_MAJOR}.0 to {VERSION_MAJOR}.{VERSION_MINOR} are \
-         spoken here: use a server of the same major version"
+        "{server}: it answered with version {major}.{minor} of vfio-user, and {VERSION_MAJOR}.0 to \
+         {VERSION_MAJOR}.{VERSION_MINOR} are spoken here: use a server of the same major version"
     )]
     Version {
         /// The server.
@@ -44,7 +44,8 @@ pub enum UserError {
     },
     /// It did not answer; the connection was given up.
     #[error(
-        "{server}: no answer to {command} within {timeout_ms} ms: the server hangs, or serves another client (one at a time)"
+        "{server}: no answer to {command} within {timeout_ms} ms: the server hangs, or serves \
+         another client (one at a time)"
     )]
     Late {
         /// The server.
@@ -56,7 +57,8 @@ pub enum UserError {
     },
     /// It has closed the connection.
     #[error(
-        "{server}: the server closed the connection: it has ended, or did not like what it was asked"
+        "{server}: the server closed the connection: it has ended, or did not like what it was \
+         asked"
     )]
     Closed {
         /// The server.
@@ -67,7 +69,7 @@ pub enum UserError {
     Socket {
         /// The server.
         server: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// What it sent is not vfio-user; the connection was given up.

@@ -233,12 +233,13 @@ fn set_irqs(flags: u32, start: u32, count: u32) -> SetIrqs {
 fn advice(errno: Errno) -> &'static str {
     match errno {
         Errno::NOENT => "start the server first, e.g. `meantime ssd --socket PATH`",
-        Errno::CONNREFUSED => "nobody listens there any more: start the server again",
+        Errno::CONNREFUSED => "no process listens there any more: start the server again",
         Errno::ACCESS | Errno::PERM => {
             "it takes write access to the socket: ask its owner, or see the server's options"
         }
         Errno::AGAIN => {
-            "the server takes one client at a time, and others wait already: end them, or serve another socket"
+            "the server takes one client at a time, and others wait already: end them, or serve \
+             another socket"
         }
         Errno::NAMETOOLONG => "a socket's path has at most 107 bytes: use a shorter one",
         Errno::PROTOTYPE => "it is a socket of another kind than vfio-user's",
@@ -349,10 +350,7 @@ unsafe impl Transport for UserTransport {
             return Err(HwError::Missing { what: format!("doorbell at offset {offset:#x}") });
         }
         let message = MessageDoorbell { connection: Arc::clone(&self.connection), offset };
-        Ok(match self.bar.doorbell(offset, message) {
-            Ok(doorbell) => doorbell,
-            Err(message) => Doorbell::by_message(Arc::new(message)),
-        })
+        Ok(self.bar.doorbell(offset, Arc::new(message)))
     }
 
     fn has_slow_doorbells(&self) -> bool {
@@ -375,15 +373,15 @@ unsafe impl Transport for UserTransport {
         match (installed.as_ref(), event) {
             (None, None) => return Ok(()),
             (Some(_), Some(event)) => self.set_irqs(vector, event)?,
-            (Some(nobody), None) => self.set_irqs(vector, nobody)?,
+            (Some(unread), None) => self.set_irqs(vector, unread)?,
             (None, Some(event)) => {
-                let nobody = EventFd::new()?;
+                let unread = EventFd::new()?;
                 if vector != 0 {
-                    self.set_irqs(0, &nobody)?;
+                    self.set_irqs(0, &unread)?;
                 }
                 self.set_irqs(vector, event)?;
                 interrupts.msix.enable(&self.connection, true)?;
-                *installed = Some(nobody);
+                *installed = Some(unread);
             }
         }
         Ok(())

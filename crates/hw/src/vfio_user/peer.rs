@@ -6,8 +6,8 @@
 //! gone, and threads give up their memory before.
 //!
 //! The kernel names the process that called `listen`, which may have forked the one that serves. So
-//! the other side must also have closed the connection, which says that no process has it open. One
-//! case is not detected: a serving process that closes the connection, keeps the memory and
+//! the other side must also have closed the connection, which shows that no process has it open.
+//! One case is not detected: a serving process that closes the connection, keeps the memory and
 //! outlives its parent.
 
 #![expect(unsafe_code)]
@@ -20,7 +20,7 @@ use meantime_process::descriptor::{shelter, shelter_raw};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use super::socket::timespec;
+use crate::clock::timespec;
 
 /// The process at the other end.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Peer {
 fn has_ended(pidfd: BorrowedFd<'_>, wait: Duration) -> bool {
     let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
     // A signal may cut the wait short: then the end is not known yet, which is the safe answer.
-    matches!(poll(&mut fds, Some(&timespec(wait))), Ok(1))
+    matches!(poll(&mut fds, Some(&timespec(wait.as_nanos() as u64))), Ok(1))
         && fds[0].revents().contains(PollFlags::IN)
 }
 

@@ -28,7 +28,8 @@ pub(super) fn read(
             Ok(())
         }
         _ => Err(connection.protocol(format!(
-            "{} bytes in reply to a REGION_READ of {} bytes at {offset:#x} of region {region}, which are not those",
+            "{} bytes in reply to a REGION_READ of {} bytes at {offset:#x} of region {region}, \
+             which are not those",
             reply.body.len(),
             bytes.len()
         ))),
@@ -43,7 +44,8 @@ pub(super) fn write(connection: &Connection, region: u32, offset: u64, bytes: &[
     match reply.split::<RegionAccess>() {
         Some((answered, _)) if answered == asked => Ok(()),
         _ => Err(connection.protocol(format!(
-            "a reply to a REGION_WRITE of {} bytes at {offset:#x} of region {region} that is not one",
+            "a reply to a REGION_WRITE of {} bytes at {offset:#x} of region {region} that is not \
+             one",
             bytes.len()
         ))),
     }

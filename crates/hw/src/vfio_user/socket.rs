@@ -14,7 +14,8 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
     SocketType, connect, recvmsg, sendmsg, shutdown, socket_with,
 };
-use rustix::time::Timespec;
+
+use crate::clock::timespec;
 
 /// Descriptors that we take with one message.
 pub(super) const MAX_FDS: usize = 16;
@@ -51,7 +52,7 @@ impl Socket {
                 shelter(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
             match connect(&socket, &address) {
                 Ok(()) => return Ok(Self(socket)),
-                // The queue is full, and no event tells when it has room.
+                // The queue is full, and no event announces room.
                 Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(FULL_NAP),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -149,7 +150,7 @@ impl Socket {
 
     fn wait(&self, events: PollFlags, deadline: Instant) -> Result<(), Trouble> {
         let left = deadline.saturating_duration_since(Instant::now());
-        match poll(&mut [PollFd::new(&self.0, events)], Some(&timespec(left))) {
+        match poll(&mut [PollFd::new(&self.0, events)], Some(&timespec(left.as_nanos() as u64))) {
             Ok(0) => Err(Trouble::Late),
             // A signal handler ran: what is left of the time is worked out anew.
             Ok(_) | Err(Errno::INTR) if Instant::now() < deadline => Ok(()),
@@ -158,7 +159,7 @@ impl Socket {
         }
     }
 
-    /// Tells the other side that we send nothing more. Whether it closes its end can still be seen.
+    /// Ends our side of the connection. Whether the other side closes its end can still be seen.
     pub(super) fn end(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
     }
@@ -167,23 +168,13 @@ impl Socket {
     /// [`end`](Self::end).
     pub(super) fn is_closed(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
-        poll(&mut fds, Some(&timespec(Duration::ZERO))).is_ok()
-            && fds[0].revents().contains(PollFlags::HUP)
+        poll(&mut fds, Some(&timespec(0))).is_ok() && fds[0].revents().contains(PollFlags::HUP)
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-/// `time` as the kernel wants it.
-pub(super) fn timespec(time: Duration) -> Timespec {
-    // Longer times are not needed.
-    Timespec {
-        tv_sec: time.as_secs().min(u64::from(u32::MAX)) as i64,
-        tv_nsec: i64::from(time.subsec_nanos()),
     }
 }
 

@@ -353,7 +353,7 @@ fn a_socket_that_is_not_there() {
     };
     assert!(error("none").contains("start the server first"));
     drop(std::os::unix::net::UnixListener::bind(dir.path().join("stale")).unwrap());
-    assert!(error("stale").contains("nobody listens there any more"), "{}", error("stale"));
+    assert!(error("stale").contains("no process listens there any more"), "{}", error("stale"));
     std::fs::write(dir.path().join("file"), "").unwrap();
     assert!(error("file").contains("cannot connect"), "{}", error("file"));
     assert!(error(&"x".repeat(120)).contains("at most 107 bytes"));

@@ -9,19 +9,19 @@ use meantime_nvme::queue::Tag;
 use meantime_nvme::{CommandError, IoQueue, NamespaceInfo, Op};
 
 /// A queue, and what waits to be sent to it.
-pub(super) struct Lane {
-    pub(super) queue: IoQueue,
+pub(super) struct Queue {
+    pub(super) pair: IoQueue,
     /// Requests with commands still to be sent, since the queue was full or had to be recreated;
     /// each at most once.
     pub(super) backlog: VecDeque<u16>,
 }
 
-impl Lane {
+impl Queue {
     /// Stages commands of `slot` until it has no more (true) or the queue takes no more (false).
     #[inline(always)]
     pub(super) fn send(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
         let lbio = table.get_mut(slot);
-        if lbio.covers_other_than(self.queue.controller()) {
+        if lbio.covers_other_than(self.pair.controller()) {
             table.cancel_rest(slot, CommandError::CacheLost);
             return true;
         }
@@ -30,11 +30,11 @@ impl Lane {
         }
         while lbio.has_more() {
             // The first command goes in the request's own slot.
-            let own = lbio.own_slot_free && self.queue.is_current();
-            let tag = if own { Some(Tag::assigned(slot)) } else { self.queue.take_tag() };
+            let own = lbio.own_slot_free && self.pair.is_current();
+            let tag = if own { Some(Tag::assigned(slot)) } else { self.pair.take_tag() };
             let Some(tag) = tag else { return false };
             lbio.own_slot_free = false;
-            self.queue.stage_kept(tag, slot, &lbio.emit(ns));
+            self.pair.stage_kept(tag, slot, &lbio.emit(ns));
         }
         true
     }
@@ -47,8 +47,8 @@ impl Lane {
             return true;
         }
         let sent = lbio.own_slot_free
-            && self.queue.is_current()
-            && self.queue.stage_pair(Tag::assigned(slot), slot, &lbio.pair(ns));
+            && self.pair.is_current()
+            && self.pair.stage_pair(Tag::assigned(slot), slot, &lbio.pair(ns));
         if sent {
             lbio.pair_sent();
         }
@@ -66,24 +66,24 @@ impl Lane {
                 continue;
             }
             // Tell the device of what was staged, or it would never make room.
-            self.queue.ring_doorbell();
-            if self.queue.is_current() && self.queue.is_full() {
+            self.pair.ring_doorbell();
+            if self.pair.is_current() && self.pair.is_full() {
                 return;
             }
             // Not full: stale. Catch up with the reset.
-            let now_ns = self.queue.clock().now_ns();
-            self.queue.check(now_ns, &mut Requests { table, ns });
-            if self.queue.usable().is_err() {
+            let now_ns = self.pair.clock().now_ns();
+            self.pair.check(now_ns, &mut Requests { table, ns });
+            if self.pair.usable().is_err() {
                 // What was never sent the device never knew: the buffer is safe, unless another
                 // part of it was sent, and that part has failed with an error of its own.
-                let error = match self.queue.controller().gone() {
+                let error = match self.pair.controller().gone() {
                     Some(_) => CommandError::Gone { memory_released: true },
                     None => CommandError::Reset,
                 };
                 table.cancel_rest(slot, error);
             }
         }
-        self.queue.ring_doorbell();
+        self.pair.ring_doorbell();
     }
 
     /// Sends what is in the backlog, since no caller would learn that it was not done: a write may
@@ -95,12 +95,12 @@ impl Lane {
         gap: &mut Gap,
         plan: WaitPlan,
     ) {
-        let clock = self.queue.clock().clone();
-        let until_ns = clock.now_ns().saturating_add(8 * self.queue.sweep_interval_ns());
+        let clock = self.pair.clock().clone();
+        let until_ns = clock.now_ns().saturating_add(8 * self.pair.sweep_interval_ns());
         while !self.backlog.is_empty() && clock.now_ns() < until_ns {
             self.send_backlog(table, ns);
             if self.is_busy() && !self.backlog.is_empty() {
-                gap.wait(&mut View { queue: &mut self.queue, table, ns, probe: &() }, plan);
+                gap.wait(&mut View { pair: &mut self.pair, table, ns, probe: &() }, plan);
             }
         }
         if !self.backlog.is_empty() {
@@ -113,7 +113,7 @@ impl Lane {
 
     /// Whether anything is in flight.
     pub(super) fn is_busy(&self) -> bool {
-        self.queue.in_flight() > 0
+        self.pair.in_flight() > 0
     }
 
     /// After something ended: there is room for what waits.
@@ -127,14 +127,14 @@ impl Lane {
     /// Takes what has completed, and sends on.
     #[inline(always)]
     pub(super) fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        View { queue: &mut self.queue, table, ns, probe: &() }.reap();
+        View { pair: &mut self.pair, table, ns, probe: &() }.reap();
         self.after_reap(table, ns);
     }
 
     /// Deadlines and resets.
     pub(super) fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
-        let now_ns = self.queue.clock().now_ns();
-        View { queue: &mut self.queue, table, ns, probe: &() }.tick(now_ns);
+        let now_ns = self.pair.clock().now_ns();
+        View { pair: &mut self.pair, table, ns, probe: &() }.tick(now_ns);
         self.after_reap(table, ns);
     }
 }

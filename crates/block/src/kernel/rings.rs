@@ -1,0 +1,177 @@
+//! The rings of a channel to the kernel.
+
+use std::time::Duration;
+
+use super::super::device::ChannelError;
+use super::super::error::IoErrorKind;
+use super::state::KernelRequests;
+use super::{Shared, is_hybrid_min};
+use meantime_completion::Policy;
+use meantime_hw::HwError;
+use meantime_hw::uring::{Register, RingPoll, Uring, UringIo, UringOp};
+
+/// The rings of a channel.
+pub(super) struct Rings {
+    plain: Uring,
+    /// The ring for a policy that polls, and that policy.
+    polled: Option<(Policy, Uring)>,
+}
+
+impl Rings {
+    pub(super) fn new(shared: &Shared, depth: u16) -> Result<Self, ChannelError> {
+        Ok(Self { plain: ring(shared, depth, RingPoll::Interrupt)?, polled: None })
+    }
+
+    /// Adds a ring for `policy`, in place of one for another policy.
+    pub(super) fn add_polled(
+        &mut self,
+        shared: &Shared,
+        depth: u16,
+        policy: Policy,
+    ) -> Result<(), ChannelError> {
+        self.polled = Some((policy, ring(shared, depth, poll_kind(policy))?));
+        Ok(())
+    }
+
+    /// Reads a block by polling, since only that shows whether it can be done. If not, why.
+    pub(super) fn try_polling(shared: &Shared, policy: Policy) -> Result<(), String> {
+        shared.file.can_poll(shared.options.direct)?;
+        let mut ring = ring(shared, 1, poll_kind(policy)).map_err(|error| error.to_string())?;
+        let bytes = shared.file.block_bytes;
+        let buf = shared.heap.alloc(bytes as usize).map_err(|error| error.to_string())?;
+        let (op, data) = (UringOp::Read, buf.iova());
+        let io = UringIo { op, bytes: bytes.into(), data, ..UringIo::default() };
+        stage(&mut ring, &io).map_err(|error| error.to_string())?;
+        let (mut answer, mut tries) = (None, 100);
+        while answer.is_none() {
+            if let Err(error) = ring.wait(Duration::from_secs(1)) {
+                // The kernel may still have it.
+                buf.quarantine();
+                return Err(error.to_string());
+            }
+            ring.reap(|_, result| answer = Some(result));
+            // Without resources for now.
+            if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0
+            {
+                (answer, tries) = (None, tries - 1);
+                stage(&mut ring, &io).map_err(|error| error.to_string())?;
+            }
+        }
+        match answer.map_or(0, |result| -result) {
+            errno if errno <= 0 => Ok(()),
+            libc::EOPNOTSUPP => {
+                Err("its driver or file system does not poll (EOPNOTSUPP)".to_owned())
+            }
+            errno => Err(std::io::Error::from_raw_os_error(errno).to_string()),
+        }
+    }
+
+    pub(super) fn of(&mut self, polled: bool) -> &mut Uring {
+        match &mut self.polled {
+            Some((_, ring)) if polled => ring,
+            _ => &mut self.plain,
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Uring> {
+        [&mut self.plain].into_iter().chain(self.polled.as_mut().map(|(_, ring)| ring))
+    }
+
+    /// The policy that the second ring is for.
+    pub(super) fn polls_by(&self) -> Option<Policy> {
+        self.polled.as_ref().map(|(policy, _)| *policy)
+    }
+
+    pub(super) fn polled_in_flight(&self) -> usize {
+        self.polled.as_ref().map_or(0, |(_, ring)| ring.in_flight())
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.plain.in_flight() + self.polled_in_flight()
+    }
+
+    pub(super) fn submit(&mut self) -> std::io::Result<()> {
+        self.all().try_for_each(Uring::submit)
+    }
+
+    pub(super) fn look(&mut self) -> std::io::Result<()> {
+        self.all().try_for_each(Uring::look)
+    }
+
+    /// Waits for a completion, for `timeout` at most as far as the kernel does not poll.
+    pub(super) fn wait(&mut self, timeout: Duration) -> std::io::Result<()> {
+        match (self.plain.in_flight(), self.polled_in_flight()) {
+            (0, 0) => Ok(()),
+            (_, 0) => self.plain.wait(timeout),
+            (0, _) => self.of(true).wait(timeout),
+            // A wait for one would sleep through completions of the other.
+            _ => self.look(),
+        }
+    }
+
+    /// Takes the completions that are there, and sends on what is not yet whole. How many there
+    /// were.
+    pub(super) fn reap(&mut self, state: &mut KernelRequests) -> usize {
+        let count = self.all().map(|ring| ring.reap(|tag, result| state.ended(tag, result))).sum();
+        while let Some(slot) = state.again.pop() {
+            let (rest, polled) = (state.rest(slot), state.submission(slot).polled);
+            if stage(self.of(polled), &rest).is_err() {
+                state.finish(slot, Err(IoErrorKind::os(libc::EFAULT)));
+            }
+        }
+        count
+    }
+}
+
+/// Stages an I/O on one of the channel's rings.
+///
+/// # Errors
+/// See [`Uring::stage`].
+#[expect(unsafe_code)]
+pub(super) fn stage(ring: &mut Uring, io: &UringIo) -> Result<(), HwError> {
+    // SAFETY: `io` is of one of two kinds. That of a request ([`KernelRequests::begin`],
+    // [`KernelRequests::rest`]) names the buffer that the request brought, which `KernelRequests`
+    // keeps, and lends to no caller, until the ring has given the completion: in the request's
+    // slot; if the request is given up, among the orphans; if no completion will come, in
+    // quarantine. Its vectors are in a box of that buffer, and are changed only between a
+    // completion and the next `stage`. The other kind is that of `Rings::try_polling`, which keeps
+    // its buffer until the completion, or quarantines it.
+    unsafe { ring.stage(io) }
+}
+
+fn poll_kind(policy: Policy) -> RingPoll {
+    if is_hybrid_min(policy) { RingPoll::HybridMin } else { RingPoll::Poll }
+}
+
+fn ring(shared: &Shared, depth: u16, poll: RingPoll) -> Result<Uring, ChannelError> {
+    // Room for as many that were given up, and that the kernel has yet to take.
+    let entries = 2 * u32::from(depth);
+    let new = |fixed| Uring::new(&shared.file.fd, &shared.memory, entries, poll, fixed);
+    let made = match shared.options.fixed {
+        Some(true) => new(Register::Must),
+        Some(false) => new(Register::No),
+        // Without the right to register memory it works as well, if more slowly.
+        None => new(Register::Try).or_else(|_| new(Register::No)),
+    };
+    made.map_err(|source| ChannelError::Kernel { what: no_ring(&source, poll), source })
+}
+
+fn no_ring(error: &std::io::Error, poll: RingPoll) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) if poll == RingPoll::HybridMin => {
+            "this kernel has no HYBRID_IOPOLL, which came with Linux 6.13"
+        }
+        Some(libc::ENOSYS) => {
+            "this kernel has no io_uring, or one from before Linux 5.11; use engine=preadv2"
+        }
+        Some(libc::EPERM) => {
+            "io_uring is forbidden here (sysctl kernel.io_uring_disabled, or a container's \
+             filter); use engine=preadv2"
+        }
+        Some(libc::ENOMEM) => {
+            "io_uring has no memory left to pin (RLIMIT_MEMLOCK, `ulimit -l`); raise it, or say \
+             fixed=0"
+        }
+        _ => "cannot set up io_uring",
+    }
+}
