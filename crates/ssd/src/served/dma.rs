@@ -9,7 +9,7 @@ use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, fstatfs};
 use rustix::io::Errno;
 
 use super::mapping::ClientMemory;
-use super::message::{Refused, invalid};
+use super::message::{Refused, invalid, lacks_room, refuse_if};
 use super::{FunctionPort, MAX_DMA_MAPS, PAGE_BYTES};
 
 /// Of a FUSE file system (statfs(2)): a client could have it answer page faults never.
@@ -60,9 +60,7 @@ impl DmaTable {
         fds: Vec<OwnedFd>,
     ) -> Result<Option<&'static str>, Refused> {
         let (iova, len, offset) = (request.iova.get(), request.len.get(), request.offset.get());
-        if (request.argsz.get() as usize) < size_of::<DmaMap>() {
-            return Err(invalid("DMA_MAP: argsz is too small"));
-        }
+        refuse_if(lacks_room::<DmaMap>(request.argsz), "DMA_MAP: argsz is too small")?;
         let flags = request.flags.get();
         if flags & !(dma::READABLE | dma::WRITABLE) != 0 {
             return Err(invalid("DMA_MAP: flags that are not known"));
@@ -75,9 +73,7 @@ impl DmaTable {
         if iova.checked_add(len).is_none() {
             return Err(invalid("DMA_MAP: the region ends beyond the last address"));
         }
-        if fds.len() > 1 {
-            return Err(invalid("DMA_MAP: more than one descriptor"));
-        }
+        refuse_if(fds.len() > 1, "DMA_MAP: more than one descriptor")?;
         let at = self.maps.partition_point(|map| map.iova < iova);
         if self.maps.get(at).is_some_and(|map| map.iova == iova && map.len == len) {
             let why = "DMA_MAP: the region is mapped already";
@@ -136,9 +132,7 @@ impl DmaTable {
         let end = offset
             .checked_add(len)
             .ok_or_else(|| invalid("DMA_MAP: beyond the end of its file"))?;
-        if end > stat.st_size as u64 {
-            return Err(invalid("DMA_MAP: beyond the end of its file"));
-        }
+        refuse_if(end > stat.st_size as u64, "DMA_MAP: beyond the end of its file")?;
         let bytes = usize::try_from(len).map_err(|_| invalid("DMA_MAP: the region is too long"))?;
         let is_huge = system.f_type == HUGETLBFS_MAGIC;
         let page_bytes = if is_huge { system.f_bsize as u64 } else { PAGE_BYTES };
@@ -161,22 +155,16 @@ impl DmaTable {
         request: &DmaUnmap,
     ) -> Result<u64, Refused> {
         let (iova, len, flags) = (request.iova.get(), request.len.get(), request.flags.get());
-        if (request.argsz.get() as usize) < size_of::<DmaUnmap>() {
-            return Err(invalid("DMA_UNMAP: argsz is too small"));
-        }
+        refuse_if(lacks_room::<DmaUnmap>(request.argsz), "DMA_UNMAP: argsz is too small")?;
         if flags & dma::DIRTY_BITMAP != 0 {
             return Err(Refused {
                 errno: Errno::NOTSUP,
                 why: "DMA_UNMAP: there is no dirty bitmap",
             });
         }
-        if flags & !dma::ALL != 0 {
-            return Err(invalid("DMA_UNMAP: flags that are not known"));
-        }
+        refuse_if(flags & !dma::ALL != 0, "DMA_UNMAP: flags that are not known")?;
         let range = if flags & dma::ALL != 0 {
-            if iova != 0 || len != 0 {
-                return Err(invalid("DMA_UNMAP: address and length of everything are 0"));
-            }
+            refuse_if(iova != 0 || len != 0, "DMA_UNMAP: address and length of everything are 0")?;
             0..self.maps.len()
         } else {
             self.within(iova, len)?

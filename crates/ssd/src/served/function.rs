@@ -18,7 +18,9 @@ use super::dma::DmaTable;
 use super::handshake::{self, Agreed};
 use super::irqs::Vectors;
 use super::mapping::shared_doorbells;
-use super::message::{Answer, Message, Refused, Reply, invalid, parse, parse_all, reply};
+use super::message::{
+    Answer, Message, Refused, Reply, invalid, lacks_room, parse, parse_all, refuse_if, reply,
+};
 
 /// BAR4, which has the MSI-X table and its pending bits.
 const BAR4: u32 = region::BAR0 + 4;
@@ -136,9 +138,7 @@ impl Function {
         }
         let takes_fds =
             matches!(command, Command::DmaMap | Command::DmaUnmap | Command::DeviceSetIrqs);
-        if !takes_fds && !message.fds.is_empty() {
-            return Err(invalid("descriptors, where none is due"));
-        }
+        refuse_if(!takes_fds && !message.fds.is_empty(), "descriptors, where none is due")?;
         let body = &message.body;
         match command {
             Command::Version => self.version(body),
@@ -161,9 +161,7 @@ impl Function {
                 Ok(Answer::of(&DmaUnmap { argsz: argsz.into(), len: len.into(), ..request }))
             }
             Command::DeviceReset => {
-                if !body.is_empty() {
-                    return Err(invalid("the message is too long"));
-                }
+                refuse_if(!body.is_empty(), "the message is too long")?;
                 self.reset()?;
                 Ok(Answer::default())
             }
@@ -180,9 +178,7 @@ impl Function {
 
     fn device_info(body: &[u8]) -> Result<Answer, Refused> {
         let (request, _) = parse::<DeviceInfo>(body)?;
-        if (request.argsz.get() as usize) < size_of::<DeviceInfo>() {
-            return Err(invalid("DEVICE_GET_INFO: argsz is too small"));
-        }
+        refuse_if(lacks_room::<DeviceInfo>(request.argsz), "DEVICE_GET_INFO: argsz is too small")?;
         Ok(Answer::of(&DeviceInfo {
             argsz: (size_of::<DeviceInfo>() as u32).into(),
             flags: (device::RESET | device::PCI).into(),
@@ -209,13 +205,9 @@ impl Function {
         let (request, _) = parse::<RegionInfo>(body)?;
         let info_bytes = size_of::<RegionInfo>();
         let room = request.argsz.get() as usize;
-        if room < info_bytes {
-            return Err(invalid("DEVICE_GET_REGION_INFO: argsz is too small"));
-        }
+        refuse_if(room < info_bytes, "DEVICE_GET_REGION_INFO: argsz is too small")?;
         let index = request.index.get();
-        if index >= region::COUNT {
-            return Err(invalid("DEVICE_GET_REGION_INFO: no such region"));
-        }
+        refuse_if(index >= region::COUNT, "DEVICE_GET_REGION_INFO: no such region")?;
         let size = self.region_bytes(index);
         let flags = if size == 0 { 0 } else { region::READ | region::WRITE };
         let mut info = RegionInfo {
@@ -299,9 +291,7 @@ impl Function {
     fn region_write(&mut self, body: &[u8]) -> Result<Answer, Refused> {
         let (request, data) = parse::<RegionAccess>(body)?;
         let (offset, count) = self.access(&request)?;
-        if data.len() != count {
-            return Err(invalid("REGION_WRITE: not as much data as it says"));
-        }
+        refuse_if(data.len() != count, "REGION_WRITE: not as much data as it says")?;
         match request.region.get() {
             region::CONFIG => {
                 if self.config.write(offset, data) == Wrote::FunctionReset {

@@ -6,7 +6,7 @@ use meantime_spec::vfio_user::{
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::message::{Answer, Refused, invalid, parse};
+use super::message::{Answer, Refused, invalid, parse, refuse_if};
 use super::{MAX_DATA_XFER_BYTES, MAX_DMA_MAPS, MAX_MSG_FDS, PAGE_BYTES};
 
 /// The longest text of JSON that is looked at, in bytes.
@@ -64,9 +64,7 @@ fn capabilities(text: &[u8]) -> Result<Agreed, Refused> {
     if text.is_empty() {
         return Ok(agreed);
     }
-    if text.len() > JSON_BYTES_MAX {
-        return Err(invalid("VERSION: more than 4 KiB of JSON"));
-    }
+    refuse_if(text.len() > JSON_BYTES_MAX, "VERSION: more than 4 KiB of JSON")?;
     let text = match text {
         [json @ .., 0] if !json.contains(&0) => json,
         _ => return Err(invalid("VERSION: its JSON does not end with a NUL, or has one within")),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meantime_spec::vfio_user::{IrqInfo, SetIrqs, irq};
 
 use super::FunctionPort;
-use super::message::{Refused, invalid};
+use super::message::{Refused, invalid, lacks_room, refuse_if};
 use crate::sys;
 
 /// The action of a SET_IRQS on the vectors that it names.
@@ -30,13 +30,9 @@ impl Vectors {
 
     /// DEVICE_GET_IRQ_INFO.
     pub(super) fn info(&self, request: &IrqInfo) -> Result<IrqInfo, Refused> {
-        if (request.argsz.get() as usize) < size_of::<IrqInfo>() {
-            return Err(invalid("DEVICE_GET_IRQ_INFO: argsz is too small"));
-        }
+        refuse_if(lacks_room::<IrqInfo>(request.argsz), "DEVICE_GET_IRQ_INFO: argsz is too small")?;
         let index = request.index.get();
-        if index >= irq::COUNT {
-            return Err(invalid("DEVICE_GET_IRQ_INFO: no such kind of interrupt"));
-        }
+        refuse_if(index >= irq::COUNT, "DEVICE_GET_IRQ_INFO: no such kind of interrupt")?;
         let argsz = size_of::<IrqInfo>() as u32;
         let (flags, count) =
             if index == irq::MSIX { (irq::INFO_EVENTFD, self.0.len() as u32) } else { (0, 0) };
@@ -58,16 +54,12 @@ impl Vectors {
     ) -> Result<(), Refused> {
         let (flags, start, count) = (request.flags.get(), request.start.get(), request.count.get());
         let (action, kind) = (flags & ACTIONS, flags & DATA);
-        if (request.argsz.get() as usize) < size_of::<SetIrqs>() {
-            return Err(invalid("DEVICE_SET_IRQS: argsz is too small"));
-        }
+        refuse_if(lacks_room::<SetIrqs>(request.argsz), "DEVICE_SET_IRQS: argsz is too small")?;
         if flags & !(ACTIONS | DATA) != 0 || action.count_ones() != 1 || kind.count_ones() != 1 {
             return Err(invalid("DEVICE_SET_IRQS: not one action and one kind of data"));
         }
         let index = request.index.get();
-        if index >= irq::COUNT {
-            return Err(invalid("DEVICE_SET_IRQS: no such kind of interrupt"));
-        }
+        refuse_if(index >= irq::COUNT, "DEVICE_SET_IRQS: no such kind of interrupt")?;
         let there = if index == irq::MSIX { self.0.len() as u64 } else { 0 };
         if u64::from(start) + u64::from(count) > there {
             return Err(invalid("DEVICE_SET_IRQS: beyond the last vector"));
@@ -112,9 +104,7 @@ impl Vectors {
         fds: Vec<OwnedFd>,
     ) -> Result<(), Refused> {
         // Anything else could keep the SSD's thread waiting when it is written to.
-        if !fds.iter().all(is_eventfd) {
-            return Err(invalid("DEVICE_SET_IRQS: a descriptor that is no eventfd"));
-        }
+        refuse_if(!fds.iter().all(is_eventfd), "DEVICE_SET_IRQS: a descriptor that is no eventfd")?;
         let mut fds = fds.into_iter();
         for vector in range {
             self.replace(port, vector, fds.next().map(Arc::new))?;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use meantime_spec::seam::SeamError;
 use meantime_spec::vfio_user::{Flags, Header, KIND_REPLY};
 use rustix::io::Errno;
+use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::MAX_DATA_XFER_BYTES;
@@ -58,6 +59,16 @@ pub(super) struct Refused {
 /// A command that makes no sense.
 pub(super) fn invalid(why: &'static str) -> Refused {
     Refused { errno: Errno::INVAL, why }
+}
+
+/// Refuses a command that makes no sense if `wrong` holds.
+pub(super) fn refuse_if(wrong: bool, why: &'static str) -> Result<(), Refused> {
+    if wrong { Err(invalid(why)) } else { Ok(()) }
+}
+
+/// Whether a request's `argsz` is too small for a `T`.
+pub(super) fn lacks_room<T>(argsz: U32) -> bool {
+    (argsz.get() as usize) < size_of::<T>()
 }
 
 impl From<SeamError> for Refused {
