@@ -10,8 +10,8 @@ pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     crc32(CrcAlgorithm::Crc32Iscsi, state, bytes)
 }
 
-/// The same over `bytes` in which fields of `field_bytes` bytes, four at most, that begin at `fields`
-/// count as zeroes: checksums that are part of what they cover.
+/// The same over `bytes` in which the fields of `field_bytes` bytes, four at most, that begin at
+/// `fields` count as zeroes: checksums that are part of what they cover.
 pub(crate) fn crc32c_without(
     state: u32,
     bytes: &[u8],
@@ -112,7 +112,9 @@ mod tests {
             let at = at.index(bytes.len());
             let difference = &difference[..difference.len().min(bytes.len() - at)];
             let before = crc32c(state, &bytes);
-            bytes[at..].iter_mut().zip(difference).for_each(|(byte, difference)| *byte ^= difference);
+            for (byte, difference) in bytes[at..].iter_mut().zip(difference) {
+                *byte ^= difference;
+            }
             let behind = bytes.len() - at - difference.len();
             prop_assert_eq!(crc32c(state, &bytes), before ^ patch.of(difference, behind).unwrap());
             prop_assert_eq!(patch.of(difference, 301), None);
