@@ -1,8 +1,6 @@
 //! The checksums of ext4 (kernel documentation: `filesystems/ext4/checksums.rst`; e2fsprogs:
 //! `lib/ext2fs/csum.c`).
 
-use std::ops::Range;
-
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// CRC-32C over `bytes`, going on from `state`, **without** the inversions at both ends that crates
@@ -12,15 +10,20 @@ pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     crc32(CrcAlgorithm::Crc32Iscsi, state, bytes)
 }
 
-/// The same over `bytes` of which those of `holes`, in order and of four bytes at most, count as
-/// zeroes: checksums that are part of what they cover.
-pub(crate) fn crc32c_with_holes(state: u32, bytes: &[u8], holes: &[Range<usize>]) -> u32 {
-    let (mut state, mut at) = (state, 0);
-    for hole in holes {
-        state = crc32c(crc32c(state, &bytes[at..hole.start]), &[0; 4][..hole.len()]);
-        at = hole.end;
+/// The same over `bytes` in which the fields of `field_bytes` bytes, four at most, that begin at
+/// `fields` count as zeroes: checksums that are part of what they cover.
+pub(crate) fn crc32c_without(
+    state: u32,
+    bytes: &[u8],
+    fields: &[usize],
+    field_bytes: usize,
+) -> u32 {
+    let (mut state, mut from) = (state, 0);
+    for at in fields {
+        state = crc32c(crc32c(state, &bytes[from..*at]), &[0; 4][..field_bytes]);
+        from = at + field_bytes;
     }
-    crc32c(state, &bytes[at..])
+    crc32c(state, &bytes[from..])
 }
 
 /// CRC-32 with its highest bit first, neither end inverted (`crc32_be`), going on from `state`: the
@@ -109,7 +112,9 @@ mod tests {
             let at = at.index(bytes.len());
             let difference = &difference[..difference.len().min(bytes.len() - at)];
             let before = crc32c(state, &bytes);
-            bytes[at..].iter_mut().zip(difference).for_each(|(byte, difference)| *byte ^= difference);
+            for (byte, difference) in bytes[at..].iter_mut().zip(difference) {
+                *byte ^= difference;
+            }
             let behind = bytes.len() - at - difference.len();
             prop_assert_eq!(crc32c(state, &bytes), before ^ patch.of(difference, behind).unwrap());
             prop_assert_eq!(patch.of(difference, 301), None);

@@ -182,8 +182,8 @@ mod tests {
     #[test]
     fn known_and_unknown_features_have_names() {
         let features = Features { compat: 0x3C, incompat: 0x2C2, ro_compat: 0x46B };
-        let all = "has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg sparse_super large_file huge_file dir_nlink \
-                   extra_isize metadata_csum";
+        let all = "has_journal ext_attr resize_inode dir_index filetype extent 64bit flex_bg \
+                   sparse_super large_file huge_file dir_nlink extra_isize metadata_csum";
         assert_eq!(features.names().join(" "), all);
         features.check().unwrap();
         let odd = Features { compat: 1 << 31, incompat: 1 << 20 | 0x1000, ro_compat: 1 << 29 };

@@ -4,7 +4,7 @@
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::checksum::{crc16, crc32c, crc32c_with_holes};
+use super::checksum::{crc16, crc32c, crc32c_without};
 use super::features::ro_compat;
 use super::superblock::Superblock;
 use crate::{Corruption, Defect};
@@ -82,8 +82,7 @@ pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Op
     let number = number.to_le_bytes();
     if superblock.has_checksums() {
         let state = crc32c(superblock.seed(), &number);
-        let hole = CHECKSUM_AT..CHECKSUM_AT + 2;
-        return Some(crc32c_with_holes(state, bytes, &[hole]) as u16);
+        return Some(crc32c_without(state, bytes, &[CHECKSUM_AT], 2) as u16);
     }
     let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
     let gdt_csum = superblock.features.has_ro_compat(ro_compat::GDT_CSUM);

@@ -4,7 +4,7 @@
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
 
-use super::checksum::{crc32c, crc32c_with_holes};
+use super::checksum::{crc32c, crc32c_without};
 use crate::error::Defect;
 
 /// What attributes begin with, in an inode and in a block (`EXT4_XATTR_MAGIC`).
@@ -127,7 +127,7 @@ pub fn block_checksum_is_right(block: &[u8], number: u64, seed: u32) -> bool {
 
 /// The checksum that block `number` of attributes, as long as a header at least, should have.
 pub(super) fn block_checksum(block: &[u8], number: u64, seed: u32) -> u32 {
-    crc32c_with_holes(crc32c(seed, &number.to_le_bytes()), block, &[16..20])
+    crc32c_without(crc32c(seed, &number.to_le_bytes()), block, &[16], 4)
 }
 
 /// The entries of `area` from byte `at` on, up to four zeroes (`ext4_xattr_check_entries`). Offsets

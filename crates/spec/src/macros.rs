@@ -22,14 +22,17 @@ macro_rules! bitfields {
             self.0 >> $bit & 1 != 0
         }
 
-        #[doc = concat!("The same with [`", stringify!($get), "`](Self::", stringify!($get), ") set to `value`.")]
+        #[doc = concat!("The same with [`Self::", stringify!($get), "`] set to `value`.")]
         #[inline]
         #[must_use]
         pub const fn $set(self, value: bool) -> Self {
             Self(self.0 & !(1 << $bit) | (value as $raw) << $bit)
         }
     };
-    (@field $raw:ident [$high:literal : $low:literal] $get:ident $set:ident $t:ident $($doc:literal)*) => {
+    (
+        @field $raw:ident [$high:literal : $low:literal]
+        $get:ident $set:ident $t:ident $($doc:literal)*
+    ) => {
         $(#[doc = $doc])*
         #[inline]
         #[must_use]
@@ -37,7 +40,7 @@ macro_rules! bitfields {
             (self.0 >> $low & ($raw::MAX >> ($raw::BITS - 1 - $high + $low))) as $t
         }
 
-        #[doc = concat!("The same with [`", stringify!($get), "`](Self::", stringify!($get), ") set to `value`.")]
+        #[doc = concat!("The same with [`Self::", stringify!($get), "`] set to `value`.")]
         ///
         /// # Panics
         /// If `value` is wider than the field.

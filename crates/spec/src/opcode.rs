@@ -4,7 +4,10 @@ macro_rules! opcodes {
     ($(
         $(#[$meta:meta])*
         $name:ident, $module:ident, $what:literal {
-            $( $(#[doc = $doc:literal])* $value:literal $variant:ident $byte:ident $words:literal, )*
+            $(
+                $(#[doc = $doc:literal])*
+                $value:literal $variant:ident $byte:ident $words:literal,
+            )*
         }
     )*) => {$(
         codes! {

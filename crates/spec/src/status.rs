@@ -195,14 +195,18 @@ codes! {
         0x108 InvalidInterruptVector "Invalid Interrupt Vector",
         0x109 InvalidLogPage "Invalid Log Page",
         0x10a InvalidFormat "Invalid Format",
-        0x10b FirmwareActivationRequiresConventionalReset "Firmware Activation Requires Conventional Reset",
+        0x10b FirmwareActivationRequiresConventionalReset
+            "Firmware Activation Requires Conventional Reset",
         0x10c InvalidQueueDeletion "Invalid Queue Deletion",
         0x10d FeatureIdentifierNotSaveable "Feature Identifier Not Saveable",
         0x10e FeatureNotChangeable "Feature Not Changeable",
         0x10f FeatureNotNamespaceSpecific "Feature Not Namespace Specific",
-        0x110 FirmwareActivationRequiresSubsystemReset "Firmware Activation Requires NVM Subsystem Reset",
-        0x111 FirmwareActivationRequiresControllerReset "Firmware Activation Requires Controller Level Reset",
-        0x112 FirmwareActivationRequiresMaximumTimeViolation "Firmware Activation Requires Maximum Time Violation",
+        0x110 FirmwareActivationRequiresSubsystemReset
+            "Firmware Activation Requires NVM Subsystem Reset",
+        0x111 FirmwareActivationRequiresControllerReset
+            "Firmware Activation Requires Controller Level Reset",
+        0x112 FirmwareActivationRequiresMaximumTimeViolation
+            "Firmware Activation Requires Maximum Time Violation",
         0x113 FirmwareActivationProhibited "Firmware Activation Prohibited",
         0x114 OverlappingRange "Overlapping Range",
         0x115 NamespaceInsufficientCapacity "Namespace Insufficient Capacity",
@@ -218,13 +222,15 @@ codes! {
         0x120 InvalidSecondaryControllerState "Invalid Secondary Controller State",
         0x121 InvalidNumberOfControllerResources "Invalid Number of Controller Resources",
         0x122 InvalidResourceIdentifier "Invalid Resource Identifier",
-        0x123 SanitizeProhibitedWhilePmrEnabled "Sanitize Prohibited While Persistent Memory Region is Enabled",
+        0x123 SanitizeProhibitedWhilePmrEnabled
+            "Sanitize Prohibited While Persistent Memory Region is Enabled",
         0x124 AnaGroupIdentifierInvalid "ANA Group Identifier Invalid",
         0x125 AnaAttachFailed "ANA Attach Failed",
         /// New in 2.0, as are the codes up to 12Dh.
         0x126 InsufficientCapacity "Insufficient Capacity",
         0x127 NamespaceAttachmentLimitExceeded "Namespace Attachment Limit Exceeded",
-        0x128 ProhibitionOfCommandExecutionNotSupported "Prohibition of Command Execution Not Supported",
+        0x128 ProhibitionOfCommandExecutionNotSupported
+            "Prohibition of Command Execution Not Supported",
         0x129 IoCommandSetNotSupported "I/O Command Set Not Supported",
         0x12a IoCommandSetNotEnabled "I/O Command Set Not Enabled",
         0x12b IoCommandSetCombinationRejected "I/O Command Set Combination Rejected",

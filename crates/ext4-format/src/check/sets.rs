@@ -22,7 +22,8 @@ impl Bits {
         is_new
     }
 
-    /// Puts `count` numbers from `first` on in: how many were not in before, and the first that was.
+    /// Puts `count` numbers from `first` on in: how many were not in before, and the first that
+    /// was.
     pub(super) fn insert_run(&mut self, first: u64, count: u64) -> (u64, Option<u64>) {
         let (mut new, mut old, mut at) = (0, None, first);
         let end = first.saturating_add(count);

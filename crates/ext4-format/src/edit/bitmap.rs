@@ -151,7 +151,8 @@ mod tests {
             let used = |at: u32| bytes[at as usize / 8] >> (at % 8) & 1 == 1;
             let first = (start..end).find(|at| !used(*at)).unwrap_or(end);
             prop_assert_eq!(first_free(&bytes, start..end), first);
-            prop_assert_eq!(first_used(&bytes, start..end), (start..end).find(|at| used(*at)).unwrap_or(end));
+            let first_in_use = (start..end).find(|at| used(*at)).unwrap_or(end);
+            prop_assert_eq!(first_used(&bytes, start..end), first_in_use);
             let free = (start..end).filter(|at| !used(*at)).count() as u32;
             prop_assert_eq!(count_free(&bytes, start..end), free);
             let run_end = (first..end).find(|at| used(*at)).unwrap_or(end);

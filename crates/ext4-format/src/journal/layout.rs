@@ -1,12 +1,10 @@
 //! Blocks of the journal (kernel documentation: `filesystems/ext4/journal.rst`; `linux/jbd2.h`,
 //! e2fsprogs: `kernel-jbd.h`). All of it is big-endian.
 
-use std::ops::Range;
 use zerocopy::FromBytes;
-
 use zerocopy::big_endian::{U16, U32, U64};
 
-use super::super::checksum::{crc32c, crc32c_with_holes};
+use super::super::checksum::{crc32c, crc32c_without};
 use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 
 /// What every block of the journal begins with that is no copy (`JBD2_MAGIC_NUMBER`).
@@ -80,11 +78,7 @@ on_disk! {
 }
 
 pub(super) const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
-/// Where a superblock has its checksum.
-pub(super) const SUPERBLOCK_CHECKSUM: Range<usize> = {
-    let at = std::mem::offset_of!(RawSuperblock, checksum);
-    at..at + 4
-};
+const CHECKSUM_OFFSET: usize = std::mem::offset_of!(RawSuperblock, checksum);
 
 on_disk! {
     /// `struct commit_header`
@@ -199,7 +193,7 @@ impl Superblock {
                 return Err(bad());
             }
             if !believe
-                && crc32c_with_holes(!0, &block[..SUPERBLOCK_BYTES], &[SUPERBLOCK_CHECKSUM])
+                && crc32c_without(!0, &block[..SUPERBLOCK_BYTES], &[CHECKSUM_OFFSET], 4)
                     != raw.checksum.get()
             {
                 return Err(Corruption::new(Defect::JournalChecksum).into());
@@ -260,9 +254,9 @@ impl Superblock {
             let mut whole = vec![0; block.len()];
             let fields = block.len() - rest.len();
             whole[..fields].copy_from_slice(&block[..fields]);
-            crc32c_with_holes(self.seed, &whole, &[16..20]) == stored
+            crc32c_without(self.seed, &whole, &[16], 4) == stored
         };
-        crc32c_with_holes(self.seed, block, &[16..20]) == stored || torn()
+        crc32c_without(self.seed, block, &[16], 4) == stored || torn()
     }
 
     /// Whether a tag's checksum is that of `block`, its copy in transaction `sequence`

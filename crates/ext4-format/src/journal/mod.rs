@@ -70,7 +70,8 @@ impl Recovery {
         if let Some(tid) = self.lost {
             tracing::warn!(
                 tid,
-                "the journal's transaction was committed and is damaged: it and those after it are lost"
+                "the journal's transaction was committed and is damaged: it and those after it \
+                 are lost"
             );
         }
         volume.set_overlay(self.overlay)?;

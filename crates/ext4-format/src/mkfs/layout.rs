@@ -240,14 +240,17 @@ impl Layout {
 
         let first = u64::from(superblock.raw.first_data_block.get());
         let everywhere = first..blocks;
+        let everywhere = std::slice::from_ref(&everywhere);
+        // Their inodes list the extents themselves.
+        let listed = |taken: Option<Vec<Range<u64>>>| {
+            taken.filter(|extents| extents.len() <= INODE_EXTENTS_MAX).ok_or_else(full)
+        };
         let mut one = || space.take(first..blocks, 1).ok_or_else(full);
         let (root, resize) = (one()?, one()?);
         let block_bytes = u64::from(superblock.block_bytes());
         // So that e2fsck has room for what it finds without taking blocks.
         let lost_found_blocks = (16_384 / block_bytes).clamp(2, 12);
-        let lost_found =
-            take_many(&mut space, std::slice::from_ref(&everywhere), lost_found_blocks)
-                .ok_or_else(full)?;
+        let lost_found = listed(take_many(&mut space, everywhere, lost_found_blocks))?;
 
         let wanted = options.journal_bytes.map(|bytes| bytes / block_bytes);
         let mut journal_blocks = wanted.unwrap_or_else(|| usual_journal_blocks(blocks));
@@ -278,7 +281,7 @@ impl Layout {
         }
         let orphan_file = if options.orphan_file {
             let wanted = usual_orphan_file_blocks(blocks);
-            take_many(&mut space, std::slice::from_ref(&everywhere), wanted).ok_or_else(full)?
+            listed(take_many(&mut space, everywhere, wanted))?
         } else {
             Vec::new()
         };
