@@ -140,8 +140,7 @@ fn host_and_device(anatomy: &Anatomy) -> String {
     }
     text += &wrapped(
         "The device: from the doorbell to the CQE written; the host: the rest. Last: where the \
-         slowest 1 in 6,000 begins, and \
-         the host's part of the time of those.",
+         slowest 1 in 6,000 begins, and the host's part of the time of those.",
     );
     text
 }
@@ -180,9 +179,8 @@ fn fast12(anatomy: &Anatomy) -> String {
         let _ = writeln!(text, "{:>9.0} %{:>9.0} %", times.share_percent, times.speed_percent);
     }
     let mut notes = "Typical I/Os, FAST 2012's times: Ta does not overlap the device, Td is the \
-                     device's, Tu is what the second \
-                     program got, Tb = Td − Tu is nobody's; Ta + Tb = total − Tu is what the I/O \
-                     costs the CPU. "
+                     device's, Tu is what the second program got, Tb = Td − Tu is nobody's; Ta + \
+                     Tb = total − Tu is what the I/O costs the CPU. "
         .to_owned();
     if ran_on {
         notes += "Tb below 0: the second program ran on after the device was done, until the \
@@ -210,8 +208,7 @@ fn footer(anatomy: &Anatomy) -> String {
     let percent = |count: u64| count as f64 * 100.0 / ios.max(1) as f64;
     let mut notes = format!(
         "A reading of the clock takes {} and is part of what it bounds. In {:.1} % of the I/Os the \
-         device had seen the \
-         doorbell before `submit` returned. ",
+         device had seen the doorbell before `submit` returned. ",
         figures::time(anatomy.clock_read_ns as f64),
         percent(overlapped)
     );

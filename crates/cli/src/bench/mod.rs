@@ -164,8 +164,7 @@ fn summary(
             let _ = writeln!(
                 text,
                 "The CPUs moved: of the turns around which it changed by more than half, \
-                 {repeated} were repeated and \
-                 {disturbed} counted all the same"
+                 {repeated} were repeated and {disturbed} counted all the same"
             );
         }
     }

@@ -183,8 +183,7 @@ fn feature(text: &str) -> Result<(Feature, bool), String> {
     let name = text.strip_prefix('^').unwrap_or(text);
     let feature = FEATURES.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
         format!(
-            "{name:?} cannot be chosen: \
-             metadata_csum_seed, orphan_file, fast_commit and 64bit can"
+            "{name:?} cannot be chosen: metadata_csum_seed, orphan_file, fast_commit and 64bit can"
         )
     })?;
     Ok((feature, name == text))

@@ -1,4 +1,5 @@
-//! The longer texts of `--help`: `help/COMMAND.txt` has them all, each below a line `## NAME`.
+//! The longer texts of `--help`: `help/COMMAND.txt` has a command's, each below a line `## NAME`. A
+//! paragraph is one line there, which clap wraps.
 
 /// The text `$name` of the command `$command`.
 macro_rules! help {

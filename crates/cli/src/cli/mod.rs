@@ -180,8 +180,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "no command given: bench, report, info, copy, compare-and-write, fs, run, \
-                calibrate, anatomy, waits, top, devices, bind, unbind or ssd; \
-                see `meantime --help`"
+                calibrate, anatomy, waits, top, devices, bind, unbind or ssd; see `meantime --help`"
             .to_owned();
     }
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =

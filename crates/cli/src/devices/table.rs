@@ -18,8 +18,7 @@ pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> 
             if has_pci { "" } else { " (/sys/bus/pci is not there: a container without /sys?)" };
         return format!(
             "No NVMe controller on PCI here{why}.\nA software SSD needs none: `meantime info \
-             --device mem:1G`, \
-             `meantime bench --rw randread --device mem:1G`\n"
+             --device mem:1G`, `meantime bench --rw randread --device mem:1G`\n"
         );
     }
     let mut table = bare_table();

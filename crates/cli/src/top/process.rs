@@ -49,8 +49,7 @@ pub(super) fn plain(text: &str) -> String {
 
 /// How to get a process to look at.
 const HOW: &str = "start one, e.g. `meantime bench --rw randread --device mem:256M --time-based \
-                   --runtime 60 &`, or serve from your own \
-                   program (control::serve)";
+                   --runtime 60 &`, or serve from your own program (control::serve)";
 
 /// The processes that can be looked at: that with the number `pid`, or all of this user's.
 pub(super) fn find(pid: Option<u32>) -> Result<Vec<Process>, Failure> {
