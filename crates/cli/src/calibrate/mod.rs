@@ -146,9 +146,9 @@ impl Report {
                  takes time to leave",
                 pm_qos::CPU_DMA_LATENCY
             )),
-            Some(why) => lines.push(format!(
-                "Without the figures for PM QoS 0 ({why}); they need root"
-            )),
+            Some(why) => {
+                lines.push(format!("Without the figures for PM QoS 0 ({why}); they need root"))
+            }
         }
         if let Some(us) = self.limit.in_force_us {
             lines.push(format!(
