@@ -445,7 +445,9 @@ mod tests {
         /// Whatever is allocated and freed in whatever order: no overlap, and everything comes
         /// back.
         #[test]
-        fn never_overlaps(steps in prop::collection::vec((any::<bool>(), 1usize..100_000), 1..200)) {
+        fn never_overlaps(
+            steps in prop::collection::vec((any::<bool>(), 1usize..100_000), 1..200),
+        ) {
             let heap = heap();
             let mut held: Vec<DmaBuf> = Vec::new();
             for (take, n) in steps {

@@ -527,7 +527,12 @@ mod tests {
     proptest! {
         /// Whole blocks on whole pages, and as many of them as there are.
         #[test]
-        fn only_pages_of_the_buffer_are_lent(addr in 1usize..1 << 40, bytes in 0usize..1 << 21, lead in 0usize..4096, block in 9u32..13) {
+        fn only_pages_of_the_buffer_are_lent(
+            addr in 1usize..1 << 40,
+            bytes in 0usize..1 << 21,
+            lead in 0usize..4096,
+            block in 9u32..13,
+        ) {
             let block = 1usize << block;
             let lead = lead % block;
             match lendable(addr, bytes, lead, block) {
@@ -536,11 +541,14 @@ mod tests {
                     let pages = whole_pages(addr, bytes).unwrap();
                     prop_assert!(pages.start <= addr + part.start && addr + part.end <= pages.end);
                     prop_assert!((addr + part.start).is_multiple_of(4));
-                    prop_assert!((part.start + lead).is_multiple_of(block) && part.len().is_multiple_of(block));
-                    prop_assert!(addr + part.start < pages.start + block && addr + part.end + block > pages.end);
+                    prop_assert!((part.start + lead).is_multiple_of(block));
+                    prop_assert!(part.len().is_multiple_of(block));
+                    prop_assert!(addr + part.start < pages.start + block);
+                    prop_assert!(addr + part.end + block > pages.end);
                 }
                 None => prop_assert!(
-                    !(addr + block).wrapping_sub(lead).is_multiple_of(4) || bytes < 2 * DMA_PAGE + 2 * block
+                    !(addr + block).wrapping_sub(lead).is_multiple_of(4)
+                        || bytes < 2 * DMA_PAGE + 2 * block
                 ),
             }
         }

@@ -216,7 +216,11 @@ mod tests {
         }
 
         #[test]
-        fn nearly_right_is_answered(key in "(get|set|[a-z]{0,4})", text in "[ -~]{0,12}", number in any::<f64>()) {
+        fn nearly_right_is_answered(
+            key in "(get|set|[a-z]{0,4})",
+            text in "[ -~]{0,12}",
+            number in any::<f64>(),
+        ) {
             for line in [
                 json!({ &key: &text }),
                 json!({ &key: { "queue": number, "policy": &text } }),

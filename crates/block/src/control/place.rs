@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_process_are_nobodys() {
+    fn other_names_are_no_sockets() {
         for name in [
             "0.sock",
             "+1.sock",

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_nobody_are_ignored() {
+    fn stray_answers_are_ignored() {
         let (_heap, mut state, slot, io) = begun();
         for tag in [u64::MAX, 1, io.tag + (1 << 16), 0xffff] {
             state.ended(tag, 0);

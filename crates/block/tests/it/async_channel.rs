@@ -1,4 +1,4 @@
-//! What a single future does: who is woken when, who gets room, what comes back.
+//! What a single future does: which is woken when, which gets room, what comes back.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn when_the_driver_goes_futures_look_again() {
 }
 
 #[test]
-fn room_goes_to_those_who_wait_in_their_order() {
+fn room_goes_to_waiters_in_order() {
     let rig = Rig::new(ssd("optane"));
     let channel = channel(&rig, 2);
     let driver = channel.driver().expect("the first");
@@ -176,7 +176,7 @@ fn an_abandoned_request_makes_room_when_it_ends() {
             let woken = count.get();
             if let Some(driver) = &driver {
                 driver.wait();
-                assert!(count.get() > woken, "nobody would poll it again");
+                assert!(count.get() > woken, "no task would poll it again");
             }
             if poll(waits.as_mut(), &waker).is_ready() {
                 break;

@@ -297,8 +297,8 @@ fn a_panic_anywhere_leaves_the_other_tasks_ready() {
     assert!(catch_unwind(AssertUnwindSafe(|| executor.block_on(task))).is_err());
     assert_eq!(executor.block_on(other), 1);
 
-    // An output that panics while it is dropped, and nobody asks for: out of the executor, which
-    // goes on.
+    // An output that panics while it is dropped, and that no handle awaits: out of the executor,
+    // which goes on.
     executor.spawn(async { Bomb }).detach();
     let other = executor.spawn(async { 2 });
     assert!(catch_unwind(AssertUnwindSafe(|| executor.run())).is_err());

@@ -217,7 +217,7 @@ impl Torture<'_> {
             // The duty changes hands.
             self.tally.detached += 1;
             self.driver = match self.driver.take() {
-                None => Some(self.channel.driver().expect("nobody has it")),
+                None => Some(self.channel.driver().expect("no other driver")),
                 Some(driver) => {
                     drop(driver);
                     None
@@ -270,7 +270,7 @@ fn run(seed: u64, drops: u64) -> Tally {
             controller.reset_now();
         }
     }
-    // Half of the rest is dropped; the others all come to an end, nobody's wake-up lost.
+    // Half of the rest is dropped; the others all come to an end, no wake-up lost.
     torture.running.truncate(torture.running.len() / 2);
     for at in (0..torture.running.len()).rev() {
         if !torture.running[at].polled {
@@ -296,7 +296,7 @@ fn run(seed: u64, drops: u64) -> Tally {
     let tally = std::mem::take(&mut torture.tally);
     drop(torture);
     // Those of dropped futures too; each has a deadline.
-    let driver = channel.driver().expect("nobody has it");
+    let driver = channel.driver().expect("no other driver");
     while channel.in_flight() > 0 {
         driver.wait();
     }

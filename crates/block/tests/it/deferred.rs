@@ -180,7 +180,7 @@ fn endless_work_does_not_hide_a_deadline() {
 }
 
 #[test]
-fn who_only_polls_runs_what_has_waited_too_long() {
+fn a_caller_that_only_polls_runs_overdue_work() {
     let rig = Rig::new(taking(2 * US, 0.0));
     let mut channel = rig.channel(1);
     let (large, ran) = pieces(&rig, 5 * US, 5 * US, 3);

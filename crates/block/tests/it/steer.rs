@@ -77,7 +77,7 @@ fn a_policy_is_changed_from_outside() {
     let rig = Rig::new(ssd("optane"));
     let (mut channel, control) = alone(&rig, Policy::Poll);
     let run = |channel: &mut NvmeChannel| (0..IOS).for_each(|n| put(channel, n % 8..n % 8 + 1, n));
-    let asked = control.ask(Policy::HybridFixed(3_000)).expect("nobody else asks");
+    let asked = control.ask(Policy::HybridFixed(3_000)).expect("no other request");
     assert_eq!(asked.answer(), None, "the channel was not used yet");
     run(&mut channel);
     assert_eq!(asked.answer(), Some(Ok(())));
@@ -89,7 +89,7 @@ fn a_policy_is_changed_from_outside() {
     assert!(state.figures.sleeps > IOS / 2, "{state:?}");
 
     // It has no vector: refused, with the reason, and nothing has changed.
-    let asked = control.ask(Policy::Interrupt).expect("nobody else asks");
+    let asked = control.ask(Policy::Interrupt).expect("no other request");
     run(&mut channel);
     let Some(Err(AskError::Refused(why))) = asked.answer() else { panic!("{asked:?}") };
     assert!(why.contains("no interrupt vector"), "{why}");

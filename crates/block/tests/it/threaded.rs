@@ -168,7 +168,7 @@ fn open_and_use(device: &NvmeDevice, n: u64) -> NvmeChannel {
 fn a_device_unplugged_under_load_is_noticed_by_every_thread() {
     let _alone = alone();
     // Looks, which find that it is gone, are an eighth of the deadline apart. That itself is so
-    // long that nobody is late for standing still.
+    // long that no thread is late for standing still.
     let options =
         ControllerOptions { io_timeout_ns: 4_000_000_000, ..ControllerOptions::default() };
     let (ssd, device) = start(config("optane"), options);

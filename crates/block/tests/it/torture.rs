@@ -359,12 +359,12 @@ fn in_threads<T: Send>(count: u64, each: impl Fn(u64) -> T + Sync) -> Vec<T> {
                         break;
                     }
                     let made = each(number);
-                    done.lock().expect("nobody panics here").push(made);
+                    done.lock().expect("no thread panics here").push(made);
                 }
             });
         }
     });
-    done.into_inner().expect("nobody panicked")
+    done.into_inner().expect("no thread panicked")
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The vfio-user client on somebody else's server (the crate `vfio_user`), behind which is a
+//! The vfio-user client on another project's server (the crate `vfio_user`), behind which is a
 //! software SSD: by messages only, and with doorbells in a file that both map.
 
 use std::any::Any;

@@ -22,7 +22,7 @@ fn each_request_is_waited_for_as_it_says() {
         let ticket =
             channel.submit(write_of(&channel, lba..lba + 1, 1).policy(policy)).expect("room");
         channel.wait(ticket).result.expect("written");
-        // A polled I/O does not pay for an interrupt nobody waits for.
+        // A polled I/O does not pay for an interrupt that no thread waits for.
         let sent = rig.ssd.counters().interrupts - interrupts;
         assert_eq!(sent, u64::from(policy == Policy::Interrupt), "{policy}");
     }

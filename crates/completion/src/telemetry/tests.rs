@@ -16,7 +16,7 @@ fn a_channel_is_listed_until_it_is_dropped() {
     assert!(seen.is_closed());
     assert!(
         channels().iter().all(|control| control.id() != seen.id()),
-        "though somebody still has it"
+        "although a reader still has it"
     );
     assert!(mine(&first).is_some());
     assert_eq!(seen.ask(Policy::Poll).unwrap_err(), AskError::Closed { id: seen.id() });

@@ -111,11 +111,11 @@ pub(super) const ERR_IRQ: u32 = 3;
 pub(super) const REQ_IRQ: u32 = 4;
 
 macro_rules! wire {
-    ($(#[$doc:meta])* $name:ident, $size:literal { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* }) => {
+    ($(#[$doc:meta])* $name:ident, $size:literal { $($field:ident: $kind:ty,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
-        pub(super) struct $name { $($(#[$field_doc])* pub(super) $field: $kind,)* }
+        pub(super) struct $name { $(pub(super) $field: $kind,)* }
         const _: () = assert!(size_of::<$name>() == $size);
         #[allow(dead_code)]
         impl $name {
@@ -172,12 +172,15 @@ wire!(
 wire!(
     /// `struct iommu_ioas_iova_ranges`.
     IoasIovaRanges, 32 {
-        size: u32, ioas_id: u32, num_iovas: u32, reserved: u32, allowed_iovas: u64, out_iova_alignment: u64,
+        size: u32, ioas_id: u32, num_iovas: u32, reserved: u32,
+        allowed_iovas: u64, out_iova_alignment: u64,
     }
 );
 wire!(
     /// `struct iommu_ioas_map`.
-    IoasMap, 40 { size: u32, flags: u32, ioas_id: u32, reserved: u32, user_va: u64, length: u64, iova: u64, }
+    IoasMap, 40 {
+        size: u32, flags: u32, ioas_id: u32, reserved: u32, user_va: u64, length: u64, iova: u64,
+    }
 );
 wire!(
     /// `struct iommu_ioas_unmap`.

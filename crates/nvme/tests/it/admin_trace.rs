@@ -46,7 +46,7 @@ impl Recorder {
             memory.iter().find(|(start, _, len, _)| (*start..*start + *len as u64).contains(&iova));
         let (start, addr, ..) = region.expect("the controller can reach it");
         let entry = (addr + (iova - start) as usize) as *const u8;
-        // SAFETY: inside a mapping that `memory` keeps; nobody writes there while we look, since
+        // SAFETY: inside a mapping that `memory` keeps; nothing writes there while we look, since
         // all is in one thread.
         let bytes: [u8; 64] = unsafe { std::ptr::read_volatile(entry.cast()) };
         std::array::from_fn(|n| {

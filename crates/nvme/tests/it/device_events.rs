@@ -152,7 +152,7 @@ fn a_device_that_is_asked_for_is_given_up_in_good_order_though_idle() {
 /// The kernel's driver may take minutes to have the device again. Who has a deadline is told
 /// before, and only the end of a queue waits.
 #[test]
-fn nobody_waits_for_the_device_to_be_given_back_but_those_who_leave() {
+fn only_the_last_user_waits_for_the_device_to_be_given_back() {
     let (rig, transport) = rig();
     let channel = rig.channel(4);
     let controller = Arc::clone(&rig.controller);
@@ -220,7 +220,7 @@ fn a_controller_that_does_not_come_back_releases_its_device() {
 }
 
 #[test]
-fn nobody_is_told_of_what_happens_after_the_end() {
+fn no_event_is_delivered_after_the_end() {
     let (rig, transport) = rig();
     let Rig { controller, device, .. } = rig;
     drop((controller, device));
@@ -245,14 +245,14 @@ fn a_transport_has_one_controller_at_a_time() {
     drop((controller, device));
     assert!(matches!(enable(), Err(Error::Driven(_))));
     drop(channel);
-    let controller = enable().expect("nobody drives it");
+    let controller = enable().expect("no other driver");
     let device = meantime_testkit::device(&controller);
     let mut channel = device.channel(&ChannelOptions::default()).expect("a channel");
     verify(&mut channel, 0..8, 1);
 }
 
 #[test]
-fn who_could_not_enable_a_device_does_not_keep_it() {
+fn a_failed_enable_releases_the_device() {
     let (rig, transport) = rig();
     let Rig { ssd, controller, device, .. } = rig;
     drop((controller, device));
@@ -260,5 +260,5 @@ fn who_could_not_enable_a_device_does_not_keep_it() {
     ssd.set_faults(FaultPlan { never_ready: true, ..FaultPlan::NONE });
     assert!(matches!(enable(), Err(Error::NotReady { .. })));
     ssd.set_faults(FaultPlan::NONE);
-    enable().expect("nobody drives it");
+    enable().expect("no other driver");
 }

@@ -70,13 +70,13 @@ impl Case {
     }
 
     /// How it ended, and how long that took in ns. Its buffer, which came back, is written over;
-    /// nobody may write to it again.
+    /// no device may write to it again.
     fn end(&mut self, ticket: Ticket) -> (Done, u64) {
         let Self { rig, channel, .. } = self;
         rig.timed(|| channel.wait(ticket))
     }
 
-    /// The buffer that came back lies where it is, and nobody may write to it.
+    /// The buffer that came back lies where it is, and no device may write to it.
     fn rest(&mut self, done: Done) {
         let mut buf = done.buf.expect("the buffer came back");
         let canary = 0x5a ^ self.resting.len() as u8;

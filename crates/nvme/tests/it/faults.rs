@@ -40,7 +40,7 @@ fn late_but_before_the_deadline_is_success() {
 }
 
 #[test]
-fn rung_1_finds_what_nobody_looked_at() {
+fn rung_1_finds_a_completion_that_was_missed() {
     let rig = Rig::once(ssd("optane"));
     let mut channel = rig.channel(4);
     put(&mut channel, 0..1, 1);

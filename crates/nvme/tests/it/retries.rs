@@ -449,11 +449,7 @@ fn a_power_cut_fails_the_next_flush_of_every_channel_once() {
     rig.ssd.power_cut(&mut Rng::new(3));
     verify(&mut later, 8..16, 2);
     let mut last = rig.channel(4);
-    assert_eq!(
-        flush(&mut last),
-        Err(CommandError::CacheLost.into()),
-        "nobody was told of this one"
-    );
+    assert_eq!(flush(&mut last), Err(CommandError::CacheLost.into()), "no caller knew of this one");
 }
 
 #[test]
@@ -625,7 +621,7 @@ fn a_write_that_was_detached_outlives_a_failure_of_the_controller() {
             let request = Request { policy: Some(policy), ..write_of(&channel, 0..1, 7) };
             let ticket = rig.doomed(plan, &mut channel, request);
             channel.detach(ticket);
-            // What was lost was done; not so what is to be repeated, as nobody can know.
+            // What was lost was done; what is to be repeated is not known to be done.
             let writes = rig.ssd.counters().writes;
             let ((), took_ns) = rig.timed(|| drop(channel));
             assert!(took_ns < OVERDUE_NS + MS, "{took_ns}");

@@ -96,7 +96,7 @@ fn a_queue_is_seen_and_changed() {
     });
     let change = Change { queue: id, before: "poll".into(), after: "hybrid".into() };
     assert_eq!(server.changes(), [change]);
-    // Nobody at the telemetry.
+    // No channel looks at the telemetry.
     let asked = Instant::now();
     let error = client.set(id, "poll").unwrap_err().to_string();
     assert!(error.contains("withdrawn"), "{error}");
@@ -131,7 +131,7 @@ fn a_line_too_long_ends_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn there_is_a_bound_on_clients_and_those_who_do_not_read_block_nobody() {
+fn clients_are_bounded_and_one_that_does_not_read_blocks_no_other() {
     let (_dir, server) = served();
     let mut deaf: Vec<UnixStream> =
         (0..CLIENTS_MAX - 1).map(|_| UnixStream::connect(server.path()).unwrap()).collect();

@@ -1,6 +1,6 @@
 //! Random fault plans: mixed commands by tickets and futures on a small device that fails in every
 //! way there is, every block verified against what it may hold. No request hangs, no byte is wrong,
-//! every buffer comes back, and nobody writes to one after that.
+//! every buffer comes back, and no device writes to one after that.
 //!
 //! `MEANTIME_FAULT_PLANS=1000000 cargo test --release -p meantime-nvme --test it
 //! fault_plans` is the long run of the stepped SSD, where a seed reproduces a run:
@@ -26,7 +26,7 @@ use meantime_nvme::{CommandError, Controller, ControllerOptions, Op};
 use meantime_ssd::{FaultControl, Model as Service, SsdConfig};
 use meantime_testkit::{Rng, device};
 
-/// With `MEANTIME_TRACE=1`: what happens, for who looks for the reason.
+/// With `MEANTIME_TRACE=1`: what happens, to find the reason.
 macro_rules! trace {
     ($($what:tt)*) => {
         if std::env::var_os("MEANTIME_TRACE").is_some() {
@@ -515,7 +515,7 @@ fn run_all(plans: u64, threads: usize, threaded: bool, patience: Duration) -> Ta
                     own.add(&tally);
                 }
                 *place.lock().expect("ours") = None;
-                sum.lock().expect("nobody panics here").add(&own);
+                sum.lock().expect("no thread panics here").add(&own);
             });
         }
         while busy.load(Ordering::Relaxed) > 0 {
@@ -531,7 +531,7 @@ fn run_all(plans: u64, threads: usize, threaded: bool, patience: Duration) -> Ta
             }
         }
     });
-    sum.into_inner().expect("nobody panicked")
+    sum.into_inner().expect("no thread panicked")
 }
 
 struct OnDrop<F: Fn()>(F);

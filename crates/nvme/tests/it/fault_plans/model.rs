@@ -9,7 +9,7 @@ use meantime_testkit::Rng;
 /// A block. Versions are numbers of writes; version 0 is zeroes.
 #[derive(Clone, Debug)]
 struct Block {
-    /// What a read may find: one version, and those of writes of which nobody knows whether they
+    /// What a read may find: one version, and those of writes of which it is unknown whether they
     /// happened.
     now: Vec<u64>,
     /// What a loss of power may bring back as well.
