@@ -1,9 +1,11 @@
 //! What the table of keys says is so, and docs/fio.md says the same.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 
-use super::super::keys::{Default, FAMILIES, SUBJECTS, built, find, fios};
+use super::super::keys::fios::{self, Accepts, IGNORED, REFUSED};
+use super::super::keys::{Applies, Default, FAMILIES, SUBJECTS, built, find};
 use super::super::*;
 
 #[test]
@@ -39,8 +41,8 @@ fn every_key_of_a_family_can_be_reset() {
 fn every_name_is_in_the_table_once() {
     let mut seen = BTreeSet::new();
     let built = built().flat_map(|key| std::iter::once(key.name).chain(key.aliases.to_vec()));
-    let ignored = fios::IGNORED.iter().flat_map(|(group, ..)| fios::names(group));
-    let refused = fios::REFUSED.iter().flat_map(|(group, _)| fios::names(group));
+    let ignored = IGNORED.iter().flat_map(|(group, ..)| fios::names(group));
+    let refused = REFUSED.iter().flat_map(|(group, _)| fios::names(group));
     for name in built.chain(ignored).chain(refused) {
         assert!(seen.insert(name), "{name}");
     }
@@ -60,7 +62,6 @@ fn a_default_is_what_holds_without_the_key() {
 
 #[test]
 fn what_a_key_applies_to_is_a_key_or_holds_of_some_job() {
-    use super::super::keys::Applies;
     for key in built() {
         for applies in key.applies {
             match applies {
@@ -81,7 +82,7 @@ fn the_manual_lists_the_keys_as_they_are() {
     let (begin, end) = ("<!-- keys -->\n", "<!-- /keys -->\n");
     let (before, rest) = document.split_once(begin).unwrap();
     let (there, after) = rest.split_once(end).unwrap();
-    let table = super::super::keys::manual();
+    let table = manual();
     if std::env::var_os("MEANTIME_BLESS").is_some() {
         std::fs::write(&path, format!("{before}{begin}{table}{end}{after}")).unwrap();
         return;
@@ -92,4 +93,51 @@ fn the_manual_lists_the_keys_as_they_are() {
         "docs/fio.md lists other keys than job/keys; rewrite it with\n\
          MEANTIME_BLESS=1 cargo test -p {package} the_manual_lists_the_keys"
     );
+}
+
+/// All keys as docs/fio.md has them.
+fn manual() -> String {
+    let code = |names: &mut dyn Iterator<Item = &'static str>| {
+        names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = String::from("\n### Built\n");
+    for subject in SUBJECTS {
+        let _ = write!(
+            text,
+            "\n**{}**\n\n| key | value | default | what it says |\n|---|---|---|---|\n",
+            subject.name
+        );
+        for key in subject.keys {
+            let default = match key.default {
+                Default::None => String::new(),
+                Default::Is(value) => format!("`{value}`"),
+                Default::Means(words) => words.to_owned(),
+            };
+            let needs: String = key
+                .applies
+                .iter()
+                .map(|applies| match applies {
+                    Applies::With(other) => format!("; needs `{other}`"),
+                    Applies::If(condition) => format!("; needs {}", condition.needs),
+                })
+                .collect();
+            let names = code(&mut std::iter::once(key.name).chain(key.aliases.iter().copied()));
+            let takes = (key.field.takes)(&Job::new(""));
+            let help = key.help.replace("0|1", "0 or 1");
+            let _ = writeln!(text, "| {names} | {takes} | {default} | {help}{needs} |");
+        }
+    }
+    text += "\n### Accepted without effect\n\n| key | why |\n|---|---|\n";
+    for (group, accepts, why) in IGNORED {
+        let only = match accepts {
+            Accepts::Only(values) => format!(" (only {})", values.join(" or ")),
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "| {}{only} | {why} |", code(&mut fios::names(group)));
+    }
+    text += "\n### Refused\n\n| key | why, or what to say instead |\n|---|---|\n";
+    for (group, why) in REFUSED {
+        let _ = writeln!(text, "| {} | {why} |", code(&mut fios::names(group)));
+    }
+    text + "\n"
 }
