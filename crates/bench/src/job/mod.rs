@@ -317,6 +317,16 @@ impl Job {
             numjobs: 1,
             rwmixread_percent: 50,
             loops: 1,
+            verify_keys: VerifyKeys { checks: true, ..VerifyKeys::default() },
+            file: FileKeys { cache_bytes: 256 << 20, ..FileKeys::default() },
+            places: Places { run: 1, ..Places::default() },
+            random: Randomness { randrepeat: true, ..Randomness::default() },
+            pace: Pace { thinktime_blocks: 1, ..Pace::default() },
+            latency_target: LatencyTarget {
+                percentile_ppm: 100_000_000,
+                ..LatencyTarget::default()
+            },
+            logs: LogKeys { per_job: true, ..LogKeys::default() },
             ..Job::default()
         }
     }

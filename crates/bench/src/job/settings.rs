@@ -118,7 +118,7 @@ pub enum Generator {
 }
 
 /// Where random I/Os go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Randomness {
     /// How likely each place is.
     pub distribution: Distribution,
@@ -132,20 +132,8 @@ pub struct Randomness {
     pub randseed: Option<u64>,
 }
 
-impl Default for Randomness {
-    fn default() -> Self {
-        Randomness {
-            distribution: Distribution::Uniform,
-            norandommap: false,
-            generator: Generator::Tausworthe,
-            randrepeat: true,
-            randseed: None,
-        }
-    }
-}
-
 /// What else says where I/Os go: `rw=…:N`, `rw_sequencer`, `blockalign`, `offset_increment`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Places {
     /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
     pub skip_bytes: i64,
@@ -157,18 +145,6 @@ pub struct Places {
     pub align_bytes: [Option<u64>; 2],
     /// Each thread begins so much after the one before.
     pub offset_increment: Extent,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Places {
-            skip_bytes: 0,
-            run: 1,
-            identical: false,
-            align_bytes: [None; 2],
-            offset_increment: Extent::default(),
-        }
-    }
 }
 
 /// `exitall` and `exit_what`: which jobs end when this one has ended.
@@ -198,7 +174,7 @@ pub struct Steady {
 }
 
 /// `thinktime`, `rate` and their kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pace {
     /// Pause for so long …
     pub thinktime: Duration,
@@ -214,19 +190,6 @@ pub struct Pace {
     pub poisson: bool,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Pace {
-            thinktime: Duration::ZERO,
-            thinktime_spin: Duration::ZERO,
-            thinktime_blocks: 1,
-            rate_iops: [None; 2],
-            rate_bytes: [None; 2],
-            poisson: false,
-        }
-    }
-}
-
 impl Pace {
     /// Whether anything is capped.
     pub fn is_rated(&self) -> bool {
@@ -235,7 +198,7 @@ impl Pace {
 }
 
 /// `latency_target` and its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LatencyTarget {
     /// The latency to keep; `None`: whatever it is.
     pub target: Option<Duration>,
@@ -245,17 +208,6 @@ pub struct LatencyTarget {
     pub percentile_ppm: u64,
     /// Go on when the depth is found.
     pub run: bool,
-}
-
-impl Default for LatencyTarget {
-    fn default() -> Self {
-        LatencyTarget {
-            target: None,
-            window: Duration::ZERO,
-            percentile_ppm: 100_000_000,
-            run: false,
-        }
-    }
 }
 
 /// `iodepth_batch` and its kind. `None`: as it suits the loop.
@@ -288,7 +240,7 @@ pub enum LogName {
 }
 
 /// Which logs to write, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogKeys {
     /// `_lat`, `_slat` and `_clat`.
     pub lat: Option<LogName>,
@@ -314,24 +266,6 @@ pub struct LogKeys {
     pub per_job: bool,
 }
 
-impl Default for LogKeys {
-    fn default() -> Self {
-        LogKeys {
-            lat: None,
-            bw: None,
-            iops: None,
-            hist: None,
-            avg_ms: 0,
-            hist_ms: 0,
-            hist_coarseness: 0,
-            offset: false,
-            max_value: false,
-            prio: false,
-            per_job: true,
-        }
-    }
-}
-
 impl LogKeys {
     /// Whether any log has I/Os or averages of them.
     pub fn has_values(&self) -> bool {
@@ -345,7 +279,7 @@ impl LogKeys {
 }
 
 /// `do_verify`, `verify_interval`, `verify_pattern`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyKeys {
     /// What is read is checked.
     pub checks: bool,
@@ -353,12 +287,6 @@ pub struct VerifyKeys {
     pub interval_bytes: Option<u64>,
     /// What blocks hold beside their headers; `None`: random data.
     pub payload: Option<Payload>,
-}
-
-impl Default for VerifyKeys {
-    fn default() -> Self {
-        VerifyKeys { checks: true, interval_bytes: None, payload: None }
-    }
 }
 
 /// `flow` and its kind: jobs of one flow have shares of its I/Os.
@@ -396,7 +324,7 @@ pub enum Hint {
 }
 
 /// How a file in a file system is read: `direct`, `overlap`, `cache`, `fadvise_hint`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileKeys {
     /// Past the page cache; `None`: as fio, through it. A device has none.
     pub direct: Option<bool>,
@@ -406,15 +334,4 @@ pub struct FileKeys {
     pub cache_bytes: usize,
     /// What is said of the reads to come.
     pub hint: Hint,
-}
-
-impl Default for FileKeys {
-    fn default() -> Self {
-        FileKeys {
-            direct: None,
-            overlap: Overlap::ALL,
-            cache_bytes: 256 << 20,
-            hint: Hint::default(),
-        }
-    }
 }

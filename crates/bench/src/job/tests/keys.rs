@@ -327,7 +327,7 @@ fn what_the_threads_compete_with_and_how() {
 #[test]
 fn how_files_are_read() {
     let one = |keys: &str| one(keys).file;
-    assert_eq!(one("rw=read"), FileKeys::default());
+    assert_eq!(one("rw=read"), Job::new("a").file);
     assert_eq!((one("direct=1").direct, one("buffered=1").direct), (Some(true), Some(false)));
     assert_eq!(one("direct=1\nbuffered=1").direct, Some(false));
     assert_eq!(one("cache=8m").cache_bytes, 8 << 20);
@@ -356,7 +356,7 @@ fn how_files_are_read() {
 #[test]
 fn what_else_says_where_ios_go() {
     let places = |lines: &str| one(lines).places;
-    assert_eq!(places("rw=read"), Places::default());
+    assert_eq!(places("rw=read"), Job::new("a").places);
     assert_eq!(places("rw=read:-8k").skip_bytes, -8192);
     assert_eq!(places("rw=write:112k").skip_bytes, 114_688);
     assert_eq!((one("rw=randread:8").rw, places("rw=randread:8").run), (Rw::RandRead, 8));
