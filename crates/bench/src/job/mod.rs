@@ -86,20 +86,24 @@ pub enum Rw {
 }
 
 impl Rw {
+    /// fio's words, the usual one for each first.
+    pub(crate) const WORDS: [(&str, Rw); 11] = [
+        ("read", Rw::Read),
+        ("write", Rw::Write),
+        ("randread", Rw::RandRead),
+        ("randwrite", Rw::RandWrite),
+        ("rw", Rw::Rw),
+        ("readwrite", Rw::Rw),
+        ("randrw", Rw::RandRw),
+        ("trim", Rw::Trim),
+        ("randtrim", Rw::RandTrim),
+        ("trimwrite", Rw::TrimWrite),
+        ("randtrimwrite", Rw::RandTrimWrite),
+    ];
+
     /// fio's word for it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Rw::Read => "read",
-            Rw::Write => "write",
-            Rw::RandRead => "randread",
-            Rw::RandWrite => "randwrite",
-            Rw::Rw => "rw",
-            Rw::RandRw => "randrw",
-            Rw::Trim => "trim",
-            Rw::RandTrim => "randtrim",
-            Rw::TrimWrite => "trimwrite",
-            Rw::RandTrimWrite => "randtrimwrite",
-        }
+        Self::WORDS.iter().find(|(_, rw)| *rw == self).map_or("", |(word, _)| word)
     }
 
     /// Whether the I/Os go to random places.

@@ -5,6 +5,7 @@
 //! 1000 and its parser takes 1024; we do what fio does. Both are worth a warning, so sizes come
 //! with an optional note.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use meantime_ext4::Overlap;
@@ -27,7 +28,8 @@ pub(super) struct Size {
     pub note: Option<&'static str>,
 }
 
-const NOTE_KIB: &str = "as in fio (kb_base=1024), the suffixes kib, mib, gib … are powers of 1000; write k, m, g for 1024";
+const NOTE_KIB: &str = "as in fio (kb_base=1024), the suffixes kib, mib, gib … are powers of 1000; \
+                        write k, m, g for 1024";
 const NOTE_KI: &str =
     "ki, mi, gi … are taken as powers of 1024, as fio does (its manual says 1000); write k, m, g";
 
@@ -50,6 +52,10 @@ fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
     Ok((number, suffix))
 }
 
+/// What `overlap` takes.
+pub(super) const OVERLAPS: &str =
+    "all, none, or a list of preload, pool, lazy-insert and lazy-unmap";
+
 /// Steps of the read path: `all`, `none` or a list.
 pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
     match text {
@@ -57,24 +63,16 @@ pub(super) fn overlap(text: &str) -> Result<Overlap, Why> {
         "none" => return Ok(Overlap::NONE),
         _ => {}
     }
-    let mut overlap = Overlap::NONE;
-    for step in text.split(',').map(str::trim) {
-        let flag = match step {
-            "preload" => &mut overlap.preload,
-            "pool" => &mut overlap.pool,
-            "lazy-insert" => &mut overlap.lazy_insert,
-            "lazy-unmap" => &mut overlap.lazy_unmap,
-            _ => {
-                return Err(format!(
-                    "{step:?} is no step; expected all, none, or a list of preload, pool, lazy-insert and lazy-unmap"
-                ));
-            }
-        };
-        if std::mem::replace(flag, true) {
-            return Err(format!("{step} is listed twice"));
-        }
-    }
-    Ok(overlap)
+    let steps = each_once(text, |step| match step {
+        "preload" | "pool" | "lazy-insert" | "lazy-unmap" => Ok(step),
+        _ => Err(format!("{step:?} is no step; expected {OVERLAPS}")),
+    })?;
+    Ok(Overlap {
+        preload: steps.contains(&"preload"),
+        pool: steps.contains(&"pool"),
+        lazy_insert: steps.contains(&"lazy-insert"),
+        lazy_unmap: steps.contains(&"lazy-unmap"),
+    })
 }
 
 /// Memory of a page cache.
@@ -256,19 +254,8 @@ pub(super) const RW_KINDS: &str =
 
 /// `rw`.
 pub(super) fn rw(text: &str) -> Result<Rw, Why> {
-    Ok(match text {
-        "read" => Rw::Read,
-        "write" => Rw::Write,
-        "randread" => Rw::RandRead,
-        "randwrite" => Rw::RandWrite,
-        "rw" | "readwrite" => Rw::Rw,
-        "randrw" => Rw::RandRw,
-        "trim" => Rw::Trim,
-        "randtrim" => Rw::RandTrim,
-        "trimwrite" => Rw::TrimWrite,
-        "randtrimwrite" => Rw::RandTrimWrite,
-        _ => return Err(format!("expected {RW_KINDS}")),
-    })
+    let found = Rw::WORDS.iter().find(|(word, _)| *word == text);
+    found.map(|(_, rw)| *rw).ok_or_else(|| format!("expected {RW_KINDS}"))
 }
 
 /// `rw` with its modifier: what is added to each place of a sequence in bytes, or how many I/Os
@@ -310,6 +297,9 @@ pub(super) fn steady(text: &str) -> Result<Steady, Why> {
     Ok(Steady { bandwidth, slope, limit_ppm, percent })
 }
 
+/// What `verify` takes.
+pub(super) const METHODS: &str = "crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none";
+
 /// `verify`.
 pub(super) fn verify(text: &str) -> Result<Verify, Why> {
     match text {
@@ -326,10 +316,7 @@ pub(super) fn verify(text: &str) -> Result<Verify, Why> {
             Err("fio's method is not supported; say crc32c, crc64, md5, sha256, meta or pattern"
                 .to_owned())
         }
-        _ => {
-            Err("expected crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none"
-                .to_owned())
-        }
+        _ => Err(format!("expected {METHODS}")),
     }
 }
 
@@ -383,9 +370,9 @@ pub(super) fn pm_qos_us(text: &str) -> Result<Vec<Option<u32>>, Why> {
 }
 
 /// A list of things to compare.
-fn each_once<T: PartialEq>(
-    text: &str,
-    one: impl Fn(&str) -> Result<T, Why>,
+fn each_once<'t, T: PartialEq>(
+    text: &'t str,
+    one: impl Fn(&'t str) -> Result<T, Why>,
 ) -> Result<Vec<T>, Why> {
     let mut all = Vec::new();
     for part in text.split(',').map(str::trim) {
@@ -438,32 +425,22 @@ pub(super) fn mem_policy(text: &str) -> Result<MemPolicy, Why> {
 
 /// A list of what the kernel numbers: ascending, each once.
 fn numbers(text: &str, what: &str) -> Result<Vec<u32>, Why> {
-    let mut cpus = Vec::new();
-    let bad = |part: &str| {
-        let part = super::error::shown(part);
-        format!("{part:?} is not a {what} number up to {CPU_MAX} or a range such as 0-3")
-    };
+    let mut numbers = BTreeSet::new();
     for part in text.split(',').map(str::trim) {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let number = |digits: &str| {
-            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-            digits
-                .parse::<u32>()
-                .ok()
-                .filter(|cpu| plain && *cpu <= CPU_MAX)
-                .ok_or_else(|| bad(part))
+            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let number = digits.parse::<u32>().ok().filter(|number| plain && *number <= CPU_MAX);
+            number.ok_or_else(|| {
+                let part = super::error::shown(part);
+                format!("{part:?} is not a {what} number up to {CPU_MAX} or a range such as 0-3")
+            })
         };
         let (from, to) = (number(from.trim())?, number(to.trim())?);
         if from > to {
             return Err(format!("{from}-{to} is backwards"));
         }
-        cpus.extend(from..=to);
-        if cpus.len() > 2 * CPU_MAX as usize {
-            cpus.sort_unstable();
-            cpus.dedup();
-        }
+        numbers.extend(from..=to);
     }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Ok(cpus)
+    Ok(numbers.into_iter().collect())
 }

@@ -2,7 +2,7 @@
 
 use super::super::value;
 use super::super::{Exit, IODEPTH_MAX, LogName, NUMJOBS_MAX, lists};
-use super::kind::{By, Field, Flag, INT_MAX, Int, MICROSECONDS, Opt, SECONDS, Unless0, Words};
+use super::kind::{By, FLAG, Field, INT_MAX, Int, MICROSECONDS, Opt, SECONDS, Unless0, Words};
 use super::kind::{count, field, int};
 use super::{If, Key, LOGGED, RATED, VALUES_LOGGED, WRITES, With, flag, key};
 
@@ -18,7 +18,7 @@ pub(super) const HOW_LONG: &[Key] = &[
     .listed("TIME"),
     flag(
         "time_based",
-        field!(time_based, Opt(Flag)),
+        field!(time_based, Opt(FLAG)),
         "Go on until --runtime, however often that means to begin again",
     )
     .means("0 if a size or number is given, else 1")
@@ -125,7 +125,7 @@ pub(super) const DURABILITY: &[Key] = &[
     .applies(&[If(&WRITES)])
     .strict()
     .listed("KIND"),
-    flag("end_fsync", field!(syncing.end_fsync, Flag), "Flush when all has been written")
+    flag("end_fsync", field!(syncing.end_fsync, FLAG), "Flush when all has been written")
         .applies(&[If(&WRITES)])
         .strict(),
 ];
@@ -211,7 +211,7 @@ pub(super) const PACE: &[Key] = &[
     .is("100")
     .applies(&[With("latency_target")])
     .listed("PERCENT"),
-    flag("latency_run", field!(latency_target.run, Flag), "Go on at the depth that was found")
+    flag("latency_run", field!(latency_target.run, FLAG), "Go on at the depth that was found")
         .applies(&[With("latency_target")]),
     key(
         "flow",
@@ -236,7 +236,7 @@ pub(super) const JOBS: &[Key] = &[
     key("name", field!(name, By("a name", value::job_name)), "The job's name in the output")
         .means("the section's name, or the value of --rw")
         .listed("NAME"),
-    flag("stonewall", field!(stonewall, Flag), "Begin when the jobs before have ended")
+    flag("stonewall", field!(stonewall, FLAG), "Begin when the jobs before have ended")
         .also(&["wait_for_previous"]),
     key(
         "wait_for",
@@ -254,8 +254,8 @@ pub(super) const JOBS: &[Key] = &[
     key("exit_what", EXIT_WHAT, "Which jobs end: of the group, of the stonewall, or all")
         .is("group")
         .applies(&[With("exitall")]),
-    flag("group_reporting", field!(group_reporting, Flag), "Show the jobs of a group as one"),
-    flag("new_group", field!(new_group, Flag), "Begin a new group"),
+    flag("group_reporting", field!(group_reporting, FLAG), "Show the jobs of a group as one"),
+    flag("new_group", field!(new_group, FLAG), "Begin a new group"),
 ];
 
 const EXITALL: Field = Field {
@@ -320,14 +320,14 @@ pub(super) const LOGS: &[Key] = &[
     )
     .is("0")
     .applies(&[With("write_hist_log")]),
-    flag("log_offset", field!(logs.offset, Flag), "Log the offset of each I/O, too")
+    flag("log_offset", field!(logs.offset, FLAG), "Log the offset of each I/O, too")
         .applies(&[If(&VALUES_LOGGED)])
         .listed("0|1"),
-    flag("log_max_value", field!(logs.max_value, Flag), "Log the greatest of a window, no average")
+    flag("log_max_value", field!(logs.max_value, FLAG), "Log the greatest of a window, no average")
         .applies(&[If(&VALUES_LOGGED)]),
-    flag("log_prio", field!(logs.prio, Flag), "Log the whole priority of each I/O")
+    flag("log_prio", field!(logs.prio, FLAG), "Log the whole priority of each I/O")
         .applies(&[If(&VALUES_LOGGED)]),
-    flag("per_job_logs", field!(logs.per_job, Flag), "A file for each thread")
+    flag("per_job_logs", field!(logs.per_job, FLAG), "A file for each thread")
         .is("1")
         .applies(&[If(&LOGGED)]),
 ];

@@ -2,7 +2,7 @@
 
 use super::super::cmdprio::{self, numbers};
 use super::super::{HOGS_MAX, value};
-use super::kind::{By, Field, Flag, Opt, field, int};
+use super::kind::{By, FLAG, Field, Opt, field, int};
 use super::{If, Key, PRIORITIZED, flag, key};
 
 pub(super) const WAITING: &[Key] = &[
@@ -12,7 +12,7 @@ pub(super) const WAITING: &[Key] = &[
         "Ways to wait to compare",
     )
     .means("`interrupt,poll,hybrid,adaptive`"),
-    flag("hipri", field!(hipri, Flag), "The same as completion=poll"),
+    flag("hipri", field!(hipri, FLAG), "The same as completion=poll"),
     key(
         "competitor",
         field!(

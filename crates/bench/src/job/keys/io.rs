@@ -1,8 +1,10 @@
 //! Keys that say what a job does, and where: I/Os, checks, places, zones, files.
 
 use super::super::value::{self, RW_KINDS};
-use super::super::{Extent, Generator, Payload, ZoneMode, lists};
-use super::kind::{By, Bytes, Field, Flag, INT_MAX, Length, Noted, Opt, Place, Unless0, Words};
+use super::super::{Generator, Payload, ZoneMode, lists};
+use super::kind::{
+    BYTES, By, FLAG, Field, INT_MAX, LENGTH, Noted, OFFSET, Opt, PLACE, Unless0, Words,
+};
 use super::kind::{field, int};
 use super::{CLONED, If, Key, MIXED, RANDOM, STRIDED, WRITES, With, ZBD, flag, key};
 
@@ -52,32 +54,28 @@ pub(super) const WHAT: &[Key] = &[
     .listed("SIZES"),
     key(
         "size",
-        field!(size, Opt(Length)),
+        field!(size, Opt(LENGTH)),
         "How much of the device to use, e.g. 64m or 25%; alone it ends the job when so much was \
          transferred",
     )
     .means("the rest of the device")
     .listed("BYTES"),
-    key("filesize", field!(filesize, Opt(Length)), "How much of the device to use, beside size")
+    key("filesize", field!(filesize, Opt(LENGTH)), "How much of the device to use, beside size")
         .means("size"),
-    key(
-        "offset",
-        field!(offset, Noted(OFFSET, offset)),
-        "Where on the device to begin, e.g. 1g or 50%",
-    )
-    .also(&["fileoffset"])
-    .is("0")
-    .listed("BYTES"),
+    key("offset", field!(offset, OFFSET), "Where on the device to begin, e.g. 1g or 50%")
+        .also(&["fileoffset"])
+        .is("0")
+        .listed("BYTES"),
     key(
         "offset_increment",
-        field!(places.offset_increment, Place),
+        field!(places.offset_increment, PLACE),
         "How far after the one before each thread begins",
     )
     .is("0")
     .applies(&[If(&CLONED)]),
     key(
         "io_size",
-        field!(io_size, Opt(Length)),
+        field!(io_size, Opt(LENGTH)),
         "How much to transfer, if that is more or less than --size holds",
     )
     .also(&["io_limit"])
@@ -92,19 +90,10 @@ pub(super) const WHAT: &[Key] = &[
     key("loops", field!(loops, int(1, INT_MAX)), "How many times to transfer the size")
         .is("1")
         .listed("N"),
-    flag("fill_device", field!(fill_device, Flag), "Write to the end of the device, then end")
+    flag("fill_device", field!(fill_device, FLAG), "Write to the end of the device, then end")
         .also(&["fill_fs"])
         .applies(&[If(&WRITES)]),
 ];
-
-const OFFSET: &str = "a size such as 1g or 20%";
-
-fn offset(text: &str) -> Result<(Extent, super::Remark), value::Why> {
-    match value::extent(text)? {
-        (Extent::Percent(100), _) => Err("nothing is left after the whole device".to_owned()),
-        offset => Ok(offset),
-    }
-}
 
 const RW: Field = Field {
     set: |job, text| {
@@ -133,18 +122,18 @@ const BS: Field = Field {
 pub(super) const CHECKS: &[Key] = &[
     key(
         "verify",
-        field!(verify, By(VERIFY, value::verify)),
+        field!(verify, By(value::METHODS, value::verify)),
         "Read back and check what was written: crc32c, crc64, md5, sha256, meta, pattern, \
          pattern_hdr or none",
     )
     .is("none")
     .listed("METHOD"),
-    flag("do_verify", field!(verify_keys.checks, Flag), "Check what was written, or what is read")
+    flag("do_verify", field!(verify_keys.checks, FLAG), "Check what was written, or what is read")
         .is("1")
         .applies(&[With("verify")]),
     key(
         "verify_interval",
-        field!(verify_keys.interval_bytes, Unless0(Bytes)),
+        field!(verify_keys.interval_bytes, Unless0(BYTES)),
         "The distance between two headers in a block",
     )
     .means("bs")
@@ -158,7 +147,6 @@ pub(super) const CHECKS: &[Key] = &[
     .applies(&[With("verify")]),
 ];
 
-const VERIFY: &str = "crc32c, crc64, md5, sha256, meta, pattern, pattern_hdr or none";
 const PATTERN: &str = "numbers such as 0xaa55 or 12, \"text\" and %o (the offset)";
 
 pub(super) const WHERE: &[Key] = &[
@@ -185,7 +173,7 @@ pub(super) const WHERE: &[Key] = &[
     .listed("KIND"),
     flag(
         "norandommap",
-        field!(random.norandommap, Flag),
+        field!(random.norandommap, FLAG),
         "Random places may come again before all have been",
     )
     .applies(&[If(&RANDOM)])
@@ -197,7 +185,7 @@ pub(super) const WHERE: &[Key] = &[
     )
     .is("tausworthe")
     .applies(&[If(&RANDOM)]),
-    flag("randrepeat", field!(random.randrepeat, Flag), "The same random places in every run")
+    flag("randrepeat", field!(random.randrepeat, FLAG), "The same random places in every run")
         .is("1"),
     flag("allrandrepeat", ALLRANDREPEAT, "Says the same as randrepeat, and has no effect"),
     key(
@@ -230,7 +218,7 @@ const ALLRANDREPEAT: Field = Field {
         value::boolean(text)?;
         Ok(Some("all that is random here is one sequence; see randrepeat"))
     },
-    ..field!(random.randrepeat, Flag)
+    ..field!(random.randrepeat, FLAG)
 };
 
 pub(super) const ZONES: &[Key] = &[
@@ -242,16 +230,16 @@ pub(super) const ZONES: &[Key] = &[
     .means("strided with zonesize, else none"),
     key(
         "zonesize",
-        field!(zones.size_bytes, Bytes),
+        field!(zones.size_bytes, BYTES),
         "Strided: how much is transferred in each zone; zbd: how long a zone is",
     ),
-    key("zonerange", field!(zones.range_bytes, Bytes), "How long a strided zone is")
+    key("zonerange", field!(zones.range_bytes, BYTES), "How long a strided zone is")
         .means("zonesize")
         .applies(&[If(&STRIDED)]),
-    key("zoneskip", field!(zones.skip_bytes, Bytes), "How much lies between two strided zones")
+    key("zoneskip", field!(zones.skip_bytes, BYTES), "How much lies between two strided zones")
         .is("0")
         .applies(&[If(&STRIDED)]),
-    key("zonecapacity", field!(zones.capacity_bytes, Bytes), "How far a zone can be written")
+    key("zonecapacity", field!(zones.capacity_bytes, BYTES), "How far a zone can be written")
         .means("zonesize")
         .applies(&[If(&ZBD)]),
     key(
@@ -270,7 +258,7 @@ pub(super) const ZONES: &[Key] = &[
     .applies(&[If(&ZBD)]),
     flag(
         "read_beyond_wp",
-        field!(zones.reads_anywhere, Flag),
+        field!(zones.reads_anywhere, FLAG),
         "Read anywhere, not only where something was written",
     )
     .applies(&[If(&ZBD)]),
@@ -296,7 +284,7 @@ const ZONE_MODES: &[(&str, ZoneMode)] =
 pub(super) const FILES: &[Key] = &[
     key(
         "direct",
-        field!(file.direct, Opt(Flag)),
+        field!(file.direct, Opt(FLAG)),
         "Read files past the page cache, not through it; devices have none",
     )
     .means("0")
@@ -316,7 +304,7 @@ pub(super) const FILES: &[Key] = &[
     .listed("KIND"),
     key(
         "overlap",
-        field!(file.overlap, By(OVERLAP, value::overlap)),
+        field!(file.overlap, By(value::OVERLAPS, value::overlap)),
         "Which steps of a file's read path are taken while the device works: preload, pool, \
          lazy-insert, lazy-unmap; or all, or none",
     )
@@ -330,5 +318,3 @@ pub(super) const FILES: &[Key] = &[
     .is("256m")
     .listed("BYTES"),
 ];
-
-const OVERLAP: &str = "all, none, or a list of preload, pool, lazy-insert and lazy-unmap";

@@ -54,21 +54,6 @@ pub(super) fn takes<K: Kind>(kind: &K, _: &K::Value) -> String {
     kind.takes()
 }
 
-/// Whether something holds.
-pub(super) struct Flag;
-
-impl Kind for Flag {
-    type Value = bool;
-
-    fn read(&self, text: &str) -> Result<(bool, Remark), Why> {
-        value::boolean(text).map(|flag| (flag, None))
-    }
-
-    fn takes(&self) -> String {
-        "1 or 0".to_owned()
-    }
-}
-
 /// A whole number.
 pub(super) struct Int<T> {
     min: u64,
@@ -107,80 +92,6 @@ impl<T: TryFrom<u64>> Kind for Int<T> {
             _ => String::new(),
         };
         format!("a number{of}{}{range}", self.unit)
-    }
-}
-
-/// A time; a number without a unit is in microseconds.
-pub(super) struct Time {
-    default_us: u64,
-}
-
-/// fio's time.
-pub(super) const SECONDS: Time = Time { default_us: 1_000_000 };
-/// fio's short time.
-pub(super) const MICROSECONDS: Time = Time { default_us: 1 };
-
-impl Kind for Time {
-    type Value = Duration;
-
-    fn read(&self, text: &str) -> Result<(Duration, Remark), Why> {
-        value::time_in(text, self.default_us).map(|time| (time, None))
-    }
-
-    fn takes(&self) -> String {
-        let example =
-            if self.default_us == 1 { "10 (microseconds) or 1ms" } else { "2 (seconds) or 500ms" };
-        format!("a time such as {example}")
-    }
-}
-
-/// Bytes, in whole sectors.
-pub(super) struct Bytes;
-
-impl Kind for Bytes {
-    type Value = u64;
-
-    fn read(&self, text: &str) -> Result<(u64, Remark), Why> {
-        let bytes = value::whole_sectors(value::size(text)?)?;
-        Ok((bytes.bytes, None))
-    }
-
-    fn takes(&self) -> String {
-        "a size such as 4k".to_owned()
-    }
-}
-
-/// A place or length on the device.
-pub(super) struct Place;
-/// A length of more than nothing.
-pub(super) struct Length;
-
-impl Kind for Place {
-    type Value = Extent;
-
-    fn read(&self, text: &str) -> Result<(Extent, Remark), Why> {
-        value::extent(text)
-    }
-
-    fn takes(&self) -> String {
-        "a size such as 1g or 20%".to_owned()
-    }
-}
-
-impl Kind for Length {
-    type Value = Extent;
-
-    fn read(&self, text: &str) -> Result<(Extent, Remark), Why> {
-        match Place.read(text)? {
-            (Extent::Bytes(0) | Extent::Percent(0) | Extent::Zones(0), _) => {
-                Err("must be more than 0".to_owned())
-            }
-            length => Ok(length),
-        }
-    }
-
-    fn takes(&self) -> String {
-        Place.takes()
     }
 }
 
@@ -236,6 +147,34 @@ impl<T> Kind for Noted<T> {
         self.0.to_owned()
     }
 }
+
+/// Whether something holds.
+pub(super) const FLAG: By<bool> = By("1 or 0", value::boolean);
+/// fio's time: a number without a unit is in seconds.
+pub(super) const SECONDS: By<Duration> =
+    By("a time such as 2 (seconds) or 500ms", |text| value::time_in(text, 1_000_000));
+/// fio's short time: a number without a unit is in microseconds.
+pub(super) const MICROSECONDS: By<Duration> =
+    By("a time such as 10 (microseconds) or 1ms", |text| value::time_in(text, 1));
+/// Bytes, in whole sectors.
+pub(super) const BYTES: By<u64> =
+    By("a size such as 4k", |text| Ok(value::whole_sectors(value::size(text)?)?.bytes));
+/// A place or length on the device.
+pub(super) const PLACE: Noted<Extent> = Noted(EXTENT, value::extent);
+/// A length above 0.
+pub(super) const LENGTH: Noted<Extent> = Noted(EXTENT, |text| match value::extent(text)? {
+    (Extent::Bytes(0) | Extent::Percent(0) | Extent::Zones(0), _) => {
+        Err("must be more than 0".to_owned())
+    }
+    length => Ok(length),
+});
+/// Where on the device to begin.
+pub(super) const OFFSET: Noted<Extent> = Noted(EXTENT, |text| match value::extent(text)? {
+    (Extent::Percent(100), _) => Err("nothing is left after the whole device".to_owned()),
+    offset => Ok(offset),
+});
+
+const EXTENT: &str = "a size such as 1g or 20%";
 
 /// A value that may be absent.
 pub(super) struct Opt<K>(pub K);

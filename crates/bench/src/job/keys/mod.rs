@@ -17,7 +17,6 @@ use kind::Field;
 
 use super::{Job, ZoneMode};
 
-pub(crate) use kind::Remark;
 pub use list::{KeyOption, options, subjects};
 pub use set::{Ignored, Note, known_key, may_stand_alone};
 
