@@ -86,6 +86,11 @@ pub struct Limit {
     pub max_ios: u64,
 }
 
+impl Limit {
+    /// Until the source has no more.
+    pub(crate) const NONE: Self = Self { until_ns: u64::MAX, max_ios: u64::MAX };
+}
+
 /// Why the loop stopped. Nothing is in flight any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -99,6 +104,16 @@ pub enum Ended {
     Stopped,
     /// The device takes no more I/O.
     Lost(String),
+}
+
+impl Ended {
+    /// Why the device takes no more I/O, if it does not.
+    pub(crate) fn lost(self) -> Option<String> {
+        match self {
+            Self::Lost(why) => Some(why),
+            _ => None,
+        }
+    }
 }
 
 /// I/Os that failed.

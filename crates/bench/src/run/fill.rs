@@ -15,7 +15,7 @@ use meantime_report::figures;
 use super::devices::Devices;
 use super::error::{RunError, fail};
 use super::progress::Progress;
-use crate::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Unrecorded};
+use crate::engine::{Engine, Faults, Limit, Plain, Slots, Unrecorded};
 use crate::memory;
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
@@ -136,12 +136,8 @@ fn fill_range(
             stop,
             faults: &mut faults,
         };
-        let ended = engine.run(
-            &mut Plain(pattern),
-            Limit { until_ns: u64::MAX, max_ios: u64::MAX },
-            &mut Unrecorded,
-        );
-        if let (Ended::Lost(why), _) | (_, Some(why)) = (ended, faults.first) {
+        let ended = engine.run(&mut Plain(pattern), Limit::NONE, &mut Unrecorded);
+        if let Some(why) = ended.lost().or(faults.first) {
             fail!("{uri}: filling it before the run: {why}");
         }
     }

@@ -167,6 +167,7 @@ impl JobResult {
             percentile: keys.percentile_ppm as f64 / 1e6,
             depth,
         });
+        let [read, write, trim] = tally.directions;
         RunResult {
             job_name: plan.job.name.clone(),
             group_id: plan.group_id,
@@ -186,9 +187,9 @@ impl JobResult {
             target,
             steady: steady::of(&plan.job, &state.speeds)
                 .and_then(|measured| measured.result(&plan.job)),
-            read: tally.read,
-            write: tally.write,
-            trim: tally.trim,
+            read,
+            write,
+            trim,
             runtime_ns: wall_ns,
             usr_cpu_percent: of_wall(usage.user_ns),
             sys_cpu_percent: of_wall(usage.system_ns),

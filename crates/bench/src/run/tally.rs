@@ -5,17 +5,13 @@ use meantime_report::run::{DirStats, LatencyStats, batch_level, depth_level};
 use super::logs::Log;
 use super::series::Series;
 use crate::engine::Record;
-use crate::pattern::{Dir, Io};
+use crate::pattern::Io;
 
 /// Latencies of both directions, and the depths that were reached.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Reads.
-    pub read: DirStats,
-    /// Writes.
-    pub write: DirStats,
-    /// Trims.
-    pub trim: DirStats,
+    /// Reads, writes and trims.
+    pub directions: [DirStats; 3],
     /// Flushes, if there were any.
     pub flushes: Option<Box<LatencyStats>>,
     /// I/Os by depth at submission, in fio's steps.
@@ -31,11 +27,7 @@ pub(crate) struct Tally {
 impl Record for Tally {
     #[inline(always)]
     fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
-        let stats = match io.dir {
-            Dir::Read => &mut self.read,
-            Dir::Write => &mut self.write,
-            Dir::Trim => &mut self.trim,
-        };
+        let stats = &mut self.directions[io.dir as usize];
         stats.ios += 1;
         stats.bytes += io.bytes as u64;
         stats.slat.record(slat_ns);
@@ -87,29 +79,25 @@ impl Record for Logged<'_> {
 }
 
 impl Tally {
-    fn directions(&self) -> [&DirStats; 3] {
-        [&self.read, &self.write, &self.trim]
-    }
-
     /// I/Os of all directions.
     pub(crate) fn ios(&self) -> u64 {
-        self.directions().iter().map(|stats| stats.ios).sum()
+        self.directions.iter().map(|stats| stats.ios).sum()
     }
 
     /// Bytes of all directions.
     pub(crate) fn bytes(&self) -> u64 {
-        self.directions().iter().map(|stats| stats.bytes).sum()
+        self.directions.iter().map(|stats| stats.bytes).sum()
     }
 
     /// The mean latency of all directions in ns; 0 without any.
     pub(crate) fn mean_ns(&self) -> f64 {
-        let of = |stats: &&DirStats| stats.lat.mean_ns() * stats.ios as f64;
-        self.directions().iter().map(of).sum::<f64>() / self.ios().max(1) as f64
+        let of = |stats: &DirStats| stats.lat.mean_ns() * stats.ios as f64;
+        self.directions.iter().map(of).sum::<f64>() / self.ios().max(1) as f64
     }
 
     /// The median latency of all directions in ns.
     pub(crate) fn median_ns(&self) -> u64 {
-        let used: Vec<_> = self.directions().into_iter().filter(|stats| stats.ios > 0).collect();
+        let used: Vec<_> = self.directions.iter().filter(|stats| stats.ios > 0).collect();
         match &used[..] {
             [] => 0,
             [one] => one.lat.percentile_ns(50.0),
@@ -124,40 +112,29 @@ impl Tally {
     /// Adds what `other` counted.
     pub(crate) fn merge(&mut self, other: &Self) {
         // A histogram that nothing was recorded in need not be walked through.
-        for (ours, theirs) in [
-            (&mut self.read, &other.read),
-            (&mut self.write, &other.write),
-            (&mut self.trim, &other.trim),
-        ] {
-            if theirs.ios > 0 {
-                ours.merge(theirs);
-            }
+        let directions = self.directions.iter_mut().zip(&other.directions);
+        for (ours, theirs) in directions.filter(|(_, theirs)| theirs.ios > 0) {
+            ours.merge(theirs);
         }
         if let Some(flushes) = &other.flushes {
             self.flushes.get_or_insert_default().merge(flushes);
         }
-        let counts = [
+        for (ours, theirs) in [
             (&mut self.depths, &other.depths),
             (&mut self.submits, &other.submits),
             (&mut self.completes, &other.completes),
-        ];
-        for (ours, theirs) in
-            counts.into_iter().flat_map(|(ours, theirs)| ours.iter_mut().zip(theirs))
-        {
-            *ours += theirs;
+        ] {
+            ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours += theirs);
         }
         self.series.merge(&other.series);
     }
 
     /// Forgets everything. What has been allocated stays.
     pub(crate) fn reset(&mut self) {
-        for stats in [&mut self.read, &mut self.write, &mut self.trim] {
-            if stats.ios > 0 {
-                (stats.ios, stats.bytes) = (0, 0);
-                stats.slat.reset();
-                stats.clat.reset();
-                stats.lat.reset();
-            }
+        for stats in self.directions.iter_mut().filter(|stats| stats.ios > 0) {
+            (stats.ios, stats.bytes) = (0, 0);
+            let latencies = [&mut stats.slat, &mut stats.clat, &mut stats.lat];
+            latencies.into_iter().for_each(LatencyStats::reset);
         }
         if let Some(flushes) = &mut self.flushes {
             flushes.reset();

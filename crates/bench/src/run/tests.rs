@@ -18,7 +18,7 @@ use crate::shape::Shape;
 use crate::verify::{Course, Rules, Verified};
 
 const BS: u64 = 4096;
-const NO_LIMIT: Limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };
+const NO_LIMIT: Limit = Limit::NONE;
 
 /// What a device does wrong.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -251,8 +251,9 @@ fn everything_is_counted_once() {
             (Ended::Dry, 768, 3 << 20, 0)
         );
         assert_eq!(tally.depths.iter().sum::<u64>(), 768);
-        assert_eq!(tally.read.lat.n() + tally.write.lat.n(), 768);
-        assert!(tally.read.ios > 150 && tally.read.ios < 310);
+        let [read, write, _] = &tally.directions;
+        assert_eq!(read.lat.n() + write.lat.n(), 768);
+        assert!(read.ios > 150 && read.ios < 310);
         let mut endless = Plain(Pattern::new(spec(100, None)));
         let (ended, tally, _) =
             drive(&mut channel, &mut endless, Limit { max_ios: 1000, ..NO_LIMIT });

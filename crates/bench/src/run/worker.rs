@@ -137,13 +137,9 @@ impl Visited {
         let mut engine = Engine { channel, slots, clock, stop, faults };
         let mut lost = None;
         if visit.warm_up_ns > 0 && !self.finished {
-            let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, max_ios: u64::MAX };
+            let limit = Limit { until_ns: clock.now_ns() + visit.warm_up_ns, ..Limit::NONE };
             let shape = warm_up_shape.as_mut();
-            if let Ended::Lost(why) =
-                run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded)
-            {
-                lost = Some(why);
-            }
+            lost = run(&mut engine, &mut task.warm_up, shape, limit, &mut Unrecorded).lost();
         }
         // Other threads of the job may have more to do.
         let (mut spent_ns, mut finished) = (0, self.finished);
@@ -231,10 +227,7 @@ impl Visited {
         let Self { task, faults, stop, .. } = self;
         let mut engine = Engine { channel, slots, clock, stop, faults };
         let lost = match &mut task.work {
-            Work::Verified(verified) => match read_back(&mut engine, verified) {
-                Ended::Lost(why) => Some(why),
-                _ => None,
-            },
+            Work::Verified(verified) => read_back(&mut engine, verified).lost(),
             _ => None,
         };
         self.report(lost)
@@ -248,10 +241,7 @@ impl Visited {
     ) -> VisitReport {
         let Self { faults, stop, .. } = self;
         let mut engine = Engine { channel, slots, clock, stop, faults };
-        let lost = match engine.flush_once() {
-            Err(Ended::Lost(why)) => Some(why),
-            _ => None,
-        };
+        let lost = engine.flush_once().err().and_then(Ended::lost);
         self.report(lost)
     }
 
@@ -358,6 +348,18 @@ pub(crate) struct Worker {
     clock: Clock,
 }
 
+/// `$body` with a channel of its own kind: the one place where the kind is asked for. The loop
+/// inside knows it.
+macro_rules! of_kind {
+    ($channel:ident => $body:expr) => {
+        match $channel {
+            Way::Device(Channel::Nvme($channel)) => $body,
+            Way::Device(Channel::Kernel($channel)) => $body,
+            Way::File($channel) => $body,
+        }
+    };
+}
+
 impl Worker {
     /// A worker with its channels and buffers.
     pub(crate) fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<Floor>) -> Self {
@@ -371,46 +373,21 @@ impl Worker {
         let CellWork { channel, slots: device, sched, visited, total_ns, .. } = &mut cells[cell];
         let slots = &mut slots[*device];
         let _class = sched.map(SchedClass::apply_to_this_thread).transpose()?;
-        // The one place where the kind of channel is asked for: the loop inside knows it.
-        Ok(match channel {
-            Way::Device(Channel::Nvme(channel)) => {
-                visited.visit(channel, slots, clock, visit, *total_ns)
-            }
-            Way::Device(Channel::Kernel(channel)) => {
-                visited.visit(channel, slots, clock, visit, *total_ns)
-            }
-            Way::File(channel) => visited.visit(channel, slots, clock, visit, *total_ns),
-        })
+        Ok(of_kind!(channel => visited.visit(channel, slots, clock, visit, *total_ns)))
     }
 
     /// Reads back and checks what `cell` wrote, when time was up before its pass had ended.
     pub(crate) fn read_back(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
-        match channel {
-            Way::Device(Channel::Nvme(channel)) => {
-                visited.read_back(channel, &mut slots[*device], clock)
-            }
-            Way::Device(Channel::Kernel(channel)) => {
-                visited.read_back(channel, &mut slots[*device], clock)
-            }
-            Way::File(channel) => visited.read_back(channel, &mut slots[*device], clock),
-        }
+        of_kind!(channel => visited.read_back(channel, &mut slots[*device], clock))
     }
 
     /// Makes what `cell` wrote durable.
     pub(crate) fn flush(&mut self, cell: usize) -> VisitReport {
         let Self { cells, slots, clock, .. } = self;
         let CellWork { channel, slots: device, visited, .. } = &mut cells[cell];
-        match channel {
-            Way::Device(Channel::Nvme(channel)) => {
-                visited.flush(channel, &mut slots[*device], clock)
-            }
-            Way::Device(Channel::Kernel(channel)) => {
-                visited.flush(channel, &mut slots[*device], clock)
-            }
-            Way::File(channel) => visited.flush(channel, &mut slots[*device], clock),
-        }
+        of_kind!(channel => visited.flush(channel, &mut slots[*device], clock))
     }
 
     /// The figures of the last turn of `cell` count, or are dropped.
@@ -463,8 +440,7 @@ impl Worker {
 }
 
 fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verified) -> Ended {
-    let limit = Limit { until_ns: u64::MAX, max_ios: u64::MAX };
-    engine.run(&mut verified.read_back(), limit, &mut Unrecorded)
+    engine.run(&mut verified.read_back(), Limit::NONE, &mut Unrecorded)
 }
 
 fn findings(work: &Work) -> Findings {
