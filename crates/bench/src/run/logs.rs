@@ -47,11 +47,28 @@ struct Sums {
 }
 
 /// A histogram that is still open, one direction of it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Counts {
     ios: u64,
     bytes: u32,
     counts: Vec<u32>,
+}
+
+/// What is still open, and when it ends.
+#[derive(Debug, Clone, Default)]
+struct Open {
+    sums: [Sums; 3],
+    avg_end_ms: u64,
+    counts: [Counts; 3],
+    hist_end_ms: u64,
+}
+
+impl Open {
+    fn new(spec: LogSpec) -> Self {
+        let bins = if spec.hist_ms.is_some() { HIST_BINS } else { 0 };
+        let counts = [(); 3].map(|()| Counts { counts: vec![0; bins], ..Counts::default() });
+        Self { counts, ..Self::default() }
+    }
 }
 
 /// The state to go back to if a turn is not to count.
@@ -59,9 +76,7 @@ struct Counts {
 struct Mark {
     rows: (usize, usize, usize, usize),
     dropped: u64,
-    sums: [Sums; 3],
-    avg_end_ms: u64,
-    hist_end_ms: u64,
+    open: Open,
 }
 
 /// The log of one thread of a cell.
@@ -70,12 +85,8 @@ pub(crate) struct Log {
     spec: LogSpec,
     rows: LogRows,
     zero_ns: i128,
-    sums: [Sums; 3],
-    avg_end_ms: u64,
-    counts: [Counts; 3],
-    hist_end_ms: u64,
+    open: Open,
     mark: Mark,
-    marked_counts: [Counts; 3],
 }
 
 impl Log {
@@ -91,32 +102,15 @@ impl Log {
             rows.hist_pairs = Vec::with_capacity(spec.entries_max.min(PAIRS_MAX));
             rows.hist_rows = Vec::with_capacity(spec.entries_max.min(PAIRS_MAX));
         }
-        let bins = if spec.hist_ms.is_some() { HIST_BINS } else { 0 };
-        let counts = [(); 3].map(|()| Counts { ios: 0, bytes: 0, counts: vec![0; bins] });
-        Self {
-            spec,
-            rows,
-            zero_ns: 0,
-            sums: [Sums::default(); 3],
-            avg_end_ms: 0,
-            marked_counts: counts.clone(),
-            counts,
-            hist_end_ms: 0,
-            mark: Mark::default(),
-        }
+        let open = Open::new(spec);
+        Self { spec, rows, zero_ns: 0, mark: Mark { open: open.clone(), ..Mark::default() }, open }
     }
 
     /// Begins a turn at `now_ns` by the clock, `at_ns` by the cell's measured time.
     pub(crate) fn begin(&mut self, now_ns: u64, at_ns: u64) {
         self.zero_ns = i128::from(now_ns) - i128::from(at_ns);
-        self.mark = Mark {
-            rows: self.rows.lengths(),
-            dropped: self.rows.dropped,
-            sums: self.sums,
-            avg_end_ms: self.avg_end_ms,
-            hist_end_ms: self.hist_end_ms,
-        };
-        self.marked_counts.clone_from(&self.counts);
+        let (rows, dropped) = (self.rows.lengths(), self.rows.dropped);
+        self.mark = Mark { rows, dropped, open: self.open.clone() };
     }
 
     /// Before a turn, and before any clock is read for it: the memory that it is going to need.
@@ -128,21 +122,15 @@ impl Log {
     pub(crate) fn undo(&mut self) {
         self.rows.truncate(self.mark.rows);
         self.rows.dropped = self.mark.dropped;
-        self.sums = self.mark.sums;
-        (self.avg_end_ms, self.hist_end_ms) = (self.mark.avg_end_ms, self.mark.hist_end_ms);
-        self.counts.clone_from(&self.marked_counts);
+        self.open.clone_from(&self.mark.open);
     }
 
     /// Forgets everything.
     pub(crate) fn reset(&mut self) {
-        (self.mark, self.sums, self.avg_end_ms, self.hist_end_ms) =
-            (Mark::default(), [Sums::default(); 3], 0, 0);
+        self.open = Open::new(self.spec);
+        self.mark = Mark { open: self.open.clone(), ..Mark::default() };
         self.rows.truncate((0, 0, 0, 0));
         self.rows.dropped = 0;
-        for counts in &mut self.counts {
-            counts.ios = 0;
-            counts.counts.fill(0);
-        }
     }
 
     /// One I/O.
@@ -152,11 +140,11 @@ impl Log {
         match self.spec.avg_ms {
             Some(0) => self.entry(io, slat_ns, clat_ns, at_ms),
             Some(avg_ms) => {
-                if at_ms >= self.avg_end_ms {
+                if at_ms >= self.open.avg_end_ms {
                     self.close_sums();
-                    self.avg_end_ms = (at_ms / avg_ms + 1) * avg_ms;
+                    self.open.avg_end_ms = (at_ms / avg_ms + 1) * avg_ms;
                 }
-                let sums = &mut self.sums[io.dir as usize];
+                let sums = &mut self.open.sums[io.dir as usize];
                 sums.ios += 1;
                 sums.bytes += io.bytes as u64;
                 let of = [
@@ -172,11 +160,11 @@ impl Log {
             None => {}
         }
         if let Some(hist_ms) = self.spec.hist_ms {
-            if at_ms >= self.hist_end_ms {
+            if at_ms >= self.open.hist_end_ms {
                 self.close_counts();
-                self.hist_end_ms = (at_ms / hist_ms.get() + 1) * hist_ms.get();
+                self.open.hist_end_ms = (at_ms / hist_ms.get() + 1) * hist_ms.get();
             }
-            let counts = &mut self.counts[io.dir as usize];
+            let counts = &mut self.open.counts[io.dir as usize];
             counts.ios += 1;
             counts.bytes = io.bytes as u32;
             counts.counts[hist_bin(clat_ns)] += 1;
@@ -204,7 +192,7 @@ impl Log {
     #[cold]
     #[inline(never)]
     fn close_sums(&mut self) {
-        for (direction, sums) in self.sums.iter_mut().enumerate() {
+        for (direction, sums) in self.open.sums.iter_mut().enumerate() {
             let Sums { ios, bytes, slat_ns, clat_ns, lat_ns } = std::mem::take(sums);
             if ios == 0 {
                 continue;
@@ -213,7 +201,7 @@ impl Log {
                 self.rows.dropped += ios;
                 continue;
             }
-            let at_ms = self.avg_end_ms;
+            let at_ms = self.open.avg_end_ms;
             self.rows.windows.push(LogWindow {
                 at_ms,
                 direction: direction as u8,
@@ -230,9 +218,9 @@ impl Log {
     #[inline(never)]
     fn close_counts(&mut self) {
         let LogRows { hist_rows, hist_pairs, dropped, .. } = &mut self.rows;
-        for (direction, counts) in
-            self.counts.iter_mut().enumerate().filter(|(_, counts)| counts.ios > 0)
-        {
+        let end_ms = self.open.hist_end_ms;
+        let counts = self.open.counts.iter_mut().enumerate();
+        for (direction, counts) in counts.filter(|(_, counts)| counts.ios > 0) {
             let pairs = counts.counts.iter().filter(|count| **count > 0).count();
             if hist_rows.len() == hist_rows.capacity()
                 || hist_pairs.len() + pairs > hist_pairs.capacity()
@@ -241,7 +229,7 @@ impl Log {
             } else {
                 let found = counts.counts.iter().enumerate().filter(|(_, count)| **count > 0);
                 hist_pairs.extend(found.map(|(bin, count)| (bin as u16, *count)));
-                hist_rows.push((self.hist_end_ms, direction as u8, counts.bytes, hist_pairs.len()));
+                hist_rows.push((end_ms, direction as u8, counts.bytes, hist_pairs.len()));
             }
             counts.ios = 0;
             counts.counts.fill(0);
