@@ -1,8 +1,9 @@
 //! From what the threads counted to a result as it is reported.
 
 use meantime_block::ChannelCounters;
-use meantime_completion::Policy;
+use meantime_completion::{GapCounters, Policy};
 use meantime_hw::ThreadUsage;
+use meantime_nvme::QueueCounters;
 use meantime_report::figures::median;
 use meantime_report::run::{LogRows, RunResult, Settings, TargetResult};
 
@@ -83,83 +84,66 @@ impl JobResult {
         self.threads.iter().map(|totals| totals.counters).collect()
     }
 
+    /// Further figures, by name with unit.
+    fn extra(&self, ios: u64, wall_ns: u64) -> Vec<(String, f64)> {
+        let all = || self.threads.iter().map(|totals| totals.counters);
+        let waits = |of: fn(GapCounters) -> u64| -> u64 {
+            all().flat_map(|one| [one.polled_waits, one.interrupt_waits]).map(of).sum()
+        };
+        let queues = |of: fn(QueueCounters) -> u64| -> u64 {
+            all().flat_map(|one| [Some(one.polled), one.interrupt]).flatten().map(of).sum()
+        };
+        let mut extra = Vec::new();
+        let mut add = |name: &str, figure: f64| extra.push((name.to_owned(), figure));
+        let sleeps = waits(|gap| gap.sleeps);
+        if sleeps > 0 {
+            // Of all waits, the warm-ups' included.
+            let percent = |count: u64| count as f64 * 100.0 / waits(|gap| gap.waits) as f64;
+            add("slept_percent", percent(sleeps));
+            add("overslept_percent", percent(waits(|gap| gap.oversleeps)));
+        }
+        let counts = [
+            ("fallbacks", waits(|gap| gap.fallbacks)),
+            ("strays", queues(|queue| queue.strays)),
+            ("retries", queues(|queue| queue.retries)),
+            ("requeued", queues(|queue| queue.requeued)),
+        ];
+        for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            add(name, count as f64);
+        }
+        if self.plan.verifies() {
+            let checked = self.threads.iter().map(|totals| totals.findings.checked);
+            add("verified_blocks", checked.sum::<u64>() as f64);
+        }
+        if self.alone.is_some() && self.state.competed.at_ns > 0 {
+            // Tu of FAST'12: what of an I/O's time the competitors ran, by their own clock.
+            let share_percent = self.state.competed.share_percent();
+            add("competitor_share_percent", share_percent);
+            if ios > 0 {
+                add("competitor_ns_per_io", share_percent / 100.0 * wall_ns as f64 / ios as f64);
+            }
+        }
+        if !self.state.ratios.is_empty() {
+            add("floor_pairs", self.state.ratios.len() as f64);
+        }
+        extra
+    }
+
     /// As it is reported.
     pub fn into_result(self) -> RunResult {
-        let Self {
-            plan,
-            uri,
-            medium,
-            alone,
-            policy,
-            settings,
-            cell,
-            beside,
-            numjobs,
-            state,
-            threads,
-            ..
-        } = self;
+        let Self { ref plan, ref state, ref threads, .. } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
         let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
         let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
         let (mut tally, mut usage) = (Tally::default(), ThreadUsage::default());
-        let (mut errors, mut verify_errors, mut checked) = (0, 0, 0);
-        let (mut waits, mut sleeps, mut oversleeps, mut fallbacks) = (0, 0, 0, 0);
-        let (mut strays, mut retries, mut requeued) = (0, 0, 0);
         for totals in threads {
             tally.merge(&totals.tally);
             usage += totals.usage;
-            errors += totals.faults.errors;
-            verify_errors += totals.findings.errors;
-            checked += totals.findings.checked;
-            let counters = totals.counters;
-            for gap in [counters.polled_waits, counters.interrupt_waits] {
-                waits += gap.waits;
-                sleeps += gap.sleeps;
-                oversleeps += gap.oversleeps;
-                fallbacks += gap.fallbacks;
-            }
-            for queue in [Some(counters.polled), counters.interrupt].into_iter().flatten() {
-                strays += queue.strays;
-                retries += queue.retries;
-                requeued += queue.requeued;
-            }
         }
+        let errors: u64 = threads.iter().map(|totals| totals.faults.errors).sum();
+        let extra = self.extra(tally.ios(), wall_ns);
         let of_wall = |ns: u64| if wall_ns == 0 { 0.0 } else { ns as f64 * 100.0 / wall_ns as f64 };
-        let mut extra = Vec::new();
-        let mut add = |name: &str, figure: f64| extra.push((name.to_owned(), figure));
-        if sleeps > 0 {
-            // Of all waits, the warm-ups' included.
-            add("slept_percent", sleeps as f64 * 100.0 / waits as f64);
-            add("overslept_percent", oversleeps as f64 * 100.0 / waits as f64);
-        }
-        let counts = [
-            ("fallbacks", fallbacks),
-            ("strays", strays),
-            ("retries", retries),
-            ("requeued", requeued),
-        ];
-        for (name, count) in counts {
-            if count > 0 {
-                add(name, count as f64);
-            }
-        }
-        if plan.verifies() {
-            add("verified_blocks", checked as f64);
-        }
-        if alone.is_some() && state.competed.at_ns > 0 {
-            // Tu of FAST'12: what of an I/O's time the competitors ran, by their own clock.
-            let share_percent = state.competed.share_percent();
-            add("competitor_share_percent", share_percent);
-            let ios = tally.ios();
-            if ios > 0 {
-                add("competitor_ns_per_io", share_percent / 100.0 * wall_ns as f64 / ios as f64);
-            }
-        }
-        if !state.ratios.is_empty() {
-            add("floor_pairs", state.ratios.len() as f64);
-        }
         let keys = &plan.job.latency_target;
         let target = keys.target.zip(target_depth).map(|(target, depth)| TargetResult {
             target_ns: target.as_nanos() as u64,
@@ -171,15 +155,15 @@ impl JobResult {
         RunResult {
             job_name: plan.job.name.clone(),
             group_id: plan.group_id,
-            cell,
-            beside: beside.into_iter().map(|(_, name)| name).collect(),
-            device: uri,
-            medium,
-            completion: policy.to_string(),
-            settings,
+            cell: self.cell,
+            beside: self.beside.into_iter().map(|(_, name)| name).collect(),
+            device: self.uri,
+            medium: self.medium,
+            completion: self.policy.to_string(),
+            settings: self.settings,
             options: plan.job.fio_options(),
             iodepth: plan.job.iodepth,
-            numjobs,
+            numjobs: self.numjobs,
             iodepth_levels: Some(tally.depths),
             batch_levels: [tally.submits, tally.completes],
             flushes: tally.flushes.map(|flushes| *flushes).unwrap_or_default(),
@@ -196,13 +180,13 @@ impl JobResult {
             ctx_switches: usage.switches,
             major_faults: usage.major_faults,
             minor_faults: usage.minor_faults,
-            competitor_percent: alone.and_then(|alone| kept_percent(&state.competed, &alone)),
+            competitor_percent: self.alone.and_then(|alone| kept_percent(&state.competed, &alone)),
             floor_ns: median(&state.floors_ns),
             floor_ratio: median(&state.ratios),
             floor_ratio_spread: spread(&state.ratios),
             // A device that refused the next I/O has failed, too.
             errors: errors.max(u64::from(state.lost.is_some())),
-            verify_errors,
+            verify_errors: threads.iter().map(|totals| totals.findings.errors).sum(),
             extra,
         }
     }
