@@ -37,8 +37,8 @@ pub struct Devices {
 /// A mounted file system.
 struct Mount {
     device: String,
-    cache_bytes: usize,
-    overlap: Overlap,
+    /// Memory of its page cache, and which steps overlap.
+    how: (usize, Overlap),
     fs: FileSystem,
 }
 
@@ -52,10 +52,10 @@ impl Opened {
     }
 }
 
-/// Files that opening the devices created. They are removed again if nothing is run on them after
-/// all.
+/// Files that opening the devices created, each with whether the kernel does the I/O on it. They
+/// are removed again if nothing is run on them after all.
 #[derive(Default)]
-struct Created(Vec<(PathBuf, Identity)>);
+struct Created(Vec<(PathBuf, Identity, bool)>);
 
 /// Device and inode number.
 type Identity = (u64, u64);
@@ -66,25 +66,15 @@ fn identity(path: &Path) -> std::io::Result<Identity> {
 }
 
 /// Whether there is nothing by that name, not even a link that leads nowhere. If that cannot be
-/// told there is something.
+/// found out, there is something.
 fn is_free(path: &Path) -> bool {
     identity(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
-impl Created {
-    /// Opening a device that creates the file has succeeded where there was nothing before. The
-    /// file is locked.
-    fn add(&mut self, path: PathBuf) {
-        if let Ok(identity) = identity(&path) {
-            self.0.push((path, identity));
-        }
-    }
-}
-
 impl Drop for Created {
     fn drop(&mut self) {
-        for (path, created) in &self.0 {
-            // Nothing that somebody else has put in its place.
+        for (path, created, _) in &self.0 {
+            // Nothing that another program has put in its place.
             if identity(path).is_ok_and(|there| there == *created) {
                 let _ = std::fs::remove_file(path);
             }
@@ -93,7 +83,7 @@ impl Drop for Created {
 }
 
 impl Devices {
-    /// Opens each of `uris`, which are devices, once; with `stamps`, software SSDs take time stamps
+    /// Opens each of `uris`, which are devices, once. With `stamps`, software SSDs take time stamps
     /// of every command.
     pub fn open_devices(uris: &[String], writes: bool, stamps: bool) -> Result<Self, RunError> {
         let wanted: Vec<Wanted> = uris.iter().map(|uri| Wanted::device(uri)).collect();
@@ -128,7 +118,7 @@ impl Devices {
         let mut devices = Self::default();
         for (uri, what) in under {
             let access = if writes(uri) { Access::WhatIsPossible } else { Access::Read };
-            let mut first = Some(devices.open_device(uri, what, access, stamps)?);
+            let mut first = Some(devices.open_device(uri, &what, access, stamps)?);
             for one in distinct.iter().filter(|one| one.device == uri) {
                 let (device, ssd_cpu, begins_empty) = match first.take() {
                     Some(first) => first,
@@ -139,14 +129,8 @@ impl Devices {
                     Some((path, how)) => devices.open_file(one, path, *how, device)?,
                 };
                 let begins_empty = begins_empty && one.file.is_none();
-                let wanted = (*one).clone();
-                devices.opened.push(Opened {
-                    target,
-                    wanted,
-                    ssd_cpu,
-                    begins_empty,
-                    filled: Vec::new(),
-                });
+                let (wanted, filled) = ((*one).clone(), Vec::new());
+                devices.opened.push(Opened { target, wanted, ssd_cpu, begins_empty, filled });
             }
         }
         Ok(devices)
@@ -156,12 +140,12 @@ impl Devices {
     fn open_device(
         &mut self,
         uri: &str,
-        what: Uri,
+        what: &Uri,
         access: Access,
         stamps: bool,
     ) -> Result<(Device, Option<usize>, bool), RunError> {
         let allowed = cpu::allowed();
-        let (soft, begins_empty) = match &what {
+        let (soft, begins_empty) = match what {
             Uri::Mem { soft, .. } => (Some(soft), true),
             Uri::File { soft, .. } => (Some(soft), false),
             _ => (None, false),
@@ -175,16 +159,18 @@ impl Devices {
         let options = OpenOptions { access, ssd_cpu, stamps, ..OpenOptions::default() };
         // The library creates it exclusively, and locks it: what was not there before, and is ours
         // after, is new.
-        let creates = match &what {
-            Uri::File { path, soft } if soft.create_bytes.is_some() => Some(path),
-            Uri::Kernel { path, kernel } if kernel.create_bytes.is_some() => Some(path),
+        let creates = match what {
+            Uri::File { path, soft } if soft.create_bytes.is_some() => Some((path, false)),
+            Uri::Kernel { path, kernel } if kernel.create_bytes.is_some() => Some((path, true)),
             _ => None,
         };
-        let is_new = creates.is_some_and(|path| is_free(path));
+        let creates = creates.filter(|(path, _)| is_free(path));
         let device = meantime_block::open(uri, &options)
             .map_err(|error| RunError::of_device(uri, &error))?;
-        if let (true, Uri::File { path, .. } | Uri::Kernel { path, .. }) = (is_new, what) {
-            self.created.add(path);
+        if let Some((path, is_kernels)) = creates
+            && let Ok(identity) = identity(path)
+        {
+            self.created.0.push((path.clone(), identity, is_kernels));
         }
         // Blocks that were only allocated read as zeroes, which the file system does not ask the
         // disk for.
@@ -206,16 +192,13 @@ impl Devices {
         };
         let device = match first.device() {
             Device::Nvme(device) => {
-                let again = NvmeDevice::new(
-                    Arc::clone(device.controller()),
-                    device.namespace().nsid,
-                    uri.to_owned(),
-                );
-                let again = again.map_err(|error| RunError::of_device(uri, &error))?;
-                let again = again.with_read_only(device.read_only().map(str::to_owned));
-                Device::Nvme(
-                    again.with_stamps(device.stamps()).with_medium(device.info().medium.clone()),
-                )
+                let (controller, nsid) = (Arc::clone(device.controller()), device.namespace().nsid);
+                let again = NvmeDevice::new(controller, nsid, uri.to_owned())
+                    .map_err(|error| RunError::of_device(uri, &error))?
+                    .with_read_only(device.read_only().map(str::to_owned))
+                    .with_stamps(device.stamps())
+                    .with_medium(device.info().medium.clone());
+                Device::Nvme(again)
             }
             Device::Kernel(_) => {
                 let options = OpenOptions { access, ..OpenOptions::default() };
@@ -236,20 +219,16 @@ impl Devices {
     ) -> Result<Target, RunError> {
         let failed =
             |error: meantime_ext4::Error| RunError::new(format_args!("{}: {error}", wanted.uri));
-        let same = |mount: &&Mount| {
-            mount.device == wanted.device
-                && mount.cache_bytes == how.cache_bytes
-                && mount.overlap == how.overlap
-        };
+        let HowRead { cache_bytes, overlap, .. } = how;
+        let same =
+            |mount: &&Mount| mount.device == wanted.device && mount.how == (cache_bytes, overlap);
         let fs = match self.mounts.iter().find(same) {
             Some(mount) => mount.fs.clone(),
             None => {
-                let (cache_bytes, overlap) = (how.cache_bytes, how.overlap);
                 let options = MountOptions { cache_bytes, overlap, ..MountOptions::default() };
                 let fs = FileSystem::mount(device, &options).map_err(RunError::new)?;
-                let mount =
-                    Mount { device: wanted.device.clone(), cache_bytes, overlap, fs: fs.clone() };
-                self.mounts.push(mount);
+                let (device, how) = (wanted.device.clone(), (cache_bytes, overlap));
+                self.mounts.push(Mount { device, how, fs: fs.clone() });
                 fs
             }
         };
@@ -267,17 +246,13 @@ impl Devices {
     /// From now on the files hold results; those of the kernel's once they are filled, since until
     /// then they cannot be read from.
     pub fn keep_created(&mut self) {
-        let kernels = |path: &Path| {
-            let is = |opened: &Opened| matches!(opened.wanted.device.parse(), Ok(Uri::Kernel { path: its, .. }) if its == path);
-            self.opened.iter().any(is)
-        };
-        self.created.0.retain(|(path, _)| kernels(path));
+        self.created.0.retain(|(.., is_kernels)| *is_kernels);
     }
 
     /// The device of that index is filled.
     pub(crate) fn keep_filled(&mut self, index: usize) {
         if let Ok(Uri::Kernel { path, .. }) = self.opened[index].wanted.device.parse() {
-            self.created.0.retain(|(created, _)| *created != path);
+            self.created.0.retain(|(created, ..)| *created != path);
         }
     }
 
@@ -337,10 +312,7 @@ impl Devices {
 
     /// What the DMA memory is made of.
     pub fn page_kind(&self) -> Option<&'static str> {
-        self.opened
-            .first()
-            .and_then(|opened| opened.target.heap().page_kind())
-            .map(|kind| kind.name())
+        self.opened.first()?.device().heap().page_kind().map(|kind| kind.name())
     }
 }
 

@@ -6,7 +6,7 @@ use meantime_block::{
 };
 use meantime_completion::Policy;
 use meantime_ext4::{Advice, FileChannel, FileDevice, Overlap};
-use meantime_hw::{DmaHeap, HwError};
+use meantime_hw::HwError;
 
 use crate::engine::Slots;
 
@@ -88,14 +88,6 @@ impl Target {
             Self::Device(device) => Way::Device(device.channel(options)?),
             Self::File(file) => Way::File(file.channel(options)?),
         })
-    }
-
-    /// Memory for its buffers.
-    pub(crate) fn heap(&self) -> &DmaHeap {
-        match self {
-            Self::Device(device) => device.heap(),
-            Self::File(file) => file.heap(),
-        }
     }
 
     /// The device behind our own driver, if it is one.
