@@ -77,23 +77,39 @@ impl PatternSpec {
 pub(crate) struct Permutation {
     state: u64,
     increment: u64,
+    mix: Mix,
+    limit: u64,
+}
+
+/// A one-to-one map of the numbers of k bits onto themselves, without order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mix {
     mask: u64,
     half: u32,
-    limit: u64,
+}
+
+impl Mix {
+    /// Of as many bits as the numbers below `limit` have.
+    pub(crate) fn below(limit: u64) -> Self {
+        let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
+        let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
+        Self { mask, half: (bits / 2).max(1) }
+    }
+
+    /// Each step is invertible on k bits.
+    #[inline(always)]
+    pub(crate) fn of(self, mut x: u64) -> u64 {
+        x ^= x >> self.half;
+        x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask;
+        x ^ x >> self.half
+    }
 }
 
 impl Permutation {
     /// An order of the numbers below `limit`.
     pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
-        let bits = u64::BITS - limit.saturating_sub(1).leading_zeros();
-        let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };
-        Self {
-            state: rng.next_u64() & mask,
-            increment: rng.next_u64() | 1,
-            mask,
-            half: (bits / 2).max(1),
-            limit,
-        }
+        let mix = Mix::below(limit);
+        Self { state: rng.next_u64() & mix.mask, increment: rng.next_u64() | 1, mix, limit }
     }
 
     /// The numbers are below this.
@@ -109,12 +125,8 @@ impl Permutation {
             // and Dobell 1962).
             self.state =
                 self.state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(self.increment)
-                    & self.mask;
-            // Each step is invertible on k bits.
-            let mut x = self.state;
-            x ^= x >> self.half;
-            x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask;
-            x ^= x >> self.half;
+                    & self.mix.mask;
+            let x = self.mix.of(self.state);
             if x < self.limit {
                 return x;
             }

@@ -1,6 +1,6 @@
 //! Where random I/Os fall: fio's distributions over a number of places.
 
-use super::pattern::{Permutation, Rng};
+use super::pattern::{Mix, Permutation, Rng};
 use crate::job::{Distribution, Zone};
 
 /// ζ's sum is exact up to here, and an integral beyond.
@@ -94,18 +94,12 @@ fn part(places: u64, ppm: u64) -> u64 {
     (u128::from(places) * u128::from(ppm) / 1_000_000) as u64 % places.max(1)
 }
 
-/// A one-to-one map of the numbers below `places` onto themselves, without order.
+/// A one-to-one map of the numbers below `places` (at least one) onto themselves, without order.
 fn scattered(mut x: u64, places: u64) -> u64 {
-    let bits = u64::BITS - places.saturating_sub(1).leading_zeros();
-    if bits == 0 {
-        return 0;
-    }
-    let (mask, half) = (u64::MAX >> (u64::BITS - bits), (bits / 2).max(1));
+    let mix = Mix::below(places);
     loop {
-        // Each step is invertible on so many bits; what falls outside goes on until it is inside.
-        x ^= x >> half;
-        x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask;
-        x ^= x >> half;
+        // What falls outside goes on until it is inside.
+        x = mix.of(x);
         if x < places {
             return x;
         }
