@@ -10,11 +10,11 @@ use super::pattern::{Dir, Io, PatternSpec, Rng};
 use super::source::{Source, pass_begins};
 use super::spread::Spread;
 use super::varied::Sizer;
-use crate::job::{Job, Sizes, ZoneKeys};
+use crate::job::{Job, ZoneKeys};
 
-/// The zones of a device, which all threads of a run share.
+/// The zones of a device.
 #[derive(Debug)]
-pub(crate) struct Zones {
+struct Zones {
     zone_bytes: u64,
     writable_bytes: u64,
     open_max: usize,
@@ -28,25 +28,6 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
-    pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
-        Self {
-            zone_bytes: keys.size_bytes,
-            writable_bytes: keys.writable_bytes(),
-            open_max: keys.open_max as usize,
-            filled: vec![0; (device_bytes / keys.size_bytes.max(1)) as usize],
-            filled_bytes: 0,
-            open: Vec::with_capacity(keys.open_max as usize),
-            writes: 0,
-        }
-    }
-
-    /// Whether they are those of `keys`.
-    pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
-        let sizes = (self.zone_bytes, self.writable_bytes, self.open_max);
-        sizes == (keys.size_bytes, keys.writable_bytes(), keys.open_max as usize)
-    }
-
     fn is_full(&self, zone: u64, least_bytes: u64) -> bool {
         self.filled[zone as usize] + least_bytes > self.writable_bytes
     }
@@ -87,19 +68,29 @@ impl Zones {
     }
 }
 
-/// A device's zones, shared.
+/// A device's zones, which all threads of a run share.
 #[derive(Debug, Clone)]
 pub(crate) struct SharedZones(Arc<Mutex<Zones>>);
 
 impl SharedZones {
     /// Empty zones of `keys` on a device of `device_bytes`; what is left at its end is no zone.
     pub(crate) fn new(keys: &ZoneKeys, device_bytes: u64) -> Self {
-        Self(Arc::new(Mutex::new(Zones::new(keys, device_bytes))))
+        Self(Arc::new(Mutex::new(Zones {
+            zone_bytes: keys.size_bytes,
+            writable_bytes: keys.writable_bytes(),
+            open_max: keys.open_max as usize,
+            filled: vec![0; (device_bytes / keys.size_bytes.max(1)) as usize],
+            filled_bytes: 0,
+            open: Vec::with_capacity(keys.open_max as usize),
+            writes: 0,
+        })))
     }
 
     /// Whether they are those of `keys`.
     pub(crate) fn are_of(&self, keys: &ZoneKeys) -> bool {
-        self.locked().are_of(keys)
+        let zones = self.locked();
+        (zones.zone_bytes, zones.writable_bytes, zones.open_max)
+            == (keys.size_bytes, keys.writable_bytes(), keys.open_max as usize)
     }
 
     fn locked(&self) -> MutexGuard<'_, Zones> {
@@ -141,10 +132,9 @@ impl Zoned {
         let zone_bytes = keys.size_bytes.max(1);
         let end_bytes = spec.offset_bytes + spec.range_bytes;
         // As in fio a job that only reads may begin within a zone.
-        let first = if job.changes() {
-            spec.offset_bytes.div_ceil(zone_bytes)
-        } else {
-            spec.offset_bytes / zone_bytes
+        let first = match job.changes() {
+            true => spec.offset_bytes.div_ceil(zone_bytes),
+            false => spec.offset_bytes / zone_bytes,
         };
         let among = first..(end_bytes / zone_bytes).max(first);
         let begin_bytes = spec.offset_bytes.max(first * zone_bytes);
@@ -158,23 +148,15 @@ impl Zoned {
         };
         let mut rng = Rng::new(spec.seed);
         let lane = |direction: usize, rng: &mut Rng| {
-            let sizes: Sizes = job.sizes_of(direction);
-            let places = (spec.range_bytes / sizes.min_bytes()).max(1);
-            let spread = || {
-                let once = !job.random.norandommap;
-                Spread::new(
-                    &job.random.distribution,
-                    places,
-                    sizes.min_bytes(),
-                    direction,
-                    once,
-                    rng,
-                )
-            };
+            let (sizes, random) = (job.sizes_of(direction), &job.random);
+            let min_bytes = sizes.min_bytes();
+            let places = (spec.range_bytes / min_bytes).max(1);
+            let (of, once) = (&random.distribution, !random.norandommap);
+            let spread = || Spread::new(of, places, min_bytes, direction, once, rng);
             Lane {
                 spread: spec.random.then(spread),
                 sizer: Sizer::new(&sizes),
-                min_bytes: sizes.min_bytes(),
+                min_bytes,
                 position_bytes: spec.offset_bytes,
             }
         };

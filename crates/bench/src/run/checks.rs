@@ -174,10 +174,9 @@ fn check_zones(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
     }
     for thread in 0..job.numjobs as usize {
         let (offset_bytes, bytes) = plan.range(info, thread);
-        let first = if job.changes() {
-            offset_bytes.div_ceil(zone_bytes)
-        } else {
-            offset_bytes / zone_bytes
+        let first = match job.changes() {
+            true => offset_bytes.div_ceil(zone_bytes),
+            false => offset_bytes / zone_bytes,
         };
         if (offset_bytes + bytes) / zone_bytes <= first {
             refuse!(
