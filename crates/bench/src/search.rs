@@ -20,7 +20,7 @@ pub(crate) enum Verdict {
 
 /// The search for the greatest depth that keeps a latency, as fio goes about it: double until it
 /// fails, then bisect.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Search {
     target_ns: u64,
     window_ns: u64,
@@ -57,13 +57,7 @@ impl Search {
             depth: 1,
             low: 1,
             high: depth_max,
-            stable: 0,
-            is_final: false,
-            began_ns: 0,
-            before_ns: 0,
-            ios: 0,
-            late: 0,
-            worst_ns: 0,
+            ..Self::default()
         })
     }
 

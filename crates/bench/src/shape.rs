@@ -10,7 +10,7 @@ use crate::job::{Job, Verify};
 use std::time::Duration;
 
 /// What shapes the I/O of one thread of a cell, and how far that is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Shape {
     /// Writes are durable when they are done.
     pub fua: bool,
@@ -53,7 +53,7 @@ enum Spacing {
 }
 
 /// How many at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reaping {
     /// The number submitted at once.
     pub submit: usize,
@@ -81,8 +81,10 @@ impl Shape {
         }
         let depth = job.iodepth as usize;
         let number =
-            |figure: Option<u32>, default: usize| figure.map_or(default, |figure| figure as usize);
+            |figure: Option<u32>, default| figure.map_or(default, |figure| figure as usize);
         let least = number(job.batch.complete_min, 1).min(depth);
+        // Without any of the keys all that has completed is taken at once, as the plain loop does.
+        let most = if job.batch.complete_min.is_some() { least } else { depth };
         let spacing =
             |direction: usize| match (pace.rate_iops[direction], pace.rate_bytes[direction]) {
                 (Some(iops), _) => Some(Spacing::PerIo(1_000_000_000 / iops)),
@@ -95,8 +97,6 @@ impl Shape {
         Some(Self {
             fua: job.syncing.fua,
             sync_every: if writes { [job.syncing.fsync, job.syncing.fdatasync] } else { [0; 2] },
-            writes: 0,
-            flushed_at: 0,
             think: thinks.then_some(Think {
                 pause_ns: pace.thinktime.as_nanos() as u64,
                 spin_ns: pace.thinktime_spin.as_nanos() as u64,
@@ -107,25 +107,16 @@ impl Shape {
             // Trims have the rate of writes.
             spacing: [spacing(0), spacing(1), spacing(1)],
             poisson: pace.poisson.then(|| Rng::new(seed)),
-            due_ns: [0; 3],
-            carried_ns: [0; 3],
             batch: Reaping {
                 submit: if submit == 0 { depth } else { submit.min(depth) },
                 least,
-                // Without any of the keys all that has completed is taken at once, as the plain
-                // loop does.
-                most: number(
-                    job.batch.complete_max,
-                    if job.batch.complete_min.is_some() { least } else { depth },
-                )
-                .max(least)
-                .max(1),
+                most: number(job.batch.complete_max, most).max(least).max(1),
                 low: number(job.batch.low, depth),
             },
             target: Search::new(&job.latency_target, depth),
             flow,
             priorities,
-            held: None,
+            ..Self::default()
         })
     }
 

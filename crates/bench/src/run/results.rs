@@ -65,7 +65,7 @@ pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
 impl JobResult {
     /// Whether anything was done.
     pub(crate) fn is_any(&self) -> bool {
-        let done = |totals: &Totals| totals.tally.ios() + totals.faults.errors;
+        let done = |totals: &Totals| totals.counted.tally.ios() + totals.faults.errors;
         self.state.lost.is_some() || self.threads.iter().map(done).sum::<u64>() > 0
     }
 
@@ -133,13 +133,13 @@ impl JobResult {
     pub fn into_result(self) -> RunResult {
         let Self { ref plan, ref state, ref threads, .. } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();
-        let anew_ns = threads.iter().map(|totals| totals.wall_ns).max().unwrap_or(0);
+        let anew_ns = threads.iter().map(|totals| totals.counted.wall_ns).max().unwrap_or(0);
         // With a depth to be found only what came after counts, which each thread knows for itself.
         let wall_ns = if target_depth.is_some() { anew_ns } else { state.wall_ns };
         let (mut tally, mut usage) = (Tally::default(), ThreadUsage::default());
-        for totals in threads {
-            tally.merge(&totals.tally);
-            usage += totals.usage;
+        for Totals { counted, .. } in threads {
+            tally.merge(&counted.tally);
+            usage += counted.usage;
         }
         let errors: u64 = threads.iter().map(|totals| totals.faults.errors).sum();
         let extra = self.extra(tally.ios(), wall_ns);

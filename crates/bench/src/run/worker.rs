@@ -63,18 +63,40 @@ pub(crate) struct CellWork {
     /// The thread's scheduling class in its turns.
     sched: Option<SchedClass>,
     visited: Visited,
-    total: Tally,
-    total_usage: ThreadUsage,
-    total_ns: u64,
+    total: Counted,
+}
+
+/// What was counted in a turn, or in all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Latencies.
+    pub tally: Tally,
+    /// CPU time.
+    pub usage: ThreadUsage,
+    /// How long it was measured.
+    pub wall_ns: u64,
+}
+
+impl Counted {
+    /// Forgets everything. What has been allocated stays.
+    fn reset(&mut self) {
+        self.tally.reset();
+        (self.usage, self.wall_ns) = (ThreadUsage::default(), 0);
+    }
+
+    /// Adds what `other` counted.
+    fn merge(&mut self, other: &Self) {
+        self.tally.merge(&other.tally);
+        self.usage += other.usage;
+        self.wall_ns += other.wall_ns;
+    }
 }
 
 /// What is done on a channel, and what came of it.
 struct Visited {
     task: Task,
     warm_up_shape: Option<Shape>,
-    slice: Tally,
-    slice_usage: ThreadUsage,
-    slice_ns: u64,
+    slice: Counted,
     /// What was measured before this turn does not count.
     anew: bool,
     faults: Faults,
@@ -98,17 +120,13 @@ impl CellWork {
             visited: Visited {
                 warm_up_shape: task.shape.as_ref().map(Shape::for_warm_up),
                 task,
-                slice: Tally::default(),
-                slice_usage: ThreadUsage::default(),
-                slice_ns: 0,
+                slice: Counted::default(),
                 anew: false,
                 faults: Faults::default(),
                 finished: false,
                 stop,
             },
-            total: Tally::default(),
-            total_usage: ThreadUsage::default(),
-            total_ns: 0,
+            total: Counted::default(),
         }
     }
 }
@@ -123,10 +141,9 @@ impl Visited {
         visit: Visit,
         mut at_ns: u64,
     ) -> VisitReport {
-        let Self { task, warm_up_shape, slice, slice_usage, slice_ns, anew, faults, stop, .. } =
-            self;
+        let Self { task, warm_up_shape, slice, anew, faults, stop, .. } = self;
         slice.reset();
-        (*slice_usage, *slice_ns, *anew) = (ThreadUsage::default(), 0, false);
+        *anew = false;
         if let Some(log) = task.log.as_mut().filter(|_| !self.finished) {
             log.make_room();
         }
@@ -146,32 +163,33 @@ impl Visited {
         while lost.is_none() && !finished {
             let usage = ThreadUsage::of_thread();
             let (start_ns, errors_before, ios_before) =
-                (clock.now_ns(), engine.faults.errors, slice.ios());
-            slice.series.begin(start_ns, at_ns);
+                (clock.now_ns(), engine.faults.errors, slice.tally.ios());
+            slice.tally.series.begin(start_ns, at_ns);
             let limit = Limit {
                 until_ns: start_ns + (visit.limit_ns - spent_ns),
                 max_ios: visit
                     .max_ios
-                    .saturating_sub(slice.ios())
+                    .saturating_sub(slice.tally.ios())
                     .max(1)
                     .min(task.number_ios.unwrap_or(u64::MAX)),
             };
             let shape = task.shape.as_mut();
             let ended = match &mut task.log {
-                None => run(&mut engine, &mut task.work, shape, limit, slice),
+                None => run(&mut engine, &mut task.work, shape, limit, &mut slice.tally),
                 Some(log) => {
                     log.begin(start_ns, at_ns);
-                    run(&mut engine, &mut task.work, shape, limit, &mut Logged(slice, log))
+                    let mut logged = Logged(&mut slice.tally, log);
+                    run(&mut engine, &mut task.work, shape, limit, &mut logged)
                 }
             };
             let wall_ns = clock.now_ns() - start_ns;
             spent_ns += wall_ns;
             at_ns += wall_ns;
-            *slice_ns += wall_ns;
-            *slice_usage += ThreadUsage::of_thread() - usage;
+            slice.wall_ns += wall_ns;
+            slice.usage += ThreadUsage::of_thread() - usage;
+            let ios = slice.tally.ios();
             if let Some(left) = &mut task.number_ios {
-                *left -=
-                    (slice.ios() - ios_before + engine.faults.errors - errors_before).min(*left);
+                *left -= (ios - ios_before + engine.faults.errors - errors_before).min(*left);
                 finished = *left == 0;
             }
             match (ended, &mut task.work) {
@@ -179,7 +197,7 @@ impl Visited {
                 (Ended::Limit | Ended::Stopped, _) => break,
                 (Ended::Found, _) => {
                     slice.reset();
-                    (*slice_usage, *slice_ns, *anew, at_ns) = (ThreadUsage::default(), 0, true, 0);
+                    (*anew, at_ns) = (true, 0);
                     if let Some(log) = &mut task.log {
                         log.reset();
                     }
@@ -193,7 +211,7 @@ impl Visited {
                         Ended::Stopped => break,
                         _ => finished |= !verified.course.begin_pass(),
                     }
-                    if spent_ns >= visit.limit_ns || slice.ios() >= visit.max_ios {
+                    if spent_ns >= visit.limit_ns || ios >= visit.max_ios {
                         break;
                     }
                 }
@@ -205,16 +223,15 @@ impl Visited {
         if let Some(shape) = task.shape.as_mut().filter(|_| leaves) {
             shape.leave_flow();
         }
+        let tally = &self.slice.tally;
         VisitReport {
             wall_ns: spent_ns,
-            ios: self.slice.ios(),
-            bytes: self.slice.bytes(),
-            median_ns: self.slice.median_ns(),
-            mean_ns: self.slice.mean_ns(),
+            ios: tally.ios(),
+            bytes: tally.bytes(),
+            median_ns: tally.median_ns(),
+            mean_ns: tally.mean_ns(),
             finished,
-            lost,
-            faults: self.faults.clone(),
-            findings: findings(&self.task.work),
+            ..self.report(lost)
         }
     }
 
@@ -319,12 +336,8 @@ pub(crate) struct VisitReport {
 /// What a cell came to, in one thread.
 #[derive(Debug)]
 pub(crate) struct Totals {
-    /// Latencies.
-    pub tally: Tally,
-    /// CPU time.
-    pub usage: ThreadUsage,
-    /// How long it was measured.
-    pub wall_ns: u64,
+    /// Latencies, CPU time and how long it was measured.
+    pub counted: Counted,
     /// I/Os that failed.
     pub faults: Faults,
     /// What checking found.
@@ -370,10 +383,10 @@ impl Worker {
     /// [`Worker::settle`].
     pub(crate) fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
         let Self { cells, slots, clock, .. } = self;
-        let CellWork { channel, slots: device, sched, visited, total_ns, .. } = &mut cells[cell];
+        let CellWork { channel, slots: device, sched, visited, total } = &mut cells[cell];
         let slots = &mut slots[*device];
         let _class = sched.map(SchedClass::apply_to_this_thread).transpose()?;
-        Ok(of_kind!(channel => visited.visit(channel, slots, clock, visit, *total_ns)))
+        Ok(of_kind!(channel => visited.visit(channel, slots, clock, visit, total.wall_ns)))
     }
 
     /// Reads back and checks what `cell` wrote, when time was up before its pass had ended.
@@ -392,7 +405,7 @@ impl Worker {
 
     /// The figures of the last turn of `cell` count, or are dropped.
     pub(crate) fn settle(&mut self, cell: usize, counts: bool) {
-        let CellWork { visited, total, total_usage, total_ns, .. } = &mut self.cells[cell];
+        let CellWork { visited, total, .. } = &mut self.cells[cell];
         if let Some(shape) = &mut visited.task.shape {
             shape.leave_flow();
         }
@@ -404,11 +417,8 @@ impl Worker {
         }
         if visited.anew {
             total.reset();
-            (*total_usage, *total_ns) = (ThreadUsage::default(), 0);
         }
         total.merge(&visited.slice);
-        *total_usage += visited.slice_usage;
-        *total_ns += visited.slice_ns;
     }
 
     /// The floor of the device with index `device`, in ns.
@@ -428,9 +438,7 @@ impl Worker {
         let totals = self.cells.drain(..).map(|cell| Totals {
             findings: findings(&cell.visited.task.work),
             counters: cell.channel.counters(),
-            tally: cell.total,
-            usage: cell.total_usage,
-            wall_ns: cell.total_ns,
+            counted: cell.total,
             faults: cell.visited.faults,
             target_depth: cell.visited.task.shape.as_ref().and_then(Shape::target_depth),
             log: cell.visited.task.log.map(Log::finish),
