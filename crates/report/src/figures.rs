@@ -18,28 +18,33 @@ pub fn bytes(bytes: u64) -> String {
 
 /// `1234` → `1.23 µs`: three digits in the unit that suits.
 pub fn time(ns: f64) -> String {
-    let (scaled, unit) = match ns {
-        ns if ns >= 1e9 => (ns / 1e9, "s"),
-        ns if ns >= 1e6 => (ns / 1e6, "ms"),
-        ns if ns >= 1e3 => (ns / 1e3, "µs"),
-        ns => return format!("{ns:.0} ns"),
-    };
-    let digits = match scaled {
-        scaled if scaled < 9.995 => 2,
-        scaled if scaled < 99.95 => 1,
-        _ => 0,
-    };
+    let (scaled, unit) = in_unit(ns);
+    let digits = if unit == "ns" { 0 } else { digits(scaled) };
     format!("{scaled:.digits$} {unit}")
 }
 
-/// A tick's time: `500 ns`, `1.5 µs`, and `0`.
-pub fn short_time(ns: f64) -> String {
-    let (value, unit) = match ns {
+/// A time in the unit that suits.
+fn in_unit(ns: f64) -> (f64, &'static str) {
+    match ns {
         ns if ns >= 1e9 => (ns / 1e9, "s"),
         ns if ns >= 1e6 => (ns / 1e6, "ms"),
         ns if ns >= 1e3 => (ns / 1e3, "µs"),
         ns => (ns, "ns"),
-    };
+    }
+}
+
+/// The decimals that make three digits of a figure.
+fn digits(figure: f64) -> usize {
+    match figure {
+        figure if figure < 9.995 => 2,
+        figure if figure < 99.95 => 1,
+        _ => 0,
+    }
+}
+
+/// A tick's time: `500 ns`, `1.5 µs`, and `0`.
+pub fn short_time(ns: f64) -> String {
+    let (value, unit) = in_unit(ns);
     if ns == 0.0 { "0".to_owned() } else { format!("{} {unit}", (value * 100.0).round() / 100.0) }
 }
 
@@ -56,12 +61,7 @@ pub(crate) fn with_prefix(mut figure: f64, base: f64, prefixes: &[&str]) -> Stri
         figure /= base;
         at += 1;
     }
-    let digits = match figure {
-        _ if at == 0 => 0,
-        figure if figure < 9.995 => 2,
-        figure if figure < 99.95 => 1,
-        _ => 0,
-    };
+    let digits = if at == 0 { 0 } else { digits(figure) };
     format!("{figure:.digits$}{}", prefixes[at])
 }
 

@@ -4,7 +4,7 @@
 use itertools::Itertools as _;
 use serde_json::Value;
 
-use super::model::{Block, DeviceKind, Job, Report, Run, Source};
+use super::model::{Block, Job, Report, Run, Source, device_kind};
 use super::read::{Parsed, read};
 use super::workload::Workload;
 use crate::plot::{Style, looks};
@@ -116,7 +116,7 @@ fn add(job: &mut Job, device: String, mut run: Run, sources: &[Source], one_mach
     };
     let at = job.blocks.iter().position(is_ours).unwrap_or_else(|| {
         let machine = (!one_machine).then_some(run.source);
-        let medium = DeviceKind::of(&device).words().to_owned();
+        let medium = device_kind(&device).to_owned();
         job.blocks.push(Block { medium, device, machine, runs: Vec::new() });
         job.blocks.len() - 1
     });

@@ -91,20 +91,16 @@ pub(crate) struct Block {
     pub runs: Vec<Run>,
 }
 
-/// What stands behind a device's URI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DeviceKind {
-    /// Our software SSD.
-    Software,
-    /// A block device or file through the kernel.
-    Kernel,
-    /// A PCIe SSD.
-    Pcie,
-    /// A controller that another process serves.
-    Served,
-    /// Something else.
-    Unknown,
-}
+/// Kinds of devices in words, by the scheme of the URI.
+const KINDS: [(&str, &str); 5] = [
+    ("mem", SOFTWARE),
+    ("file", SOFTWARE),
+    ("kernel", "through the kernel"),
+    ("vfio", "PCIe SSD"),
+    ("vfio-user", "controller served by another process"),
+];
+
+const SOFTWARE: &str = "software SSD";
 
 impl Job {
     /// The results of all its devices.
@@ -125,28 +121,11 @@ impl Block {
     }
 }
 
-impl DeviceKind {
-    /// By the URI's scheme.
-    pub(crate) fn of(uri: &str) -> Self {
-        match uri.split_once(':').map_or("", |(scheme, _)| scheme) {
-            "mem" | "file" => Self::Software,
-            "kernel" => Self::Kernel,
-            "vfio" => Self::Pcie,
-            "vfio-user" => Self::Served,
-            _ => Self::Unknown,
-        }
-    }
-
-    /// In words.
-    pub(crate) fn words(self) -> &'static str {
-        match self {
-            Self::Software => "software SSD",
-            Self::Kernel => "through the kernel",
-            Self::Pcie => "PCIe SSD",
-            Self::Served => "controller served by another process",
-            Self::Unknown => "unknown kind of device",
-        }
-    }
+/// What stands behind a device's URI, in words.
+pub(crate) fn device_kind(uri: &str) -> &'static str {
+    let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
+    let known = KINDS.iter().find(|(known, _)| *known == scheme);
+    known.map_or("unknown kind of device", |(_, kind)| kind)
 }
 
 /// One job on one device with one way to wait.
@@ -229,7 +208,7 @@ pub(crate) struct Moment {
 
 /// The device without the part that all software SSDs have: `optane` of `mem:1G?model=optane`.
 pub(crate) fn device_name(uri: &str) -> String {
-    if DeviceKind::of(uri) != DeviceKind::Software {
+    if device_kind(uri) != SOFTWARE {
         return uri.to_owned();
     }
     let parameters = uri.split_once('?').map_or("", |(_, parameters)| parameters);
@@ -246,8 +225,8 @@ mod tests {
         assert_eq!(device_name("mem:1G?lba=512&model=optane"), "optane");
         assert_eq!(device_name("mem:1G"), "mem:1G");
         assert_eq!(device_name("kernel:/dev/x?model=y"), "kernel:/dev/x?model=y");
-        assert_eq!(DeviceKind::of("vfio-user:/run/x"), DeviceKind::Served);
-        assert_eq!(DeviceKind::of("nonsense"), DeviceKind::Unknown);
+        assert_eq!(device_kind("vfio-user:/run/x"), "controller served by another process");
+        assert_eq!(device_kind("nonsense"), "unknown kind of device");
     }
 
     #[test]

@@ -159,18 +159,17 @@ struct Column {
     heading: &'static str,
     /// Whether it is there even if no result has something in it.
     always: bool,
-    /// What it says of a result, whose device's first row has this mean.
-    figure: fn(&Row, Option<f64>) -> Option<String>,
+    figure: Figure,
 }
 
-const fn always(heading: &'static str, figure: fn(&Row, Option<f64>) -> Option<String>) -> Column {
+/// What a column says of a result, whose device's first row has this mean.
+type Figure = fn(&Row, Option<f64>) -> Option<String>;
+
+const fn always(heading: &'static str, figure: Figure) -> Column {
     Column { heading, always: true, figure }
 }
 
-const fn sometimes(
-    heading: &'static str,
-    figure: fn(&Row, Option<f64>) -> Option<String>,
-) -> Column {
+const fn sometimes(heading: &'static str, figure: Figure) -> Column {
     Column { heading, always: false, figure }
 }
 

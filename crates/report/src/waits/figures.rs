@@ -157,26 +157,18 @@ const ALONE_CPU_PERCENT: f64 = 85.0;
 impl Baseline {
     /// Of `poll`, which may have run `again`.
     pub fn of(poll: &Figures, again: Option<&Figures>) -> Self {
-        let Some(again) = again else {
-            return Self {
-                mean_ns: poll.mean_ns,
-                cpu_percent: poll.cpu_percent,
-                means_ns: poll.means_ns.clone(),
-                ..Self::default()
-            };
-        };
-        let mean_ns = (poll.mean_ns + again.mean_ns) / 2.0;
+        let other = again.unwrap_or(poll);
+        let middle = |one: f64, other: f64| (one + other) / 2.0;
+        let mean_ns = middle(poll.mean_ns, other.mean_ns);
+        let turns = poll.means_ns.iter().zip(&other.means_ns);
         Self {
             mean_ns,
-            cpu_percent: (poll.cpu_percent + again.cpu_percent) / 2.0,
-            means_ns: poll
-                .means_ns
-                .iter()
-                .zip(&again.means_ns)
-                .map(|(one, other)| (one + other) / 2.0)
-                .collect(),
-            mean_spread: (mean_ns > 0.0).then(|| (poll.mean_ns - again.mean_ns).abs() / mean_ns),
-            cpu_spread_percent: Some((poll.cpu_percent - again.cpu_percent).abs()),
+            cpu_percent: middle(poll.cpu_percent, other.cpu_percent),
+            means_ns: turns.map(|(one, other)| middle(*one, *other)).collect(),
+            mean_spread: again
+                .filter(|_| mean_ns > 0.0)
+                .map(|again| (poll.mean_ns - again.mean_ns).abs() / mean_ns),
+            cpu_spread_percent: again.map(|again| (poll.cpu_percent - again.cpu_percent).abs()),
         }
     }
 

@@ -302,12 +302,10 @@ pub(crate) fn verdict(of: &Summary) -> String {
 /// The legend of all tables: what the columns are.
 pub fn legend(cells: &[&CellResult]) -> String {
     let mut text = String::from("Latencies from submission to having seen the completion. ");
-    for column in columns(cells).into_iter().skip(1).filter(|column| {
-        column.heading.contains("overslept")
-            || column.heading.contains("informed")
-            || column.heading.contains("oracle")
-            || column.heading.contains("rival")
-    }) {
+    let explained = |column: &&Column| {
+        ["overslept", "informed", "oracle", "rival"].iter().any(|of| column.heading.contains(of))
+    };
+    for column in columns(cells).into_iter().filter(explained) {
         let heading = column.heading.replace('\n', " ");
         let _ = write!(text, "{heading}: {}. ", column.explained);
     }
