@@ -14,7 +14,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::stats::{
-    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SteadyResult, per_second,
+    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, Settings, SteadyResult,
+    per_second, percents,
 };
 
 /// fio's steps of how many I/Os were submitted or taken back at once.
@@ -49,16 +50,18 @@ fn job(result: &RunResult) -> Value {
         (0, _) => EILSEQ,
         _ => EIO,
     };
-    let mut options = strings(&result.options);
-    options.insert("device".to_owned(), json!(result.device));
-    options.insert("completion".to_owned(), json!(result.completion));
     // Of the values that the job compares, this one's.
-    for (key, value) in [("sched", &result.settings.sched), ("pm_qos", &result.settings.pm_qos)] {
-        options.extend(value.iter().map(|value| (key.to_owned(), json!(value))));
-    }
-    if result.settings.hogs > 0 {
-        options.insert("hog".to_owned(), json!(result.settings.hogs.to_string()));
-    }
+    let Settings { sched, pm_qos, hogs } = &result.settings;
+    let mut options = strings(&result.options);
+    let own = [
+        ("device", Some(&result.device)),
+        ("completion", Some(&result.completion)),
+        ("sched", sched.as_ref()),
+        ("pm_qos", pm_qos.as_ref()),
+        ("hog", (*hogs > 0).then(|| hogs.to_string()).as_ref()),
+    ]
+    .map(|(key, value)| Some((key.to_owned(), json!(value?))));
+    options.extend(own.into_iter().flatten());
     let latency = result.latency();
     let runtime = Duration::from_nanos(result.runtime_ns);
     let mut object = into_map(json!({
@@ -103,16 +106,7 @@ fn job(result: &RunResult) -> Value {
         object.insert("cell".to_owned(), json!(cell));
         object.insert("beside".to_owned(), json!(result.beside));
     }
-    let series = result.series.iter().map(|point| {
-        json!({
-            "at_ms": point.at_ms,
-            "ios": point.ios,
-            "mean_ns": finite(point.mean_ns),
-            "p99_ns": point.p99_ns,
-            "max_ns": point.max_ns,
-        })
-    });
-    object.insert("series".to_owned(), series.collect());
+    object.insert("series".to_owned(), json!(result.series));
     insert_slowest(&mut object, &latency);
     for (key, figure) in [
         ("competitor_percent", result.competitor_percent),
@@ -127,12 +121,8 @@ fn job(result: &RunResult) -> Value {
         object.insert("floor_ratio_spread".to_owned(), json!([finite(least), finite(most)]));
     }
     if !result.extra.is_empty() {
-        let extra: Map<_, _> = result
-            .extra
-            .iter()
-            .map(|(key, figure)| (key.clone(), json!(finite(*figure))))
-            .collect();
-        object.insert("extra".to_owned(), Value::Object(extra));
+        let extra = result.extra.iter().map(|(key, figure)| (key.clone(), json!(finite(*figure))));
+        object.insert("extra".to_owned(), Value::Object(extra.collect()));
     }
     Value::Object(object)
 }
@@ -241,9 +231,8 @@ fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
         let end_ns = if buckets == NAMES.len() { u64::MAX } else { unit_ns * 1000 };
         let mut counts = [0u64; NAMES.len()];
         for (ns, count) in stats.steps().filter(|(ns, _)| (from_ns..end_ns).contains(ns)) {
-            counts
-                [BOUNDS.iter().position(|bound| ns / unit_ns < *bound).unwrap_or(BOUNDS.len())] +=
-                count;
+            let at = BOUNDS.iter().position(|bound| ns / unit_ns < *bound);
+            counts[at.unwrap_or(BOUNDS.len())] += count;
         }
         let percents = counts.map(|count| match count {
             0 => 0.0,
@@ -252,12 +241,6 @@ fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
         });
         object.insert(key.to_owned(), levels(&NAMES[..buckets], &percents[..buckets]));
     }
-}
-
-/// Shares of each, in percent.
-fn percents(counts: [u64; 7]) -> [f64; 7] {
-    let total: u64 = counts.iter().sum();
-    counts.map(|count| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 })
 }
 
 fn levels(names: &[&str], percents: &[f64]) -> Value {

@@ -1,6 +1,7 @@
 //! Latency statistics and the result of one run.
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 /// fio's default percentile list.
 pub(crate) const PERCENTILES: [f64; 17] = [
@@ -45,7 +46,9 @@ impl LatencyStats {
     /// Nothing recorded yet.
     pub fn new() -> LatencyStats {
         LatencyStats {
-            histogram: empty_histogram(),
+            // Constant arguments within the documented bounds; a test builds it.
+            histogram: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
+                .expect("constant histogram bounds are valid"),
             n: 0,
             min_ns: u64::MAX,
             max_ns: 0,
@@ -128,13 +131,8 @@ impl LatencyStats {
 
     /// fio's default percentiles with their latencies; empty when nothing was recorded.
     pub fn percentiles_ns(&self) -> Vec<(f64, u64)> {
-        if self.n == 0 {
-            return Vec::new();
-        }
-        PERCENTILES
-            .iter()
-            .map(|percentile| (*percentile, self.percentile_ns(*percentile)))
-            .collect()
+        let known = PERCENTILES.iter().filter(|_| self.n > 0);
+        known.map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
     }
 
     /// The same; `None` if too few were recorded for one of them to be slower.
@@ -169,11 +167,6 @@ impl LatencyStats {
     }
 }
 
-fn empty_histogram() -> Histogram<u64> {
-    // Constant arguments within the documented bounds; a test builds it.
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("constant histogram bounds are valid")
-}
-
 /// What one direction did. `Default` is nothing.
 #[derive(Debug, Clone, Default)]
 pub struct DirStats {
@@ -206,7 +199,7 @@ impl DirStats {
 }
 
 /// Latencies of a part of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SeriesPoint {
     /// When it began, in the run's measured time.
     pub at_ms: u64,
@@ -268,23 +261,17 @@ pub struct Settings {
 impl Settings {
     /// In words, each after a comma.
     pub fn words(&self) -> String {
-        let mut words = String::new();
-        let mut add = |word: String| {
-            words += ", ";
-            words += &word;
+        let pm_qos = self.pm_qos.as_deref().map(|us| match us {
+            "none" => "no PM QoS".to_owned(),
+            us => format!("PM QoS {us}"),
+        });
+        let hogs = match self.hogs {
+            0 => None,
+            1 => Some("1 hog".to_owned()),
+            hogs => Some(format!("{hogs} hogs")),
         };
-        self.sched.iter().for_each(|class| add(class.clone()));
-        match self.pm_qos.as_deref() {
-            None => {}
-            Some("none") => add("no PM QoS".to_owned()),
-            Some(us) => add(format!("PM QoS {us}")),
-        }
-        match self.hogs {
-            0 => {}
-            1 => add("1 hog".to_owned()),
-            hogs => add(format!("{hogs} hogs")),
-        }
-        words
+        let words = [self.sched.clone(), pm_qos, hogs];
+        words.into_iter().flatten().map(|word| format!(", {word}")).collect()
     }
 }
 
@@ -388,17 +375,14 @@ impl RunResult {
     /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked
     /// for.
     pub fn iodepth_percents(&self) -> [f64; 7] {
-        let mut percents = [0.0; 7];
-        let total: u64 = self.iodepth_levels.iter().flatten().sum();
         match self.iodepth_levels {
-            Some(levels) if total > 0 => {
-                for (percent, level) in percents.iter_mut().zip(levels) {
-                    *percent = level as f64 * 100.0 / total as f64;
-                }
+            Some(levels) if levels != [0; 7] => percents(levels),
+            _ => {
+                let mut percents = [0.0; 7];
+                percents[depth_level(self.iodepth)] = 100.0;
+                percents
             }
-            _ => percents[depth_level(self.iodepth)] = 100.0,
         }
-        percents
     }
 }
 
@@ -417,6 +401,12 @@ pub fn batch_level(ios: u64) -> usize {
         5..=64 => (ios - 1).ilog2() as usize,
         _ => 6,
     }
+}
+
+/// Shares of each, in percent.
+pub(crate) fn percents(counts: [u64; 7]) -> [f64; 7] {
+    let total: u64 = counts.iter().sum();
+    counts.map(|count| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 })
 }
 
 /// `count` per second of `ns`; 0 when no time has passed.

@@ -15,20 +15,17 @@ pub fn run_text(result: &RunResult) -> String {
 }
 
 fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
-    let failed = result.errors + result.verify_errors;
-    let jobs = result.numjobs.max(1);
+    let RunResult { job_name, group_id, device, completion, errors, verify_errors, .. } = result;
+    let failed = errors + verify_errors;
+    let (jobs, settings) = (result.numjobs.max(1), result.settings.words());
     let beside = match &result.beside[..] {
         [] => String::new(),
         others => format!(", beside {}", others.join(", ")),
     };
     writeln!(
         out,
-        "{}: (groupid={}, jobs={jobs}): err={failed:2}: {}, {}{}{beside}",
-        result.job_name,
-        result.group_id,
-        result.device,
-        result.completion,
-        result.settings.words()
+        "{job_name}: (groupid={group_id}, jobs={jobs}): err={failed:2}: {device}, \
+         {completion}{settings}{beside}"
     )?;
     for (name, stats) in [("read", &result.read), ("write", &result.write), ("trim", &result.trim)]
     {
@@ -37,7 +34,8 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         }
     }
     if result.flushes.n() > 0 {
-        write_flushes(out, &result.flushes)?;
+        writeln!(out, "  sync: total={}", result.flushes.n())?;
+        write_moments(out, "sync", &result.flushes)?;
     }
     writeln!(
         out,
@@ -76,11 +74,7 @@ fn write_run(out: &mut String, result: &RunResult) -> std::fmt::Result {
         writeln!(out, "  {name:<13}: {figure:.digits$}")?;
     }
     if failed > 0 {
-        writeln!(
-            out,
-            "  errors       : {} failed, {} verify",
-            result.errors, result.verify_errors
-        )?;
+        writeln!(out, "  errors       : {errors} failed, {verify_errors} verify")?;
     }
     Ok(())
 }
@@ -103,15 +97,7 @@ fn write_direction(
     )?;
     for (name, latency) in [("slat", &stats.slat), ("clat", &stats.clat), (" lat", &stats.lat)] {
         if latency.n() > 0 {
-            let (unit, unit_ns) = unit_of(latency);
-            writeln!(
-                out,
-                "    {name} ({unit}): min={}, max={}, avg={:.2}, stdev={:.2}",
-                scaled(latency.min_ns(), unit_ns),
-                scaled(latency.max_ns(), unit_ns),
-                latency.mean_ns() / unit_ns,
-                latency.stddev_ns() / unit_ns
-            )?;
+            write_moments(out, name, latency)?;
         }
     }
     if stats.clat.n() > 0 {
@@ -124,17 +110,11 @@ fn write_direction(
     Ok(())
 }
 
-fn write_flushes(out: &mut String, flushes: &LatencyStats) -> std::fmt::Result {
-    let (unit, unit_ns) = unit_of(flushes);
-    writeln!(
-        out,
-        "  sync: total={}\n    sync ({unit}): min={}, max={}, avg={:.2}, stdev={:.2}",
-        flushes.n(),
-        scaled(flushes.min_ns(), unit_ns),
-        scaled(flushes.max_ns(), unit_ns),
-        flushes.mean_ns() / unit_ns,
-        flushes.stddev_ns() / unit_ns
-    )
+fn write_moments(out: &mut String, name: &str, stats: &LatencyStats) -> std::fmt::Result {
+    let (unit, unit_ns) = unit_of(stats);
+    let [min, max] = [stats.min_ns(), stats.max_ns()].map(|ns| scaled(ns, unit_ns));
+    let [mean, deviation] = [stats.mean_ns(), stats.stddev_ns()].map(|ns| ns / unit_ns);
+    writeln!(out, "    {name} ({unit}): min={min}, max={max}, avg={mean:.2}, stdev={deviation:.2}")
 }
 
 fn write_percentiles(out: &mut String, stats: &LatencyStats) -> std::fmt::Result {
