@@ -32,248 +32,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         limit: Limit,
         record: &mut R,
     ) -> Ended {
-        let mut round = Round { source, shape, record, limit, ios: 0, ended: None };
-        round.shape.begin(self.clock.now_ns());
-        loop {
-            if round.ended.is_none() {
-                self.fill(&mut round);
-            }
-            if self.out() == 0
-                && let Some(ended) = round.ended
-            {
-                let now_ns = self.clock.now_ns();
-                round.shape.rest(now_ns);
-                // When time is up it is for the others of its flow as well.
-                if ended != Ended::Limit || now_ns < limit.until_ns {
-                    round.shape.leave_flow();
-                }
-                return ended;
-            }
-            let batch = round.shape.batch();
-            loop {
-                self.reap(&mut round, batch.least, batch.most);
-                if self.out() <= batch.low || round.ended.is_some() {
-                    break;
-                }
-            }
-            let now_ns = self.clock.now_ns();
-            if round.ended.is_none() {
-                if self.stop.load(Ordering::Relaxed) {
-                    round.ended = Some(Ended::Stopped);
-                } else if now_ns >= limit.until_ns {
-                    round.ended = Some(Ended::Limit);
-                }
-            }
-            let verdict =
-                if round.ended.is_none() { round.shape.judge(now_ns) } else { Verdict::GoOn };
-            match verdict {
-                Verdict::GoOn => {}
-                Verdict::Changed => self.drain(&mut round),
-                Verdict::Found => {
-                    self.drain(&mut round);
-                    round.ended.get_or_insert(Ended::Found);
-                }
-                Verdict::Done => round.ended = Some(Ended::Dry),
-                Verdict::Hopeless(worst_ns) => {
-                    self.faults.errors += 1;
-                    self.faults.first.get_or_insert_with(|| {
-                        format!(
-                            "latency_target cannot be kept: one at a time took {} µs",
-                            worst_ns / 1000
-                        )
-                    });
-                    round.ended = Some(Ended::Dry);
-                }
-            }
-        }
-    }
-
-    /// I/Os that have not been taken back: those in flight, and those that have ended unseen.
-    fn out(&self) -> usize {
-        self.slots.bufs.len() - self.slots.free.len()
-    }
-
-    /// Submits until the depth is reached, with what has to come in between.
-    fn fill<S: Source, R: Record>(&mut self, round: &mut Round<'_, S, R>) {
-        self.slots.batch.clear();
-        let depth = round.shape.depth(self.slots.bufs.len());
-        while self.out() < depth && round.ended.is_none() {
-            if round.ios >= round.limit.max_ios {
-                round.ended = Some(Ended::Limit);
-                break;
-            }
-            let Some(io) = round.shape.held.take().or_else(|| round.source.next()) else {
-                round.ended = Some(Ended::Dry);
-                break;
-            };
-            if !self.is_time_for(&io, round) {
-                round.shape.held = Some(io);
-                break;
-            }
-            self.send(&io, round);
-            if self.slots.batch.len() >= round.shape.batch().submit {
-                self.ring(round);
-            }
-        }
-        self.ring(round);
-    }
-
-    /// Flushes, pauses and waits until `io` may be submitted; false if the turn has ended before,
-    /// or if others of its flow are to go first.
-    fn is_time_for<S: Source, R: Record>(&mut self, io: &Io, round: &mut Round<'_, S, R>) -> bool {
-        if round.shape.is_flush_due() {
-            self.ring(round);
-            self.drain(round);
-            self.flush(round);
-            round.shape.flushed();
-        }
-        if let Some((pause_ns, spin_ns)) = round.shape.pause() {
-            self.ring(round);
-            self.drain(round);
-            let now_ns = self.clock.now_ns();
-            self.pause(now_ns + pause_ns, spin_ns, round);
-            let left_ns = (now_ns + pause_ns).saturating_sub(self.clock.now_ns());
-            if round.ended.is_some() && left_ns > 0 {
-                round.shape.pause_left(left_ns);
-            }
-        }
-        if let Some(due_ns) = round.shape.due_ns(io)
-            && self.clock.now_ns() < due_ns
-        {
-            self.ring(round);
-            self.drain(round);
-            self.pause(due_ns, 0, round);
-        }
-        if round.ended.is_none()
-            && let Some(sleep) = round.shape.waits_for_flow()
-        {
-            self.ring(round);
-            if !sleep.is_zero() {
-                self.drain(round);
-                let until_ns = self.clock.now_ns() + sleep.as_nanos() as u64;
-                self.pause(until_ns, 0, round);
-            } else if self.out() == 0 {
-                // Nothing to take back meanwhile.
-                std::thread::yield_now();
-            }
-            return false;
-        }
-        round.ended.is_none()
-    }
-
-    fn send<S: Source, R: Record>(&mut self, io: &Io, round: &mut Round<'_, S, R>) {
-        // There is one: fewer are in flight than there are slots.
-        let Some(slot) = self.slots.free.pop() else { return };
-        let Some(mut buf) = self.slots.bufs[slot].take() else {
-            self.slots.free.push(slot);
-            round.ended = Some(quarantined());
-            return;
-        };
-        let io = &Io { ioprio: round.shape.priority(io), ..*io };
-        buf.set_len(io.bytes);
-        round.source.prepare(slot, io, &mut buf);
-        if self.slots.batch.is_empty() && round.shape.batch().submit > 1 {
-            self.channel.plug();
-        }
-        let mut request = self.request(slot, io, buf).user_data(slot as u64);
-        request.fua = round.shape.fua && io.dir == Dir::Write;
-        request.ioprio = io.ioprio;
-        let start_ns = self.clock.now_ns();
-        if let Err(rejected) = self.channel.enqueue(request) {
-            self.give_back(slot, rejected.request.buf);
-            self.slots.free.push(slot);
-            round.ended = Some(Ended::Lost(rejected.error.to_string()));
-            return;
-        }
-        self.slots.flights[slot] = Flight { io: *io, start_ns, rung_ns: start_ns };
-        self.slots.batch.push(slot);
-        round.shape.submits(io);
-        round.ios += 1;
-    }
-
-    /// The doorbell, for what was submitted since the last one.
-    fn ring<S: Source, R: Record>(&mut self, round: &mut Round<'_, S, R>) {
-        if self.slots.batch.is_empty() {
-            return;
-        }
-        self.channel.unplug();
-        let rung_ns = self.clock.now_ns();
-        for slot in &self.slots.batch {
-            self.slots.flights[*slot].rung_ns = rung_ns;
-        }
-        let ios = self.slots.batch.len() as u64;
-        round.record.submitted(self.channel.in_flight().max(1), ios);
-        self.slots.batch.clear();
-    }
-
-    /// Waits for `least` and takes `most` at most.
-    fn reap<S: Source, R: Record>(
-        &mut self,
-        round: &mut Round<'_, S, R>,
-        least: usize,
-        most: usize,
-    ) {
-        let mut taken = 0;
-        while taken < most {
-            let done = match self.channel.next_done() {
-                Some(done) => Some(done),
-                None if taken < least => self.channel.wait_done(),
-                None if taken == 0 => {
-                    self.channel.poll();
-                    self.channel.next_done()
-                }
-                None => None,
-            };
-            let Some(done) = done else { break };
-            let seen_ns = self.clock.now_ns();
-            self.ended(done, seen_ns, round);
-            taken += 1;
-        }
-        if taken > 0 {
-            round.record.reaped(taken as u64);
-        }
-    }
-
-    /// Waits for all that is in flight.
-    fn drain<S: Source, R: Record>(&mut self, round: &mut Round<'_, S, R>) {
-        while self.out() > 0 {
-            self.reap(round, 1, usize::MAX);
-        }
-    }
-
-    fn ended<S: Source, R: Record>(
-        &mut self,
-        done: Done,
-        seen_ns: u64,
-        round: &mut Round<'_, S, R>,
-    ) {
-        let slot = done.user_data as usize;
-        let Flight { io, start_ns, rung_ns } = self.slots.flights[slot];
-        match self.take_back(round.source, slot, &io, done) {
-            Ok(good) => {
-                if good {
-                    let clat_ns = seen_ns.saturating_sub(rung_ns);
-                    round.record.done(&io, rung_ns - start_ns, clat_ns, seen_ns);
-                    round.shape.took(rung_ns - start_ns + clat_ns);
-                }
-            }
-            Err(lost) => round.ended = Some(lost),
-        }
-        // Even without its buffer: whoever takes the slot next finds that out.
-        self.slots.free.push(slot);
-    }
-
-    /// A flush by itself: nothing else is in flight.
-    fn flush<S: Source, R: Record>(&mut self, round: &mut Round<'_, S, R>) {
-        if round.ended.is_some() {
-            return;
-        }
-        let start_ns = self.clock.now_ns();
-        match self.flush_once() {
-            Ok(true) => round.record.flushed(self.clock.now_ns() - start_ns),
-            Ok(false) => {}
-            Err(lost) => round.ended = Some(lost),
-        }
+        Round { engine: self, source, shape, record, limit, ios: 0, ended: None }.run()
     }
 
     /// A flush, with nothing in flight; whether it was done.
@@ -286,26 +45,265 @@ impl<C: BlockChannel> Engine<'_, C> {
             _ => Ok(true),
         }
     }
+}
+
+/// One call of the loop.
+struct Round<'r, 'e, C, S, R> {
+    engine: &'r mut Engine<'e, C>,
+    source: &'r mut S,
+    shape: &'r mut Shape,
+    record: &'r mut R,
+    limit: Limit,
+    ios: u64,
+    ended: Option<Ended>,
+}
+
+impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
+    fn run(mut self) -> Ended {
+        self.shape.begin(self.engine.clock.now_ns());
+        loop {
+            if self.ended.is_none() {
+                self.fill();
+            }
+            if self.out() == 0
+                && let Some(ended) = self.ended
+            {
+                let now_ns = self.engine.clock.now_ns();
+                self.shape.rest(now_ns);
+                // When time is up it is for the others of its flow as well.
+                if ended != Ended::Limit || now_ns < self.limit.until_ns {
+                    self.shape.leave_flow();
+                }
+                return ended;
+            }
+            let batch = self.shape.batch();
+            loop {
+                self.reap(batch.least, batch.most);
+                if self.out() <= batch.low || self.ended.is_some() {
+                    break;
+                }
+            }
+            let now_ns = self.engine.clock.now_ns();
+            self.end_if_due(now_ns);
+            if self.ended.is_some() {
+                continue;
+            }
+            match self.shape.judge(now_ns) {
+                Verdict::GoOn => {}
+                Verdict::Changed => self.drain(),
+                Verdict::Found => {
+                    self.drain();
+                    self.ended.get_or_insert(Ended::Found);
+                }
+                Verdict::Done => self.ended = Some(Ended::Dry),
+                Verdict::Hopeless(worst_ns) => {
+                    let worst_us = worst_ns / 1000;
+                    self.engine.faults.errors += 1;
+                    self.engine.faults.first.get_or_insert_with(|| {
+                        format!("latency_target cannot be kept: one at a time took {worst_us} µs")
+                    });
+                    self.ended = Some(Ended::Dry);
+                }
+            }
+        }
+    }
+
+    /// The end, if it was asked for or time is up.
+    fn end_if_due(&mut self, now_ns: u64) {
+        if self.engine.stop.load(Ordering::Relaxed) {
+            self.ended.get_or_insert(Ended::Stopped);
+        } else if now_ns >= self.limit.until_ns {
+            self.ended.get_or_insert(Ended::Limit);
+        }
+    }
+
+    /// I/Os that have not been taken back: those in flight, and those that have ended unseen.
+    fn out(&self) -> usize {
+        self.engine.slots.bufs.len() - self.engine.slots.free.len()
+    }
+
+    /// Submits until the depth is reached, with what has to come in between.
+    fn fill(&mut self) {
+        self.engine.slots.batch.clear();
+        let depth = self.shape.depth(self.engine.slots.bufs.len());
+        while self.out() < depth && self.ended.is_none() {
+            if self.ios >= self.limit.max_ios {
+                self.ended = Some(Ended::Limit);
+                break;
+            }
+            let Some(io) = self.shape.held.take().or_else(|| self.source.next()) else {
+                self.ended = Some(Ended::Dry);
+                break;
+            };
+            if !self.is_time_for(&io) {
+                self.shape.held = Some(io);
+                break;
+            }
+            self.send(&io);
+            if self.engine.slots.batch.len() >= self.shape.batch().submit {
+                self.ring();
+            }
+        }
+        self.ring();
+    }
+
+    /// Flushes, pauses and waits until `io` may be submitted; false if the turn has ended before,
+    /// or if others of its flow are to go first.
+    fn is_time_for(&mut self, io: &Io) -> bool {
+        if self.shape.is_flush_due() {
+            self.ring();
+            self.drain();
+            self.flush();
+            self.shape.flushed();
+        }
+        if let Some((pause_ns, spin_ns)) = self.shape.pause() {
+            self.ring();
+            self.drain();
+            let now_ns = self.engine.clock.now_ns();
+            self.pause(now_ns + pause_ns, spin_ns);
+            let left_ns = (now_ns + pause_ns).saturating_sub(self.engine.clock.now_ns());
+            if self.ended.is_some() && left_ns > 0 {
+                self.shape.pause_left(left_ns);
+            }
+        }
+        if let Some(due_ns) = self.shape.due_ns(io)
+            && self.engine.clock.now_ns() < due_ns
+        {
+            self.ring();
+            self.drain();
+            self.pause(due_ns, 0);
+        }
+        if self.ended.is_none()
+            && let Some(sleep) = self.shape.waits_for_flow()
+        {
+            self.ring();
+            if !sleep.is_zero() {
+                self.drain();
+                let until_ns = self.engine.clock.now_ns() + sleep.as_nanos() as u64;
+                self.pause(until_ns, 0);
+            } else if self.out() == 0 {
+                // Nothing to take back meanwhile.
+                std::thread::yield_now();
+            }
+            return false;
+        }
+        self.ended.is_none()
+    }
+
+    fn send(&mut self, io: &Io) {
+        // There is one: fewer are in flight than there are slots.
+        let Some(slot) = self.engine.slots.free.pop() else { return };
+        let Some(mut buf) = self.engine.slots.bufs[slot].take() else {
+            self.engine.slots.free.push(slot);
+            self.ended = Some(quarantined());
+            return;
+        };
+        let io = &Io { ioprio: self.shape.priority(io), ..*io };
+        buf.set_len(io.bytes);
+        self.source.prepare(slot, io, &mut buf);
+        if self.engine.slots.batch.is_empty() && self.shape.batch().submit > 1 {
+            self.engine.channel.plug();
+        }
+        let mut request = self.engine.request(slot, io, buf).user_data(slot as u64);
+        request.fua = self.shape.fua && io.dir == Dir::Write;
+        request.ioprio = io.ioprio;
+        let start_ns = self.engine.clock.now_ns();
+        if let Err(rejected) = self.engine.channel.enqueue(request) {
+            self.engine.give_back(slot, rejected.request.buf);
+            self.engine.slots.free.push(slot);
+            self.ended = Some(Ended::Lost(rejected.error.to_string()));
+            return;
+        }
+        self.engine.slots.flights[slot] = Flight { io: *io, start_ns, rung_ns: start_ns };
+        self.engine.slots.batch.push(slot);
+        self.shape.submits(io);
+        self.ios += 1;
+    }
+
+    /// The doorbell, for what was submitted since the last one.
+    fn ring(&mut self) {
+        if self.engine.slots.batch.is_empty() {
+            return;
+        }
+        self.engine.channel.unplug();
+        let rung_ns = self.engine.clock.now_ns();
+        for slot in &self.engine.slots.batch {
+            self.engine.slots.flights[*slot].rung_ns = rung_ns;
+        }
+        let ios = self.engine.slots.batch.len() as u64;
+        self.record.submitted(self.engine.channel.in_flight().max(1), ios);
+        self.engine.slots.batch.clear();
+    }
+
+    /// Waits for `least` and takes `most` at most.
+    fn reap(&mut self, least: usize, most: usize) {
+        let mut taken = 0;
+        while taken < most {
+            let channel = &mut *self.engine.channel;
+            let done = match channel.next_done() {
+                None if taken < least => channel.wait_done(),
+                None if taken == 0 => {
+                    channel.poll();
+                    channel.next_done()
+                }
+                done => done,
+            };
+            let Some(done) = done else { break };
+            let seen_ns = self.engine.clock.now_ns();
+            self.complete(done, seen_ns);
+            taken += 1;
+        }
+        if taken > 0 {
+            self.record.reaped(taken as u64);
+        }
+    }
+
+    /// Waits for all that is in flight.
+    fn drain(&mut self) {
+        while self.out() > 0 {
+            self.reap(1, usize::MAX);
+        }
+    }
+
+    fn complete(&mut self, done: Done, seen_ns: u64) {
+        let slot = done.user_data as usize;
+        let Flight { io, start_ns, rung_ns } = self.engine.slots.flights[slot];
+        match self.engine.take_back(self.source, slot, &io, done) {
+            Ok(true) => {
+                let clat_ns = seen_ns.saturating_sub(rung_ns);
+                self.record.done(&io, rung_ns - start_ns, clat_ns, seen_ns);
+                self.shape.took(rung_ns - start_ns + clat_ns);
+            }
+            Ok(false) => {}
+            Err(lost) => self.ended = Some(lost),
+        }
+        // Even without its buffer: the next I/O that takes the slot finds that out.
+        self.engine.slots.free.push(slot);
+    }
+
+    /// A flush by itself: nothing else is in flight.
+    fn flush(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        let start_ns = self.engine.clock.now_ns();
+        match self.engine.flush_once() {
+            Ok(true) => self.record.flushed(self.engine.clock.now_ns() - start_ns),
+            Ok(false) => {}
+            Err(lost) => self.ended = Some(lost),
+        }
+    }
 
     /// Until `due_ns` or the turn's end; `spin_ns` of it at least are spent busily.
-    fn pause<S: Source, R: Record>(
-        &mut self,
-        due_ns: u64,
-        spin_ns: u64,
-        round: &mut Round<'_, S, R>,
-    ) {
-        let busy_until_ns = self.clock.now_ns() + spin_ns;
+    fn pause(&mut self, due_ns: u64, spin_ns: u64) {
+        let busy_until_ns = self.engine.clock.now_ns() + spin_ns;
         loop {
-            let now_ns = self.clock.now_ns();
-            if self.stop.load(Ordering::Relaxed) {
-                round.ended.get_or_insert(Ended::Stopped);
-            } else if now_ns >= round.limit.until_ns {
-                round.ended.get_or_insert(Ended::Limit);
-            }
-            if now_ns >= due_ns || round.ended.is_some() {
+            let now_ns = self.engine.clock.now_ns();
+            self.end_if_due(now_ns);
+            if now_ns >= due_ns || self.ended.is_some() {
                 return;
             }
-            let left_ns = due_ns.min(round.limit.until_ns) - now_ns;
+            let left_ns = due_ns.min(self.limit.until_ns) - now_ns;
             if left_ns > SPIN_NS && now_ns >= busy_until_ns {
                 std::thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(SLEEP_MAX_NS)));
             } else {
@@ -313,14 +311,4 @@ impl<C: BlockChannel> Engine<'_, C> {
             }
         }
     }
-}
-
-/// One call of the loop.
-struct Round<'r, S, R> {
-    source: &'r mut S,
-    shape: &'r mut Shape,
-    record: &'r mut R,
-    limit: Limit,
-    ios: u64,
-    ended: Option<Ended>,
 }
