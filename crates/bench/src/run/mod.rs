@@ -97,6 +97,17 @@ struct JobRun<'a> {
     turns: Turns,
 }
 
+impl JobRun<'_> {
+    /// Has all threads do `order` at the same time; the answers, by thread.
+    fn ask_all<R: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Worker) -> R + Copy + Send + 'static,
+    ) -> Result<Vec<R>, RunError> {
+        let asked: Vec<_> = self.threads.iter().map(|thread| thread.ask(order)).collect();
+        asked.iter().map(received).collect()
+    }
+}
+
 struct Run<'a, C, P> {
     group: &'a Group,
     options: &'a RunOptions,
@@ -210,29 +221,19 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     /// flushes.
     fn conclude(&mut self, at: usize) -> Result<(), RunError> {
         for job in 0..self.jobs.len() {
-            let JobRun { plan, states, threads, .. } = &self.jobs[job];
+            let run = &self.jobs[job];
+            let JobRun { plan, states, .. } = run;
             if self.is_stopped() || states[at].lost.is_some() {
                 continue;
             }
-            let asked: Vec<_> = if plan.verifies() && !states[at].finished {
-                threads
-                    .iter()
-                    .map(|thread| thread.ask(move |worker| worker.read_back(at)))
-                    .collect()
-            } else {
-                Vec::new()
-            };
-            let mut reports = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
-            if plan.job.syncing.end_fsync && plan.job.writes() {
-                let asked: Vec<_> = threads
-                    .iter()
-                    .map(|thread| thread.ask(move |worker| worker.flush(at)))
-                    .collect();
-                for answer in &asked {
-                    reports.push(received(answer)?);
-                }
+            let mut reports = Vec::new();
+            if plan.verifies() && !states[at].finished {
+                reports.extend(run.ask_all(move |worker| worker.read_back(at))?);
             }
-            self.tell(job, at, &reports);
+            if plan.job.syncing.end_fsync && plan.job.writes() {
+                reports.extend(run.ask_all(move |worker| worker.flush(at))?);
+            }
+            self.report_failures(job, at, &reports);
             if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
                 self.lose(job, self.cells[at].device, &why);
             }
@@ -248,9 +249,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         let several = self.jobs.len() > 1;
         let mut results: Vec<JobResult> = Vec::new();
         for (number, job) in self.jobs.into_iter().enumerate() {
-            let asked: Vec<_> =
-                job.threads.iter().map(|thread| thread.ask(Worker::finish)).collect();
-            let mut totals = asked.iter().map(received).collect::<Result<Vec<_>, _>>()?;
+            let mut totals = job.ask_all(Worker::finish)?;
             drop(job.threads);
             let mut by_cell: Vec<Vec<Totals>> = Vec::new();
             for _ in &self.cells {

@@ -132,15 +132,15 @@ pub(crate) struct CellState {
     pub means_ns: Vec<f64>,
     /// By turn: its median latency over the floor around it.
     pub ratios: Vec<f64>,
-    /// What has been told about it already.
-    pub told: Told,
+    /// What has been reported of it already.
+    pub reported: Reported,
     /// By turn: how fast it was. Kept for jobs that end when that is steady.
     pub speeds: Vec<Speed>,
 }
 
 /// Messages that were shown; each is shown once.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     /// That an I/O failed.
     pub fault: bool,
     /// That a block was not what was written.

@@ -24,11 +24,6 @@ const FLOOR_NS: u64 = 10_000_000;
 /// How long it is measured alone, once a round.
 const ALONE: Duration = Duration::from_millis(100);
 
-/// What is measured before and after each turn.
-struct Around {
-    floor_ns: Option<f64>,
-}
-
 impl JobRun<'_> {
     fn policy(&self, cell: Cell) -> Policy {
         self.plan.policies[cell.policy]
@@ -66,7 +61,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         let shown = &self.jobs[first];
         self.progress.cell(self.devices.uri(shown.plan.devices[cell.device]), shown.policy(cell));
         loop {
-            let before = self.before_turn(cell)?;
+            let before_ns = self.measure_floor(cell.device)?;
             let competing = self.rival.as_mut().map(|rival| {
                 rival.alone += rival.programs.alone(ALONE);
                 rival.programs.resume();
@@ -80,15 +75,14 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             });
             let reports = reports?;
             let competed = competed.transpose()?;
-            let (after, moved) = self.after_turn(cell)?;
+            let after_ns = self.measure_floor(cell.device)?;
+            let moved = self.probe(cell.device)?;
             for (job, reports) in &reports {
-                self.tell(*job, at, reports);
+                self.report_failures(*job, at, reports);
             }
             let again = moved && self.may_repeat(at, &visits);
             for (job, _) in &visits {
-                for thread in &self.jobs[*job].threads {
-                    received(&thread.ask(move |worker| worker.settle(at, !again)))?;
-                }
+                self.jobs[*job].ask_all(move |worker| worker.settle(at, !again))?;
             }
             if again {
                 self.rtts.repeated += 1;
@@ -101,8 +95,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             let wall_ns =
                 reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
             self.elapsed_ns[at] += wall_ns.unwrap_or(0);
-            let floor_ns =
-                before.floor_ns.zip(after.floor_ns).map(|(before, after)| (before + after) / 2.0);
+            let floor_ns = before_ns.zip(after_ns).map(|(before, after)| (before + after) / 2.0);
             for (job, reports) in reports {
                 let JobRun { plan, states, .. } = &mut self.jobs[job];
                 let (state, keys) = (&mut states[at], &plan.job);
@@ -195,17 +188,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         answers.collect()
     }
 
-    fn before_turn(&self, cell: Cell) -> Result<Around, RunError> {
-        Ok(Around { floor_ns: self.measure_floor(cell.device)? })
-    }
-
-    /// The same again, and whether the CPUs have moved.
-    fn after_turn(&mut self, cell: Cell) -> Result<(Around, bool), RunError> {
-        let around = Around { floor_ns: self.measure_floor(cell.device)? };
-        Ok((around, self.probe(cell.device)?))
-    }
-
-    /// The machine has some rest at times.
+    /// Whether the turn is done again: a bounded number of times, since some machines never rest.
     fn may_repeat(&mut self, at: usize, visits: &[(usize, Visit)]) -> bool {
         let all = visits.iter().all(|(job, _)| self.jobs[*job].is_repeatable(at));
         let may = all && !self.is_stopped() && self.repeats_left > 0;
@@ -229,18 +212,18 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         ));
     }
 
-    /// Says what went wrong, once per cell and kind.
-    pub(super) fn tell(&mut self, job: usize, at: usize, reports: &[VisitReport]) {
+    /// Reports what went wrong, once per cell and kind.
+    pub(super) fn report_failures(&mut self, job: usize, at: usize, reports: &[VisitReport]) {
         let name = self.name(job, at);
-        let told = &mut self.jobs[job].states[at].told;
+        let reported = &mut self.jobs[job].states[at].reported;
         for report in reports {
-            if let Some(first) = report.faults.first.as_ref().filter(|_| !told.fault) {
-                told.fault = true;
+            if let Some(first) = report.faults.first.as_ref().filter(|_| !reported.fault) {
+                reported.fault = true;
                 let message = format_args!("{name}: {first} (further errors are counted)");
                 self.progress.error(message);
             }
-            if let Some(first) = report.findings.first.as_ref().filter(|_| !told.mismatch) {
-                told.mismatch = true;
+            if let Some(first) = report.findings.first.as_ref().filter(|_| !reported.mismatch) {
+                reported.mismatch = true;
                 let message = format_args!("{name}: verify: {first} (further ones are counted)");
                 self.progress.error(message);
             }
