@@ -9,27 +9,11 @@ use meantime_block::{BlockChannel, Done, IoError, IoErrorKind, Request};
 use meantime_hw::{Clock, DmaBuf};
 use meantime_nvme::CommandError;
 
-use super::pattern::{Dir, Io, Pattern, Rng};
+use super::pattern::{Dir, Io, Rng};
 pub use super::record::{Record, Unrecorded};
 pub use super::source::Source;
 
 mod shaped;
-
-/// I/Os of a pattern; writes write whatever is in the buffer.
-#[derive(Debug)]
-pub struct Plain(pub Pattern);
-
-impl Source for Plain {
-    #[inline(always)]
-    fn next_in_pass(&mut self) -> Option<Io> {
-        self.0.next_in_pass()
-    }
-
-    #[inline(always)]
-    fn begin_pass(&mut self) -> bool {
-        self.0.begin_pass()
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Flight {

@@ -36,7 +36,7 @@ struct Mark {
 pub(crate) enum Course {
     /// Through the range, or each block once in random order.
     Plain(Box<Pattern>),
-    /// With gaps, or backwards.
+    /// With differing sizes, with gaps, backwards, or to places that are not equally likely.
     Varied(Box<Varied>),
 }
 

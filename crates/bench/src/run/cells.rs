@@ -14,7 +14,6 @@ use super::group::{self, Cell, Group};
 use super::logs::{Log, LogSpec};
 use super::thread::WorkerThread;
 use super::worker::{CellWork, Task, Work, Worker};
-use crate::engine::Plain;
 use crate::job::ZoneMode;
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
@@ -151,10 +150,7 @@ fn unverified(plan: &JobPlan, spec: PatternSpec, zones: Option<&SharedZones>) ->
     if plan.job.trims() {
         return Work::Trims(Box::new(Trims::new(course(plan, spec), plan.job.writes())));
     }
-    match VariedSpec::of(&plan.job, spec) {
-        Some(spec) => Work::Varied(Box::new(Varied::new(spec))),
-        None => Work::Plain(Box::new(Plain(Pattern::new(spec)))),
-    }
+    Work::Course(course(plan, spec))
 }
 
 /// Tells this run's blocks from those an earlier one left on the same medium.

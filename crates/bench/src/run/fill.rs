@@ -15,7 +15,7 @@ use meantime_report::figures;
 use super::devices::Devices;
 use super::error::{RunError, fail};
 use super::progress::Progress;
-use crate::engine::{Engine, Faults, Limit, Plain, Slots, Unrecorded};
+use crate::engine::{Engine, Faults, Limit, Slots, Unrecorded};
 use crate::memory;
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
@@ -114,7 +114,7 @@ fn fill_range(
         if length == 0 {
             continue;
         }
-        let pattern = Pattern::new(PatternSpec {
+        let mut pattern = Pattern::new(PatternSpec {
             offset_bytes: from,
             range_bytes: length,
             pass_bytes: length,
@@ -136,7 +136,7 @@ fn fill_range(
             stop,
             faults: &mut faults,
         };
-        let ended = engine.run(&mut Plain(pattern), Limit::NONE, &mut Unrecorded);
+        let ended = engine.run(&mut pattern, Limit::NONE, &mut Unrecorded);
         if let Some(why) = ended.lost().or(faults.first) {
             fail!("{uri}: filling it before the run: {why}");
         }

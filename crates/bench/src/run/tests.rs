@@ -11,7 +11,7 @@ use meantime_hw::{Clock, DmaBuf, HwError};
 use meantime_nvme::{CommandError, Op};
 
 use super::tally::Tally;
-use crate::engine::{Ended, Engine, Faults, Limit, Plain, Slots, Source, Unrecorded};
+use crate::engine::{Ended, Engine, Faults, Limit, Slots, Source, Unrecorded};
 use crate::job::{Job, Origin};
 use crate::pattern::{Pattern, PatternSpec};
 use crate::shape::Shape;
@@ -244,7 +244,7 @@ fn everything_is_counted_once() {
     let device = device();
     for depth in [1, 4, 32] {
         let mut channel = faulty(&device, depth, Wrong::Nothing);
-        let mut plain = Plain(Pattern::new(spec(30, Some(3))));
+        let mut plain = Pattern::new(spec(30, Some(3)));
         let (ended, tally, faults) = drive(&mut channel, &mut plain, NO_LIMIT);
         assert_eq!(
             (ended, tally.ios(), tally.bytes(), faults.errors),
@@ -254,7 +254,7 @@ fn everything_is_counted_once() {
         let [read, write, _] = &tally.directions;
         assert_eq!(read.lat.n() + write.lat.n(), 768);
         assert!(read.ios > 150 && read.ios < 310);
-        let mut endless = Plain(Pattern::new(spec(100, None)));
+        let mut endless = Pattern::new(spec(100, None));
         let (ended, tally, _) =
             drive(&mut channel, &mut endless, Limit { max_ios: 1000, ..NO_LIMIT });
         assert_eq!((ended, tally.ios()), (Ended::Limit, 1000));
@@ -269,7 +269,7 @@ fn a_failed_io_is_counted_and_the_job_goes_on() {
         let mut channel =
             faulty(&device, depth, Wrong::FailsReadAt(8, CommandError::TimedOut.into()));
         let (ended, tally, faults) =
-            drive(&mut channel, &mut Plain(Pattern::new(spec(100, Some(2)))), NO_LIMIT);
+            drive(&mut channel, &mut Pattern::new(spec(100, Some(2))), NO_LIMIT);
         assert_eq!((ended, tally.ios(), faults.errors), (Ended::Dry, 510, 2));
         assert_eq!(
             faults.first.as_deref(),
@@ -285,7 +285,7 @@ fn a_device_that_is_gone_ends_the_job() {
         let gone = CommandError::Gone { memory_released: true };
         let mut channel = faulty(&device, depth, Wrong::FailsReadAt(8, gone.into()));
         let (ended, tally, faults) =
-            drive(&mut channel, &mut Plain(Pattern::new(spec(100, None))), NO_LIMIT);
+            drive(&mut channel, &mut Pattern::new(spec(100, None)), NO_LIMIT);
         assert_eq!(ended, Ended::Lost("read at LBA 8: the device is gone".to_owned()));
         assert_eq!(faults.errors, 1);
         assert!(tally.ios() < 256 + 16);
@@ -298,7 +298,7 @@ fn what_the_channel_refuses_ends_the_job() {
     let device = device();
     let mut channel = faulty(&device, 1, Wrong::Nothing);
     // Beyond the end: refused by the channel, which no checked job gets to see.
-    let mut plain = Plain(Pattern::new(PatternSpec { offset_bytes: 1 << 20, ..spec(100, None) }));
+    let mut plain = Pattern::new(PatternSpec { offset_bytes: 1 << 20, ..spec(100, None) });
     let (ended, tally, _) = drive(&mut channel, &mut plain, NO_LIMIT);
     assert!(matches!(ended, Ended::Lost(why) if why.contains("beyond the namespace")));
     assert_eq!(tally.ios(), 0);
@@ -322,7 +322,7 @@ fn shaped(depth: u16, keys: &[(&str, &str)], limit: Limit) -> (Vec<(Op, bool, us
     let mut slots = Slots::new(&channel, usize::from(depth), BS as usize).unwrap();
     let (clock, stop) = (Clock::real(), AtomicBool::new(false));
     let (mut tally, mut faults) = (Tally::default(), Faults::default());
-    let mut plain = Plain(Pattern::new(spec(0, Some(1))));
+    let mut plain = Pattern::new(spec(0, Some(1)));
     loop {
         tally.series.begin(clock.now_ns(), 0);
         let mut engine = Engine {
@@ -410,7 +410,7 @@ fn time_up_in_a_pause_loses_no_io() {
     let mut channel = faulty(&device, 1, Wrong::Nothing);
     let mut slots = Slots::new(&channel, 1, BS as usize).unwrap();
     let (stop, mut faults) = (AtomicBool::new(false), Faults::default());
-    let mut plain = Plain(Pattern::new(PatternSpec { pass_bytes: 3 * BS, ..spec(0, Some(1)) }));
+    let mut plain = Pattern::new(PatternSpec { pass_bytes: 3 * BS, ..spec(0, Some(1)) });
     let mut ended = Ended::Limit;
     let mut turns = 0;
     while ended == Ended::Limit {

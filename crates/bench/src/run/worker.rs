@@ -12,11 +12,10 @@ use meantime_report::run::LogRows;
 use super::logs::Log;
 use super::tally::{Logged, Tally};
 use super::target::Way;
-use crate::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source, Unrecorded};
+use crate::engine::{Ended, Engine, Faults, Limit, Record, Slots, Source, Unrecorded};
 use crate::shape::Shape;
 use crate::trim::Trims;
-use crate::varied::Varied;
-use crate::verify::{Findings, Verified};
+use crate::verify::{Course, Findings, Verified};
 use crate::zoned::Zoned;
 
 /// Unmeasured I/O at the beginning of each turn, to fill the caches again.
@@ -29,9 +28,7 @@ pub(super) const PARK_PAUSE: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 pub(crate) enum Work {
     /// I/O.
-    Plain(Box<Plain>),
-    /// I/O of differing sizes, or to places that are not equally likely.
-    Varied(Box<Varied>),
+    Course(Course),
     /// I/O on zones that are filled from their beginning on.
     Zoned(Box<Zoned>),
     /// Deallocation.
@@ -289,8 +286,8 @@ fn run<C: BlockChannel, R: Record>(
         }
     }
     match work {
-        Work::Plain(plain) => of(engine, plain.as_mut(), shape, limit, record),
-        Work::Varied(varied) => of(engine, varied.as_mut(), shape, limit, record),
+        Work::Course(Course::Plain(pattern)) => of(engine, pattern.as_mut(), shape, limit, record),
+        Work::Course(Course::Varied(varied)) => of(engine, varied.as_mut(), shape, limit, record),
         Work::Zoned(zoned) => of(engine, zoned.as_mut(), shape, limit, record),
         Work::Trims(trims) => of(engine, trims.as_mut(), shape, limit, record),
         Work::Verified(verified) => of(engine, verified.as_mut(), shape, limit, record),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use meantime_bench::engine::{Ended, Engine, Faults, Limit, Plain, Record, Slots, Source};
+use meantime_bench::engine::{Ended, Engine, Faults, Limit, Record, Slots, Source};
 use meantime_bench::pattern::{Dir, Io, Pattern};
 use meantime_bench::plan::JobPlan;
 use meantime_bench::run::{Devices, fill, groups, thread_cpus};
@@ -72,7 +72,7 @@ fn poll(plan: &JobPlan, devices: &Devices) -> Result<Trace, Failure> {
     let first_stamp = stamps.written();
     let ended = match VariedSpec::of(&plan.job, spec) {
         Some(spec) => run(&mut channel, &mut slots, &mut Varied::new(spec), &mut recorder),
-        None => run(&mut channel, &mut slots, &mut Plain(Pattern::new(spec)), &mut recorder),
+        None => run(&mut channel, &mut slots, &mut Pattern::new(spec), &mut recorder),
     };
     if let Err(why) = ended {
         return Err(lost(&why));
