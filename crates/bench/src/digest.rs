@@ -35,29 +35,33 @@ pub(super) fn digest(method: Verify, data: &[u8]) -> [u8; DIGEST_BYTES] {
     digest
 }
 
+/// What the digest of `method` is called, how many bytes it has, and whether it is a number: its
+/// last byte is written first.
+fn form(method: Verify) -> (&'static str, usize, bool) {
+    match method {
+        Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => {
+            ("no digest", 0, false)
+        }
+        Verify::Crc32c => ("CRC-32C", 4, true),
+        Verify::Crc64 => ("CRC-64", 8, true),
+        Verify::Md5 => ("MD5", 16, false),
+        Verify::Sha256 => ("SHA-256", 32, false),
+    }
+}
+
 /// What the digest of `method` is called.
 pub(super) fn name(method: Verify) -> &'static str {
-    match method {
-        Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => "no digest",
-        Verify::Crc32c => "CRC-32C",
-        Verify::Crc64 => "CRC-64",
-        Verify::Md5 => "MD5",
-        Verify::Sha256 => "SHA-256",
-    }
+    form(method).0
 }
 
 /// A digest as people write it.
 pub(super) fn hex(method: Verify, digest: &[u8; DIGEST_BYTES]) -> String {
-    let hex = |bytes: &mut dyn Iterator<Item = &u8>| {
-        bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
-    };
-    match method {
-        Verify::None | Verify::Meta | Verify::PatternHdr | Verify::Pattern => String::new(),
-        Verify::Crc32c => hex(&mut digest[..4].iter().rev()),
-        Verify::Crc64 => hex(&mut digest[..8].iter().rev()),
-        Verify::Md5 => hex(&mut digest[..16].iter()),
-        Verify::Sha256 => hex(&mut digest.iter()),
+    let (_, length, is_number) = form(method);
+    let mut bytes = digest[..length].to_vec();
+    if is_number {
+        bytes.reverse();
     }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -63,48 +63,31 @@ fn from_environment(text: &str, environment: Environment<'_>) -> Result<String, 
 
 /// Sums and products of whole numbers; `None`: it is something else.
 fn calculated(text: &str) -> Option<Result<u64, String>> {
-    let too_large = || Err("the result is no whole number of 64 bits".to_owned());
-    let mut sum = Some(0u64);
-    let (mut product, mut plus) = (None, true);
-    let (mut times, mut number) = (true, String::new());
-    // A plus at the end concludes the last product.
-    for c in text.chars().filter(|c| !c.is_whitespace()).chain(std::iter::once('+')) {
-        if c.is_ascii_digit() {
-            number.push(c);
-            continue;
-        }
-        if number.is_empty() {
-            return None;
-        }
-        let factor = number.parse::<u64>().ok();
-        number.clear();
-        product = match (product, factor) {
-            (_, None) => return Some(too_large()),
-            (None, factor) => factor,
-            (Some(left), Some(factor)) if times => match u64::checked_mul(left, factor) {
-                None => return Some(too_large()),
-                product => product,
-            },
-            (Some(left), Some(factor)) => match u64::checked_div(left, factor) {
-                None => return Some(too_large()),
-                quotient => quotient,
-            },
-        };
-        match c {
-            '*' => times = true,
-            '/' => times = false,
-            '+' | '-' => {
-                let part = product.take().unwrap_or(0);
-                sum =
-                    sum.and_then(
-                        |sum| if plus { sum.checked_add(part) } else { sum.checked_sub(part) },
-                    );
-                plus = c == '+';
-            }
-            _ => return None,
-        }
+    let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !text.split(['+', '-', '*', '/']).all(is_number) {
+        return None;
     }
-    Some(sum.map_or_else(too_large, Ok))
+    let number = |part: &str| part.parse().ok();
+    let product =
+        |part: &str| combined(part, ['*', '/'], number, [u64::checked_mul, u64::checked_div]);
+    let sum = combined(&text, ['+', '-'], product, [u64::checked_add, u64::checked_sub]);
+    Some(sum.ok_or_else(|| "the result is no whole number of 64 bits".to_owned()))
+}
+
+/// The parts of `text` between two kinds of signs, combined from the left.
+fn combined(
+    text: &str,
+    signs: [char; 2],
+    value: impl Fn(&str) -> Option<u64>,
+    [first, second]: [fn(u64, u64) -> Option<u64>; 2],
+) -> Option<u64> {
+    let mut values = text.split(signs).map(value);
+    let begin = values.next()??;
+    text.matches(signs).zip(values).try_fold(begin, |left, (sign, right)| {
+        let combine = if sign.starts_with(signs[0]) { first } else { second };
+        combine(left, right?)
+    })
 }
 
 #[cfg(test)]
