@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_turn_holds_nobody_up() {
+    fn a_thread_without_a_turn_delays_no_other() {
         let mut two = members(&[1, 8]);
         two[1].begin();
         assert_eq!(rounds(&mut two[1..], 800), [800]);

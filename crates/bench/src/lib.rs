@@ -1,4 +1,4 @@
-//! What fio's job files ask for, and what does it: jobs, places, data, pace, turns.
+//! Runs fio's job files: jobs, places, data, pace, turns.
 //!
 //! `meantime bench` measures devices with jobs of fio's. This crate reads the jobs, runs them and
 //! counts; the command reads its arguments, shows what was measured and writes the files.
@@ -16,16 +16,16 @@
 //!   rates, batches, shares of a `flow`, the search for the depth that keeps a latency.
 //! - **The loop.** [`engine`] keeps a number of I/Os in flight on a channel and takes their times.
 //! - **The run.** [`run`] opens devices, checks jobs against them and gives each device and policy
-//!   its turns. What it comes to is a result of the crate meantime-report.
+//!   its turns. It returns results of the crate meantime-report.
 //!
 //! # What it promises
 //!
-//! - Reading a job does no I/O and does not panic, whatever the text. All that is wrong is said at
+//! - Reading a job does no I/O and does not panic, whatever the text. It reports all errors at
 //!   once, each with its line.
 //! - The loop is generic over channel, source and recorder: nothing on its path is dispatched
 //!   dynamically, and it allocates nothing.
-//! - A run prints nothing. A [`run::Progress`] hears of it between turns, and a flag that the
-//!   caller sets ends it with what was measured.
+//! - A run prints nothing. It calls a [`run::Progress`] between turns. A flag that the caller sets
+//!   ends it with what was measured.
 //! - Equal seeds give equal I/Os, so that all devices and policies of a job do the same.
 //! - Each block is visited once before any is again, unless the job asks for something else.
 //!

@@ -37,7 +37,7 @@ pub struct PatternSpec {
     pub offset_bytes: u64,
     /// Length of the range.
     pub range_bytes: u64,
-    /// One pass transfers so much: the range, unless `io_size` says otherwise.
+    /// What one pass transfers: the range, unless `io_size` says otherwise.
     pub pass_bytes: u64,
     /// log2 of the logical block size.
     pub block_shift: u32,
@@ -305,25 +305,39 @@ mod tests {
             let mut pattern = Pattern::new(spec);
             let seen: Vec<u64> = std::iter::from_fn(|| pattern.next()).map(|io| io.lba).collect();
             prop_assert_eq!(seen.len() as u64, blocks);
-            prop_assert!(seen.iter().all(|lba| *lba >= 16 && (lba - 16) % 8 == 0 && (lba - 16) / 8 < blocks));
+            prop_assert!(seen.iter().all(|lba| (16..16 + 8 * blocks).contains(lba) && lba % 8 == 0));
             prop_assert_eq!(seen.iter().collect::<HashSet<_>>().len() as u64, blocks);
         }
 
         #[test]
         fn never_beyond_the_range(
-            sectors in 16u64..5000, read in 1u64..17, write in 1u64..17, random: bool, percent in 0u8..=100, seed: u64,
+            sectors in 16u64..5000,
+            read in 1u64..17,
+            write in 1u64..17,
+            random: bool,
+            percent in 0u8..=100,
+            seed: u64,
         ) {
             let spec = PatternSpec {
-                range_bytes: sectors * 512, pass_bytes: sectors * 512, bs_read_bytes: read * 512, bs_write_bytes: write * 512,
-                random, read_percent: percent, passes: Some(3), seed, ..spec(0, random)
+                range_bytes: sectors * 512,
+                pass_bytes: sectors * 512,
+                bs_read_bytes: read * 512,
+                bs_write_bytes: write * 512,
+                random,
+                read_percent: percent,
+                passes: Some(3),
+                seed,
+                ..spec(0, random)
             };
             let mut pattern = Pattern::new(spec);
             let mut bytes = 0;
             while let Some(io) = pattern.next() {
-                prop_assert!(io.lba * 512 >= 8192 && io.lba * 512 + io.bytes as u64 <= 8192 + spec.range_bytes);
+                let (from, to) = (io.lba * 512, io.lba * 512 + io.bytes as u64);
+                prop_assert!(from >= 8192 && to <= 8192 + spec.range_bytes);
                 bytes += io.bytes as u64;
             }
-            prop_assert!(bytes <= 3 * spec.range_bytes && bytes + 3 * 16 * 512 > 3 * spec.range_bytes);
+            let all_bytes = 3 * spec.range_bytes;
+            prop_assert!(bytes <= all_bytes && bytes + 3 * 16 * 512 > all_bytes);
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Search {
     worst_ns: u64,
 }
 
-/// So many successes just below a depth that failed once, and it is tried again.
+/// After this number of successes just below a depth that failed, that depth is tried again.
 const STABLE: u32 = 3;
 
 impl Search {
@@ -61,7 +61,7 @@ impl Search {
         })
     }
 
-    /// An I/O took so long.
+    /// Counts an I/O.
     #[inline]
     pub(super) fn took(&mut self, latency_ns: u64) {
         self.ios += 1;

@@ -126,8 +126,8 @@ impl Shape {
         Self { target: None, flow: None, held: None, ..free }
     }
 
-    /// A turn begins at `now_ns`: what was due so long after the end of the last one is due so long
-    /// from now on.
+    /// A turn begins at `now_ns`: what was due some time after the end of the last turn is due the
+    /// same time from now on.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
         if let Some(search) = &mut self.target {
@@ -174,7 +174,7 @@ impl Shape {
             && self.sync_every.iter().any(|every| *every > 0 && self.writes.is_multiple_of(*every))
     }
 
-    /// It has come.
+    /// The flush was done.
     pub(crate) fn flushed(&mut self) {
         self.flushed_at = self.writes;
     }
@@ -192,7 +192,7 @@ impl Shape {
         Some((think.pause_ns, think.spin_ns))
     }
 
-    /// The pause was cut short: so much of it comes before the next I/O.
+    /// The pause was cut short: the rest of it comes before the next I/O.
     pub(crate) fn pause_left(&mut self, left_ns: u64) {
         if let Some(think) = &mut self.think {
             think.left_ns = Some(left_ns);
@@ -237,7 +237,7 @@ impl Shape {
         }
     }
 
-    /// An I/O took so long.
+    /// Counts an I/O's latency.
     #[inline]
     pub(crate) fn took(&mut self, latency_ns: u64) {
         if let Some(search) = &mut self.target {

@@ -4,10 +4,10 @@ use meantime_hw::DmaBuf;
 
 use super::pattern::Io;
 
-/// Chooses I/Os, pass by pass, and hears how they ended.
+/// Chooses I/Os, pass by pass, and is called when they end.
 ///
-/// A source that only chooses places has but the first two functions: its writes write whatever is
-/// in the buffer.
+/// A source that only chooses places implements the first two functions. Its writes write what
+/// happens to be in the buffer.
 pub trait Source {
     /// Whether [`Source::prepare`] takes its time. Then each I/O is submitted by itself, so that no
     /// latency has the filling of another one's buffer in it.

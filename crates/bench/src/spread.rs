@@ -286,7 +286,10 @@ mod tests {
 
         #[test]
         fn always_within_the_range(places in 1u64..100_000, seed: u64, what in 0usize..8) {
-            let text = ["random", "zipf:1.2", "zipf:0.3:0.9", "pareto:0.01", "normal:0", "normal:99:1", "zoned:1/1:99/1", "zoned_abs:50/4k:50/1g"][what];
+            let text = [
+                "random", "zipf:1.2", "zipf:0.3:0.9", "pareto:0.01", "normal:0", "normal:99:1",
+                "zoned:1/1:99/1", "zoned_abs:50/4k:50/1g",
+            ][what];
             let (mut spread, mut rng) = (spread(text, places), Rng::new(seed));
             for _ in 0..200 {
                 prop_assert!(spread.next(&mut rng) < places);

@@ -29,7 +29,7 @@ pub struct VariedSpec {
     pub align_bytes: [Option<u64>; 2],
     /// What follows what.
     pub places: Places,
-    /// Zones, in each of which so much is transferred before the next one.
+    /// Zones, in each of which a part is transferred before the next one.
     pub strides: Option<ZoneKeys>,
 }
 
@@ -409,10 +409,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_beyond_the_range(blocks in 16u64..600, seed: u64, random: bool, what in 0usize..6) {
+        fn never_beyond_the_range(
+            blocks in 16u64..600,
+            seed: u64,
+            random: bool,
+            what in 0usize..6,
+        ) {
             let (key, value) = [
-                ("bsrange", "512-8k"), ("bsrange", "1k-3k"), ("bssplit", "512/10:2k/40:7k/50"), ("bssplit", "1k/50:1536/50"),
-                ("random_distribution", "zipf:1.2"), ("random_distribution", "normal:30"),
+                ("bsrange", "512-8k"),
+                ("bsrange", "1k-3k"),
+                ("bssplit", "512/10:2k/40:7k/50"),
+                ("bssplit", "1k/50:1536/50"),
+                ("random_distribution", "zipf:1.2"),
+                ("random_distribution", "normal:30"),
             ][what];
             prop_assume!(random || what < 4);
             let rw = if random { "randread" } else { "read" };
@@ -420,10 +429,13 @@ mod tests {
             let mut varied = varied(&[("rw", rw), (key, value)], range_bytes, Some(2), seed);
             let mut bytes = 0;
             while let Some(io) = varied.next() {
-                prop_assert!(io.lba * 512 >= 8192 && io.lba * 512 + io.bytes as u64 <= 8192 + range_bytes, "{:?}", io);
+                let (from, to) = (io.lba * 512, io.lba * 512 + io.bytes as u64);
+                prop_assert!(from >= 8192 && to <= 8192 + range_bytes, "{:?}", io);
                 bytes += io.bytes as u64;
             }
-            prop_assert!(bytes <= 2 * range_bytes && bytes + 2 * 4096 > 2 * range_bytes, "{} of {}", bytes, 2 * range_bytes);
+            let all_bytes = 2 * range_bytes;
+            prop_assert!(bytes <= all_bytes, "{} of {}", bytes, all_bytes);
+            prop_assert!(bytes + 2 * 4096 > all_bytes, "{} of {}", bytes, all_bytes);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::pattern::{Dir, Io, Pattern, PatternSpec};
 use super::source::Source;
 use super::varied::Varied;
 
-/// What the checks came to.
+/// Results of the checks.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Findings {
     /// Blocks read and checked.
@@ -66,8 +66,8 @@ pub(crate) struct Verified {
     block_shift: u32,
     bs_bytes: u64,
     seed: u64,
-    /// By block of the range: the number of the write that completed last; 0 if none did, or nobody
-    /// knows.
+    /// By block of the range: the number of the write that completed last; 0 if none did, or if it
+    /// is not known.
     numbers: Vec<u64>,
     next_number: u64,
     /// By slot: what is in flight.
@@ -102,7 +102,7 @@ impl Verified {
         }
     }
 
-    /// What the checks came to so far.
+    /// Results of the checks so far.
     pub(crate) fn findings(&self) -> &Findings {
         &self.findings
     }

@@ -57,7 +57,7 @@ impl Zones {
         }
         let usable = || self.open.iter().map(|(open, _)| *open).filter(|open| among.contains(open));
         match usable().count() {
-            // All are those of others elsewhere: one of them is left as it is for now.
+            // All are those of other threads elsewhere: the oldest of them is no longer counted.
             0 => {
                 self.open.remove(0);
                 self.open.push((zone, owner));

@@ -1,4 +1,4 @@
-//! What was measured, and how it is shown.
+//! Results, and how they are shown.
 //!
 //! # What it is for
 //! The command measures; this crate turns results into text, JSON and pages. It measures nothing

@@ -14,10 +14,10 @@ use crate::shape::Shape;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The rest of a pause is spent looking at the clock: a sleep may end so much later.
+/// The rest of a pause is spent looking at the clock: a sleep may end this much late.
 const SPIN_NS: u64 = 150_000;
 
-/// A sleep looks so often whether the end was asked for.
+/// The longest sleep without a look whether the end was asked for.
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
 /// `user_data` of a flush.

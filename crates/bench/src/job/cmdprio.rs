@@ -11,7 +11,7 @@ use super::value::{self, Why};
 pub struct PriorityShare {
     /// Of this size; `None`: of any.
     pub bytes: Option<u64>,
-    /// So many percent of them.
+    /// Their share, in percent.
     pub percent: u8,
     /// The priority, as the kernel has it; `None`: that of the job's `cmdprio` and `cmdprio_class`.
     pub bits: Option<u16>,
@@ -136,7 +136,7 @@ mod tests {
         let any = |percent, bits| PriorityShare { bytes: None, percent, bits: Some(bits) };
         let sized =
             |bytes, percent, bits| PriorityShare { bytes: Some(bytes), percent, bits: Some(bits) };
-        // Real time unless another class is said.
+        // Real time unless another class is set.
         assert_eq!(of(&[("cmdprio_percentage", "20")]), Some([vec![any(20, 1 << 13)], vec![]]));
         let keys = [
             ("rw", "randrw"),

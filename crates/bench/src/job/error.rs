@@ -85,15 +85,17 @@ pub enum Problem {
     /// A variable that is not set, or a calculation with one that has no result.
     #[error("{0}")]
     Variable(String),
-    /// A key nobody knows.
-    #[error("unknown key {key}{}", match nearest { Some(near) => format!("; did you mean {near}?"), None => String::new() })]
+    /// A key that neither fio nor this program has.
+    #[error("unknown key {key}{}", nearest.as_ref().map_or_else(String::new, |near| {
+        format!("; did you mean {near}?")
+    }))]
     UnknownKey {
         /// The key as written.
         key: String,
         /// The nearest known one, when one is near.
         nearest: Option<String>,
     },
-    /// A key that fio knows and we will not pretend to obey.
+    /// A key of fio's that is refused.
     #[error("fio's key {key} is not supported: {why}")]
     Unsupported {
         /// The key as written.
@@ -119,9 +121,9 @@ pub enum Problem {
         /// What is wrong with it.
         why: String,
     },
-    /// A value of which the error says which it is.
+    /// A value that `what` already quotes.
     #[error("{key}: {what}")]
-    Said {
+    InKey {
         /// The key.
         key: String,
         /// What is wrong.

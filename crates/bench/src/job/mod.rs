@@ -142,11 +142,11 @@ pub enum Verify {
 /// A place or length on a device: bytes, or a part of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// So many bytes.
+    /// In bytes.
     Bytes(u64),
-    /// So many percent of the device, 0 to 100.
+    /// In percent of the device, 0 to 100.
     Percent(u8),
-    /// So many zones (`zonesize`). Bytes once all keys are known.
+    /// In zones (`zonesize`), until all keys are known.
     Zones(u64),
 }
 
@@ -213,7 +213,7 @@ pub struct Job {
     pub rwmixread_percent: u8,
     /// How written data is checked.
     pub verify: Verify,
-    /// What else there is to say of that.
+    /// The other keys about that.
     pub verify_keys: VerifyKeys,
     /// Ends at the end of the device.
     pub fill_device: bool,
@@ -235,10 +235,10 @@ pub struct Job {
     pub competitor: Option<Kind>,
     /// Our own key: the number of programs that only use the job's CPU.
     pub hogs: u32,
-    /// Our own key: scheduling classes of the job's threads to compare; empty: as they are.
+    /// Our own key: scheduling classes of the job's threads to compare; empty: that of the process.
     pub scheds: Vec<SchedClass>,
     /// Our own key: limits on how deep idle CPUs fall asleep, in µs, to compare (`None`: no limit);
-    /// empty: as it is.
+    /// empty: the machine's.
     pub pm_qos_us: Vec<Option<u32>>,
     /// The device's URI. The whole value: `:` separates nothing here.
     pub filename: Option<String>,
@@ -256,19 +256,19 @@ pub struct Job {
     pub filesize: Option<Extent>,
     /// What else says where I/Os go.
     pub places: Places,
-    /// Begin so long after the others.
+    /// How long after the others to begin.
     pub startdelay: Duration,
     /// Begin when the job of that name has ended.
     pub wait_for: Option<String>,
-    /// When this job has ended, these end, too. One job of a file that says so says it for all.
+    /// Which jobs end when this job has ended.
     pub exitall: Option<Exit>,
     /// Kept apart, since it may come before `exitall`.
     pub exit_what: Exit,
-    /// End when the speed is steady …
+    /// End when the speed is steady.
     pub steady: Option<Steady>,
-    /// … over so long …
+    /// For how long the speed must be steady.
     pub steady_window: Duration,
-    /// … and not before.
+    /// How long not to look at it.
     pub steady_ramp: Duration,
     /// End after this number of I/Os of each thread.
     pub number_ios: Option<u64>,
@@ -370,7 +370,7 @@ impl Job {
         self.io_size.or(self.size.filter(|_| self.range() != self.size))
     }
 
-    /// Random places of that direction are multiples of so much, if not of the smallest size.
+    /// What random places of that direction are multiples of, if not of the smallest size.
     pub fn align_bytes(&self, direction: usize) -> Option<u64> {
         let smallest = self.sizes_of(direction).min_bytes();
         self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
@@ -429,7 +429,7 @@ impl Job {
     /// An error in the value of `key`: in a file, or on the command line, where it is an option.
     pub(crate) fn error_of(&self, key: &str, what: String) -> JobError {
         let origin = self.origin_of(key).unwrap_or(&Origin::CommandLine);
-        JobError::new(origin, error::Problem::Said { key: origin.key(key), what })
+        JobError::new(origin, error::Problem::InKey { key: origin.key(key), what })
     }
 
     pub(crate) fn origin_of(&self, key: &str) -> Option<&Origin> {

@@ -13,7 +13,7 @@ use super::{JOBS_MAX, Job, value};
 pub struct JobFile {
     /// The jobs in the order of their sections. Equal names are distinct jobs.
     pub jobs: Vec<Job>,
-    /// What to tell the user although nothing is wrong, each with file and line.
+    /// Warnings, each with file and line.
     pub warnings: Vec<String>,
     /// Keys without effect.
     pub ignored: Vec<Ignored>,
@@ -26,7 +26,7 @@ enum Section {
     None,
     Global,
     Job,
-    /// Its header is wrong, which was said.
+    /// Its header is wrong, which was reported.
     Nowhere,
 }
 

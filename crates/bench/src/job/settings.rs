@@ -137,13 +137,13 @@ pub struct Randomness {
 pub struct Places {
     /// Added to the place of each I/O of a sequence, in bytes; negative: backwards.
     pub skip_bytes: i64,
-    /// So many I/Os follow each random place …
+    /// The number of I/Os that follow each random place.
     pub run: u64,
-    /// … at that place (`identical`), or one after the other.
+    /// All of them are at that place (`identical`), not one after the other.
     pub identical: bool,
-    /// Random places of reads and writes are multiples of so much; `None`: of the smallest size.
+    /// What random places of reads and writes are multiples of; `None`: the smallest size.
     pub align_bytes: [Option<u64>; 2],
-    /// Each thread begins so much after the one before.
+    /// How far after the thread before each thread begins.
     pub offset_increment: Extent,
 }
 
@@ -176,11 +176,11 @@ pub struct Steady {
 /// `thinktime`, `rate` and their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pace {
-    /// Pause for so long …
+    /// How long a pause is.
     pub thinktime: Duration,
-    /// … of which the first part is spent busily …
+    /// How much of it, at its beginning, is spent busily.
     pub thinktime_spin: Duration,
-    /// … after this number of I/Os.
+    /// The number of I/Os between two pauses.
     pub thinktime_blocks: u64,
     /// The most reads and writes per second.
     pub rate_iops: [Option<u64>; 2],
@@ -202,9 +202,9 @@ impl Pace {
 pub struct LatencyTarget {
     /// The latency to keep; `None`: whatever it is.
     pub target: Option<Duration>,
-    /// Look at it after so long.
+    /// How long each depth is tried.
     pub window: Duration,
-    /// So many of the I/Os must keep it, in millionths of a percent.
+    /// The share of the I/Os that must keep it, in millionths of a percent.
     pub percentile_ppm: u64,
     /// Go on when the depth is found.
     pub run: bool,
@@ -250,11 +250,11 @@ pub struct LogKeys {
     pub iops: Option<LogName>,
     /// `_clat_hist`.
     pub hist: Option<LogName>,
-    /// Average over so long; 0: each I/O.
+    /// How long an average covers; 0: log each I/O.
     pub avg_ms: u64,
-    /// A histogram for each so long.
+    /// How long a histogram covers.
     pub hist_ms: u64,
-    /// Halve the number of a histogram's bins so often.
+    /// How often to halve the number of a histogram's bins.
     pub hist_coarseness: u8,
     /// The offset in each line.
     pub offset: bool,
@@ -296,7 +296,7 @@ pub struct FlowKeys {
     pub weight: u32,
     /// Which flow.
     pub id: u32,
-    /// Who is ahead sleeps for so long.
+    /// How long a thread that is ahead sleeps.
     pub sleep: Duration,
 }
 
@@ -305,11 +305,11 @@ pub struct FlowKeys {
 pub struct NumaKeys {
     /// On the CPUs of these nodes, ascending; empty: any.
     pub cpu_nodes: Vec<u32>,
-    /// Where memory comes from; `None`: as it is.
+    /// Where memory comes from; `None`: the policy of the process.
     pub policy: Option<MemPolicy>,
 }
 
-/// `fadvise_hint`: what is said of a file's reads to come.
+/// `fadvise_hint`: the advice on a file's reads to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Hint {
     /// Nothing.
@@ -332,6 +332,6 @@ pub struct FileKeys {
     pub overlap: Overlap,
     /// Our own key: memory of the page cache.
     pub cache_bytes: usize,
-    /// What is said of the reads to come.
+    /// The advice on the reads to come.
     pub hint: Hint,
 }

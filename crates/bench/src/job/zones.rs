@@ -8,7 +8,7 @@ use super::{Extent, Job};
 pub enum ZoneMode {
     /// Not divided.
     None,
-    /// So much of each zone is accessed, then the next one.
+    /// A part of each zone is accessed, then the next zone.
     Strided,
     /// Zones are written from their beginning on, as those of a zoned device.
     Zbd,
@@ -19,13 +19,13 @@ pub enum ZoneMode {
 pub struct ZoneKeys {
     /// `None`: strided if there is a size.
     pub mode: Option<ZoneMode>,
-    /// Strided: transfer so much in each zone. Zoned: a zone is so long.
+    /// Strided: how much is transferred in each zone. Zoned: how long a zone is.
     pub size_bytes: u64,
-    /// Strided: a zone is so long; 0: as much as is transferred in it.
+    /// Strided: how long a zone is; 0: as long as what is transferred in it.
     pub range_bytes: u64,
-    /// Strided: so much lies between two zones.
+    /// Strided: how much lies between two zones.
     pub skip_bytes: u64,
-    /// Zoned: a zone can be written so far; 0: to its end.
+    /// Zoned: how far a zone can be written; 0: to its end.
     pub capacity_bytes: u64,
     /// Zoned: the number of zones written at a time; 0: any number.
     pub open_max: u32,
@@ -33,14 +33,14 @@ pub struct ZoneKeys {
     pub open_max_of_thread: u32,
     /// Zoned: reads go anywhere, not only where something was written.
     pub reads_anywhere: bool,
-    /// Zoned: with this part of the range written, in millionths, …
+    /// Zoned: the part of the range, in millionths, from which on writes empty zones.
     pub reset_threshold_ppm: u64,
-    /// … this part of the writes, in millionths, empties its zone before.
+    /// Zoned: the part of the writes, in millionths, that empty their zone before.
     pub reset_frequency_ppm: u64,
 }
 
 impl ZoneKeys {
-    /// The mode, said or meant.
+    /// The mode, set or implied.
     pub fn mode(&self) -> ZoneMode {
         let meant = if self.size_bytes > 0 { ZoneMode::Strided } else { ZoneMode::None };
         self.mode.unwrap_or(meant)

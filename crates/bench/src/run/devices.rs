@@ -150,7 +150,7 @@ impl Devices {
             Uri::File { soft, .. } => (Some(soft), false),
             _ => (None, false),
         };
-        // As the library chooses it: told to it, so that the two cannot differ.
+        // The CPU that the library would choose, passed to it, so that the two cannot differ.
         let default = allowed.last().copied().filter(|_| allowed.len() > 1);
         let ssd_cpu = soft.and_then(|soft| soft.cpu.or(default));
         if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
@@ -261,7 +261,7 @@ impl Devices {
         &self.opened[index].target
     }
 
-    /// The same itself; of a file, the device below it.
+    /// The device of that index; of a file, the one below it.
     pub fn device(&self, index: usize) -> &Device {
         self.opened[index].device()
     }

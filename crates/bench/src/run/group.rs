@@ -17,10 +17,10 @@ use crate::memory;
 use crate::plan::{self, JobPlan};
 use crate::zoned::SharedZones;
 
-/// All logs together take so much memory at most, or a quarter of what is available.
+/// The most memory of all logs together, or a quarter of what is available.
 const LOGS_MAX_BYTES: u64 = 1 << 30;
 
-/// Run for so long if neither time nor size is given.
+/// The runtime if neither time nor size is given.
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(5);
 
 /// The seed of jobs without one of their own.
@@ -313,8 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_job_begins_after_it() {
-        let text = "[global]\ncompletion=poll\n[a]\n[b]\n[c]\nwait_for=a\n[d]\nwait_for=a\n[e]\nwait_for=d\n";
+    fn a_job_that_waits_for_another_begins_after_it() {
+        let text = "[global]\ncompletion=poll\n[a]\n[b]\n[c]\nwait_for=a\n[d]\nwait_for=a\n[e]\n\
+                    wait_for=d\n";
         let names: Vec<String> = grouped(text).unwrap().iter().map(Group::name).collect();
         assert_eq!(names, ["a + b", "c + d", "e"]);
         assert!(grouped("[a]\nwait_for=b\n[b]\n").is_err());
@@ -331,7 +332,8 @@ mod tests {
 
     #[test]
     fn settings_are_compared_within_a_policy() {
-        let text = "[a]\ncompletion=interrupt,poll\nsched=other,rr:1\npm_qos=none,0\n[b]\ncompletion=poll\nhog=2\n";
+        let text = "[a]\ncompletion=interrupt,poll\nsched=other,rr:1\npm_qos=none,0\n[b]\n\
+                    completion=poll\nhog=2\n";
         let groups = grouped(text).unwrap();
         let cells = groups[0].cells();
         assert_eq!((cells.len(), groups[0].settings()), (8, 4));

@@ -45,14 +45,14 @@ pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, R
     match left_out.iter().find(|(cell, _)| !needed(cell)) {
         Some((_, missing)) => Err(RunError::of_job(&missing.job, &missing.why)),
         None => {
-            let mut said: Vec<LeftOut> = Vec::new();
+            let mut distinct: Vec<LeftOut> = Vec::new();
             for (_, one) in left_out {
-                // Once, under however many settings it was to be measured.
-                if !said.contains(&one) {
-                    said.push(one);
+                // Each once, although several settings were to be measured.
+                if !distinct.contains(&one) {
+                    distinct.push(one);
                 }
             }
-            Ok(said)
+            Ok(distinct)
         }
     }
 }

@@ -14,7 +14,7 @@
 //!   cells, thread       the threads of a job
 //!     worker              what a thread does in a turn
 //!     tally, series, logs   what it counts while it does I/O
-//!   results             from what was counted to a result as it is reported
+//!   results             turns what was counted into a result for the report
 //! ```
 
 mod cells;
@@ -70,7 +70,7 @@ use worker::{Totals, Worker};
 /// How to run groups.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOptions {
-    /// So many turns of each cell; `None`: as many as its runtime has room for.
+    /// The number of turns of each cell; `None`: as many as its runtime has room for.
     pub rounds: Option<u32>,
     /// Measure the floor before and after each turn.
     pub floor: bool,
@@ -78,7 +78,7 @@ pub struct RunOptions {
     pub stop: &'static AtomicBool,
 }
 
-/// What a group came to.
+/// The results of a group.
 pub struct GroupOutcome {
     /// By job, device and policy; without those that had no turn.
     pub results: Vec<JobResult>,
@@ -88,7 +88,7 @@ pub struct GroupOutcome {
     pub exits: bool,
 }
 
-/// A job of the group, and how far it is.
+/// A job of the group, and its progress.
 struct JobRun<'a> {
     plan: &'a JobPlan,
     /// By cell.

@@ -1,16 +1,16 @@
-//! What a run tells its caller while it goes on.
+//! How a run reports its progress.
 
 use std::fmt::Display;
 
 use meantime_completion::Policy;
 
-/// Hears how far a run is. It is told between turns only.
+/// Receives the progress of a run, between turns only.
 pub trait Progress {
     /// The next jobs begin, those that run at the same time.
     fn job(&mut self, name: &str);
     /// A medium is being filled.
     fn filling(&self, uri: &str);
-    /// Whose turn it is.
+    /// The device and policy that have the next turn.
     fn cell(&self, uri: &str, policy: Policy);
     /// How much of the current jobs is done, from 0 to 1.
     fn done(&self, share: f64);

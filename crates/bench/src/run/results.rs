@@ -1,4 +1,4 @@
-//! From what the threads counted to a result as it is reported.
+//! Turns what the threads counted into a result for the report.
 
 use meantime_block::ChannelCounters;
 use meantime_completion::{GapCounters, Policy};
@@ -14,7 +14,7 @@ use super::worker::Totals;
 use crate::competitor::Sample;
 use crate::plan::JobPlan;
 
-/// What one job came to on one device with one policy.
+/// The result of one job on one device with one policy.
 pub struct JobResult {
     /// The job.
     pub plan: JobPlan,
@@ -129,7 +129,7 @@ impl JobResult {
         extra
     }
 
-    /// As it is reported.
+    /// The result for the report.
     pub fn into_result(self) -> RunResult {
         let Self { ref plan, ref state, ref threads, .. } = self;
         let target_depth = threads.iter().filter_map(|totals| totals.target_depth).max();

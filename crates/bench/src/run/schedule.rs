@@ -25,13 +25,14 @@ const FIRST_MEAN_NS: u64 = 120_000_000;
 /// How long a job's turns are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// Measure each cell for so long; `None`: until all is transferred.
+    /// How long to measure each cell; `None`: until all is transferred.
     pub runtime_ns: Option<u64>,
-    /// A turn takes so long at most.
+    /// How long a turn takes at most.
     pub turn_ns: u64,
     /// The most I/Os per thread in a turn.
     pub turn_ios: u64,
-    /// So many turns, if time ends the job. (Counted, since a turn may run over its time.)
+    /// The number of turns, if time ends the job: they are counted, since a turn may run over its
+    /// time.
     pub rounds: Option<u64>,
     /// How much a cell transfers in all, if that ends it.
     pub total_bytes: Option<u64>,

@@ -18,7 +18,7 @@ pub(crate) struct Speed {
     pub bytes: u64,
 }
 
-/// What was made of the last turns, as many as fill the window.
+/// The verdict on the last turns, as many as fill the window.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     /// Whether the limit is kept.

@@ -13,7 +13,7 @@ use crate::engine::Slots;
 /// What a job asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// As it was written.
+    /// The URI as the user wrote it.
     pub uri: String,
     /// The device's own URI.
     pub device: String,
@@ -30,7 +30,7 @@ pub struct HowRead {
     pub overlap: Overlap,
     /// Memory of the page cache.
     pub cache_bytes: usize,
-    /// What is said of the reads to come.
+    /// The advice on the reads to come.
     pub advice: Advice,
 }
 

@@ -1,4 +1,4 @@
-//! A thread that does what it is told.
+//! A thread that executes orders.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use super::worker::Worker;
 
 type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// A worker's thread, which does what it is told.
+/// A worker's thread, which executes orders one after the other.
 pub(crate) struct WorkerThread {
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,

@@ -297,9 +297,9 @@ fn run<C: BlockChannel, R: Record>(
 /// A turn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Visit {
-    /// Unrecorded I/O first, for so long.
+    /// How long to do unrecorded I/O first.
     pub warm_up_ns: u64,
-    /// Measure for so long at most.
+    /// How long to measure at most.
     pub limit_ns: u64,
     /// The most I/Os to measure.
     pub max_ios: u64,
@@ -307,7 +307,7 @@ pub(crate) struct Visit {
     pub ends_first: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VisitReport {
     /// How long it was measured.
@@ -330,7 +330,7 @@ pub(crate) struct VisitReport {
     pub findings: Findings,
 }
 
-/// What a cell came to, in one thread.
+/// The result of a cell, in one thread.
 #[derive(Debug)]
 pub(crate) struct Totals {
     /// Latencies, CPU time and how long it was measured.
@@ -430,7 +430,7 @@ impl Worker {
         calibrate::cacheline_rtt(Some(cpu)).ok().map(|times| times.median_ns())
     }
 
-    /// What it all came to; the channels are closed.
+    /// The results of all cells. Closes the channels.
     pub(crate) fn finish(&mut self) -> Vec<Totals> {
         let totals = self.cells.drain(..).map(|cell| Totals {
             findings: findings(&cell.visited.task.work),

@@ -21,8 +21,8 @@ pub fn share_zones(groups: &mut [Group], devices: &Devices) -> Result<(), RunErr
                 if !zones.are_of(keys) {
                     refuse!(
                         plan.job,
-                        "zonesize, zonecapacity or max_open_zones differs from that of job {other}, \
-                         and a device has one division; give one"
+                        "zonesize, zonecapacity or max_open_zones differs from that of job \
+                         {other}, and a device has one division; give one"
                     );
                 }
                 group.zones.insert(*index, zones.clone());

@@ -29,8 +29,7 @@ pub(super) struct Stamp {
     pub seed: u64,
     /// What of its payload it carries.
     pub method: Verify,
-    /// Whose it is need not be that thread's, nor its number that one: what there is was written by
-    /// another job.
+    /// Another job wrote the block: seed and number may be others.
     pub is_foreign: bool,
 }
 

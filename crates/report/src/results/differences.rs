@@ -1,4 +1,4 @@
-//! What keeps results of several files from being compared, said before anything else.
+//! What keeps results of several files from being compared: shown before anything else.
 
 use itertools::Itertools as _;
 

@@ -26,7 +26,7 @@ pub(crate) struct Source {
     pub tool: String,
     /// When the run ended.
     pub time: Option<String>,
-    /// The command line, if it is told.
+    /// The command line, if it is known.
     pub command: Option<String>,
     /// The machine's facts by name, in the file's order.
     pub facts: Vec<(String, String)>,
@@ -43,7 +43,7 @@ impl Source {
         self.tool.starts_with("fio")
     }
 
-    /// Whether both may well have run on one machine: what they tell of it is the same.
+    /// Whether both may have run on one machine: what is known of it is the same.
     pub(crate) fn is_machine_of(&self, other: &Self) -> bool {
         ["cpu", "cpus", "virtual_machine"].iter().all(|name| {
             match (self.fact(name), other.fact(name)) {
@@ -83,7 +83,7 @@ pub(crate) struct Job {
 pub(crate) struct Block {
     /// The device's URI.
     pub device: String,
-    /// What is at the bottom of it, as the file tells it, or in general.
+    /// What is at the bottom of it, from the file, or in general.
     pub medium: String,
     /// The source whose machine this is; `None` if all are of one machine.
     pub machine: Option<usize>,
@@ -135,7 +135,7 @@ pub(crate) struct Run {
     pub source: usize,
     /// The job's name.
     pub job: String,
-    /// What is at the bottom of the device, if it is told.
+    /// What is at the bottom of the device, if it is known.
     pub medium: Option<String>,
     /// Its group: jobs of one group ran at the same time.
     pub group: Option<u64>,
@@ -163,7 +163,7 @@ pub(crate) struct Run {
     pub floor_ratio: Option<f64>,
     /// Share of its lone speed that a competing program kept.
     pub competitor_percent: Option<f64>,
-    /// Whether it was to take its time: a rate, a pause, a latency to be kept.
+    /// Whether it is slowed down on purpose: a rate, a pause, a latency to keep.
     pub is_paced: bool,
     /// How long it was measured.
     pub runtime_ms: f64,

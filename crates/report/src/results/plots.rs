@@ -6,7 +6,7 @@ use crate::plot::{ACROSS, Axis, Element, Point, Scale, Side, UP, curve, line, pl
 use crate::run::SLOWEST_ONE_IN;
 use crate::view::{Figure, Legend, Panel};
 
-/// How many curves can be told apart in one panel.
+/// How many curves can be distinguished in one panel.
 const CURVES_PER_PANEL: usize = 8;
 
 /// A gap of more than this many usual steps is another turn: the line is broken there.

@@ -52,7 +52,7 @@ pub(super) struct Parsed {
 const WANTED: &str =
     "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
 
-/// Keys by which a thread is told to take its time.
+/// Keys that slow a thread down on purpose.
 const PACES: [&str; 4] = ["rate", "rate_iops", "thinktime", "latency_target"];
 
 /// A value, and its place in the file, which errors tell.
@@ -234,8 +234,8 @@ fn run(
     Ok((Workload::new(own, global), device, run))
 }
 
-/// The latency from submission on; where only mean and extremes of it are told, the distribution is
-/// that of clat.
+/// The latency from submission on; where only mean and extremes of it are known, the distribution
+/// is that of clat.
 fn latency(stats: &At<'_>, steps: Steps) -> Result<(Latency, Option<&'static str>), String> {
     let part = |name: &str| -> Result<Latency, String> {
         let Some(part) = stats.get(name) else { return Ok(Latency::default()) };

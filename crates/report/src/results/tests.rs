@@ -33,7 +33,9 @@ fn result(job: &str, device: &str, completion: &str, ns: u64, n: u64) -> RunResu
 }
 
 fn json_of(results: &[RunResult]) -> Value {
-    let facts = json!({"cpu": "A", "cpus": 2, "kernel": "6.1", "revision": "abc", "virtual_machine": false});
+    let facts = json!({
+        "cpu": "A", "cpus": 2, "kernel": "6.1", "revision": "abc", "virtual_machine": false
+    });
     report_json(results, &[], facts.as_object().unwrap().clone(), std::time::SystemTime::UNIX_EPOCH)
 }
 

@@ -182,7 +182,7 @@ fn direction(stats: &DirStats, runtime_ns: u64) -> Value {
     Value::Object(object)
 }
 
-/// How much of a latency is told, beyond minimum, maximum, mean and deviation. (Bins as in fio's
+/// What is written of a latency, beyond minimum, maximum, mean and deviation. (Bins as in fio's
 /// json+: how many of each latency.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {

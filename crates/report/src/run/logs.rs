@@ -117,7 +117,7 @@ pub struct LogStyle {
     pub max_value: bool,
     /// A window's length.
     pub avg_ms: u64,
-    /// Halve the number of bins so often.
+    /// How often to halve the number of bins.
     pub hist_coarseness: u8,
     /// Bytes of a logical block.
     pub block_bytes: u64,

@@ -213,29 +213,29 @@ pub struct SeriesPoint {
     pub max_ns: u64,
 }
 
-/// What `latency_target` asked for, and led to.
+/// What `latency_target` asked for, and its result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TargetResult {
     /// The latency to keep.
     pub target_ns: u64,
     /// How long it was looked at.
     pub window_us: u64,
-    /// How many had to keep it.
+    /// The share of I/Os that must keep it, in percent.
     pub percentile: f64,
     /// The depth that was found.
     pub depth: u32,
 }
 
-/// What `steadystate` asked for, and what the last turns came to.
+/// What `steadystate` asked for, and the verdict on the last turns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SteadyResult {
     /// The limit, as fio writes it: `iops:10.000000%`.
     pub limit: String,
-    /// How long the speed had to be steady, in seconds.
+    /// How long the speed must be steady, in seconds.
     pub duration_s: u64,
     /// Whether it was.
     pub attained: bool,
-    /// What had to be below the limit, as fio writes it.
+    /// What must be below the limit, as fio writes it.
     pub criterion: String,
     /// The greatest deviation from the mean, if that was it.
     pub max_deviation: f64,
@@ -327,9 +327,9 @@ pub struct RunResult {
     pub sys_cpu_percent: f64,
     /// Context switches.
     pub ctx_switches: u64,
-    /// Page faults that had to read.
+    /// Page faults that read from a disk.
     pub major_faults: u64,
-    /// Page faults that had not.
+    /// Other page faults.
     pub minor_faults: u64,
     /// Which share of its lone speed a program that competed for the CPU kept, in percent.
     pub competitor_percent: Option<f64>,

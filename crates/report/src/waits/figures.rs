@@ -1,4 +1,4 @@
-//! What a way to wait came to in a cell.
+//! The results of a way to wait in a cell.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! Ways to wait over a grid of devices: what each came to in each cell, and how that is shown.
+//! Ways to wait over a grid of devices: the results of each in each cell, and how they are shown.
 
 mod figures;
 mod json;

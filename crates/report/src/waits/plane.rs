@@ -17,7 +17,7 @@ pub(super) fn range(cells: &[&CellResult]) -> (f64, f64) {
     let all: Vec<f64> = cells.iter().flat_map(ratios).collect();
     let most = all.iter().copied().fold(1.0, f64::max);
     let least = all.iter().copied().fold(1.0, f64::min);
-    // 1 and 1.03 are told apart, and there is some room.
+    // 1 and 1.03 can be distinguished, and there is some room.
     let room = (most / least).powf(0.06).max(1.01);
     (least / room, (most * room).max(1.1))
 }

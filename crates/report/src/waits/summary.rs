@@ -1,4 +1,4 @@
-//! What the cells come to, by way to wait.
+//! The cells' results together, by way to wait.
 
 use itertools::Itertools as _;
 use serde::Serialize;

@@ -271,7 +271,7 @@ pub fn summary_table(summaries: &[Summary], cells: usize, width: usize) -> Strin
     text
 }
 
-/// What can be said of a way in a line.
+/// The verdict on a way, in a line.
 pub(crate) fn verdict(of: &Summary) -> String {
     let word = if of.as_quick_cells == of.cells { "kept  " } else { "missed" };
     let mut line = format!(

@@ -154,7 +154,8 @@ pub(super) const PACE: &[Key] = &[
                 lists::rates(text, INT_MAX)
             })
         ),
-        "At most this number of I/Os per second and thread, evenly spaced; READS,WRITES for two rates",
+        "At most this number of I/Os per second and thread, evenly spaced; READS,WRITES for two \
+         rates",
     )
     .means("as fast as it goes")
     .listed("IOPS"),
@@ -168,7 +169,8 @@ pub(super) const PACE: &[Key] = &[
     key(
         "thinktime",
         field!(pace.thinktime, MICROSECONDS),
-        "Pause after each I/O, in microseconds or e.g. 1ms (--thinktime-blocks: after this number of I/Os)",
+        "Pause after each I/O, in microseconds or e.g. 1ms (--thinktime-blocks: after this number \
+         of I/Os)",
     )
     .is("0")
     .listed("TIME"),

@@ -72,8 +72,8 @@ pub(super) const CPU: &[Key] = &[
             pm_qos_us,
             By("a list of times in microseconds and none, such as none,0", value::pm_qos_us)
         ),
-        "Hold /dev/cpu_dma_latency at this number of microseconds, so that idle CPUs wake up in time; a \
-         list, in which none is no limit, is compared; without a value 0",
+        "Hold /dev/cpu_dma_latency at this number of microseconds, so that idle CPUs wake up in \
+         time; a list, in which none is no limit, is compared; without a value 0",
     )
     .means("as it is")
     .alone("0")

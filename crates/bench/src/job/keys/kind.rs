@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::value::{self, Why};
 use super::super::{Extent, Job};
 
-/// What to say of a value although it is accepted.
+/// A remark on a value that is accepted.
 pub(crate) type Remark = Option<&'static str>;
 
 /// A kind of value.

@@ -1,4 +1,4 @@
-//! The keys: one entry for each has all that is said of it, here, in `--help` and in docs/fio.md.
+//! The keys: one entry for each is the source of parsing, `--help` and docs/fio.md.
 //!
 //! The entries of the keys that are built are in [`io`], [`course`] and [`cpu`], by subject; those
 //! of fio's that are accepted without effect or refused are in [`fios`]. [`set`] looks a key up,
@@ -36,7 +36,7 @@ pub(super) struct Key {
     alone: Option<&'static str>,
     /// What it applies to; elsewhere it has no effect.
     pub(super) applies: &'static [Applies],
-    /// Elsewhere it is an error, unless it is said of all jobs.
+    /// Elsewhere it is an error, unless `[global]` sets it.
     is_strict: bool,
     /// `bench --help` lists it, with this for its value.
     value_name: Option<&'static str>,
@@ -144,8 +144,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "logs", keys: course::LOGS },
 ];
 
-/// Keys that say the same thing in different words: what is said nearer to the job replaces what
-/// was said farther away.
+/// Keys that set the same thing in different words. One that is set nearer to the job replaces one
+/// that is set farther away: the command line is nearest, then the section, then `[global]`.
 pub(super) const FAMILIES: &[&[&str]] = &[
     &["bs", "bsrange", "bssplit"],
     &["rate", "rate_iops"],

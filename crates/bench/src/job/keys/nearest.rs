@@ -1,4 +1,4 @@
-//! What may have been meant by a key that nobody knows.
+//! Finds the key that may have been meant by an unknown one.
 
 /// The one of `known` that is nearest to `key`, if it is near enough to be meant.
 pub(super) fn nearest_key(

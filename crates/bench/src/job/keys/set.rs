@@ -1,4 +1,4 @@
-//! What becomes of a key: the one place that looks it up.
+//! Sets a key: the one place that looks it up.
 
 use std::fmt;
 
@@ -118,7 +118,7 @@ impl Job {
         self.set_keys.push(SetKey { key: name, value, origin, inherited: false });
     }
 
-    /// The job as the beginning of a section: what is set so far is from `[global]`.
+    /// The job at the beginning of a section: all that is set is from `[global]`.
     pub(in crate::job) fn inherit(&self, name: String) -> Job {
         let mut job = Job { name, ..self.clone() };
         job.set_keys.iter_mut().for_each(|set| set.inherited = true);

@@ -77,7 +77,8 @@ fn durability() {
     assert!(error("fsync=x").contains("not a number"));
     assert_eq!(
         invalid("fsync=1"),
-        "t.fio:2: job a: fsync is about writes, and rw=read writes nothing; leave it out, or use rw=write"
+        "t.fio:2: job a: fsync is about writes, and rw=read writes nothing; leave it out, or use \
+         rw=write"
     );
     for key in ["fdatasync=4", "sync=dsync", "end_fsync"] {
         assert!(invalid(&format!("rw=randread\n{key}")).starts_with("t.fio:3: job a: "), "{key}");
@@ -202,9 +203,8 @@ fn latency_targets() {
 
 #[test]
 fn batches() {
-    let job = one(
-        "iodepth=16\niodepth_batch_submit=4\niodepth_batch_complete=2\niodepth_batch_complete_max=8\niodepth_low=4",
-    );
+    let job = one("iodepth=16\niodepth_batch_submit=4\niodepth_batch_complete=2\n\
+         iodepth_batch_complete_max=8\niodepth_low=4");
     let want =
         Batch { submit: Some(4), complete_min: Some(2), complete_max: Some(8), low: Some(4) };
     assert_eq!(job.batch, want);
@@ -254,9 +254,8 @@ fn one_matter_is_said_once() {
 
 #[test]
 fn logs() {
-    let job = one(
-        "write_lat_log\nwrite_bw_log=x/y\nwrite_hist_log=h\nlog_hist_msec=100\nlog_hist_coarseness=2\nlog_offset=1\nlog_avg_msec=50\nper_job_logs=0",
-    );
+    let job = one("write_lat_log\nwrite_bw_log=x/y\nwrite_hist_log=h\nlog_hist_msec=100\n\
+         log_hist_coarseness=2\nlog_offset=1\nlog_avg_msec=50\nper_job_logs=0");
     assert_eq!(job.logs.lat, Some(LogName::OfJob));
     assert_eq!(job.logs.bw, Some(LogName::Named("x/y".to_owned())));
     assert_eq!((job.logs.hist_ms, job.logs.avg_ms, job.logs.hist_coarseness), (100, 50, 2));
@@ -264,7 +263,8 @@ fn logs() {
     assert!(job.validate().unwrap().is_empty());
     assert_eq!(
         invalid("write_hist_log=h"),
-        "t.fio:2: job a: write_hist_log needs log_hist_msec=; it says how much time a histogram covers"
+        "t.fio:2: job a: write_hist_log needs log_hist_msec=; it says how much time a histogram \
+         covers"
     );
     assert!(error("log_hist_coarseness=7").contains("0 to 6"));
     assert!(warnings("log_avg_msec=9")[0].contains("without write_lat_log="));

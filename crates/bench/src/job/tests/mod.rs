@@ -210,15 +210,16 @@ fn unknown_and_harmless_keys() {
     assert!(error("include=b.fio").contains("put the sections into one file"));
     assert_eq!(error("cpumask=1").split(": ").nth(1), Some("fio's key cpumask is not supported"));
     assert!(error("bs_unaligned").contains("whole blocks only"));
-    let text = "[a]\nioengine=libaio\nthread\ninvalidate=1\ngtod_reduce=1\ndisable_lat=1\nkb_base=1024\n[b]\nthread=1\n";
+    let text = "[a]\nioengine=libaio\nthread\ninvalidate=1\ngtod_reduce=1\ndisable_lat=1\n\
+                kb_base=1024\n[b]\nthread=1\n";
     let file = parse(text, "t.fio").unwrap();
     assert_eq!(file.warnings, Vec::<String>::new());
     assert_eq!(file.ignored.len(), 7);
     assert_eq!(
         Ignored::line(&file.ignored),
-        "fio's keys without effect here: ioengine (the device's URI says how I/O is done); thread (jobs are threads); \
-         invalidate (no files are made, opened anew or removed); gtod_reduce, disable_lat (latencies are always measured); \
-         kb_base (it is fio's default)"
+        "fio's keys without effect here: ioengine (the device's URI says how I/O is done); thread \
+         (jobs are threads); invalidate (no files are made, opened anew or removed); gtod_reduce, \
+         disable_lat (latencies are always measured); kb_base (it is fio's default)"
     );
     assert!(file.jobs[0].fio_options().is_empty());
     assert!(error("kb_base=1000").contains("only kb_base=1024 is"));
@@ -231,7 +232,8 @@ fn unknown_and_harmless_keys() {
 
 #[test]
 fn all_errors_are_said_at_once() {
-    let text = "iodepth=1\n[global]\nbs=4x\niodpeth=4\n[a\nbs=1\n[b]\n=4k\ncpumask=1\nnumjobs=2\nhostname=h\n";
+    let text = "iodepth=1\n[global]\nbs=4x\niodpeth=4\n[a\nbs=1\n[b]\n=4k\ncpumask=1\nnumjobs=2\n\
+                hostname=h\n";
     let file = super::parse(text, "t.fio");
     let said: Vec<String> = file.errors.iter().map(JobError::to_string).collect();
     let lines = [1, 3, 4, 5, 8, 9, 11];
@@ -249,8 +251,8 @@ fn all_errors_are_said_at_once() {
 
 #[test]
 fn sections() {
-    let text = "\u{feff}# comment\r\n; another\n\n[global]\nrw = randread ; all\nbs=4k\n[a]\n iodepth = 2\n[b c]\nbs=512\n\
-                [global]\nbs=8k\nruntime=1 # s\n[a]\n[a]\nrw=write\n";
+    let text = "\u{feff}# comment\r\n; another\n\n[global]\nrw = randread ; all\nbs=4k\n[a]\n \
+                iodepth = 2\n[b c]\nbs=512\n[global]\nbs=8k\nruntime=1 # s\n[a]\n[a]\nrw=write\n";
     let file = parse(text, "t.fio").unwrap();
     let got: Vec<_> = file
         .jobs
@@ -390,16 +392,22 @@ fn nearly() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4000) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(4000)
+    })]
 
     #[test]
-    fn any_text_is_a_file_or_an_error(text in prop_oneof![any::<String>(), "[ -~\n]{0,200}", nearly()]) {
+    fn any_text_is_a_file_or_an_error(
+        text in prop_oneof![any::<String>(), "[ -~\n]{0,200}", nearly()]
+    ) {
         match parse(&text, "any") {
             Ok(file) => {
                 prop_assert!(!file.jobs.is_empty());
                 for job in &file.jobs {
                     let _ = job.validate();
-                    prop_assert!(job.bs_read_bytes >= SECTOR_BYTES && job.bs_write_bytes >= SECTOR_BYTES);
+                    prop_assert!(job.bs_read_bytes >= SECTOR_BYTES);
+                    prop_assert!(job.bs_write_bytes >= SECTOR_BYTES);
                     prop_assert!((1..=IODEPTH_MAX).contains(&job.iodepth));
                     prop_assert!(job.rwmixread_percent <= 100);
                     // What a job lists as its options says the same thing again.
