@@ -42,12 +42,12 @@ impl JobPlan {
     }
 
     /// Whether a turn that is not counted would change what the next one does.
-    pub fn is_stateful(&self) -> bool {
+    pub(crate) fn is_stateful(&self) -> bool {
         self.verifies() || self.job.zones.mode() == ZoneMode::Zbd && self.job.changes()
     }
 
     /// The part of a device that the job works on: offset and length in bytes.
-    pub(crate) fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
+    fn whole_range(&self, info: &BlockInfo) -> (u64, u64) {
         let align_bytes = u64::from(info.block_bytes);
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
         let rest_bytes = info.bytes().saturating_sub(offset_bytes);

@@ -93,7 +93,7 @@ impl CmdPrio {
 impl Job {
     /// The shares of the I/Os of reads and writes that have a priority of their own; `None`: none
     /// has.
-    pub fn own_priorities(&self) -> Option<[Vec<PriorityShare>; 2]> {
+    pub(crate) fn own_priorities(&self) -> Option<[Vec<PriorityShare>; 2]> {
         let keys = &self.cmdprio;
         let asks = [self.reads() && keys.asks(0), self.writes() && keys.asks(1)];
         asks.contains(&true).then(|| {

@@ -298,7 +298,7 @@ pub struct Job {
 impl Job {
     /// The I/O priority of the job's threads, if it names one. As in fio a level without a class is
     /// one of best effort.
-    pub fn io_priority(&self) -> Option<IoPriority> {
+    pub(crate) fn io_priority(&self) -> Option<IoPriority> {
         if self.prio.is_none() && self.prioclass.is_none() {
             return None;
         }
@@ -354,7 +354,7 @@ impl Job {
     }
 
     /// The programs that want the job's CPU as well: what they do, and how many.
-    pub fn rivals(&self) -> Option<(Kind, u32)> {
+    pub(crate) fn rivals(&self) -> Option<(Kind, u32)> {
         let hogs = (self.hogs > 0).then_some((Kind::Tsc, self.hogs));
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
@@ -371,7 +371,7 @@ impl Job {
     }
 
     /// What random places of that direction are multiples of, if not of the smallest size.
-    pub fn align_bytes(&self, direction: usize) -> Option<u64> {
+    pub(crate) fn align_bytes(&self, direction: usize) -> Option<u64> {
         let smallest = self.sizes_of(direction).min_bytes();
         self.places.align_bytes[direction].filter(|bytes| self.rw.is_random() && *bytes != smallest)
     }

@@ -268,7 +268,7 @@ pub struct LogKeys {
 
 impl LogKeys {
     /// Whether any log has I/Os or averages of them.
-    pub fn has_values(&self) -> bool {
+    pub(crate) fn has_values(&self) -> bool {
         self.lat.is_some() || self.bw.is_some() || self.iops.is_some()
     }
 

@@ -128,7 +128,7 @@ impl Axis {
     }
 
     /// Ticks of a linear axis, about `count` of them.
-    pub fn linear_ticks(&self, count: f64) -> Vec<Tick> {
+    pub(crate) fn linear_ticks(&self, count: f64) -> Vec<Tick> {
         self.even_ticks(count, |at, step| {
             let digits = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
             format!("{at:.digits$}")
@@ -148,7 +148,7 @@ impl Axis {
     }
 
     /// Ticks for shares in percent: 1, 10, 50, 90, 99, and the nines.
-    pub fn nines_ticks(&self) -> Vec<Tick> {
+    pub(crate) fn nines_ticks(&self) -> Vec<Tick> {
         let known = [
             (0.01, "1"),
             (0.1, "10"),
@@ -165,7 +165,7 @@ impl Axis {
     }
 
     /// Ticks for how rare an I/O is: 1 in 10, 1 in 100, …
-    pub fn rarity_ticks(&self) -> Vec<Tick> {
+    pub(crate) fn rarity_ticks(&self) -> Vec<Tick> {
         self.decade_ticks(|of| match of {
             of if of < 1.5 => "all".to_owned(),
             of if of >= 1e6 => format!("1 in {}M", short(of / 1e6)),

@@ -57,7 +57,7 @@ impl Element {
 }
 
 /// A number as a coordinate: a tenth of a unit is less than a pixel.
-pub fn at(place: f64) -> String {
+pub(crate) fn at(place: f64) -> String {
     let text = format!("{place:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
@@ -75,7 +75,7 @@ pub fn line(class: &str, from: (f64, f64), to: (f64, f64)) -> Element {
 }
 
 /// A line through places, with a tooltip.
-pub fn polyline(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
+pub(crate) fn polyline(class: &str, dashes: &str, places: &[(f64, f64)], tip: &str) -> Element {
     let points: Vec<String> =
         places.iter().map(|(x, y)| format!("{},{}", at(*x), at(*y))).collect();
     let element = Element::new("polyline").set("class", class).set("points", points.join(" "));

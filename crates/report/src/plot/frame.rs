@@ -8,9 +8,9 @@ use super::element::{Element, line, text};
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 300.0;
 /// Its left and right end.
-pub const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
+pub(crate) const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
 /// Its lower and upper end.
-pub const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
+pub(crate) const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
 
 /// An axis with its ticks and its title.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ impl Frame {
 }
 
 /// A plot for a page, with grid, ticks and titles; `label` says in words what is `inside`.
-pub fn plot(label: &str, x: Side<'_>, y: Side<'_>, inside: Vec<Element>) -> Element {
+pub(crate) fn plot(label: &str, x: Side<'_>, y: Side<'_>, inside: Vec<Element>) -> Element {
     let frame = Frame { across: ACROSS, up: UP };
     let svg = Element::new("svg").set("class", "plot").set("viewBox", view(WIDTH, HEIGHT));
     svg.set("role", "img")

@@ -54,7 +54,7 @@ pub fn looks(names: &[String]) -> Vec<usize> {
 /// How a result is drawn: colour, dashes and marker by its way to wait, weight and marks along the
 /// line by its file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Style {
+pub(crate) struct Style {
     /// The look of the way.
     pub way: usize,
     /// Index of the file.
@@ -67,28 +67,28 @@ const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2 1 2 1 2"];
 
 impl Style {
     /// The look of `name` among `names`.
-    pub fn of(names: &[String], name: &str) -> Self {
+    pub(crate) fn of(names: &[String], name: &str) -> Self {
         let at = names.iter().position(|other| other == name).unwrap_or(0);
         Self { way: looks(names).get(at).copied().unwrap_or(0), source: 0 }
     }
 
     /// The class that gives it its colour.
-    pub fn colour(self) -> String {
+    pub(crate) fn colour(self) -> String {
         format!("c{}", self.way % COLOURS)
     }
 
     /// Its dashes.
-    pub fn dashes(self) -> &'static str {
+    pub(crate) fn dashes(self) -> &'static str {
         DASHES[self.way % DASHES.len()]
     }
 
     /// The classes of a curve.
-    pub fn curve(self, class: &str) -> String {
+    pub(crate) fn curve(self, class: &str) -> String {
         format!("{class} {}{}", self.colour(), if self.source > 0 { " later" } else { "" })
     }
 
     /// A marker around a place: circle, square, triangle, diamond, cross; hollow for later files.
-    pub fn marker(self, place: (f64, f64)) -> Element {
+    pub(crate) fn marker(self, place: (f64, f64)) -> Element {
         let hollow = if self.source > 0 || self.way % 5 == 4 { " hollow" } else { "" };
         let marker = Element::new("path").set("class", format!("marker {}{hollow}", self.colour()));
         marker.set("d", shape(self.way, place, 1.0))
@@ -96,7 +96,7 @@ impl Style {
 
     /// Marks along the curve of a result of the second or a later file, so that it differs from the
     /// first file's.
-    pub fn marks(self, places: &[(f64, f64)]) -> Vec<Element> {
+    pub(crate) fn marks(self, places: &[(f64, f64)]) -> Vec<Element> {
         const EVERY: f64 = 60.0;
         let mut marks = Vec::new();
         if self.source == 0 {
@@ -125,13 +125,13 @@ impl Style {
     }
 
     /// A dot on a curve: something that is known.
-    pub fn dot(self, (x, y): (f64, f64)) -> Element {
+    pub(crate) fn dot(self, (x, y): (f64, f64)) -> Element {
         let dot = Element::new("circle").set("class", format!("dot {}", self.colour()));
         dot.places([("cx", x), ("cy", y), ("r", 2.6)])
     }
 
     /// A legend's sample: the marker or the curve.
-    pub fn swatch(self, with_marker: bool) -> Element {
+    pub(crate) fn swatch(self, with_marker: bool) -> Element {
         const SIZE: (f64, f64) = (34.0, 12.0);
         let middle = SIZE.1 / 2.0;
         let swatch =

@@ -11,8 +11,12 @@ mod points;
 mod standalone;
 
 pub use axis::{Axis, Scale, Tick};
-pub use element::{Element, at, curve, line, polyline, text};
-pub use frame::{ACROSS, Frame, Side, UP, plot, text_width};
-pub use look::{COLOURS, PALETTE, Style, looks};
-pub use points::{Point, points};
+pub use element::{Element, curve, line, text};
+pub use frame::{Frame, Side, text_width};
+pub use look::{COLOURS, PALETTE, looks};
 pub use standalone::{Ink, standalone};
+
+pub(crate) use element::at;
+pub(crate) use frame::{ACROSS, UP, plot};
+pub(crate) use look::Style;
+pub(crate) use points::{Point, points};

@@ -8,7 +8,7 @@ const LINE: f64 = 15.0;
 
 /// A point of a plot.
 #[derive(Debug)]
-pub struct Point<'a> {
+pub(crate) struct Point<'a> {
     /// Its place.
     pub at: (f64, f64),
     /// What is drawn there.
@@ -22,7 +22,7 @@ pub struct Point<'a> {
 }
 
 /// Points with their names beside them. A name without a free place is left to the legend.
-pub fn points(points: Vec<Point<'_>>) -> Vec<Element> {
+pub(crate) fn points(points: Vec<Point<'_>>) -> Vec<Element> {
     let mut taken: Vec<[f64; 4]> = points.iter().map(|point| box_around(point.at)).collect();
     taken.extend(points.iter().filter_map(|Point { at, whisker, .. }| {
         whisker.map(|(from, to)| [from, at.1 - 4.0, to, at.1 + 4.0])

@@ -13,8 +13,8 @@ mod tests;
 pub use json::report_json;
 pub use logs::{HIST_BINS, LogEntry, LogKind, LogRows, LogStyle, LogWindow, hist_bin, write_log};
 pub use stats::{
-    DEPTH_LEVELS, DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings,
-    SteadyResult, TargetResult, batch_level, depth_level,
+    DirStats, LatencyStats, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings, SteadyResult,
+    TargetResult, batch_level, depth_level,
 };
 pub use table::comparison_table;
 pub use text::run_text;

@@ -20,7 +20,7 @@ pub const SLOWEST_ONE_IN: u64 = 6000;
 /// beyond it.)
 pub(crate) const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// fio's depth buckets: up to 1, 2, 4, 8, 16, 32, and more.
-pub const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 
 /// Latencies in ns: an HDR histogram with three significant digits, and exact minimum, maximum,
 /// mean and deviation.
@@ -136,7 +136,7 @@ impl LatencyStats {
     }
 
     /// The same; `None` if too few were recorded for one of them to be slower.
-    pub fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
+    pub(crate) fn known_percentile_ns(&self, percentile: f64) -> Option<u64> {
         is_known(self.n(), percentile).then(|| self.percentile_ns(percentile))
     }
 
@@ -300,8 +300,7 @@ pub struct RunResult {
     pub iodepth: u32,
     /// Threads whose figures are added up here (0 counts as 1).
     pub numjobs: u32,
-    /// I/Os by the depth at their submission, in the steps of [`DEPTH_LEVELS`]; `None` when it was
-    /// not counted.
+    /// I/Os by the depth at their submission, in fio's steps; `None` when it was not counted.
     pub iodepth_levels: Option<[u64; 7]>,
     /// Submissions by how many I/Os they were of, and completions.
     pub batch_levels: [[u64; 7]; 2],
@@ -374,7 +373,7 @@ impl RunResult {
 
     /// Share of I/Os at each of [`DEPTH_LEVELS`], in percent. Not counted: all at the depth asked
     /// for.
-    pub fn iodepth_percents(&self) -> [f64; 7] {
+    pub(crate) fn iodepth_percents(&self) -> [f64; 7] {
         match self.iodepth_levels {
             Some(levels) if levels != [0; 7] => percents(levels),
             _ => {
@@ -386,8 +385,7 @@ impl RunResult {
     }
 }
 
-/// The index in [`DEPTH_LEVELS`] of a depth, as fio sorts them: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64
-/// and more.
+/// The index among fio's steps of a depth: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
 pub fn depth_level(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
 }

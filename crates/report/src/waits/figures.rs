@@ -173,17 +173,17 @@ impl Baseline {
     }
 
     /// Whether other programs had much of the CPU: then figures of live runs are worth little.
-    pub fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.cpu_percent < ALONE_CPU_PERCENT
     }
 
     /// Means that differ by less, as a part of the mean, are alike.
-    pub fn mean_tolerance(&self) -> f64 {
+    fn mean_tolerance(&self) -> f64 {
         self.mean_spread.unwrap_or(0.0).max(LEAST_MEAN_SPREAD)
     }
 
     /// The same of CPU, in percent of a CPU.
-    pub fn cpu_tolerance_percent(&self) -> f64 {
+    fn cpu_tolerance_percent(&self) -> f64 {
         self.cpu_spread_percent.unwrap_or(0.0).max(LEAST_CPU_SPREAD_PERCENT)
     }
 }

@@ -14,5 +14,5 @@ pub use figures::{
 };
 pub use json::{Setting, json};
 pub use page::page;
-pub use summary::{AS_QUICK, Ratio, Summary, summaries};
+pub use summary::{Ratio, Summary, summaries};
 pub use table::{cell_table, legend, summary_table};

@@ -8,7 +8,7 @@ use crate::figures::median;
 use super::figures::{CellResult, Figures};
 
 /// How many times as long as classic polling a way may take that is to be as quick.
-pub const AS_QUICK: f64 = 1.03;
+pub(crate) const AS_QUICK: f64 = 1.03;
 
 /// A way to wait over all cells.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Summary {
     pub cells: usize,
     /// Mean over that of `poll`.
     pub mean_over_poll: Option<Ratio>,
-    /// Cells in which that is at most [`AS_QUICK`].
+    /// Cells in which that is at most `AS_QUICK`.
     pub as_quick_cells: usize,
     /// Cells in which the median turn's is; `None` where there were no turns.
     pub as_quick_cells_by_turns: Option<usize>,
