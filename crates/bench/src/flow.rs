@@ -49,7 +49,8 @@ pub(crate) struct Member {
     flow: Arc<Flow>,
     weight: u64,
     ios: u64,
-    sleep: Duration,
+    /// How long to sleep when the next I/O would be more than the thread's share.
+    pub sleep: Duration,
     /// It has its turn.
     counts: bool,
 }
@@ -83,11 +84,6 @@ impl Member {
         self.flow.ios.fetch_add(1, Ordering::Relaxed);
         self.ios += 1;
         true
-    }
-
-    /// How long to sleep when it would be.
-    pub(crate) fn sleep(&self) -> Duration {
-        self.sleep
     }
 }
 

@@ -78,7 +78,8 @@ pub(crate) struct Permutation {
     state: u64,
     increment: u64,
     mix: Mix,
-    limit: u64,
+    /// The numbers are below this.
+    pub limit: u64,
 }
 
 /// A one-to-one map of the numbers of k bits onto themselves, without order.
@@ -110,11 +111,6 @@ impl Permutation {
     pub(crate) fn new(limit: u64, rng: &mut Rng) -> Self {
         let mix = Mix::below(limit);
         Self { state: rng.next_u64() & mix.mask, increment: rng.next_u64() | 1, mix, limit }
-    }
-
-    /// The numbers are below this.
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
     }
 
     /// The next of them; after the last, the first again.

@@ -28,7 +28,8 @@ pub(super) struct Search {
     percentile_ppm: u64,
     goes_on: bool,
     depth_max: usize,
-    depth: usize,
+    /// The depth that is being tried.
+    pub depth: usize,
     low: usize,
     high: usize,
     /// Successes in a row just below `high`.
@@ -67,11 +68,6 @@ impl Search {
         self.ios += 1;
         self.late += u64::from(latency_ns > self.target_ns);
         self.worst_ns = self.worst_ns.max(latency_ns);
-    }
-
-    /// The depth that is being tried.
-    pub(super) fn depth(&self) -> usize {
-        self.depth
     }
 
     /// A turn begins.
@@ -167,12 +163,12 @@ mod tests {
         search.begin(0);
         for _ in 0..100 {
             for at in 0..100 {
-                search.took(if at == 7 && search.depth() > good { 150_000 } else { 90_000 });
+                search.took(if at == 7 && search.depth > good { 150_000 } else { 90_000 });
             }
             now_ns += 1_000_000;
             match search.judge(now_ns) {
                 Verdict::GoOn => {}
-                Verdict::Changed | Verdict::Found => tried.push(search.depth()),
+                Verdict::Changed | Verdict::Found => tried.push(search.depth),
                 end => return (tried, end),
             }
         }

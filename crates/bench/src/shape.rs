@@ -26,7 +26,8 @@ pub(crate) struct Shape {
     due_ns: [u64; 3],
     /// How far off what was due when the last turn ended was then; negative: it was late.
     carried_ns: [i64; 3],
-    batch: Reaping,
+    /// How many at once.
+    pub batch: Reaping,
     target: Option<Search>,
     /// The thread's part in a flow.
     flow: Option<Member>,
@@ -158,14 +159,9 @@ impl Shape {
         }
     }
 
-    /// How many at once.
-    pub(crate) fn batch(&self) -> Reaping {
-        self.batch
-    }
-
     /// How many may be in flight.
     pub(crate) fn depth(&self, most: usize) -> usize {
-        self.target.as_ref().map_or(most, |search| search.depth())
+        self.target.as_ref().map_or(most, |search| search.depth)
     }
 
     /// Whether a flush must come before the next I/O.
@@ -209,7 +205,7 @@ impl Shape {
     /// done.
     pub(crate) fn waits_for_flow(&mut self) -> Option<Duration> {
         let member = self.flow.as_mut()?;
-        if member.takes() { None } else { Some(member.sleep()) }
+        if member.takes() { None } else { Some(member.sleep) }
     }
 
     /// The priority of `io`; 0: that of its thread.
@@ -253,7 +249,7 @@ impl Shape {
 
     /// The depth that was found, or is being tried.
     pub(crate) fn target_depth(&self) -> Option<u32> {
-        self.target.as_ref().map(|search| search.depth() as u32)
+        self.target.as_ref().map(|search| search.depth as u32)
     }
 }
 
@@ -333,7 +329,7 @@ mod tests {
 
     #[test]
     fn batches_default_to_what_fio_says() {
-        let of = |keys: &[(&str, &str)]| shape(&[&[("iodepth", "16")], keys].concat()).batch();
+        let of = |keys: &[(&str, &str)]| shape(&[&[("iodepth", "16")], keys].concat()).batch;
         assert_eq!(
             of(&[("iodepth_batch", "4")]),
             Reaping { submit: 4, least: 1, most: 16, low: 16 }

@@ -73,7 +73,7 @@ impl Spread {
     /// Begins with the places as if none had been chosen.
     pub(super) fn restart(&mut self, rng: &mut Rng) {
         if let Self::Once(permutation) = self {
-            *permutation = Permutation::new(permutation.limit(), rng);
+            *permutation = Permutation::new(permutation.limit, rng);
         }
     }
 

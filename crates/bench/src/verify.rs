@@ -72,7 +72,8 @@ pub(crate) struct Verified {
     next_number: u64,
     /// By slot: what is in flight.
     marks: Vec<Option<Mark>>,
-    findings: Findings,
+    /// Results of the checks so far.
+    pub findings: Findings,
 }
 
 impl Verified {
@@ -100,11 +101,6 @@ impl Verified {
             marks: vec![None; depth],
             findings: Findings::default(),
         }
-    }
-
-    /// Results of the checks so far.
-    pub(crate) fn findings(&self) -> &Findings {
-        &self.findings
     }
 
     /// Reads everything back that was written.

@@ -76,7 +76,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
                 }
                 return ended;
             }
-            let batch = self.shape.batch();
+            let batch = self.shape.batch;
             loop {
                 self.reap(batch.least, batch.most);
                 if self.out() <= batch.low || self.ended.is_some() {
@@ -140,7 +140,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
                 break;
             }
             self.send(&io);
-            if self.engine.slots.batch.len() >= self.shape.batch().submit {
+            if self.engine.slots.batch.len() >= self.shape.batch.submit {
                 self.ring();
             }
         }
@@ -201,7 +201,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         let io = &Io { ioprio: self.shape.priority(io), ..*io };
         buf.set_len(io.bytes);
         self.source.prepare(slot, io, &mut buf);
-        if self.engine.slots.batch.is_empty() && self.shape.batch().submit > 1 {
+        if self.engine.slots.batch.is_empty() && self.shape.batch.submit > 1 {
             self.engine.channel.plug();
         }
         let mut request = self.engine.request(slot, io, buf).user_data(slot as u64);

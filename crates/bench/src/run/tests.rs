@@ -201,7 +201,7 @@ fn verify(depth: u16, read_percent: u8, passes: u64, wrong: Wrong) -> (u64, Stri
             break;
         }
     }
-    let findings = verified.findings().clone();
+    let findings = verified.findings.clone();
     (findings.errors, findings.first.unwrap_or_default(), findings.checked)
 }
 

@@ -450,7 +450,7 @@ fn read_back<C: BlockChannel>(engine: &mut Engine<'_, C>, verified: &mut Verifie
 
 fn findings(work: &Work) -> Findings {
     match work {
-        Work::Verified(verified) => verified.findings().clone(),
+        Work::Verified(verified) => verified.findings.clone(),
         _ => Findings::default(),
     }
 }

@@ -12,30 +12,33 @@ use crate::plot::{Style, looks};
 /// Ways in the order in which they are shown.
 const KNOWN_WAYS: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
 
-/// One page of `files`: each a path, if it is one, and its JSON. The error has the path, unless
-/// there is only one.
-pub(super) fn report(files: &[(Option<String>, Value)]) -> Result<Report, String> {
-    let mut report = Report::default();
-    let mut all: Vec<(Workload, String, Run)> = Vec::new();
-    for (at, (path, json)) in files.iter().enumerate() {
-        let named =
-            |error: String| path.as_ref().map_or(error.clone(), |path| format!("{path}: {error}"));
-        let Parsed { mut source, runs, left_out } = read(json).map_err(named)?;
-        source.path.clone_from(path);
-        report.sources.push(source);
-        report.left_out.extend(left_out.into_iter().map(|mut one| {
-            one.source = at;
-            one
-        }));
-        all.extend(runs.into_iter().map(|(workload, device, mut run)| {
-            run.source = at;
-            (workload, device, run)
-        }));
+impl Report {
+    /// The results of `files`: each a path, if it is one, and its JSON. The error has the path, unless
+    /// there is only one.
+    pub fn new(files: &[(Option<String>, Value)]) -> Result<Self, String> {
+        let mut report = Self::default();
+        let mut all: Vec<(Workload, String, Run)> = Vec::new();
+        for (at, (path, json)) in files.iter().enumerate() {
+            let named = |error: String| {
+                path.as_ref().map_or(error.clone(), |path| format!("{path}: {error}"))
+            };
+            let Parsed { mut source, runs, left_out } = read(json).map_err(named)?;
+            source.path.clone_from(path);
+            report.sources.push(source);
+            report.left_out.extend(left_out.into_iter().map(|mut one| {
+                one.source = at;
+                one
+            }));
+            all.extend(runs.into_iter().map(|(workload, device, mut run)| {
+                run.source = at;
+                (workload, device, run)
+            }));
+        }
+        label_sources(&mut report.sources);
+        label_runs(&mut all, &report.sources);
+        report.jobs = jobs(all, &report.sources);
+        Ok(report)
     }
-    label_sources(&mut report.sources);
-    label_runs(&mut all, &report.sources);
-    report.jobs = jobs(all, &report.sources);
-    Ok(report)
 }
 
 /// File names without what they all have in common.

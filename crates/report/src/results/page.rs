@@ -37,24 +37,26 @@ struct Fact {
     values: Vec<String>,
 }
 
-/// The page as one file.
-pub(super) fn page(report: &Report, generator: &str) -> String {
-    let sections = report.jobs.iter().map(|job| Section {
-        job,
-        table: tables::table(report, job),
-        notes: tables::notes(report, job),
-        figures: plots::figures(report, job),
-    });
-    view::page(&Page {
-        generator,
-        title: title(report),
-        report,
-        warnings: differences::warnings(report),
-        findings: headline::findings(report),
-        jobs: sections.collect(),
-        facts: facts(report),
-        commands: commands(report),
-    })
+impl Report {
+    /// The page, which is one file; `generator` is the program that makes it.
+    pub fn page(&self, generator: &str) -> String {
+        let sections = self.jobs.iter().map(|job| Section {
+            job,
+            table: tables::table(self, job),
+            notes: tables::notes(self, job),
+            figures: plots::figures(self, job),
+        });
+        view::page(&Page {
+            generator,
+            title: title(self),
+            report: self,
+            warnings: differences::warnings(self),
+            findings: headline::findings(self),
+            jobs: sections.collect(),
+            facts: facts(self),
+            commands: commands(self),
+        })
+    }
 }
 
 fn title(report: &Report) -> String {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::model::Report;
-use super::{build, differences, headline};
+use super::{differences, headline};
 use crate::run::{RunResult, report_json};
 
 /// A result of `n` reads around `ns`.
@@ -42,7 +42,7 @@ fn json_of(results: &[RunResult]) -> Value {
 fn report_of(files: &[(&str, Value)]) -> Report {
     let files: Vec<_> =
         files.iter().map(|(path, json)| (Some((*path).to_owned()), json.clone())).collect();
-    build::report(&files).unwrap()
+    Report::new(&files).unwrap()
 }
 
 /// The page, after checks that hold for every page.
@@ -74,7 +74,7 @@ fn a_run_has_tables_plots_and_findings() {
         .iter()
         .map(|(way, ns)| result("rr4k", "mem:1G?model=optane", way, *ns, 12_000))
         .collect();
-    let report = build::report(&[(None, json_of(&results))]).unwrap();
+    let report = Report::new(&[(None, json_of(&results))]).unwrap();
     let found = headline::findings(&report);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].about, "4 KiB random reads on optane");
@@ -147,7 +147,7 @@ fn next_to_nothing() {
         vec![result("zero", "mem:1M", "poll", 0, 3)],
         vec![result("huge", "mem:1M", "poll", u64::MAX / 32, 3)],
     ] {
-        let report = build::report(&[(None, json_of(&results))]).unwrap();
+        let report = Report::new(&[(None, json_of(&results))]).unwrap();
         let _ = page_of(&report);
         assert!(!report.text(120).is_empty());
         assert_eq!(headline::findings(&report).len(), 1);
@@ -172,14 +172,14 @@ fn many_results_keep_apart() {
             result("rr", "mem:1G?model=null", &format!("hybrid={at}us"), 1_000 * (at + 1), 200)
         })
         .collect();
-    let report = build::report(&[(None, json_of(&results))]).unwrap();
+    let report = Report::new(&[(None, json_of(&results))]).unwrap();
     let page = page_of(&report);
     assert!(page.contains("(1 of 8)") && page.contains("(8 of 8)"));
     assert!(page.len() < 3_000_000, "{}", page.len());
     // The same way once more is another row.
     let twice =
         [result("rr", "mem:1M", "poll", 1_000, 10), result("rr", "mem:1M", "poll", 1_000, 10)];
-    let report = build::report(&[(None, json_of(&twice))]).unwrap();
+    let report = Report::new(&[(None, json_of(&twice))]).unwrap();
     assert_eq!(report.jobs[0].blocks[0].runs[1].label, "poll #2");
 }
 
@@ -189,7 +189,7 @@ fn devices_of_another_kind_are_marked() {
         result("rr", "mem:1G?model=optane", "poll", 7_000, 100),
         result("rr", "kernel:/dev/nvme0n1", "poll", 9_000, 100),
     ];
-    let report = build::report(&[(None, json_of(&results))]).unwrap();
+    let report = Report::new(&[(None, json_of(&results))]).unwrap();
     let page = page_of(&report);
     assert_eq!(page.matches("† another device").count(), 1);
     assert!(page.contains("not a like-for-like comparison"));
@@ -312,7 +312,7 @@ fn mixed_jobs_show_both_directions() {
     let writes = result("mix", "mem:1M", "poll", 12_000, 7_000).read;
     (mixed.write, mixed.options[0].1) = (writes, "randrw".to_owned());
     let want = mixed.latency();
-    let report = build::report(&[(None, json_of(&[mixed]))]).unwrap();
+    let report = Report::new(&[(None, json_of(&[mixed]))]).unwrap();
     let run = &report.jobs[0].blocks[0].runs[0];
     assert_eq!(run.latency.n, 14_000);
     for at in [50.0, 99.0, 99.9] {
@@ -354,7 +354,7 @@ fn damage_is_told_with_its_place() {
     let refused = |damage: &dyn Fn(&mut Value), words: &[&str]| {
         let mut json = good.clone();
         damage(&mut json);
-        let error = build::report(&[(Some("x.json".to_owned()), json)]).unwrap_err();
+        let error = Report::new(&[(Some("x.json".to_owned()), json)]).unwrap_err();
         assert!(error.starts_with("x.json: "), "{error}");
         for word in words {
             assert!(error.contains(word), "no {word:?} in {error}");

@@ -4,59 +4,64 @@ use super::model::{Report, device_name};
 use crate::figures::wrapped;
 use crate::run::{Row, SLOWEST_ONE_IN, Settings, table_of};
 
-/// A table, and what keeps its rows from being compared.
-pub(super) fn text(report: &Report, columns: usize) -> String {
-    let mut rows = Vec::new();
-    for job in &report.jobs {
-        let twice = report.jobs.iter().filter(|other| other.name == job.name).count() > 1;
-        let name = if twice {
-            format!("{} ({})", job.name, job.workload.words())
-        } else {
-            job.name.clone()
-        };
-        for block in &job.blocks {
-            let machine = block
-                .machine
-                .map_or(String::new(), |at| format!(" ({})", report.sources[at].label));
-            for run in &block.runs {
-                let done = run.latency.n > 0;
-                rows.push(Row {
-                    job: name.clone(),
-                    device: format!("{}{machine}", block.device),
-                    medium: block.medium.clone(),
-                    completion: run.label.clone(),
-                    // The label has them.
-                    settings: Settings::default(),
-                    mean_ns: run.mean_ns(),
-                    percentiles_ns: [50.0, 99.0, 99.9]
-                        .map(|at| run.latency.known_percentile_ns(at)),
-                    slowest_ns: run.slowest_ns.or_else(|| run.latency.slowest_1_in(SLOWEST_ONE_IN)),
-                    max_ns: done.then_some(run.latency.max_ns),
-                    iops: run.iops,
-                    cpu_percent: run.cpu_percent,
-                    iops_per_cpu_percent: run.iops_per_cpu_percent(),
-                    competitor_percent: run.competitor_percent,
-                    floor_ns: run.floor_ns,
-                    floor_ratio: run.floor_ratio,
-                    errors: run.errors,
-                });
+impl Report {
+    /// The table that `bench` prints, and what keeps its rows from being compared.
+    pub fn text(&self, columns: usize) -> String {
+        let mut rows = Vec::new();
+        for job in &self.jobs {
+            let twice = self.jobs.iter().filter(|other| other.name == job.name).count() > 1;
+            let name = if twice {
+                format!("{} ({})", job.name, job.workload.words())
+            } else {
+                job.name.clone()
+            };
+            for block in &job.blocks {
+                let machine = block
+                    .machine
+                    .map_or(String::new(), |at| format!(" ({})", self.sources[at].label));
+                for run in &block.runs {
+                    let done = run.latency.n > 0;
+                    rows.push(Row {
+                        job: name.clone(),
+                        device: format!("{}{machine}", block.device),
+                        medium: block.medium.clone(),
+                        completion: run.label.clone(),
+                        // The label has them.
+                        settings: Settings::default(),
+                        mean_ns: run.mean_ns(),
+                        percentiles_ns: [50.0, 99.0, 99.9]
+                            .map(|at| run.latency.known_percentile_ns(at)),
+                        slowest_ns: run
+                            .slowest_ns
+                            .or_else(|| run.latency.slowest_1_in(SLOWEST_ONE_IN)),
+                        max_ns: done.then_some(run.latency.max_ns),
+                        iops: run.iops,
+                        cpu_percent: run.cpu_percent,
+                        iops_per_cpu_percent: run.iops_per_cpu_percent(),
+                        competitor_percent: run.competitor_percent,
+                        floor_ns: run.floor_ns,
+                        floor_ratio: run.floor_ratio,
+                        errors: run.errors,
+                    });
+                }
             }
         }
+        let mut text = table_of(&rows, columns);
+        text += &self.warnings(columns);
+        for one in &self.left_out {
+            let line =
+                format!("Not measured: {}, {}: {}", device_name(&one.device), one.way, one.why);
+            text += &format!("\n{}\n", wrapped(&line, columns));
+        }
+        text
     }
-    let mut text = table_of(&rows, columns);
-    text += &warnings(report, columns);
-    for one in &report.left_out {
-        let line = format!("Not measured: {}, {}: {}", device_name(&one.device), one.way, one.why);
-        text += &format!("\n{}\n", wrapped(&line, columns));
-    }
-    text
-}
 
-/// What keeps its rows from being compared, a paragraph for each.
-pub(super) fn warnings(report: &Report, columns: usize) -> String {
-    let all = super::differences::warnings(report).into_iter();
-    all.map(|warning| {
-        format!("\n{}\n", wrapped(&format!("{} {}", warning.what, warning.so), columns))
-    })
-    .collect()
+    /// What keeps the results from being compared, a paragraph for each; for below the table.
+    pub fn warnings(&self, columns: usize) -> String {
+        let all = super::differences::warnings(self).into_iter();
+        all.map(|warning| {
+            format!("\n{}\n", wrapped(&format!("{} {}", warning.what, warning.so), columns))
+        })
+        .collect()
+    }
 }
