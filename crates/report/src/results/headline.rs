@@ -77,44 +77,28 @@ fn mean(run: &Run) -> String {
 fn within(done: &[&Run]) -> String {
     let by_mean = |a: &&&Run, b: &&&Run| a.latency.mean_ns.total_cmp(&b.latency.mean_ns);
     let Some(&quickest) = done.iter().min_by(by_mean) else { return String::new() };
+    let found = format!("{} {}", quickest.way, mean(quickest));
     if done.len() == 1 {
-        let cpu = quickest
-            .cpu_percent
-            .map_or(String::new(), |percent| format!(", {percent:.0} % of a CPU"));
-        return format!("{} {}, {} IOPS{cpu}.", quickest.way, mean(quickest), iops(quickest.iops));
+        let cpu = quickest.cpu_percent.map(|percent| format!(", {percent:.0} % of a CPU"));
+        return format!("{found}, {} IOPS{}.", iops(quickest.iops), cpu.unwrap_or_default());
     }
-    // Interrupts are what everybody has; else what was named first.
+    let changed = |run: &Run, from: &Run| change(run.latency.mean_ns, from.latency.mean_ns);
+    // Every system has interrupts; else the first way that was named.
     let usual = done.iter().find(|run| run.way == "interrupt").copied().unwrap_or(done[0]);
     let mut found = if std::ptr::eq(usual, quickest) {
         let others = done.iter().filter(|run| !std::ptr::eq(**run, quickest));
         let next = others.min_by(by_mean).copied().unwrap_or(quickest);
-        format!(
-            "{} {}, quicker than the others; next {} {} ({})",
-            quickest.way,
-            mean(quickest),
-            next.way,
-            mean(next),
-            change(next.latency.mean_ns, quickest.latency.mean_ns)
-        )
+        let (way, mean, changed) = (&next.way, mean(next), changed(next, quickest));
+        format!("{found}, quicker than the others; next {way} {mean} ({changed})")
     } else {
-        format!(
-            "{} {}, {} {} ({}){}",
-            quickest.way,
-            mean(quickest),
-            usual.way,
-            mean(usual),
-            change(quickest.latency.mean_ns, usual.latency.mean_ns),
-            cpu_ratio(quickest, usual)
-        )
+        let (way, mean, changed) = (&usual.way, mean(usual), changed(quickest, usual));
+        format!("{found}, {way} {mean} ({changed}){}", cpu_ratio(quickest, usual))
     };
     let per_cpu = |run: &Run| run.iops_per_cpu_percent().unwrap_or(0.0);
     let thriftiest = done.iter().max_by(|a, b| per_cpu(a).total_cmp(&per_cpu(b)));
-    if let Some(thriftiest) = thriftiest.filter(|run| per_cpu(run) > 0.0) {
-        let figure = iops(per_cpu(thriftiest));
-        found += &format!(
-            "; most I/Os for the CPU it used: {}, {figure} IOPS per CPU-%",
-            thriftiest.way
-        );
+    if let Some(run) = thriftiest.filter(|run| per_cpu(run) > 0.0) {
+        let (way, figure) = (&run.way, iops(per_cpu(run)));
+        found += &format!("; most I/Os for the CPU it used: {way}, {figure} IOPS per CPU-%");
     }
     found + "."
 }

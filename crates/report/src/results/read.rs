@@ -1,6 +1,7 @@
 //! From a report file's JSON to results: ours and fio's. Whatever a file says that it cannot mean
 //! is an error with the place in it, what was expected and what was found.
 
+use itertools::Itertools as _;
 use serde_json::{Map, Value};
 
 use super::latency::{Latency, Shape, Steps};
@@ -28,13 +29,12 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
         let line = text.lines().next().unwrap_or("");
         let begins: String = line.chars().take(40).collect();
         if error.is_eof() {
-            format!(
-                "the JSON ends in its middle (line {}): was the run or a copy cut off?",
-                error.line()
-            )
-        } else {
-            format!("this is no JSON ({error}): {WANTED}, found a text that begins with {begins:?}")
+            let line = error.line();
+            return format!(
+                "the JSON ends in its middle (line {line}): was the run or a copy cut off?"
+            );
         }
+        format!("this is no JSON ({error}): {WANTED}, found a text that begins with {begins:?}")
     })
 }
 
@@ -363,9 +363,8 @@ fn command(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Array(words) => {
-            let words: Option<Vec<String>> =
-                words.iter().map(|word| word.as_str().map(shell_word)).collect();
-            words.map(|words| words.join(" "))
+            let words = words.iter().map(|word| word.as_str().map(shell_word));
+            words.collect::<Option<Vec<String>>>().map(|words| words.join(" "))
         }
         _ => None,
     }
@@ -397,11 +396,10 @@ fn printable(text: &str) -> String {
 
 /// A value in a few words.
 fn found(value: &Value) -> String {
+    let begin = |text: &str| format!("{:?}", text.chars().take(30).collect::<String>());
     match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(yes) => yes.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => format!("the text {:?}", text.chars().take(30).collect::<String>()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => format!("the text {}", begin(text)),
         Value::Array(list) => format!("a list of {}", list.len()),
         Value::Object(map) if map.contains_key("cacheline_rtt_ns") => {
             "what `meantime calibrate --json` writes".to_owned()
@@ -411,16 +409,9 @@ fn found(value: &Value) -> String {
         }
         Value::Object(map) if map.is_empty() => "an object without keys".to_owned(),
         Value::Object(map) => {
-            let keys: Vec<String> = map
-                .keys()
-                .take(5)
-                .map(|key| format!("{:?}", key.chars().take(30).collect::<String>()))
-                .collect();
-            format!(
-                "an object with {}{}",
-                keys.join(", "),
-                if map.len() > keys.len() { ", …" } else { "" }
-            )
+            let more = if map.len() > 5 { ", …" } else { "" };
+            let keys = map.keys().take(5).map(|key| begin(key)).join(", ");
+            format!("an object with {keys}{more}")
         }
     }
 }
