@@ -43,15 +43,12 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::job::Origin;
+    use crate::job::testing::job;
 
     #[test]
     fn shares_are_kept() {
-        let mut job = Job::new("a");
         let split = "64k/25/1/1:64k/50/3/2:1m/0,4k/100";
-        for (key, value) in [("rw", "randrw"), ("bs", "4k"), ("cmdprio_bssplit", split)] {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
+        let job = job(&[("rw", "randrw"), ("bs", "4k"), ("cmdprio_bssplit", split)]);
         let mut priorities = Priorities::of(&job, 1).unwrap();
         let mut drawn = |dir, bytes| {
             let mut counts: BTreeMap<u16, u64> = BTreeMap::new();

@@ -146,18 +146,15 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Job, Origin};
+    use crate::job::testing::job;
 
     /// A device that keeps 100 µs up to a depth of `good`.
     fn find(good: usize, depth_max: usize, percentile: &str) -> (Vec<usize>, Verdict) {
-        let mut job = Job::new("a");
-        for (key, value) in [
+        let job = job(&[
             ("latency_target", "100"),
             ("latency_window", "1ms"),
             ("latency_percentile", percentile),
-        ] {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
+        ]);
         let mut search = Search::new(&job.latency_target, depth_max).unwrap();
         let (mut now_ns, mut tried) = (0, vec![1]);
         search.begin(0);

@@ -256,18 +256,10 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Origin;
+    use crate::job::testing::job;
 
     const WRITE: Io = Io { dir: Dir::Write, lba: 0, bytes: 4096, ioprio: 0 };
     const READ: Io = Io { dir: Dir::Read, lba: 0, bytes: 4096, ioprio: 0 };
-
-    fn job(keys: &[(&str, &str)]) -> Job {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
-        job
-    }
 
     fn shape(keys: &[(&str, &str)]) -> Shape {
         Shape::of(&job(keys), 1, None).unwrap()

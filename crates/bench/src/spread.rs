@@ -216,12 +216,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::{Job, Origin};
+    use crate::job::testing::job;
     use crate::pattern::Rng;
 
     fn spread(text: &str, places: u64) -> Spread {
-        let mut job = Job::new("a");
-        job.set("random_distribution", Some(text), &Origin::CommandLine).unwrap();
+        let job = job(&[("random_distribution", text)]);
         Spread::new(&job.random.distribution, places, 4096, 0, false, &mut Rng::new(5))
     }
 

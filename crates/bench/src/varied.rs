@@ -281,15 +281,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::Origin;
-
-    fn job(keys: &[(&str, &str)]) -> Job {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
-        job
-    }
+    use crate::job::testing::job;
 
     fn varied(keys: &[(&str, &str)], range_bytes: u64, passes: Option<u64>, seed: u64) -> Varied {
         let job = job(keys);

@@ -120,15 +120,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::job::Origin;
-
-    fn job(keys: &[(&str, &str)]) -> Job {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            let set = job.set(key, Some(value), &Origin::CommandLine);
-            set.unwrap_or_else(|error| panic!("{error}"));
-        }
-        job
-    }
+    use crate::job::testing::job;
 
     #[test]
     fn shares_are_fios() {

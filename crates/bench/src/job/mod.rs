@@ -18,6 +18,8 @@ mod variables;
 mod zones;
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;

@@ -226,13 +226,10 @@ mod tests {
     use meantime_report::figures::median;
 
     use super::*;
-    use crate::job::{Job, Origin};
+    use crate::job::testing::job;
 
     fn plan(keys: &[(&str, &str)]) -> JobPlan {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
+        let job = job(keys);
         let runtime = job.runtime;
         let endless = job.time_based == Some(true);
         JobPlan {

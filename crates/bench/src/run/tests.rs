@@ -12,7 +12,7 @@ use meantime_nvme::{CommandError, Op};
 
 use super::tally::Tally;
 use crate::engine::{Ended, Engine, Faults, Limit, Slots, Source, Unrecorded};
-use crate::job::{Job, Origin};
+use crate::job::testing::job;
 use crate::pattern::{Pattern, PatternSpec};
 use crate::shape::Shape;
 use crate::verify::{Course, Rules, Verified};
@@ -181,11 +181,7 @@ fn verify(depth: u16, read_percent: u8, passes: u64, wrong: Wrong) -> (u64, Stri
     let device = device();
     let mut channel = faulty(&device, depth, wrong);
     let spec = spec(read_percent, Some(passes));
-    let mut job = Job::new("a");
-    for (key, value) in [("rw", "write"), ("verify", "crc32c")] {
-        job.set(key, Some(value), &Origin::CommandLine).unwrap();
-    }
-    let rules = Rules::of(&job);
+    let rules = Rules::of(&job(&[("rw", "write"), ("verify", "crc32c")]));
     let mut verified = Verified::new(
         Course::Plain(Box::new(Pattern::new(spec))),
         rules,
@@ -302,14 +298,6 @@ fn what_the_channel_refuses_ends_the_job() {
     let (ended, tally, _) = drive(&mut channel, &mut plain, NO_LIMIT);
     assert!(matches!(ended, Ended::Lost(why) if why.contains("beyond the namespace")));
     assert_eq!(tally.ios(), 0);
-}
-
-fn job(keys: &[(&str, &str)]) -> Job {
-    let mut job = Job::new("a");
-    for (key, value) in keys {
-        job.set(key, Some(value), &Origin::CommandLine).unwrap();
-    }
-    job
 }
 
 /// One pass of 256 writes in the way of `keys`, in turns of `limit`: what was sent, and the tally.

@@ -291,11 +291,7 @@ mod tests {
     }
 
     fn rules(keys: &[(&str, &str)]) -> Rules {
-        let mut job = Job::new("a");
-        for (key, value) in keys {
-            job.set(key, Some(value), &crate::job::Origin::CommandLine).unwrap();
-        }
-        Rules::of(&job)
+        Rules::of(&crate::job::testing::job(keys))
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Zones are filled and emptied as by fio.
 
 use super::*;
-use crate::job::Origin;
+use crate::job::testing::job;
 
 const ZONE: u64 = 256 << 10;
 const BLOCK: u64 = 64 << 10;
@@ -17,11 +17,7 @@ impl Device {
     }
 
     fn job(&self, keys: &[(&str, &str)]) -> Job {
-        let mut job = Job::new("a");
-        for (key, value) in self.1.iter().chain(keys) {
-            job.set(key, Some(value), &Origin::CommandLine).unwrap();
-        }
-        job
+        job(&[&self.1[..], keys].concat())
     }
 
     /// The first MiB, once: direction and block of each I/O.

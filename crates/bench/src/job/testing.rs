@@ -1,0 +1,13 @@
+//! What tests make jobs with.
+
+use super::{Job, Origin};
+
+/// A job with these keys, as from the command line.
+pub(crate) fn job(keys: &[(&str, &str)]) -> Job {
+    let mut job = Job::new("a");
+    for (key, value) in keys {
+        let set = job.set(key, Some(value), &Origin::CommandLine);
+        set.unwrap_or_else(|error| panic!("{error}"));
+    }
+    job
+}
