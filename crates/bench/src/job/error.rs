@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use itertools::Itertools as _;
+
 /// Where a key came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -54,12 +56,8 @@ impl JobError {
 
 /// All that is wrong, in the order in which it stands there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", lines(.0))]
+#[error("{}", .0.iter().format("\n"))]
 pub struct JobErrors(pub Vec<JobError>);
-
-fn lines(errors: &[JobError]) -> String {
-    errors.iter().map(JobError::to_string).collect::<Vec<_>>().join("\n")
-}
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

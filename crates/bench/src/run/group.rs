@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use itertools::{Itertools as _, iproduct};
 use meantime_report::run::LogEntry;
 
 use super::devices::Devices;
@@ -71,29 +72,18 @@ impl Group {
 
     /// What the group is called.
     pub fn name(&self) -> String {
-        let names: Vec<&str> = self.plans.iter().map(|plan| plan.job.name.as_str()).collect();
-        names.join(" + ")
+        self.plans.iter().map(|plan| &plan.job.name).join(" + ")
     }
 
     /// Its devices and policies, but for those that are left out.
     pub(crate) fn cells(&self) -> Vec<Cell> {
-        let first = &self.plans[0];
-        let limits = self.pm_qos();
-        let mut cells = Vec::new();
-        for device in 0..first.devices.len() {
-            for policy in 0..first.policies.len() {
-                for sched in 0..first.scheds.len() {
-                    cells.extend(limits.iter().map(|pm_qos| Cell {
-                        device,
-                        policy,
-                        sched,
-                        pm_qos: *pm_qos,
-                    }));
-                }
-            }
-        }
-        cells.retain(|cell| !self.left_out.contains(cell));
-        cells
+        let JobPlan { devices, policies, scheds, .. } = &self.plans[0];
+        let [devices, policies, scheds] =
+            [devices.len(), policies.len(), scheds.len()].map(|count| 0..count);
+        iproduct!(devices, policies, scheds, self.pm_qos())
+            .map(|(device, policy, sched, pm_qos)| Cell { device, policy, sched, pm_qos })
+            .filter(|cell| !self.left_out.contains(cell))
+            .collect()
     }
 
     /// How many devices and policies are measured, each under each setting.
@@ -130,11 +120,7 @@ impl Group {
 
     /// The indices of all devices, each once.
     pub(crate) fn devices(&self) -> Vec<usize> {
-        let mut devices: Vec<usize> =
-            self.plans.iter().flat_map(|plan| plan.devices.iter().copied()).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        devices
+        self.plans.iter().flat_map(|plan| &plan.devices).copied().sorted().dedup().collect()
     }
 }
 

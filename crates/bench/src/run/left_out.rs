@@ -2,6 +2,7 @@
 //! report says why. It is an error if nothing is left of the device, or if the policy was asked for
 //! and no device of the job has it.
 
+use itertools::Itertools as _;
 use meantime_completion::Policy;
 
 use super::devices::Devices;
@@ -9,7 +10,7 @@ use super::error::RunError;
 use super::group::{Cell, Group};
 
 /// What was not measured, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeftOut {
     /// The job.
     pub job: String,
@@ -44,15 +45,7 @@ pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, R
     };
     match left_out.iter().find(|(cell, _)| !needed(cell)) {
         Some((_, missing)) => Err(RunError::of_job(&missing.job, &missing.why)),
-        None => {
-            let mut distinct: Vec<LeftOut> = Vec::new();
-            for (_, one) in left_out {
-                // Each once, although several settings were to be measured.
-                if !distinct.contains(&one) {
-                    distinct.push(one);
-                }
-            }
-            Ok(distinct)
-        }
+        // Each once, although several settings were to be measured.
+        None => Ok(left_out.into_iter().map(|(_, one)| one).unique().collect()),
     }
 }

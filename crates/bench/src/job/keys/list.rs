@@ -1,5 +1,6 @@
 //! The keys as `--help` and docs/fio.md list them.
 
+use itertools::Itertools as _;
 use meantime_report::figures::wrapped;
 
 use super::{Default, Key, SUBJECTS, Subject, built};
@@ -37,10 +38,10 @@ pub fn subjects() -> String {
     const INDENT: usize = 14;
     const WIDTH: usize = 88;
     let lines = |subject: &Subject| {
-        let keys: Vec<&str> = subject.keys.iter().map(|key| key.name).collect();
-        let keys = wrapped(&keys.join(", "), WIDTH - INDENT);
+        let keys = subject.keys.iter().map(|key| key.name).join(", ");
+        let keys = wrapped(&keys, WIDTH - INDENT);
         let keys = keys.replace('\n', &format!("\n{:INDENT$}", ""));
         format!("  {:<1$}{keys}", subject.name, INDENT - 2)
     };
-    SUBJECTS.iter().map(lines).collect::<Vec<_>>().join("\n")
+    SUBJECTS.iter().map(lines).join("\n")
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use itertools::Itertools as _;
+
 use super::super::error::{JobError, Origin, Problem, shown};
 use super::super::{Job, SetKey};
 use super::fios::{self, Accepts, BLOCK_ENGINES, IGNORED, OTHER_ENGINES, REFUSED};
@@ -38,17 +40,11 @@ impl fmt::Display for Note {
 impl Ignored {
     /// All of a run in one line, those of one reason together.
     pub fn line(all: &[Ignored]) -> String {
-        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        for Ignored { key, why } in all {
-            match reasons.iter_mut().find(|(reason, _)| reason == why) {
-                Some((_, keys)) if keys.contains(key) => {}
-                Some((_, keys)) => keys.push(key),
-                None => reasons.push((why, vec![key])),
-            }
-        }
-        let reasons: Vec<String> =
-            reasons.iter().map(|(why, keys)| format!("{} ({why})", keys.join(", "))).collect();
-        format!("fio's keys without effect here: {}", reasons.join("; "))
+        let reasons = all.iter().map(|ignored| ignored.why).unique().map(|why| {
+            let keys = all.iter().filter(|ignored| ignored.why == why).map(|ignored| ignored.key);
+            format!("{} ({why})", keys.unique().join(", "))
+        });
+        format!("fio's keys without effect here: {}", reasons.format("; "))
     }
 }
 
