@@ -109,9 +109,9 @@ pub struct Faults {
     pub first: Option<String>,
 }
 
-/// A thread's way to a device, and what it needs for I/O on it.
+/// A thread's channel to a device, and what it needs for I/O on it.
 pub struct Engine<'a, C> {
-    /// The way.
+    /// The channel.
     pub channel: &'a mut C,
     /// The buffers.
     pub slots: &'a mut Slots,

@@ -130,16 +130,16 @@ impl Permutation {
     }
 }
 
-/// The places of one direction.
+/// Chooses the places of one direction.
 #[derive(Debug, Clone)]
-struct Lane {
+struct Placer {
     bytes: u64,
     blocks: u64,
     next: u64,
     order: Option<Permutation>,
 }
 
-impl Lane {
+impl Placer {
     fn new(spec: &PatternSpec, bytes: u64, rng: &mut Rng) -> Self {
         let blocks = spec.range_bytes / bytes;
         let order = spec.random.then(|| Permutation::new(blocks, rng));
@@ -163,8 +163,8 @@ impl Lane {
 pub struct Pattern {
     spec: PatternSpec,
     rng: Rng,
-    read: Lane,
-    write: Lane,
+    read: Placer,
+    write: Placer,
     left_bytes: u64,
     passes_left: Option<u64>,
 }
@@ -173,8 +173,8 @@ impl Pattern {
     /// The pattern of `spec`, at its beginning.
     pub fn new(spec: PatternSpec) -> Self {
         let mut rng = Rng::new(spec.seed);
-        let read = Lane::new(&spec, spec.bs_read_bytes, &mut rng);
-        let write = Lane::new(&spec, spec.bs_write_bytes, &mut rng);
+        let read = Placer::new(&spec, spec.bs_read_bytes, &mut rng);
+        let write = Placer::new(&spec, spec.bs_write_bytes, &mut rng);
         let mut pattern = Self { spec, rng, read, write, left_bytes: 0, passes_left: spec.passes };
         pattern.begin_pass();
         pattern
@@ -201,27 +201,27 @@ impl Source for Pattern {
             return false;
         }
         self.left_bytes = self.spec.pass_bytes;
-        self.read = Lane::new(&self.spec, self.spec.bs_read_bytes, &mut self.rng);
-        self.write = Lane::new(&self.spec, self.spec.bs_write_bytes, &mut self.rng);
+        self.read = Placer::new(&self.spec, self.spec.bs_read_bytes, &mut self.rng);
+        self.write = Placer::new(&self.spec, self.spec.bs_write_bytes, &mut self.rng);
         true
     }
 
     #[inline(always)]
     fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.direction(&mut self.rng);
-        let lane = match dir {
+        let placer = match dir {
             Dir::Read => &mut self.read,
             Dir::Write | Dir::Trim => &mut self.write,
         };
-        self.left_bytes = match self.left_bytes.checked_sub(lane.bytes) {
+        self.left_bytes = match self.left_bytes.checked_sub(placer.bytes) {
             Some(left_bytes) => left_bytes,
             None => {
                 self.left_bytes = 0;
                 return None;
             }
         };
-        let lba = (self.spec.offset_bytes + lane.next() * lane.bytes) >> self.spec.block_shift;
-        Some(Io { dir, lba, bytes: lane.bytes as usize, ioprio: 0 })
+        let lba = (self.spec.offset_bytes + placer.next() * placer.bytes) >> self.spec.block_shift;
+        Some(Io { dir, lba, bytes: placer.bytes as usize, ioprio: 0 })
     }
 }
 

@@ -112,8 +112,9 @@ impl Sizer {
     }
 }
 
+/// Chooses the places and sizes of one direction.
 #[derive(Debug, Clone)]
-struct Lane {
+struct Placer {
     sizer: Sizer,
     min_bytes: u64,
     step_bytes: u64,
@@ -127,7 +128,7 @@ struct Lane {
     position_bytes: u64,
 }
 
-impl Lane {
+impl Placer {
     fn new(spec: &VariedSpec, direction: usize, rng: &mut Rng) -> Self {
         let sizes = &spec.sizes[direction];
         let (min_bytes, step_bytes) =
@@ -205,7 +206,7 @@ impl Lane {
 pub struct Varied {
     spec: VariedSpec,
     rng: Rng,
-    lanes: [Lane; 2],
+    placers: [Placer; 2],
     left_bytes: u64,
     passes_left: Option<u64>,
     /// Where the zone begins within the range, and what has been transferred in it.
@@ -216,9 +217,9 @@ impl Varied {
     /// The pattern of `spec`, at its beginning.
     pub fn new(spec: VariedSpec) -> Self {
         let mut rng = Rng::new(spec.base.seed);
-        let lanes = [0, 1].map(|direction| Lane::new(&spec, direction, &mut rng));
+        let placers = [0, 1].map(|direction| Placer::new(&spec, direction, &mut rng));
         let passes_left = spec.base.passes.map(|passes| passes.saturating_sub(1));
-        Self { left_bytes: spec.base.pass_bytes, rng, lanes, passes_left, spec, zone: (0, 0) }
+        Self { left_bytes: spec.base.pass_bytes, rng, placers, passes_left, spec, zone: (0, 0) }
     }
 
     /// The zone of the next I/O: the same until enough was transferred in it, then the next one,
@@ -234,7 +235,7 @@ impl Varied {
         }
         // Each place of a zone is visited again when all have been.
         if done_bytes.is_multiple_of(range_bytes) {
-            self.lanes.iter_mut().for_each(|lane| lane.restart(&mut self.rng));
+            self.placers.iter_mut().for_each(|placer| placer.restart(&mut self.rng));
         }
     }
 }
@@ -245,12 +246,12 @@ impl Source for Varied {
         if let Some(zones) = self.spec.strides {
             self.enter_zone(&zones);
         }
-        let lane = &mut self.lanes[dir as usize];
-        if self.left_bytes < lane.min_bytes {
+        let placer = &mut self.placers[dir as usize];
+        if self.left_bytes < placer.min_bytes {
             return None;
         }
-        let window_bytes = self.spec.window_bytes(lane.min_bytes);
-        let (offset_bytes, bytes) = lane.next(window_bytes, self.left_bytes, &mut self.rng);
+        let window_bytes = self.spec.window_bytes(placer.min_bytes);
+        let (offset_bytes, bytes) = placer.next(window_bytes, self.left_bytes, &mut self.rng);
         let offset_bytes = self.zone.0 + offset_bytes;
         if offset_bytes + bytes > self.spec.base.range_bytes {
             // A zone that the end cuts short. As in fio what would be beyond it ends the pass.
@@ -268,7 +269,7 @@ impl Source for Varied {
             return false;
         }
         self.left_bytes = self.spec.base.pass_bytes;
-        self.lanes = [0, 1].map(|direction| Lane::new(&self.spec, direction, &mut self.rng));
+        self.placers = [0, 1].map(|direction| Placer::new(&self.spec, direction, &mut self.rng));
         self.zone = (0, 0);
         true
     }

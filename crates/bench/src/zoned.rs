@@ -98,8 +98,9 @@ impl SharedZones {
     }
 }
 
+/// Chooses the places and sizes of one direction, before the zones move them.
 #[derive(Debug, Clone)]
-struct Lane {
+struct Placer {
     sizer: Sizer,
     min_bytes: u64,
     spread: Option<Spread>,
@@ -120,7 +121,7 @@ pub(crate) struct Zoned {
     mixes: bool,
     has_written: bool,
     rng: Rng,
-    lanes: [Lane; 2],
+    placers: [Placer; 2],
     left_bytes: u64,
     passes_left: Option<u64>,
 }
@@ -147,20 +148,20 @@ impl Zoned {
             ..spec
         };
         let mut rng = Rng::new(spec.seed);
-        let lane = |direction: usize, rng: &mut Rng| {
+        let placer = |direction: usize, rng: &mut Rng| {
             let (sizes, random) = (job.sizes_of(direction), &job.random);
             let min_bytes = sizes.min_bytes();
             let places = (spec.range_bytes / min_bytes).max(1);
             let (of, once) = (&random.distribution, !random.norandommap);
             let spread = || Spread::new(of, places, min_bytes, direction, once, rng);
-            Lane {
+            Placer {
                 spread: spec.random.then(spread),
                 sizer: Sizer::new(&sizes),
                 min_bytes,
                 position_bytes: spec.offset_bytes,
             }
         };
-        let lanes = [0, 1].map(|direction| lane(direction, &mut rng));
+        let placers = [0, 1].map(|direction| placer(direction, &mut rng));
         Self {
             zones,
             keys,
@@ -170,7 +171,7 @@ impl Zoned {
             mixes: job.rw.is_mixed(),
             has_written: false,
             rng,
-            lanes,
+            placers,
             left_bytes: spec.pass_bytes,
             passes_left: spec.passes.map(|passes| passes.saturating_sub(1)),
             spec,
@@ -179,7 +180,7 @@ impl Zoned {
 
     /// A write goes where its zone is filled to.
     fn write(&self, at_bytes: u64, bytes: u64) -> (u64, u64) {
-        let least_bytes = self.lanes[1].min_bytes;
+        let least_bytes = self.placers[1].min_bytes;
         let mut zones = self.zones.locked();
         let (offset_bytes, range_bytes) = (self.spec.offset_bytes, self.spec.range_bytes);
         let pick = |count: usize| {
@@ -215,7 +216,7 @@ impl Zoned {
     /// A read goes where something was written; `None`: nothing was.
     fn read(&self, at_bytes: u64, bytes: u64) -> Option<(u64, u64)> {
         let zone_bytes = self.keys.size_bytes;
-        let least_bytes = self.lanes[0].min_bytes;
+        let least_bytes = self.placers[0].min_bytes;
         let random = self.spec.random;
         let zones = self.zones.locked();
         let begins = at_bytes / zone_bytes;
@@ -269,8 +270,8 @@ impl Source for Zoned {
             return false;
         }
         self.left_bytes = self.spec.pass_bytes;
-        for lane in &mut self.lanes {
-            lane.position_bytes = self.spec.offset_bytes;
+        for placer in &mut self.placers {
+            placer.position_bytes = self.spec.offset_bytes;
         }
         true
     }
@@ -286,17 +287,17 @@ impl Source for Zoned {
             // There is nothing to be read yet.
             dir = Dir::Write;
         }
-        let lane = &mut self.lanes[usize::from(dir != Dir::Read)];
-        if self.left_bytes < lane.min_bytes {
+        let placer = &mut self.placers[usize::from(dir != Dir::Read)];
+        if self.left_bytes < placer.min_bytes {
             return None;
         }
         let end_bytes = self.among.end * self.keys.size_bytes;
-        let mut at_bytes = match &mut lane.spread {
-            Some(spread) => self.spec.offset_bytes + spread.next(&mut self.rng) * lane.min_bytes,
-            None => lane.position_bytes,
+        let mut at_bytes = match &mut placer.spread {
+            Some(spread) => self.spec.offset_bytes + spread.next(&mut self.rng) * placer.min_bytes,
+            None => placer.position_bytes,
         };
         let writable_bytes = self.keys.writable_bytes();
-        if lane.spread.is_none()
+        if placer.spread.is_none()
             && dir == Dir::Write
             && at_bytes % self.keys.size_bytes >= writable_bytes
         {
@@ -305,16 +306,17 @@ impl Source for Zoned {
             self.left_bytes = self.left_bytes.saturating_sub(next_bytes - at_bytes);
             at_bytes = next_bytes;
         }
-        if at_bytes + lane.min_bytes > end_bytes {
+        if at_bytes + placer.min_bytes > end_bytes {
             // A sequence begins again.
             at_bytes = self.spec.offset_bytes;
         }
-        if self.left_bytes < lane.min_bytes {
+        if self.left_bytes < placer.min_bytes {
             return None;
         }
-        let bytes =
-            (0..8).map(|_| lane.sizer.next(&mut self.rng)).find(|bytes| *bytes <= self.left_bytes);
-        let bytes = bytes.unwrap_or(lane.min_bytes);
+        let bytes = (0..8)
+            .map(|_| placer.sizer.next(&mut self.rng))
+            .find(|bytes| *bytes <= self.left_bytes);
+        let bytes = bytes.unwrap_or(placer.min_bytes);
         let placed = match dir {
             Dir::Write => Some(self.write(at_bytes, bytes)),
             Dir::Read if self.keys.reads_anywhere => {
@@ -328,7 +330,7 @@ impl Source for Zoned {
             return None;
         };
         self.has_written |= dir == Dir::Write;
-        self.lanes[usize::from(dir != Dir::Read)].position_bytes = at_bytes + bytes;
+        self.placers[usize::from(dir != Dir::Read)].position_bytes = at_bytes + bytes;
         self.left_bytes = self.left_bytes.saturating_sub(bytes);
         Some(Io { dir, lba: at_bytes >> self.spec.block_shift, bytes: bytes as usize, ioprio: 0 })
     }

@@ -49,10 +49,10 @@ pub(crate) enum Target {
     File(FileDevice),
 }
 
-/// A thread's way to it. The loop is chosen by its kind, once for each turn.
+/// A thread's channel to a target. The loop is chosen by its kind, once for each turn.
 // There are few, and each lives long: the unused room does no harm.
 #[allow(clippy::large_enum_variant)]
-pub(crate) enum Way {
+pub(crate) enum TargetChannel {
     /// To a device.
     Device(Channel),
     /// To a file.
@@ -83,10 +83,10 @@ impl Target {
     ///
     /// # Errors
     /// As [`BlockDevice::channel`].
-    pub(crate) fn channel(&self, options: &ChannelOptions) -> Result<Way, ChannelError> {
+    pub(crate) fn channel(&self, options: &ChannelOptions) -> Result<TargetChannel, ChannelError> {
         Ok(match self {
-            Self::Device(device) => Way::Device(device.channel(options)?),
-            Self::File(file) => Way::File(file.channel(options)?),
+            Self::Device(device) => TargetChannel::Device(device.channel(options)?),
+            Self::File(file) => TargetChannel::File(file.channel(options)?),
         })
     }
 
@@ -107,7 +107,7 @@ impl Target {
     }
 }
 
-impl Way {
+impl TargetChannel {
     /// What it leads to.
     pub(crate) fn info(&self) -> &BlockInfo {
         match self {

@@ -11,7 +11,7 @@ use meantime_report::run::LogRows;
 
 use super::logs::Log;
 use super::tally::{Logged, Tally};
-use super::target::Way;
+use super::target::TargetChannel;
 use crate::engine::{Ended, Engine, Faults, Limit, Record, Slots, Source, Unrecorded};
 use crate::shape::Shape;
 use crate::trim::Trims;
@@ -53,8 +53,8 @@ pub(crate) struct Task {
 
 /// One device and policy, as one thread sees it.
 pub(crate) struct CellWork {
-    /// The way to the device.
-    pub channel: Way,
+    /// To the device.
+    pub channel: TargetChannel,
     /// Which of the worker's [`Slots`].
     pub slots: usize,
     /// The thread's scheduling class in its turns.
@@ -104,7 +104,7 @@ struct Visited {
 impl CellWork {
     /// A cell at its beginning.
     pub(crate) fn new(
-        channel: Way,
+        channel: TargetChannel,
         slots: usize,
         sched: Option<SchedClass>,
         task: Task,
@@ -363,9 +363,9 @@ pub(crate) struct Worker {
 macro_rules! of_kind {
     ($channel:ident => $body:expr) => {
         match $channel {
-            Way::Device(Channel::Nvme($channel)) => $body,
-            Way::Device(Channel::Kernel($channel)) => $body,
-            Way::File($channel) => $body,
+            TargetChannel::Device(Channel::Nvme($channel)) => $body,
+            TargetChannel::Device(Channel::Kernel($channel)) => $body,
+            TargetChannel::File($channel) => $body,
         }
     };
 }
