@@ -95,8 +95,13 @@ impl Sizer {
         }
     }
 
+    /// A size within `room_bytes`; `None`: none was drawn.
+    pub(crate) fn within(&self, room_bytes: u64, rng: &mut Rng) -> Option<u64> {
+        (0..DRAWS).map(|_| self.next(rng)).find(|bytes| *bytes <= room_bytes)
+    }
+
     /// The next one.
-    pub(crate) fn next(&self, rng: &mut Rng) -> u64 {
+    fn next(&self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(bytes) => *bytes,
             Self::Multiples(min, count) => min * (1 + rng.below(*count)),
@@ -159,12 +164,6 @@ impl Placer {
         }
     }
 
-    /// A size within `room_bytes`, which the smallest one is.
-    fn size(&self, room_bytes: u64, rng: &mut Rng) -> u64 {
-        let drawn = (0..DRAWS).map(|_| self.sizer.next(rng)).find(|bytes| *bytes <= room_bytes);
-        drawn.unwrap_or(self.min_bytes)
-    }
-
     /// Where and how much, of a range of `range_bytes` of which `left_bytes` are yet to be
     /// transferred.
     fn next(&mut self, range_bytes: u64, left_bytes: u64, rng: &mut Rng) -> (u64, u64) {
@@ -180,7 +179,8 @@ impl Placer {
             }
         };
         self.run_left = self.run_left.saturating_sub(1);
-        let bytes = self.size(left_bytes.min(range_bytes - offset_bytes), rng);
+        let room_bytes = left_bytes.min(range_bytes - offset_bytes);
+        let bytes = self.sizer.within(room_bytes, rng).unwrap_or(self.min_bytes);
         (self.last_bytes, self.position_bytes) = (offset_bytes, offset_bytes + bytes);
         (offset_bytes, bytes)
     }

@@ -313,10 +313,7 @@ impl Source for Zoned {
         if self.left_bytes < placer.min_bytes {
             return None;
         }
-        let bytes = (0..8)
-            .map(|_| placer.sizer.next(&mut self.rng))
-            .find(|bytes| *bytes <= self.left_bytes);
-        let bytes = bytes.unwrap_or(placer.min_bytes);
+        let bytes = placer.sizer.within(self.left_bytes, &mut self.rng).unwrap_or(placer.min_bytes);
         let placed = match dir {
             Dir::Write => Some(self.write(at_bytes, bytes)),
             Dir::Read if self.keys.reads_anywhere => {

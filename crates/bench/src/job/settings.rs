@@ -24,25 +24,25 @@ pub enum Sizes {
 impl Sizes {
     /// The smallest, in bytes.
     pub fn min_bytes(&self) -> u64 {
-        match self {
-            Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
-            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).min().unwrap_or(0),
-        }
+        self.ends().into_iter().min().unwrap_or(0)
     }
 
     /// The largest, in bytes.
     pub fn max_bytes(&self) -> u64 {
-        match self {
-            Sizes::Fixed(bytes) | Sizes::Range(_, bytes) => *bytes,
-            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).max().unwrap_or(0),
-        }
+        self.ends().into_iter().max().unwrap_or(0)
     }
 
     /// What every size and every place is a multiple of.
     pub fn step_bytes(&self) -> u64 {
+        self.ends().into_iter().fold(0, gcd)
+    }
+
+    /// All sizes, or the ends of the range. (Its last is a multiple of its first.)
+    fn ends(&self) -> Vec<u64> {
         match self {
-            Sizes::Fixed(bytes) | Sizes::Range(bytes, _) => *bytes,
-            Sizes::Split(shares) => shares.iter().fold(0, |step, (bytes, _)| gcd(step, *bytes)),
+            Sizes::Fixed(bytes) => vec![*bytes],
+            Sizes::Range(first, last) => vec![*first, *last],
+            Sizes::Split(shares) => shares.iter().map(|(bytes, _)| *bytes).collect(),
         }
     }
 }
