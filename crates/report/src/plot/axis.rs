@@ -149,19 +149,9 @@ impl Axis {
 
     /// Ticks for shares in percent: 1, 10, 50, 90, 99, and the nines.
     pub(crate) fn nines_ticks(&self) -> Vec<Tick> {
-        let known = [
-            (0.01, "1"),
-            (0.1, "10"),
-            (0.5, "50"),
-            (0.9, "90"),
-            (0.99, "99"),
-            (0.999, "99.9"),
-            (0.9999, "99.99"),
-            (0.99999, "99.999"),
-            (0.999_999, "99.9999"),
-        ];
-        let within = known.into_iter().filter(|(at, _)| (self.low..=self.high).contains(at));
-        within.map(|(at, label)| Tick { at, label: label.to_owned() }).collect()
+        let known = [0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999_999];
+        let within = known.into_iter().filter(|at| (self.low..=self.high).contains(at));
+        within.map(|at| Tick { at, label: short(at * 100.0) }).collect()
     }
 
     /// Ticks for how rare an I/O is: 1 in 10, 1 in 100, …
@@ -189,7 +179,7 @@ impl Axis {
 
 /// `1`, `20`, `0.5`: no digits that say nothing.
 fn short(figure: f64) -> String {
-    ((figure * 1e3).round() / 1e3).to_string()
+    ((figure * 1e4).round() / 1e4).to_string()
 }
 
 #[cfg(test)]
