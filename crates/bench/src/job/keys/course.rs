@@ -4,7 +4,7 @@ use super::super::value;
 use super::super::{Exit, IODEPTH_MAX, LogName, NUMJOBS_MAX, lists};
 use super::kind::{By, FLAG, Field, INT_MAX, Int, MICROSECONDS, Opt, SECONDS, Unless0, Words};
 use super::kind::{count, field, int};
-use super::{If, Key, LOGGED, RATED, VALUES_LOGGED, WRITES, With, flag, key};
+use super::{If, Key, LOGGED, RATED, VALUES_LOGGED, With, flag, key};
 
 pub(super) const HOW_LONG: &[Key] = &[
     key(
@@ -103,8 +103,7 @@ pub(super) const DURABILITY: &[Key] = &[
         "Flush after this number of writes, when they are done; 0: never",
     )
     .is("0")
-    .applies(&[If(&WRITES)])
-    .strict()
+    .for_writes()
     .listed("N"),
     key(
         "fdatasync",
@@ -112,8 +111,7 @@ pub(super) const DURABILITY: &[Key] = &[
         "The same: a block device has no metadata that could be left out",
     )
     .is("0")
-    .applies(&[If(&WRITES)])
-    .strict()
+    .for_writes()
     .listed("N"),
     key(
         "sync",
@@ -122,12 +120,10 @@ pub(super) const DURABILITY: &[Key] = &[
          access)",
     )
     .is("none")
-    .applies(&[If(&WRITES)])
-    .strict()
+    .for_writes()
     .listed("KIND"),
     flag("end_fsync", field!(syncing.end_fsync, FLAG), "Flush when all has been written")
-        .applies(&[If(&WRITES)])
-        .strict(),
+        .for_writes(),
 ];
 
 const SYNCS: &[(&str, bool)] =

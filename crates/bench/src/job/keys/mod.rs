@@ -194,8 +194,9 @@ impl Key {
         Key { applies, ..self }
     }
 
-    const fn strict(self) -> Key {
-        Key { is_strict: true, ..self }
+    /// Without writes it is an error, unless `[global]` sets it.
+    const fn for_writes(self) -> Key {
+        Key { applies: &[If(&WRITES)], is_strict: true, ..self }
     }
 
     const fn listed(self, value_name: &'static str) -> Key {
