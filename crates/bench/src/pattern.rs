@@ -301,7 +301,8 @@ mod tests {
             let mut pattern = Pattern::new(spec);
             let seen: Vec<u64> = std::iter::from_fn(|| pattern.next()).map(|io| io.lba).collect();
             prop_assert_eq!(seen.len() as u64, blocks);
-            prop_assert!(seen.iter().all(|lba| (16..16 + 8 * blocks).contains(lba) && lba % 8 == 0));
+            let lbas = 16..16 + 8 * blocks;
+            prop_assert!(seen.iter().all(|lba| lbas.contains(lba) && lba % 8 == 0));
             prop_assert_eq!(seen.iter().collect::<HashSet<_>>().len() as u64, blocks);
         }
 

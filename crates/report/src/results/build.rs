@@ -13,8 +13,8 @@ use crate::plot::{Style, looks};
 const KNOWN_WAYS: [&str; 5] = ["interrupt", "poll", "hybrid", "adaptive", "auto"];
 
 impl Report {
-    /// The results of `files`: each a path, if it is one, and its JSON. The error has the path, unless
-    /// there is only one.
+    /// The results of `files`: each a path, if it is one, and its JSON. The error has the path,
+    /// unless there is only one.
     pub fn new(files: &[(Option<String>, Value)]) -> Result<Self, String> {
         let mut report = Self::default();
         let mut all: Vec<(Workload, String, Run)> = Vec::new();

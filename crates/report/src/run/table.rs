@@ -360,8 +360,8 @@ mod tests {
         let table = comparison_table(&results, 120);
         assert_eq!(table.matches("kernel:x ¹").count(), 1, "{table}");
         assert!(table.ends_with(
-            "¹ Another device than mem:1G: virtio disk vda. Figures of different devices differ by the \
-             devices, too.\n"
+            "¹ Another device than mem:1G: virtio disk vda. Figures of different devices differ by \
+             the devices, too.\n"
         ));
         assert_eq!(mark(9), "¹⁰");
     }

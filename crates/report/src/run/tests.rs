@@ -145,9 +145,10 @@ fn json_has_fios_keys_in_fios_order() {
     assert!(report["fio version"].as_str().unwrap().starts_with("meantime-"));
     let job = &report["jobs"][0];
     // From fio 3.33.
-    let fio = "jobname groupid error eta elapsed job_options read write trim sync job_runtime usr_cpu sys_cpu ctx majf minf \
-               iodepth_level iodepth_submit iodepth_complete latency_ns latency_us latency_ms latency_depth latency_target \
-               latency_percentile latency_window";
+    let fio = "jobname groupid error eta elapsed job_options read write trim sync job_runtime \
+               usr_cpu sys_cpu ctx majf minf iodepth_level iodepth_submit iodepth_complete \
+               latency_ns latency_us latency_ms latency_depth latency_target latency_percentile \
+               latency_window";
     let got: Vec<_> = keys(job).iter().map(|key| key.replace(' ', "_")).collect();
     assert_eq!(got[..26].join(" "), fio);
     let ours = [
@@ -162,8 +163,9 @@ fn json_has_fios_keys_in_fios_order() {
     ];
     assert_eq!(got[26..34], ours);
     assert_eq!(got[34..], ["floor_ratio_spread", "extra"]);
-    let direction = "io_bytes io_kbytes bw_bytes bw iops runtime total_ios short_ios drop_ios slat_ns clat_ns lat_ns bw_min \
-                     bw_max bw_agg bw_mean bw_dev bw_samples iops_min iops_max iops_mean iops_stddev iops_samples";
+    let direction = "io_bytes io_kbytes bw_bytes bw iops runtime total_ios short_ios drop_ios \
+                     slat_ns clat_ns lat_ns bw_min bw_max bw_agg bw_mean bw_dev bw_samples \
+                     iops_min iops_max iops_mean iops_stddev iops_samples";
     assert_eq!(keys(&job["read"])[..23].join(" "), direction);
     assert_eq!(keys(&job["trim"]).join(" "), direction);
     assert_eq!(
@@ -174,8 +176,9 @@ fn json_has_fios_keys_in_fios_order() {
     assert_eq!(keys(&job["iodepth_submit"]), ["0", "4", "8", "16", "32", "64", ">=64"]);
     assert_eq!(keys(&job["read"]["slat_ns"]), ["min", "max", "mean", "stddev", "N"]);
     assert_eq!(keys(&job["trim"]["clat_ns"]), ["min", "max", "mean", "stddev", "N"]);
-    let percentiles = "1.000000 5.000000 10.000000 20.000000 30.000000 40.000000 50.000000 60.000000 70.000000 80.000000 \
-                       90.000000 95.000000 99.000000 99.500000 99.900000 99.950000 99.990000";
+    let percentiles = "1.000000 5.000000 10.000000 20.000000 30.000000 40.000000 50.000000 \
+                       60.000000 70.000000 80.000000 90.000000 95.000000 99.000000 99.500000 \
+                       99.900000 99.950000 99.990000";
     assert_eq!(keys(&job["read"]["clat_ns"]["percentile"]).join(" "), percentiles);
     assert_eq!(keys(&job["iodepth_level"]), ["1", "2", "4", "8", "16", "32", ">=64"]);
     assert_eq!(keys(&job["latency_ns"]).join(" "), "2 4 10 20 50 100 250 500 750 1000");

@@ -381,7 +381,8 @@ mod tests {
         let lines: Vec<String> = summaries(&cells).iter().map(verdict).collect();
         assert_eq!(
             lines[0],
-            "kept    poll: at most 1.03 × poll in 1 of 1; dominates pas in 1; dominated by adaptive in 1"
+            "kept    poll: at most 1.03 × poll in 1 of 1; dominates pas in 1; \
+             dominated by adaptive in 1"
         );
         assert_eq!(
             lines[1],
@@ -389,7 +390,8 @@ mod tests {
         );
         assert_eq!(
             lines[2],
-            "kept    adaptive: at most 1.03 × poll in 1 of 1; dominates poll in 1, pas in 1; never dominated"
+            "kept    adaptive: at most 1.03 × poll in 1 of 1; dominates poll in 1, pas in 1; \
+             never dominated"
         );
         assert!(summary_table(&summaries(&cells), 1, 120).contains("All of 1 cell\n"));
     }
