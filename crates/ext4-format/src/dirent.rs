@@ -25,7 +25,7 @@ pub(super) const TAIL_FILE_TYPE: u8 = 0xde;
 
 on_disk! {
     /// What comes before an entry's name (`struct ext4_dir_entry_2`).
-    Header, 8 {
+    struct Header, 8 {
         0 inode: U32,
         4 rec_len: U16,
         6 name_len: u8,
@@ -33,7 +33,7 @@ on_disk! {
         7 file_type: u8,
     }
     /// The end of a block with a checksum (`struct ext4_dir_entry_tail`).
-    Tail, 12 {
+    struct Tail, 12 {
         0 reserved_zero1: U32,
         4 rec_len: U16,
         6 reserved_zero2: u8,

@@ -22,7 +22,7 @@ pub const LOGICAL_BLOCKS: u64 = 1 << 32;
 pub(super) const MAX_WRITTEN_BLOCKS: u16 = 0x8000;
 
 on_disk! {
-    pub(super) RawHeader, 12, Copy {
+    pub(super) struct RawHeader, 12, Copy {
         0 magic: U16,
         2 entries: U16,
         4 max: U16,
@@ -30,14 +30,14 @@ on_disk! {
         8 generation: U32,
     }
     /// `struct ext3_extent_idx`.
-    pub(super) RawIndex, 12, Copy {
+    pub(super) struct RawIndex, 12, Copy {
         0 block: U32,
         4 leaf_lo: U32,
         8 leaf_hi: U16,
         10 unused: U16,
     }
     /// `struct ext3_extent`.
-    pub(super) RawExtent, 12, Copy {
+    pub(super) struct RawExtent, 12, Copy {
         0 block: U32,
         4 len: U16,
         6 start_hi: U16,

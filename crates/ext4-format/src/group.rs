@@ -11,7 +11,7 @@ use crate::{Corruption, Defect};
 
 on_disk! {
     /// The first 32 bytes of a descriptor: all of it without `64bit`.
-    pub(super) RawGroup, 32, Copy {
+    pub(super) struct RawGroup, 32, Copy {
         0x00 block_bitmap_lo: U32,
         0x04 inode_bitmap_lo: U32,
         0x08 inode_table_lo: U32,
@@ -26,7 +26,7 @@ on_disk! {
         0x1E checksum: U16,
     }
     /// Bytes 32 to 64 of a descriptor, with `64bit`.
-    pub(super) RawGroupHigh, 32, Copy {
+    pub(super) struct RawGroupHigh, 32, Copy {
         0x00 block_bitmap_hi: U32,
         0x04 inode_bitmap_hi: U32,
         0x08 inode_table_hi: U32,

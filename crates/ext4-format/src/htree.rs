@@ -24,7 +24,7 @@ pub(super) const TAIL_BYTES: usize = 8;
 
 on_disk! {
     /// What a root says of its tree (`struct dx_root_info`).
-    RootInfo, 8 {
+    struct RootInfo, 8 {
         0 reserved_zero: U32,
         4 hash_version: u8,
         5 info_length: u8,
@@ -32,12 +32,12 @@ on_disk! {
         7 unused_flags: u8,
     }
     /// An entry (`struct dx_entry`); the first one's hash is not stored: there is a [`CountLimit`].
-    RawEntry, 8 {
+    struct RawEntry, 8 {
         0 hash: U32,
         4 block: U32,
     }
     /// How many entries there are, and could be (`struct dx_countlimit`).
-    CountLimit, 4 {
+    struct CountLimit, 4 {
         0 limit: U16,
         2 count: U16,
     }

@@ -37,7 +37,7 @@ pub const BLOCK_AREA_BYTES: usize = 60;
 
 on_disk! {
     /// The 128 bytes that every inode has.
-    pub(super) RawInode, 128 {
+    pub(super) struct RawInode, 128 {
         0x00 mode: U16,
         0x02 uid: U16,
         0x04 size_lo: U32,
@@ -63,7 +63,7 @@ on_disk! {
         0x7E reserved: U16,
     }
     /// What may follow, as far as `i_extra_isize` goes.
-    pub(super) RawInodeExtra, 32 {
+    pub(super) struct RawInodeExtra, 32 {
         0x00 extra_isize: U16,
         0x02 checksum_hi: U16,
         0x04 ctime_extra: U32,

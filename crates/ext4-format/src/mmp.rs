@@ -33,7 +33,7 @@ const WAIT_MORE_MOST_S: u64 = 60;
 
 on_disk! {
     /// `struct mmp_struct`, unchecked.
-    RawMmp, 1024 {
+    struct RawMmp, 1024 {
         0x00 magic: U32,
         0x04 seq: U32,
         0x08 time: U64,

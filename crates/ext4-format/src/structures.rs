@@ -3,13 +3,13 @@
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-/// Structures on the disk: `Name, size {` or `Name, size, Copy {`, and each field after its offset,
+/// Structures on the disk: `struct Name, size {` (or `size, Copy {`), each field after its offset,
 /// both in bytes. Both are asserted. Fields are as visible as their structure. [`Default`] is all
 /// zeroes.
 macro_rules! on_disk {
     ($(
         $(#[$meta:meta])*
-        $vis:vis $name:ident, $bytes:literal $(, $copy:ident)? {
+        $vis:vis struct $name:ident, $bytes:literal $(, $copy:ident)? {
             $( $(#[$field_meta:meta])* $at:literal $field:ident: $type:ty, )*
         }
     )*) => {$(

@@ -21,7 +21,7 @@ pub const SUPERBLOCK_MAGIC: u16 = 0xEF53;
 on_disk! {
     /// A superblock as it is on the disk, unchecked.
     #[expect(missing_docs, reason = "named as in the kernel's documentation, without s_")]
-    pub RawSuperblock, 1024 {
+    pub struct RawSuperblock, 1024 {
         0x00 inodes_count: U32,
         0x04 blocks_count_lo: U32,
         0x08 r_blocks_count_lo: U32,

@@ -14,7 +14,7 @@ pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
 on_disk! {
     /// The beginning of a block of attributes (`struct ext4_xattr_header`).
-    pub(super) BlockHeader, 32 {
+    pub(super) struct BlockHeader, 32 {
         0 magic: U32,
         4 refcount: U32,
         8 blocks: U32,
@@ -23,7 +23,7 @@ on_disk! {
         20 reserved: [U32; 3],
     }
     /// What comes before an attribute's name (`struct ext4_xattr_entry`).
-    pub(super) RawEntry, 16 {
+    pub(super) struct RawEntry, 16 {
         0 name_len: u8,
         1 name_index: u8,
         2 value_offs: U16,

@@ -16,7 +16,7 @@ use crate::status::Status;
 wire! {
     /// A completion queue entry.
     #[repr(align(16))]
-    Cqe, 16, Copy {
+    pub struct Cqe, 16, Copy {
         /// Dword 0: command specific.
         0 pub dw0: U32,
         /// Dword 1: reserved in 1.4, command specific in 2.0.

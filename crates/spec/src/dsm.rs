@@ -4,7 +4,7 @@ use zerocopy::little_endian::{U32, U64};
 
 wire! {
     /// A range of logical blocks.
-    DsmRange, 16, Copy {
+    pub struct DsmRange, 16, Copy {
         /// Context Attributes: hints on access, not needed to deallocate.
         0 pub context_attributes: U32,
         /// Length in logical blocks, counted from 1.

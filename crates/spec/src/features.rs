@@ -223,7 +223,7 @@ impl NumberOfQueues {
 wire! {
     /// One of the 32 entries of Autonomous Power State Transition's data, by power state (1.4
     /// §5.21.1.12).
-    ApstEntry, 8, Copy {
+    pub struct ApstEntry, 8, Copy {
         0 bits: U64,
     }
 }
@@ -256,7 +256,7 @@ impl ApstEntry {
 wire! {
     /// Autonomous Power State Transition's data (1.4 §5.21.1.12): what happens after idleness, by
     /// power state.
-    ApstTable, 256, Copy {
+    pub struct ApstTable, 256, Copy {
         /// The entries, that of power state 0 first.
         0 pub entries: [ApstEntry; 32],
     }
@@ -264,7 +264,7 @@ wire! {
 
 wire! {
     /// Host Behavior Support's data, 16h (1.4 §5.21.1.22).
-    HostBehaviorSupport, 512, Copy {
+    pub struct HostBehaviorSupport, 512, Copy {
         /// Advanced Command Retry Enable: 1 if the host looks at a status's CRD and knows Command
         /// Interrupted, else 0.
         0 pub acre: u8,
@@ -282,7 +282,7 @@ impl HostBehaviorSupport {
 
 wire! {
     /// Timestamp's data (1.4 §5.21.1.14).
-    Timestamp, 8, Copy {
+    pub struct Timestamp, 8, Copy {
         0 low: U32,
         4 high: U16,
         /// Returned by Get Features: bit 0 Synch (may have stopped counting), 3:1 origin (0 reset,

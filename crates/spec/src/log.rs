@@ -30,7 +30,7 @@ pub mod lid {
 wire! {
     /// Error Information Log Entry (1.4 §5.14.1.1); the page holds ELPE + 1 of them, the latest
     /// first.
-    ErrorLogEntry, 64, Copy {
+    pub struct ErrorLogEntry, 64, Copy {
         /// Error Count: a number of its own for each error; 0 marks an entry unused.
         0 pub error_count: U64,
         /// Submission Queue ID; FFFFh if the error is not of a particular command.
@@ -94,7 +94,7 @@ impl ErrorLogEntry {
 
 wire! {
     /// SMART / Health Information (1.4 §5.14.1.2).
-    SmartLog, 512 {
+    pub struct SmartLog, 512 {
         /// Critical Warning, bits of [`critical_warning`].
         0 pub critical_warning: u8,
         /// Composite Temperature, in kelvin.
@@ -164,7 +164,7 @@ pub mod critical_warning {
 
 wire! {
     /// Firmware Slot Information (1.4 §5.14.1.3).
-    FirmwareSlotLog, 512 {
+    pub struct FirmwareSlotLog, 512 {
         /// Active Firmware Info: 2:0 active slot, 6:4 slot to be active after the next reset (0 not
         /// indicated).
         0 pub afi: u8,
@@ -216,7 +216,7 @@ pub mod cse {
 
 wire! {
     /// Commands Supported and Effects (1.4 §5.14.1.5), each entry laid out as [`CommandEffects`].
-    CommandsSupportedLog, 4096 {
+    pub struct CommandsSupportedLog, 4096 {
         /// Admin commands, by opcode.
         0 pub admin: [U32; 256],
         /// I/O commands, by opcode.

@@ -105,12 +105,12 @@ macro_rules! command_fields {
     };
 }
 
-/// Structures on the wire: `Name, size {` or `Name, size, Copy {`, and each field after its offset.
+/// Structures on the wire: `pub struct Name, size {` or `size, Copy {`, each field after its offset.
 /// Sizes and offsets are asserted. [`Default`] is all zeroes.
 macro_rules! wire {
     ($(
         $(#[$meta:meta])*
-        $name:ident, $bytes:literal $(, $copy:ident)? {
+        pub struct $name:ident, $bytes:literal $(, $copy:ident)? {
             $( $(#[$field_meta:meta])* $at:literal $vis:vis $field:ident: $type:ty, )*
         }
     )*) => {$(

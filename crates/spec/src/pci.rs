@@ -74,7 +74,7 @@ pub mod capability {
 
 wire! {
     /// What every type 0 function begins with (PCI 3.0 §6.1, figure 6-1).
-    ConfigHeader, 64, Copy {
+    pub struct ConfigHeader, 64, Copy {
         /// Vendor ID.
         0 pub vendor_id: U16,
         /// Device ID.
@@ -157,7 +157,7 @@ impl MsixPlace {
 
 wire! {
     /// The MSI-X capability (PCI 3.0 §6.8.2).
-    MsixCapability, 12, Copy {
+    pub struct MsixCapability, 12, Copy {
         /// [`capability::MSIX`].
         0 pub id: u8,
         /// Offset of the next capability; 0: none.
@@ -177,7 +177,7 @@ pub const MSIX_ENTRY_BYTES: u32 = 16;
 wire! {
     /// The vendor specific capability of our software SSD: it says where the flag is that its
     /// thread has parked.
-    ParkingCapability, 12, Copy {
+    pub struct ParkingCapability, 12, Copy {
         /// [`capability::VENDOR`].
         0 pub id: u8,
         /// Offset of the next capability; 0: none.

@@ -63,7 +63,7 @@ pub const DESCRIPTOR_SIZE: usize = 16;
 
 wire! {
     /// An SGL descriptor as it came: its type is not known yet to be one.
-    SglDescriptor, 16, Copy {
+    pub struct SglDescriptor, 16, Copy {
         /// Address of the data, or of the segment. Reserved in a bit bucket.
         0 pub address: U64,
         /// Length in bytes; of a segment, a multiple of 16 other than 0.

@@ -39,7 +39,7 @@ pub mod fuse {
 wire! {
     /// A submission queue entry.
     #[repr(align(64))]
-    Sqe, 64, Copy {
+    pub struct Sqe, 64, Copy {
         /// Command Dword 0: opcode, fused operation, PRP or SGL, command identifier.
         0 pub cdw0: U32,
         /// Namespace Identifier.

@@ -60,7 +60,7 @@ pub const KIND_REPLY: u8 = 1;
 
 wire! {
     /// What every message begins with.
-    Header, 16, Copy {
+    pub struct Header, 16, Copy {
         /// Chosen by the sender of a command, repeated in its reply.
         0 pub id: U16,
         /// A [`Command`].
@@ -73,14 +73,14 @@ wire! {
         12 pub error: U32,
     }
     /// VERSION, before a text of JSON that ends with a NUL.
-    Version, 4, Copy {
+    pub struct Version, 4, Copy {
         /// Versions differ in it that do not understand each other.
         0 pub major: U16,
         /// The lower of both is spoken.
         2 pub minor: U16,
     }
     /// DMA_MAP; the memory's file goes with it, or none: then it can only be reached by messages.
-    DmaMap, 32, Copy {
+    pub struct DmaMap, 32, Copy {
         /// Bytes of this structure.
         0 pub argsz: U32,
         /// [`dma::READABLE`] and [`dma::WRITABLE`].
@@ -93,7 +93,7 @@ wire! {
         24 pub len: U64,
     }
     /// DMA_UNMAP, and its reply.
-    DmaUnmap, 24, Copy {
+    pub struct DmaUnmap, 24, Copy {
         /// Bytes of this structure, and of what the reply may add.
         0 pub argsz: U32,
         /// [`dma::DIRTY_BITMAP`] and [`dma::ALL`].
@@ -104,7 +104,7 @@ wire! {
         16 pub len: U64,
     }
     /// DEVICE_GET_INFO and its reply.
-    DeviceInfo, 16, Copy {
+    pub struct DeviceInfo, 16, Copy {
         /// Bytes that the asker takes; in the reply, bytes that there are.
         0 pub argsz: U32,
         /// [`device::RESET`] and [`device::PCI`].
@@ -115,7 +115,7 @@ wire! {
         12 pub irqs: U32,
     }
     /// DEVICE_GET_REGION_INFO and its reply, which a list of capabilities may follow.
-    RegionInfo, 32, Copy {
+    pub struct RegionInfo, 32, Copy {
         /// Bytes that the asker takes; in the reply, bytes that there are with the capabilities.
         0 pub argsz: U32,
         /// Of [`region`].
@@ -130,7 +130,7 @@ wire! {
         24 pub offset: U64,
     }
     /// What every capability of a region begins with.
-    CapabilityHeader, 8, Copy {
+    pub struct CapabilityHeader, 8, Copy {
         /// E.g. [`region::CAP_SPARSE_MMAP`].
         0 pub id: U16,
         /// Version: 1.
@@ -140,7 +140,7 @@ wire! {
     }
     /// The capability by which a region says which areas of it can be mapped; `areas` of
     /// [`SparseArea`] follow.
-    SparseMmap, 16, Copy {
+    pub struct SparseMmap, 16, Copy {
         /// What every capability begins with.
         0 pub header: CapabilityHeader,
         /// How many areas follow.
@@ -149,14 +149,14 @@ wire! {
         12 pub reserved: U32,
     }
     /// An area of a region that can be mapped.
-    SparseArea, 16, Copy {
+    pub struct SparseArea, 16, Copy {
         /// Where in the region it begins.
         0 pub offset: U64,
         /// Length in bytes.
         8 pub len: U64,
     }
     /// DEVICE_GET_IRQ_INFO and its reply.
-    IrqInfo, 16, Copy {
+    pub struct IrqInfo, 16, Copy {
         /// Bytes of this structure.
         0 pub argsz: U32,
         /// Of [`irq`].
@@ -167,7 +167,7 @@ wire! {
         12 pub count: U32,
     }
     /// DEVICE_SET_IRQS; eventfds go with it, or data follow.
-    SetIrqs, 20, Copy {
+    pub struct SetIrqs, 20, Copy {
         /// Bytes of this structure and of what follows.
         0 pub argsz: U32,
         /// Of [`irq`].
@@ -181,7 +181,7 @@ wire! {
     }
     /// REGION_READ and REGION_WRITE, and their replies; the data follow in the command that writes
     /// and in the reply to the one that reads.
-    RegionAccess, 16, Copy {
+    pub struct RegionAccess, 16, Copy {
         /// Where in the region.
         0 pub offset: U64,
         /// Which region.
@@ -190,7 +190,7 @@ wire! {
         12 pub count: U32,
     }
     /// DMA_READ and DMA_WRITE, and their replies, likewise.
-    DmaAccess, 16, Copy {
+    pub struct DmaAccess, 16, Copy {
         /// I/O virtual address.
         0 pub iova: U64,
         /// How many bytes.

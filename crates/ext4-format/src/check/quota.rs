@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 16;
 
 on_disk! {
     /// `struct v2r1_disk_dqblk`.
-    Entry, 72 {
+    struct Entry, 72 {
         0 id: U32,
         4 pad: U32,
         8 ihardlimit: U64,

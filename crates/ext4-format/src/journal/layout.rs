@@ -45,13 +45,13 @@ pub(super) const TAIL_BYTES: usize = 4;
 
 on_disk! {
     /// `struct journal_header_s`
-    pub(super) Header, 12, Copy {
+    pub(super) struct Header, 12, Copy {
         0 magic: U32,
         4 blocktype: U32,
         8 sequence: U32,
     }
     /// `struct journal_superblock_s`; up to `errno` is all that version 1 has.
-    pub(super) RawSuperblock, 1024 {
+    pub(super) struct RawSuperblock, 1024 {
         0 header: Header,
         12 blocksize: U32,
         16 maxlen: U32,
@@ -82,7 +82,7 @@ const CHECKSUM_OFFSET: usize = std::mem::offset_of!(RawSuperblock, checksum);
 
 on_disk! {
     /// `struct commit_header`
-    pub(super) RawCommit, 60 {
+    pub(super) struct RawCommit, 60 {
         0 header: Header,
         12 chksum_type: u8,
         13 chksum_size: u8,
@@ -92,14 +92,14 @@ on_disk! {
         56 commit_nsec: U32,
     }
     /// `struct journal_block_tag3_s`
-    pub(super) Tag3, 16 {
+    pub(super) struct Tag3, 16 {
         0 blocknr: U32,
         4 flags: U32,
         8 blocknr_high: U32,
         12 checksum: U32,
     }
     /// `struct journal_block_tag_s`, without `blocknr_high`, which only 64-bit journals have.
-    pub(super) Tag, 8 {
+    pub(super) struct Tag, 8 {
         0 blocknr: U32,
         4 checksum: U16,
         6 flags: U16,

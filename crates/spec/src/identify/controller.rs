@@ -7,7 +7,7 @@ use crate::regs::Vs;
 
 wire! {
     /// Identify Controller data structure, CNS 01h.
-    IdentifyController, 4096 {
+    pub struct IdentifyController, 4096 {
         /// PCI Vendor ID.
         0 pub vid: U16,
         /// PCI Subsystem Vendor ID.
@@ -376,7 +376,7 @@ impl IdentifyController {
 
 wire! {
     /// Power State Descriptor (1.4 §5.15.2.2, 2.0 §5.17.2.1).
-    PowerStateDescriptor, 32, Copy {
+    pub struct PowerStateDescriptor, 32, Copy {
         /// Maximum Power, in 0.01 W, or 0.0001 W if MXPS.
         0 pub mp: U16,
         2 reserved_2: Reserved<1>,

@@ -8,7 +8,7 @@ use crate::bytes::Reserved;
 wire! {
     /// Namespace List (1.4 §4, 2.0 §4.5): up to 1024 identifiers in ascending order, ended by a
     /// zero.
-    ActiveNamespaceList, 4096 {
+    pub struct ActiveNamespaceList, 4096 {
         /// The identifiers; unused ones zero.
         0 pub nsid: [U32; 1024],
     }
@@ -23,7 +23,7 @@ impl ActiveNamespaceList {
 
 wire! {
     /// Controller List (1.4 §4, 2.0 §4.5): up to 2047 identifiers in ascending order.
-    ControllerList, 4096 {
+    pub struct ControllerList, 4096 {
         /// Number of Identifiers.
         0 pub count: U16,
         /// The identifiers.
@@ -52,7 +52,7 @@ pub mod nidt {
 
 wire! {
     /// The head of a Namespace Identification Descriptor (1.4 §5.15.2); the identifier follows.
-    NamespaceIdDescriptor, 4, Copy {
+    pub struct NamespaceIdDescriptor, 4, Copy {
         /// Namespace Identifier Type, one of [`nidt`].
         0 pub nidt: u8,
         /// Namespace Identifier Length in bytes; zero ends the list.

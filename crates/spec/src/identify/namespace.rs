@@ -6,7 +6,7 @@ use crate::bytes::Reserved;
 
 wire! {
     /// Identify Namespace data structure, CNS 00h.
-    IdentifyNamespace, 4096 {
+    pub struct IdentifyNamespace, 4096 {
         /// Namespace Size, in logical blocks.
         0 pub nsze: U64,
         /// Namespace Capacity, in logical blocks.
@@ -127,7 +127,7 @@ impl IdentifyNamespace {
 
 wire! {
     /// LBA Format (1.4 §5.15.2.1, NVM 1.0 §4.1.5.1).
-    LbaFormat, 4, Copy {
+    pub struct LbaFormat, 4, Copy {
         /// Metadata Size, in bytes per block.
         0 pub ms: U16,
         /// LBA Data Size: 2^LBADS bytes; at least 9, or 0 if the format is not available.
@@ -155,7 +155,7 @@ impl LbaFormat {
 wire! {
     /// The first bytes of the I/O command set independent Identify Namespace data structure, CNS
     /// 08h (2.0 §5.17.2.8); what follows is reserved.
-    IndependentNamespace, 15, Copy {
+    pub struct IndependentNamespace, 15, Copy {
         /// Common Namespace Features.
         0 pub nsfeat: u8,
         /// Namespace Multi-path I/O and Namespace Sharing Capabilities; bit 0 may be shared.

@@ -11,22 +11,22 @@ use crate::checksum::crc32c;
 
 on_disk! {
     /// A tag and the length of its value (`struct ext4_fc_tl`).
-    pub(super) TagHeader, 4 {
+    pub(super) struct TagHeader, 4 {
         0 tag: U16,
         2 len: U16,
     }
     /// `struct ext4_fc_head`.
-    pub(super) Head, 8 {
+    pub(super) struct Head, 8 {
         0 features: U32,
         4 tid: U32,
     }
     /// `struct ext4_fc_tail`.
-    pub(super) Tail, 8 {
+    pub(super) struct Tail, 8 {
         0 tid: U32,
         4 crc: U32,
     }
     /// `struct ext4_fc_add_range`, with its `struct ext4_extent`.
-    pub(super) AddRange, 16 {
+    pub(super) struct AddRange, 16 {
         0 ino: U32,
         4 first: U32,
         8 len: U16,
@@ -34,7 +34,7 @@ on_disk! {
         12 start_lo: U32,
     }
     /// `struct ext4_fc_del_range`.
-    pub(super) DelRange, 12 {
+    pub(super) struct DelRange, 12 {
         0 ino: U32,
         4 first: U32,
         8 len: U32,
