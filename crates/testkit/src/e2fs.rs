@@ -1,28 +1,31 @@
 //! e2fsprogs, and other programs of the system that tests start.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where programs are looked for. e2fsprogs are in the PATH of root only.
-fn search_path() -> OsString {
-    let mut path = std::env::var_os("PATH").unwrap_or_default();
-    path.push(":/usr/sbin:/sbin");
-    path
+/// Where `program` is: e2fsprogs are in the PATH of root only.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let roots = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    let dirs = std::env::split_paths(&path).chain(roots);
+    dirs.map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 /// `program`, to be given arguments.
+///
+/// With a PATH of its own the program would be started by fork instead of `posix_spawn`, and a test
+/// with images in its memory would spend most of its time copying page tables.
 pub fn command(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.env("PATH", search_path()).env("DEBUGFS_PAGER", "__none__");
+    let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
+    command.env("DEBUGFS_PAGER", "__none__");
     command
 }
 
 /// Whether `program` is there; prints that it is not.
 pub fn has(program: &str) -> bool {
-    let found = std::env::split_paths(&search_path()).any(|dir| dir.join(program).is_file());
+    let found = find(program).is_some();
     if !found {
         println!("skipped: there is no {program} here (`make setup-test` installs it)");
     }
