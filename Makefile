@@ -13,7 +13,7 @@
 # make bench-guest BENCH_GUEST=      the kernel's ways to wait beside ours: a quarter of an hour
 # make install PREFIX=/usr/local DESTDIR=    command, C library, header; make uninstall
 
-.PHONY: all build command demo check test test-long setup setup-test format lint tests quick loom fuzz \
+.PHONY: all build demo check test test-long setup setup-test format lint tests quick loom fuzz \
 	crash docs coverage bench bench-fs test-guest test-served bench-guest clean install uninstall
 .DEFAULT_GOAL := build
 
@@ -28,12 +28,10 @@ SEED := 1
 PREFIX := /usr/local
 DESTDIR :=
 
-build: command
+build:
+	$(CARGO) build --release --locked --bin meantime
 	$(CARGO) rustc --release --locked -p meantime-preload --lib --crate-type cdylib
 	@scripts/split-debug.sh $(RELEASE)/meantime $(RELEASE)/libmeantime_preload.so
-
-command:
-	$(CARGO) build --release --locked --bin meantime
 
 # What building needs; and what testing needs beside it.
 setup:
@@ -42,7 +40,9 @@ setup:
 setup-test:
 	@scripts/setup.sh test
 
-demo: setup command
+# Built without link-time optimisation: in a third of the time.
+demo: setup
+	$(CARGO) build --profile demo --locked --bin meantime
 	@scripts/demo.sh
 
 check:
@@ -118,8 +118,9 @@ test-guest:
 bench-guest:
 	@scripts/guest.sh bench $(BENCH_GUEST)
 
+# The C library with crate types of its own, or there would be no link-time optimisation.
 install: build
-	$(CARGO) build --release --locked -p meantime-capi
+	$(CARGO) rustc --release --locked -p meantime-capi --lib --crate-type cdylib,staticlib
 	@scripts/split-debug.sh $(RELEASE)/libmeantime_c.so
 	@scripts/install.sh install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
 

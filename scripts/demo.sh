@@ -3,7 +3,7 @@
 # stack takes on this machine's disk; a minute and a half. Writes a report.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-meantime=${CARGO_TARGET_DIR:-target}/release/meantime
+meantime=${CARGO_TARGET_DIR:-target}/demo/meantime
 mkdir -p out
 devices='mem:256M?model=fast12,mem:256M?model=optane,mem:256M?model=nand'
 kernel='kernel:out/demo.img?create=256M'
