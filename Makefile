@@ -89,7 +89,7 @@ fuzz:
 # Kinds of what is done, settings and devices in turn; the kernel and e2fsck recover with us where
 # they are.
 crash:
-	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) MEANTIME_CRASH_PAIR_CUTS=1 \
+	MEANTIME_CRASH_STATES=$(STATES) MEANTIME_CRASH_SEED=$(SEED) \
 		$(if $(KEEP),MEANTIME_CRASH_KEEP="$(KEEP)") $(CARGO) test -p meantime-ext4 --test crash \
 		--locked -- --exact long --ignored --nocapture
 

@@ -46,7 +46,7 @@ on_disk! {
     }
 }
 
-/// Who uses the file system.
+/// What the block says about the file system's use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MmpState {
     /// Not in use.
@@ -60,7 +60,7 @@ pub enum MmpState {
 /// What the block says, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmp {
-    /// Who uses the file system.
+    /// Whether the file system is in use.
     pub state: MmpState,
     /// When the block was last written, in seconds since 1970, by the writer's clock.
     pub seconds: u64,

@@ -32,9 +32,9 @@ const ONE_OF: &[(&str, &str, &str)] = &[
 ];
 
 impl Job {
-    /// Whether the job goes on until its runtime ends. If it does not say, an amount ends it, and a
-    /// runtime beside that is an upper limit, as in fio. Without an amount it goes on for the
-    /// runtime: a person who names a device does not count its blocks.
+    /// Whether the job runs until its runtime ends. `time_based` decides. Without that key an
+    /// amount ends the job, and a runtime beside the amount is an upper limit, as in fio. A runtime
+    /// without an amount is how long the job runs.
     pub fn is_time_based(&self) -> bool {
         let sizes = [self.size, self.filesize, self.io_size];
         let has_amount = sizes.iter().any(Option::is_some)

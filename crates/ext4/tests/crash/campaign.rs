@@ -25,8 +25,6 @@ pub(crate) struct Effort {
     pub per_cut: u64,
     /// States of a run, at most.
     pub per_run: usize,
-    /// One cut in so many is looked at, others in another run; 1: all.
-    pub one_cut_in: usize,
     /// One state in so many is mounted by the kernel; 0: none.
     pub kernel: u64,
     /// In one state in so many power is cut during recovery as well; 0: none.
@@ -207,11 +205,7 @@ impl Look<'_> {
         let mut seen = Seen::default();
         let per_cut =
             self.effort.per_cut.min((self.effort.per_run as u64 / points.len() as u64).max(2));
-        let first = match self.effort.one_cut_in {
-            1 => 0,
-            several => rng.below(several as u64) as usize,
-        };
-        for at in points.into_iter().skip(first).step_by(self.effort.one_cut_in) {
+        for at in points {
             let possible = run.history.cut(place.base(), at, &cut);
             self.counts.cuts += 1;
             let promises = self.promises(at);

@@ -5,7 +5,6 @@
 //! several threads, and devices that fail, by seed; each over devices, file systems and mounts in
 //! which each pair of settings occurs. `make crash STATES=100000` is a long run.
 //! `MEANTIME_CRASH_STATES=n` is about how many states the tests look at beside the pairs (2,400),
-//! `MEANTIME_CRASH_PAIR_CUTS=n` that one cut in n of each pair is looked at (4; all with 1),
 //! `MEANTIME_CRASH_SEED=n` begins elsewhere, `MEANTIME_CRASH_KEEP=DIRECTORY` keeps the images of
 //! what fails.
 

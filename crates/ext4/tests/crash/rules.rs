@@ -96,7 +96,7 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
         [Config { volatile: true, ..plain }, plain, Config { volatile: true, ..small }, small];
     let configs = [whole, whole.map(|config| Config { fast_commit: true, ..config })].concat();
     let bases: Vec<OnceLock<Base>> = configs.iter().map(|_| OnceLock::new()).collect();
-    let effort = Effort { per_cut: 20, per_run: 60, one_cut_in: 1, kernel: 0, again: 0 };
+    let effort = Effort { per_cut: 20, per_run: 60, kernel: 0, again: 0 };
     let found: Mutex<Option<String>> = Mutex::new(None);
     in_parallel(runs.len(), |number, place: &mut Place| {
         let number = runs.start + number;

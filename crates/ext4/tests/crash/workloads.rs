@@ -12,7 +12,6 @@ use crate::device::{Base, Config, make};
 use crate::ops::{Name, Op, alphabet, random};
 use crate::place::Place;
 use crate::record::{Script, run};
-use crate::setting;
 use crate::settings::covering;
 use meantime_testkit::Rng;
 use meantime_testkit::image;
@@ -173,8 +172,7 @@ impl Bases {
         let (pair, round) = (number % self.pairs(), number / self.pairs());
         let (first, second) = (pair / self.alphabet.len(), pair % self.alphabet.len());
         let (config, base) = self.some(first * 5 + second + round);
-        let one_cut_in = setting("MEANTIME_CRASH_PAIR_CUTS", 4) as usize;
-        let effort = Effort { per_cut: 8, per_run: 24, one_cut_in, kernel: 97, again: 61 };
+        let effort = Effort { per_cut: 8, per_run: 24, kernel: 97, again: 61 };
         let ops = vec![self.alphabet[first], self.alphabet[second], Op::Sync];
         let run = run(place, base, config, &one(ops), None, 3);
         campaign.look(run, config, "pairs", &effort, place, number as u64)
@@ -189,7 +187,7 @@ impl Bases {
         ops: &[Op],
     ) -> bool {
         let (config, base) = self.some(number);
-        let effort = Effort { per_cut: 12, per_run: 40, one_cut_in: 1, kernel: 0, again: 0 };
+        let effort = Effort { per_cut: 12, per_run: 40, kernel: 0, again: 0 };
         let run = run(place, base, config, &one(ops.to_vec()), None, 3);
         campaign.look(run, config, "fixed sequences", &effort, place, number as u64)
     }
@@ -205,7 +203,7 @@ impl Bases {
             .collect();
         let mut ops: Vec<Op> = (0..3 + rng.below(10)).map(|_| wanted(&mut rng, true)).collect();
         ops.push(Op::Sync);
-        let effort = Effort { per_cut: 12, per_run: 60, one_cut_in: 1, kernel: 41, again: 53 };
+        let effort = Effort { per_cut: 12, per_run: 60, kernel: 41, again: 53 };
         let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
         campaign.look(run, config, "sequences", &effort, place, seed)
     }
@@ -222,7 +220,7 @@ impl Bases {
             Script { root, warm: Vec::new(), ops: (0..12).map(&mut op).collect() }
         };
         let scripts: Vec<Script<'_>> = ROOTS.iter().map(script).collect();
-        let effort = Effort { per_cut: 6, per_run: 80, one_cut_in: 1, kernel: 83, again: 71 };
+        let effort = Effort { per_cut: 6, per_run: 80, kernel: 83, again: 71 };
         let run = run(place, base, config, &scripts, None, seed);
         campaign.look(run, config, "threads", &effort, place, seed)
     }
@@ -233,7 +231,7 @@ impl Bases {
         let mut rng = Rng::new(seed ^ 0x7374_7261);
         let (config, base) = self.fast.any(&mut rng);
         let (warm, ops) = if rng.one_in(3) { coming_round(&mut rng) } else { spread(&mut rng) };
-        let effort = Effort { per_cut: 8, per_run: 60, one_cut_in: 1, kernel: 41, again: 23 };
+        let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 23 };
         let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
         campaign.look(run, config, "astray", &effort, place, seed)
     }
@@ -250,7 +248,7 @@ impl Bases {
         let warm = if rng.one_in(3) { 50 + rng.below(100) } else { 0 };
         let warm = (0..warm).map(|n| one(n, &mut rng)).collect();
         let ops = (0..6 + 2 * rng.below(6)).map(|n| one(n, &mut rng)).collect();
-        let effort = Effort { per_cut: 8, per_run: 60, one_cut_in: 1, kernel: 41, again: 7 };
+        let effort = Effort { per_cut: 8, per_run: 60, kernel: 41, again: 7 };
         let run = run(place, base, config, &[Script { root: "", warm, ops }], None, seed);
         campaign.look(run, config, "fast commits", &effort, place, seed)
     }
@@ -278,7 +276,7 @@ impl Bases {
         };
         let ops: Vec<Op> =
             (0..12).map(|n| op(&mut rng, n)).filter(|op| !matches!(op, Op::Read(_))).collect();
-        let effort = Effort { per_cut: 8, per_run: 50, one_cut_in: 1, kernel: 0, again: 31 };
+        let effort = Effort { per_cut: 8, per_run: 50, kernel: 0, again: 31 };
         let run = run(place, base, config, &one(ops), Some(plan), seed);
         campaign.look(run, config, "failures", &effort, place, seed)
     }
@@ -289,7 +287,7 @@ impl Bases {
         let (config, base) = self.torn.any(&mut rng);
         let mut ops: Vec<Op> = (0..2 + rng.below(4)).map(|_| wanted(&mut rng, false)).collect();
         ops.extend([Op::Sync, Op::Remount, wanted(&mut rng, false), Op::Sync]);
-        let effort = Effort { per_cut: 16, per_run: 60, one_cut_in: 1, kernel: 11, again: 0 };
+        let effort = Effort { per_cut: 16, per_run: 60, kernel: 11, again: 0 };
         let run = run(place, base, config, &one(ops), None, seed);
         campaign.look(run, config, "torn", &effort, place, seed)
     }
