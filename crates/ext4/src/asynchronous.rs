@@ -14,12 +14,13 @@ use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
 use super::fs::{FileSystem, Mount};
+use super::io::direct::CHUNK_BYTES;
+use super::io::fill::CHUNK_PAGES;
+use super::io::target::Target;
+use super::io::target::{Piece, Place};
 use super::options::{Advice, MountOptions, ReadOptions};
 use super::read::cached::{PAGE, copy_hit, whole_pages};
-use super::read::direct::CHUNK_BYTES;
-use super::read::place::{Finder, Piece, Place};
-use super::read::request::CHUNK_PAGES;
-use super::read::target::Target;
+use super::read::place::Finder;
 use meantime_block::{
     AsyncChannel, BlockDevice, Channel, ChannelOptions, Device, Done, Io, Local, Rejected, Request,
     RequestError, Sharing,
@@ -279,7 +280,7 @@ struct Reader<'a, S: Sharing> {
 
 impl<'a, S: Sharing> Reader<'a, S> {
     fn cache(&self) -> &'a PageCache {
-        self.mount.lanes.cache()
+        self.mount.contexts.cache()
     }
 
     fn ino(&self) -> u64 {
@@ -504,9 +505,9 @@ impl<'a, S: Sharing> Reader<'a, S> {
             let LookUp::Filling(filling) = cache.look_up(ino, index) else {
                 return Poll::Ready(());
             };
-            // It may have been read ahead by a lane that nobody has now: then there is nobody who
-            // would wake us.
-            mount.lanes.each_left(|lane| lane.reap_ahead(cache, &mount.counts));
+            // It may have been read ahead by a context that nobody has now: then there is nobody
+            // who would wake us.
+            mount.contexts.each_left(|io| io.reap_ahead(cache, &mount.counts));
             if mount.counts.is_ahead() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

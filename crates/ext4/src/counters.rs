@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::lanes::thread_number;
+use super::io::thread_number;
 
 /// Independent counters, so that threads do not share lines.
 const SHARDS: usize = 16;

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicU64;
 use super::cache::PAGE_BYTES;
 use super::error::Error;
 use super::fs::Node;
+use super::io::target::Target;
 use super::options::{Advice, OpenOptions, ReadOptions};
 use super::read::ahead::Ahead;
 use super::read::place::Extents;
-use super::read::target::Target;
 use meantime_block::Device;
 use meantime_ext4_format::{FileType, Metadata};
 use meantime_process::lock::RwLockReadGuard;
@@ -96,7 +96,7 @@ impl File {
 
     /// The device that it is on.
     pub fn device(&self) -> &Device {
-        self.node.mount.lanes.device()
+        self.node.mount.contexts.device()
     }
 
     /// What `fstat` tells.
@@ -211,7 +211,7 @@ impl File {
                 if first < last {
                     self.node
                         .mount
-                        .lanes
+                        .contexts
                         .cache()
                         .invalidate(u64::from(self.node.ino()), first..last);
                 }

@@ -13,8 +13,8 @@ use super::cache::{CacheCounters, LEAST_BYTES};
 use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
+use super::io::IoContexts;
 use super::journal::{Handle, Journal, JournalCounters, check};
-use super::lanes::Lanes;
 use super::mmp::Protection;
 use super::node::{Known, NODES_KEPT};
 use super::options::{MountOptions, OpenOptions};
@@ -44,7 +44,7 @@ pub struct FileSystem {
 /// What a mount consists of.
 pub(super) struct Mount {
     pub(super) volume: Volume<DeviceSource>,
-    pub(super) lanes: Arc<Lanes>,
+    pub(super) contexts: Arc<IoContexts>,
     pub(super) nodes: Bounded<u32, Arc<Known>>,
     /// Inodes by the directory's number, in four bytes, and the name.
     names: Bounded<Box<[u8]>, u32>,
@@ -237,12 +237,12 @@ impl FileSystem {
             });
         }
         let MountOptions { channels, policy, cache_bytes, overlap, .. } = *options;
-        let lanes = Lanes::new(device, channels, policy, cache_bytes, overlap)
+        let contexts = IoContexts::new(device, channels, policy, cache_bytes, overlap)
             .map_err(|error| failed(Error::Resources(error.to_string())))?;
-        let lanes = Arc::new(lanes);
+        let contexts = Arc::new(contexts);
         let metadata_bytes =
             (options.cache_bytes / 16).clamp(*METADATA_BYTES.start(), *METADATA_BYTES.end());
-        let source = DeviceSource::new(Arc::clone(&lanes), options.policy, metadata_bytes);
+        let source = DeviceSource::new(Arc::clone(&contexts), options.policy, metadata_bytes);
         let volume_options = VolumeOptions {
             ignore_checksums: options.ignore_checksums,
             superblock: options.superblock,
@@ -251,18 +251,19 @@ impl FileSystem {
         let volume = Volume::open(source, device_bytes, volume_options).map_err(for_device)?;
         let superblock = volume.superblock();
         if !options.write || superblock.mmp_block().is_none() {
-            return Self::begin(&lanes, volume, options, None);
+            return Self::begin(&contexts, volume, options, None);
         }
         // What could not be kept right is refused before anything is written.
-        check(&volume, lanes.info().block_bytes)
+        check(&volume, contexts.info().block_bytes)
             .map_err(|failure| MountError::new(failure, &uri, device_bytes))?;
-        let taken = Protection::take(&lanes, volume.source(), superblock, &uri, options.on_wait)?;
+        let taken =
+            Protection::take(&contexts, volume.source(), superblock, &uri, options.on_wait)?;
         let protection = taken.map(Arc::new);
         // It may have been somebody else's meanwhile: what is known of it is old.
         let volume =
             Volume::open(volume.source().anew(), device_bytes, volume_options).map_err(for_device);
         let begun =
-            volume.and_then(|volume| Self::begin(&lanes, volume, options, protection.clone()));
+            volume.and_then(|volume| Self::begin(&contexts, volume, options, protection.clone()));
         if let (Err(error), Some(protection)) = (&begun, protection) {
             match error {
                 // Nobody knows what is under way still: the next one waits, as after a crash.
@@ -279,21 +280,21 @@ impl FileSystem {
         begun
     }
 
-    /// The mount of `volume` by `lanes`; for writing, from which `protection` keeps others off, if
-    /// need be.
+    /// The mount of `volume` by `contexts`; for writing, from which `protection` keeps others off,
+    /// if need be.
     fn begin(
-        lanes: &Arc<Lanes>,
+        contexts: &Arc<IoContexts>,
         mut volume: Volume<DeviceSource>,
         options: &MountOptions,
         protection: Option<Arc<Protection>>,
     ) -> Result<Self, MountError> {
-        let uri = &lanes.info().uri;
-        let device_bytes = lanes.info().bytes();
+        let uri = &contexts.info().uri;
+        let device_bytes = contexts.info().bytes();
         let failed = |error: Error| MountError::Failed { uri: uri.clone(), error };
         let mut writer = None;
         let recovered = if options.write {
             let (journal, ready) =
-                Journal::open_for(lanes, volume, options.commit_overlap, options.fast_commit)
+                Journal::open_for(contexts, volume, options.commit_overlap, options.fast_commit)
                     .map_err(|failure| MountError::new(failure, uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
@@ -305,7 +306,7 @@ impl FileSystem {
         let block_shift = volume.superblock().block_bytes().trailing_zeros();
         let mount = Mount {
             volume,
-            lanes: Arc::clone(lanes),
+            contexts: Arc::clone(contexts),
             nodes: Bounded::new(NODES_KEPT),
             names: Bounded::new(NAMES_BYTES),
             names_changed: Mutex::new(Rank::Names, 0),
@@ -338,7 +339,7 @@ impl FileSystem {
 
     /// The device that it is on.
     pub fn device(&self) -> &Device {
-        self.mount.lanes.device()
+        self.mount.contexts.device()
     }
 
     /// The structures on the disk.
@@ -363,7 +364,7 @@ impl FileSystem {
 
     /// What its page cache has, and did.
     pub fn cache_counters(&self) -> CacheCounters {
-        self.mount.lanes.cache().counters()
+        self.mount.contexts.cache().counters()
     }
 
     /// Opens the file at `path` (from the root, links are followed) for reading.

@@ -8,8 +8,8 @@
 //! docs/ordering.md the order of writes.
 //!
 //! # What it owns
-//! A mount owns its channels (*lanes*: one thread's at a time), its page cache in DMA memory, and,
-//! if it writes, the journal and the running transaction.
+//! A mount owns its channels (an I/O context has one, and one thread has that at a time), its page
+//! cache in DMA memory, and, if it writes, the journal and the running transaction.
 //!
 //! # What it promises
 //! - A mount for reading writes nothing.
@@ -24,17 +24,20 @@
 //! ```text
 //!   fs, file, options      FileSystem, File, and what can be asked of them
 //!   node, live             inodes in memory; what one has on a mount for writing
-//!   source, lanes          metadata from the device; channels, and who has them
 //!   cache/                 table (the protocol), queues (S3-FIFO), parking (another's page)
-//!   read/                  cached (through the cache), direct (past it), request, ahead and window
-//!                            (read-ahead), place (where bytes are)
+//!   io/                    context, requests (all that is in flight), contexts (who has them),
+//!                            fill (pages of the cache), direct (past it), flushes, group_commit
+//!   source                 metadata from the device
+//!   read/                  cached (through the cache), ahead and window (read-ahead), place (where
+//!                            bytes are)
 //!   journal/               handle, running (changes); transaction, ordered (data before a commit);
-//!                            commit, log, writer; checkpoint; fast_commit; recover and mount
+//!                            lead, commit, committer, log, writer; checkpoint; fast_commit;
+//!                            recover and mount
 //!   alloc/                 free blocks and inodes
 //!   change/                what can be done to metadata: names, directories, extents, attributes
-//!   write/                 buffered (to the cache), back (writeback), sync (fsync), direct, resize
+//!   write/                 buffered (to the cache), back (writeback), fsync, direct, resize
 //!   writer, writing        what a mount for writing has; changes by name
-//!   flushes, crowd, times, mmp    FLUSHes counted; fsyncs together; access times; other hosts
+//!   times, mmp             access times; other hosts
 //!   asynchronous, block    files with futures; a file as a block device
 //!   mkfs                   a new file system on a device
 //! ```
@@ -52,13 +55,11 @@ mod by_path;
 pub mod cache;
 pub mod change;
 mod counters;
-mod crowd;
 mod error;
 mod file;
-mod flushes;
 mod fs;
+mod io;
 pub mod journal;
-mod lanes;
 mod live;
 pub mod mkfs;
 mod mmp;

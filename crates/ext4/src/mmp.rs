@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use super::background::{Stopping, Worker};
 use super::error::{Corruption, Defect, Error, MountError};
 use super::fs::{FileSystem, Mount};
+use super::io::IoContexts;
 use super::journal::{Writer, time_now};
-use super::lanes::Lanes;
 use super::source::DeviceSource;
 use meantime_ext4_format::mmp::check_interval_s;
 use meantime_ext4_format::{Mmp, MmpState, Source, Superblock};
@@ -33,7 +33,7 @@ const FSCK: &str = "wait for it; if it was killed, tune2fs -f -E clear_mmp takes
 
 /// The block of a file system on a device.
 struct Place {
-    lanes: Arc<Lanes>,
+    contexts: Arc<IoContexts>,
     source: DeviceSource,
     superblock: Superblock,
     block: u64,
@@ -42,7 +42,7 @@ struct Place {
 impl Place {
     /// `None`: the file system of `superblock` has no such block.
     fn of(
-        lanes: &Arc<Lanes>,
+        contexts: &Arc<IoContexts>,
         source: &DeviceSource,
         superblock: &Superblock,
     ) -> Result<Option<Self>, Corruption> {
@@ -50,8 +50,8 @@ impl Place {
         if !superblock.holds(block, 1) {
             return Err(Corruption::new(Defect::SuperblockField("s_mmp_block")).in_block(block));
         }
-        let (lanes, source) = (Arc::clone(lanes), source.anew());
-        Ok(Some(Self { lanes, source, superblock: superblock.clone(), block }))
+        let (contexts, source) = (Arc::clone(contexts), source.anew());
+        Ok(Some(Self { contexts, source, superblock: superblock.clone(), block }))
     }
 
     /// The block as the device has it now.
@@ -68,9 +68,9 @@ impl Place {
 
     /// Writes the block, durably.
     fn write(&self, writer: &mut Writer, content: &[u8]) -> Result<(), Error> {
-        let volatile = self.lanes.info().volatile_write_cache;
-        let mut lane = self.lanes.take_leaf()?;
-        writer.write_all(&mut lane, std::iter::once((self.block, content)), volatile)
+        let volatile = self.contexts.info().volatile_write_cache;
+        let mut io = self.contexts.take_leaf()?;
+        writer.write_all(&mut io, std::iter::once((self.block, content)), volatile)
     }
 }
 
@@ -182,7 +182,7 @@ impl Shared {
     fn lose(&self, error: Error) {
         tracing::error!(%error, "nothing more is written");
         // Not even of what others have begun.
-        self.place.lanes.fence();
+        self.place.contexts.fence();
         let mut watch = self.watch();
         watch.lost.get_or_insert(error.clone());
         let mount = watch.mount.upgrade();
@@ -222,8 +222,8 @@ pub(super) struct Protection {
 }
 
 impl Protection {
-    /// Takes the file system of `superblock` on the device of `lanes`, which is called `uri`, for
-    /// us: it may take a while (as long as [`MountOptions::write`](super::MountOptions::write)
+    /// Takes the file system of `superblock` on the device of `contexts`, which is called `uri`,
+    /// for us: it may take a while (as long as [`MountOptions::write`](super::MountOptions::write)
     /// says), of which `on_wait` is told. `None`: it has no such protection. What was read of it
     /// before is old then.
     ///
@@ -231,7 +231,7 @@ impl Protection {
     /// [`MountError::Protected`] if somebody else has it; damage; the device. In these cases
     /// nothing was written, or somebody else wrote after us.
     pub(super) fn take(
-        lanes: &Arc<Lanes>,
+        contexts: &Arc<IoContexts>,
         source: &DeviceSource,
         superblock: &Superblock,
         uri: &str,
@@ -239,8 +239,8 @@ impl Protection {
     ) -> Result<Option<Self>, MountError> {
         let failed = |error: Error| MountError::Failed { uri: uri.to_owned(), error };
         let protected = |who, advice| MountError::Protected { uri: uri.to_owned(), who, advice };
-        let place =
-            Place::of(lanes, source, superblock).map_err(|corruption| failed(corruption.into()))?;
+        let place = Place::of(contexts, source, superblock)
+            .map_err(|corruption| failed(corruption.into()))?;
         let Some(place) = place else { return Ok(None) };
         let read =
             || place.read().and_then(|block| Ok((place.parse(&block)?, block))).map_err(failed);
@@ -350,7 +350,7 @@ impl FileSystem {
     /// The block is damaged; the device.
     pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
         let mount = &self.mount;
-        let place = Place::of(&mount.lanes, mount.volume.source(), mount.volume.superblock())?;
+        let place = Place::of(&mount.contexts, mount.volume.source(), mount.volume.superblock())?;
         place.map(|place| place.parse(&place.read()?)).transpose()
     }
 }

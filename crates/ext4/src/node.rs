@@ -107,7 +107,7 @@ impl Known {
             // Before it is read: what changes it from now on has a later one.
             let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
             let state = State::read(mount, ino, linked)?;
-            let live = Some(Box::new(Live::new(sequence, mount.lanes.flushes().all_landed())));
+            let live = Some(Box::new(Live::new(sequence, mount.contexts.flushes().all_landed())));
             // Somebody has it perhaps, though it is no longer kept.
             match writer.registry().enter(ino, changes, || Arc::new(Self::of(state, live))) {
                 Entered::Known(known) => break known,
@@ -136,7 +136,10 @@ impl Known {
         let state = State { metadata, inode, extents: OnceLock::new(), many: no_extents() };
         let known = Arc::new(Self::of(
             state,
-            Some(Box::new(Live::new(writer.last_sequence(), mount.lanes.flushes().all_landed()))),
+            Some(Box::new(Live::new(
+                writer.last_sequence(),
+                mount.contexts.flushes().all_landed(),
+            ))),
         ));
         writer.registry().replace(&known);
         Ok(known)

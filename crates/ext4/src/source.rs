@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::bounded::Bounded;
 use super::error::Error;
+use super::io::IoContexts;
+use super::io::direct;
 use super::journal::Newest;
-use super::lanes::Lanes;
-use super::read::direct;
 use meantime_completion::Policy;
 use meantime_ext4_format::{IoFailure, Source, SourceError};
 
@@ -22,7 +22,7 @@ const AHEAD_BYTES: u64 = 64 << 10;
 pub struct DeviceSource(Arc<Inner>);
 
 struct Inner {
-    lanes: Arc<Lanes>,
+    contexts: Arc<IoContexts>,
     policy: Option<Policy>,
     cache_bytes: usize,
     /// By byte offset and length. Never older than the device; older than `newest`, perhaps.
@@ -33,11 +33,15 @@ struct Inner {
 }
 
 impl DeviceSource {
-    /// Metadata through `lanes`, of which `cache_bytes` are kept.
-    pub(super) fn new(lanes: Arc<Lanes>, policy: Option<Policy>, cache_bytes: usize) -> Self {
+    /// Metadata through `contexts`, of which `cache_bytes` are kept.
+    pub(super) fn new(
+        contexts: Arc<IoContexts>,
+        policy: Option<Policy>,
+        cache_bytes: usize,
+    ) -> Self {
         let (kept, newest) = (Bounded::new(cache_bytes), Newest::default());
         Self(Arc::new(Inner {
-            lanes,
+            contexts,
             policy,
             cache_bytes,
             kept,
@@ -48,7 +52,7 @@ impl DeviceSource {
 
     /// The same device, of which nothing was read yet.
     pub(super) fn anew(&self) -> Self {
-        Self::new(Arc::clone(&self.0.lanes), self.0.policy, self.0.cache_bytes)
+        Self::new(Arc::clone(&self.0.contexts), self.0.policy, self.0.cache_bytes)
     }
 
     /// From now on there may be newer blocks, of `1 << block_bits` bytes.
@@ -83,7 +87,7 @@ impl DeviceSource {
             self.0.kept.keep(key, Arc::clone(content), content.len());
             return;
         }
-        let device_bytes = self.0.lanes.info().bytes();
+        let device_bytes = self.0.contexts.info().bytes();
         let at = (offset - window) as usize;
         self.0.kept.update(&(window, WINDOW_BYTES.min(device_bytes - window) as usize), |all| {
             let mut all = all.to_vec();
@@ -127,9 +131,9 @@ impl DeviceSource {
         piece: usize,
         departures: Option<u64>,
     ) -> Result<Arc<[u8]>, SourceError> {
-        let Inner { lanes, policy, kept, newest, .. } = &*self.0;
+        let Inner { contexts, policy, kept, newest, .. } = &*self.0;
         let mut all = vec![0; bytes];
-        direct::read_bytes(lanes, offset, &mut all, *policy).map_err(|error| match error {
+        direct::read_bytes(contexts, offset, &mut all, *policy).map_err(|error| match error {
             Error::Io(error) => SourceError::Io(IoFailure::new(error)),
             other => SourceError::Resources(other.to_string()),
         })?;
@@ -156,7 +160,7 @@ impl DeviceSource {
         end: u64,
         departures: Option<u64>,
     ) -> Result<Arc<[u8]>, SourceError> {
-        let device_bytes = self.0.lanes.info().bytes();
+        let device_bytes = self.0.contexts.info().bytes();
         let window = offset - offset % WINDOW_BYTES;
         let inside = (offset - window) as usize;
         if bytes as u64 >= WINDOW_BYTES || inside as u64 + bytes as u64 > WINDOW_BYTES {
@@ -225,7 +229,7 @@ impl DeviceSource {
 impl std::fmt::Debug for DeviceSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DeviceSource")
-            .field("device", &self.0.lanes.info().uri)
+            .field("device", &self.0.contexts.info().uri)
             .finish_non_exhaustive()
     }
 }
@@ -236,7 +240,7 @@ impl Source for DeviceSource {
     }
 
     fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        let device_bytes = self.0.lanes.info().bytes();
+        let device_bytes = self.0.contexts.info().bytes();
         if offset.checked_add(bytes as u64).is_none_or(|end| end > device_bytes) {
             return Err(SourceError::OutOfRange);
         }

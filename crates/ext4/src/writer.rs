@@ -323,8 +323,8 @@ impl Mount {
     /// As the journal's.
     pub(super) fn commit_whole(&self, sequence: Sequence) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
-        let mut lane = self.lanes.take()?;
-        writer.journal.commit_whole(sequence, &mut lane, &mut ())
+        let mut io = self.contexts.take()?;
+        writer.journal.commit_whole(sequence, &mut io)
     }
 
     /// Makes everything up to `sequence` durable.
@@ -333,7 +333,7 @@ impl Mount {
     /// As the journal's.
     pub(super) fn commit(&self, sequence: Sequence) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
-        let mut lane = self.lanes.take()?;
-        writer.journal.commit(sequence, &mut lane, &mut ())
+        let mut io = self.contexts.take()?;
+        writer.journal.commit(sequence, &mut io)
     }
 }

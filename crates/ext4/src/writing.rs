@@ -56,9 +56,9 @@ impl FileSystem {
             orphans::set_present(handle, false)?;
             writer.allocator.write_superblock_counts(handle)
         });
-        let mut lane = mount.lanes.take()?;
-        let closed = writer.journal.close(&mut lane);
-        drop(lane);
+        let mut io = mount.contexts.take()?;
+        let closed = writer.journal.close(&mut io);
+        drop(io);
         // Last: whoever sees it may mount it.
         let released = match writer.protection() {
             Some(protection) if closed.is_ok() => protection.release(),
@@ -402,7 +402,7 @@ impl FileSystem {
     /// # Errors
     /// What could not be written.
     pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
-        self.mount.sync_known(&node.known, false)
+        self.mount.fsync(&node.known, false)
     }
 
     /// Opens the file at `path` as `options` say. A file that is made belongs to user and group 0.

@@ -56,7 +56,7 @@ ranks! {
     /// What was announced to other hosts.
     ProtectionSaid,
     /// A channel and its state.
-    Lane,
+    IoContext,
     /// Checkpoints: one at a time.
     Checkpoint,
     /// The journal's commit leader.
@@ -89,7 +89,7 @@ ranks! {
     /// Publication of a change.
     Publishing,
     /// The spare channel: its holder waits for the device only.
-    SpareLane,
+    SpareIoContext,
     /// Blocks that are newer than on the device.
     NewestBlocks,
     /// Committed blocks that are not home.
@@ -420,13 +420,13 @@ mod tests {
 
     #[test]
     fn locks_may_be_released_in_any_order() {
-        let (first, second) = (Mutex::new(Rank::Lane, ()), Mutex::new(Rank::Committer, ()));
+        let (first, second) = (Mutex::new(Rank::IoContext, ()), Mutex::new(Rank::Committer, ()));
         let (one, two) = (first.lock(), second.lock());
         drop(one);
         assert!(panics(|| drop(first.lock())), "the second is held still");
         drop(two);
         assert!(!panics(|| drop(first.lock())));
-        let beside = Mutex::new(Rank::Lane, ());
+        let beside = Mutex::new(Rank::IoContext, ());
         let one = first.lock();
         drop(beside.try_lock());
         assert!(panics(|| drop(beside.lock())), "the first is held still");

@@ -5,16 +5,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Sequence;
-use super::commit::Follow;
 use super::held::Held;
 use super::log::{Log, Stretch};
 use super::log_device;
 pub(crate) use super::log_device::Before;
 use super::ordered::Ordered;
-use super::writer::{Room, Writer};
+use super::writer::Writer;
 use crate::Error;
-use crate::crowd::Crowd;
-use crate::lanes::Lane;
+use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::journal::JournalFormat;
@@ -62,30 +60,30 @@ fn is_broken(rule: Rule) -> bool {
 }
 
 /// Without the FLUSH.
-pub(crate) fn flush(lane: &mut Lane, before: Before) -> Result<(), Error> {
+pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
     let rule = match before {
         Before::Commit => Rule::FlushFirst,
         Before::Tail => Rule::HomeBeforeTail,
         Before::Return => Rule::FlushData,
     };
-    if is_broken(rule) { Ok(()) } else { log_device::flush(lane, before) }
+    if is_broken(rule) { Ok(()) } else { log_device::flush(io, before) }
 }
 
 /// Without waiting.
-pub(super) fn finish_log(writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
-    if is_broken(Rule::LogFirst) { Ok(()) } else { log_device::finish_log(writer, lane) }
+pub(super) fn finish_log(writer: &mut Writer, io: &mut IoContext) -> Result<(), Error> {
+    if is_broken(Rule::LogFirst) { Ok(()) } else { log_device::finish_log(writer, io) }
 }
 
 /// Without waiting.
-pub(super) fn finish_data(data: &mut impl Follow, lane: &mut Lane) {
+pub(crate) fn finish_data(finish: impl FnOnce()) {
     if !is_broken(Rule::DataFirst) {
-        log_device::finish_data(data, lane);
+        log_device::finish_data(finish);
     }
 }
 
 /// Without waiting.
-pub(super) fn wait_for_data(ordered: &Ordered, crowd: &Crowd) -> Result<(), Error> {
-    if is_broken(Rule::DataFirst) { Ok(()) } else { log_device::wait_for_data(ordered, crowd) }
+pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
+    if is_broken(Rule::DataFirst) { Ok(()) } else { log_device::wait_for_data(ordered, group) }
 }
 
 /// Always.
@@ -101,19 +99,18 @@ pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
 /// Without FUA.
 pub(super) fn send_fast(
     writer: &mut Writer,
-    lane: &mut Lane,
+    io: &mut IoContext,
     place: u64,
     buf: DmaBuf,
     fua: bool,
-    room: Room<'_>,
 ) -> Result<(), Error> {
-    log_device::send_fast(writer, lane, place, buf, fua && !is_broken(Rule::Fua), room)
+    log_device::send_fast(writer, io, place, buf, fua && !is_broken(Rule::Fua))
 }
 
 /// Not at all.
 pub(super) fn write_tail(
     writer: &mut Writer,
-    lane: &mut Lane,
+    io: &mut IoContext,
     format: &JournalFormat,
     home: u64,
     fua: bool,
@@ -121,7 +118,7 @@ pub(super) fn write_tail(
     if is_broken(Rule::TailBeforeReuse) {
         return Ok(());
     }
-    log_device::write_tail(writer, lane, format, home, fua)
+    log_device::write_tail(writer, io, format, home, fua)
 }
 
 /// A block that revokes nothing.
@@ -132,15 +129,15 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 /// The fast commits go on counting.
 pub(super) fn supersede(
     writer: &mut Writer,
-    lane: &mut Lane,
+    io: &mut IoContext,
     format: &mut JournalFormat,
     [home, head]: [u64; 2],
     fua: bool,
 ) -> Result<(), Error> {
     if is_broken(Rule::Supersede) {
-        return log_device::write_tail(writer, lane, format, home, fua);
+        return log_device::write_tail(writer, io, format, home, fua);
     }
-    log_device::supersede(writer, lane, format, [home, head], fua)
+    log_device::supersede(writer, io, format, [home, head], fua)
 }
 
 /// It goes round.

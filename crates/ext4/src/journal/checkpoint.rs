@@ -4,13 +4,13 @@
 use std::sync::PoisonError;
 
 use super::Sequence;
-use super::commit::Committer;
+use super::committer::Committer;
 use super::device::{self, Before};
 use super::pending::Pending;
 use super::running::Journal;
 use super::writer::Writer;
 use crate::Error;
-use crate::lanes::Lane;
+use crate::io::IoContext;
 use meantime_process::lock::MutexGuard;
 
 /// How many blocks are written home at a time.
@@ -34,22 +34,22 @@ impl Journal {
     ///
     /// # Errors
     /// The device; nothing can be changed any more, and the log has what was not written.
-    pub(crate) fn checkpoint(&self, lane: &mut Lane) -> Result<(), Error> {
+    pub(crate) fn checkpoint(&self, io: &mut IoContext) -> Result<(), Error> {
         let mut writer = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
         }
-        let result = self.checkpoint_by(&mut writer, lane);
+        let result = self.checkpoint_by(&mut writer, io);
         if let Err(error) = &result
             && self.failure.get().is_none()
         {
             self.fail(error);
-            self.note_failure(error, &mut self.commits.lead(), lane);
+            self.note_failure(error, &mut self.lead(), io);
         }
         result
     }
 
-    fn checkpoint_by(&self, writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+    fn checkpoint_by(&self, writer: &mut Writer, io: &mut IoContext) -> Result<(), Error> {
         let upto = self.commits.durable();
         let mut from = 0;
         loop {
@@ -57,7 +57,7 @@ impl Journal {
             let Some((last, _)) = batch.last() else { break };
             from = last + 1;
             let written = writer.write_all(
-                lane,
+                io,
                 batch.iter().map(|(block, content)| (*block, &**content)),
                 false,
             );
@@ -71,15 +71,15 @@ impl Journal {
             written?;
         }
         if self.volatile {
-            device::flush(lane, Before::Tail)?;
+            device::flush(io, Before::Tail)?;
         }
         // What was not home when the flush began is not home now for this: it is of later
         // transactions, or was put off by one.
-        let mut lead = self.commits.lead();
+        let mut lead = self.lead();
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
         }
-        self.move_tail(&mut lead, writer, lane, upto)
+        self.move_tail(&mut lead, writer, io, upto)
     }
 
     /// Has the log begin behind the transactions up to `upto` of which everything is home.
@@ -87,7 +87,7 @@ impl Journal {
         &self,
         committer: &mut Committer,
         writer: &mut Writer,
-        lane: &mut Lane,
+        io: &mut IoContext,
         upto: Sequence,
     ) -> Result<(), Error> {
         let oldest = self.pending().oldest();
@@ -103,7 +103,7 @@ impl Journal {
         };
         committer.format.set_tail(tid, start)?;
         let home = committer.home()?;
-        device::write_tail(writer, lane, &committer.format, home, self.volatile)?;
+        device::write_tail(writer, io, &committer.format, home, self.volatile)?;
         let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
         committer.log.give_back(blocks);
         Ok(())
@@ -114,9 +114,9 @@ impl Journal {
         &self,
         committer: &Committer,
         writer: &mut Writer,
-        lane: &mut Lane,
+        io: &mut IoContext,
     ) -> Result<(), Error> {
         let block = (committer.home()?, committer.format.block());
-        writer.write_all(lane, std::iter::once(block), self.volatile)
+        writer.write_all(io, std::iter::once(block), self.volatile)
     }
 }

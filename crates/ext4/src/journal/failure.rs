@@ -1,11 +1,10 @@
 //! What is said on the disk of a failure, if anything still can be (rule 14 of `docs/ordering.md`).
 
-use super::commit::Committer;
+use super::committer::Committer;
 use super::running::{Journal, time_now};
 use super::writer::Writer;
 use crate::Error;
-use crate::lanes::Lane;
-use meantime_block::{BlockChannel, Request, RequestError};
+use crate::io::IoContext;
 use meantime_ext4_format::edit::{SuperblockEdit, superblock_place};
 
 /// EIO, as Linux has it in the journal's superblock.
@@ -22,7 +21,12 @@ impl Journal {
     ///
     /// Whoever calls has the lead, so that nobody moves the tail past a superblock that is written
     /// home meanwhile.
-    pub(super) fn note_failure(&self, error: &Error, committer: &mut Committer, lane: &mut Lane) {
+    pub(super) fn note_failure(
+        &self,
+        error: &Error,
+        committer: &mut Committer,
+        io: &mut IoContext,
+    ) {
         if matches!(self.failure.get(), Some(Error::Taken(_))) {
             return;
         }
@@ -30,21 +34,26 @@ impl Journal {
         let noted = committer.format.set_errno(ERRNO);
         let written = noted
             .map_err(Error::from)
-            .and_then(|()| self.write_superblock(committer, &mut writer, lane));
+            .and_then(|()| self.write_superblock(committer, &mut writer, io));
         if let Err(error) = written {
             tracing::warn!(%error, "that the journal was aborted could not be noted in it");
         }
-        if let Err(error) = self.note_error(error, &mut writer, lane) {
+        if let Err(error) = self.note_error(error, &mut writer, io) {
             tracing::warn!(%error, "the error could not be noted in the superblock");
         }
     }
 
     /// The superblock at home says that there was `error`: that, and not the newest one, of which
     /// the disk is not to have anything that has not committed.
-    fn note_error(&self, error: &Error, writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
+    fn note_error(
+        &self,
+        error: &Error,
+        writer: &mut Writer,
+        io: &mut IoContext,
+    ) -> Result<(), Error> {
         let superblock = self.volume.superblock();
         let (number, at) = superblock_place(superblock);
-        let mut block = read(lane, number, self.volume.block_bytes())?;
+        let mut block = read(io, number, self.volume.block_bytes())?;
         let mut edit = SuperblockEdit::of(superblock, &block)?;
         let (ino, place) = match error {
             Error::Corrupt(corruption) => {
@@ -59,18 +68,14 @@ impl Journal {
             .get_mut(at..at + bytes.len())
             .ok_or(Error::Invalid("no superblock"))?
             .copy_from_slice(bytes);
-        writer.write_all(lane, std::iter::once((number, &*block)), self.volatile)
+        writer.write_all(io, std::iter::once((number, &*block)), self.volatile)
     }
 }
 
 /// Block `number` as the device has it.
-fn read(lane: &mut Lane, number: u64, bytes: usize) -> Result<Vec<u8>, Error> {
-    let mut buf = lane.heap.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))?;
+fn read(io: &mut IoContext, number: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+    let mut buf = io.heap.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))?;
     buf.set_len(bytes);
-    let request = Request::read(number * bytes as u64 / u64::from(lane.block_bytes), buf);
-    let ticket =
-        lane.submit(request).map_err(|rejected| Error::from(RequestError::from(rejected.error)))?;
-    let done = lane.channel.wait(ticket);
-    done.result.map_err(Error::from_io)?;
-    done.buf.map(|buf| buf.to_vec()).ok_or_else(|| RequestError::Quarantined.into())
+    let lba = number * bytes as u64 / u64::from(io.block_bytes);
+    io.read(lba, buf).map(|buf| buf.to_vec())
 }

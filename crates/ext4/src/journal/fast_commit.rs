@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Sequence;
-use super::commit::{Committer, Follow};
+use super::committer::Committer;
 use super::device::{self, Before};
 use super::fast::Unsaid;
+use super::lead::{Goal, Lead};
 use super::running::Journal;
-use super::writer::Room;
 use crate::Error;
-use crate::lanes::Lane;
+use crate::io::IoContext;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::journal::fast_commit::Writer;
 
@@ -42,13 +42,13 @@ pub(super) struct FastArea {
     used: bool,
 }
 
-/// What came of leading a fast commit.
-pub(super) enum LedFast {
-    /// It is durable.
-    Done,
+/// Whether there can be a fast commit.
+pub(crate) enum Fast {
+    /// Yes. `needs_data`: the caller's own data have to be on the device before.
+    Can { needs_data: bool },
     /// The transaction has to be committed.
-    No,
-    /// There can be one when what has committed is home.
+    Cannot,
+    /// When what has committed is home.
     WhenHome,
 }
 
@@ -101,7 +101,14 @@ impl FastArea {
     }
 }
 
-/// A fast commit that is to be written.
+/// A fast commit that is on its way.
+#[must_use = "it is in flight"]
+pub(crate) struct FastCommit {
+    said: Said,
+    sent: Result<(), Error>,
+}
+
+/// What a fast commit says.
 struct Said {
     bytes: Vec<u8>,
     at: u32,
@@ -116,51 +123,99 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-impl Journal {
-    /// Makes the running transaction durable as it is by a fast commit, if there is one in it.
-    pub(super) fn lead_fast(
-        &self,
-        committer: &mut Committer,
-        upto: Sequence,
-        lane: &mut Lane,
-        data: &mut impl Follow,
-    ) -> LedFast {
-        if committer.fast.as_ref().is_none_or(|area| area.off) {
-            return LedFast::No;
+impl Lead<'_> {
+    /// Whether a fast commit can reach `goal`.
+    pub(crate) fn can_commit_fast(&self, goal: &Goal) -> Fast {
+        if goal.changes == u64::MAX || self.fast.as_ref().is_none_or(|area| area.off) {
+            return Fast::Cannot;
         }
-        let (needs_data, others) = {
-            let open = self.opened();
-            let running = &open.running;
-            if !open.closed.is_empty() || running.sequence > upto || !running.unsaid.is_sayable() {
-                return LedFast::No;
-            }
-            if !self.is_replayed_rightly(&running.unsaid) {
-                return LedFast::WhenHome;
-            }
-            let ordered = &running.ordered;
-            (running.unsaid.reaches_blocks() || !ordered.is_done(), Arc::clone(ordered))
+        let journal = self.journal;
+        let open = journal.opened();
+        let running = &open.running;
+        if !open.closed.is_empty() || running.sequence > goal.upto || !running.unsaid.is_sayable() {
+            return Fast::Cannot;
+        }
+        if !journal.is_replayed_rightly(&running.unsaid) {
+            return if goal.is_home { Fast::Cannot } else { Fast::WhenHome };
+        }
+        let reaches_blocks = running.unsaid.reaches_blocks() || !running.ordered.is_done();
+        Fast::Can { needs_data: reaches_blocks || !journal.overlap.data }
+    }
+
+    /// Sends a fast commit of the running transaction as it is; `None`: it has to be committed
+    /// after all.
+    pub(crate) fn send_fast(
+        &mut self,
+        goal: &Goal,
+        needs_data: bool,
+        io: &mut IoContext,
+    ) -> Option<FastCommit> {
+        let journal = self.journal;
+        if needs_data {
+            // Others' data: else the whole transaction would be committed because of them.
+            let others = Arc::clone(&journal.opened().running.ordered);
+            others.wait_a_little(&io.group);
+        }
+        let said = journal.say(self, goal.upto)?;
+        let ordered = said.reaches_blocks;
+        let flushed = match journal.volatile && ordered {
+            true => device::flush(io, Before::Commit),
+            false => Ok(()),
         };
-        if needs_data || !self.overlap.data {
-            device::finish_data(data, lane);
-            // Else the whole transaction would be committed because of them.
-            others.wait_a_little(&lane.crowd);
+        let sent = flushed.and_then(|()| self.send_said(&said, journal.volatile && ordered, io));
+        Some(FastCommit { said, sent })
+    }
+
+    /// Makes ready what the next commit needs, while the device writes this one.
+    pub(crate) fn prepare_next(&mut self, io: &mut IoContext) {
+        if self.journal.overlap.prepare {
+            self.journal.make_spares();
+            self.writer.warm(io);
         }
-        let Some(said) = self.say(committer, upto) else { return LedFast::No };
-        let done = self.write_fast(committer, &said, lane, data);
-        if let Err(error) = done {
+    }
+
+    /// Waits for a fast commit; false: it failed, and the transaction has to be committed. The
+    /// caller's own data have ended.
+    pub(crate) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
+        let journal = self.journal;
+        let changes = fast.said.changes;
+        if let Err(error) = self.try_finish_fast(fast, io) {
             tracing::warn!(%error, "a fast commit failed: whole transactions are committed from now on");
-            if let Some(area) = &mut committer.fast {
+            if let Some(area) = &mut self.fast {
                 area.turn_off();
             }
             // Some of it may be said and some not: the transaction says it.
-            self.opened().running.unsaid.bar();
-            return LedFast::No;
+            journal.opened().running.unsaid.bar();
+            return false;
         }
-        self.lanes.crowd().committed();
-        self.commits.fast.store(said.changes, Ordering::Release);
-        LedFast::Done
+        journal.contexts.group().committed();
+        journal.commits.fast.store(changes, Ordering::Release);
+        true
     }
 
+    fn try_finish_fast(
+        &mut self,
+        FastCommit { said, sent }: FastCommit,
+        io: &mut IoContext,
+    ) -> Result<(), Error> {
+        let journal = self.journal;
+        let written = self.writer.finish(io);
+        sent?;
+        written?;
+        if journal.volatile && !said.reaches_blocks {
+            io.flush()?;
+        }
+        let count = said.bytes.len() / self.format.block_bytes();
+        let tid = self.tid;
+        if let Some(area) = self.fast.as_mut().filter(|_| count > 0) {
+            area.take(tid, said.at, count);
+            journal.commits.counts.fast_commit(count as u32);
+        }
+        Ok(())
+    }
+}
+
+impl Journal {
     /// What is to be said of the running transaction; `None`: it has to be committed.
     fn say(&self, committer: &Committer, upto: Sequence) -> Option<Said> {
         let area = committer.fast.as_ref()?;
@@ -180,7 +235,7 @@ impl Journal {
         // kernel make an error, not the log's end. What is behind it in its block are zeroes, as
         // there were before. So one that is longer than what cannot tear comes behind one that says
         // nothing: without that it does not count, and half of it is the end.
-        if first && used(&bytes) > self.lanes.info().block_bytes as usize {
+        if first && used(&bytes) > self.contexts.info().block_bytes as usize {
             bytes =
                 Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
             bytes.extend(write(false).ok()?);
@@ -211,40 +266,6 @@ impl Journal {
             || is_spread && pending.len() > 0
             || unsaid.places().any(table))
     }
-
-    fn write_fast(
-        &self,
-        committer: &mut Committer,
-        said: &Said,
-        lane: &mut Lane,
-        data: &mut impl Follow,
-    ) -> Result<(), Error> {
-        let ordered = said.reaches_blocks;
-        if self.volatile && ordered {
-            device::flush(lane, Before::Commit)?;
-        }
-        let tid = committer.tid;
-        let sent = committer.send_fast(said, self.volatile && ordered, lane, data);
-        if self.overlap.prepare {
-            data.use_commit_gap();
-            self.make_spares();
-            committer.writer.warm(lane);
-        }
-        // Data that were there before are only overwritten: nothing has to be in order.
-        data.finish(lane);
-        let written = committer.finish_writing(lane);
-        sent?;
-        written?;
-        if self.volatile && !ordered {
-            lane.flush()?;
-        }
-        let count = said.bytes.len() / committer.format.block_bytes();
-        if let Some(area) = committer.fast.as_mut().filter(|_| count > 0) {
-            area.take(tid, said.at, count);
-            self.commits.counts.fast_commit(count as u32);
-        }
-        Ok(())
-    }
 }
 
 impl Committer {
@@ -273,9 +294,9 @@ impl Committer {
     ///
     /// # Errors
     /// The device.
-    pub(super) fn end_log_with(&mut self, place: u64, lane: &mut Lane) -> Result<(), Error> {
+    pub(super) fn end_log_with(&mut self, place: u64, io: &mut IoContext) -> Result<(), Error> {
         let zeroes = vec![0; self.format.block_bytes()];
-        self.writer.write_all(lane, std::iter::once((place, &zeroes[..])), false)
+        self.writer.write_all(io, std::iter::once((place, &zeroes[..])), false)
     }
 
     /// Has the log begin with the transaction that was written [apart](Self::supersede), and the
@@ -283,7 +304,11 @@ impl Committer {
     ///
     /// # Errors
     /// The device: whether it is durable nobody knows.
-    pub(super) fn finish_superseding(&mut self, lane: &mut Lane, fua: bool) -> Result<(), Error> {
+    pub(super) fn finish_superseding(
+        &mut self,
+        io: &mut IoContext,
+        fua: bool,
+    ) -> Result<(), Error> {
         let missing = || Error::Invalid("the journal has no such block");
         let first = *self.logged.front().ok_or_else(missing)?;
         let home = self.home()?;
@@ -292,22 +317,16 @@ impl Committer {
         // For whoever reads it now the log goes on into their blocks: nothing is written to it
         // before they are out of it again.
         self.format.set_tail(first.tid, first.start)?;
-        device::supersede(&mut self.writer, lane, &mut self.format, [home, head], fua)?;
+        device::supersede(&mut self.writer, io, &mut self.format, [home, head], fua)?;
         (area.next, area.used) = (area.blocks.start, false);
         Ok(())
     }
 
     /// Sends the blocks of a fast commit. They may come to the device in any order: its checksum is
     /// over all of them.
-    fn send_fast(
-        &mut self,
-        said: &Said,
-        fua: bool,
-        lane: &mut Lane,
-        data: &mut impl Follow,
-    ) -> Result<(), Error> {
+    fn send_said(&mut self, said: &Said, fua: bool, io: &mut IoContext) -> Result<(), Error> {
         let block_bytes = self.format.block_bytes();
-        let (mut rest, mut at, mut finished) = (&said.bytes[..], said.at, false);
+        let (mut rest, mut at) = (&said.bytes[..], said.at);
         while !rest.is_empty() {
             let (place, side_by_side) =
                 self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
@@ -315,13 +334,9 @@ impl Committer {
                 .min(side_by_side as usize)
                 .min(self.writer.buffer_blocks());
             let (some, others) = rest.split_at(count * block_bytes);
-            let mut buf = self.writer.buffer(lane, count)?;
+            let mut buf = self.writer.buffer(io, count)?;
             buf[..some.len()].copy_from_slice(some);
-            let room: Room<'_> = &mut |lane| {
-                data.finish(lane);
-                !std::mem::replace(&mut finished, true)
-            };
-            device::send_fast(&mut self.writer, lane, place, buf, fua, room)?;
+            device::send_fast(&mut self.writer, io, place, buf, fua)?;
             (rest, at) = (others, at + count as u32);
         }
         Ok(())

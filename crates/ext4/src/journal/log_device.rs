@@ -7,14 +7,12 @@
 use std::ops::Range;
 
 use super::Sequence;
-use super::commit::Follow;
 use super::held::Held;
 use super::log::{Log, Stretch};
 use super::ordered::Ordered;
-use super::writer::{Room, Writer};
+use super::writer::Writer;
 use crate::Error;
-use crate::crowd::Crowd;
-use crate::lanes::Lane;
+use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::journal::JournalFormat;
@@ -35,29 +33,29 @@ pub(crate) enum Before {
 ///
 /// # Errors
 /// The device.
-pub(crate) fn flush(lane: &mut Lane, _before: Before) -> Result<(), Error> {
-    Ok(lane.flush()?)
+pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<(), Error> {
+    Ok(io.flush()?)
 }
 
 /// Waits for all of a transaction that was sent to the log, before its commit block (rule 1).
 ///
 /// # Errors
 /// The first write that failed.
-pub(super) fn finish_log(writer: &mut Writer, lane: &mut Lane) -> Result<(), Error> {
-    writer.finish(lane)
+pub(super) fn finish_log(writer: &mut Writer, io: &mut IoContext) -> Result<(), Error> {
+    writer.finish(io)
 }
 
-/// Waits for the caller's own data, before a commit that makes them reachable (rule 2).
-pub(super) fn finish_data(data: &mut impl Follow, lane: &mut Lane) {
-    data.finish(lane);
+/// Waits for the caller's own data by `finish`, before a commit that makes them reachable (rule 2).
+pub(crate) fn finish_data(finish: impl FnOnce()) {
+    finish();
 }
 
 /// Waits for the data of a closed transaction, before its commit block (rule 2).
 ///
 /// # Errors
 /// The first write that failed.
-pub(super) fn wait_for_data(ordered: &Ordered, crowd: &Crowd) -> Result<(), Error> {
-    ordered.wait(crowd)
+pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
+    ordered.wait(group)
 }
 
 /// Whether all data are on the device that a fast commit would make reachable (rule 2).
@@ -76,13 +74,12 @@ pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
 /// They were not taken.
 pub(super) fn send_fast(
     writer: &mut Writer,
-    lane: &mut Lane,
+    io: &mut IoContext,
     place: u64,
     buf: DmaBuf,
     fua: bool,
-    room: Room<'_>,
 ) -> Result<(), Error> {
-    writer.send(lane, place, buf, fua, room)
+    writer.send(io, place, buf, fua)
 }
 
 /// Writes the journal's superblock, which is `format`'s, with a new tail to block `home`, durably,
@@ -92,12 +89,12 @@ pub(super) fn send_fast(
 /// The device.
 pub(super) fn write_tail(
     writer: &mut Writer,
-    lane: &mut Lane,
+    io: &mut IoContext,
     format: &JournalFormat,
     home: u64,
     fua: bool,
 ) -> Result<(), Error> {
-    writer.write_all(lane, std::iter::once((home, format.block())), fua)
+    writer.write_all(io, std::iter::once((home, format.block())), fua)
 }
 
 /// Makes `to` a block of the log that revokes `blocks` (rule 9).
@@ -113,17 +110,17 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 /// The device; what is durable is not known then.
 pub(super) fn supersede(
     writer: &mut Writer,
-    lane: &mut Lane,
+    io: &mut IoContext,
     format: &mut JournalFormat,
     [home, head]: [u64; 2],
     fua: bool,
 ) -> Result<(), Error> {
     format.set_fast_commits(false)?;
-    writer.write_all(lane, std::iter::once((home, format.block())), fua)?;
+    writer.write_all(io, std::iter::once((home, format.block())), fua)?;
     let zeroes = vec![0; format.block_bytes()];
-    writer.write_all(lane, std::iter::once((head, &zeroes[..])), fua)?;
+    writer.write_all(io, std::iter::once((head, &zeroes[..])), fua)?;
     format.set_fast_commits(true)?;
-    writer.write_all(lane, std::iter::once((home, format.block())), fua)
+    writer.write_all(io, std::iter::once((home, format.block())), fua)
 }
 
 /// The empty log of a journal that lies in `stretches`: straight, if there are fast commits (rule

@@ -16,6 +16,7 @@
 mod broken;
 mod checkpoint;
 mod commit;
+mod committer;
 mod counters;
 mod failure;
 pub mod fast;
@@ -24,6 +25,7 @@ mod fast_commit;
 mod fast_tests;
 mod handle;
 mod held;
+mod lead;
 mod log;
 mod log_device;
 mod mount;
@@ -45,12 +47,14 @@ mod writer;
 use broken as device;
 #[cfg(feature = "broken-rules")]
 pub use broken::{Rule, break_rule};
-pub(crate) use commit::Follow;
-pub use commit::log_piece_blocks;
+pub(crate) use commit::Begun;
+pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
-pub(crate) use device::{Before, flush, may_say_blocks};
+pub(crate) use device::{Before, finish_data, flush, may_say_blocks};
+pub(crate) use fast_commit::Fast;
 pub use handle::{Changed, Changes, Handle};
 pub use held::Held;
+pub(crate) use lead::Turn;
 #[cfg(not(feature = "broken-rules"))]
 use log_device as device;
 pub(crate) use mount::check;

@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::commit::{Commits, Committer};
+use super::committer::Committer;
 use super::device;
 use super::fast_commit::FastArea;
 use super::held::Held;
+use super::lead::Commits;
 use super::log::Stretch;
 use super::orphans::Orphans;
 use super::pending::Pending;
@@ -16,7 +17,7 @@ use super::recover::{Overlaid, Replacement, carry_out, look_over};
 use super::running::{Journal, Open, time_now};
 use super::writer::Writer;
 use crate::error::{Corruption, Defect, Error, MountFailure, Unsupported};
-use crate::lanes::{Lane, Lanes};
+use crate::io::{IoContext, IoContexts};
 use crate::options::CommitOverlap;
 use crate::source::DeviceSource;
 use crate::{FileType, Recovered};
@@ -125,9 +126,9 @@ fn stretches<S: Source>(
     Ok(found)
 }
 
-/// Writes through a lane that nobody else has, while there is no other.
+/// Writes through a context that nobody else has, while there is no other.
 pub(super) struct Beginner<'a> {
-    pub(super) lane: &'a mut Lane,
+    pub(super) io: &'a mut IoContext,
     pub(super) writer: Writer,
     pub(super) volatile: bool,
 }
@@ -135,11 +136,11 @@ pub(super) struct Beginner<'a> {
 impl Beginner<'_> {
     /// Writes one block, durably.
     pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
-        self.writer.write_all(self.lane, std::iter::once((block, content)), self.volatile)
+        self.writer.write_all(self.io, std::iter::once((block, content)), self.volatile)
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        if self.volatile { Ok(self.lane.flush()?) } else { Ok(()) }
+        if self.volatile { Ok(self.io.flush()?) } else { Ok(()) }
     }
 }
 
@@ -179,19 +180,19 @@ impl Journal {
     /// What could not be kept right is refused by name, and nothing was written; damage; the
     /// device.
     pub(crate) fn open_for(
-        lanes: &Arc<Lanes>,
+        contexts: &Arc<IoContexts>,
         volume: Volume<DeviceSource>,
         overlap: CommitOverlap,
         fast_commit: bool,
     ) -> Result<(Self, Volume<DeviceSource>), MountFailure> {
-        check(&volume, lanes.info().block_bytes)?;
+        check(&volume, contexts.info().block_bytes)?;
         let recovery = journal::recover(&volume)?;
         check_errno(recovery.errno)?;
         if recovery.lost.is_some() {
             return Err(refused("writing after a committed transaction was lost", E2FSCK));
         }
         let block_bits = volume.superblock().block_bits();
-        let device_bytes = lanes.info().bytes();
+        let device_bytes = contexts.info().bytes();
         let recovered = (!recovery.is_empty()).then(|| recovery.summary());
         let primary = volume.superblock().primary_block();
         let mut blocks = recovery.overlay;
@@ -204,7 +205,7 @@ impl Journal {
         }
         let replayed = Overlaid { device: volume.source().clone(), block_bits, blocks };
         let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
-        check(&replayed, lanes.info().block_bytes)?;
+        check(&replayed, contexts.info().block_bytes)?;
         let (mut format, stretches) = Self::load(&replayed)?;
         // (The failure may have been that of an unmount's last write, after which there is nothing
         // to recover.)
@@ -246,14 +247,14 @@ impl Journal {
         }
         let place = log.place(0).ok_or(Error::Invalid("the journal has no first block"))?.0;
 
-        lanes.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
-        let mut lane = lanes.take()?;
-        let volatile = lanes.info().volatile_write_cache;
-        let mut beginner = Beginner { lane: &mut lane, writer: Writer::new(block_bits), volatile };
+        contexts.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
+        let mut io = contexts.take()?;
+        let volatile = contexts.info().volatile_write_cache;
+        let mut beginner = Beginner { io: &mut io, writer: Writer::new(block_bits), volatile };
 
         // 1. Home with what was committed.
         let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
-        beginner.writer.write_all(beginner.lane, blocks, false)?;
+        beginner.writer.write_all(beginner.io, blocks, false)?;
         beginner.flush()?;
         if let Some(replacement) = replacement {
             replacement.write(&mut beginner)?;
@@ -284,7 +285,7 @@ impl Journal {
         let tid = last.wrapping_add(1);
         format.set_tail(tid, log.head())?;
         beginner.write(place, format.block())?;
-        drop(lane);
+        drop(io);
 
         // What is known of the superblock is old again.
         let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
@@ -296,7 +297,7 @@ impl Journal {
         let fast = area.is_some();
         let committer = Committer::new(format, log, tid, block_bits, area);
         let journal = Self {
-            lanes: Arc::clone(lanes),
+            contexts: Arc::clone(contexts),
             volume: volume.clone(),
             held: Held::default(),
             blocks_most: blocks_most as usize,
@@ -347,18 +348,18 @@ impl Journal {
     ///
     /// # Errors
     /// The device, or the earlier failure.
-    pub(crate) fn close(&self, lane: &mut Lane) -> Result<(), Error> {
-        self.commit_all(lane)?;
-        self.checkpoint(lane)?;
+    pub(crate) fn close(&self, io: &mut IoContext) -> Result<(), Error> {
+        self.commit_all(io)?;
+        self.checkpoint(io)?;
         let mut writer =
             self.checkpointing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut lead = self.commits.lead();
+        let mut lead = self.lead();
         self.usable()?;
-        let result = self.close_by(&mut lead, &mut writer, lane);
+        let result = self.close_by(&mut lead, &mut writer, io);
         // Whatever came of it: nothing more.
         self.end(result.as_ref().err());
         if let Err(error) = &result {
-            self.note_failure(error, &mut lead, lane);
+            self.note_failure(error, &mut lead, io);
         }
         result
     }
@@ -367,14 +368,14 @@ impl Journal {
         &self,
         committer: &mut Committer,
         writer: &mut Writer,
-        lane: &mut Lane,
+        io: &mut IoContext,
     ) -> Result<(), Error> {
         if !committer.logged.is_empty() || self.pending().len() > 0 {
             return Err(Error::Busy);
         }
         let tid = committer.tid;
         committer.format.set_tail(tid, 0)?;
-        self.write_superblock(committer, writer, lane)?;
+        self.write_superblock(committer, writer, io)?;
         let primary = self.volume.superblock().primary_block();
         let mut block = self.volume.block(primary)?.to_vec();
         let now = time_now().seconds;
@@ -382,6 +383,6 @@ impl Journal {
             raw.feature_incompat = (raw.feature_incompat.get() & !incompat::RECOVER).into();
             (raw.wtime, raw.wtime_hi) = ((now as u32).into(), (now >> 32) as u8);
         })?;
-        writer.write_all(lane, std::iter::once((primary, &*block)), self.volatile)
+        writer.write_all(io, std::iter::once((primary, &*block)), self.volatile)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::crowd::Crowd;
+use crate::io::GroupCommit;
 use meantime_hw::futex::Futex;
 use meantime_process::lock::{Mutex, Rank, wait_for};
 
@@ -50,8 +50,8 @@ impl Default for Ordered {
 /// Nothing commits that transaction before.
 ///
 /// Between having it and giving it up, a thread waits for nothing but the device: for no lock that
-/// a thread in a commit may have. So it takes its channel by `Lanes::take_leaf`, if it has not got
-/// it already.
+/// a thread in a commit may have. So it takes its channel by `IoContexts::take_leaf`, if it has not
+/// got it already.
 #[must_use = "the transaction waits for it"]
 #[derive(Debug)]
 pub struct OrderedToken {
@@ -86,29 +86,29 @@ impl Ordered {
     ///
     /// # Errors
     /// The first write that failed; [`Error::Resources`] if nothing ends for a very long time.
-    pub(super) fn wait(&self, crowd: &Crowd) -> Result<(), Error> {
+    pub(super) fn wait(&self, group: &GroupCommit) -> Result<(), Error> {
         wait_for(Rank::OrderedData);
-        self.wait_at_most(crowd, LONGEST_WAIT)
+        self.wait_at_most(group, LONGEST_WAIT)
     }
 
     /// Waits until nothing is under way, if that is soon, in a transaction to which more may come.
-    pub(super) fn wait_a_little(&self, crowd: &Crowd) {
+    pub(super) fn wait_a_little(&self, group: &GroupCommit) {
         let _ = (1..=LOOKS_RUNNING).find(|look| {
             let done = self.is_done();
             if !done {
-                crowd.pause(*look);
+                group.pause(*look);
             }
             done
         });
     }
 
-    fn wait_at_most(&self, crowd: &Crowd, longest: Duration) -> Result<(), Error> {
+    fn wait_at_most(&self, group: &GroupCommit, longest: Duration) -> Result<(), Error> {
         let mut looks = 0;
         let mut left = (0, Instant::now());
         while !self.is_done() {
             if looks < LOOKS {
                 looks += 1;
-                crowd.pause(looks);
+                group.pause(looks);
                 continue;
             }
             let word = self.none_left.get();
@@ -168,7 +168,7 @@ mod tests {
         let ordered = Arc::new(Ordered::default());
         let (first, second) = (ordered.token(), ordered.token());
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| ordered.wait(&Crowd::default()));
+            let waiter = scope.spawn(|| ordered.wait(&GroupCommit::default()));
             first.end(Ok(()), true);
             assert!(!ordered.is_done() && !ordered.is_unflushed());
             scope.spawn(|| second.end(Ok(()), false));
@@ -181,7 +181,7 @@ mod tests {
     fn what_never_ends_is_an_error() {
         let ordered = Arc::new(Ordered::default());
         std::mem::forget(ordered.token());
-        let waited = ordered.wait_at_most(&Crowd::default(), Duration::from_millis(1));
+        let waited = ordered.wait_at_most(&GroupCommit::default(), Duration::from_millis(1));
         assert!(
             matches!(&waited, Err(Error::Resources(what)) if what.contains("never ended")),
             "{waited:?}"
@@ -197,17 +197,17 @@ mod tests {
             panic!("while it has a token");
         });
         assert!(panicked.join().is_err());
-        assert!(matches!(ordered.wait(&Crowd::default()), Err(Error::Invalid(_))));
+        assert!(matches!(ordered.wait(&GroupCommit::default()), Err(Error::Invalid(_))));
     }
 
     #[test]
     fn what_was_not_written_is_an_error() {
         let ordered = Arc::new(Ordered::default());
         drop(ordered.token());
-        assert!(matches!(ordered.wait(&Crowd::default()), Err(Error::Invalid(_))));
+        assert!(matches!(ordered.wait(&GroupCommit::default()), Err(Error::Invalid(_))));
         let ordered = Arc::new(Ordered::default());
         ordered.token().end(Err(Error::NoAttribute), true);
         ordered.token().end(Err(Error::NotFound), true);
-        assert_eq!(ordered.wait(&Crowd::default()), Err(Error::NoAttribute));
+        assert_eq!(ordered.wait(&GroupCommit::default()), Err(Error::NoAttribute));
     }
 }

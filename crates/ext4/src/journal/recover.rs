@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Sequence;
-use super::commit::Committer;
+use super::committer::Committer;
 use super::handle::{Changes, Handle};
 use super::held::Held;
 use super::log::{Log, Stretch};
@@ -20,7 +20,6 @@ use crate::FileType;
 use crate::alloc::Allocator;
 use crate::change::{fast_commits, orphans};
 use crate::error::{Corruption, Defect, Error};
-use crate::options::CommitOverlap;
 use crate::source::DeviceSource;
 use meantime_ext4_format::journal::{FastCommits, JournalFormat};
 use meantime_ext4_format::{ROOT_INO, Source, SourceError, Volume};
@@ -129,20 +128,14 @@ impl Replacement {
         beginner.write(*superblock, committer.format.block())?;
         beginner.write(before.1, &vec![0; committer.format.block_bytes()])?;
         let (tid, start) = (committer.tid, committer.log.head());
-        committer.commit(
-            beginner.lane,
-            transaction,
-            &mut (),
-            CommitOverlap::NONE,
-            beginner.volatile,
-            || (),
-        )?;
+        let sent = committer.write_log(beginner.io, transaction, false);
+        committer.finish_commit(beginner.io, transaction, sent, beginner.volatile, || ())?;
         // Here it does, and they do not.
         committer.format.set_fast_commits(false)?;
         committer.format.set_tail(tid, start)?;
         beginner.write(*superblock, committer.format.block())?;
         let blocks = transaction.blocks.iter().map(|(block, content)| (*block, &**content));
-        beginner.writer.write_all(beginner.lane, blocks, false)?;
+        beginner.writer.write_all(beginner.io, blocks, false)?;
         beginner.flush()
     }
 }

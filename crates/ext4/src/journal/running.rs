@@ -6,17 +6,17 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Sequence;
-use super::commit::Commits;
 use super::device;
 use super::handle::{Changes, Handle};
 use super::held::Held;
+use super::lead::Commits;
 use super::ordered::OrderedToken;
 use super::orphans::Orphans;
 use super::pending::Pending;
 use super::spares::{Copies, Spares};
 use super::transaction::Transaction;
 use super::writer::Writer;
-use crate::lanes::Lanes;
+use crate::io::IoContexts;
 use crate::options::CommitOverlap;
 use crate::source::DeviceSource;
 use crate::{Error, Recovered, Timestamp};
@@ -53,7 +53,7 @@ pub(super) struct Open {
 
 /// The journal of a file system that is mounted for writing.
 pub struct Journal {
-    pub(super) lanes: Arc<Lanes>,
+    pub(super) contexts: Arc<IoContexts>,
     pub(super) volume: Volume<DeviceSource>,
     pub(super) held: Held,
     /// How many blocks a transaction may have at most, and how many it may revoke.

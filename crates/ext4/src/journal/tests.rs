@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::running::Journal;
 use super::{Handle, Sequence};
-use crate::lanes::Lanes;
+use crate::io::IoContexts;
 use crate::options::{CommitOverlap, Overlap};
 use crate::source::DeviceSource;
 use crate::{Error, Timestamp};
@@ -17,7 +17,7 @@ use meantime_ext4_format::{Volume, VolumeOptions};
 /// A file system on a device in memory.
 struct Disk {
     dir: tempfile::TempDir,
-    lanes: Arc<Lanes>,
+    contexts: Arc<IoContexts>,
 }
 
 fn tools() -> bool {
@@ -66,29 +66,29 @@ impl Disk {
                 .unwrap();
         }
         drop(channel);
-        let lanes = Lanes::new(device, 3, None, 1 << 20, Overlap::ALL).unwrap();
-        Self { dir, lanes: Arc::new(lanes) }
+        let contexts = IoContexts::new(device, 3, None, 1 << 20, Overlap::ALL).unwrap();
+        Self { dir, contexts: Arc::new(contexts) }
     }
 
     fn volume(&self) -> Volume<DeviceSource> {
-        let source = DeviceSource::new(Arc::clone(&self.lanes), None, 1 << 20);
-        Volume::open(source, self.lanes.info().bytes(), VolumeOptions::default()).unwrap()
+        let source = DeviceSource::new(Arc::clone(&self.contexts), None, 1 << 20);
+        Volume::open(source, self.contexts.info().bytes(), VolumeOptions::default()).unwrap()
     }
 
     fn mount(&self) -> (Journal, Volume<DeviceSource>) {
-        Journal::open_for(&self.lanes, self.volume(), CommitOverlap::ALL, false).unwrap()
+        Journal::open_for(&self.contexts, self.volume(), CommitOverlap::ALL, false).unwrap()
     }
 
     /// What is on the device now, as if power were cut (without a volatile cache).
     fn save(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
-        let mut lane = self.lanes.take().unwrap();
+        let mut io = self.contexts.take().unwrap();
         let mut bytes = Vec::new();
-        let device_bytes = self.lanes.info().bytes() as usize;
+        let device_bytes = self.contexts.info().bytes() as usize;
         while bytes.len() < device_bytes {
-            let buf = lane.heap.alloc((1 << 20).min(device_bytes - bytes.len())).unwrap();
-            let lba = bytes.len() as u64 / u64::from(lane.block_bytes);
-            bytes.extend_from_slice(&lane.channel.read(lba, buf).unwrap());
+            let buf = io.heap.alloc((1 << 20).min(device_bytes - bytes.len())).unwrap();
+            let lba = bytes.len() as u64 / u64::from(io.block_bytes);
+            bytes.extend_from_slice(&io.read(lba, buf).unwrap());
         }
         std::fs::write(&path, &bytes).unwrap();
         path
@@ -152,7 +152,7 @@ fn what_was_committed_is_there_and_nothing_else() {
         let Some(disk) = Disk::new(size, shape, query) else { return };
         let (journal, volume) = disk.mount();
         let first = touch(&journal, 1_000_000);
-        journal.commit(first, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+        journal.commit(first, &mut disk.contexts.take().unwrap()).unwrap();
         let second = touch(&journal, 2_000_000);
         assert_eq!((first, second), (Sequence(1), Sequence(2)));
         assert_eq!((touched(&volume), journal.commits.durable()), (2_000_000, first));
@@ -162,7 +162,7 @@ fn what_was_committed_is_there_and_nothing_else() {
         let recovery = format_journal::recover(&fresh).unwrap();
         assert_eq!(
             (recovery.transactions, recovery.end),
-            (1, Some(journal.commits.lead().tid)),
+            (1, Some(journal.lead().tid)),
             "{shape:?}"
         );
         let mut replayed = fresh.clone();
@@ -174,7 +174,7 @@ fn what_was_committed_is_there_and_nothing_else() {
         let (_, text) = run("debugfs", &["-R", "stat <2>", cut.to_str().unwrap()]);
         assert!(text.contains("mtime: 0x000f4240"), "{text}");
         // And when it is ended well.
-        journal.close(&mut disk.lanes.take().unwrap()).unwrap();
+        journal.close(&mut disk.contexts.take().unwrap()).unwrap();
         assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));
         let ended = disk.save("ended");
         Disk::assert_clean(&ended);
@@ -195,18 +195,18 @@ fn the_log_goes_round_many_times() {
         let mut log_blocks = 0;
         for round in 1..=800 {
             let sequence = touch(&journal, round);
-            let mut lane = disk.lanes.take().unwrap();
-            journal.commit(sequence, &mut lane, &mut ()).unwrap();
+            let mut io = disk.contexts.take().unwrap();
+            journal.commit(sequence, &mut io).unwrap();
             log_blocks += 3;
             if round % 250 == 0 {
-                drop(lane);
+                drop(io);
                 let cut = disk.save("cut");
                 Disk::assert_recovers(&cut);
                 let (_, text) = run("debugfs", &["-R", "stat <2>", cut.to_str().unwrap()]);
                 assert!(text.contains(&format!("mtime: {round:#010x}")), "{round} {text}");
             }
         }
-        assert!(log_blocks > 2 * journal.commits.lead().log.len());
+        assert!(log_blocks > 2 * journal.lead().log.len());
         assert_eq!(touched(&volume), 800);
         // What was not closed is taken up by the next mount, several times.
         drop(journal);
@@ -215,7 +215,7 @@ fn the_log_goes_round_many_times() {
             assert_eq!(touched(&volume), 800 + round);
             assert!(journal.recovered().is_some());
             let sequence = touch(&journal, 801 + round);
-            journal.commit(sequence, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+            journal.commit(sequence, &mut disk.contexts.take().unwrap()).unwrap();
         }
     }
 }
@@ -258,7 +258,7 @@ fn copies_are_escaped_and_revoked() {
     };
     let last = parts(5, true);
     assert!(last > Sequence(1), "a transaction that would be too large is closed");
-    journal.commit(last, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+    journal.commit(last, &mut disk.contexts.take().unwrap()).unwrap();
     let work = |handle: &mut Handle<'_>| {
         (0..300).for_each(|index| handle.forget(free + 2 * index));
         handle.hold(free..free + 1);
@@ -266,7 +266,7 @@ fn copies_are_escaped_and_revoked() {
     };
     let (_, sequence) = journal.change(work).unwrap();
     assert_eq!(journal.held.blocks(), 1);
-    journal.commit(sequence, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+    journal.commit(sequence, &mut disk.contexts.take().unwrap()).unwrap();
     assert_eq!(journal.held.blocks(), 0);
     let recovery = format_journal::recover(&disk.volume()).unwrap();
     assert_eq!((recovery.revoked, recovery.transactions), (300, sequence.0 as u32));
@@ -288,7 +288,7 @@ fn copies_are_escaped_and_revoked() {
     }
     let (code, text) = run("debugfs", &["-R", "logdump -a", cut.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{text}");
-    journal.close(&mut disk.lanes.take().unwrap()).unwrap();
+    journal.close(&mut disk.contexts.take().unwrap()).unwrap();
     Disk::assert_clean(&disk.save("ended"));
 }
 
@@ -310,7 +310,7 @@ fn several_threads_share_commits_and_all_is_there() {
                     };
                     let (_, sequence, token) = journal.change_with_data(work).unwrap();
                     token.end(Ok(()), round % 2 == 0);
-                    journal.commit(sequence, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+                    journal.commit(sequence, &mut disk.contexts.take().unwrap()).unwrap();
                     assert!(journal.commits.durable() >= sequence);
                     if round % 50 == 0 {
                         journal.balance().unwrap();
@@ -335,7 +335,7 @@ fn several_threads_share_commits_and_all_is_there() {
         }
     }
     assert_eq!(volume.block(16_005).unwrap()[0], 299u64 as u8);
-    journal.close(&mut disk.lanes.take().unwrap()).unwrap();
+    journal.close(&mut disk.contexts.take().unwrap()).unwrap();
     Disk::assert_clean(&disk.save("ended"));
 }
 
@@ -349,7 +349,7 @@ fn what_could_not_be_kept_right_is_refused() {
         let Some(disk) = Disk::new("32M", &args, "vwc=0") else { return };
         let before = std::fs::read(disk.save("before")).unwrap();
         let refused =
-            Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
+            Journal::open_for(&disk.contexts, disk.volume(), CommitOverlap::ALL, false).err();
         let text = format!("{:?}", refused.unwrap());
         assert!(text.contains(what), "{text}");
         assert!(before == std::fs::read(disk.save("after")).unwrap());
@@ -361,14 +361,14 @@ fn a_transaction_whose_data_failed_does_not_commit() {
     let Some(disk) = Disk::new("24M", &["-b", "1024"], "vwc=0") else { return };
     let (journal, _) = disk.mount();
     let first = touch(&journal, 1_000_000);
-    journal.commit(first, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+    journal.commit(first, &mut disk.contexts.take().unwrap()).unwrap();
     let work = |handle: &mut Handle<'_>| scribble(handle, 16_000, 1, false);
     let (_, sequence, token) = journal.change_with_data(work).unwrap();
     token.end(Err(Error::NoAttribute), false);
-    let result = journal.commit(sequence, &mut disk.lanes.take().unwrap(), &mut ());
+    let result = journal.commit(sequence, &mut disk.contexts.take().unwrap());
     assert_eq!((result, journal.failure()), (Err(Error::NoAttribute), Some(Error::NoAttribute)));
     assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));
-    assert!(journal.close(&mut disk.lanes.take().unwrap()).is_err());
+    assert!(journal.close(&mut disk.contexts.take().unwrap()).is_err());
     let recovery = format_journal::recover(&disk.volume()).unwrap();
     assert_eq!(recovery.transactions, 1);
     Disk::assert_recovers(&disk.save("cut"));
@@ -407,20 +407,20 @@ fn a_commit_that_fails_is_the_last() {
         let Some(disk) = failing(query, rule) else { return };
         let (journal, volume) = disk.mount();
         let first = touch(&journal, 1_000_000);
-        journal.commit(first, &mut disk.lanes.take().unwrap(), &mut ()).unwrap();
+        journal.commit(first, &mut disk.contexts.take().unwrap()).unwrap();
         let second = touch(&journal, 2_000_000);
-        let result = journal.commit(second, &mut disk.lanes.take().unwrap(), &mut ());
+        let result = journal.commit(second, &mut disk.contexts.take().unwrap());
         assert!(matches!(result, Err(Error::Io(_))), "{query}: {result:?}");
-        assert_eq!(journal.commit(second, &mut disk.lanes.take().unwrap(), &mut ()), result);
-        assert!(journal.commit(first, &mut disk.lanes.take().unwrap(), &mut ()).is_ok());
+        assert_eq!(journal.commit(second, &mut disk.contexts.take().unwrap()), result);
+        assert!(journal.commit(first, &mut disk.contexts.take().unwrap()).is_ok());
         assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));
-        assert!(journal.close(&mut disk.lanes.take().unwrap()).is_err());
+        assert!(journal.close(&mut disk.contexts.take().unwrap()).is_err());
         assert_eq!(touched(&volume), 2_000_000);
         // What was promised is there; that something failed is said.
         let recovery = format_journal::recover(&disk.volume()).unwrap();
         assert_eq!((recovery.transactions, recovery.errno), (1, -5), "{query}");
         let refused =
-            Journal::open_for(&disk.lanes, disk.volume(), CommitOverlap::ALL, false).err();
+            Journal::open_for(&disk.contexts, disk.volume(), CommitOverlap::ALL, false).err();
         assert!(format!("{refused:?}").contains("has errors"), "{refused:?}");
         let cut = disk.save("cut");
         let (_, text) = run("dumpe2fs", &["-h", cut.to_str().unwrap()]);

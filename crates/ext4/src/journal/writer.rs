@@ -1,10 +1,10 @@
-//! Blocks on their way to the device: buffers that are used again, and requests under way.
+//! Blocks on their way to the device, in buffers that are used again.
 
 use std::collections::VecDeque;
 
 use crate::Error;
-use crate::lanes::Lane;
-use meantime_block::{Rejected, Request, RequestError, SubmitError, Ticket};
+use crate::io::{IoContext, log};
+use meantime_block::{Done, Request, RequestError};
 use meantime_hw::DmaBuf;
 
 /// How much a buffer takes, in bytes, unless two blocks are more.
@@ -16,11 +16,8 @@ const BUFFERS_MOST: usize = 16;
 /// So much is made ready for the next time, in bytes: a few blocks.
 const WARM_BYTES: usize = 32 << 10;
 
-/// What is under way on a channel besides a writer's requests, and can be taken in so that there is
-/// room: false if there is nothing more.
-pub(super) type Room<'a> = &'a mut dyn FnMut(&mut Lane) -> bool;
-
-/// Writes whole blocks of the file system, with the channel of whoever uses it.
+/// Writes whole blocks of the file system, with the I/O context of whoever uses it. Between two
+/// [finishes](Self::finish) that is one context, which no other writer uses.
 pub(crate) struct Writer {
     block_bits: u32,
     buffer_bytes: usize,
@@ -28,7 +25,6 @@ pub(crate) struct Writer {
     free: VecDeque<DmaBuf>,
     /// How many buffers there are.
     made: usize,
-    flying: VecDeque<Ticket>,
     /// The first failure since the last [`finish`](Self::finish).
     failed: Option<Error>,
 }
@@ -41,7 +37,6 @@ impl Writer {
             buffer_bytes: BUFFER_BYTES.max(4 << block_bits),
             free: VecDeque::with_capacity(BUFFERS_MOST),
             made: 0,
-            flying: VecDeque::with_capacity(BUFFERS_MOST),
             failed: None,
         }
     }
@@ -55,14 +50,12 @@ impl Writer {
     ///
     /// # Errors
     /// No memory; what failed of the requests before.
-    pub(super) fn buffer(&mut self, lane: &mut Lane, blocks: usize) -> Result<DmaBuf, Error> {
-        while self.free.is_empty() && self.made >= BUFFERS_MOST && !self.flying.is_empty() {
-            self.land_oldest(lane);
-        }
+    pub(super) fn buffer(&mut self, io: &mut IoContext, blocks: usize) -> Result<DmaBuf, Error> {
+        while self.free.is_empty() && self.made >= BUFFERS_MOST && self.complete_oldest(io) {}
         let mut buf = match self.free.pop_back() {
             Some(buf) => buf,
             None => {
-                let made = lane.heap.alloc(self.buffer_bytes);
+                let made = io.heap.alloc(self.buffer_bytes);
                 let made = made.map_err(|error| Error::Resources(error.to_string()))?;
                 self.made += 1;
                 made
@@ -74,11 +67,11 @@ impl Writer {
 
     /// Has the CPU's cache own what the next transaction is copied to, if that is as small as the
     /// last one was. Work for the gap.
-    pub(super) fn warm(&mut self, lane: &Lane) {
+    pub(super) fn warm(&mut self, io: &IoContext) {
         // One at least that is not under way.
         if self.free.is_empty()
             && self.made < BUFFERS_MOST / 2
-            && let Ok(mut buf) = lane.heap.alloc(self.buffer_bytes)
+            && let Ok(mut buf) = io.heap.alloc(self.buffer_bytes)
         {
             buf.set_len(1 << self.block_bits);
             self.free.push_back(buf);
@@ -101,44 +94,28 @@ impl Writer {
     /// It was not taken.
     pub(super) fn send(
         &mut self,
-        lane: &mut Lane,
+        io: &mut IoContext,
         block: u64,
         buf: DmaBuf,
         fua: bool,
-        room: Room<'_>,
     ) -> Result<(), Error> {
-        if let Err(error) = lane.may_write() {
+        if let Err(error) = io.may_write() {
             self.free.push_back(buf);
             return Err(error);
         }
-        let lba = (block << self.block_bits) / u64::from(lane.block_bytes);
+        let lba = (block << self.block_bits) / u64::from(io.block_bytes);
         let mut request = Request::write(lba, buf);
         request.fua = fua;
-        loop {
-            match lane.submit(request) {
-                Ok(ticket) => {
-                    self.flying.push_back(ticket);
-                    return Ok(());
-                }
-                // When one of ours has ended there is room, or one of the others.
-                Err(Rejected { error: SubmitError::Full { .. }, request: back })
-                    if !self.flying.is_empty() || room(lane) =>
-                {
-                    self.land_oldest(lane);
-                    request = back;
-                }
-                Err(rejected) => {
-                    self.free.extend(rejected.request.buf);
-                    return Err(RequestError::from(rejected.error).into());
-                }
-            }
-        }
+        io.submit(log, request, ()).map_err(|(rejected, ())| {
+            self.free.extend(rejected.request.buf);
+            RequestError::from(rejected.error).into()
+        })
     }
 
-    fn land_oldest(&mut self, lane: &mut Lane) {
-        let Some(ticket) = self.flying.pop_front() else { return };
-        let done = lane.wait(ticket);
-        match (done.result, done.buf) {
+    /// Waits for the oldest request; false: there is none.
+    fn complete_oldest(&mut self, io: &mut IoContext) -> bool {
+        let Some((Done { result, buf, .. }, ())) = io.next_in_group(log) else { return false };
+        match (result, buf) {
             (Ok(()), Some(buf)) => self.free.push_front(buf),
             (result, buf) => {
                 // Given up with its device, unless it came back.
@@ -149,16 +126,15 @@ impl Writer {
                 self.failed.get_or_insert(error);
             }
         }
+        true
     }
 
     /// Waits for everything that was sent.
     ///
     /// # Errors
     /// The first of them that failed. (None is under way in any case.)
-    pub(super) fn finish(&mut self, lane: &mut Lane) -> Result<(), Error> {
-        while !self.flying.is_empty() {
-            self.land_oldest(lane);
-        }
+    pub(super) fn finish(&mut self, io: &mut IoContext) -> Result<(), Error> {
+        while self.complete_oldest(io) {}
         self.failed.take().map_or(Ok(()), Err)
     }
 
@@ -168,18 +144,18 @@ impl Writer {
     /// The first that failed; others may have been written.
     pub(crate) fn write_all<'a>(
         &mut self,
-        lane: &mut Lane,
+        io: &mut IoContext,
         blocks: impl Iterator<Item = (u64, &'a [u8])>,
         fua: bool,
     ) -> Result<(), Error> {
-        let sent = self.send_all(lane, blocks, fua);
-        let done = self.finish(lane);
+        let sent = self.send_all(io, blocks, fua);
+        let done = self.finish(io);
         sent.and(done)
     }
 
     fn send_all<'a>(
         &mut self,
-        lane: &mut Lane,
+        io: &mut IoContext,
         blocks: impl Iterator<Item = (u64, &'a [u8])>,
         fua: bool,
     ) -> Result<(), Error> {
@@ -194,9 +170,9 @@ impl Writer {
             if !follows {
                 if let Some((first, mut buf, count)) = current.take() {
                     buf.set_len(count << self.block_bits);
-                    self.send(lane, first, buf, fua, &mut |_| false)?;
+                    self.send(io, first, buf, fua)?;
                 }
-                current = Some((block, self.buffer(lane, most)?, 0));
+                current = Some((block, self.buffer(io, most)?, 0));
             }
             if let Some((_, buf, count)) = &mut current {
                 let at = *count << self.block_bits;
@@ -206,7 +182,7 @@ impl Writer {
         }
         if let Some((first, mut buf, count)) = current {
             buf.set_len(count << self.block_bits);
-            self.send(lane, first, buf, fua, &mut |_| false)?;
+            self.send(io, first, buf, fua)?;
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! Reads through the page cache, overlapped with the device.
 //!
 //! Pages that are there are copied without a lock. From the first one that is not, the reader takes
-//! a lane and goes through the rest: what is missing is claimed, page by page, and sent as soon as
-//! a stretch of the device ends or is long enough, so that the device works while the next one is
-//! being claimed. What can wait is done after that, *in the gap*: copying what was there, zeroes,
-//! the cache's queues, filling up the lane's pages, reading ahead. Then the requests are waited for
-//! one after another, each copied while the others are under way. What others are reading is waited
-//! for last, when nobody waits for us.
+//! an I/O context and goes through the rest: what is missing is claimed, page by page, and sent as
+//! soon as a stretch of the device ends or is long enough, so that the device works while the next
+//! one is being claimed. What can wait is done after that, *in the gap*: copying what was there,
+//! zeroes, the cache's queues, filling up the context's pages, reading ahead. Then the requests are
+//! waited for one after another, each copied while the others are under way. What others are
+//! reading is waited for last, when nobody waits for us.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -16,17 +16,16 @@ use super::super::counters::Count;
 use super::super::error::Error;
 use super::super::file::File;
 use super::super::fs::Mount;
-use super::super::lanes::Lane;
+use super::super::io::IoContext;
+use super::super::io::fill::{CHUNK_PAGES, For, NotSent, Stretch};
+use super::super::io::target::{Piece, Place, Target};
 use super::super::options::ReadOptions;
-use super::place::{Finder, Piece, Place};
-use super::request::{CHUNK_PAGES, NotSent, Stretch};
-use super::target::Target;
-use meantime_block::BlockChannel;
+use super::place::Finder;
 use meantime_completion::Policy;
 
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Pages that one turn through the lane goes through at most: 1 MiB.
+/// Pages that one turn through the context goes through at most: 1 MiB.
 pub(super) const TURN_PAGES: u64 = 256;
 
 /// Requests of a read that are under way at once.
@@ -42,7 +41,7 @@ pub(super) struct Part {
     pub(super) len: usize,
 }
 
-/// A read that goes through the lane.
+/// A read that goes through the context.
 pub(super) struct Reader<'a, 't, 'b> {
     pub(super) file: &'a File,
     pub(super) mount: &'a Mount,
@@ -58,7 +57,7 @@ pub(super) struct Reader<'a, 't, 'b> {
     pub(super) failed: Option<(u64, Error)>,
     /// Whether the file's read-ahead was told of a miss.
     pub(super) told: bool,
-    /// What is to be read ahead once the lane is free, since its extents are not at hand.
+    /// What is to be read ahead once the context is free, since its extents are not at hand.
     pub(super) window: Option<Range<u64>>,
     /// What the file's version was when its extents were looked up; `None`: nobody changes them.
     pub(super) version: Option<u64>,
@@ -79,7 +78,7 @@ impl File {
         options: &ReadOptions,
     ) -> Result<usize, Error> {
         let mount = &*self.node().mount;
-        let (cache, ino) = (mount.lanes.cache(), u64::from(self.node().ino()));
+        let (cache, ino) = (mount.contexts.cache(), u64::from(self.node().ino()));
         let end = offset + len as u64;
         let mut at = offset;
         while at < end {
@@ -139,7 +138,7 @@ impl File {
             let mut reader = Reader {
                 file: self,
                 mount,
-                cache: mount.lanes.cache(),
+                cache: mount.contexts.cache(),
                 ino: u64::from(self.node().ino()),
                 finder: self.finder(extents),
                 target: &mut *target,
@@ -188,7 +187,7 @@ impl File {
             let len = (PAGE_BYTES - within).min((end - at) as usize);
             let to = (at - offset) as usize;
             let ino = u64::from(self.node().ino());
-            if !copy_hit(mount.lanes.cache(), ino, index, within, to, len, target) {
+            if !copy_hit(mount.contexts.cache(), ino, index, within, to, len, target) {
                 let piece = known.map(|extents| self.finder(extents).find(at, len));
                 if !piece
                     .is_some_and(|piece| matches!(piece.place, Place::Zero) && piece.len == len)
@@ -288,8 +287,8 @@ impl Reader<'_, '_, '_> {
 
     /// Reads `pages`, a bounded number of them.
     fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
-        // Nobody waits for us while we wait: no claim is left, and the lane is free.
-        for index in self.through_lane(pages)? {
+        // Nobody waits for us while we wait: no claim is left, and the context is free.
+        for index in self.through_context(pages)? {
             if self.stale.is_some_and(|stale| stale <= index) {
                 continue;
             }
@@ -304,27 +303,25 @@ impl Reader<'_, '_, '_> {
     }
 
     /// Reads of `pages` what nobody else is reading; those that somebody is.
-    pub(super) fn through_lane(&mut self, pages: Range<u64>) -> Result<Vec<u64>, Error> {
+    pub(super) fn through_context(&mut self, pages: Range<u64>) -> Result<Vec<u64>, Error> {
         let mount = self.mount;
-        let lane = &mut *mount.lanes.take()?;
-        let mut flights = std::mem::take(&mut lane.scratch.flights);
+        let io = &mut *mount.contexts.take()?;
         let mut others = Vec::new();
-        let mut hits = std::mem::take(&mut lane.scratch.hits);
+        let mut hits = io.take_hits();
         let mut next = pages.start;
         let mut missed = None;
         loop {
             // As much as there is room for.
             while next < pages.end
-                && flights.len() < WINDOW
+                && io.in_flight().reads.len() < WINDOW
                 && self.failed.is_none()
                 && self.stale.is_none()
             {
-                debug_assert!(lane.scratch.claims.is_empty());
                 let most = (pages.end - next).min(CHUNK_PAGES as u64);
                 let Some((place, count, bytes)) =
-                    whole_pages(lane.block_bytes, &self.finder, self.file.size(), next, most)
+                    whole_pages(io.block_bytes, &self.finder, self.file.size(), next, most)
                 else {
-                    next += self.read_odd(lane, next);
+                    next += self.read_odd(io, next);
                     continue;
                 };
                 // Of the page that the read came to it is known that it is not there.
@@ -333,9 +330,7 @@ impl Reader<'_, '_, '_> {
                     false => LookUp::Absent,
                 };
                 let claimed = match found {
-                    LookUp::Absent => {
-                        self.cache.claim_run(self.ino, next, count, &mut lane.scratch.claims)
-                    }
+                    LookUp::Absent => self.cache.claim_run(self.ino, next, count, io.claims()),
                     LookUp::Hit(_) | LookUp::Filling(_) => 0,
                 };
                 if claimed == 0 {
@@ -343,7 +338,7 @@ impl Reader<'_, '_, '_> {
                         LookUp::Hit(_) => hits.push(next),
                         LookUp::Filling(_) => others.push(next),
                         // There is no room for it, or it has just left.
-                        LookUp::Absent => self.read_private(lane, next),
+                        LookUp::Absent => self.read_private(io, next),
                     }
                     next += 1;
                     continue;
@@ -351,34 +346,28 @@ impl Reader<'_, '_, '_> {
                 self.keep_up(claimed);
                 let bytes = bytes.min(claimed * PAGE_BYTES);
                 let stretch = Stretch { file: self.ino, first: next, place, bytes };
-                match lane.send_claimed(self.cache, &mount.counts, stretch, self.policy) {
-                    Ok(flight) => {
+                let counts = &mount.counts;
+                match io.send_claimed(self.cache, counts, For::Reader, stretch, self.policy) {
+                    Ok(()) => {
                         missed.get_or_insert(next);
-                        mount.counts.add(Count::Misses, claimed as u64);
-                        flights.push_back(flight);
+                        counts.add(Count::Misses, claimed as u64);
                         next += claimed as u64;
                     }
-                    // There is room, and again a page, when something has ended.
-                    Err(NotSent::Full | NotSent::NoPage) if !flights.is_empty() => break,
-                    Err(NotSent::Full) if lane.wait_ahead(self.cache, &mount.counts, None) => {}
+                    // There is a page again when something has ended.
+                    Err(NotSent::Full | NotSent::NoPage) if !io.in_flight().reads.is_empty() => {
+                        break;
+                    }
                     Err(NotSent::Full | NotSent::NoPage) => {
-                        self.read_private(lane, next);
+                        self.read_private(io, next);
                         next += 1;
                     }
                     Err(NotSent::Failed(error)) => self.fail(next, error),
                 }
             }
-            self.gap(lane, &mut hits, missed.take());
-            let Some(flight) = flights.pop_front() else {
-                if next >= pages.end || self.failed.is_some() || self.stale.is_some() {
-                    break;
-                }
-                continue;
-            };
-            let first = flight.first;
+            self.gap(io, &mut hits, missed.take());
             let (offset, end) = (self.offset, self.end);
             let target = &mut *self.target;
-            let landed = lane.land(self.cache, flight, |index, page| {
+            let completed = io.complete_read(self.cache, |index, page| {
                 let (begin, stop) = ((index * PAGE).max(offset), ((index + 1) * PAGE).min(end));
                 if begin < stop {
                     let within = (begin - index * PAGE) as usize;
@@ -388,21 +377,26 @@ impl Reader<'_, '_, '_> {
                     );
                 }
             });
-            if let Err(error) = landed {
-                mount.counts.add(Count::Failed, 1);
-                self.fail(first, error);
+            match completed {
+                Some((_, Ok(()))) => {}
+                Some((first, Err(error))) => {
+                    mount.counts.add(Count::Failed, 1);
+                    self.fail(first, error);
+                }
+                None if next >= pages.end || self.failed.is_some() || self.stale.is_some() => break,
+                None => {}
             }
         }
         others.append(&mut self.pending);
-        // What is being read ahead in this very lane nobody else would take in.
-        if lane.ahead.len() > 0 {
-            lane.reap_ahead(self.cache, &mount.counts);
+        // What is being read ahead in this very context nobody else would take in.
+        if !io.in_flight().ahead.is_empty() {
+            io.reap_ahead(self.cache, &mount.counts);
             others.retain(|index| {
                 let page = Some((self.ino, *index));
-                !lane.wait_ahead(self.cache, &mount.counts, page) || !self.copy(*index)
+                !io.wait_ahead(self.cache, &mount.counts, page) || !self.copy(*index)
             });
         }
-        (lane.scratch.flights, lane.scratch.hits) = (flights, hits);
+        io.give_hits(hits);
         Ok(others)
     }
 
@@ -417,16 +411,16 @@ impl Reader<'_, '_, '_> {
 
     /// What is done while the device works.
     #[inline]
-    fn gap(&mut self, lane: &mut Lane, hits: &mut Vec<u64>, missed: Option<u64>) {
+    fn gap(&mut self, io: &mut IoContext, hits: &mut Vec<u64>, missed: Option<u64>) {
         let mount = self.mount;
         let timed = mount.timed.load(Ordering::Relaxed);
         let began_ns = if timed { mount.clock.now_ns() } else { 0 };
         self.keep_up(0);
-        lane.refill(self.cache);
+        io.refill(self.cache);
         for index in hits.drain(..) {
             // Gone meanwhile: as if it had never been there.
             if !self.copy(index) {
-                self.read_private(lane, index);
+                self.read_private(io, index);
             }
         }
         if let Some(missed) = missed
@@ -434,25 +428,25 @@ impl Reader<'_, '_, '_> {
         {
             let pages = self.offset / PAGE..self.end.div_ceil(PAGE);
             if let Some(window) = self.file.ahead.missed(missed, &pages) {
-                self.send_ahead(lane, window);
+                self.send_ahead(io, window);
             }
         }
         if timed && missed.is_some() {
             let took_ns = mount.clock.now_ns().saturating_sub(began_ns);
             mount.counts.add(Count::DeferrableNs, took_ns);
-            if lane.channel.in_flight() > 0 && lane.channel.poll() == 0 {
+            if io.is_device_busy() && io.poll() == 0 {
                 mount.counts.add(Count::HiddenNs, took_ns);
             }
         }
     }
 
-    /// Has `window` read ahead: now, if that needs no metadata, which would want a lane too.
-    fn send_ahead(&mut self, lane: &mut Lane, window: Range<u64>) {
+    /// Has `window` read ahead: now, if that needs no metadata, which would want a context too.
+    fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) {
         let end = window.end.saturating_mul(PAGE).min(self.file.size());
         match &self.file.extents {
             Some(extents) if extents.reaches(end, self.mount.block_shift) => {
                 let finder = self.file.finder(extents);
-                self.file.send_ahead(lane, &finder, window, self.policy);
+                self.file.send_ahead(io, &finder, window, self.policy);
             }
             _ => self.window = Some(window),
         }

@@ -2,11 +2,8 @@
 
 pub(super) mod ahead;
 pub(super) mod cached;
-pub(super) mod direct;
 mod odd;
 pub(super) mod place;
-pub(super) mod request;
-pub(super) mod target;
 mod window;
 
 use std::sync::Arc;
@@ -14,10 +11,10 @@ use std::sync::Arc;
 use super::counters::Count;
 use super::error::Error;
 use super::file::File;
+use super::io::direct::Stopped;
+use super::io::target::{Place, Target};
 use super::options::ReadOptions;
-use direct::Stopped;
-use place::{Extents, Finder, Place};
-use target::Target;
+use place::{Extents, Finder};
 
 impl File {
     /// The extents that have the bytes `offset..end`.
@@ -83,10 +80,9 @@ impl File {
             return Err(Error::WouldBlock);
         }
         mount.counts.add(Count::Direct, len.div_ceil(4096) as u64);
-        let mut lane = mount.lanes.take()?;
-        let result =
-            lane.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
-        match lane.scratch.bounce.take_lent() {
+        let mut io = mount.contexts.take()?;
+        let result = io.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
+        match io.take_lent() {
             0 => {}
             lent => mount.counts.add(Count::Lent, lent),
         }

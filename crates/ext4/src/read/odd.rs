@@ -6,15 +6,14 @@ use std::io::IoSliceMut;
 use super::super::cache::{Claim, Claiming, LookUp, PAGE_BYTES};
 use super::super::counters::Count;
 use super::super::error::Error;
-use super::super::lanes::Lane;
+use super::super::io::IoContext;
+use super::super::io::direct::Stopped;
+use super::super::io::target::{Place, Target};
 use super::cached::{PAGE, Part, Reader, TURN_PAGES};
-use super::direct::Stopped;
-use super::place::Place;
-use super::target::Target;
 use meantime_process::lock::{Rank, wait_for};
 
 /// How long another's I/O is waited for before the page is read past the cache, in ns; and between
-/// two looks whether its lane was left alone.
+/// two looks whether its context was left alone.
 const PATIENCE_NS: u64 = 20_000_000;
 const LOOK_NS: u64 = 100_000;
 
@@ -22,7 +21,7 @@ impl Reader<'_, '_, '_> {
     /// A page that is nowhere on the device, or in several places; how many pages were seen to.
     #[cold]
     #[inline(never)]
-    pub(super) fn read_odd(&mut self, lane: &mut Lane, index: u64) -> u64 {
+    pub(super) fn read_odd(&mut self, io: &mut IoContext, index: u64) -> u64 {
         let mut wanted = ((self.end - index * PAGE) as usize).min(TURN_PAGES as usize * PAGE_BYTES);
         if self.version.is_some() {
             // What was written and has no place yet is in the cache.
@@ -60,28 +59,28 @@ impl Reader<'_, '_, '_> {
                 self.cache.abandon(claim);
                 return 0;
             }
-            Claiming::Claimed(claim) => self.fill_odd(lane, index, claim),
+            Claiming::Claimed(claim) => self.fill_odd(io, index, claim),
             Claiming::Hit(_) if self.copy(index) => {}
             Claiming::Hit(_) | Claiming::Filling(_) | Claiming::Full => {
-                self.read_private(lane, index)
+                self.read_private(io, index)
             }
         }
         1
     }
 
     /// Puts page `index` together from where its pieces are.
-    fn fill_odd(&mut self, lane: &mut Lane, index: u64, claim: Claim) {
+    fn fill_odd(&mut self, io: &mut IoContext, index: u64, claim: Claim) {
         let counts = &self.mount.counts;
-        let Some(mut page) = lane.page(self.cache) else {
+        let Some(mut page) = io.page(self.cache) else {
             self.cache.abandon(claim);
-            return self.read_private(lane, index);
+            return self.read_private(io, index);
         };
         page.set_len(PAGE_BYTES);
         let stop = ((index + 1) * PAGE).min(self.file.size());
         let bytes = (stop - index * PAGE) as usize;
         let mut bufs = [IoSliceMut::new(&mut page[..bytes])];
         let pieces = self.finder.pieces(index * PAGE..stop);
-        let read = lane.read_pieces(0, pieces, &mut Target::new(&mut bufs), self.policy);
+        let read = io.read_pieces(0, pieces, &mut Target::new(&mut bufs), self.policy);
         if let Err(Stopped { error, .. }) = read {
             counts.add(Count::Failed, 1);
             self.cache.abandon(claim);
@@ -101,7 +100,7 @@ impl Reader<'_, '_, '_> {
     /// Reads page `index` past the cache.
     #[cold]
     #[inline(never)]
-    pub(super) fn read_private(&mut self, lane: &mut Lane, index: u64) {
+    pub(super) fn read_private(&mut self, io: &mut IoContext, index: u64) {
         // (Its extents may be those of before it was written; it was not there.)
         if self.is_stale(index) {
             return;
@@ -112,8 +111,7 @@ impl Reader<'_, '_, '_> {
         counts.add(Count::Private, 1);
         counts.add(Count::RequestedBytes, PAGE);
         let pieces = self.finder.pieces(start..start + len as u64);
-        if let Err(Stopped { done, error }) = lane.read_pieces(at, pieces, self.target, self.policy)
-        {
+        if let Err(Stopped { done, error }) = io.read_pieces(at, pieces, self.target, self.policy) {
             counts.add(Count::Failed, 1);
             let failed_at = self.offset + done as u64;
             if self.failed.as_ref().is_none_or(|(first, _)| failed_at < *first) {
@@ -136,25 +134,25 @@ impl Reader<'_, '_, '_> {
             match self.cache.look_up(self.ino, index) {
                 LookUp::Hit(_) if self.copy(index) => return Ok(()),
                 LookUp::Filling(filling) if clock.now_ns() < until_ns => {
-                    // It may have been read ahead by a lane that nobody has now.
-                    mount.lanes.each_left(|lane| lane.reap_ahead(self.cache, &mount.counts));
+                    // It may have been read ahead by a context that nobody has now.
+                    mount.contexts.each_left(|io| io.reap_ahead(self.cache, &mount.counts));
                     self.cache.wait(filling, LOOK_NS);
                 }
                 // Its reader has failed, or it has left again: it is ours to read. (Once another
-                // page of this read has failed or is stale, `through_lane` reads nothing more.)
+                // page of this read has failed or is stale, `through_context` reads nothing more.)
                 LookUp::Hit(_) | LookUp::Absent
                     if self.failed.is_none()
                         && self.stale.is_none()
                         && clock.now_ns() < until_ns =>
                 {
-                    let others = self.through_lane(index..index + 1)?;
+                    let others = self.through_context(index..index + 1)?;
                     if others.is_empty() {
                         return Ok(());
                     }
                 }
                 _ => {
-                    let mut lane = mount.lanes.take()?;
-                    self.read_private(&mut lane, index);
+                    let mut io = mount.contexts.take()?;
+                    self.read_private(&mut io, index);
                     return Ok(());
                 }
             }

@@ -1,29 +1,11 @@
 //! Where a file's bytes are.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::super::error::Error;
+use super::super::io::target::{Piece, Place};
 use super::super::source::DeviceSource;
 use meantime_ext4_format::{Inode, RunState, Source, Volume};
-
-/// Where some bytes of a file are.
-#[derive(Debug, Clone)]
-pub(crate) enum Place {
-    /// Nowhere: they are zeroes.
-    Zero,
-    /// On the device, from this byte on.
-    Device(u64),
-    /// In memory: from the journal.
-    Memory(Arc<[u8]>, usize),
-}
-
-/// Bytes that are in one place.
-#[derive(Debug, Clone)]
-pub(crate) struct Piece {
-    pub(crate) place: Place,
-    pub(crate) len: usize,
-}
 
 /// What a stretch of blocks is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

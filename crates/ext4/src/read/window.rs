@@ -7,11 +7,11 @@ use super::super::cache::PAGE_BYTES;
 use super::super::counters::Count;
 use super::super::error::Error;
 use super::super::file::File;
-use super::super::lanes::Lane;
+use super::super::io::IoContext;
+use super::super::io::fill::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS, For, Stretch};
 use super::super::options::ReadOptions;
 use super::cached::{PAGE, whole_pages};
 use super::place::{Extents, Finder};
-use super::request::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS, Stretch};
 use meantime_completion::Policy;
 
 impl File {
@@ -31,9 +31,9 @@ impl File {
     pub(super) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
         // (If it cannot be, its reader will hear of it.)
         if let Ok(extents) = self.extents_of_pages(&window)
-            && let Ok(mut lane) = self.node().mount.lanes.take()
+            && let Ok(mut io) = self.node().mount.contexts.take()
         {
-            self.send_ahead(&mut lane, &self.finder(&extents), window, policy);
+            self.send_ahead(&mut io, &self.finder(&extents), window, policy);
         }
     }
 
@@ -50,41 +50,40 @@ impl File {
     /// to which page.
     pub(super) fn send_ahead(
         &self,
-        lane: &mut Lane,
+        io: &mut IoContext,
         finder: &Finder<'_>,
         window: Range<u64>,
         policy: Option<Policy>,
     ) -> u64 {
         let mount = &*self.node().mount;
-        let (cache, counts) = (mount.lanes.cache(), &mount.counts);
-        if lane.ahead.len() > 0 {
-            lane.reap_ahead(cache, counts);
+        let (cache, counts) = (mount.contexts.cache(), &mount.counts);
+        if !io.in_flight().ahead.is_empty() {
+            io.reap_ahead(cache, counts);
         }
         counts.begin_ahead();
         let last = window.end.min(self.size().div_ceil(PAGE));
         let mut next = window.start;
-        while next < last && lane.ahead.len() < AHEAD_REQUESTS {
+        while next < last && io.in_flight().ahead.len() < AHEAD_REQUESTS {
             let most = (last - next).min(AHEAD_CHUNK_PAGES as u64);
             let Some((place, count, bytes)) =
-                whole_pages(lane.block_bytes, finder, self.size(), next, most)
+                whole_pages(io.block_bytes, finder, self.size(), next, most)
             else {
                 // Nothing that one request could read: its reader will.
                 next += 1;
                 continue;
             };
             let ino = u64::from(self.node().ino());
-            let claimed = cache.claim_run(ino, next, count, &mut lane.scratch.claims);
+            let claimed = cache.claim_run(ino, next, count, io.claims());
             if claimed == 0 {
                 next += 1;
                 continue;
             }
             let bytes = bytes.min(claimed * PAGE_BYTES);
             let stretch = Stretch { file: ino, first: next, place, bytes };
-            match lane.send_claimed(cache, counts, stretch, policy) {
-                Ok(flight) => {
+            match io.send_claimed(cache, counts, For::Ahead, stretch, policy) {
+                Ok(()) => {
                     counts.add(Count::Ahead, claimed as u64);
                     counts.begin_ahead();
-                    lane.leave_ahead(flight);
                     next += claimed as u64;
                 }
                 Err(_) => break,
@@ -101,18 +100,18 @@ impl File {
             return Ok(());
         }
         let mount = &*self.node().mount;
-        let most = mount.lanes.cache().capacity_pages() as u64 / 2;
+        let most = mount.contexts.cache().capacity_pages() as u64 / 2;
         let pages = offset / PAGE..end.div_ceil(PAGE).min(offset / PAGE + most);
         let _guard = self.keep_blocks();
         let extents = self.extents_of_pages(&pages)?;
         let finder = self.finder(&extents);
-        let mut lane = mount.lanes.take()?;
+        let mut io = mount.contexts.take()?;
         let mut next = pages.start;
         while next < pages.end {
             let before = next;
-            next = self.send_ahead(&mut lane, &finder, next..pages.end, None);
+            next = self.send_ahead(&mut io, &finder, next..pages.end, None);
             // Every request is under way: there is room when the oldest has come.
-            if next == before && !lane.wait_ahead(mount.lanes.cache(), &mount.counts, None) {
+            if next == before && !io.wait_ahead(mount.contexts.cache(), &mount.counts, None) {
                 break;
             }
         }

@@ -9,7 +9,6 @@
 //! of these steps nothing ever reads a block that was given to the file and does not have its data:
 //! pages are in the cache, and stay, until then.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,14 +18,14 @@ use super::super::cache::{Hit, PAGE_BYTES};
 use super::super::change::{extents, orphans};
 use super::super::error::Error;
 use super::super::fs::Mount;
-use super::super::journal::{Follow, OrderedToken};
-use super::super::lanes::Lane;
+use super::super::io::{IoContext, writes};
+use super::super::journal::OrderedToken;
 use super::super::live::Live;
 use super::super::node::{Known, State};
 use super::super::read::cached::PAGE;
 use super::super::read::place::Blocks;
 use super::super::times::Times;
-use meantime_block::{Done, Request, RequestError, SubmitError, Ticket};
+use meantime_block::{Done, Request, RequestError};
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{MappedExtent, RunState};
 use meantime_process::lock::{Rank, wait_for};
@@ -368,14 +367,14 @@ impl Mount {
         // Each page once: who writes all the time is not waited for.
         while let Some(batch) = self.begin_batch(known, next..range.end, false)? {
             next = self.after(&batch);
-            let mut lane = match self.lanes.take_leaf() {
-                Ok(lane) => lane,
+            let mut io = match self.contexts.take_leaf() {
+                Ok(io) => io,
                 Err(error) => return self.give_up(batch, error),
             };
-            let mut sending = self.send(&mut lane, batch);
-            sending.land(&mut lane);
-            drop(lane);
-            sending.complete()?;
+            let mut sending = self.send(&mut io, batch);
+            sending.wait(&mut io);
+            drop(io);
+            sending.finish()?;
         }
         Ok(())
     }
@@ -454,7 +453,6 @@ impl Mount {
         let hits = vec![None; batch.pages.len()];
         let all = 0..u64::MAX;
         let failed = Vec::from([all]);
-        let flying = VecDeque::new();
         Sending {
             mount: self,
             batch,
@@ -463,16 +461,15 @@ impl Mount {
             in_place: false,
             gap_used: true,
             has_ended: false,
-            flying,
             failed,
             error: Some(error),
         }
-        .complete()
+        .finish()
     }
 
     /// Sends the pages of `batch`.
-    pub(crate) fn send(&self, lane: &mut Lane, mut batch: Batch) -> Sending<'_> {
-        let (cache, file) = (self.lanes.cache(), u64::from(batch.known.ino));
+    pub(crate) fn send(&self, io: &mut IoContext, mut batch: Batch) -> Sending<'_> {
+        let (cache, file) = (self.contexts.cache(), u64::from(batch.known.ino));
         let mut hits = Vec::with_capacity(batch.pages.len());
         if let Some(live) = &batch.known.live {
             let pages = live.pages();
@@ -489,11 +486,10 @@ impl Mount {
             token,
             gap_used: false,
             has_ended: false,
-            flying: VecDeque::new(),
             failed: Vec::new(),
             error: None,
         };
-        sending.send_all(lane);
+        sending.send_all(io);
         sending
     }
 }
@@ -529,13 +525,8 @@ impl Batch {
     }
 }
 
-/// A request of a batch, and the bytes of the file that it writes.
-struct Flying {
-    ticket: Ticket,
-    bytes: Range<u64>,
-}
-
-/// A batch under way. [`land`](Self::land), and [`complete`](Self::complete) it.
+/// A batch in flight, by one I/O context: its requests are those in the context's set of writes.
+/// [`wait`](Self::wait), and [`finish`](Self::finish) it.
 #[must_use = "its pages are in flight"]
 pub(crate) struct Sending<'a> {
     mount: &'a Mount,
@@ -549,34 +540,9 @@ pub(crate) struct Sending<'a> {
     gap_used: bool,
     /// Its pages are in flight no more.
     has_ended: bool,
-    flying: VecDeque<Flying>,
     /// Bytes of the file that were not written, and why.
     failed: Vec<Range<u64>>,
     error: Option<Error>,
-}
-
-impl Follow for Sending<'_> {
-    fn finish(&mut self, lane: &mut Lane) {
-        self.land(lane);
-    }
-
-    fn poll(&mut self, lane: &mut Lane) {
-        self.use_gap(lane);
-        while let Some(Flying { ticket, bytes }) = self.flying.pop_front() {
-            match lane.try_take(ticket) {
-                Ok(done) => self.take_in(lane, done, bytes),
-                Err(ticket) => return self.flying.push_front(Flying { ticket, bytes }),
-            }
-        }
-        self.landed();
-    }
-
-    fn use_commit_gap(&mut self) {
-        let has_landed = self.flying.is_empty() && self.token.is_none() && !self.in_place;
-        if has_landed && self.error.is_none() && !self.converts() {
-            self.end_writeback();
-        }
-    }
 }
 
 impl Sending<'_> {
@@ -585,14 +551,14 @@ impl Sending<'_> {
         self.batch.converts()
     }
 
-    fn send_all(&mut self, lane: &mut Lane) {
+    fn send_all(&mut self, io: &mut IoContext) {
         let shift = self.mount.block_shift;
         let stretches = std::mem::take(&mut self.batch.stretches);
         for stretch in &stretches {
             let bytes = stretch.logical << shift..(stretch.logical + stretch.blocks) << shift;
             let place = stretch.physical << shift;
             if stretch.whole || 1 << shift <= PAGE_BYTES {
-                self.send_bytes(lane, bytes, place);
+                self.send_bytes(io, bytes, place);
                 continue;
             }
             // Pages of larger blocks, of which the others are on the device.
@@ -601,7 +567,7 @@ impl Sending<'_> {
                 let (begin, end) =
                     ((index * PAGE).max(bytes.start), ((index + 1) * PAGE).min(bytes.end));
                 if begin < end {
-                    self.send_bytes(lane, begin..end, place + (begin - bytes.start));
+                    self.send_bytes(io, begin..end, place + (begin - bytes.start));
                 }
             }
         }
@@ -609,16 +575,17 @@ impl Sending<'_> {
     }
 
     /// Sends the bytes `bytes` of the file to byte `place` of the device.
-    fn send_bytes(&mut self, lane: &mut Lane, bytes: Range<u64>, place: u64) {
-        let block_bytes = u64::from(lane.block_bytes);
+    fn send_bytes(&mut self, io: &mut IoContext, bytes: Range<u64>, place: u64) {
+        let block_bytes = u64::from(io.block_bytes);
         let mut at = bytes.start;
         while at < bytes.end {
-            if let Err(error) = lane.may_write() {
+            if let Err(error) = io.may_write() {
                 return self.fail(at..bytes.end, error);
             }
-            let mut buf = match lane.take_bounce() {
+            let mut buf = match io.take_buffer() {
                 Ok(Some(buf)) => buf,
-                Ok(None) if self.land_oldest(lane) => continue,
+                // When one has ended there is a buffer.
+                Ok(None) if self.wait_for_oldest(io) => continue,
                 Ok(None) => {
                     return self
                         .fail(at..bytes.end, Error::Resources("no buffer came back".to_owned()));
@@ -633,34 +600,24 @@ impl Sending<'_> {
                 let part = (PAGE - within as u64).min(at + len - filled) as usize;
                 let to = (filled - at) as usize;
                 if !self.copy(index, within, &mut buf[to..to + part]) {
-                    lane.give_bounce(buf);
+                    io.give_buffer(Some(buf));
                     return self
                         .fail(at..bytes.end, Error::Invalid("a dirty page has left the cache"));
                 }
                 filled += part as u64;
             }
             let request = Request::write((place + (at - bytes.start)) / block_bytes, buf);
-            match lane.submit(request) {
-                Ok(ticket) => {
-                    self.flying.push_back(Flying { ticket, bytes: at..at + len });
-                    at += len;
-                }
-                Err(rejected) => {
-                    if let Some(buf) = rejected.request.buf {
-                        lane.give_bounce(buf);
-                    }
-                    let full = matches!(rejected.error, SubmitError::Full { .. });
-                    if !full || !self.land_oldest(lane) {
-                        return self.fail(at..bytes.end, RequestError::from(rejected.error).into());
-                    }
-                }
+            if let Err((rejected, _)) = io.submit(writes, request, at..at + len) {
+                io.give_buffer(rejected.request.buf);
+                return self.fail(at..bytes.end, RequestError::from(rejected.error).into());
             }
+            at += len;
         }
     }
 
     /// Copies from page `index` for the device; false: it is one of ours, and not there.
     fn copy(&self, index: u64, within: usize, to: &mut [u8]) -> bool {
-        let cache = self.mount.lanes.cache();
+        let cache = self.mount.contexts.cache();
         if let Ok(at) = self.batch.pages.binary_search_by_key(&index, |(index, _)| *index) {
             return self.hits[at].is_some_and(|hit| cache.copy(hit, within, to));
         }
@@ -678,56 +635,71 @@ impl Sending<'_> {
     }
 
     /// Waits for the oldest request; false: there is none.
-    fn land_oldest(&mut self, lane: &mut Lane) -> bool {
-        let Some(Flying { ticket, bytes }) = self.flying.pop_front() else { return false };
-        let done = lane.wait(ticket);
-        self.take_in(lane, done, bytes);
-        true
+    fn wait_for_oldest(&mut self, io: &mut IoContext) -> bool {
+        let ended = io.next_in_group(writes);
+        ended.map(|ended| self.complete(io, ended)).is_some()
     }
 
     /// The request that wrote `bytes` has ended.
-    fn take_in(&mut self, lane: &mut Lane, done: Done, bytes: Range<u64>) {
-        match done.buf {
-            Some(buf) => lane.give_bounce(buf),
-            None => lane.lose_bounce(),
-        }
+    fn complete(&mut self, io: &mut IoContext, (done, bytes): (Done, Range<u64>)) {
+        io.give_buffer(done.buf);
         if let Err(error) = done.result {
             self.fail(bytes, Error::from_io(error));
         }
     }
 
+    /// Takes in what the device has written, and waits for nothing.
+    pub(crate) fn poll(&mut self, io: &mut IoContext) {
+        self.use_gap(io);
+        while let Some(ended) = io.next_ended(writes) {
+            self.complete(io, ended);
+        }
+        if io.in_flight().writes.is_empty() {
+            self.is_written();
+        }
+    }
+
     /// What would have to be done by the next write, and can be as long as the device is at work.
-    fn use_gap(&mut self, lane: &mut Lane) {
-        if self.flying.is_empty() || std::mem::replace(&mut self.gap_used, true) {
+    fn use_gap(&mut self, io: &mut IoContext) {
+        if io.in_flight().writes.is_empty() || std::mem::replace(&mut self.gap_used, true) {
             return;
         }
         if let Some((before, inode)) = self.batch.changed.take() {
             self.batch.known.renew(self.mount, before, &inode);
         }
-        lane.warm_bounce();
+        io.warm_buffer();
         if !self.in_place {
-            self.mount.lanes.cache().warm_page();
+            self.mount.contexts.cache().warm_page();
         }
     }
 
     /// Waits until everything has been written, or has failed.
-    pub(crate) fn land(&mut self, lane: &mut Lane) {
-        self.use_gap(lane);
-        while self.land_oldest(lane) {}
-        self.landed();
+    pub(crate) fn wait(&mut self, io: &mut IoContext) {
+        self.use_gap(io);
+        while self.wait_for_oldest(io) {}
+        self.is_written();
     }
 
     /// Everything has been written, or has failed.
-    fn landed(&mut self) {
+    fn is_written(&mut self) {
         // No commit flushes what is written in place. (Once: this may be called again when there is
         // nothing left.)
         if let Some(live) = &self.batch.known.live
             && std::mem::take(&mut self.in_place)
         {
-            live.landed.fetch_max(self.mount.lanes.flushes().landed(), Ordering::AcqRel);
+            live.landed.fetch_max(self.mount.contexts.flushes().landed(), Ordering::AcqRel);
         }
         if let Some(token) = self.token.take() {
             token.end(self.error.clone().map_or(Ok(()), Err), false);
+        }
+    }
+
+    /// Has its pages be clean, if everything has been written and nothing else has to follow: in the
+    /// time of the commit block.
+    pub(crate) fn finish_pages(&mut self) {
+        let is_written = self.token.is_none() && !self.in_place;
+        if is_written && self.error.is_none() && !self.converts() {
+            self.end_writeback();
         }
     }
 
@@ -736,7 +708,7 @@ impl Sending<'_> {
     ///
     /// # Errors
     /// What could not be written; it is dirty still.
-    pub(crate) fn complete(mut self) -> Result<(), Error> {
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
         let Batch { known, stretches, reaches, .. } = &self.batch;
         let mount = self.mount;
         if self.error.is_none() {
@@ -785,7 +757,7 @@ impl Sending<'_> {
     fn end_writeback(&mut self) {
         let Batch { known, pages, .. } = &self.batch;
         let Some(live) = known.live.as_ref().filter(|_| !self.has_ended) else { return };
-        let (cache, mut clean) = (self.mount.lanes.cache(), 0);
+        let (cache, mut clean) = (self.mount.contexts.cache(), 0);
         let mut all = live.pages();
         for ((index, mask), hit) in pages.iter().zip(&self.hits) {
             let bytes = index * PAGE..(index + 1) * PAGE;

@@ -7,11 +7,11 @@ use super::super::alloc::Reservation;
 use super::super::cache::{Claiming, Filling, PAGE_BYTES, Written};
 use super::super::error::{Error, Unsupported};
 use super::super::file::File;
+use super::super::io::direct::Stopped;
+use super::super::io::target::Target;
 use super::super::live::Pages;
 use super::super::read::cached::PAGE;
-use super::super::read::direct::Stopped;
 use super::super::read::place::{Blocks, Extents};
-use super::super::read::target::Target;
 use meantime_ext4_format::Timestamp;
 use meantime_hw::DmaBuf;
 use meantime_process::lock::{Rank, wait_for};
@@ -87,7 +87,8 @@ impl File {
         while at < range.end {
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
             let part = (PAGE - within as u64).min(range.end - at);
-            let (dirty, in_flight) = mount.lanes.cache().writing_state(self.file_number(), index);
+            let (dirty, in_flight) =
+                mount.contexts.cache().writing_state(self.file_number(), index);
             let extents = self.extents_of(at, at + part)?;
             let blocks = mount.units().blocks(at..at + part);
             let data =
@@ -120,7 +121,7 @@ impl File {
         let (mount, known) = (&*node.mount, &node.known);
         let (writer, units) = (mount.writer()?, mount.units());
         let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
-        let cache = mount.lanes.cache();
+        let cache = mount.contexts.cache();
         let begin = index * PAGE + within as u64;
         let blocks = units.blocks(begin..begin + content.len() as u64);
         let mask = units.mask(index, &blocks);
@@ -247,9 +248,9 @@ impl File {
     fn wait_for(&self, filling: Filling) {
         wait_for(Rank::PagesFilling);
         let mount = &*self.node().mount;
-        // It may have been read ahead by a lane that nobody has now.
-        mount.lanes.each_left(|lane| lane.reap_ahead(mount.lanes.cache(), &mount.counts));
-        mount.lanes.cache().wait(filling, LOOK_NS);
+        // It may have been read ahead by a context that nobody has now.
+        mount.contexts.each_left(|io| io.reap_ahead(mount.contexts.cache(), &mount.counts));
+        mount.contexts.cache().wait(filling, LOOK_NS);
     }
 
     /// The content of page `index`, which is claimed, with what is written to it; `None`: there is
@@ -261,7 +262,7 @@ impl File {
         content: Content<'_>,
     ) -> Result<Option<DmaBuf>, Error> {
         let mount = &*self.node().mount;
-        let cache = mount.lanes.cache();
+        let cache = mount.contexts.cache();
         let mut taken = Vec::with_capacity(1);
         cache.take_pages(1, &mut taken);
         let Some(mut page) = taken.pop() else { return Ok(None) };
@@ -294,10 +295,10 @@ impl File {
         let end = start + to.len() as u64;
         let extents = self.extents_of(start, end)?;
         let finder = self.finder(&extents);
-        let mut lane = mount.lanes.take_leaf()?;
+        let mut io = mount.contexts.take_leaf()?;
         let mut bufs = [std::io::IoSliceMut::new(to)];
         let pieces = finder.pieces(start..end);
-        match lane.read_pieces(0, pieces, &mut Target::new(&mut bufs), mount.options.policy) {
+        match io.read_pieces(0, pieces, &mut Target::new(&mut bufs), mount.options.policy) {
             Ok(_) => Ok(()),
             Err(Stopped { error, .. }) => Err(error),
         }

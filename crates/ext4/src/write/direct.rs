@@ -1,6 +1,5 @@
 //! Writes past the page cache.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,11 +7,11 @@ use std::sync::atomic::Ordering;
 use super::super::cache::PAGE_BYTES;
 use super::super::error::Error;
 use super::super::file::File;
-use super::super::lanes::Lane;
+use super::super::io::{IoContext, writes};
 use super::super::live::Live;
 use super::super::read::cached::PAGE;
 use super::super::read::place::{Blocks, Extents};
-use meantime_block::{BlockChannel, Request, RequestError, SubmitError, Ticket};
+use meantime_block::{Request, RequestError};
 use meantime_completion::Policy;
 use meantime_process::lock::RwLockReadGuard;
 
@@ -34,7 +33,7 @@ impl File {
         let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
         let end = offset + data.len() as u64;
         let pages = offset / PAGE..end.div_ceil(PAGE_BYTES as u64);
-        let block_bytes = u64::from(mount.lanes.info().block_bytes);
+        let block_bytes = u64::from(mount.contexts.info().block_bytes);
         if offset.is_multiple_of(block_bytes)
             && end.is_multiple_of(block_bytes)
             && end <= self.size()
@@ -43,15 +42,15 @@ impl File {
             mount.settle_all(known, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             if let Some(places) = places(&extents, offset..end, mount.block_shift) {
-                let (cache, file) = (mount.lanes.cache(), self.file_number());
+                let (cache, file) = (mount.contexts.cache(), self.file_number());
                 cache.invalidate(file, pages.clone());
                 let written = {
-                    let mut lane = mount.lanes.take_leaf()?;
-                    write_places(&mut lane, data, &places, policy)
+                    let mut io = mount.contexts.take_leaf()?;
+                    write_places(&mut io, data, &places, policy)
                 };
                 // Who read them meanwhile has what was there before, perhaps.
                 cache.invalidate(file, pages);
-                live.landed.fetch_max(mount.lanes.flushes().landed(), Ordering::AcqRel);
+                live.landed.fetch_max(mount.contexts.flushes().landed(), Ordering::AcqRel);
                 known.note_modified(&mut live.pages());
                 writer.keep(known);
                 return written.map(|()| data.len());
@@ -109,72 +108,63 @@ fn places(extents: &Extents, range: Range<u64>, shift: u32) -> Option<Vec<(u64, 
 
 /// Writes `data` to `places`, one after another, and waits for it.
 fn write_places(
-    lane: &mut Lane,
+    io: &mut IoContext,
     data: &[u8],
     places: &[(u64, usize)],
     policy: Option<Policy>,
 ) -> Result<(), Error> {
-    let block_bytes = u64::from(lane.block_bytes);
-    let (mut tickets, mut failed) = (VecDeque::new(), None);
+    let block_bytes = u64::from(io.block_bytes);
+    let mut failed = None;
     let mut rest = data;
     for (place, bytes) in places {
         let mut sent = 0;
         while sent < *bytes && failed.is_none() {
-            if let Err(error) = lane.may_write() {
-                failed = Some(error);
-                break;
-            }
-            let mut buf = match lane.take_bounce() {
-                Ok(Some(buf)) => buf,
-                Ok(None) if !tickets.is_empty() => {
-                    land(lane, &mut tickets, &mut failed);
-                    continue;
-                }
-                Ok(None) => return Err(Error::Resources("no buffer came back".to_owned())),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            };
-            let len = buf.capacity().min(bytes - sent);
-            buf.set_len(len);
-            buf.copy_from_slice(&rest[..len]);
-            let mut request = Request::write((place + sent as u64) / block_bytes, buf);
-            request.policy = policy;
-            match lane.submit(request) {
-                Ok(ticket) => {
-                    tickets.push_back(ticket);
+            match write_some(io, &rest[..bytes - sent], (place + sent as u64) / block_bytes, policy)
+            {
+                Ok(Some(len)) => {
                     sent += len;
                     rest = &rest[len..];
                 }
-                Err(rejected) => {
-                    if let Some(buf) = rejected.request.buf {
-                        lane.give_bounce(buf);
-                    }
-                    if matches!(rejected.error, SubmitError::Full { .. }) && !tickets.is_empty() {
-                        land(lane, &mut tickets, &mut failed);
-                    } else {
-                        failed = Some(RequestError::from(rejected.error).into());
-                    }
-                }
+                // When one has ended there is a buffer.
+                Ok(None) => match complete_oldest(io) {
+                    Some(result) => failed = result.err(),
+                    None => failed = Some(Error::Resources("no buffer came back".to_owned())),
+                },
+                Err(error) => failed = Some(error),
             }
         }
     }
-    while !tickets.is_empty() {
-        land(lane, &mut tickets, &mut failed);
+    while let Some(result) = complete_oldest(io) {
+        failed = failed.or(result.err());
     }
     failed.map_or(Ok(()), Err)
 }
 
-/// Waits for the oldest request.
-fn land(lane: &mut Lane, tickets: &mut VecDeque<Ticket>, failed: &mut Option<Error>) {
-    let Some(ticket) = tickets.pop_front() else { return };
-    let done = lane.channel.wait(ticket);
-    match done.buf {
-        Some(buf) => lane.give_bounce(buf),
-        None => lane.lose_bounce(),
-    }
-    if let Err(error) = done.result {
-        failed.get_or_insert(Error::from_io(error));
-    }
+/// Sends a request that writes some of `data` to block `lba` of the device: how many bytes; `None`:
+/// there is no buffer now.
+fn write_some(
+    io: &mut IoContext,
+    data: &[u8],
+    lba: u64,
+    policy: Option<Policy>,
+) -> Result<Option<usize>, Error> {
+    io.may_write()?;
+    let Some(mut buf) = io.take_buffer()? else { return Ok(None) };
+    let len = buf.capacity().min(data.len());
+    buf.set_len(len);
+    buf.copy_from_slice(&data[..len]);
+    let mut request = Request::write(lba, buf);
+    request.policy = policy;
+    io.submit(writes, request, 0..len as u64).map_err(|(rejected, _)| {
+        io.give_buffer(rejected.request.buf);
+        Error::from(RequestError::from(rejected.error))
+    })?;
+    Ok(Some(len))
+}
+
+/// Waits for the oldest request; `None`: there is none.
+fn complete_oldest(io: &mut IoContext) -> Option<Result<(), Error>> {
+    let (done, _) = io.next(writes)?;
+    io.give_buffer(done.buf);
+    Some(done.result.map_err(Error::from_io))
 }

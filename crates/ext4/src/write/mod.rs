@@ -4,9 +4,9 @@ pub(super) mod back;
 mod buffered;
 pub(super) use buffered::time_now;
 mod direct;
+mod fsync;
 pub(super) mod handover;
 mod resize;
-mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

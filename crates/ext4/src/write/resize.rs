@@ -236,7 +236,7 @@ impl Mount {
     /// flight. The caller is the file's writer.
     pub(crate) fn drop_pages(&self, known: &Known, range: Range<u64>) {
         let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
-        let (cache, file, units) = (self.lanes.cache(), u64::from(known.ino), self.units());
+        let (cache, file, units) = (self.contexts.cache(), u64::from(known.ino), self.units());
         let mut gone = BTreeSet::new();
         wait_for(Rank::PagesInFlight);
         let mut pages = live.pages();

@@ -319,8 +319,8 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     for sync in syncs {
         file.write_at(&[1; 4096], 0).unwrap();
         let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
-        let mut lane = mount.lanes.take_leaf().unwrap();
-        let mut sending = mount.send(&mut lane, batch);
+        let mut io = mount.contexts.take_leaf().unwrap();
+        let mut sending = mount.send(&mut io, batch);
         std::thread::scope(|scope| {
             let file = &file;
             let written = scope.spawn(move || {
@@ -332,9 +332,9 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
                 std::thread::yield_now();
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
-            sending.land(&mut lane);
-            drop(lane);
-            sending.complete().unwrap();
+            sending.wait(&mut io);
+            drop(io);
+            sending.finish().unwrap();
             written.join().unwrap();
         });
         assert!(live.pages().dirty.is_empty(), "it is on the device");
@@ -386,8 +386,8 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
             mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(),
             "one at a time has the block"
         );
-        let mut lane = mount.lanes.take_leaf().unwrap();
-        let mut sending = mount.send(&mut lane, batch);
+        let mut io = mount.contexts.take_leaf().unwrap();
+        let mut sending = mount.send(&mut io, batch);
         std::thread::scope(|scope| {
             // Which waits for the block, not only for its page.
             let page = at as u64 + 8192;
@@ -396,9 +396,9 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
                 move || file.sync_range(page..page + 100)
             });
             std::thread::sleep(std::time::Duration::from_millis(50));
-            sending.land(&mut lane);
-            drop(lane);
-            sending.complete().unwrap();
+            sending.wait(&mut io);
+            drop(io);
+            sending.finish().unwrap();
             synced.join().unwrap().unwrap();
         });
         assert!(known.live.as_ref().unwrap().pages().dirty.is_empty());
@@ -412,11 +412,11 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
     let on_disk = || known.state(mount).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
-    let mut lane = mount.lanes.take_leaf().unwrap();
-    let mut sending = mount.send(&mut lane, batch);
-    sending.land(&mut lane);
-    drop(lane);
-    sending.complete().unwrap();
+    let mut io = mount.contexts.take_leaf().unwrap();
+    let mut sending = mount.send(&mut io, batch);
+    sending.wait(&mut io);
+    drop(io);
+    sending.finish().unwrap();
     assert_eq!(on_disk(), 4 * BLOCK as u64 + 100);
     drop((file, node, root));
     fs.unmount().unwrap();

@@ -1,15 +1,13 @@
-//! Requests for pages of the cache: what a lane has under way, for a read that waits for it or
-//! ahead of one.
+//! Requests that fill pages of the cache, for a read that waits for them or ahead of one.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::super::cache::{Claim, PAGE_BYTES, PageCache};
-use super::super::counters::{Count, Counts};
-use super::super::error::Error;
-use super::super::lanes::Lane;
-use super::direct::Bounce;
-use meantime_block::{BlockChannel, Done, IoError, Request, RequestError, SubmitError, Ticket};
+use super::context::IoContext;
+use super::requests::{ahead, reads};
+use crate::cache::{Claim, PAGE_BYTES, PageCache};
+use crate::counters::{Count, Counts};
+use crate::error::Error;
+use meantime_block::{Done, IoError, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaPages};
 
@@ -24,21 +22,18 @@ pub(crate) const AHEAD_CHUNK_PAGES: usize = 16;
 const REQUEST_PAGES: usize =
     if CHUNK_PAGES > AHEAD_CHUNK_PAGES { CHUNK_PAGES } else { AHEAD_CHUNK_PAGES };
 
-/// The most requests of a lane that are under way ahead of readers.
+/// The most requests of a context that are in flight ahead of readers.
 pub(crate) const AHEAD_REQUESTS: usize = 24;
 
 /// What reads use and leave empty, so that they need not allocate.
 #[derive(Default)]
-pub(crate) struct Scratch {
-    pub(crate) bounce: Bounce,
-    /// The requests of the read, in order.
-    pub(crate) flights: VecDeque<Flight>,
+pub(crate) struct FillLists {
     /// Claims of pages that no request has yet.
-    pub(crate) claims: Vec<Claim>,
+    claims: Vec<Claim>,
     /// Pages that the cache has, to be copied in the gap.
-    pub(crate) hits: Vec<u64>,
+    hits: Vec<u64>,
     /// Emptied ones, to be used again.
-    lists: Vec<DmaPages>,
+    pages: Vec<DmaPages>,
     claim_lists: Vec<Vec<Claim>>,
 }
 
@@ -48,42 +43,47 @@ enum Claims {
     Many(Vec<Claim>),
 }
 
-/// A request for pages of a file, from page `first` on.
-pub(crate) struct Flight {
-    ticket: Ticket,
+/// The tag of a request for pages of a file, from page `first` on.
+pub(crate) struct Fill {
     claims: Claims,
-    pub(crate) file: u64,
+    file: u64,
     pub(crate) first: u64,
     /// How much was asked for, in bytes: less than whole pages at the end of the file.
     bytes: usize,
 }
 
-impl Flight {
+impl Fill {
     /// Its pages.
-    pub(crate) fn pages(&self) -> Range<u64> {
+    fn pages(&self) -> Range<u64> {
         let count = match &self.claims {
             Claims::One(_) => 1,
             Claims::Many(claims) => claims.len(),
         };
         self.first..self.first + count as u64
     }
+
+    /// Gives its claims up.
+    pub(super) fn abandon(self, cache: &PageCache) {
+        match self.claims {
+            Claims::One(claim) => cache.abandon(claim),
+            Claims::Many(claims) => claims.into_iter().for_each(|claim| cache.abandon(claim)),
+        }
+    }
 }
 
-/// Requests ahead of their readers that are still under way.
-#[derive(Default)]
-pub(crate) struct InFlight(VecDeque<Flight>);
-
-impl InFlight {
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
+/// For whom pages are filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A reader, who waits until there is room for the request.
+    Reader,
+    /// Nobody yet.
+    Ahead,
 }
 
 /// Why a request was not sent. Its claims were given up.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// There is no room in the queue now.
+    /// There is no room in the queue now: only for what is read [ahead](For::Ahead).
     Full,
     /// There is no page to be had: what is missing has to be read past the cache.
     NoPage,
@@ -101,7 +101,7 @@ pub(crate) struct Stretch {
     pub(crate) bytes: usize,
 }
 
-impl Lane {
+impl IoContext {
     /// A page for the device to write to.
     #[inline]
     pub(crate) fn page(&mut self, cache: &PageCache) -> Option<DmaBuf> {
@@ -145,33 +145,53 @@ impl Lane {
     }
 
     fn keep_list(&mut self, list: DmaPages) {
-        if self.scratch.lists.len() < AHEAD_REQUESTS {
-            self.scratch.lists.push(list);
+        if self.fill_lists.pages.len() < AHEAD_REQUESTS {
+            self.fill_lists.pages.push(list);
         }
     }
 
     fn keep_claim_list(&mut self, claims: Vec<Claim>) {
         debug_assert!(claims.is_empty());
-        if self.scratch.claim_lists.len() < AHEAD_REQUESTS {
-            self.scratch.claim_lists.push(claims);
+        if self.fill_lists.claim_lists.len() < AHEAD_REQUESTS {
+            self.fill_lists.claim_lists.push(claims);
         }
     }
 
     /// Gives the claims in the scratch up.
     #[cold]
     fn abandon_claims(&mut self, cache: &PageCache) {
-        self.scratch.claims.drain(..).for_each(|claim| cache.abandon(claim));
+        self.fill_lists.claims.drain(..).for_each(|claim| cache.abandon(claim));
     }
 
-    /// Sends a request for the pages whose claims are in the scratch, which are those of `stretch`.
+    /// An empty list for pages that are to be copied in the gap: [`give_hits`](Self::give_hits).
+    pub(crate) fn take_hits(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.fill_lists.hits)
+    }
+
+    /// Takes that back.
+    pub(crate) fn give_hits(&mut self, mut hits: Vec<u64>) {
+        hits.clear();
+        self.fill_lists.hits = hits;
+    }
+
+    /// The list that pages are claimed into before they are [sent for](Self::send_claimed): empty.
+    #[inline]
+    pub(crate) fn claims(&mut self) -> &mut Vec<Claim> {
+        debug_assert!(self.fill_lists.claims.is_empty());
+        &mut self.fill_lists.claims
+    }
+
+    /// Sends a request for the pages that were [claimed](Self::claims), which are those of
+    /// `stretch`.
     #[inline]
     pub(crate) fn send_claimed(
         &mut self,
         cache: &PageCache,
         counts: &Counts,
+        whom: For,
         stretch: Stretch,
         policy: Option<Policy>,
-    ) -> Result<Flight, NotSent> {
+    ) -> Result<(), NotSent> {
         let Stretch { file, first, place, bytes } = stretch;
         let block_bytes = u64::from(self.block_bytes);
         let whole = bytes.next_multiple_of(block_bytes as usize);
@@ -184,25 +204,30 @@ impl Lane {
         };
         let mut request = Request::read(place / block_bytes, buf);
         request.policy = policy;
-        match self.submit(request) {
-            Ok(ticket) => {
+        let claims = match self.fill_lists.claims.len() {
+            1 => self.fill_lists.claims.pop().map(Claims::One),
+            _ => None,
+        };
+        let claims = claims.unwrap_or_else(|| {
+            let empty = self.fill_lists.claim_lists.pop().unwrap_or_default();
+            Claims::Many(std::mem::replace(&mut self.fill_lists.claims, empty))
+        });
+        let fill = Fill { claims, file, first, bytes };
+        let sent = match whom {
+            For::Reader => self.submit(reads, request, fill),
+            For::Ahead => self.try_submit(ahead, request, fill),
+        };
+        match sent {
+            Ok(()) => {
                 counts.add(Count::Requests, 1);
                 counts.add(Count::RequestedBytes, bytes as u64);
-                let claims = match self.scratch.claims.len() {
-                    1 => self.scratch.claims.pop().map(Claims::One),
-                    _ => None,
-                };
-                let claims = claims.unwrap_or_else(|| {
-                    let empty = self.scratch.claim_lists.pop().unwrap_or_default();
-                    Claims::Many(std::mem::replace(&mut self.scratch.claims, empty))
-                });
-                Ok(Flight { ticket, claims, file, first, bytes })
+                Ok(())
             }
-            Err(rejected) => {
+            Err((rejected, fill)) => {
                 if let Some(buf) = rejected.request.buf {
                     self.take_back(cache, buf);
                 }
-                self.abandon_claims(cache);
+                fill.abandon(cache);
                 match rejected.error {
                     SubmitError::Full { .. } => Err(NotSent::Full),
                     error => Err(NotSent::Failed(RequestError::from(error).into())),
@@ -214,7 +239,7 @@ impl Lane {
     /// A buffer of as many pages as there are claims, for `bytes` bytes.
     #[inline]
     fn buffer(&mut self, cache: &PageCache, bytes: usize) -> Result<DmaBuf, NotSent> {
-        let count = self.scratch.claims.len();
+        let count = self.fill_lists.claims.len();
         if count == 1 {
             let mut page = self.page(cache).ok_or(NotSent::NoPage)?;
             page.set_len(bytes);
@@ -224,7 +249,7 @@ impl Lane {
         if missing > 0 && cache.take_pages(missing, &mut self.pages) < missing {
             return Err(NotSent::NoPage);
         }
-        let mut list = match self.scratch.lists.pop() {
+        let mut list = match self.fill_lists.pages.pop() {
             Some(list) => list,
             None => DmaPages::with_capacity(&self.heap, REQUEST_PAGES)
                 .map_err(|error| NotSent::Failed(Error::Resources(error.to_string())))?,
@@ -241,32 +266,31 @@ impl Lane {
         Ok(list.into_buf())
     }
 
-    /// Waits for `flight`, has `seen` look at each of its pages with its number, and puts them into
-    /// the cache.
+    /// Waits for the oldest request that a reader has sent, has `seen` look at each of its pages
+    /// with its number, and puts them into the cache; its first page, and what came of it. `None`:
+    /// there is none.
     ///
-    /// # Errors
-    /// The device's; the pages were given up, and `seen` saw none.
+    /// The device's error, if there was one: the pages were given up, and `seen` saw none.
     #[inline]
-    pub(crate) fn land(
+    pub(crate) fn complete_read(
         &mut self,
         cache: &PageCache,
-        flight: Flight,
         seen: impl FnMut(u64, &[u8]),
-    ) -> Result<(), Error> {
-        let Flight { ticket, claims, first, bytes, .. } = flight;
-        let done = self.channel.wait(ticket);
-        self.landed(cache, done, claims, (first, bytes), seen)
+    ) -> Option<(u64, Result<(), Error>)> {
+        let (done, fill) = self.next(reads)?;
+        let first = fill.first;
+        Some((first, self.complete(cache, done, fill, seen)))
     }
 
     #[inline]
-    fn landed(
+    fn complete(
         &mut self,
         cache: &PageCache,
         done: Done,
-        claims: Claims,
-        (first, bytes): (u64, usize),
+        fill: Fill,
         mut seen: impl FnMut(u64, &[u8]),
     ) -> Result<(), Error> {
+        let Fill { claims, first, bytes, .. } = fill;
         let buf = match (done.result, done.buf) {
             (Ok(()), Some(buf)) => buf,
             (result, buf) => return Err(self.failed(cache, result, buf, claims)),
@@ -328,29 +352,16 @@ impl Lane {
         result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into())
     }
 
-    /// Takes `flight` over: it is ahead of its reader.
-    pub(crate) fn leave_ahead(&mut self, flight: Flight) {
-        self.ahead.0.push_back(flight);
-    }
-
-    /// Takes in what was read ahead and has come; what has failed is simply not there.
+    /// Puts what was read ahead and has come into the cache; what has failed is simply not there.
     #[cold]
     #[inline(never)]
     pub(crate) fn reap_ahead(&mut self, cache: &PageCache, counts: &Counts) {
-        self.channel.poll();
-        for _ in 0..self.ahead.len() {
-            let Some(flight) = self.ahead.0.pop_front() else { return };
-            let Flight { ticket, claims, file, first, bytes } = flight;
-            match self.channel.try_take(ticket) {
-                Ok(done) => {
-                    if self.landed(cache, done, claims, (first, bytes), |_, _| {}).is_err() {
-                        counts.add(Count::Failed, 1);
-                    }
-                    counts.end_ahead();
-                }
-                Err(ticket) => {
-                    self.ahead.0.push_back(Flight { ticket, claims, file, first, bytes })
-                }
+        self.poll();
+        let mut place = 0;
+        while place < self.in_flight().ahead.len() {
+            match self.ended_at(ahead, place) {
+                Some((done, fill)) => self.complete_ahead(cache, counts, done, fill),
+                None => place += 1,
             }
         }
     }
@@ -363,27 +374,20 @@ impl Lane {
         counts: &Counts,
         page: Option<(u64, u64)>,
     ) -> bool {
-        let holds = |flight: &Flight| {
-            page.is_none_or(|(file, index)| flight.file == file && flight.pages().contains(&index))
+        let holds = |fill: &Fill| {
+            page.is_none_or(|(file, index)| fill.file == file && fill.pages().contains(&index))
         };
-        let Some(place) = self.ahead.0.iter().position(holds) else { return false };
-        if let Some(flight) = self.ahead.0.remove(place) {
-            if self.land(cache, flight, |_, _| {}).is_err() {
-                counts.add(Count::Failed, 1);
-            }
-            counts.end_ahead();
+        let Some(place) = self.in_flight().ahead.position(holds) else { return false };
+        if let Some((done, fill)) = self.next_at(ahead, place) {
+            self.complete_ahead(cache, counts, done, fill);
         }
         true
     }
 
-    /// The mount ends: what is still under way ends with the channel.
-    pub(crate) fn give_up_ahead(&mut self, cache: &PageCache) {
-        while let Some(Flight { ticket, claims, .. }) = self.ahead.0.pop_front() {
-            self.channel.detach(ticket);
-            match claims {
-                Claims::One(claim) => cache.abandon(claim),
-                Claims::Many(claims) => claims.into_iter().for_each(|claim| cache.abandon(claim)),
-            }
+    fn complete_ahead(&mut self, cache: &PageCache, counts: &Counts, done: Done, fill: Fill) {
+        if self.complete(cache, done, fill, |_, _| {}).is_err() {
+            counts.add(Count::Failed, 1);
         }
+        counts.end_ahead();
     }
 }

@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 use super::super::cache::PAGE_BYTES;
 use super::super::error::Error;
 use super::super::file::File;
-use super::super::flushes::Durability;
 use super::super::fs::Mount;
-use super::super::journal::{self, Before, Sequence};
+use super::super::io::{Durability, IoContext};
+use super::super::journal::{self, Before, Begun, Fast, Sequence, Turn};
 use super::super::live::Live;
 use super::super::node::Known;
 use super::super::read::cached::PAGE;
+use super::back::Sending;
 use meantime_block::IoError;
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
@@ -27,10 +28,10 @@ impl Mount {
     ///
     /// # Errors
     /// What could not be written, now.
-    pub(crate) fn sync_known(&self, known: &Arc<Known>, data_only: bool) -> Result<(), Error> {
-        self.writer()?;
+    pub(crate) fn fsync(&self, known: &Arc<Known>, data_only: bool) -> Result<(), Error> {
+        let writer = self.writer()?;
         let Some(live) = &known.live else { return Ok(()) };
-        self.lanes.crowd().arrive();
+        self.contexts.group().arrive();
         // What others have in flight, and was written to since, has to go once more, as in
         // `settle`.
         let again = self.is_dirty_in_flight(live, ALL);
@@ -43,64 +44,144 @@ impl Mount {
         if !data_only {
             self.store_times(known, live)?;
         }
+        // What no data of this call were in flight for: times, what others wrote back.
         let upto = live.sequence(data_only);
         if upto > committed {
-            match self.writer()?.journal_thread() {
-                Some(thread) => thread.commit(&self.writer()?.journal, upto)?,
+            match writer.journal_thread() {
+                Some(thread) => thread.commit(&writer.journal, upto)?,
                 None => self.commit(upto)?,
             }
         }
         self.flush_data(live)
     }
 
-    /// Writes what is dirty of `known`, but for what others have in flight. The last of it is under
-    /// way while the journal is written: what was committed so.
+    /// Writes what is dirty of `known`, but for what others have in flight, and commits with the
+    /// last of it: up to which transaction.
     fn write_and_commit(
         &self,
         known: &Arc<Known>,
         live: &Live,
         data_only: bool,
     ) -> Result<Sequence, Error> {
-        let writer = self.writer()?;
         let mut committed = Sequence(0);
         let mut next = 0;
+        // Collect and allocate.
         while let Some(batch) = self.begin_batch(known, next..u64::MAX, !data_only)? {
             next = self.after(&batch);
             let more = live.pages().dirty.range(next..).next().is_some();
-            let mut lane = match self.lanes.take_leaf() {
-                Ok(lane) => lane,
+            let mut io = match self.contexts.take_leaf() {
+                Ok(io) => io,
                 Err(error) => return self.give_up(batch, error).map(|()| committed),
             };
-            let mut sending = self.send(&mut lane, batch);
+            // Send the data.
+            let mut sending = self.send(&mut io, batch);
             let upto = live.sequence(data_only);
-            let direct = self.options.commit_overlap.direct;
-            if !more && direct && !sending.converts() && !lane.is_spare() && upto > Sequence(0) {
-                let result = writer.journal.commit(upto, &mut lane, &mut sending);
-                sending.land(&mut lane);
-                drop(lane);
-                sending.complete()?;
-                result?;
+            let overlaps = !more && self.options.commit_overlap.direct && upto > Sequence(0);
+            let result = if overlaps && !sending.converts() && !io.is_spare() {
                 committed = upto;
-                continue;
-            }
-            sending.land(&mut lane);
-            drop(lane);
-            sending.complete()?;
+                self.commit_with(upto, &mut io, &mut sending)
+            } else {
+                Ok(())
+            };
+            // Whatever came of it, none of the data is left in flight.
+            sending.wait(&mut io);
+            drop(io);
+            sending.finish()?;
+            result?;
         }
         Ok(committed)
+    }
+
+    /// Commits all up to transaction `upto`, while the data that are `sending` by the same context
+    /// are on their way: the rules are those of docs/ordering.md.
+    fn commit_with(
+        &self,
+        upto: Sequence,
+        io: &mut IoContext,
+        sending: &mut Sending<'_>,
+    ) -> Result<(), Error> {
+        let journal = &self.writer()?.journal;
+        let mut goal = journal.goal(upto);
+        loop {
+            // Rule 4: one leader at a time. It, or the next one, commits for all.
+            let mut lead = match journal.turn(&goal)? {
+                Turn::Reached => return Ok(()),
+                Turn::Others(mut leader) => {
+                    if journal.waits_for_data_first() {
+                        sending.wait(io);
+                    }
+                    while leader.is_looked_at(io) {
+                        sending.poll(io);
+                    }
+                    if leader.leads() {
+                        // It may be waiting for our data.
+                        sending.wait(io);
+                        leader.sleep();
+                    }
+                    continue;
+                }
+                Turn::Ours(lead) => lead,
+            };
+            match lead.can_commit_fast(&goal) {
+                Fast::Can { needs_data } => {
+                    // Rules 2 and 15: data that it makes reachable come first.
+                    if needs_data {
+                        journal::finish_data(|| sending.wait(io));
+                    }
+                    // Rule 3: it flushes what came first, and is forced.
+                    if let Some(fast) = lead.send_fast(&goal, needs_data, io) {
+                        if journal.prepares() {
+                            sending.finish_pages();
+                            lead.prepare_next(io);
+                        }
+                        // Data that were there before are only overwritten: nothing is in order.
+                        sending.wait(io);
+                        if lead.finish_fast(fast, io) {
+                            continue;
+                        }
+                    }
+                }
+                Fast::WhenHome => {
+                    drop(lead);
+                    sending.wait(io);
+                    journal.bring_home(&mut goal, io)?;
+                    continue;
+                }
+                Fast::Cannot => {}
+            }
+            if !journal.overlaps_data() {
+                sending.wait(io);
+            }
+            // Write the log: it and the data are on their way together.
+            match lead.begin(&goal, io)? {
+                Begun::Commit(commit) => {
+                    // Rule 2: our data before the commit block. (`finish` waits for the log, rule
+                    // 1, and for others' data; flushes, rule 3; writes the commit block.)
+                    journal::finish_data(|| sending.wait(io));
+                    lead.finish(commit, io, || sending.finish_pages())?;
+                }
+                Begun::Nothing => {}
+                Begun::NoRoom => {
+                    drop(lead);
+                    sending.wait(io);
+                    journal.checkpoint(io)?;
+                }
+            }
+        }
     }
 
     /// What was written in place is not only in the device's cache. A commit has flushed it, if
     /// there was one.
     fn flush_data(&self, live: &Live) -> Result<(), Error> {
         let landed = live.landed.load(Ordering::Acquire);
-        if !self.lanes.info().volatile_write_cache || live.flushed.load(Ordering::Acquire) >= landed
+        if !self.contexts.info().volatile_write_cache
+            || live.flushed.load(Ordering::Acquire) >= landed
         {
             return Ok(());
         }
-        let flushed = match self.lanes.flushes().durability(landed) {
+        let flushed = match self.contexts.flushes().durability(landed) {
             Durability::Durable => Ok(()),
-            Durability::Open => journal::flush(&mut *self.lanes.take()?, Before::Return),
+            Durability::Open => journal::flush(&mut *self.contexts.take()?, Before::Return),
             Durability::Unknown => {
                 let kind = CommandError::CacheLost.into();
                 Err(Error::from_io(IoError { op: Op::Flush, lba: 0, kind }))
@@ -215,8 +296,8 @@ impl Mount {
         let Some(writer) = &self.writer else { return Ok(()) };
         let written = self.write_back_all();
         self.commit_whole(writer.last_sequence())?;
-        if self.lanes.info().volatile_write_cache {
-            self.lanes.take()?.flush()?;
+        if self.contexts.info().volatile_write_cache {
+            self.contexts.take()?.flush()?;
         }
         written
     }
@@ -226,7 +307,7 @@ impl File {
     fn sync(&self, data_only: bool) -> Result<(), Error> {
         let node = self.node();
         let Some(live) = &node.known.live else { return Ok(()) };
-        let synced = node.mount.sync_known(&node.known, data_only);
+        let synced = node.mount.fsync(&node.known, data_only);
         // Of what failed before, too, and once.
         let failed = live.failed_since(&self.failures_seen);
         synced.and(failed)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::lanes::thread_number;
+use super::contexts::thread_number;
 
 /// After so many turns of one thread alone nobody else is expected.
 const ALONE: u32 = 16;
@@ -19,7 +19,7 @@ const LOOKS_ALONE: u32 = 32;
 /// call is a part of a microsecond.
 #[repr(align(128))]
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(crate) struct GroupCommit {
     /// The number of the thread that came last.
     last: AtomicUsize,
     /// How often it may come again before it counts as alone.
@@ -30,9 +30,9 @@ pub(super) struct Crowd {
     waited: AtomicU32,
 }
 
-impl Crowd {
+impl GroupCommit {
     /// The calling thread makes something durable.
-    pub(super) fn arrive(&self) {
+    pub(crate) fn arrive(&self) {
         let number = thread_number();
         let left = self.left.load(Ordering::Relaxed);
         if self.last.load(Ordering::Relaxed) != number {
@@ -45,17 +45,17 @@ impl Crowd {
     }
 
     /// Whether there are several.
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.left.load(Ordering::Relaxed) > 0
     }
 
     /// The calling thread waits for another one's commit.
-    pub(super) fn wait(&self) {
+    pub(crate) fn wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A commit has ended, which nobody knows yet.
-    pub(super) fn committed(&self) {
+    pub(crate) fn committed(&self) {
         let waiting = self.waiting.load(Ordering::Relaxed);
         if waiting > 0 {
             self.waiting.store(0, Ordering::Relaxed);
@@ -71,13 +71,13 @@ impl Crowd {
 
     /// Whether there are any who have something to do while one waits for the device: as many as
     /// waited for the last commit wait for this one's, else.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         let waited = self.waited.load(Ordering::Relaxed).max(1);
         self.is_there() && self.waiting.load(Ordering::Relaxed).saturating_mul(SLOWNESS) < waited
     }
 
     /// Look `look` of somebody who waits for another thread, and has found nothing.
-    pub(super) fn pause(&self, look: u32) {
+    pub(crate) fn pause(&self, look: u32) {
         // Whom he waits for may want this CPU.
         if self.is_there() || look.is_multiple_of(LOOKS_ALONE) {
             std::thread::yield_now();
@@ -93,39 +93,39 @@ mod tests {
 
     #[test]
     fn nobody_is_busy_when_all_wait_who_waited_before() {
-        let crowd = Crowd::default();
-        crowd.arrive();
-        assert!(!crowd.is_busy());
-        std::thread::scope(|scope| scope.spawn(|| crowd.arrive()).join().unwrap());
-        assert!(crowd.is_busy());
-        crowd.wait();
-        crowd.wait();
-        assert!(!crowd.is_busy());
-        crowd.committed();
-        assert!(crowd.is_busy());
-        crowd.wait();
+        let group = GroupCommit::default();
+        group.arrive();
+        assert!(!group.is_busy());
+        std::thread::scope(|scope| scope.spawn(|| group.arrive()).join().unwrap());
+        assert!(group.is_busy());
+        group.wait();
+        group.wait();
+        assert!(!group.is_busy());
+        group.committed();
+        assert!(group.is_busy());
+        group.wait();
         for _ in 0..SLOWNESS {
-            assert!(crowd.is_busy());
-            crowd.committed();
-            crowd.wait();
+            assert!(group.is_busy());
+            group.committed();
+            group.wait();
         }
-        assert!(!crowd.is_busy());
+        assert!(!group.is_busy());
     }
 
     #[test]
     fn two_are_a_crowd_until_one_is_alone_for_long() {
-        let crowd = Crowd::default();
+        let group = GroupCommit::default();
         for _ in 0..3 {
-            crowd.arrive();
-            assert!(!crowd.is_there());
+            group.arrive();
+            assert!(!group.is_there());
         }
-        std::thread::scope(|scope| scope.spawn(|| crowd.arrive()).join().unwrap());
-        assert!(crowd.is_there());
-        crowd.arrive();
+        std::thread::scope(|scope| scope.spawn(|| group.arrive()).join().unwrap());
+        assert!(group.is_there());
+        group.arrive();
         for _ in 0..ALONE {
-            assert!(crowd.is_there());
-            crowd.arrive();
+            assert!(group.is_there());
+            group.arrive();
         }
-        assert!(!crowd.is_there());
+        assert!(!group.is_there());
     }
 }

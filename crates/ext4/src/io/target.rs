@@ -1,6 +1,25 @@
-//! Where a read's bytes go: the caller's buffers, one after another.
+//! Where a read's bytes come from, and where they go: the caller's buffers, one after another.
 
 use std::io::IoSliceMut;
+use std::sync::Arc;
+
+/// Where some bytes of a file are.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// Nowhere: they are zeroes.
+    Zero,
+    /// On the device, from this byte on.
+    Device(u64),
+    /// In memory: from the journal.
+    Memory(Arc<[u8]>, usize),
+}
+
+/// Bytes that are in one place.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub(crate) place: Place,
+    pub(crate) len: usize,
+}
 
 /// The caller's buffers as one range, of which the part to be read begins at 0.
 pub(crate) struct Target<'a, 'b> {

@@ -1,19 +1,19 @@
-//! Reads past the cache: straight into the caller's memory, or into pages of the lane's and from
-//! there to the caller, finished requests being copied while others are under way.
+//! Reads past the cache: straight into the caller's memory, or into buffers of the context and from
+//! there to the caller, finished requests being copied while others are in flight.
 //!
 //! Which of the two is decided by size, since lending memory costs two calls to the transport,
 //! whatever the length, and copying costs by the length: see [`pays`]. What is no whole page of the
 //! caller's is copied in any case, and so is everything where the transport does not lend
 //! ([`user_memory`](meantime_hw::user_memory)).
 
-use std::collections::VecDeque;
 use std::io::IoSliceMut;
 
-use super::super::error::Error;
-use super::super::lanes::{Lane, Lanes};
-use super::place::{Piece, Place};
-use super::target::Target;
-use meantime_block::{BlockChannel, Rejected, Request, RequestError, SubmitError, Ticket};
+use super::context::IoContext;
+use super::contexts::IoContexts;
+use super::requests::{copies, lent};
+use super::target::{Piece, Place, Target};
+use crate::error::Error;
+use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
@@ -52,9 +52,8 @@ pub(crate) struct Stopped {
     pub(crate) error: Error,
 }
 
-/// A request that is under way, and which of its bytes are wanted where.
-struct Flying {
-    ticket: Ticket,
+/// The tag of a request into a buffer: which of its bytes are wanted where.
+pub(crate) struct Copied {
     /// Where in the target its first wanted byte goes.
     at: usize,
     /// Bytes before that one, which nobody wants: requests are whole blocks.
@@ -62,85 +61,75 @@ struct Flying {
     len: usize,
 }
 
-/// The buffers of a lane's direct reads, and the list that they have of theirs.
+/// Buffers of requests past the cache.
 #[derive(Default)]
-pub(crate) struct Bounce {
-    bufs: Vec<DmaBuf>,
+pub(super) struct Buffers {
+    free: Vec<DmaBuf>,
     /// One more, to be filled first.
     warm: Option<DmaBuf>,
-    flying: VecDeque<Flying>,
     made: usize,
-    /// The requests into lent memory that are under way, and how many bytes each reads.
-    tickets: VecDeque<(Ticket, usize)>,
     /// Requests that went into lent memory and that nobody has counted yet.
     lent: u64,
 }
 
-impl Bounce {
+impl IoContext {
     /// How many requests went into lent memory since this was asked last.
     pub(crate) fn take_lent(&mut self) -> u64 {
-        std::mem::take(&mut self.lent)
+        std::mem::take(&mut self.buffers.lent)
     }
-}
 
-impl Lane {
-    /// A buffer for a request of a direct read, if there may be one more; `None`: one has to end
+    /// A buffer for a request past the cache, if there may be one more; `None`: one has to end
     /// first.
-    pub(crate) fn take_bounce(&mut self) -> Result<Option<DmaBuf>, Error> {
-        let bounce = &mut self.scratch.bounce;
-        if let Some(buf) = bounce.warm.take().or_else(|| bounce.bufs.pop()) {
+    pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>, Error> {
+        let buffers = &mut self.buffers;
+        if let Some(buf) = buffers.warm.take().or_else(|| buffers.free.pop()) {
             return Ok(Some(buf));
         }
-        if bounce.made == WINDOW {
+        if buffers.made == WINDOW {
             return Ok(None);
         }
-        let buf =
-            self.channel.alloc(CHUNK_BYTES).map_err(|error| Error::Resources(error.to_string()))?;
-        bounce.made += 1;
+        let buf = self.alloc(CHUNK_BYTES)?;
+        self.buffers.made += 1;
         Ok(Some(buf))
     }
 
-    /// Has the cache own what the next write is copied to. Work for the gap: another buffer than
-    /// that which is under way.
-    pub(crate) fn warm_bounce(&mut self) {
-        if self.scratch.bounce.warm.is_none()
-            && let Ok(Some(mut buf)) = self.take_bounce()
+    /// Has the CPU's cache own what the next write is copied to. Work for the gap: another buffer
+    /// than that which is in flight.
+    pub(crate) fn warm_buffer(&mut self) {
+        if self.buffers.warm.is_none()
+            && let Ok(Some(mut buf)) = self.take_buffer()
         {
             buf.warm(crate::cache::PAGE_BYTES);
-            self.scratch.bounce.warm = Some(buf);
+            self.buffers.warm = Some(buf);
         }
     }
 
-    /// Takes back a buffer that was taken for a write.
-    pub(crate) fn give_bounce(&mut self, buf: DmaBuf) {
-        self.scratch.bounce.bufs.push(buf);
+    /// Takes back a buffer that came from [`take_buffer`](Self::take_buffer); `None`: it will not
+    /// come back.
+    pub(crate) fn give_buffer(&mut self, buf: Option<DmaBuf>) {
+        match buf {
+            Some(buf) => self.buffers.free.push(buf),
+            None => self.buffers.made -= 1,
+        }
     }
 
-    /// A buffer that was taken will not come back.
-    pub(crate) fn lose_bounce(&mut self) {
-        self.scratch.bounce.made -= 1;
-    }
-
-    /// Waits for the oldest request; the bytes that are wanted of it go to `target`, if there still
-    /// is one.
-    fn land_direct(
+    /// Copies what is wanted of a request that has ended to `target`, if there still is one.
+    fn complete_copy(
         &mut self,
-        flying: Flying,
+        (done, tag): (Done, Copied),
         target: Option<&mut Target<'_, '_>>,
     ) -> Result<(), Error> {
-        let Flying { ticket, at, lead, len } = flying;
-        let done = self.channel.wait(ticket);
-        let Some(buf) = done.buf else {
-            self.scratch.bounce.made -= 1;
-            return Err(done
-                .result
-                .map_or_else(Error::from_io, |()| RequestError::Quarantined.into()));
+        let Copied { at, lead, len } = tag;
+        let result = match &done.buf {
+            Some(_) => done.result.map_err(Error::from_io),
+            None => {
+                Err(done.result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into()))
+            }
         };
-        let result = done.result.map_err(Error::from_io);
-        if let (Ok(()), Some(target)) = (&result, target) {
+        if let (Ok(()), Some(target), Some(buf)) = (&result, target, &done.buf) {
             target.put(at, &buf[lead..lead + len]);
         }
-        self.scratch.bounce.bufs.push(buf);
+        self.give_buffer(done.buf);
         result
     }
 
@@ -179,20 +168,17 @@ impl Lane {
         target: &mut Target<'_, '_>,
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
-        let mut flying = std::mem::take(&mut self.scratch.bounce.flying);
-        let result = self.read_pieces_by(memory, &mut flying, start, pieces, target, policy);
-        // Whatever happened: the tickets are redeemed, so that the buffers come back.
-        while let Some(front) = flying.pop_front() {
-            let _ = self.land_direct(front, None);
+        let result = self.read_pieces_by(memory, start, pieces, target, policy);
+        // Whatever happened: nothing is left in flight.
+        while let Some(ended) = self.next(copies) {
+            let _ = self.complete_copy(ended, None);
         }
-        self.scratch.bounce.flying = flying;
         result
     }
 
     fn read_pieces_by(
         &mut self,
         mut memory: Option<&mut UserMemory>,
-        flying: &mut VecDeque<Flying>,
         start: usize,
         pieces: impl Iterator<Item = Piece>,
         target: &mut Target<'_, '_>,
@@ -214,66 +200,58 @@ impl Lane {
                         let (from, to) = (offset + sent as u64, at + sent);
                         let left = piece.len - sent;
                         sent += match &mut memory {
-                            Some(memory) => {
-                                self.lend(memory, flying, from, left, to, target, policy)?
-                            }
-                            None => self.send(flying, from, left, to, target, policy)?,
+                            Some(memory) => self.lend(memory, from, left, to, target, policy)?,
+                            None => self.send_copy(from, left, to, target, policy)?,
                         };
                     }
                 }
             }
         }
         // In the gap, if anything is under way.
-        if let Some(memory) = memory.filter(|_| !flying.is_empty()) {
+        if let Some(memory) = memory.filter(|_| !self.in_flight().copies.is_empty()) {
             memory.undo_idle();
         }
-        self.land_until(flying, usize::MAX, target)?;
+        self.complete_until(usize::MAX, target)?;
         Ok(end)
     }
 
     /// Waits for the requests before byte `end` of the target.
-    fn land_until(
-        &mut self,
-        flying: &mut VecDeque<Flying>,
-        end: usize,
-        target: &mut Target<'_, '_>,
-    ) -> Result<(), Stopped> {
-        while flying.front().is_some_and(|front| front.at < end)
-            && let Some(front) = flying.pop_front()
+    fn complete_until(&mut self, end: usize, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
+        while self.in_flight().copies.front().is_some_and(|front| front.at < end)
+            && let Some(ended) = self.next(copies)
         {
-            let at = front.at;
-            self.land_direct(front, Some(target)).map_err(|error| Stopped { done: at, error })?;
+            let at = ended.1.at;
+            self.complete_copy(ended, Some(target)).map_err(|error| Stopped { done: at, error })?;
         }
         Ok(())
     }
 
     /// Sends, and waits for, up to `len` bytes from byte `offset` of the device on, in whose place
-    /// the memory of `target` is lent if that pays; else as [`Lane::send`] does.
+    /// the memory of `target` is lent if that pays; else as [`IoContext::send`] does.
     #[allow(clippy::too_many_arguments)] // Of `send`, and who lends.
     fn lend(
         &mut self,
         memory: &mut UserMemory,
-        flying: &mut VecDeque<Flying>,
         offset: u64,
         len: usize,
         at: usize,
         target: &mut Target<'_, '_>,
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
-        let block_bytes = self.channel.info().block_bytes as usize;
+        let block_bytes = self.block_bytes as usize;
         let lead = (offset % block_bytes as u64) as usize;
         let buf = target.stretch(at, len.min(LOAN_BYTES_MAX));
         let bytes = buf.len();
         let part = lendable(buf.as_ptr().addr(), bytes, lead, block_bytes)
             .filter(|part| part.len() >= LEND_AGAIN_BYTES)
             .filter(|part| pays(part.len(), memory.is_familiar(buf), memory.undo()));
-        let Some(part) = part else { return self.send(flying, offset, bytes, at, target, policy) };
+        let Some(part) = part else { return self.send_copy(offset, bytes, at, target, policy) };
         // What is before it and after it comes at the same time.
         for around in [0..part.start, part.end..bytes] {
             let mut sent = around.start;
             while sent < around.end {
                 let from = offset + sent as u64;
-                sent += self.send(flying, from, around.end - sent, at + sent, target, policy)?;
+                sent += self.send_copy(from, around.end - sent, at + sent, target, policy)?;
             }
         }
         let lba = (offset + part.start as u64) / block_bytes as u64;
@@ -291,7 +269,7 @@ impl Lane {
             Err(Stopped { done, error }) => (done, Some(error)),
         };
         if let Some(error) = error {
-            self.land_until(flying, at + part.start, target)?;
+            self.complete_until(at + part.start, target)?;
             return Err(Stopped { done: at + part.start + done, error });
         }
         let done = part.start + done;
@@ -300,13 +278,13 @@ impl Lane {
         }
         // Without a mapping, or room in the queue: copied, and in order, so that an error is where
         // it was.
-        while flying.back().is_some_and(|last| last.at >= at + part.end)
-            && let Some(last) = flying.pop_back()
+        while self.in_flight().copies.back().is_some_and(|last| last.at >= at + part.end)
+            && let Some(ended) = self.next_at(copies, self.in_flight().copies.len() - 1)
         {
-            let _ = self.land_direct(last, None);
+            let _ = self.complete_copy(ended, None);
         }
         let sent =
-            self.send(flying, offset + done as u64, part.end - done, at + done, target, policy)?;
+            self.send_copy(offset + done as u64, part.end - done, at + done, target, policy)?;
         Ok(done + sent)
     }
 
@@ -320,96 +298,70 @@ impl Lane {
         policy: Option<Policy>,
         gap: impl FnOnce(),
     ) -> Result<usize, Stopped> {
-        let block_bytes = self.channel.info().block_bytes as usize;
+        let block_bytes = self.block_bytes as usize;
         let step = LENT_REQUEST_BYTES.max(block_bytes);
         let (mut sent, mut done, mut error) = (0, 0, None);
-        let mut tickets = std::mem::take(&mut self.scratch.bounce.tickets);
-        let mut gap = Some(gap);
-        loop {
-            while sent < bytes && error.is_none() {
-                let len = step.min(bytes - sent);
-                let mut request =
-                    Request::read(lba + (sent / block_bytes) as u64, loan.buf(sent, len));
-                request.policy = policy;
-                match self.submit(request) {
-                    Ok(ticket) => {
-                        tickets.push_back((ticket, len));
-                        sent += len;
-                    }
-                    // When one has ended there is room.
-                    Err(Rejected { error: SubmitError::Full { .. }, .. }) => break,
-                    Err(rejected) => error = Some(RequestError::from(rejected.error).into()),
-                }
+        while sent < bytes && error.is_none() {
+            let len = step.min(bytes - sent);
+            let mut request = Request::read(lba + (sent / block_bytes) as u64, loan.buf(sent, len));
+            request.policy = policy;
+            match self.submit(lent, request, len) {
+                Ok(()) => sent += len,
+                // Nothing is in flight here, and there is no room.
+                Err((Rejected { error: SubmitError::Full { .. }, .. }, _)) => break,
+                Err((rejected, _)) => error = Some(RequestError::from(rejected.error).into()),
             }
-            if let Some(gap) = gap.take() {
-                gap();
-            }
-            let Some((ticket, len)) = tickets.pop_front() else { break };
-            let ended = self.channel.wait(ticket);
+        }
+        gap();
+        while let Some((ended, len)) = self.next(lent) {
             match ended.result.map_err(Error::from_io) {
                 _ if error.is_some() => {}
                 Ok(()) if ended.buf.is_none() => error = Some(RequestError::Quarantined.into()),
                 Ok(()) => {
                     done += len;
-                    self.scratch.bounce.lent += 1;
+                    self.buffers.lent += 1;
                 }
                 Err(failed) => error = Some(failed),
             }
         }
-        self.scratch.bounce.tickets = tickets;
         error.map_or(Ok(done), |error| Err(Stopped { done, error }))
     }
 
     /// Sends a request for up to `len` bytes from byte `offset` of the device on, when there is
     /// room for one; how many it is for.
-    fn send(
+    fn send_copy(
         &mut self,
-        flying: &mut VecDeque<Flying>,
         offset: u64,
         len: usize,
         at: usize,
         target: &mut Target<'_, '_>,
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
-        let block_bytes = self.channel.info().block_bytes as usize;
+        let block_bytes = self.block_bytes as usize;
         let lead = (offset % block_bytes as u64) as usize;
         loop {
             // If the read ends here, it has what was asked for before the oldest request.
-            let before = flying.front().map_or(at, |front| front.at);
+            let before = self.in_flight().copies.front().map_or(at, |front| front.at);
             let stopped = |error| Stopped { done: before, error };
-            let rejected = match self.take_bounce().map_err(stopped)? {
-                None => None,
-                Some(mut buf) => {
-                    let len = len.min(buf.capacity() - lead);
-                    buf.set_len((lead + len).next_multiple_of(block_bytes));
-                    let mut request = Request::read(offset / block_bytes as u64, buf);
-                    request.policy = policy;
-                    match self.submit(request) {
-                        Ok(ticket) => {
-                            flying.push_back(Flying { ticket, at, lead, len });
-                            return Ok(len);
-                        }
-                        Err(rejected) => {
-                            self.scratch.bounce.bufs.extend(rejected.request.buf);
-                            Some(rejected.error)
-                        }
+            if let Some(mut buf) = self.take_buffer().map_err(stopped)? {
+                let len = len.min(buf.capacity() - lead);
+                buf.set_len((lead + len).next_multiple_of(block_bytes));
+                let mut request = Request::read(offset / block_bytes as u64, buf);
+                request.policy = policy;
+                return match self.submit(copies, request, Copied { at, lead, len }) {
+                    Ok(()) => Ok(len),
+                    Err((rejected, _)) => {
+                        self.give_buffer(rejected.request.buf);
+                        Err(stopped(RequestError::from(rejected.error).into()))
                     }
-                }
-            };
-            // No room: there is when one has ended.
-            match (flying.pop_front(), rejected) {
-                (Some(front), _) => {
-                    let at = front.at;
-                    self.land_direct(front, Some(target))
-                        .map_err(|error| Stopped { done: at, error })?;
-                }
-                (None, Some(error)) => return Err(stopped(RequestError::from(error).into())),
-                (None, None) => {
-                    return Err(stopped(Error::Resources(
-                        "no buffer for a read came back".to_owned(),
-                    )));
-                }
+                };
             }
+            // When one has ended there is a buffer.
+            let Some(ended) = self.next(copies) else {
+                return Err(stopped(Error::Resources("no buffer for a read came back".to_owned())));
+            };
+            let at = ended.1.at;
+            self.complete_copy(ended, Some(target)).map_err(|error| Stopped { done: at, error })?;
         }
     }
 }
@@ -417,17 +369,17 @@ impl Lane {
 /// Reads `buf` from byte `offset` of the device on.
 ///
 /// # Errors
-/// The device, or no lane.
+/// The device, or no context.
 pub(crate) fn read_bytes(
-    lanes: &Lanes,
+    contexts: &IoContexts,
     offset: u64,
     buf: &mut [u8],
     policy: Option<Policy>,
 ) -> Result<(), Error> {
     let piece = Piece { place: Place::Device(offset), len: buf.len() };
     let mut bufs = [IoSliceMut::new(buf)];
-    let mut lane = lanes.take_leaf()?;
-    match lane.read_pieces(0, std::iter::once(piece), &mut Target::new(&mut bufs), policy) {
+    let mut io = contexts.take_leaf()?;
+    match io.read_pieces(0, std::iter::once(piece), &mut Target::new(&mut bufs), policy) {
         Ok(_) => Ok(()),
         Err(stopped) => Err(stopped.error),
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// his channel was there already, for one that was made later was not told of an earlier loss of
 /// the cache.
 #[derive(Debug, Default)]
-pub(super) struct Flushes {
+pub(crate) struct Flushes {
     begun: AtomicU64,
     /// What `begun` was when the last channel was made, which counts as one.
     newest_channel: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Flushes {
 
 /// What has become of a write that landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Durability {
+pub(crate) enum Durability {
     /// It is durable.
     Durable,
     /// No FLUSH that began afterwards is known to have made it durable.
@@ -31,7 +31,7 @@ pub(super) enum Durability {
 
 impl Flushes {
     /// A write has completed. The first FLUSH that makes it durable: it has not begun yet.
-    pub(super) fn landed(&self) -> u64 {
+    pub(crate) fn landed(&self) -> u64 {
         let number = self.begun.load(Ordering::SeqCst) + 1;
         self.landed.fetch_max(number, Ordering::SeqCst);
         number
@@ -39,25 +39,25 @@ impl Flushes {
 
     /// The first FLUSH that makes all of the mount's writes durable that have landed so far; 0:
     /// there was none.
-    pub(super) fn all_landed(&self) -> u64 {
+    pub(crate) fn all_landed(&self) -> u64 {
         self.landed.load(Ordering::SeqCst)
     }
 
     /// A channel has been made, and has sent nothing: what landed before is not made durable by any
     /// FLUSH that it may send.
-    pub(super) fn channel_made(&self) {
+    pub(crate) fn channel_made(&self) {
         let number = self.begin();
         self.newest_channel.fetch_max(number, Ordering::SeqCst);
     }
 
     /// A FLUSH is about to be sent: its number. (SeqCst, as for whom a write completes: whoever
     /// does not see the number has seen his write complete before it is sent.)
-    pub(super) fn begin(&self) -> u64 {
+    pub(crate) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// That FLUSH has ended.
-    pub(super) fn end(&self, number: u64, succeeded: bool) {
+    pub(crate) fn end(&self, number: u64, succeeded: bool) {
         let highest = if succeeded { &self.done } else { &self.failed };
         highest.fetch_max(number, Ordering::SeqCst);
     }
@@ -65,7 +65,7 @@ impl Flushes {
     /// What has become of a write that FLUSH `number` is the first for. After a failure a later
     /// success says nothing: the device may have lost its cache in between. (Nor does an earlier
     /// one: which of them was first nobody remembers.)
-    pub(super) fn durability(&self, number: u64) -> Durability {
+    pub(crate) fn durability(&self, number: u64) -> Durability {
         if self.failed.load(Ordering::SeqCst) >= number.max(1) {
             Durability::Unknown
         } else if number == 0

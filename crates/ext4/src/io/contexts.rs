@@ -1,0 +1,339 @@
+//! The I/O contexts of a mount, of which each thread takes its own.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{OnceLock, PoisonError, TryLockError};
+
+use super::context::{IoContext, Shared};
+use super::flushes::Flushes;
+use super::group_commit::GroupCommit;
+use crate::cache::PageCache;
+use crate::error::Error;
+use crate::options::Overlap;
+use meantime_block::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, Device};
+use meantime_completion::Policy;
+use meantime_hw::user_memory::{Undo, UserMemory};
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+
+/// Pages of a context's pool: 256 KiB.
+const POOL_PAGES: usize = 64;
+
+/// Requests that a context can have under way, read-ahead included.
+const DEPTH: u16 = 64;
+
+/// The most contexts of a mount.
+pub(crate) const CONTEXTS_MAX: usize = 64;
+
+/// A number of the calling thread: small, and no other living thread's as long as there are few.
+#[inline]
+pub(crate) fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| match number.get() {
+        0 => {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            number.get()
+        }
+        known => known,
+    })
+}
+
+/// The contexts of a mount. They are made when a thread first finds all others taken.
+pub(crate) struct IoContexts {
+    slots: Box<[Slot]>,
+    /// One more, of a mount for writing: [`IoContexts::take_leaf`].
+    spare: OnceLock<Slot>,
+    /// How many there can be: fewer than was asked for once the device has no more queues.
+    limit: AtomicUsize,
+    options: ChannelOptions,
+    info: BlockInfo,
+    cache: PageCache,
+    pool_pages: usize,
+    /// How direct reads take back what they lent.
+    undo: Undo,
+    shared: Shared,
+    device: Device,
+}
+
+/// A place for a context.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot {
+    io: OnceLock<Mutex<IoContext>>,
+    /// Requests that were left under way by whoever had the context last. Written with the context
+    /// taken.
+    left: AtomicUsize,
+    /// Only one thread makes it. (The others do not wait.)
+    making: std::sync::Mutex<()>,
+}
+
+/// An I/O context that the calling thread has to itself.
+pub(crate) struct Taken<'a> {
+    io: MutexGuard<'a, IoContext>,
+    left: &'a AtomicUsize,
+    spare: bool,
+}
+
+impl Taken<'_> {
+    /// Whether it is the [spare](IoContexts::take_leaf) one.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.spare
+    }
+}
+
+impl std::ops::Deref for Taken<'_> {
+    type Target = IoContext;
+
+    #[inline(always)]
+    fn deref(&self) -> &IoContext {
+        &self.io
+    }
+}
+
+impl std::ops::DerefMut for Taken<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut IoContext {
+        &mut self.io
+    }
+}
+
+impl Drop for Taken<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Before the context is given up: who finds it free knows whether there is something to be
+        // taken in.
+        debug_assert!(self.io.in_flight().is_idle() || std::thread::panicking());
+        let left = self.io.in_flight().ahead.len();
+        if self.left.load(Ordering::Relaxed) != left {
+            self.left.store(left, Ordering::Release);
+        }
+    }
+}
+
+impl IoContexts {
+    /// Up to `count` contexts to `device`, one of which is made at once, and a page cache of
+    /// `cache_bytes`. Of `overlap`, `pool` (contexts have pages in stock) and `lazy_unmap` count.
+    ///
+    /// # Errors
+    /// No queue or memory, or the device cannot wait by `policy`.
+    pub(crate) fn new(
+        device: Device,
+        count: usize,
+        policy: Option<Policy>,
+        cache_bytes: usize,
+        overlap: Overlap,
+    ) -> Result<Self, ChannelError> {
+        let policy = policy.unwrap_or_else(|| device.usual_policy());
+        device.can_wait(policy)?;
+        let info = device.info().clone();
+        let slots =
+            (0..count.clamp(1, CONTEXTS_MAX)).map(|_| Slot::default()).collect::<Box<[_]>>();
+        let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
+        let limit = AtomicUsize::new(slots.len());
+        let cache = PageCache::new(device.heap(), cache_bytes)?;
+        // In a small cache, the stocks of all contexts are a part of it only.
+        let pool_pages = if overlap.pool {
+            POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len()))
+        } else {
+            0
+        };
+        let undo = if overlap.lazy_unmap { Undo::Lazy } else { Undo::Strict };
+        let contexts = Self {
+            slots,
+            spare: OnceLock::new(),
+            limit,
+            options,
+            info,
+            cache,
+            pool_pages,
+            undo,
+            shared: Shared::default(),
+            device,
+        };
+        let io = contexts.make()?;
+        let _ = contexts.slots[0].io.set(Mutex::new(Rank::IoContext, io));
+        Ok(contexts)
+    }
+
+    fn make(&self) -> Result<IoContext, ChannelError> {
+        // With an interrupt, if there is a vector left: a read may ask to be waited for so.
+        let any_way = ChannelOptions { interrupt: Some(true), ..self.options };
+        let channel = match self.device.channel(&any_way) {
+            // A controller with short queues still does.
+            Err(ChannelError::Depth { limit, .. }) => {
+                self.device.channel(&ChannelOptions { depth: limit.max(1), ..self.options })
+            }
+            Err(_) => self.device.channel(&self.options),
+            made => made,
+        }?;
+        // When it is told of what the device loses; before it sends anything.
+        self.shared.flushes.channel_made();
+        let user_memory = UserMemory::new(self.device.heap(), self.undo);
+        let heap = self.device.heap();
+        let mut io = IoContext::new(channel, heap, self.pool_pages, user_memory, &self.shared);
+        io.refill(&self.cache);
+        Ok(io)
+    }
+
+    /// Those who make things durable.
+    pub(crate) fn group(&self) -> &GroupCommit {
+        &self.shared.group
+    }
+
+    /// What was flushed.
+    pub(crate) fn flushes(&self) -> &Flushes {
+        &self.shared.flushes
+    }
+
+    /// Nothing is written from now on, but for what is under way: the device is somebody else's.
+    pub(crate) fn fence(&self) {
+        self.shared.fenced.store(true, Ordering::Release);
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The page cache.
+    #[inline(always)]
+    pub(crate) fn cache(&self) -> &PageCache {
+        &self.cache
+    }
+
+    /// What the device is.
+    pub(crate) fn info(&self) -> &BlockInfo {
+        &self.info
+    }
+
+    /// An I/O context for the calling thread: its own, or one that is free, or a new one; else it
+    /// waits for its own.
+    ///
+    /// # Errors
+    /// [`Error::Resources`]: a panic has spoilt every context.
+    #[inline]
+    pub(crate) fn take(&self) -> Result<Taken<'_>, Error> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let slot = &self.slots[thread_number() % limit];
+        if let Some(Ok(io)) = slot.io.get().map(Mutex::try_lock) {
+            return Ok(Taken { io, left: &slot.left, spare: false });
+        }
+        self.take_other()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_other(&self) -> Result<Taken<'_>, Error> {
+        let own = thread_number();
+        let limit = self.limit.load(Ordering::Relaxed);
+        let around = || (0..limit).map(|n| &self.slots[(own + n) % limit]);
+        for slot in around() {
+            match slot.io.get().map(Mutex::try_lock) {
+                Some(Ok(io)) => return Ok(Taken { io, left: &slot.left, spare: false }),
+                Some(Err(_)) => {}
+                None => {
+                    if let Some(io) = self.make_in(slot) {
+                        return Ok(Taken { io, left: &slot.left, spare: false });
+                    }
+                }
+            }
+        }
+        for slot in around() {
+            if let Some(Ok(io)) = slot.io.get().map(Mutex::lock) {
+                return Ok(Taken { io, left: &slot.left, spare: false });
+            }
+        }
+        Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
+    }
+
+    /// An I/O context for the calling thread, if one is free.
+    pub(crate) fn try_take(&self) -> Option<Taken<'_>> {
+        let own = thread_number();
+        let limit = self.limit.load(Ordering::Relaxed);
+        (0..limit).map(|n| &self.slots[(own + n) % limit]).find_map(|slot| {
+            match slot.io.get().map(Mutex::try_lock) {
+                Some(Ok(io)) => Some(Taken { io, left: &slot.left, spare: false }),
+                Some(Err(_)) => None,
+                None => self.make_in(slot).map(|io| Taken { io, left: &slot.left, spare: false }),
+            }
+        })
+    }
+
+    /// Makes one more context, for those who have to have one whatever others wait for:
+    /// [`IoContexts::take_leaf`]. Once.
+    ///
+    /// # Errors
+    /// No queue, or memory.
+    pub(crate) fn make_spare(&self) -> Result<(), ChannelError> {
+        let slot = Slot::default();
+        let _ = slot.io.set(Mutex::new(Rank::SpareIoContext, self.make()?));
+        let _ = self.spare.set(slot);
+        Ok(())
+    }
+
+    /// An I/O context for the calling thread, which has something that others wait for while they
+    /// have contexts: a change of metadata under way, data that a transaction waits for. If all are
+    /// taken it is the spare one, and so there is no circle: who has a context from here waits for
+    /// nothing but the device until it is given back, and takes no second one.
+    ///
+    /// # Errors
+    /// [`Error::Resources`]: a panic has spoilt every context.
+    pub(crate) fn take_leaf(&self) -> Result<Taken<'_>, Error> {
+        let Some(spare) = self.spare.get() else { return self.take() };
+        if let Some(taken) = self.try_take() {
+            return Ok(taken);
+        }
+        match spare.io.get().map(Mutex::lock) {
+            Some(Ok(io)) => Ok(Taken { io, left: &spare.left, spare: true }),
+            _ => Err(Error::Resources(
+                "the spare channel was spoilt by a panic: mount again".to_owned(),
+            )),
+        }
+    }
+
+    /// Makes the context of `slot`, unless another thread does, or the device has no more queues.
+    fn make_in<'a>(&self, slot: &'a Slot) -> Option<MutexGuard<'a, IoContext>> {
+        let _making = slot.making.try_lock().ok()?;
+        if slot.io.get().is_none() {
+            match self.make() {
+                Ok(io) => drop(slot.io.set(Mutex::new(Rank::IoContext, io))),
+                Err(error) => {
+                    let there =
+                        self.slots.iter().take_while(|slot| slot.io.get().is_some()).count();
+                    tracing::info!(%error, contexts = there, "no more channels: threads share those there are");
+                    self.limit.fetch_min(there.max(1), Ordering::Relaxed);
+                    return None;
+                }
+            }
+        }
+        slot.io.get()?.try_lock().ok()
+    }
+
+    /// Calls `reap` with each context that nobody has, and that was left with requests under way.
+    pub(crate) fn each_left(&self, mut reap: impl FnMut(&mut IoContext)) {
+        for slot in self.slots.iter().chain(self.spare.get()) {
+            // Acquire: pairs with the store of whoever left it.
+            if slot.left.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            match slot.io.get().map(Mutex::try_lock) {
+                Some(Ok(io)) => reap(&mut Taken { io, left: &slot.left, spare: false }),
+                // Whoever has it takes it in himself.
+                Some(Err(TryLockError::WouldBlock | TryLockError::Poisoned(_))) | None => {}
+            }
+        }
+    }
+}
+
+impl Drop for IoContexts {
+    fn drop(&mut self) {
+        for slot in self.slots.iter_mut().chain(self.spare.get_mut()) {
+            // One that a panic has spoilt too: its channel waits for what is under way.
+            if let Some(io) = slot.io.get_mut() {
+                io.get_mut().unwrap_or_else(PoisonError::into_inner).give_up_ahead(&self.cache);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The ways to the device.
+//!
+//! ```text
+//!   requests       RequestSet: what is in flight for one purpose, each request with a tag
+//!   context        IoContext: a channel and all that is in flight on it; submit, next, flush
+//!   fill           requests that fill pages of the cache, for a reader or ahead of one
+//!   target         where a read's bytes go
+//!   direct         reads past the cache: buffers, or the caller's memory lent to the device
+//!   contexts       IoContexts: those of a mount, of which each thread takes its own
+//!   group_commit   whether fsync callers overlap
+//!   flushes        which FLUSH has made which writes durable
+//! ```
+
+mod context;
+mod contexts;
+pub(crate) mod direct;
+pub(crate) mod fill;
+mod flushes;
+mod group_commit;
+mod requests;
+pub(crate) mod target;
+
+pub(crate) use context::IoContext;
+pub(crate) use contexts::{IoContexts, thread_number};
+pub(crate) use flushes::Durability;
+pub(crate) use group_commit::GroupCommit;
+pub(crate) use requests::{commit, log, writes};
