@@ -13,14 +13,15 @@ use super::cache::{Claim, Claiming, LookUp, PAGE_BYTES, PageCache};
 use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
-use super::fs::{FileSystem, Mount};
+use super::file::read::cached::{PAGE, copy_hit, whole_pages};
+use super::fs::FileSystem;
+use super::inode::Mount;
+use super::inode::extents::Finder;
 use super::io::direct::CHUNK_BYTES;
 use super::io::fill::CHUNK_PAGES;
 use super::io::target::Target;
 use super::io::target::{Piece, Place};
 use super::options::{Advice, MountOptions, ReadOptions};
-use super::read::cached::{PAGE, copy_hit, whole_pages};
-use super::read::place::Finder;
 use meantime_block::{
     AsyncChannel, BlockDevice, Channel, ChannelOptions, Device, Done, Io, Local, Rejected, Request,
     RequestError, Sharing,

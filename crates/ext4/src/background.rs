@@ -1,57 +1,14 @@
 //! What a mount for writing does when nobody waits for it.
 
-use std::sync::{Arc, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::error::Error;
-use super::fs::Mount;
-use meantime_process::lock::{Condvar, Mutex, Rank};
+use super::inode::Mount;
+use super::worker::{Stopping, Worker};
 
 /// How often the thread looks for something to do, in an interval between two commits.
 const LOOKS: u64 = 5;
-
-/// A thread of a mount's, which ends when this is dropped.
-pub(super) struct Worker {
-    stopping: Arc<Stopping>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// How it is told to.
-pub(super) struct Stopping {
-    stopped: Mutex<bool>,
-    told: Condvar,
-}
-
-impl Default for Stopping {
-    fn default() -> Self {
-        Self { stopped: Mutex::new(Rank::Stopping, false), told: Condvar::new() }
-    }
-}
-
-impl Stopping {
-    /// Sleeps; whether it is to end.
-    pub(super) fn sleep(&self, time: Duration) -> bool {
-        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.told.wait_timeout_while(stopped, time, |stopped| !*stopped)
-    }
-}
-
-impl Worker {
-    /// A thread called `name` that does `work` until it is told to end.
-    ///
-    /// # Errors
-    /// There is none to be had.
-    pub(super) fn start(
-        name: &str,
-        work: impl FnOnce(&Stopping) + Send + 'static,
-    ) -> std::io::Result<Self> {
-        let stopping = Arc::new(Stopping::default());
-        let told = Arc::clone(&stopping);
-        let thread = meantime_process::thread::spawn(name, move || work(&told))?;
-        Ok(Self { stopping, thread: Some(thread) })
-    }
-}
 
 /// A thread that writes back for `mount`; `None`, which is logged: there is none to be had, and
 /// whoever writes does its work.
@@ -62,19 +19,6 @@ pub(super) fn start(mount: &Arc<Mount>) -> Option<Worker> {
         Err(error) => {
             tracing::warn!(%error, "no thread for writing back");
             None
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        *self.stopping.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stopping.told.notify_all();
-        if let Some(thread) = self.thread.take()
-            // The mount may end in the thread itself.
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
         }
     }
 }

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 
 use super::error::Error;
-use super::fs::{FileSystem, Node};
+use super::fs::FileSystem;
+use super::inode::Node;
 use super::options::{NewNode, RenameFlags};
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::path::PATH_BYTES_MAX;

@@ -1,11 +1,26 @@
 //! What the reads of a mount have come to.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use super::io::thread_number;
 
 /// Independent counters, so that threads do not share lines.
 const SHARDS: usize = 16;
+
+/// A number of the calling thread: small, and no other living thread's as long as there are few.
+#[inline]
+pub(crate) fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| match number.get() {
+        0 => {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            number.get()
+        }
+        known => known,
+    })
+}
 
 /// What the reads of a mount have come to. Pages are of 4 KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,29 +5,29 @@ use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
 use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
-use super::io::IoContexts;
-use super::journal::{Handle, Journal, JournalCounters, check};
-use super::mmp::Protection;
-use super::node::{Known, NODES_KEPT};
+use super::inode::known::{Known, NODES_KEPT};
+use super::inode::{Mount, Node, Writer};
+use super::io::{DeviceSource, IoContexts};
+use super::journal::{Handle, Journal, JournalCounters, Recovery, check};
+use super::mmp::{self, Protection};
+use super::ops::recovery;
 use super::options::{MountOptions, OpenOptions};
-use super::source::DeviceSource;
-use super::writer::Writer;
 use meantime_block::{BlockDevice, Device, in_use};
 use meantime_ext4_format::check;
 use meantime_ext4_format::{
     Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal,
 };
-use meantime_ext4_format::{FileType, Metadata, Recovered, Usage, VolumeInfo};
+use meantime_ext4_format::{FileType, Metadata, Mmp, Recovered, Usage, VolumeInfo};
 use meantime_hw::Clock;
-use meantime_process::lock::{Mutex, MutexGuard, Rank};
+use meantime_process::lock::{Mutex, Rank};
 
 /// Memory for metadata: a sixteenth of the page cache's, within these, in bytes.
 const METADATA_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
@@ -39,59 +39,6 @@ const NAMES_BYTES: usize = 4 << 20;
 #[derive(Clone)]
 pub struct FileSystem {
     pub(super) mount: Arc<Mount>,
-}
-
-/// What a mount consists of.
-pub(super) struct Mount {
-    pub(super) volume: Volume<DeviceSource>,
-    pub(super) contexts: Arc<IoContexts>,
-    pub(super) nodes: Bounded<u32, Arc<Known>>,
-    /// Inodes by the directory's number, in four bytes, and the name.
-    names: Bounded<Box<[u8]>, u32>,
-    /// How often names were changed: what was looked up before must not be kept after.
-    names_changed: Mutex<u64>,
-    /// For writing.
-    pub(super) writer: Option<Writer>,
-    pub(super) options: MountOptions,
-    /// Log2 of the block size.
-    pub(super) block_shift: u32,
-    /// Whether recovery took any block from the journal.
-    pub(super) overlaid: bool,
-    recovered: Option<Recovered>,
-    pub(super) counts: Counts,
-    pub(super) clock: Clock,
-    /// What an inode has noted whose time of reading need not be looked at.
-    pub(super) access_epoch: AtomicU32,
-    /// Whether the work of the gaps is timed.
-    pub(super) timed: AtomicBool,
-}
-
-/// An inode that somebody works with: a place to look names up from. Cloning is cheap.
-///
-/// One that no name leads to any more is deleted with its last node.
-pub struct Node {
-    pub(super) mount: Arc<Mount>,
-    pub(super) known: Arc<Known>,
-}
-
-impl Clone for Node {
-    fn clone(&self) -> Self {
-        if let Some(live) = &self.known.live {
-            // What has a node is not gone.
-            live.enter();
-        }
-        Self { mount: Arc::clone(&self.mount), known: Arc::clone(&self.known) }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(live) = &self.known.live
-            && live.leave()
-        {
-            self.mount.delete(&self.known);
-        }
-    }
 }
 
 /// A name in a directory.
@@ -167,36 +114,31 @@ impl std::fmt::Debug for FileSystem {
     }
 }
 
-impl std::fmt::Debug for Node {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Node").field("ino", &self.ino()).finish_non_exhaustive()
-    }
-}
-
-impl Node {
-    /// A node of `known`; `None`: it is gone.
-    fn new(mount: &Arc<Mount>, known: &Arc<Known>) -> Option<Self> {
-        let is_there = known.live.as_ref().is_none_or(|live| live.enter());
-        is_there.then(|| Self { mount: Arc::clone(mount), known: Arc::clone(known) })
-    }
-
-    /// Inode number.
-    pub fn ino(&self) -> u32 {
-        self.known.ino
-    }
-
-    /// What it is.
-    pub fn file_type(&self) -> FileType {
-        self.known.file_type
-    }
-
-    /// What `stat` tells.
-    pub fn metadata(&self) -> Metadata {
-        self.known.metadata(&self.mount)
-    }
+/// The journal of `volume`, which is recovered, and the volume as it is then.
+fn begin_journal(
+    contexts: &Arc<IoContexts>,
+    volume: Volume<DeviceSource>,
+    options: &MountOptions,
+) -> Result<(Journal, Volume<DeviceSource>), MountFailure> {
+    let mut recovery = Recovery::read(contexts, volume)?;
+    recovery::look_over(recovery.volume())?;
+    let commits = recovery.take_fast_commits();
+    let said =
+        commits.map(|commits| recovery::carry_out(recovery.volume(), commits)).transpose()?;
+    recovery.begin(said, options.commit_overlap, options.fast_commit)
 }
 
 impl FileSystem {
+    /// Who has the file system mounted for writing, or checks it, as the block of multiple mount
+    /// protection has it on the device now; `None`: it has no such block. A mount for reading takes
+    /// no part in it.
+    ///
+    /// # Errors
+    /// The block is damaged; the device.
+    pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
+        mmp::who_has(&self.mount.contexts, &self.mount.volume)
+    }
+
     /// Looks for damage; `watch` is told what is found, and may end it. Nothing is repaired.
     ///
     /// # Errors
@@ -293,9 +235,8 @@ impl FileSystem {
         let failed = |error: Error| MountError::Failed { uri: uri.clone(), error };
         let mut writer = None;
         let recovered = if options.write {
-            let (journal, ready) =
-                Journal::open_for(contexts, volume, options.commit_overlap, options.fast_commit)
-                    .map_err(|failure| MountError::new(failure, uri, device_bytes))?;
+            let (journal, ready) = begin_journal(contexts, volume, options)
+                .map_err(|failure| MountError::new(failure, uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
             writer = Some(Writer::new(journal, &volume, options, protection).map_err(failed)?);
@@ -593,25 +534,6 @@ impl FileSystem {
     /// What the superblock says.
     pub fn info(&self) -> VolumeInfo {
         VolumeInfo { recovered: self.mount.recovered, ..self.mount.volume.info() }
-    }
-}
-
-impl Mount {
-    fn lock_names(&self) -> MutexGuard<'_, u64> {
-        // A number.
-        self.names_changed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn names_changed(&self) -> u64 {
-        *self.lock_names()
-    }
-
-    /// `name` in directory `parent` is not what it was.
-    pub(super) fn forget_name(&self, parent: u32, name: &[u8]) {
-        let mut changed = self.lock_names();
-        *changed += 1;
-        let key = [&parent.to_le_bytes()[..], name].concat();
-        self.names.remove(&*key);
     }
 }
 

@@ -20,26 +20,26 @@
 //! - A page is read by one reader at a time; a hit takes no lock and writes nothing shared.
 //! - While the device works, this crate does its own work.
 //!
-//! # Parts, in reading order
+//! # Parts
+//! In ranks: each uses only those above it, which a test checks (`crates/meantime/tests/layers.rs`).
 //! ```text
-//!   fs, file, options      FileSystem, File, and what can be asked of them
-//!   node, live             inodes in memory; what one has on a mount for writing
-//!   cache/                 table (the protocol), queues (S3-FIFO), parking (another's page)
-//!   io/                    context, requests (all that is in flight), contexts (who has them),
-//!                            fill (pages of the cache), direct (past it), flushes, group_commit
-//!   source                 metadata from the device
-//!   read/                  cached (through the cache), ahead and window (read-ahead), place (where
-//!                            bytes are)
-//!   journal/               handle, running (changes); transaction, ordered (data before a commit);
-//!                            lead, commit, committer, log, writer; checkpoint; fast_commit;
-//!                            recover and mount
-//!   alloc/                 free blocks and inodes
-//!   change/                what can be done to metadata: names, directories, extents, attributes
-//!   write/                 buffered (to the cache), back (writeback), fsync, direct, resize
-//!   writer, writing        what a mount for writing has; changes by name
-//!   times, mmp             access times; other hosts
-//!   asynchronous, block    files with futures; a file as a block device
-//!   mkfs                   a new file system on a device
+//!   cache/      table (the protocol), queues (S3-FIFO), parking (another's page)
+//!   space/      how much is free, and promised to whom
+//!   io/         context, requests (all that is in flight), contexts (who has them), fill (pages of
+//!                 the cache), direct (past it), source (metadata), flushes, group_commit
+//!   journal/    handle, running (changes); transaction, ordered (data before a commit); lead,
+//!                 commit, committer, log, writer; checkpoint; fast_commit; recover and mount
+//!   mmp         other hosts
+//!   alloc/      free blocks and inodes
+//!   ops/        what can be done to metadata: names, directories, extents, attributes
+//!   inode/      mount (what all share), known (an inode in memory), live (when it is written to),
+//!                 extents (where bytes are), times, node (for programs)
+//!   file/       read/: cached (through the cache), ahead and window (read-ahead)
+//!               write/: buffered (to the cache), back (writeback), fsync, direct, resize
+//!   fs, by_path, writing, walk    FileSystem: what programs ask for
+//!   background  the mount's own thread
+//!   block, asynchronous           a file as a block device; files with futures
+//!   mkfs        a new file system on a device
 //! ```
 //!
 //! ARCHITECTURE.md §8 follows a cached read and an fsync through these files.
@@ -53,33 +53,30 @@ mod block;
 mod bounded;
 mod by_path;
 pub mod cache;
-pub mod change;
 mod counters;
 mod error;
 mod file;
 mod fs;
+mod inode;
 mod io;
 pub mod journal;
-mod live;
 pub mod mkfs;
 mod mmp;
-mod node;
+pub mod ops;
 mod options;
-mod read;
-mod segments;
-mod source;
-mod times;
+mod space;
 mod walk;
-mod write;
-mod writer;
+mod worker;
 mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use block::{FileChannel, FileDevice, FileDeviceOptions};
 pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
-pub use file::File;
-pub use fs::{Entry, FileSystem, Node, ReadDir};
+pub use file::{File, Segment, SegmentKind};
+pub use fs::{Entry, FileSystem, ReadDir};
+pub use inode::Node;
+pub use io::DeviceSource;
 pub use journal::{JournalCounters, log_piece_blocks};
 pub use meantime_ext4_format::{self as format, check};
 pub use meantime_ext4_format::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
@@ -88,5 +85,3 @@ pub use options::{
     AccessTimes, Advice, Allocate, CommitOverlap, MountOptions, NewNode, OpenOptions, Overlap,
     ReadOptions, RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,
 };
-pub use segments::{Segment, SegmentKind};
-pub use source::DeviceSource;

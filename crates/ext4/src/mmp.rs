@@ -7,17 +7,15 @@
 //! journal is his.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::background::{Stopping, Worker};
 use super::error::{Corruption, Defect, Error, MountError};
-use super::fs::{FileSystem, Mount};
-use super::io::IoContexts;
+use super::io::{DeviceSource, IoContexts};
 use super::journal::{Writer, time_now};
-use super::source::DeviceSource;
+use super::worker::{Stopping, Worker};
 use meantime_ext4_format::mmp::check_interval_s;
-use meantime_ext4_format::{Mmp, MmpState, Source, Superblock};
+use meantime_ext4_format::{Mmp, MmpState, Source, Superblock, Volume};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Who found that nobody had it lets so much pass between writing that he has it and looking
@@ -110,7 +108,7 @@ struct Said {
 #[derive(Default)]
 struct Watch {
     lost: Option<Error>,
-    mount: Weak<Mount>,
+    tell: Option<Box<dyn Fn(&Error) + Send>>,
 }
 
 struct Shared {
@@ -185,10 +183,10 @@ impl Shared {
         self.place.contexts.fence();
         let mut watch = self.watch();
         watch.lost.get_or_insert(error.clone());
-        let mount = watch.mount.upgrade();
+        let tell = watch.tell.take();
         drop(watch);
-        if let Some(writer) = mount.as_ref().and_then(|mount| mount.writer.as_ref()) {
-            writer.journal.fail(&error);
+        if let Some(tell) = tell {
+            tell(&error);
         }
     }
 
@@ -216,7 +214,7 @@ impl Shared {
 
 /// A file system with the feature `mmp` that we have mounted for writing. When it is dropped, it
 /// stays marked as in use, as after a crash.
-pub(super) struct Protection {
+pub(crate) struct Protection {
     shared: Arc<Shared>,
     worker: Mutex<Option<Worker>>,
 }
@@ -230,7 +228,7 @@ impl Protection {
     /// # Errors
     /// [`MountError::Protected`] if somebody else has it; damage; the device. In these cases
     /// nothing was written, or somebody else wrote after us.
-    pub(super) fn take(
+    pub(crate) fn take(
         contexts: &Arc<IoContexts>,
         source: &DeviceSource,
         superblock: &Superblock,
@@ -311,16 +309,16 @@ impl Protection {
     ///
     /// # Errors
     /// [`Error::Taken`].
-    pub(super) fn usable(&self) -> Result<(), Error> {
+    pub(crate) fn usable(&self) -> Result<(), Error> {
         self.shared.watch().lost.clone().map_or(Ok(()), Err)
     }
 
-    /// `mount` can change nothing any more when somebody else has it.
+    /// `tell` is told when somebody else has it, once.
     ///
     /// # Errors
     /// [`Error::Taken`]: somebody has.
-    pub(super) fn watch(&self, mount: &Arc<Mount>) -> Result<(), Error> {
-        self.shared.watch().mount = Arc::downgrade(mount);
+    pub(crate) fn watch(&self, tell: impl Fn(&Error) + Send + 'static) -> Result<(), Error> {
+        self.shared.watch().tell = Some(Box::new(tell));
         self.usable()
     }
 
@@ -328,31 +326,30 @@ impl Protection {
     ///
     /// # Errors
     /// Somebody else has it; the device.
-    pub(super) fn release(&self) -> Result<(), Error> {
+    pub(crate) fn release(&self) -> Result<(), Error> {
         self.stop();
         self.usable()?;
         self.shared.say(|_| MmpState::Clean)
     }
 
     /// Nothing more is said: it stays marked as in use.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(worker);
     }
 }
 
-impl FileSystem {
-    /// Who has the file system mounted for writing, or checks it, as the block of multiple mount
-    /// protection has it on the device now; `None`: it has no such block. A mount for reading takes
-    /// no part in it.
-    ///
-    /// # Errors
-    /// The block is damaged; the device.
-    pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
-        let mount = &self.mount;
-        let place = Place::of(&mount.contexts, mount.volume.source(), mount.volume.superblock())?;
-        place.map(|place| place.parse(&place.read()?)).transpose()
-    }
+/// Who has the file system that `volume` is of, as the block of multiple mount protection has it on
+/// the device now; `None`: it has no such block.
+///
+/// # Errors
+/// The block is damaged; the device.
+pub(crate) fn who_has(
+    contexts: &Arc<IoContexts>,
+    volume: &Volume<DeviceSource>,
+) -> Result<Option<Mmp>, Error> {
+    let place = Place::of(contexts, volume.source(), volume.superblock())?;
+    place.map(|place| place.parse(&place.read()?)).transpose()
 }
 
 #[cfg(all(test, not(loom)))]

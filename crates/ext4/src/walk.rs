@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::error::Error;
-use super::fs::{FileSystem, Node};
+use super::fs::FileSystem;
+use super::inode::Node;
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::ROOT_INO;
 use meantime_ext4_format::path::{Names, resolve};

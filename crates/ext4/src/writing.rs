@@ -7,14 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::alloc::Allocator;
+use super::background;
 use super::by_path::Last;
-use super::change::names::{self, Unlinked};
-use super::change::{Name, rename};
-use super::change::{attributes, metadata, orphans};
 use super::error::{Error, Unsupported};
 use super::file::File;
-use super::fs::{FileSystem, Node};
-use super::journal::Handle;
+use super::fs::FileSystem;
+use super::inode::Node;
+use super::journal::{Handle, JournalThread};
+use super::ops::names::{self, Unlinked};
+use super::ops::{Name, rename};
+use super::ops::{attributes, metadata, orphans};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::path::LINKS_MAX;
@@ -93,15 +95,24 @@ impl FileSystem {
         let Some(writer) = &mount.writer else { return Ok(()) };
         let orphan = |handle: &mut Handle<'_>, _: &Allocator| orphans::set_present(handle, true);
         if let Some(protection) = writer.protection() {
-            protection.watch(mount)?;
+            let watched = Arc::downgrade(mount);
+            protection.watch(move |error| {
+                let mount = watched.upgrade();
+                if let Some(writer) = mount.as_ref().and_then(|mount| mount.writer.as_ref()) {
+                    writer.journal.fail(error);
+                }
+            })?;
         }
         mount.delete_orphans()?;
         mount.change(orphan)?;
         if mount.options.background {
-            writer.start_background(mount);
+            writer.set_background(background::start(mount));
         }
         if !mount.options.commit_overlap.direct {
-            writer.start_journal_thread(mount);
+            let mount = Arc::downgrade(mount);
+            writer.set_journal_thread(JournalThread::start(move |upto| {
+                Some(mount.upgrade()?.commit_whole(upto).is_ok())
+            }));
         }
         Ok(())
     }

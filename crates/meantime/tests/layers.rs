@@ -104,6 +104,102 @@ fn code(path: &Path) -> String {
         .join("\n")
 }
 
+/// The parts of `ext4` (folders and files of its `src`), each of which uses only those before it.
+const EXT4_PARTS: &[&str] = &[
+    "error",
+    "options",
+    "counters",
+    "bounded",
+    "worker",
+    "cache",
+    "space",
+    "io",
+    "journal",
+    "mmp",
+    "alloc",
+    "ops",
+    "inode",
+    "file",
+    "fs",
+    "by_path",
+    "background",
+    "writing",
+    "walk",
+    "block",
+    "asynchronous",
+    "mkfs",
+];
+
+/// The parts that `code`, in a file so many folders deep, names by `crate::` or `super::`.
+fn named_parts(code: &str, depth: usize) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name = |text: &str| {
+        let end = text.find(|c| !is_name(c)).unwrap_or(text.len());
+        text[..end].to_owned()
+    };
+    let mut parts = BTreeSet::new();
+    let mut rest = code;
+    while let Some(at) = rest.find("crate::").into_iter().chain(rest.find("super::")).min() {
+        let inside = rest[..at].ends_with(|c| is_name(c) || c == '$');
+        let (is_crate, path) =
+            (rest[at..].starts_with("crate"), rest[at..].trim_start_matches("super::"));
+        let supers = (rest[at..].len() - path.len()) / "super::".len();
+        rest = path.strip_prefix("crate::").unwrap_or(path);
+        if inside || !is_crate && supers < depth {
+            continue;
+        }
+        // One name, or several in braces, of which those count that begin a path or stand alone.
+        match rest.strip_prefix('{') {
+            None => drop(parts.insert(name(rest))),
+            Some(list) => {
+                let list = list.split(';').next().unwrap_or_default();
+                parts.extend(list.split([',', '{']).map(|item| name(item.trim_start())));
+            }
+        }
+    }
+    parts
+}
+
+#[test]
+fn a_part_of_ext4_uses_only_those_before_it() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("ext4/src");
+    let mut files = Vec::new();
+    rust_files(&src, &mut files);
+    let mut seen = BTreeSet::new();
+    for file in &files {
+        let inside = file.strip_prefix(&src).unwrap();
+        let names: Vec<&str> =
+            inside.iter().map(|part| part.to_str().unwrap().trim_end_matches(".rs")).collect();
+        let is_test =
+            |name: &&str| ["tests", "testing", "model"].contains(name) || name.ends_with("_tests");
+        if names == ["lib"] || names.iter().any(|name| is_test(name)) {
+            continue;
+        }
+        let rank = |part: &str| EXT4_PARTS.iter().position(|name| *name == part);
+        let own =
+            rank(names[0]).unwrap_or_else(|| panic!("{} has no place in the table", names[0]));
+        seen.insert(names[0].to_owned());
+        let depth = if names.last() == Some(&"mod") { names.len() - 1 } else { names.len() };
+        for part in named_parts(&code(file), depth) {
+            if let Some(other) = rank(&part) {
+                assert!(other <= own, "ext4/{}: {} uses {part}", inside.display(), names[0]);
+            }
+        }
+    }
+    assert_eq!(seen.len(), EXT4_PARTS.len(), "{seen:?}");
+}
+
+#[test]
+fn paths_out_of_a_part_are_seen() {
+    let parts =
+        |code: &str, depth| named_parts(code, depth).into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(parts("use crate::io::IoContext;", 2), "io");
+    assert_eq!(parts("use super::{cache::Hit, io::{A, B}};", 1), "A B cache io");
+    assert_eq!(parts("use super::super::journal::Handle;", 2), "journal");
+    assert_eq!(parts("use super::journal::Handle; std::io::Write", 2), "");
+    assert_eq!(parts("let x = crate::ops::names::create(1);", 2), "ops");
+}
+
 /// The library runs in other people's programs: `meantime_process::thread` has its threads block
 /// the program's signals.
 #[test]

@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::changes::Promised;
-use super::pool::Who;
 use super::search::Search;
 use super::{Allocator, Want};
 use crate::journal::Handle;
+use crate::space::{Promised, Who};
 use crate::{Corruption, Defect, Error};
 use meantime_ext4_format::edit::bitmap;
 

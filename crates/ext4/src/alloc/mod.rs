@@ -5,10 +5,8 @@
 //! hints: totals follow changes that are complete ([`Allocator::completed`]), hints may be wrong.
 
 mod blocks;
-mod changes;
 mod groups;
 mod inodes;
-mod pool;
 mod search;
 mod spread;
 #[cfg(all(test, not(loom)))]
@@ -25,11 +23,10 @@ use meantime_ext4_format::checksum::Patch;
 use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::{Source, Superblock, Volume};
 
-pub use changes::SpaceChanges;
+pub use crate::space::Reservation;
+use crate::space::{Pool, Totals};
 use groups::Known;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
-pub use pool::Reservation;
-use pool::{Pool, Totals};
 use windows::Windows;
 use zones::Zones;
 

@@ -1,6 +1,5 @@
 //! The I/O contexts of a mount, of which each thread takes its own.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError, TryLockError};
 
@@ -8,6 +7,7 @@ use super::context::{IoContext, Shared};
 use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
 use crate::cache::PageCache;
+use crate::counters::thread_number;
 use crate::error::Error;
 use crate::options::Overlap;
 use meantime_block::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, Device};
@@ -23,22 +23,6 @@ const DEPTH: u16 = 64;
 
 /// The most contexts of a mount.
 pub(crate) const CONTEXTS_MAX: usize = 64;
-
-/// A number of the calling thread: small, and no other living thread's as long as there are few.
-#[inline]
-pub(crate) fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(1);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(0) };
-    }
-    NUMBER.with(|number| match number.get() {
-        0 => {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-            number.get()
-        }
-        known => known,
-    })
-}
 
 /// The contexts of a mount. They are made when a thread first finds all others taken.
 pub(crate) struct IoContexts {

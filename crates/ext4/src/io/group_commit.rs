@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::contexts::thread_number;
+use crate::counters::thread_number;
 
 /// After so many turns of one thread alone nobody else is expected.
 const ALONE: u32 = 16;

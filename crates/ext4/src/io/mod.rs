@@ -7,6 +7,7 @@
 //!   target         where a read's bytes go
 //!   direct         reads past the cache: buffers, or the caller's memory lent to the device
 //!   contexts       IoContexts: those of a mount, of which each thread takes its own
+//!   source         metadata from the device; or newer, as changes have made them (newest)
 //!   group_commit   whether fsync callers overlap
 //!   flushes        which FLUSH has made which writes durable
 //! ```
@@ -17,11 +18,15 @@ pub(crate) mod direct;
 pub(crate) mod fill;
 mod flushes;
 mod group_commit;
+mod newest;
 mod requests;
+mod source;
 pub(crate) mod target;
 
 pub(crate) use context::IoContext;
-pub(crate) use contexts::{IoContexts, thread_number};
+pub(crate) use contexts::IoContexts;
 pub(crate) use flushes::Durability;
 pub(crate) use group_commit::GroupCommit;
+pub use newest::{Blocks, Newest};
 pub(crate) use requests::{commit, log, writes};
+pub use source::DeviceSource;

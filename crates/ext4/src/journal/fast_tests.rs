@@ -10,7 +10,7 @@ use super::fast::Unsaid;
 use super::testing::Image;
 use super::{Changes, Handle};
 use crate::alloc::{Allocator, Want};
-use crate::change::{extents, fallocate, truncate};
+use crate::ops::{extents, fallocate, truncate};
 use crate::{Error, FileType};
 use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::journal::recover;

@@ -15,7 +15,7 @@ use super::fast::{self, FastChanges};
 use super::held::Held;
 use super::orphans::{OrphanPlace, Orphans};
 use super::spares::Copies;
-use crate::alloc::SpaceChanges;
+use crate::space::SpaceChanges;
 use crate::{Corruption, Defect, Error, Timestamp};
 use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use meantime_ext4_format::journal::fast_commit::Change;

@@ -29,7 +29,6 @@ mod lead;
 mod log;
 mod log_device;
 mod mount;
-mod newest;
 mod ordered;
 mod orphans;
 mod pending;
@@ -40,9 +39,11 @@ mod spares;
 pub(crate) mod testing;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod thread;
 mod transaction;
 mod writer;
 
+pub use crate::io::{Blocks, Newest};
 #[cfg(feature = "broken-rules")]
 use broken as device;
 #[cfg(feature = "broken-rules")]
@@ -57,12 +58,12 @@ pub use held::Held;
 pub(crate) use lead::Turn;
 #[cfg(not(feature = "broken-rules"))]
 use log_device as device;
-pub(crate) use mount::check;
-pub use newest::{Blocks, Newest};
+pub(crate) use mount::{Recovery, check};
 pub use ordered::OrderedToken;
 pub use orphans::{OrphanPlace, Orphans};
 pub(crate) use running::time_now;
 pub use running::{Journal, Observe};
+pub(crate) use thread::JournalThread;
 pub(crate) use writer::Writer;
 
 /// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal

@@ -8,22 +8,22 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::committer::Committer;
 use super::device;
 use super::fast_commit::FastArea;
+use super::handle::Changes;
 use super::held::Held;
 use super::lead::Commits;
 use super::log::Stretch;
 use super::orphans::Orphans;
 use super::pending::Pending;
-use super::recover::{Overlaid, Replacement, carry_out, look_over};
+use super::recover::{Overlaid, Replacement};
 use super::running::{Journal, Open, time_now};
 use super::writer::Writer;
 use crate::error::{Corruption, Defect, Error, MountFailure, Unsupported};
-use crate::io::{IoContext, IoContexts};
+use crate::io::{DeviceSource, IoContext, IoContexts};
 use crate::options::CommitOverlap;
-use crate::source::DeviceSource;
 use crate::{FileType, Recovered};
 use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::features::{compat, incompat, ro_compat};
-use meantime_ext4_format::journal::{self, JournalFormat};
+use meantime_ext4_format::journal::{self, FastCommits, JournalFormat};
 use meantime_ext4_format::{
     Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source,
     Superblock, Volume, VolumeOptions,
@@ -171,20 +171,30 @@ fn check_errno(errno: i32) -> Result<(), MountFailure> {
     Err(refused(format!("writing to a file system that has errors ({aborted})"), E2FSCK))
 }
 
-impl Journal {
-    /// Makes `volume` ready for writing: what is in its journal is written home, the log is
-    /// emptied, the file system marked as in use. The journal, and the volume as it is then; the
-    /// one before has old contents. Of a commit's waits, those are moved that `overlap` says.
+/// A file system that is about to be mounted for writing, as it is when what its journal has is
+/// home. All of that is in memory: nothing has been written.
+pub(crate) struct Recovery {
+    contexts: Arc<IoContexts>,
+    /// As it was before: what was read of it is old once something is written.
+    before: Volume<DeviceSource>,
+    replayed: Volume<Overlaid>,
+    recovered: Option<Recovered>,
+    fast_commits: Option<FastCommits>,
+    format: JournalFormat,
+    stretches: Vec<Stretch>,
+    /// The newest number of a transaction that may be in the log.
+    last: u32,
+}
+
+impl Recovery {
+    /// Reads the journal of `volume`.
     ///
     /// # Errors
-    /// What could not be kept right is refused by name, and nothing was written; damage; the
-    /// device.
-    pub(crate) fn open_for(
+    /// What could not be kept right is refused by name; damage; the device.
+    pub(crate) fn read(
         contexts: &Arc<IoContexts>,
         volume: Volume<DeviceSource>,
-        overlap: CommitOverlap,
-        fast_commit: bool,
-    ) -> Result<(Self, Volume<DeviceSource>), MountFailure> {
+    ) -> Result<Self, MountFailure> {
         check(&volume, contexts.info().block_bytes)?;
         let recovery = journal::recover(&volume)?;
         check_errno(recovery.errno)?;
@@ -192,7 +202,6 @@ impl Journal {
             return Err(refused("writing after a committed transaction was lost", E2FSCK));
         }
         let block_bits = volume.superblock().block_bits();
-        let device_bytes = contexts.info().bytes();
         let recovered = (!recovery.is_empty()).then(|| recovery.summary());
         let primary = volume.superblock().primary_block();
         let mut blocks = recovery.overlay;
@@ -204,9 +213,10 @@ impl Journal {
             *block = edited.into();
         }
         let replayed = Overlaid { device: volume.source().clone(), block_bits, blocks };
+        let device_bytes = contexts.info().bytes();
         let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
         check(&replayed, contexts.info().block_bytes)?;
-        let (mut format, stretches) = Self::load(&replayed)?;
+        let (format, stretches) = Journal::load(&replayed)?;
         // (The failure may have been that of an unmount's last write, after which there is nothing
         // to recover.)
         check_errno(format.errno())?;
@@ -216,16 +226,58 @@ impl Journal {
                 E2FSCK,
             ));
         }
-        look_over(&replayed)?;
+        let last = recovery.end.unwrap_or(format.sequence());
+        let fast_commits = Some(recovery.fast_commits).filter(|commits| commits.count() > 0);
+        Ok(Self {
+            contexts: Arc::clone(contexts),
+            before: volume,
+            replayed,
+            recovered,
+            fast_commits,
+            format,
+            stretches,
+            last,
+        })
+    }
+
+    /// The file system as it is when the log's whole transactions are home.
+    pub(crate) fn volume(&self) -> &Volume<Overlaid> {
+        &self.replayed
+    }
+
+    /// The fast commits that go on from there, if there are any: what they say is to be carried out
+    /// on [`volume`](Self::volume), and given to [`begin`](Self::begin).
+    pub(crate) fn take_fast_commits(&mut self) -> Option<FastCommits> {
+        self.fast_commits.take()
+    }
+
+    /// Makes the file system ready for writing: what is in its journal is written home, with the
+    /// `said` of the fast commits, the log is emptied, the file system marked as in use. The
+    /// journal, and the volume as it is then. Of a commit's waits, those are moved that `overlap`
+    /// says.
+    ///
+    /// # Errors
+    /// What could not be kept right is refused by name, and nothing was written; the device.
+    pub(crate) fn begin(
+        self,
+        said: Option<Changes>,
+        overlap: CommitOverlap,
+        fast_commit: bool,
+    ) -> Result<(Journal, Volume<DeviceSource>), MountFailure> {
+        let Self { contexts, before: volume, replayed, recovered, mut format, stretches, .. } =
+            self;
+        let mut last = self.last;
+        let contexts = &contexts;
+        let block_bits = volume.superblock().block_bits();
+        let device_bytes = contexts.info().bytes();
+        let primary = volume.superblock().primary_block();
         let features = replayed.superblock().features();
         let converted =
             (replayed.superblock().has_checksums(), features.has_incompat(incompat::BIT64));
         // Without checksums, e2fsck 1.47.0 takes groups for ones that were never written when it
         // replays fast commits, the kernel's as well.
         let fast = fast_commit && features.has_compat(compat::FAST_COMMIT) && converted.0;
-        let mut last = recovery.end.unwrap_or(format.sequence());
-        let replacement = if recovery.fast_commits.count() > 0 {
-            let changes = carry_out(&replayed, recovery.fast_commits)?;
+        let replacement = if let Some(changes) = said {
             let stretches = stretches.clone();
             let made =
                 Replacement::new(format.clone(), stretches, &changes, last, block_bits, converted)?;
@@ -296,7 +348,7 @@ impl Journal {
         let area = format.fast_commits().filter(|_| fast).and_then(FastArea::new);
         let fast = area.is_some();
         let committer = Committer::new(format, log, tid, block_bits, area);
-        let journal = Self {
+        let journal = Journal {
             contexts: Arc::clone(contexts),
             volume: volume.clone(),
             held: Held::default(),
@@ -317,7 +369,9 @@ impl Journal {
         };
         Ok((journal, volume))
     }
+}
 
+impl Journal {
     /// The journal's superblock, and where its blocks are.
     fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<Stretch>), Error> {
         let ino = volume.superblock().journal_ino();

@@ -9,23 +9,17 @@ use std::sync::Arc;
 
 use super::Sequence;
 use super::committer::Committer;
-use super::handle::{Changes, Handle};
-use super::held::Held;
+use super::handle::Changes;
 use super::log::{Log, Stretch};
 use super::mount::Beginner;
-use super::orphans::Orphans;
-use super::running::time_now;
 use super::transaction::Transaction;
-use crate::FileType;
-use crate::alloc::Allocator;
-use crate::change::{fast_commits, orphans};
-use crate::error::{Corruption, Defect, Error};
-use crate::source::DeviceSource;
-use meantime_ext4_format::journal::{FastCommits, JournalFormat};
-use meantime_ext4_format::{ROOT_INO, Source, SourceError, Volume};
+use crate::error::Error;
+use crate::io::DeviceSource;
+use meantime_ext4_format::journal::JournalFormat;
+use meantime_ext4_format::{Source, SourceError};
 
 /// The device as it is when `blocks` are home.
-pub(super) struct Overlaid {
+pub(crate) struct Overlaid {
     pub(super) device: DeviceSource,
     pub(super) block_bits: u32,
     pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
@@ -42,39 +36,6 @@ impl Source for Overlaid {
             _ => self.device.read(offset, bytes),
         }
     }
-}
-
-/// Whether `volume`, as it is when everything is home, has what a mount for writing begins with: a
-/// root directory, groups whose descriptors are right, a list of orphans that can be.
-///
-/// # Errors
-/// It has not; the device.
-pub(super) fn look_over(volume: &Volume<Overlaid>) -> Result<(), Error> {
-    if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
-        return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
-    }
-    Allocator::new(volume)?;
-    let (held, known) = (Held::default(), Orphans::default());
-    let handle = Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
-    orphans::list(&handle).map(drop)
-}
-
-/// What `commits` make of the metadata of `volume`, which has what the transactions before them
-/// had.
-///
-/// # Errors
-/// What cannot be carried out; damage, or the device.
-pub(super) fn carry_out(volume: &Volume<Overlaid>, commits: FastCommits) -> Result<Changes, Error> {
-    let outcome = commits.outcome(volume)?;
-    let held = Held::default();
-    for blocks in fast_commits::given(&outcome) {
-        held.hold(blocks, Sequence(1));
-    }
-    let (allocator, known) = (Allocator::new(volume)?, Orphans::default());
-    let mut handle =
-        Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
-    fast_commits::carry_out(&mut handle, &allocator, &outcome)?;
-    Ok(handle.into_changes())
 }
 
 /// The one transaction that says all that fast commits said.

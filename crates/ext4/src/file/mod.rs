@@ -1,0 +1,258 @@
+//! An open file.
+
+pub(crate) mod read;
+mod segments;
+pub(crate) mod write;
+
+pub use segments::{Segment, SegmentKind};
+
+use std::io::{IoSliceMut, Read, Seek, SeekFrom};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::cache::PAGE_BYTES;
+use crate::error::Error;
+use crate::file::read::ahead::Ahead;
+use crate::inode::Node;
+use crate::inode::extents::Extents;
+use crate::io::target::Target;
+use crate::options::{Advice, OpenOptions, ReadOptions};
+use meantime_block::Device;
+use meantime_ext4_format::{FileType, Metadata};
+use meantime_process::lock::RwLockReadGuard;
+
+/// EXT4_INLINE_DATA_FL.
+const INLINE_DATA: u32 = 0x1000_0000;
+
+/// A file that is open for reading. It has a position for [`std::io::Read`];
+/// [`read_at`](Self::read_at) has no need of one, and any thread may call it.
+pub struct File {
+    node: Node,
+    kind: Kind,
+    /// All its extents, if they were read when it was opened, and nobody changes them.
+    pub(crate) extents: Option<Arc<Extents>>,
+    pub(crate) ahead: Ahead,
+    pub(crate) position: u64,
+    /// What may be done with it.
+    pub(crate) options: OpenOptions,
+    /// How many failed writes its owner was told of.
+    pub(crate) failures_seen: AtomicU64,
+}
+
+/// How it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Blocks,
+    Inline,
+    Directory,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File")
+            .field("ino", &self.node.ino())
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}
+
+impl File {
+    pub(crate) fn open(node: Node, options: OpenOptions) -> Result<Self, Error> {
+        let file_type = node.file_type();
+        let flags = node.known.before().metadata.flags;
+        let kind = match file_type {
+            FileType::Regular if flags & INLINE_DATA != 0 => Kind::Inline,
+            FileType::Regular => Kind::Blocks,
+            FileType::Directory => Kind::Directory,
+            // As `open` with O_NOFOLLOW.
+            FileType::Symlink => return Err(Error::Loop),
+            FileType::Character | FileType::Block | FileType::Fifo | FileType::Socket => {
+                return Err(Error::Special);
+            }
+        };
+        let preload = kind == Kind::Blocks && node.mount.options.overlap.preload;
+        let extents = if preload { Some(node.known.extents(&node.mount)?) } else { None };
+        // Where somebody may change them, the node has those of now.
+        let extents = extents.filter(|_| node.known.live.is_none());
+        let ahead = Ahead::new(node.mount.options.read_ahead_bytes);
+        let failures = node.known.live.as_ref().map_or(0, |live| live.failures());
+        let failures_seen = AtomicU64::new(failures);
+        Ok(Self { node, kind, extents, ahead, position: 0, options, failures_seen })
+    }
+
+    /// The file's inode.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// As long as what it gives is held, no block is taken away from the file.
+    pub(crate) fn keep_blocks(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.node.known.live.as_ref().map(|live| live.keep_blocks())
+    }
+
+    /// Whether its content is in blocks: it is neither in the inode, nor a directory.
+    pub(crate) fn is_in_blocks(&self) -> bool {
+        self.kind == Kind::Blocks
+    }
+
+    /// Whether its content is in the inode.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.kind == Kind::Inline
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        self.node.mount.contexts.device()
+    }
+
+    /// What `fstat` tells.
+    pub fn metadata(&self) -> Metadata {
+        self.node.metadata()
+    }
+
+    /// Size in bytes.
+    #[inline]
+    pub fn size(&self) -> u64 {
+        self.node.known.size()
+    }
+
+    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end
+    /// of the file.
+    ///
+    /// # Errors
+    /// As `pread(2)`. A part that was read before the failure is returned instead, if there is any.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        self.read_at_with(buf, offset, &ReadOptions::default())
+    }
+
+    /// As [`read_at`](Self::read_at), as `options` say.
+    ///
+    /// # Errors
+    /// As `preadv2(2)`; [`Error::WouldBlock`] if it was asked not to wait.
+    #[inline]
+    pub fn read_at_with(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
+        self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset, options)
+    }
+
+    /// As [`read_at_with`](Self::read_at_with), into several buffers, one after another.
+    ///
+    /// # Errors
+    /// As [`read_at_with`](Self::read_at_with).
+    pub fn read_vectored_at(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        offset: u64,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
+        let mut target = Target::new(bufs);
+        if self.options.write && !self.options.read {
+            return Err(Error::Invalid("the file is not open for reading"));
+        }
+        if self.kind == Kind::Directory {
+            return Err(Error::IsDirectory);
+        }
+        let Some(left) = self.size().checked_sub(offset).filter(|left| *left > 0) else {
+            return Ok(0);
+        };
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(target.room());
+        if len == 0 {
+            return Ok(0);
+        }
+        let read = match self.kind {
+            Kind::Inline => self.read_inline(&mut target, offset, len),
+            _ if options.direct => self.read_direct(&mut target, offset, len, options),
+            _ => self.read_cached(&mut target, offset, len, options),
+        };
+        if read.is_ok() {
+            self.node.accessed();
+        }
+        read
+    }
+
+    #[cold]
+    fn read_inline(
+        &self,
+        target: &mut Target<'_, '_>,
+        offset: u64,
+        len: usize,
+    ) -> Result<usize, Error> {
+        let Node { mount, known } = &self.node;
+        let state = known.state(mount)?;
+        let data = mount.consistent(|| mount.volume.inline_data(&state.inode))?.unwrap_or_default();
+        // What the inode does not hold of its size is zeroes.
+        let held = data.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let held = &held[..held.len().min(len)];
+        target.put(0, held);
+        target.zero(held.len(), len - held.len());
+        Ok(len)
+    }
+
+    /// Says what will be read (`posix_fadvise`); `bytes` 0 is up to the end.
+    ///
+    /// # Errors
+    /// The device, while reading for [`Advice::WillNeed`] was begun.
+    pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
+        if self.kind != Kind::Blocks {
+            return Ok(());
+        }
+        let end =
+            if bytes == 0 { self.size() } else { offset.saturating_add(bytes).min(self.size()) };
+        match advice {
+            Advice::Normal | Advice::Sequential | Advice::Random => self.ahead.advise(advice),
+            Advice::WillNeed => self.fetch(offset, end)?,
+            Advice::DontNeed => {
+                // Pages that are only touched stay, as Linux has it; but the file's last one is
+                // whole.
+                let last = if end == self.size() {
+                    end.div_ceil(PAGE_BYTES as u64)
+                } else {
+                    end / PAGE_BYTES as u64
+                };
+                let first = offset.div_ceil(PAGE_BYTES as u64);
+                if first < last {
+                    self.node
+                        .mount
+                        .contexts
+                        .cache()
+                        .invalidate(u64::from(self.node.ino()), first..last);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.read_at(buf, self.position)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> std::io::Result<usize> {
+        let read = self.read_vectored_at(bufs, self.position, &ReadOptions::default())?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        let (base, by) = match to {
+            SeekFrom::Start(offset) => (offset, 0),
+            SeekFrom::End(by) => (self.size(), by),
+            SeekFrom::Current(by) => (self.position, by),
+        };
+        let invalid = Error::Invalid(
+            "a position before the beginning of the file, or beyond what there can be",
+        );
+        let position = base.checked_add_signed(by).ok_or(invalid)?;
+        self.position = position;
+        Ok(position)
+    }
+}

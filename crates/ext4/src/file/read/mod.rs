@@ -1,0 +1,94 @@
+//! The read path.
+
+pub(crate) mod ahead;
+pub(crate) mod cached;
+mod odd;
+mod window;
+
+use std::sync::Arc;
+
+use crate::counters::Count;
+use crate::error::Error;
+use crate::file::File;
+use crate::inode::extents::{Extents, Finder};
+use crate::io::direct::Stopped;
+use crate::io::target::{Place, Target};
+use crate::options::ReadOptions;
+
+impl File {
+    /// The extents that have the bytes `offset..end`.
+    pub(crate) fn extents_of(&self, offset: u64, end: u64) -> Result<Arc<Extents>, Error> {
+        let node = self.node();
+        let shift = node.mount.block_shift;
+        if let Some(extents) = self.extents.as_ref().filter(|extents| extents.reaches(end, shift)) {
+            return Ok(Arc::clone(extents));
+        }
+        let state = node.known.state(&node.mount)?;
+        if node.known.live.is_some() {
+            let extents = state.extents(&node.mount)?;
+            if extents.reaches(end, shift) {
+                return Ok(extents);
+            }
+        }
+        let blocks = offset >> shift..((end - 1) >> shift) + 1;
+        let volume = &node.mount.volume;
+        Ok(Arc::new(
+            node.mount.consistent(|| Extents::of_range(volume, &state.inode, blocks.clone()))?,
+        ))
+    }
+
+    /// Finds the places of this file's bytes by `extents`.
+    pub(crate) fn finder<'a>(&'a self, extents: &'a Extents) -> Finder<'a> {
+        let mount = &*self.node().mount;
+        Finder {
+            extents,
+            block_shift: mount.block_shift,
+            volume: &mount.volume,
+            overlaid: mount.overlaid,
+        }
+    }
+
+    /// Reads `len` bytes, more than none and all of them within the file, past the cache.
+    pub(crate) fn read_direct(
+        &self,
+        target: &mut Target<'_, '_>,
+        offset: u64,
+        len: usize,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
+        let node = self.node();
+        let mount = &*node.mount;
+        let mut end = offset + len as u64;
+        let (_guard, extents) = match &node.known.live {
+            None => (None, self.extents_of(offset, end)?),
+            Some(live) => {
+                let (guard, extents) = self.settled_extents(live, offset..end)?;
+                // Cut off meanwhile, perhaps.
+                end = end.min(self.size());
+                if end <= offset {
+                    return Ok(0);
+                }
+                (Some(guard), extents)
+            }
+        };
+        let len = (end - offset) as usize;
+        let finder = self.finder(&extents);
+        if options.no_wait
+            && finder.pieces(offset..end).any(|piece| matches!(piece.place, Place::Device(_)))
+        {
+            return Err(Error::WouldBlock);
+        }
+        mount.counts.add(Count::Direct, len.div_ceil(4096) as u64);
+        let mut io = mount.contexts.take()?;
+        let result = io.read_pieces_lending(0, finder.pieces(offset..end), target, options.policy);
+        match io.take_lent() {
+            0 => {}
+            lent => mount.counts.add(Count::Lent, lent),
+        }
+        match result {
+            Ok(read) => Ok(read),
+            Err(Stopped { done, .. }) if done > 0 => Ok(done),
+            Err(Stopped { error, .. }) => Err(error),
+        }
+    }
+}

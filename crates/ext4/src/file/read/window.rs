@@ -1,0 +1,120 @@
+//! Sending what is read ahead, and what a program says it will need.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::cached::{PAGE, whole_pages};
+use crate::cache::PAGE_BYTES;
+use crate::counters::Count;
+use crate::error::Error;
+use crate::file::File;
+use crate::inode::extents::{Extents, Finder};
+use crate::io::IoContext;
+use crate::io::fill::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS, For, Stretch};
+use crate::options::ReadOptions;
+use meantime_completion::Policy;
+
+impl File {
+    /// A read came to `pages`, of which one has more read ahead.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn go_ahead(&self, pages: &Range<u64>, options: &ReadOptions) {
+        if let Some(window) = self.ahead.next_window(pages) {
+            let _guard = self.keep_blocks();
+            self.send_window(window, options.policy);
+        }
+    }
+
+    /// Has `window` read ahead. The caller [keeps the file's blocks](File::keep_blocks): this does
+    /// not, for a reader that takes them twice waits for itself as soon as somebody wants to take
+    /// some away in between.
+    pub(super) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
+        // (If it cannot be, its reader will hear of it.)
+        if let Ok(extents) = self.extents_of_pages(&window)
+            && let Ok(mut io) = self.node().mount.contexts.take()
+        {
+            self.send_ahead(&mut io, &self.finder(&extents), window, policy);
+        }
+    }
+
+    /// The extents that have `pages`.
+    pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>, Error> {
+        let end = pages.end.saturating_mul(PAGE).min(self.size());
+        if pages.start.saturating_mul(PAGE) >= end {
+            return Ok(Arc::default());
+        }
+        self.extents_of(pages.start * PAGE, end)
+    }
+
+    /// Has the pages of `window` read that are not there, as far as there is room for requests; up
+    /// to which page.
+    pub(super) fn send_ahead(
+        &self,
+        io: &mut IoContext,
+        finder: &Finder<'_>,
+        window: Range<u64>,
+        policy: Option<Policy>,
+    ) -> u64 {
+        let mount = &*self.node().mount;
+        let (cache, counts) = (mount.contexts.cache(), &mount.counts);
+        if !io.in_flight().ahead.is_empty() {
+            io.reap_ahead(cache, counts);
+        }
+        counts.begin_ahead();
+        let last = window.end.min(self.size().div_ceil(PAGE));
+        let mut next = window.start;
+        while next < last && io.in_flight().ahead.len() < AHEAD_REQUESTS {
+            let most = (last - next).min(AHEAD_CHUNK_PAGES as u64);
+            let Some((place, count, bytes)) =
+                whole_pages(io.block_bytes, finder, self.size(), next, most)
+            else {
+                // Nothing that one request could read: its reader will.
+                next += 1;
+                continue;
+            };
+            let ino = u64::from(self.node().ino());
+            let claimed = cache.claim_run(ino, next, count, io.claims());
+            if claimed == 0 {
+                next += 1;
+                continue;
+            }
+            let bytes = bytes.min(claimed * PAGE_BYTES);
+            let stretch = Stretch { file: ino, first: next, place, bytes };
+            match io.send_claimed(cache, counts, For::Ahead, stretch, policy) {
+                Ok(()) => {
+                    counts.add(Count::Ahead, claimed as u64);
+                    counts.begin_ahead();
+                    next += claimed as u64;
+                }
+                Err(_) => break,
+            }
+        }
+        counts.end_ahead();
+        next
+    }
+
+    /// Has the bytes `offset..end` read, without waiting for them: as much as half the cache at
+    /// most.
+    pub(crate) fn fetch(&self, offset: u64, end: u64) -> Result<(), Error> {
+        if offset >= end {
+            return Ok(());
+        }
+        let mount = &*self.node().mount;
+        let most = mount.contexts.cache().capacity_pages() as u64 / 2;
+        let pages = offset / PAGE..end.div_ceil(PAGE).min(offset / PAGE + most);
+        let _guard = self.keep_blocks();
+        let extents = self.extents_of_pages(&pages)?;
+        let finder = self.finder(&extents);
+        let mut io = mount.contexts.take()?;
+        let mut next = pages.start;
+        while next < pages.end {
+            let before = next;
+            next = self.send_ahead(&mut io, &finder, next..pages.end, None);
+            // Every request is under way: there is room when the oldest has come.
+            if next == before && !io.wait_ahead(mount.contexts.cache(), &mount.counts, None) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

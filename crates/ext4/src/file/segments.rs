@@ -1,0 +1,244 @@
+//! Where a file has data, and where it has none.
+//!
+//! Data are what has a place and was written to it, and what is newer than the disk: in the cache,
+//! or on its way from there. First it is looked what is newer, then what has a place: what is
+//! written back in between is found twice, and never not at all. Meanwhile nobody takes blocks
+//! away, so that what is found is not of a file that was punched half.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::file::File;
+use crate::file::write::back::Units;
+use crate::inode::extents::{Blocks, Extents};
+use crate::inode::live::Pages;
+
+/// As many newer blocks are looked for at once, at most.
+const STRETCH_BLOCKS: u64 = 4096;
+
+/// What a stretch of a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentKind {
+    /// Data, at this byte of the device. (What the cache has of it may be newer.)
+    Data(u64),
+    /// Data that are not on the device yet: they get a place, or their place gets them, when they
+    /// are written back. Nothing on the device can be read instead; after
+    /// [`sync_all`](File::sync_all) they are [`Data`](Self::Data).
+    Delayed,
+    /// Room that is set aside and reads as zeroes, at this byte of the device.
+    Unwritten(u64),
+    /// Nothing: zeroes.
+    Hole,
+    /// Data, in the inode itself.
+    Inline,
+}
+
+impl SegmentKind {
+    /// Whether there are data, wherever they are; else it reads as zeroes.
+    pub fn is_data(self) -> bool {
+        match self {
+            Self::Data(_) | Self::Delayed | Self::Inline => true,
+            Self::Unwritten(_) | Self::Hole => false,
+        }
+    }
+}
+
+/// A stretch of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins in the file, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes; the last one may reach beyond the file's size.
+    pub bytes: u64,
+    /// What it is.
+    pub kind: SegmentKind,
+}
+
+impl Pages {
+    /// The first blocks from block `from` on that are newer than the disk, one after another: not
+    /// all of them, perhaps. (Of a page in flight all blocks count.)
+    pub(super) fn newer(&self, from: u64, units: &Units) -> Option<Range<u64>> {
+        let first = from * units.per_block / units.per_page;
+        let mut dirty = self.dirty.range(first..).peekable();
+        let mut in_flight = self.in_flight.range(first..).peekable();
+        let mut found: Option<Range<u64>> = None;
+        loop {
+            let index = match (dirty.peek(), in_flight.peek()) {
+                (Some((dirty, _)), Some(flying)) => **dirty.min(flying),
+                (Some((dirty, _)), None) => **dirty,
+                (None, Some(flying)) => **flying,
+                (None, None) => return found,
+            };
+            let mask = dirty.next_if(|(dirty, _)| **dirty == index).map_or(0, |(_, mask)| *mask);
+            let flies = in_flight.next_if(|flying| **flying == index).is_some();
+            let block = index * units.per_page / units.per_block;
+            for block in
+                (0..units.per_page).filter(|n| flies || mask >> n & 1 == 1).map(|n| block + n)
+            {
+                match &mut found {
+                    _ if block < from => {}
+                    None => found = Some(block..block + 1),
+                    Some(found) if found.end == block => found.end += 1,
+                    // Another page of the same block.
+                    Some(found) if found.contains(&block) => {}
+                    Some(_) => return found,
+                }
+            }
+            if found.as_ref().is_some_and(|found| found.end - found.start >= STRETCH_BLOCKS) {
+                return found;
+            }
+        }
+    }
+}
+
+/// Adds `next` to `segments`, or has the last one be longer if neither has a place.
+fn push(segments: &mut Vec<Segment>, next: Segment) {
+    match segments.last_mut() {
+        Some(last) if (last.kind, next.kind) == (SegmentKind::Delayed, SegmentKind::Delayed) => {
+            last.bytes += next.bytes;
+        }
+        _ => segments.push(next),
+    }
+}
+
+impl File {
+    /// The first stretch of blocks from block `from` on that are newer than the disk. (To be asked
+    /// for before the extents.)
+    fn newer(&self, from: u64) -> Option<Range<u64>> {
+        let node = self.node();
+        node.known.live.as_ref().and_then(|live| live.pages().newer(from, &node.mount.units()))
+    }
+
+    /// All of them, in order.
+    fn all_newer(&self) -> Vec<Range<u64>> {
+        let node = self.node();
+        let Some(live) = &node.known.live else { return Vec::new() };
+        let (pages, units) = (live.pages(), node.mount.units());
+        let next = |last: &Range<u64>| pages.newer(last.end, &units);
+        std::iter::successors(pages.newer(0, &units), next).collect()
+    }
+
+    fn all_extents(&self) -> Result<Arc<Extents>, Error> {
+        let (mount, known) = (&self.node().mount, &self.node().known);
+        let extents = match &self.extents {
+            Some(extents) => Arc::clone(extents),
+            None => known.extents(mount)?,
+        };
+        let blocks = 1 << 32;
+        if extents.reaches(blocks << mount.block_shift, mount.block_shift) {
+            return Ok(extents);
+        }
+        let state = known.state(mount)?;
+        Ok(Arc::new(
+            mount.consistent(|| Extents::of_range(&mount.volume, &state.inode, 0..blocks))?,
+        ))
+    }
+
+    /// What the file is made of, in order, without gaps, up to its end (unwritten or lone extents
+    /// beyond it too).
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub fn segments(&self) -> Result<Vec<Segment>, Error> {
+        if self.is_inline() {
+            return Ok(vec![Segment { offset: 0, bytes: self.size(), kind: SegmentKind::Inline }]);
+        }
+        if !self.is_in_blocks() {
+            return Err(Error::IsDirectory);
+        }
+        let _guard = self.keep_blocks();
+        let newer = self.all_newer();
+        let extents = self.all_extents()?;
+        let shift = self.node().mount.block_shift;
+        let in_size = self.size().div_ceil(1 << shift);
+        let end = extents.end().max(in_size);
+        // (What is newer behind the end is zeroes.)
+        let mut newer = newer.into_iter().take_while(|newer| newer.start < in_size).peekable();
+        let mut segments: Vec<Segment> = Vec::new();
+        let mut block = 0;
+        while block < end {
+            while newer.next_if(|newer| newer.end.min(in_size) <= block).is_some() {}
+            let (blocks, count) = extents.at(block);
+            let mut next = block.saturating_add(count).min(end);
+            let is_newer = newer.peek().is_some_and(|newer| newer.start <= block);
+            let kind = match blocks {
+                Blocks::Written(physical) => SegmentKind::Data(physical << shift),
+                Blocks::Unwritten(_) | Blocks::Hole if is_newer => SegmentKind::Delayed,
+                Blocks::Unwritten(physical) => SegmentKind::Unwritten(physical << shift),
+                Blocks::Hole => SegmentKind::Hole,
+            };
+            if !matches!(kind, SegmentKind::Data(_))
+                && let Some(newer) = newer.peek()
+            {
+                next = next.min(if is_newer { newer.end.min(in_size) } else { newer.start });
+            }
+            push(
+                &mut segments,
+                Segment { offset: block << shift, bytes: (next - block) << shift, kind },
+            );
+            block = next;
+        }
+        Ok(segments)
+    }
+
+    /// The next byte from `offset` on that is data, written back or not (unwritten room counts as a
+    /// hole); the file's size is the end.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] (ENXIO for `lseek`) if there is none.
+    pub fn seek_data(&self, offset: u64) -> Result<u64, Error> {
+        if self.begin_seek(offset)? {
+            return Ok(offset);
+        }
+        let _guard = self.keep_blocks();
+        let shift = self.node().mount.block_shift;
+        let mut block = offset >> shift;
+        let newer = self.newer(block).map_or(u64::MAX, |newer| newer.start);
+        let extents = self.all_extents()?;
+        let size = self.size();
+        while block < newer && block << shift < size {
+            let (blocks, count) = extents.at(block);
+            if matches!(blocks, Blocks::Written(_)) {
+                break;
+            }
+            // A hole may have no end.
+            block = block.saturating_add(count).min(newer).min(size.div_ceil(1 << shift));
+        }
+        let at = offset.max(block << shift);
+        if at < size { Ok(at) } else { Err(Error::NotFound) }
+    }
+
+    /// The next byte from `offset` on that is no data; the file's end is a hole.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] (ENXIO for `lseek`) beyond the end.
+    pub fn seek_hole(&self, offset: u64) -> Result<u64, Error> {
+        if self.begin_seek(offset)? {
+            return Ok(self.size());
+        }
+        let _guard = self.keep_blocks();
+        let shift = self.node().mount.block_shift;
+        let mut block = offset >> shift;
+        while block << shift < self.size() {
+            let newer = self.newer(block).filter(|newer| newer.contains(&block));
+            block = match (newer, self.all_extents()?.at(block)) {
+                (Some(newer), _) => newer.end,
+                (None, (Blocks::Written(_), count)) => block + count,
+                (None, (Blocks::Unwritten(_) | Blocks::Hole, _)) => break,
+            };
+        }
+        Ok(offset.max(block << shift).min(self.size()))
+    }
+
+    /// Whether the file is all data, in its inode, of which byte `offset` is one.
+    fn begin_seek(&self, offset: u64) -> Result<bool, Error> {
+        if !self.is_inline() && !self.is_in_blocks() {
+            return Err(Error::IsDirectory);
+        }
+        if offset >= self.size() {
+            return Err(Error::NotFound);
+        }
+        Ok(self.is_inline())
+    }
+}

@@ -1,0 +1,302 @@
+//! Writes through the page cache. Blocks are not looked for yet: they are promised, and had when
+//! the pages are written back.
+
+use std::ops::Range;
+
+use crate::alloc::Reservation;
+use crate::cache::{Claiming, Filling, PAGE_BYTES, Written};
+use crate::error::{Error, Unsupported};
+use crate::file::File;
+use crate::file::read::cached::PAGE;
+use crate::inode::extents::{Blocks, Extents};
+use crate::inode::live::Pages;
+use crate::io::direct::Stopped;
+use crate::io::target::Target;
+use meantime_hw::DmaBuf;
+use meantime_process::lock::{Rank, wait_for};
+
+/// EXT4_EXTENTS_FL.
+const EXTENTS: u32 = 0x8_0000;
+
+/// How long somebody else's read of a page is waited for between two looks, in ns.
+const LOOK_NS: u64 = 100_000;
+
+/// How often memory for a page is looked for.
+const TRIES: u32 = 64;
+
+/// What is written.
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    Data(&'a [u8]),
+    Zeroes(usize),
+}
+
+impl Content<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Data(data) => data.len(),
+            Self::Zeroes(bytes) => *bytes,
+        }
+    }
+}
+
+impl File {
+    /// Writes `data` from byte `offset` on, into the cache; how many bytes, if it is not all. The
+    /// caller is the file's writer.
+    ///
+    /// # Errors
+    /// Nothing was written.
+    pub(super) fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
+        let node = self.node();
+        let writer = node.mount.writer()?;
+        self.zero_end(offset)?;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let part = (PAGE_BYTES - within).min(data.len() - done);
+            let written = self.write_page(index, within, Content::Data(&data[done..done + part]));
+            match written {
+                Ok(()) => done += part,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            // (If that fails, whoever syncs hears of it.)
+            if writer.dirty_pages() > writer.dirty_most
+                && node.mount.make_clean(&node.known).is_err()
+            {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Zeroes the bytes `range`, as far as they are no zeroes: within a block, or a page. The
+    /// caller is the file's writer.
+    pub(super) fn zero_cached(&self, range: Range<u64>) -> Result<(), Error> {
+        let mount = &*self.node().mount;
+        let mut at = range.start;
+        while at < range.end {
+            let (index, within) = (at / PAGE, (at % PAGE) as usize);
+            let part = (PAGE - within as u64).min(range.end - at);
+            let (dirty, in_flight) =
+                mount.contexts.cache().writing_state(self.file_number(), index);
+            let extents = self.extents_of(at, at + part)?;
+            let blocks = mount.units().blocks(at..at + part);
+            let data =
+                blocks.into_iter().any(|block| matches!(extents.at(block).0, Blocks::Written(_)));
+            if data || dirty || in_flight {
+                self.write_page(index, within, Content::Zeroes(part as usize))?;
+            }
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// Before the file grows to `offset` or beyond: what its last block has behind its end is
+    /// zeroes from now on, on the disk too.
+    pub(super) fn zero_end(&self, offset: u64) -> Result<(), Error> {
+        let (size, unit) = (self.size(), self.node().mount.units().unit());
+        if offset <= size || size % unit == 0 {
+            return Ok(());
+        }
+        self.zero_cached(size..offset.min(size.next_multiple_of(unit)))
+    }
+
+    pub(super) fn file_number(&self) -> u64 {
+        u64::from(self.node().ino())
+    }
+
+    /// Writes to one page.
+    fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<(), Error> {
+        let node = self.node();
+        let (mount, known) = (&*node.mount, &node.known);
+        let (writer, units) = (mount.writer()?, mount.units());
+        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let cache = mount.contexts.cache();
+        let begin = index * PAGE + within as u64;
+        let blocks = units.blocks(begin..begin + content.len() as u64);
+        let mask = units.mask(index, &blocks);
+        let mut tries = 0;
+        loop {
+            let extents = known.extents(mount)?;
+            let mut pages = live.pages();
+            let promised = match self.promise(&pages, &extents, &blocks) {
+                Ok(promised) => promised,
+                Err(Error::NoSpace) if tries == 0 => {
+                    // Promises that are not needed, and blocks that wait for a commit.
+                    drop(pages);
+                    tries += 1;
+                    mount.make_room()?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let written = match content {
+                Content::Data(data) => cache.write(self.file_number(), index, within, data),
+                Content::Zeroes(bytes) => cache.zero(self.file_number(), index, within, bytes),
+            };
+            match written {
+                Written::Done => {}
+                Written::Filling(filling) => {
+                    drop(pages);
+                    self.wait_for(filling);
+                    continue;
+                }
+                Written::Absent => {
+                    drop(pages);
+                    let claim = match cache.claim(self.file_number(), index) {
+                        Claiming::Claimed(claim) => claim,
+                        Claiming::Hit(_) | Claiming::Filling(_) => continue,
+                        Claiming::Full if tries < TRIES => {
+                            tries += 1;
+                            cache.maintain(1, 64);
+                            mount.make_clean(known)?;
+                            continue;
+                        }
+                        Claiming::Full => return Err(no_memory()),
+                    };
+                    let made = self.make_page(index, within, content);
+                    let page = match made {
+                        Ok(Some(page)) => page,
+                        Ok(None) if tries < TRIES => {
+                            cache.abandon(claim);
+                            tries += 1;
+                            mount.make_clean(known)?;
+                            continue;
+                        }
+                        failed => {
+                            cache.abandon(claim);
+                            return Err(failed.err().unwrap_or_else(no_memory));
+                        }
+                    };
+                    pages = live.pages();
+                    if let Err(page) = cache.publish_dirty(claim, page) {
+                        // It was invalidated meanwhile.
+                        drop(pages);
+                        cache.give_pages([page]);
+                        continue;
+                    }
+                }
+            }
+            if let Some(promised) = promised {
+                pages
+                    .delayed
+                    .extend(blocks.filter(|block| matches!(extents.at(*block).0, Blocks::Hole)));
+                match &mut pages.reservation {
+                    Some(there) => there.merge(promised),
+                    there => *there = Some(promised),
+                }
+            }
+            let first = pages.dirty.is_empty();
+            if !pages.dirty.contains_key(&index) && !pages.in_flight.contains(&index) {
+                writer.more_dirty(1);
+            }
+            *pages.dirty.entry(index).or_default() |= mask;
+            if first {
+                pages.since_ns = mount.clock.now_ns();
+            }
+            if matches!(content, Content::Data(_)) {
+                known.note_modified(&mut pages);
+                // Before anybody takes the page to write it back: what is behind the end need not
+                // be written.
+                let end = begin + content.len() as u64;
+                if end > known.size() {
+                    known.set_size(end);
+                }
+            }
+            drop(pages);
+            if first {
+                writer.keep(known);
+            }
+            return Ok(());
+        }
+    }
+
+    /// A promise of those of `blocks` that the file does not have, and that were not promised;
+    /// `None`: there are none.
+    fn promise(
+        &self,
+        pages: &Pages,
+        extents: &Extents,
+        blocks: &Range<u64>,
+    ) -> Result<Option<Reservation>, Error> {
+        let missing = |block: &u64| {
+            matches!(extents.at(*block).0, Blocks::Hole) && !pages.delayed.contains(block)
+        };
+        let missing = blocks.clone().filter(missing).count() as u64;
+        if missing == 0 {
+            return Ok(None);
+        }
+        if self.node().known.before().metadata.flags & EXTENTS == 0 {
+            let what =
+                format!("giving blocks to a file with a block map (inode {})", self.node().ino());
+            return Err(Unsupported { what, advice: "copy it: new files have extents" }.into());
+        }
+        Ok(Some(self.node().mount.writer()?.allocator.reserve(missing)?))
+    }
+
+    /// Waits for somebody else's read.
+    fn wait_for(&self, filling: Filling) {
+        wait_for(Rank::PagesFilling);
+        let mount = &*self.node().mount;
+        // It may have been read ahead by a context that nobody has now.
+        mount.contexts.each_left(|io| io.reap_ahead(mount.contexts.cache(), &mount.counts));
+        mount.contexts.cache().wait(filling, LOOK_NS);
+    }
+
+    /// The content of page `index`, which is claimed, with what is written to it; `None`: there is
+    /// no memory for it now.
+    fn make_page(
+        &self,
+        index: u64,
+        within: usize,
+        content: Content<'_>,
+    ) -> Result<Option<DmaBuf>, Error> {
+        let mount = &*self.node().mount;
+        let cache = mount.contexts.cache();
+        let mut taken = Vec::with_capacity(1);
+        cache.take_pages(1, &mut taken);
+        let Some(mut page) = taken.pop() else { return Ok(None) };
+        page.set_len(PAGE_BYTES);
+        let end = within + content.len();
+        let there = self.size().saturating_sub(index * PAGE).min(PAGE) as usize;
+        if within > 0 || end < there {
+            // Once it is claimed: whoever wrote it back before has given it its place.
+            let read = self.read_page(index, &mut page[..there]);
+            if let Err(error) = read {
+                cache.give_pages([page]);
+                return Err(error);
+            }
+        }
+        page[there..].fill(0);
+        match content {
+            Content::Data(data) => page[within..end].copy_from_slice(data),
+            Content::Zeroes(_) => page[within..end].fill(0),
+        }
+        Ok(Some(page))
+    }
+
+    /// Reads the first bytes of page `index` from where they are.
+    fn read_page(&self, index: u64, to: &mut [u8]) -> Result<(), Error> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let mount = &*self.node().mount;
+        let start = index * PAGE;
+        let end = start + to.len() as u64;
+        let extents = self.extents_of(start, end)?;
+        let finder = self.finder(&extents);
+        let mut io = mount.contexts.take_leaf()?;
+        let mut bufs = [std::io::IoSliceMut::new(to)];
+        let pieces = finder.pieces(start..end);
+        match io.read_pieces(0, pieces, &mut Target::new(&mut bufs), mount.options.policy) {
+            Ok(_) => Ok(()),
+            Err(Stopped { error, .. }) => Err(error),
+        }
+    }
+}
+
+fn no_memory() -> Error {
+    Error::Resources("every page of the cache is in use".to_owned())
+}

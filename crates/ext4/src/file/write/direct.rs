@@ -1,0 +1,170 @@
+//! Writes past the page cache.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::cache::PAGE_BYTES;
+use crate::error::Error;
+use crate::file::File;
+use crate::file::read::cached::PAGE;
+use crate::inode::extents::{Blocks, Extents};
+use crate::inode::live::Live;
+use crate::io::{IoContext, writes};
+use meantime_block::{Request, RequestError};
+use meantime_completion::Policy;
+use meantime_process::lock::RwLockReadGuard;
+
+/// How often a reader tries to find nothing dirty, before it keeps writers off.
+const TRIES: u32 = 16;
+
+impl File {
+    /// Writes `data` from byte `offset` on, to the device: as it is where the file has blocks with
+    /// data already, and else through the cache. The caller is the file's writer.
+    pub(super) fn write_direct(
+        &self,
+        data: &[u8],
+        offset: u64,
+        policy: Option<Policy>,
+    ) -> Result<usize, Error> {
+        let node = self.node();
+        let (mount, known) = (&*node.mount, &node.known);
+        let writer = mount.writer()?;
+        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let end = offset + data.len() as u64;
+        let pages = offset / PAGE..end.div_ceil(PAGE_BYTES as u64);
+        let block_bytes = u64::from(mount.contexts.info().block_bytes);
+        if offset.is_multiple_of(block_bytes)
+            && end.is_multiple_of(block_bytes)
+            && end <= self.size()
+        {
+            // Nothing is dirty then, and nothing becomes so: that is for the writer alone.
+            mount.settle_all(known, pages.clone())?;
+            let extents = self.extents_of(offset, end)?;
+            if let Some(places) = places(&extents, offset..end, mount.block_shift) {
+                let (cache, file) = (mount.contexts.cache(), self.file_number());
+                cache.invalidate(file, pages.clone());
+                let written = {
+                    let mut io = mount.contexts.take_leaf()?;
+                    write_places(&mut io, data, &places, policy)
+                };
+                // Who read them meanwhile has what was there before, perhaps.
+                cache.invalidate(file, pages);
+                live.landed.fetch_max(mount.contexts.flushes().landed(), Ordering::AcqRel);
+                known.note_modified(&mut live.pages());
+                writer.keep(known);
+                return written.map(|()| data.len());
+            }
+        }
+        let written = self.write_cached(data, offset)?;
+        mount.settle(known, pages)?;
+        Ok(written)
+    }
+
+    /// The extents of the bytes `range`, none of whose pages is newer than the disk; and that stays
+    /// so for blocks that they have.
+    pub(crate) fn settled_extents<'a>(
+        &self,
+        live: &'a Live,
+        range: Range<u64>,
+    ) -> Result<(RwLockReadGuard<'a, ()>, Arc<Extents>), Error> {
+        let node = self.node();
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        let mut tries = 0;
+        loop {
+            // Then it is the last turn: nobody makes anything dirty.
+            let _writer = (tries >= TRIES).then(|| live.write());
+            match tries >= TRIES {
+                true => node.mount.settle_all(&node.known, pages.clone())?,
+                false => node.mount.settle(&node.known, pages.clone())?,
+            }
+            let guard = live.keep_blocks();
+            let extents = self.extents_of(range.start, range.end)?;
+            let there = live.pages();
+            let newer = there.dirty.range(pages.clone()).next().is_some()
+                || there.in_flight.range(pages.clone()).next().is_some();
+            if !newer || tries >= TRIES {
+                return Ok((guard, extents));
+            }
+            tries += 1;
+        }
+    }
+}
+
+/// Where the bytes `range` are on the device, in stretches of so many bytes; `None`: some of them
+/// are not, or hold no data.
+fn places(extents: &Extents, range: Range<u64>, shift: u32) -> Option<Vec<(u64, usize)>> {
+    let mut places = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let (Blocks::Written(physical), count) = extents.at(at >> shift) else { return None };
+        let inside = at & ((1 << shift) - 1);
+        let bytes = ((count << shift) - inside).min(range.end - at);
+        places.push(((physical << shift) + inside, bytes as usize));
+        at += bytes;
+    }
+    Some(places)
+}
+
+/// Writes `data` to `places`, one after another, and waits for it.
+fn write_places(
+    io: &mut IoContext,
+    data: &[u8],
+    places: &[(u64, usize)],
+    policy: Option<Policy>,
+) -> Result<(), Error> {
+    let block_bytes = u64::from(io.block_bytes);
+    let mut failed = None;
+    let mut rest = data;
+    for (place, bytes) in places {
+        let mut sent = 0;
+        while sent < *bytes && failed.is_none() {
+            match write_some(io, &rest[..bytes - sent], (place + sent as u64) / block_bytes, policy)
+            {
+                Ok(Some(len)) => {
+                    sent += len;
+                    rest = &rest[len..];
+                }
+                // When one has ended there is a buffer.
+                Ok(None) => match complete_oldest(io) {
+                    Some(result) => failed = result.err(),
+                    None => failed = Some(Error::Resources("no buffer came back".to_owned())),
+                },
+                Err(error) => failed = Some(error),
+            }
+        }
+    }
+    while let Some(result) = complete_oldest(io) {
+        failed = failed.or(result.err());
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Sends a request that writes some of `data` to block `lba` of the device: how many bytes; `None`:
+/// there is no buffer now.
+fn write_some(
+    io: &mut IoContext,
+    data: &[u8],
+    lba: u64,
+    policy: Option<Policy>,
+) -> Result<Option<usize>, Error> {
+    io.may_write()?;
+    let Some(mut buf) = io.take_buffer()? else { return Ok(None) };
+    let len = buf.capacity().min(data.len());
+    buf.set_len(len);
+    buf.copy_from_slice(&data[..len]);
+    let mut request = Request::write(lba, buf);
+    request.policy = policy;
+    io.submit(writes, request, 0..len as u64).map_err(|(rejected, _)| {
+        io.give_buffer(rejected.request.buf);
+        Error::from(RequestError::from(rejected.error))
+    })?;
+    Ok(Some(len))
+}
+
+/// Waits for the oldest request; `None`: there is none.
+fn complete_oldest(io: &mut IoContext) -> Option<Result<(), Error>> {
+    let (done, _) = io.next(writes)?;
+    io.give_buffer(done.buf);
+    Some(done.result.map_err(Error::from_io))
+}

@@ -1,0 +1,336 @@
+//! Sizes, room that is set aside, and holes.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::file::File;
+use crate::file::read::cached::PAGE;
+use crate::inode::Mount;
+use crate::inode::known::Known;
+use crate::journal::Handle;
+use crate::ops::{Progress, fallocate, orphans, truncate};
+use crate::options::Allocate;
+use meantime_process::lock::{Rank, wait_for};
+
+/// Blocks that one change of metadata changes at most, about, when a large one is done in steps.
+const STEP_BLOCKS: usize = 64;
+
+/// The most blocks of a file.
+const BLOCKS_MOST: u64 = u32::MAX as u64;
+
+impl File {
+    /// Cuts the file off at `bytes`, or has it grow to that by a hole (`ftruncate`).
+    ///
+    /// # Errors
+    /// As `ftruncate(2)`.
+    pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
+        self.check_writable()?;
+        let node = self.node();
+        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = live.write();
+        if bytes > self.most_bytes() {
+            return Err(Error::FileTooBig);
+        }
+        if bytes < self.size() { self.shrink(bytes) } else { self.grow(bytes) }
+    }
+
+    /// The largest that the file can be, in bytes.
+    pub(super) fn most_bytes(&self) -> u64 {
+        BLOCKS_MOST << self.node().mount.block_shift
+    }
+
+    /// What the disk has behind the file's end is zeroes: the file may grow.
+    fn prepare_end(&self, bytes: u64) -> Result<(), Error> {
+        let (size, unit) = (self.size(), self.node().mount.units().unit());
+        self.zero_end(bytes)?;
+        if bytes > size && size % unit != 0 {
+            let node = self.node();
+            let end = size / unit * unit;
+            node.mount.settle_all(&node.known, end / PAGE..(end + unit) / PAGE)?;
+        }
+        Ok(())
+    }
+
+    fn grow(&self, bytes: u64) -> Result<(), Error> {
+        let node = self.node();
+        let (mount, known) = (&*node.mount, &node.known);
+        self.prepare_end(bytes)?;
+        let progress = mount.change(|handle, allocator| {
+            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
+            self.renew_times(handle);
+            Ok(progress)
+        })?;
+        known.set_size(bytes);
+        self.forget_times();
+        mount.finish(known, progress)
+    }
+
+    /// The change that `handle` is of gives the inode a newer time than was to be stored.
+    fn renew_times(&self, handle: &Handle<'_>) {
+        if let Some(live) = &self.node().known.live {
+            let times = &mut live.pages().times;
+            times.modified = times.modified.map(|_| handle.now());
+        }
+    }
+
+    /// The inode has newer times than were to be stored.
+    fn forget_times(&self) {
+        if let Some(live) = &self.node().known.live {
+            live.pages().times.modified = None;
+        }
+    }
+
+    fn shrink(&self, bytes: u64) -> Result<(), Error> {
+        let node = self.node();
+        let (mount, known) = (&*node.mount, &node.known);
+        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let (old, unit) = (self.size(), mount.units().unit());
+        let rest = bytes..old.min(bytes.next_multiple_of(unit));
+        self.zero_cached(rest)?;
+        // From here on nobody reads its blocks.
+        let blocks = live.take_blocks();
+        known.set_size(bytes);
+        mount.drop_pages(known, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
+        let changed = mount.change(|handle, allocator| {
+            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
+            self.renew_times(handle);
+            Ok(progress)
+        });
+        match &changed {
+            Ok(_) => self.forget_times(),
+            Err(_) => known.set_size(old),
+        }
+        let finished = changed.and_then(|progress| mount.finish(known, progress));
+        drop(blocks);
+        finished
+    }
+
+    /// Sets room aside for `bytes` from `offset` on, or takes it away (`fallocate`).
+    ///
+    /// # Errors
+    /// As `fallocate(2)`.
+    pub fn allocate(&self, offset: u64, bytes: u64, how: Allocate) -> Result<(), Error> {
+        self.check_writable()?;
+        let node = self.node();
+        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = live.write();
+        let end = offset.checked_add(bytes).filter(|_| bytes > 0);
+        let end = end.ok_or(Error::Invalid("a range of no bytes, or beyond what there can be"))?;
+        if end > self.most_bytes() {
+            return Err(Error::FileTooBig);
+        }
+        match how {
+            Allocate::Extend => self.set_aside(offset..end, true),
+            Allocate::KeepSize => self.set_aside(offset..end, false),
+            Allocate::Punch => {
+                self.make_zero(offset..end.min(self.size().max(offset)), false, false)
+            }
+            Allocate::Zero => self.make_zero(offset..end, true, true),
+            Allocate::ZeroKeepSize => self.make_zero(offset..end, true, false),
+        }
+    }
+
+    fn set_aside(&self, range: Range<u64>, grow: bool) -> Result<(), Error> {
+        let node = self.node();
+        let (mount, known) = (&*node.mount, &node.known);
+        let size = (grow && range.end > self.size()).then_some(range.end);
+        if let Some(size) = size {
+            self.prepare_end(size)?;
+        }
+        let blocks = mount.units().blocks(range);
+        let (mut next, end) = (blocks.start as u32, blocks.end as u32);
+        // The size last: what is dirty may make it larger meanwhile, never smaller.
+        while next < end {
+            next = mount.change(|handle, allocator| {
+                let next = fallocate::allocate(
+                    handle,
+                    allocator,
+                    known.ino,
+                    next..end,
+                    size,
+                    STEP_BLOCKS,
+                )?;
+                if size.is_some() {
+                    self.renew_times(handle);
+                }
+                Ok(next)
+            })?;
+        }
+        // Else the content is as old as it was.
+        if let Some(size) = size {
+            known.set_size(size);
+            self.forget_times();
+        }
+        Ok(())
+    }
+
+    /// Has the bytes `range` be zeroes: with blocks that are set aside, or as a hole.
+    fn make_zero(&self, range: Range<u64>, aside: bool, grow: bool) -> Result<(), Error> {
+        let node = self.node();
+        let (mount, known) = (&*node.mount, &node.known);
+        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let unit = mount.units().unit();
+        let size = self.size();
+        // What is behind the end is zeroes in the cache, and need not be kept.
+        let kept = if range.end >= size { range.end.next_multiple_of(unit) } else { range.end };
+        let whole = range.start.next_multiple_of(unit)..(kept / unit * unit).max(range.start);
+        if whole.start >= whole.end {
+            self.zero_cached(range.start..range.end.min(size.max(range.start)))?;
+            if range.start < size {
+                // No block changes hands: the times are to be stored all the same, as for a write.
+                known.note_modified(&mut live.pages());
+                mount.writer()?.keep(known);
+            }
+        } else {
+            self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
+            self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
+            // It is the last pages that make the file as large on the disk as it is: without them
+            // it would stay smaller.
+            if range.end >= size && known.state(mount)?.metadata.size < size {
+                mount.settle_all(known, whole.start / PAGE..whole.end / PAGE)?;
+            }
+            let blocks = live.take_blocks();
+            mount.drop_pages(known, whole.start / PAGE..whole.end / PAGE);
+            let all = mount.units().blocks(whole.clone());
+            let (mut next, end) = (all.start as u32, all.end.min(BLOCKS_MOST) as u32);
+            let changed = loop {
+                let step = mount.change(|handle, allocator| {
+                    let next = if aside {
+                        fallocate::zero(handle, allocator, known.ino, next..end, None, STEP_BLOCKS)?
+                    } else {
+                        let progress =
+                            fallocate::punch(handle, allocator, known.ino, next..end, STEP_BLOCKS)?;
+                        if progress == Progress::Done { end } else { next }
+                    };
+                    self.renew_times(handle);
+                    Ok(next)
+                });
+                match step {
+                    Ok(at) if at >= end => break Ok(()),
+                    Ok(at) => next = at,
+                    Err(error) => break Err(error),
+                }
+            };
+            drop(blocks);
+            changed?;
+            self.forget_times();
+        }
+        if aside { self.set_aside(range, grow) } else { Ok(()) }
+    }
+}
+
+impl Mount {
+    /// Goes on with a truncation that was begun, to its end.
+    fn finish(&self, known: &Known, mut progress: Progress) -> Result<(), Error> {
+        while progress == Progress::More {
+            progress = self.change(|handle, allocator| {
+                truncate::go_on(handle, allocator, known.ino, STEP_BLOCKS)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What was written to pages `range` of `known` is gone, and none of them is in the cache or in
+    /// flight. The caller is the file's writer.
+    pub(crate) fn drop_pages(&self, known: &Known, range: Range<u64>) {
+        let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
+        let (cache, file, units) = (self.contexts.cache(), u64::from(known.ino), self.units());
+        let mut gone = BTreeSet::new();
+        wait_for(Rank::PagesInFlight);
+        let mut pages = live.pages();
+        loop {
+            let dropped: Vec<u64> =
+                pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();
+            for index in &dropped {
+                pages.dirty.remove(index);
+                // (Who has it in flight counts it.)
+                if !pages.in_flight.contains(index) {
+                    writer.fewer_dirty(1);
+                }
+            }
+            gone.extend(dropped);
+            // Those that fail are dirty again.
+            if pages.in_flight.range(range.clone()).next().is_none() {
+                break;
+            }
+            pages = live.wait(pages);
+        }
+        for index in gone {
+            cache.discard(file, index);
+        }
+        let first = (range.start * units.per_page).div_ceil(units.per_block);
+        let end = range.end.saturating_mul(units.per_page) / units.per_block;
+        let delayed: Vec<u64> = pages.delayed.range(first..end.max(first)).copied().collect();
+        for block in &delayed {
+            pages.delayed.remove(block);
+        }
+        if let Some(promise) = &mut pages.reservation {
+            promise.give_back(delayed.len() as u64);
+        }
+        drop(pages);
+        cache.invalidate(file, range);
+    }
+
+    /// Deletes inode `known`, to which no name leads and which nobody has any more.
+    pub(crate) fn delete(&self, known: &Known) {
+        let Some(live) = &known.live else { return };
+        let Ok(writer) = self.writer() else { return };
+        let _writer = live.write();
+        // By one thread, once: afterwards its number, and the pages of it in the cache, are another
+        // file's.
+        if !live.end() {
+            return;
+        }
+        // Nobody comes by its number any more, until another one has it.
+        self.nodes.remove_if(&known.ino, |there| std::ptr::eq(Arc::as_ptr(there), known));
+        writer.registry().begin_deletion(known);
+        self.drop_pages(known, 0..known.size().div_ceil(PAGE) + self.units().per_block);
+        let kept = writer.let_go(known);
+        match self.finish_orphan(known.ino) {
+            Ok(()) => writer.registry().end_deletion(known),
+            // It is an orphan, and will be deleted at the next mount.
+            Err(error) => {
+                tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
+            }
+        }
+        drop(kept);
+    }
+
+    /// Deletes, or cuts off, what was being when somebody was interrupted.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub(crate) fn delete_orphans(&self) -> Result<(), Error> {
+        let all = self.change(|handle, _| {
+            orphans::drop_stale(handle)?;
+            orphans::list(handle)
+        })?;
+        all.into_iter().try_for_each(|ino| self.finish_orphan(ino))
+    }
+
+    fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
+        let step = || {
+            self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))
+        };
+        while step()? == Progress::More {}
+        Ok(())
+    }
+
+    /// `known` is gone: whoever comes by its number reads it anew.
+    pub(crate) fn forget_known(&self, known: &Known) {
+        self.nodes.remove_if(&known.ino, |there| std::ptr::eq(Arc::as_ptr(there), known));
+        if let Some(writer) = &self.writer {
+            writer.registry().remove_this(known);
+        }
+    }
+
+    /// Inode `ino` is another one from now on.
+    pub(crate) fn forget_node(&self, ino: u32) {
+        self.nodes.remove(&ino);
+        if let Some(writer) = &self.writer {
+            writer.registry().remove(ino);
+        }
+    }
+}

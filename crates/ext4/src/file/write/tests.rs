@@ -1,0 +1,487 @@
+//! Inodes whose numbers are used again, that lose their names, or are looked at by one thread while
+//! another changes them.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::file::File;
+use crate::fs::FileSystem;
+use crate::inode::Node;
+use crate::inode::known::Known;
+use crate::inode::live::Entered;
+use crate::mkfs::make;
+use crate::ops::names;
+use crate::options::{
+    Advice, Allocate, MountOptions, NewNode, OpenOptions, ReadOptions, WriteOptions,
+};
+use meantime_block::{self as block, Device};
+use meantime_ext4_format::Timestamp;
+use meantime_ext4_format::mkfs::MakeOptions;
+
+const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
+
+fn device(dir: &tempfile::TempDir) -> Device {
+    let path = dir.path().join("image");
+    let uri = format!("file:{}?model=null", path.display());
+    block::open(&uri, &block::OpenOptions::default()).unwrap()
+}
+
+fn new_image() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::File::create(dir.path().join("image")).unwrap().set_len(16 << 20).unwrap();
+    make(&device(&dir), &MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 }))
+        .unwrap();
+    dir
+}
+
+fn mounted(dir: &tempfile::TempDir) -> FileSystem {
+    FileSystem::mount(
+        device(dir),
+        &MountOptions { write: true, background: false, ..MountOptions::default() },
+    )
+    .unwrap()
+}
+
+fn write(fs: &FileSystem, node: &Node, data: &[u8]) {
+    let options = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    assert_eq!(fs.open_node_with(node, &options).unwrap().write_at(data, 0).unwrap(), data.len());
+}
+
+/// A file that was written to and deleted, and the next one, which has its number.
+fn successor(fs: &FileSystem) -> (Arc<Known>, Node) {
+    let root = fs.root().unwrap();
+    let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
+    write(fs, &old, b"old");
+    let known = Arc::clone(&old.known);
+    drop(old);
+    fs.unlink(&root, OsStr::new("old")).unwrap();
+    let new = fs.create(&root, OsStr::new("new"), &NEW).unwrap();
+    assert_eq!(new.ino(), known.ino, "the number is used again");
+    assert!(!Arc::ptr_eq(&new.known, &known));
+    (known, new)
+}
+
+/// Whoever writes back, or has let go of a node, may come to an inode late: when it was deleted,
+/// and another one has its number.
+#[test]
+fn what_is_gone_does_not_take_its_successor_along() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let (gone, new) = successor(&fs);
+    let content = [b'n'; 9000];
+    write(&fs, &new, &content);
+    gone.live.as_ref().unwrap().pages().times.modified =
+        Some(Timestamp { seconds: 1, nanoseconds: 0 });
+    fs.mount.write_back_one(&gone).unwrap();
+    fs.mount.delete(&gone);
+    let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
+    assert!(Arc::ptr_eq(&found.known, &new.known), "there is one inode of its number");
+    drop((found, new));
+    fs.unmount().unwrap();
+
+    let fs = mounted(&dir);
+    let file = fs.open("/new").unwrap();
+    let mut read = vec![0; 10_000];
+    let len = file.read_at(&mut read, 0).unwrap();
+    assert!(read[..len] == content, "{len} bytes");
+    assert!(file.metadata().modified.seconds > 1, "its own time");
+    drop(file);
+    fs.unmount().unwrap();
+}
+
+/// It may have been kept by a thread that had found it before it was deleted.
+#[test]
+fn what_is_gone_is_not_found() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let (gone, new) = successor(&fs);
+    fs.mount.nodes.remove(&gone.ino);
+    fs.mount.nodes.keep(gone.ino, Arc::clone(&gone), 1);
+    let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
+    assert!(Arc::ptr_eq(&found.known, &new.known));
+    drop((found, new));
+    fs.unmount().unwrap();
+}
+
+/// What was read before a change does not become the inode of after it.
+#[test]
+fn what_was_read_too_early_is_not_entered() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let (gone, new) = successor(&fs);
+    let registry = fs.mount.writer().unwrap().registry();
+    let changes = registry.changes(gone.ino);
+    fs.mount.forget_known(&new.known);
+    let late = || -> Arc<Known> { unreachable!("it is read anew") };
+    assert!(matches!(registry.enter(gone.ino, changes, late), Entered::Changed));
+    drop(new);
+    fs.unmount().unwrap();
+}
+
+/// A thread makes something of a file, and is not running when everybody can see it: who sees it
+/// then and syncs it has it on the disk.
+#[test]
+fn what_is_seen_can_be_made_durable() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
+    fs.sync().unwrap();
+    let writer = fs.mount.writer().unwrap();
+    let allocator = &writer.allocator;
+    // Only so far: what the thread does after that, it has not done yet.
+    let made = writer.journal.change(|handle| {
+        names::create(handle, allocator, root.ino(), b"new", &NEW)?;
+        names::link(handle, allocator, old.ino(), root.ino(), b"link")
+    });
+    let ((), sequence) = made.unwrap();
+    for name in ["new", "link"] {
+        let node = fs.lookup(&root, OsStr::new(name)).unwrap();
+        let live = node.known.live.as_ref().unwrap();
+        assert_eq!(live.sequence(false), sequence, "{name}");
+    }
+    let file = fs.open("/link").unwrap();
+    assert_eq!(file.metadata().links, 2, "as it is now");
+    assert!(writer.journal.durable() < sequence);
+    file.sync_all().unwrap();
+    assert!(writer.journal.durable() >= sequence, "it is committed");
+    drop((file, old, root));
+    fs.unmount().unwrap();
+}
+
+/// A file gets its first name from one thread, and loses it by another at once.
+#[test]
+fn a_first_name_that_is_taken_at_once() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let free = fs.usage().unwrap().free_inodes;
+    let name = OsStr::new("name");
+    for _ in 0..400 {
+        let node = fs.tmpfile(&root, &NEW).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| while fs.unlink(&root, name) == Err(Error::NotFound) {});
+            fs.link(&node, &root, name).unwrap();
+        });
+        assert_eq!(fs.link(&node, &root, name), Err(Error::NotFound), "it has been deleted");
+    }
+    assert_eq!(fs.usage().unwrap().free_inodes, free, "all of them are deleted");
+    drop(root);
+    fs.unmount().unwrap();
+}
+
+/// Whoever knows only its number does not get hold of an inode that is being deleted.
+#[test]
+fn what_is_being_deleted_is_not_found_by_its_number() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("name"), &NEW).unwrap();
+    let (ino, known) = (node.ino(), Arc::clone(&node.known));
+    drop(node);
+    assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
+    let writer = fs.mount.writer().unwrap();
+    writer.journal.change(|handle| names::unlink(handle, root.ino(), b"name")).unwrap();
+    // As far as a deletion has come when it lets others in between.
+    assert!(known.live.as_ref().unwrap().end());
+    fs.mount.nodes.remove(&ino);
+    writer.registry().begin_deletion(&known);
+    assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
+    assert_eq!(fs.losing(ino).map(drop), Err(Error::NotFound));
+    fs.mount.delete_orphans().unwrap();
+    // Another has the number, before the deletion has said that it has ended.
+    let node = fs.create(&root, OsStr::new("next"), &NEW).unwrap();
+    assert_eq!(node.ino(), ino);
+    drop(node);
+    fs.mount.nodes.remove(&ino);
+    assert_eq!(fs.lookup(&root, OsStr::new("next")).unwrap().ino(), ino);
+    writer.registry().end_deletion(&known);
+    assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
+    drop((known, root));
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn ten_thousand_files_without_names() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::File::create(dir.path().join("image")).unwrap().set_len(64 << 20).unwrap();
+    let mut options = MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 });
+    options.bytes_per_inode = Some(4096);
+    make(&device(&dir), &options).unwrap();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let free = fs.usage().unwrap().free_inodes;
+    let mut open: Vec<Node> = (0..10_000)
+        .map(|n| {
+            let name = format!("file-{n}");
+            let node = fs.create(&root, OsStr::new(&name), &NEW).unwrap();
+            fs.unlink(&root, OsStr::new(&name)).unwrap();
+            node
+        })
+        .collect();
+    assert_eq!(fs.usage().unwrap().free_inodes, free - 10_000);
+    // In no order.
+    let mut at = 0;
+    while open.len() > 10 {
+        at = (at + 7919) % open.len();
+        drop(open.swap_remove(at));
+    }
+    assert_eq!(fs.usage().unwrap().free_inodes, free - 10);
+    drop((open, root));
+    fs.unmount().unwrap();
+    let path = dir.path().join("image");
+    let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output() else {
+        return println!("skipped: e2fsprogs are not installed");
+    };
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+}
+
+/// One thread takes blocks away from a file, and writes to their pages again, while another writes
+/// back what is dirty: that goes to where the file is now.
+#[test]
+fn writeback_goes_to_where_the_file_is_now() {
+    const PAGES: u64 = 24;
+    let dir = new_image();
+    let options = MountOptions {
+        write: true,
+        background: false,
+        commit_interval_ms: 0,
+        ..MountOptions::default()
+    };
+    let fs = FileSystem::mount(device(&dir), &options).unwrap();
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+    let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = fs.open_node_with(&node, &read_write).unwrap();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    let mut model = [0_u8; PAGES as usize];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                fs.background_step().unwrap();
+            }
+        });
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            file.set_len(PAGES << 12).unwrap();
+            for turn in 0..6000_u64 {
+                let page = turn * 7 % PAGES;
+                if turn % 3 == 0 {
+                    file.allocate(page << 12, 2 << 12, Allocate::Punch).unwrap();
+                    model[page as usize..].iter_mut().take(2).for_each(|byte| *byte = 0);
+                }
+                let byte = (turn % 255) as u8 + 1;
+                file.write_at(&[byte; 4096], page << 12).unwrap();
+                model[page as usize] = byte;
+                if turn % 16 == 0 {
+                    file.sync_range(0..PAGES << 12).unwrap();
+                    file.advise(0, 0, Advice::DontNeed).unwrap();
+                }
+                let mut found = vec![0; (PAGES << 12) as usize];
+                file.read_at(&mut found, 0).unwrap();
+                for (at, byte) in model.iter().enumerate() {
+                    assert!(
+                        found[at << 12..(at + 1) << 12] == [*byte; 4096],
+                        "page {at} in turn {turn}"
+                    );
+                }
+            }
+        }));
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        checked.unwrap();
+    });
+    drop((file, node, root));
+    fs.unmount().unwrap();
+}
+
+/// What is written to a page while somebody else has it on its way to the device is not on that
+/// way: fsync takes it there, too.
+#[test]
+fn what_was_written_to_a_page_in_flight_is_synced() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+    let (mount, known) = (&*fs.mount, &node.known);
+    let live = known.live.as_ref().unwrap();
+    let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = fs.open_node_with(&node, &read_write).unwrap();
+    type Sync = fn(&File) -> Result<(), Error>;
+    let syncs: [Sync; 4] = [
+        File::sync_all,
+        File::sync_data,
+        |file| file.sync_range(0..4096),
+        // Past the cache: else the older one would come after it.
+        |file| {
+            let direct = WriteOptions { direct: true, ..WriteOptions::default() };
+            file.write_at_with(&[9; 4096], 0, &direct).map(drop)
+        },
+    ];
+    for sync in syncs {
+        file.write_at(&[1; 4096], 0).unwrap();
+        let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
+        let mut io = mount.contexts.take_leaf().unwrap();
+        let mut sending = mount.send(&mut io, batch);
+        std::thread::scope(|scope| {
+            let file = &file;
+            let written = scope.spawn(move || {
+                file.write_at(&[2; 4096], 0).unwrap();
+                sync(file).unwrap();
+            });
+            // As a rule, it waits for us by then.
+            while live.pages().dirty.is_empty() {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            sending.wait(&mut io);
+            drop(io);
+            sending.finish().unwrap();
+            written.join().unwrap();
+        });
+        assert!(live.pages().dirty.is_empty(), "it is on the device");
+    }
+    let mut found = [0; 4096];
+    file.read_at(&mut found, 0).unwrap();
+    assert!(found == [9; 4096]);
+    drop((file, node, root));
+    fs.unmount().unwrap();
+}
+
+/// A block of four pages of which one was written: who reads the others before that is on the
+/// device does not see what it held before.
+#[test]
+fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
+    const BLOCK: usize = 16 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("image"), vec![0xAA; 256 << 20]).unwrap();
+    let mut options = MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 });
+    options.block_bytes = Some(BLOCK as u32);
+    make(&device(&dir), &options).unwrap();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
+    let (mount, known) = (&*fs.mount, &node.known);
+    let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
+    let file = fs.open_node_with(&node, &read_write).unwrap();
+    file.set_len(4 * BLOCK as u64).unwrap();
+    let mut model = vec![0; 4 * BLOCK];
+    let check = |model: &[u8], direct: bool| {
+        let mut found = vec![1; 3 * 4096];
+        for at in [0, BLOCK, 2 * BLOCK] {
+            let from = at + 4096;
+            let options = ReadOptions { direct, ..ReadOptions::default() };
+            file.read_at_with(&mut found, from as u64, &options).unwrap();
+            assert!(found == model[from..from + found.len()], "block at {at}, direct {direct}");
+        }
+    };
+    for at in [0, BLOCK] {
+        file.write_at(&[7; 4096], at as u64).unwrap();
+        model[at..at + 4096].fill(7);
+        let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
+        // (A direct read waits for the block.)
+        check(&model, false);
+        // Another page of it is written meanwhile, and is not lost.
+        file.write_at(&[8; 100], at as u64 + 8192).unwrap();
+        model[at + 8192..at + 8292].fill(8);
+        assert!(
+            mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(),
+            "one at a time has the block"
+        );
+        let mut io = mount.contexts.take_leaf().unwrap();
+        let mut sending = mount.send(&mut io, batch);
+        std::thread::scope(|scope| {
+            // Which waits for the block, not only for its page.
+            let page = at as u64 + 8192;
+            let synced = scope.spawn({
+                let file = &file;
+                move || file.sync_range(page..page + 100)
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            sending.wait(&mut io);
+            drop(io);
+            sending.finish().unwrap();
+            synced.join().unwrap().unwrap();
+        });
+        assert!(known.live.as_ref().unwrap().pages().dirty.is_empty());
+        file.sync_all().unwrap();
+        file.advise(0, 0, Advice::DontNeed).unwrap();
+        check(&model, true);
+        check(&model, false);
+    }
+    // At the end: the file is as large as its data when they are there.
+    file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
+    let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
+    let on_disk = || known.state(mount).unwrap().metadata.size;
+    assert_eq!(on_disk(), 4 * BLOCK as u64);
+    let mut io = mount.contexts.take_leaf().unwrap();
+    let mut sending = mount.send(&mut io, batch);
+    sending.wait(&mut io);
+    drop(io);
+    sending.finish().unwrap();
+    assert_eq!(on_disk(), 4 * BLOCK as u64 + 100);
+    drop((file, node, root));
+    fs.unmount().unwrap();
+    let path = dir.path().join("image");
+    let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output() else {
+        return println!("skipped: e2fsprogs are not installed");
+    };
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+}
+
+/// A device with anything on it: what lies in inode tables and bitmaps that mkfs does not write is
+/// never taken for something.
+#[test]
+fn every_inode_of_a_device_that_held_garbage() {
+    for zeroed in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let garbage = |_| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random as u8
+        };
+        let bytes: Vec<u8> = (0..40 << 20).map(garbage).collect();
+        std::fs::write(dir.path().join("image"), bytes).unwrap();
+        let mut options = MakeOptions::new([7; 32], Timestamp { seconds: 1, nanoseconds: 0 });
+        options.block_bytes = Some(1024);
+        options.bytes_per_inode = Some(16 << 10);
+        options.zero_inode_tables = zeroed;
+        let made = make(&device(&dir), &options).unwrap();
+        assert!(made.groups > 3);
+        let path = dir.path().join("image");
+        let check = || {
+            let Ok(said) = std::process::Command::new("e2fsck").arg("-fn").arg(&path).output()
+            else {
+                return println!("skipped: e2fsprogs are not installed");
+            };
+            assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        };
+        check();
+        let mut count = 0;
+        // A part of a group's, then the rest.
+        for most in [700, u32::MAX] {
+            let fs = mounted(&dir);
+            let root = fs.root().unwrap();
+            let mut parent = root.clone();
+            let full = (0..most).find_map(|_| {
+                let name = format!("name-{count}");
+                count += 1;
+                // Directories go into other groups.
+                let made = if count % 50 == 0 {
+                    fs.mkdir(&root, OsStr::new(&name), &NEW).map(|made| parent = made)
+                } else {
+                    fs.create(&parent, OsStr::new(&name), &NEW).map(drop)
+                };
+                made.err()
+            });
+            assert_eq!(full, (most == u32::MAX).then_some(Error::NoSpace));
+            drop((parent, root));
+            fs.unmount().unwrap();
+            check();
+        }
+        let fs = mounted(&dir);
+        assert_eq!(fs.usage().unwrap().free_inodes, 0, "of {}", made.inodes);
+        fs.unmount().unwrap();
+    }
+}

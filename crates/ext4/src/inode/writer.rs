@@ -1,0 +1,251 @@
+//! What a mount for writing has beside one for reading.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use rustix::thread::CapabilitySet;
+
+use super::known::{Known, NODES_KEPT};
+use super::live::Registry;
+use crate::alloc::Allocator;
+use crate::cache::PAGE_BYTES;
+use crate::error::Error;
+use crate::io::DeviceSource;
+use crate::journal::{Changes, Journal, JournalThread, Observe, Sequence};
+use crate::mmp::Protection;
+use crate::options::{MountOptions, ReservedBlocks};
+use crate::worker::Worker;
+use meantime_ext4_format::{Superblock, Volume};
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+
+/// Everything that changes a file system goes through this.
+pub(crate) struct Writer {
+    pub(crate) journal: Journal,
+    pub(crate) allocator: Arc<Allocator>,
+    seen: Arc<Seen>,
+    /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and
+    /// address: one that is gone may be here beside the one that has its number now, and letting
+    /// the one go does not let the other one go.
+    dirty: Mutex<BTreeMap<(u32, usize), Arc<Known>>>,
+    /// Dirty pages of all files, and how many there may be before their writers have to wait.
+    dirty_pages: AtomicUsize,
+    pub(crate) dirty_most: usize,
+    /// Whether the mount has ended.
+    ended: AtomicBool,
+    background: Mutex<Option<Worker>>,
+    /// Keeps other hosts off, where the file system has the feature `mmp`.
+    protection: Option<Arc<Protection>>,
+    /// Who commits for others, if somebody is to.
+    journal_thread: Mutex<Option<Arc<JournalThread>>>,
+    /// When a commit was last made because it was due, in ns of the mount's clock.
+    committed_ns: AtomicU64,
+}
+
+/// What everybody sees of changes besides the metadata themselves.
+#[derive(Default)]
+struct Seen {
+    registry: Registry,
+    /// The last transaction that anything was changed in.
+    last: AtomicU64,
+}
+
+/// Whoever keeps that, and the allocator's totals, in step with the changes.
+struct Follower {
+    seen: Arc<Seen>,
+    allocator: Arc<Allocator>,
+}
+
+impl Observe for Follower {
+    /// Whoever sees the change, and makes durable what he saw, waits for its transaction.
+    fn coming(&self, changes: &Changes, sequence: Sequence) {
+        self.seen.last.fetch_max(sequence.0, Ordering::AcqRel);
+        for (ino, changed) in &changes.inodes {
+            if let Some(known) = self.seen.registry.find(*ino)
+                && let Some(live) = &known.live
+            {
+                live.touched(sequence, changed.data);
+            }
+        }
+    }
+
+    fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>> {
+        let mut seen: Vec<Arc<dyn Any + Send + Sync>> = Vec::with_capacity(changes.inodes.len());
+        for (ino, changed) in &changes.inodes {
+            let Some(known) = self.seen.registry.changed(*ino) else { continue };
+            known.outdate();
+            if let Some(live) = &known.live {
+                live.set_links(changed.links);
+            }
+            seen.push(known);
+        }
+        seen
+    }
+
+    fn done(&self, changes: &Changes) {
+        self.allocator.completed(changes);
+    }
+}
+
+/// Whether the calling process gets the reserved blocks (kernel: `ext4_has_free_clusters`).
+fn may_use_reserved(superblock: &Superblock) -> bool {
+    let (uid, gid) = superblock.reserved_for();
+    let is_in_group = || {
+        let others = rustix::process::getgroups().unwrap_or_default();
+        rustix::process::getegid().as_raw() == gid
+            || others.iter().any(|other| other.as_raw() == gid)
+    };
+    let is_capable = || {
+        let sets = rustix::thread::capabilities(None);
+        sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+    };
+    rustix::process::geteuid().as_raw() == uid || (gid != 0 && is_in_group()) || is_capable()
+}
+
+/// By what `known` is found among those that are kept.
+fn key(known: &Known) -> (u32, usize) {
+    (known.ino, std::ptr::from_ref(known) as usize)
+}
+
+impl Writer {
+    /// For `volume` with its `journal`, from which `protection` keeps others off.
+    ///
+    /// # Errors
+    /// As [`Allocator::new`].
+    pub(crate) fn new(
+        journal: Journal,
+        volume: &Volume<DeviceSource>,
+        options: &MountOptions,
+        protection: Option<Arc<Protection>>,
+    ) -> Result<Self, Error> {
+        let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
+        // Never more than half of the cache: what is dirty cannot leave.
+        let dirty_bytes =
+            if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
+        let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
+        let allocator = Arc::new(Allocator::new(volume)?);
+        allocator.set_privileged(match options.reserved {
+            ReservedBlocks::Use => true,
+            ReservedBlocks::Keep => false,
+            ReservedBlocks::ByProcess => may_use_reserved(volume.superblock()),
+        });
+        let seen = Arc::new(Seen::default());
+        journal.observe(Follower { seen: Arc::clone(&seen), allocator: Arc::clone(&allocator) });
+        Ok(Self {
+            journal,
+            allocator,
+            seen,
+            dirty: Mutex::new(Rank::DirtyNodes, BTreeMap::new()),
+            dirty_pages: AtomicUsize::new(0),
+            dirty_most,
+            ended: AtomicBool::new(false),
+            background: Mutex::new(Rank::Threads, None),
+            protection,
+            journal_thread: Mutex::new(Rank::Threads, None),
+            committed_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// What keeps other hosts off, where there is such a thing.
+    pub(crate) fn protection(&self) -> Option<&Protection> {
+        self.protection.as_deref()
+    }
+
+    /// All inodes that somebody has.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.seen.registry
+    }
+
+    /// The last transaction in which anything was changed.
+    pub(crate) fn last_sequence(&self) -> Sequence {
+        Sequence(self.seen.last.load(Ordering::Acquire))
+    }
+
+    /// Fails from now on.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether anything can be changed.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] after the end; why the journal has failed.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(Error::ReadOnly);
+        }
+        self.journal.usable()
+    }
+
+    /// Whether it is `interval_ns` since this was last so.
+    pub(crate) fn commit_is_due(&self, now_ns: u64, interval_ns: u64) -> bool {
+        let is_due =
+            now_ns.saturating_sub(self.committed_ns.load(Ordering::Relaxed)) >= interval_ns;
+        if is_due {
+            self.committed_ns.store(now_ns, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Has `worker` do what nobody waits for.
+    pub(crate) fn set_background(&self, worker: Option<Worker>) {
+        *self.background.lock().unwrap_or_else(PoisonError::into_inner) = worker;
+    }
+
+    /// Has `thread` commit for others.
+    pub(crate) fn set_journal_thread(&self, thread: Option<JournalThread>) {
+        *self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner) = thread.map(Arc::new);
+    }
+
+    /// Who commits for others, if somebody does.
+    pub(crate) fn journal_thread(&self) -> Option<Arc<JournalThread>> {
+        self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops them.
+    pub(crate) fn stop_background(&self) {
+        drop(self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(background);
+    }
+
+    fn dirty(&self) -> MutexGuard<'_, BTreeMap<(u32, usize), Arc<Known>>> {
+        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `known` is newer than the disk.
+    pub(crate) fn keep(&self, known: &Arc<Known>) {
+        self.dirty().entry(key(known)).or_insert_with(|| Arc::clone(known));
+    }
+
+    /// Whether as many are kept as may be for the sake of times alone.
+    pub(crate) fn keeps_most(&self) -> bool {
+        self.dirty().len() >= NODES_KEPT
+    }
+
+    /// `known` need not be kept any more.
+    pub(crate) fn let_go(&self, known: &Known) -> Option<Arc<Known>> {
+        self.dirty().remove(&key(known))
+    }
+
+    /// Those that are newer than the disk.
+    pub(crate) fn kept(&self) -> Vec<Arc<Known>> {
+        self.dirty().values().cloned().collect()
+    }
+
+    /// There are so many more dirty pages.
+    pub(crate) fn more_dirty(&self, pages: usize) {
+        self.dirty_pages.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// There are so many fewer dirty pages.
+    pub(crate) fn fewer_dirty(&self, pages: usize) {
+        self.dirty_pages.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// How many pages are dirty.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty_pages.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,419 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+use crate::journal::testing::Image;
+use crate::ops::{Name, Progress, attributes, rename};
+use crate::{RenameFlags, SetAttribute};
+use meantime_ext4_format::features::compat;
+use meantime_ext4_format::{ROOT_INO, Volume};
+
+mod growth;
+mod model;
+
+pub(super) const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 100, umask: 0 };
+
+/// An image, and who gives away what is free in it.
+pub(super) struct Rig {
+    pub image: Image,
+    pub allocator: Allocator,
+}
+
+impl Rig {
+    /// A file system made by mke2fs and then changed by debugfs; `None` without e2fsprogs.
+    fn new(size: &str, args: &[&str], debugfs: &[&str]) -> Option<Self> {
+        let mut image = Image::make(size, args)?;
+        if !debugfs.is_empty() {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("image");
+            image.save(&path);
+            for request in debugfs {
+                let output = Command::new("debugfs")
+                    .args(["-w", "-R", request])
+                    .arg(&path)
+                    .output()
+                    .unwrap();
+                assert!(output.status.success());
+            }
+            image = Image::load(&path);
+        }
+        let allocator = Allocator::new(&image.volume()).unwrap();
+        Some(Self { image, allocator })
+    }
+
+    pub(super) fn change<T>(
+        &self,
+        work: impl FnOnce(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.image.change_with(&self.allocator, |handle| work(handle, &self.allocator))
+    }
+
+    /// Nobody has the inode open any more.
+    pub(super) fn finish(&self, ino: u32) {
+        while self.change(|handle, allocator| orphans::finish(handle, allocator, ino, 20)).unwrap()
+            == Progress::More
+        {}
+    }
+}
+
+/// The names in directory `ino`, but for `.` and `..`, each of which is found on its own, too.
+pub(super) fn names(volume: &Volume<&Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
+    let dir = volume.linked_inode(ino).unwrap();
+    let mut found = BTreeMap::new();
+    let mut cookie = 0;
+    loop {
+        let some = volume.entries(&dir, cookie).unwrap();
+        let Some(last) = some.last() else { break };
+        assert!(last.cookie > cookie);
+        cookie = last.cookie;
+        for entry in some {
+            assert_eq!(
+                found.insert(entry.name.clone(), entry.ino),
+                None,
+                "{}",
+                entry.name.escape_ascii()
+            );
+        }
+    }
+    for (name, ino) in &found {
+        let looked_up = volume.lookup(&dir, name).unwrap();
+        assert_eq!(looked_up.map(|(ino, _)| ino), Some(*ino), "{}", name.escape_ascii());
+    }
+    volume.check_index(&dir).unwrap();
+    assert_eq!(found.remove(&b"."[..]), Some(ino));
+    found.remove(&b".."[..]).unwrap();
+    found
+}
+
+/// Calls `work` with the kernel's mount of the image at a path, if that may be done; the image is
+/// what the kernel made of it then.
+pub(super) fn with_kernel(rig: &mut Rig, options: &str, work: impl FnOnce(&Path)) {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, at) = (dir.path().join("image"), dir.path().join("mount"));
+    rig.image.save(&file);
+    std::fs::create_dir(&at).unwrap();
+    let output = Command::new("mount")
+        .args(["-t", "ext4", "-o", &format!("loop,{options}")])
+        .args([&file, &at])
+        .output();
+    if !output.as_ref().is_ok_and(|output| output.status.success()) {
+        println!("skipped: no mount on a loop device ({output:?})");
+        return;
+    }
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&at)));
+    crate::journal::testing::unmount(Path::new(&at));
+    if let Err(failure) = result {
+        std::panic::resume_unwind(failure);
+    }
+    rig.image = Image::load(&file);
+    rig.allocator = Allocator::new(&rig.image.volume()).unwrap();
+}
+
+/// Names of about `bytes` bytes, some of which are not ASCII: there, hashes differ by the sign of
+/// `char`.
+fn name(number: u32, bytes: usize) -> Vec<u8> {
+    let mut name = format!("{number:x}-").into_bytes();
+    while name.len() < bytes {
+        name.push(if number.is_multiple_of(3) {
+            0xC0 | (number >> (name.len() % 8)) as u8 & 0x3F
+        } else {
+            b'n'
+        });
+    }
+    name
+}
+
+#[test]
+fn what_is_made_is_as_the_kernel_makes_it() {
+    let Some(mut rig) = Rig::new("16M", &[], &[]) else { return };
+    let long = [b'l'; 300];
+    rig.change(|handle, allocator| {
+        let dir = mkdir(
+            handle,
+            allocator,
+            ROOT_INO,
+            b"dir",
+            &NewNode { mode: 0o2755, uid: 1, gid: 70_000, umask: 0 },
+        )?;
+        change_inode(handle, dir, |_, inode| {
+            // No dump, synchronous directory, no access times.
+            inode.set_flags(inode.flags() | 0x40 | 0x1_0000 | 0x80);
+            Ok(())
+        })?;
+        mkdir(handle, allocator, dir, b"below", &NEW)?;
+        let file = create(handle, allocator, dir, b"file", &NEW)?;
+        link(handle, allocator, file, dir, b"other")?;
+        symlink(handle, allocator, dir, b"short", &long[..59], &NEW)?;
+        symlink(handle, allocator, dir, b"long", &long[..60], &NEW)?;
+        symlink(handle, allocator, dir, b"longer", &long, &NEW)?;
+        mknod(handle, allocator, dir, b"pipe", &NEW, FileType::Fifo, (0, 0))?;
+        mknod(handle, allocator, dir, b"socket", &NEW, FileType::Socket, (0, 0))?;
+        mknod(handle, allocator, dir, b"small", &NEW, FileType::Block, (8, 17))?;
+        mknod(handle, allocator, dir, b"large", &NEW, FileType::Character, (259, 0x12345))?;
+        let (old, new) =
+            (Name { parent: dir, name: b"other" }, Name { parent: dir, name: b"moved" });
+        let flags = RenameFlags { whiteout: true, ..RenameFlags::default() };
+        rename(handle, allocator, old, new, flags, &NEW)?;
+        Ok(())
+    })
+    .unwrap();
+    rig.image.fsck();
+    let volume = rig.image.volume();
+    let dir = names(&volume, ROOT_INO)[&b"dir"[..]];
+    let all = names(&volume, dir);
+    let inode = |name: &str| volume.linked_inode(all[name.as_bytes()]).unwrap();
+    assert_eq!(volume.read_link(&inode("short")).unwrap(), &long[..59]);
+    assert_eq!(volume.read_link(&inode("long")).unwrap(), &long[..60]);
+    assert!(inode("short").is_fast_symlink() && !inode("long").is_fast_symlink());
+    assert_eq!(inode("small").metadata().device, (8, 17));
+    assert_eq!(inode("large").metadata().device, (259, 0x12345));
+    let told = inode("below").metadata();
+    assert_eq!((told.mode, told.uid, told.gid, told.links), (0o042_644, 1000, 70_000, 2));
+    assert_eq!(inode("file").flags(), flags::EXTENTS | 0x40 | 0x80);
+    assert_eq!(inode("below").flags(), flags::EXTENTS | 0x40 | 0x80 | 0x1_0000);
+    assert_eq!(inode("pipe").flags(), 0x40 | 0x80);
+    assert_eq!((inode("file").metadata().links, all[&b"moved"[..]]), (2, all[&b"file"[..]]));
+    assert_eq!(
+        (inode("other").metadata().device, inode("other").metadata().mode),
+        ((0, 0), 0o020_000)
+    );
+    drop(volume);
+    with_kernel(&mut rig, "ro", |at| {
+        use std::os::unix::fs::{FileTypeExt, MetadataExt};
+        let told = |name: &str| std::fs::symlink_metadata(at.join("dir").join(name)).unwrap();
+        assert_eq!(std::fs::read_link(at.join("dir/longer")).unwrap().as_os_str().len(), 300);
+        assert_eq!(std::fs::read_link(at.join("dir/short")).unwrap().as_os_str().len(), 59);
+        assert!(told("pipe").file_type().is_fifo() && told("socket").file_type().is_socket());
+        assert_eq!((told("small").rdev(), told("file").nlink()), (8 << 8 | 17, 2));
+        let times = (told(".").mtime(), told(".").ctime_nsec(), told("file").atime());
+        assert_eq!(times, (1_000_000_000, 42, 1_000_000_000));
+    });
+}
+
+#[test]
+fn default_access_lists_are_inherited() {
+    let Some(rig) = Rig::new("16M", &[], &[]) else { return };
+    // Owner, user 1000, group, mask and others: tag, permissions, number.
+    let entries = [(1_u16, 7_u16, !0_u32), (2, 7, 1000), (4, 5, !0), (0x10, 7, !0), (0x20, 5, !0)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, number) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(number.to_le_bytes());
+    }
+    let (file, dir, link) = rig
+        .change(|handle, allocator| {
+            let name = b"system.posix_acl_default";
+            change_inode(handle, ROOT_INO, |handle, root| {
+                attributes::set(handle, allocator, root, name, &list, SetAttribute::Any)
+            })?;
+            let file =
+                create(handle, allocator, ROOT_INO, b"file", &NewNode { mode: 0o640, ..NEW })?;
+            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NewNode { mode: 0o755, ..NEW })?;
+            Ok((file, dir, symlink(handle, allocator, ROOT_INO, b"link", b"target", &NEW)?))
+        })
+        .unwrap();
+    let volume = rig.image.volume();
+    let lists = |ino| {
+        let all = volume.attributes(&volume.linked_inode(ino).unwrap()).unwrap();
+        all.len()
+    };
+    assert_eq!((lists(file), lists(dir), lists(link)), (1, 2, 0));
+    let mode = |ino| volume.linked_inode(ino).unwrap().metadata().mode & 0o777;
+    assert_eq!((mode(file), mode(dir), mode(link)), (0o640, 0o755, 0o777));
+    rig.image.fsck();
+}
+
+#[test]
+fn subdirectories_are_counted_to_65000() {
+    let Some(rig) = Rig::new("16M", &["-b", "1024"], &[]) else { return };
+    let make = |name: &[u8]| {
+        rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, name, &NEW))
+    };
+    let set = |links| {
+        rig.change(|handle, _| {
+            change_inode(handle, ROOT_INO, |_, inode| {
+                inode.set_links(links);
+                Ok(())
+            })
+        })
+        .unwrap();
+    };
+    let links = || rig.image.volume().linked_inode(ROOT_INO).unwrap().metadata().links;
+    set(LINKS_MAX);
+    // It has one block, and no index yet.
+    assert_eq!(make(b"first"), Err(Error::TooManyLinks));
+    set(3);
+    for number in 0..60 {
+        make(&name(number, 30)).unwrap();
+    }
+    set(LINKS_MAX - 1);
+    make(b"second").unwrap();
+    assert_eq!(links(), u32::from(LINKS_MAX));
+    make(b"third").unwrap();
+    assert_eq!(links(), 1);
+    make(b"fourth").unwrap();
+    rig.finish(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"third")).unwrap().ino);
+    assert_eq!(links(), 1);
+    rig.image.fsck();
+    // A file has as many names and no more.
+    let file =
+        rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, b"file", &NEW)).unwrap();
+    rig.change(|handle, _| {
+        change_inode(handle, file, |_, inode| {
+            inode.set_links(LINKS_MAX);
+            Ok(())
+        })
+    })
+    .unwrap();
+    let more = rig.change(|handle, allocator| link(handle, allocator, file, ROOT_INO, b"more"));
+    assert_eq!(more, Err(Error::TooManyLinks));
+}
+
+#[test]
+fn what_may_not_be_is_refused() {
+    let Some(rig) = Rig::new("16M", &[], &[]) else { return };
+    let (dir, below, file) = rig
+        .change(|handle, allocator| {
+            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
+            let below = mkdir(handle, allocator, dir, b"below", &NEW)?;
+            Ok((dir, below, create(handle, allocator, dir, b"file", &NEW)?))
+        })
+        .unwrap();
+    let before = names(&rig.image.volume(), dir);
+    let moved = |old, new, flags| {
+        rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &NEW))
+            .unwrap_err()
+    };
+    let none = RenameFlags::default();
+    let exchange = RenameFlags { exchange: true, ..none };
+    let at = |parent, name| Name { parent, name };
+    assert!(matches!(moved(at(ROOT_INO, b"dir"), at(below, b"x"), none), Error::Invalid(_)));
+    assert!(matches!(moved(at(ROOT_INO, b"dir"), at(dir, b"x"), none), Error::Invalid(_)));
+    assert!(matches!(moved(at(ROOT_INO, b"dir"), at(dir, b"below"), exchange), Error::Invalid(_)));
+    assert!(matches!(moved(at(dir, b"below"), at(ROOT_INO, b"dir"), exchange), Error::Invalid(_)));
+    assert_eq!(moved(at(dir, b"below"), at(ROOT_INO, b"dir"), none), Error::NotEmpty);
+    assert_eq!(moved(at(dir, b"file"), at(ROOT_INO, b"dir"), none), Error::NotEmpty);
+    assert_eq!(moved(at(dir, b"file"), at(dir, b"below"), none), Error::IsDirectory);
+    assert_eq!(moved(at(dir, b"below"), at(dir, b"file"), none), Error::NotDirectory);
+    assert_eq!(moved(at(dir, b"file"), at(dir, b"x"), exchange), Error::NotFound);
+    assert_eq!(moved(at(dir, b"x"), at(dir, b"file"), none), Error::NotFound);
+    let no_replace = RenameFlags { no_replace: true, ..none };
+    assert_eq!(moved(at(dir, b"file"), at(dir, b"below"), no_replace), Error::Exists);
+    let both = RenameFlags { no_replace: true, ..exchange };
+    assert!(matches!(moved(at(dir, b"file"), at(dir, b"below"), both), Error::Invalid(_)));
+    assert!(matches!(moved(at(dir, b"file"), at(dir, b".."), none), Error::Invalid(_)));
+    assert_eq!(moved(at(dir, b"file"), at(dir, &[b'x'; 256]), none), Error::NameTooLong);
+    assert_eq!(moved(at(file, b"file"), at(dir, b"x"), none), Error::NotDirectory);
+    let refused =
+        |name: &[u8]| rig.change(|handle, allocator| create(handle, allocator, dir, name, &NEW));
+    assert_eq!(refused(b"."), Err(Error::Exists));
+    assert_eq!(refused(b""), Err(Error::NotFound));
+    assert!(matches!(refused(b"a/b"), Err(Error::Invalid(_))));
+    assert_eq!(refused(b"file"), Err(Error::Exists));
+    let gone =
+        |parent, name: &'static [u8], is_dir: bool| {
+            rig.change(|handle, _| {
+                if is_dir { rmdir(handle, parent, name) } else { unlink(handle, parent, name) }
+            })
+            .unwrap_err()
+        };
+    assert_eq!(gone(ROOT_INO, b"dir", true), Error::NotEmpty);
+    assert_eq!(gone(ROOT_INO, b"dir", false), Error::IsDirectory);
+    assert_eq!(gone(dir, b"file", true), Error::NotDirectory);
+    assert!(matches!(gone(dir, b"..", true), Error::Invalid(_)));
+    let linked = rig.change(|handle, allocator| link(handle, allocator, below, dir, b"x"));
+    assert_eq!(linked, Err(Error::NotPermitted));
+    let flag = |ino, flag| {
+        rig.change(|handle, _| {
+            change_inode(handle, ino, |_, inode| {
+                inode.set_flags(inode.flags() & !0x30 | flag);
+                Ok(())
+            })
+        })
+        .unwrap();
+    };
+    for (ino, bits) in [
+        (file, flags::IMMUTABLE),
+        (file, flags::APPEND),
+        (dir, flags::IMMUTABLE),
+        (dir, flags::APPEND),
+    ] {
+        flag(ino, bits);
+        assert_eq!(gone(dir, b"file", false), Error::NotPermitted);
+        assert_eq!(moved(at(dir, b"file"), at(dir, b"x"), none), Error::NotPermitted);
+        assert_eq!(refused(b"new").is_err(), bits == flags::IMMUTABLE && ino == dir, "{bits:#x}");
+        flag(ino, 0);
+        if let Ok(removed) = rig.change(|handle, _| unlink(handle, dir, b"new")) {
+            rig.finish(removed.ino);
+        }
+    }
+    assert_eq!(names(&rig.image.volume(), dir), before);
+    rig.image.fsck();
+}
+
+#[test]
+fn a_file_without_a_name_gets_one() {
+    for args in [&["-O", "orphan_file"][..], &[]] {
+        let Some(rig) = Rig::new("16M", args, &[]) else { return };
+        let make =
+            || rig.change(|handle, allocator| tmpfile(handle, allocator, ROOT_INO, &NEW)).unwrap();
+        let (kept, dropped) = (make(), make());
+        rig.change(|handle, allocator| link(handle, allocator, kept, ROOT_INO, b"kept")).unwrap();
+        assert_eq!(rig.change(|handle, _| orphans::list(handle)), Ok(vec![dropped]));
+        rig.finish(dropped);
+        assert_eq!(names(&rig.image.volume(), ROOT_INO)[&b"kept"[..]], kept);
+        rig.image.fsck();
+    }
+}
+
+/// The last name of what could not be deleted stays: else it would be an orphan that nobody ever
+/// frees.
+#[test]
+fn what_cannot_be_deleted_keeps_its_last_name() {
+    let Some(mut rig) = Rig::new("16M", &["-b", "1024", "-O", "ea_inode"], &[]) else { return };
+    let mut is_made = false;
+    with_kernel(&mut rig, "user_xattr", |at| {
+        let large = |path: &Path| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(path, "user.large", &[7; 20_000], flags).unwrap();
+        };
+        for name in ["file", "other"] {
+            std::fs::write(at.join(name), b"content").unwrap();
+        }
+        for name in ["dir", "empty"] {
+            std::fs::create_dir(at.join(name)).unwrap();
+        }
+        large(&at.join("file"));
+        large(&at.join("dir"));
+        std::fs::hard_link(at.join("file"), at.join("second")).unwrap();
+        is_made = true;
+    });
+    if !is_made {
+        return;
+    }
+    let cannot =
+        |result: Result<Unlinked, Error>| assert!(matches!(result, Err(Error::Unsupported(_))));
+    let renamed = |rig: &Rig, old: &[u8], new: &[u8]| {
+        let [old, new] = [old, new].map(|name| Name { parent: ROOT_INO, name });
+        let flags = RenameFlags::default();
+        let owner = NewNode::default();
+        let done =
+            rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &owner));
+        done.map(|done| done.replaced.unwrap())
+    };
+    let before = rig.image.bytes();
+    cannot(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"dir")));
+    cannot(renamed(&rig, b"empty", b"dir"));
+    assert!(rig.image.bytes() == before, "nothing has changed");
+    // One of two names may go.
+    let first = rig.change(|handle, _| unlink(handle, ROOT_INO, b"second")).unwrap();
+    assert!(!first.is_last);
+    let before = rig.image.bytes();
+    cannot(rig.change(|handle, _| unlink(handle, ROOT_INO, b"file")));
+    cannot(renamed(&rig, b"other", b"file"));
+    assert!(rig.image.bytes() == before, "nothing has changed");
+    assert_eq!(rig.change(|handle, _| orphans::list(handle)), Ok(Vec::new()));
+    rig.image.fsck();
+}

@@ -1,0 +1,188 @@
+//! The totals: what is free, what of it is promised, and who may have the rest.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use crate::Error;
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
+
+/// Who wants blocks: how much has to be left for others (kernel: `fs/ext4/balloc.c`,
+/// `ext4_has_free_clusters`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// Anybody: root's blocks and the last reserve stay.
+    Anybody,
+    /// Root: the last reserve stays.
+    Root,
+    /// Metadata without which what was promised could not be kept: nothing has to stay but what is
+    /// promised.
+    Need,
+}
+
+/// Sums over all groups, by the changes that are complete.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Free blocks, those included that were freed by what has not committed.
+    pub(crate) free: u64,
+    pub(crate) free_inodes: u64,
+    pub(crate) directories: u64,
+    /// Free blocks that are promised: to data that have none yet, and to the change that is under
+    /// way.
+    pub(crate) promised: u64,
+}
+
+/// The totals of a mount.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    totals: Mutex<Totals>,
+    /// Blocks that only root gets (`s_r_blocks_count`).
+    root: u64,
+    /// Blocks that only [`Who::Need`] gets (`ext4_set_resv_clusters`).
+    last: u64,
+    /// Whoever uses the file system counts as root.
+    privileged: AtomicBool,
+}
+
+impl Pool {
+    pub(crate) fn new(totals: Totals, root: u64, last: u64) -> Self {
+        Self {
+            totals: Mutex::new(Rank::AllocTotals, totals),
+            root,
+            last,
+            privileged: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Totals> {
+        // Whole after each step.
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        *self.lock()
+    }
+
+    /// What `statfs` takes off for those who are not root.
+    pub(crate) fn kept_back(&self) -> u64 {
+        self.root.saturating_add(self.last)
+    }
+
+    pub(crate) fn set_privileged(&self, privileged: bool) {
+        self.privileged.store(privileged, Ordering::Relaxed);
+    }
+
+    pub(crate) fn user(&self) -> Who {
+        if self.privileged.load(Ordering::Relaxed) { Who::Root } else { Who::Anybody }
+    }
+
+    /// Promises `who` between one and `most` blocks: how many.
+    pub(crate) fn promise(&self, who: Who, most: u64) -> Result<u64, Error> {
+        let mut totals = self.lock();
+        let stays = match who {
+            Who::Anybody => self.kept_back(),
+            Who::Root => self.last,
+            Who::Need => 0,
+        };
+        let blocks = most.min(totals.free.saturating_sub(totals.promised).saturating_sub(stays));
+        if blocks == 0 {
+            return Err(Error::NoSpace);
+        }
+        totals.promised += blocks;
+        Ok(blocks)
+    }
+
+    /// Promised blocks that were not taken.
+    pub(crate) fn give_back(&self, blocks: u64) {
+        if blocks > 0 {
+            let mut totals = self.lock();
+            totals.promised = totals.promised.saturating_sub(blocks);
+        }
+    }
+
+    /// A change is complete: what was added to the totals, and how many promised blocks it took.
+    pub(crate) fn add(&self, blocks: i64, inodes: i64, directories: i64, kept: u64) {
+        let mut totals = self.lock();
+        totals.free = totals.free.saturating_add_signed(blocks);
+        totals.free_inodes = totals.free_inodes.saturating_add_signed(inodes);
+        totals.directories = totals.directories.saturating_add_signed(directories);
+        totals.promised = totals.promised.saturating_sub(kept);
+    }
+
+    /// Promises exactly `blocks` blocks to whoever uses the file system.
+    pub(crate) fn reserve(self: &Arc<Self>, blocks: u64) -> Result<Reservation, Error> {
+        if blocks > 0 {
+            let promised = self.promise(self.user(), blocks)?;
+            if promised < blocks {
+                self.give_back(promised);
+                return Err(Error::NoSpace);
+            }
+        }
+        Ok(Reservation(Arc::new(Reserved {
+            pool: Arc::clone(self),
+            blocks: AtomicU64::new(blocks),
+        })))
+    }
+}
+
+/// Blocks that are promised to somebody.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    pool: Arc<Pool>,
+    blocks: AtomicU64,
+}
+
+impl Reserved {
+    /// Takes blocks out that are there: they are promised to somebody else now.
+    pub(crate) fn take(&self, blocks: u64) {
+        self.blocks.fetch_sub(blocks, Ordering::Relaxed);
+    }
+
+    /// Adds blocks that are promised already.
+    pub(crate) fn put(&self, blocks: u64) {
+        self.blocks.fetch_add(blocks, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.pool.give_back(*self.blocks.get_mut());
+    }
+}
+
+/// A promise of blocks to data that have none yet (delayed allocation). What was not used is given
+/// back when it is dropped.
+///
+/// A handle that takes blocks of it and then fails has taken nothing.
+#[derive(Debug)]
+pub struct Reservation(Arc<Reserved>);
+
+impl Reservation {
+    /// How many blocks are promised and not taken.
+    pub fn blocks(&self) -> u64 {
+        self.0.blocks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Reserved> {
+        &self.0
+    }
+
+    /// Takes up to `blocks` of its blocks out, as another promise.
+    #[must_use]
+    pub fn split(&mut self, blocks: u64) -> Self {
+        let blocks = blocks.min(self.blocks());
+        self.0.take(blocks);
+        Self(Arc::new(Reserved { pool: Arc::clone(&self.0.pool), blocks: AtomicU64::new(blocks) }))
+    }
+
+    /// Adds another promise of the same mount to it.
+    pub fn merge(&mut self, other: Self) {
+        let blocks = other.blocks();
+        other.0.take(blocks);
+        self.0.put(blocks);
+    }
+
+    /// Gives up to `blocks` of its blocks back.
+    pub fn give_back(&mut self, blocks: u64) {
+        drop(self.split(blocks));
+    }
+}
