@@ -1,11 +1,13 @@
 /* meantime.h - Meantime's block layer from C (C11) and C++.
  *
- * A *device* is opened by its URI. A *channel* is one thread's way to it. A *buffer* is memory that the device can reach.
+ * A *device* is opened by its URI. A *channel* is one thread's way to it. A *buffer* is memory that
+ * the device can reach.
  *
  *     mt_device *device;
  *     mt_channel *channel;
  *     mt_buf *buf;
- *     if (mt_open("mem:64M", &device) || mt_channel_open(device, NULL, &channel) || mt_alloc(device, 4096, &buf))
+ *     if (mt_open("mem:64M", &device) || mt_channel_open(device, NULL, &channel)
+ *         || mt_alloc(device, 4096, &buf))
  *         errx(1, "%s", mt_last_error());
  *
  *     mt_ticket ticket;
@@ -23,51 +25,56 @@
  *
  * Compile with `cc prog.c $(pkg-config --cflags --libs meantime)`.
  *
- * From mt_submit() to the end of mt_wait() a polled request to a device behind our own driver needs no allocation, no lock and no
- * system call. (Two exceptions: the thread of a software SSD that has gone to sleep is woken; and a wait that has looked for a
- * millisecond in vain begins to sleep.)
+ * From mt_submit() to the end of mt_wait() a polled request to a device behind our own driver needs
+ * no allocation, no lock and no system call. (Two exceptions: the thread of a software SSD that has
+ * gone to sleep is woken; and a wait that has looked for a millisecond in vain begins to sleep.)
  *
+ * ERRORS. A function that returns int returns a negative errno when it fails, and mt_last_error()
+ * says in words what is wrong and what to do. Where a handle was to be had, it is NULL then. The
+ * meanings:
  *
- * ERRORS. A function that returns int returns a negative errno when it fails, and mt_last_error() says in words what is wrong
- * and what to do. Where a handle was to be had, it is NULL then. The meanings:
- *
- *     -EINVAL      your mistake, and nothing has happened: a NULL, a closed handle, a ticket that was redeemed, a
- *                  request beyond the end of the device. No I/O ever ends with it.
- *     -EBUSY       the buffer is with the device; or all queues or interrupt vectors of the controller are in use
+ *     -EINVAL      your mistake, and nothing has happened: a NULL, a closed handle, a ticket that
+ *                  was redeemed, a request beyond the end of the device. No I/O ever ends with it.
+ *     -EBUSY       the buffer is with the device; or all queues or interrupt vectors of the
+ *                  controller are in use
  *     -EAGAIN      as many requests are under way as the channel has room for: wait for one
  *     -EOPNOTSUPP  the device lacks the command, or cannot be waited for like that
  *     -EROFS       the device can be read only
  *     -ENOMEM      no memory for DMA
  *     -ETIMEDOUT   the device did not answer in time; it was made to let go of the buffer
- *     -ECANCELED   given up, because another command made a reset necessary. It may or may not have been done.
+ *     -ECANCELED   given up, because another command made a reset necessary. It may or may not have
+ *                  been done.
  *     -ENODEV      the device is gone
  *     -ENOSPC      the namespace has no capacity left
- *     -EILSEQ      of a compare-and-write: what is there is not what was expected, and nothing was written
- *     -EIO         the device reported an error; or a bug in this library was met, and the channel is of no more use
+ *     -EILSEQ      of a compare-and-write: what is there is not what was expected, and nothing was
+ *                  written
+ *     -EIO         the device reported an error; or a bug in this library was met, and the channel
+ *                  is of no more use
  *     others       what the kernel said, e.g. -ENOENT or -EACCES from mt_open()
  *
- * Nothing is retried behind your back. No Rust panic unwinds into C: where one is caught, the call returns -EIO, and the handle
- * it concerned takes no more calls (nor is its memory freed, which the device might still write to).
+ * Nothing is retried behind your back. No Rust panic unwinds into C: where one is caught, the call
+ * returns -EIO, and the handle it concerned takes no more calls (nor is its memory freed, which the
+ * device might still write to).
  *
+ * THREADS. A device may be used by any number of threads at once. A channel, and a buffer, by one
+ * thread at a time; they may be handed from one thread to another. mt_last_error() is per thread.
  *
- * THREADS. A device may be used by any number of threads at once. A channel, and a buffer, by one thread at a time; they may
- * be handed from one thread to another. mt_last_error() is per thread.
+ * BUFFERS. The mt_buf handle stays with you all the time; its memory goes back and forth. From
+ * mt_submit() or mt_enqueue() until the request's result was taken it is the device's:
+ * mt_buf_data() is NULL, and mt_free() refuses with -EBUSY. Each mt_buf is freed by one mt_free(),
+ * whatever became of its requests.
  *
+ * WHAT IS CHECKED. NULLs, handles that were closed, handles of another kind, tickets that were
+ * redeemed or are of another channel, buffers of another device, buffers in flight: all are refused
+ * with -EINVAL or -EBUSY. What cannot be seen, and is undefined:
  *
- * BUFFERS. The mt_buf handle stays with you all the time; its memory goes back and forth. From mt_submit() or mt_enqueue() until
- * the request's result was taken it is the device's: mt_buf_data() is NULL, and mt_free() refuses with -EBUSY. Each
- * mt_buf is freed by one mt_free(), whatever became of its requests.
- *
- *
- * WHAT IS CHECKED. NULLs, handles that were closed, handles of another kind, tickets that were redeemed or are of another
- * channel, buffers of another device, buffers in flight: all are refused with -EINVAL or -EBUSY. What cannot be seen, and is
- * undefined:
- *
- *     - a pointer that is no handle at all, given to another function than mt_close(), mt_channel_close() or mt_free()
+ *     - a pointer that is no handle at all, given to another function than mt_close(),
+ *       mt_channel_close() or mt_free()
  *     - a handle that was closed, when a later open or allocation was given the same address
  *     - one channel or buffer used by two threads at the same time
  *     - touching the bytes of a buffer, by a pointer you kept, while it is with the device
- *     - a child of fork() that uses what its parent has opened (mt_alloc()'s memory is not mapped there)
+ *     - a child of fork() that uses what its parent has opened (mt_alloc()'s memory is not mapped
+ *       there)
  */
 #ifndef MEANTIME_H
 #define MEANTIME_H
@@ -79,7 +86,8 @@
 extern "C" {
 #endif
 
-/* The version of this header. Of 0.x, versions that differ in the minor number are not compatible. */
+/* The version of this header. Of 0.x, versions that differ in the minor number are not
+ * compatible. */
 #define MT_VERSION_MAJOR 0
 #define MT_VERSION_MINOR 1
 #define MT_VERSION_PATCH 0
@@ -95,22 +103,25 @@ typedef struct mt_buf mt_buf;         /* a buffer that the device can reach */
 
 /* ---- Errors ---- */
 
-/* A few words for a negative errno that a function here has returned. A constant string, never NULL. */
+/* A few words for a negative errno that a function here has returned. A constant string, never
+ * NULL. */
 const char *mt_strerror(int error);
 
-/* What the last call of this thread that failed has to say, in one line. Valid until the next one fails. Never NULL; empty if
- * none has failed. */
+/* What the last call of this thread that failed has to say, in one line. Valid until the next one
+ * fails. Never NULL; empty if none has failed. */
 const char *mt_last_error(void);
 
 
 /* ---- Devices ---- */
 
-/* Opens the device that `uri` names, e.g. "mem:1G?model=optane", "file:disk.img" or "kernel:/dev/nvme0n1". Close it with
- * mt_close(). A file or disk that the kernel has mounted or uses otherwise, or that this process may not write, is opened
- * for reading only: what writes fails. */
+/* Opens the device that `uri` names, e.g. "mem:1G?model=optane", "file:disk.img" or
+ * "kernel:/dev/nvme0n1". Close it with mt_close(). A file or disk that the kernel has mounted or
+ * uses otherwise, or that this process may not write, is opened for reading only: what writes
+ * fails. */
 int mt_open(const char *uri, mt_device **device);
 
-/* Closes a device. Channels and buffers of it that are still open go on working; it ends with the last of them. NULL is fine. */
+/* Closes a device. Channels and buffers of it that are still open go on working; it ends with the
+ * last of them. NULL is fine. */
 int mt_close(mt_device *device);
 
 typedef struct mt_info {
@@ -126,24 +137,26 @@ typedef struct mt_info {
 /* What the device is. The strings are the device's and end with it. */
 int mt_device_info(const mt_device *device, mt_info *info);
 
-/* Whether I/O can be waited for by `policy` (see below): 0, or -EOPNOTSUPP, and mt_last_error() has the reason. */
+/* Whether I/O can be waited for by `policy` (see below): 0, or -EOPNOTSUPP, and mt_last_error() has
+ * the reason. */
 int mt_can_wait(const mt_device *device, const char *policy);
 
 
 /* ---- Buffers ---- */
 
-/* A zeroed buffer, aligned to 4 KiB, for every channel of the device. Takes a lock: not for the path of an I/O, use buffers
- * again there. */
+/* A zeroed buffer, aligned to 4 KiB, for every channel of the device. Takes a lock: not for the
+ * path of an I/O, use buffers again there. */
 int mt_alloc(mt_device *device, size_t bytes, mt_buf **buf);
 
 /* Frees a buffer; -EBUSY while it is with the device. NULL is fine. */
 int mt_free(mt_buf *buf);
 
-/* The bytes, yours to read and write; NULL while they are with the device, or if they never came back: after mt_detach(), or
- * if the device is gone and might still write to them. */
+/* The bytes, yours to read and write; NULL while they are with the device, or if they never came
+ * back: after mt_detach(), or if the device is gone and might still write to them. */
 void *mt_buf_data(const mt_buf *buf);
 
-/* How many bytes a request transfers, and how many it can at most; 0 where mt_buf_data() is NULL. */
+/* How many bytes a request transfers, and how many it can at most; 0 where mt_buf_data() is
+ * NULL. */
 size_t mt_buf_len(const mt_buf *buf);
 size_t mt_buf_capacity(const mt_buf *buf);
 
@@ -153,10 +166,12 @@ int mt_buf_set_len(mt_buf *buf, size_t bytes);
 
 /* ---- Ways to wait ----
  *
- * "poll" looks until the completion is there. "interrupt" sleeps until the device's interrupt. "hybrid=2us" sleeps so long, then
- * polls. "adaptive" sleeps as long as it can afford, then polls; with a goal: "adaptive:latency=5" (per cent over polling), "adaptive:cpu=30"
- * (per cent of a CPU), "adaptive:p99=25us", "adaptive:p99.9=1ms". "auto" chooses among interrupt, adaptive and poll while running.
- * Published rules, to compare with: "hybrid" (half the mean device time), "hybrid-bucket", "hybrid-min", "ehp", "pas", "dpas". */
+ * "poll" looks until the completion is there. "interrupt" sleeps until the device's interrupt.
+ * "hybrid=2us" sleeps so long, then polls. "adaptive" sleeps as long as it can afford, then polls;
+ * with a goal: "adaptive:latency=5" (per cent over polling), "adaptive:cpu=30" (per cent of a CPU),
+ * "adaptive:p99=25us", "adaptive:p99.9=1ms". "auto" chooses among interrupt, adaptive and poll
+ * while running. Published rules, to compare with: "hybrid" (half the mean device time),
+ * "hybrid-bucket", "hybrid-min", "ehp", "pas", "dpas". */
 
 /* A policy of one request; 0 is the channel's. */
 typedef uint64_t mt_policy;
@@ -171,19 +186,22 @@ int mt_policy_parse(const char *text, mt_policy *policy);
 typedef struct mt_channel_options {
     const char *policy; /* how to wait; NULL: "poll" */
     uint32_t depth;     /* how many requests can be under way, up to 1,023; 0: 32 */
-    uint32_t interrupt; /* 1: a queue with an interrupt, even if `policy` needs none, for requests that do */
+    /* 1: a queue with an interrupt, even if `policy` needs none, for requests that do */
+    uint32_t interrupt;
 } mt_channel_options;
 
 /* A channel to the device; `options` may be NULL. Close it with mt_channel_close(). */
 int mt_channel_open(mt_device *device, const mt_channel_options *options, mt_channel **channel);
 
-/* Waits for what is under way (each request has a deadline), gives its buffers back, and closes the channel. NULL is fine. */
+/* Waits for what is under way (each request has a deadline), gives its buffers back, and closes the
+ * channel. NULL is fine. */
 int mt_channel_close(mt_channel *channel);
 
 /* Changes the way to wait from the next request on. */
 int mt_set_policy(mt_channel *channel, const char *policy);
 
-/* Writes the name of the present way to wait into `text`, cut off at `bytes` with its NUL. Returns its full length without NUL. */
+/* Writes the name of the present way to wait into `text`, cut off at `bytes` with its NUL. Returns
+ * its full length without NUL. */
 int mt_get_policy(const mt_channel *channel, char *text, size_t bytes);
 
 
@@ -198,18 +216,20 @@ int mt_write(mt_channel *channel, uint64_t lba, mt_buf *buf);
 /* Makes durable what was written before. */
 int mt_flush(mt_channel *channel);
 
-/* Compares the first half of `buf` with what is there from logical block `lba` on, and if it is the same writes the second half there.
- * Nothing that anybody else has the device do to these blocks comes between: for counters and locks that programs share.
- * 0: written. -EILSEQ: something else is there, and nothing was written; read it, and try again with that. After any other error of
- * the device only a read tells whether it was written. At most mt_info.compare_write_blocks blocks; -EOPNOTSUPP where there is no
- * such thing, as through the kernel. */
+/* Compares the first half of `buf` with what is there from logical block `lba` on, and if it is the
+ * same writes the second half there. Nothing that anybody else has the device do to these blocks
+ * comes between: for counters and locks that programs share. 0: written. -EILSEQ: something else is
+ * there, and nothing was written; read it, and try again with that. After any other error of the
+ * device only a read tells whether it was written. At most mt_info.compare_write_blocks blocks;
+ * -EOPNOTSUPP where there is no such thing, as through the kernel. */
 int mt_compare_and_write(mt_channel *channel, uint64_t lba, mt_buf *buf);
 
 
 /* ---- Many requests at once ----
  *
- * Requests are either *ticketed* (mt_submit(), then mt_wait() for that one) or *queued* (mt_enqueue(), then mt_wait_done() for
- * whichever ends first). A request may be larger than the device takes at once. */
+ * Requests are either *ticketed* (mt_submit(), then mt_wait() for that one) or *queued*
+ * (mt_enqueue(), then mt_wait_done() for whichever ends first). A request may be larger than the
+ * device takes at once. */
 
 enum {
     MT_READ = 1,      /* into `buf` */
@@ -217,7 +237,9 @@ enum {
     MT_FLUSH,         /* everything that is done becomes durable */
     MT_WRITE_ZEROES,  /* `blocks` logical blocks */
     MT_DEALLOCATE,    /* `blocks` logical blocks are no longer needed */
-    MT_COMPARE_AND_WRITE /* `buf`: what is expected, then, as long, what is to be written; see mt_compare_and_write() */
+    /* `buf`: what is expected, then, as long, what is to be written; see
+     * mt_compare_and_write() */
+    MT_COMPARE_AND_WRITE
 };
 
 enum {
@@ -235,7 +257,8 @@ typedef struct mt_request {
     uint64_t user_data; /* yours; comes back with the result */
 } mt_request;
 
-/* A request that is under way. Good for one mt_wait(), mt_try_take() that returns 1, or mt_detach(). */
+/* A request that is under way. Good for one mt_wait(), mt_try_take() that returns 1, or
+ * mt_detach(). */
 typedef struct mt_ticket {
     uint64_t id; /* never 0 */
 } mt_ticket;
@@ -247,31 +270,35 @@ typedef struct mt_result {
     uint32_t reserved;  /* 0 */
 } mt_result;
 
-/* Starts a request. Unless it returns 0 nothing was started, and the buffer is still yours. `request` is not needed any more
- * when it returns. */
+/* Starts a request. Unless it returns 0 nothing was started, and the buffer is still yours.
+ * `request` is not needed any more when it returns. */
 int mt_submit(mt_channel *channel, const mt_request *request, mt_ticket *ticket);
 
-/* Waits for the ticket's request. Returns how it ended, as in `result->error`; `result` may be NULL. -EINVAL: the ticket is not good. */
+/* Waits for the ticket's request. Returns how it ended, as in `result->error`; `result` may be
+ * NULL. -EINVAL: the ticket is not good. */
 int mt_wait(mt_channel *channel, mt_ticket ticket, mt_result *result);
 
-/* 1 and the result if the ticket's request has ended; 0 if not, and the ticket stays good. Does not look at the device: mt_poll()
- * does. `result` may be NULL. */
+/* 1 and the result if the ticket's request has ended; 0 if not, and the ticket stays good. Does not
+ * look at the device: mt_poll() does. `result` may be NULL. */
 int mt_try_take(mt_channel *channel, mt_ticket ticket, mt_result *result);
 
-/* Gives up the ticket and the memory of its buffer, which goes back to the device's heap when the device is done with it. The mt_buf
- * is empty from now on, and still to be freed. */
+/* Gives up the ticket and the memory of its buffer, which goes back to the device's heap when the
+ * device is done with it. The mt_buf is empty from now on, and still to be freed. */
 int mt_detach(mt_channel *channel, mt_ticket ticket);
 
-/* Starts a request whose result comes from mt_wait_done() or mt_next_done(). Else as mt_submit(). */
+/* Starts a request whose result comes from mt_wait_done() or mt_next_done(). Else as
+ * mt_submit(). */
 int mt_enqueue(mt_channel *channel, const mt_request *request);
 
 /* Waits for a queued request to end: 1 and the result; 0 if none is left. */
 int mt_wait_done(mt_channel *channel, mt_result *result);
 
-/* 1 and the result of a queued request that has ended; 0 if none has. Does not look at the device: mt_poll() does. */
+/* 1 and the result of a queued request that has ended; 0 if none has. Does not look at the device:
+ * mt_poll() does. */
 int mt_next_done(mt_channel *channel, mt_result *result);
 
-/* From now on requests are collected, and the device is told of them by mt_unplug() or the next wait: one doorbell for many. */
+/* From now on requests are collected, and the device is told of them by mt_unplug() or the next
+ * wait: one doorbell for many. */
 int mt_plug(mt_channel *channel);
 
 /* Tells the device of everything collected, and of each further request at once. */
