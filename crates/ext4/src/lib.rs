@@ -67,6 +67,7 @@ mod node;
 mod options;
 mod read;
 mod segments;
+mod setattr;
 mod source;
 mod times;
 mod walk;
@@ -89,4 +90,5 @@ pub use options::{
     ReadOptions, RenameFlags, ReservedBlocks, SetAttribute, WriteOptions,
 };
 pub use segments::{Segment, SegmentKind};
+pub use setattr::{SetMetadata, SetTime};
 pub use source::DeviceSource;
