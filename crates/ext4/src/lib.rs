@@ -51,6 +51,7 @@ mod asynchronous;
 mod background;
 mod block;
 mod bounded;
+mod by_inode;
 mod by_path;
 pub mod cache;
 pub mod change;
@@ -77,6 +78,7 @@ mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use block::{FileChannel, FileDevice, FileDeviceOptions};
+pub use by_inode::{Lookups, NodeId};
 pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use file::File;
