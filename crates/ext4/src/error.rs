@@ -85,6 +85,9 @@ pub enum Error {
     /// The value of an attribute of more than 64 KiB (E2BIG).
     #[error("the attribute's value is too long")]
     TooBig,
+    /// The inode that was meant is no more; its number may be another one's (ESTALE).
+    #[error("the file is no more: stale handle")]
+    Stale,
     /// From one file system to another (EXDEV).
     #[error("on another file system")]
     CrossDevice,
@@ -172,6 +175,7 @@ impl From<Error> for std::io::Error {
             Error::Busy => ErrorKind::ResourceBusy,
             Error::NotPermitted => ErrorKind::PermissionDenied,
             Error::Aborted | Error::Taken(_) => ErrorKind::ReadOnlyFilesystem,
+            Error::Stale => ErrorKind::StaleNetworkFileHandle,
             Error::CrossDevice => ErrorKind::CrossesDevices,
             Error::Special
             | Error::Loop

@@ -60,11 +60,13 @@ pub struct Entry {
 /// What is there all the while comes once, whatever is added, removed and renamed beside it. After
 /// an error nothing more comes.
 pub struct ReadDir {
-    node: Node,
+    pub(super) node: Node,
     /// Those of the current block that were not given out yet.
     entries: VecDeque<Entry>,
     /// Where to go on after them; `None`: nowhere.
     cookie: Option<u64>,
+    /// The directory's version when they were listed, or an earlier one.
+    pub(super) version: u64,
 }
 
 impl Iterator for ReadDir {
@@ -77,6 +79,7 @@ impl Iterator for ReadDir {
             }
             let cookie = self.cookie.take()?;
             let Node { mount, known } = &self.node;
+            self.version = known.version();
             let entries = known.consistent(mount, |inode| mount.volume.list(inode, cookie));
             match entries {
                 Ok(entries) => {
@@ -490,7 +493,7 @@ impl FileSystem {
             return Err(Error::NotDirectory);
         }
         node.accessed();
-        Ok(ReadDir { node: node.clone(), entries: VecDeque::new(), cookie: Some(0) })
+        Ok(ReadDir { node: node.clone(), entries: VecDeque::new(), cookie: Some(0), version: 0 })
     }
 
     /// Opens `node` for reading.

@@ -36,7 +36,7 @@
 //!                 extents (where bytes are), times, node (for programs)
 //!   file/       read/: cached (through the cache), ahead and window (read-ahead)
 //!               write/: buffered (to the cache), back (writeback), fsync, direct, resize
-//!   fs, by_path, writing, walk    FileSystem: what programs ask for
+//!   fs, by_inode, by_path, setattr, writing, walk    FileSystem: what programs ask for
 //!   background  the mount's own thread
 //!   block, asynchronous           a file as a block device; files with futures
 //!   mkfs        a new file system on a device
@@ -51,6 +51,7 @@ mod asynchronous;
 mod background;
 mod block;
 mod bounded;
+mod by_inode;
 mod by_path;
 pub mod cache;
 mod counters;
@@ -64,6 +65,7 @@ pub mod mkfs;
 mod mmp;
 pub mod ops;
 mod options;
+mod setattr;
 mod space;
 mod walk;
 mod worker;
@@ -71,11 +73,13 @@ mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use block::{FileChannel, FileDevice, FileDeviceOptions};
+pub use by_inode::{Lookups, NodeId};
 pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use file::{File, Segment, SegmentKind};
 pub use fs::{Entry, FileSystem, ReadDir};
 pub use inode::Node;
+pub use inode::setattr::{SetMetadata, SetTime};
 pub use io::DeviceSource;
 pub use journal::{JournalCounters, log_piece_blocks};
 pub use meantime_ext4_format::{self as format, check};

@@ -16,11 +16,11 @@ use super::inode::Node;
 use super::journal::{Handle, JournalThread};
 use super::ops::names::{self, Unlinked};
 use super::ops::{Name, rename};
-use super::ops::{attributes, metadata, orphans};
+use super::ops::{attributes, orphans};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
+use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::path::LINKS_MAX;
-use meantime_ext4_format::{FileType, Timestamp};
 
 /// EXT4_IMMUTABLE_FL and others.
 const IMMUTABLE: u32 = 0x10;
@@ -339,47 +339,6 @@ impl FileSystem {
         })?;
         self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
         Ok(node)
-    }
-
-    /// Sets the permissions of `node`.
-    ///
-    /// # Errors
-    /// As `chmod(2)`.
-    pub fn set_mode(&self, node: &Node, mode: u16) -> Result<(), Error> {
-        self.change_inode(node, |handle, allocator, inode| {
-            metadata::set_mode(handle, allocator, inode, mode)
-        })
-    }
-
-    /// Sets the owner and group of `node`; `None` leaves one as it is.
-    ///
-    /// # Errors
-    /// As `chown(2)`.
-    pub fn set_owner(&self, node: &Node, uid: Option<u32>, gid: Option<u32>) -> Result<(), Error> {
-        self.change_inode(node, |handle, allocator, inode| {
-            metadata::set_owner(handle, allocator, inode, uid, gid)
-        })
-    }
-
-    /// Sets the times of the last read and of the last change of the content; `None` leaves one as
-    /// it is.
-    ///
-    /// # Errors
-    /// As `utimensat(2)`.
-    pub fn set_times(
-        &self,
-        node: &Node,
-        accessed: Option<Timestamp>,
-        modified: Option<Timestamp>,
-    ) -> Result<(), Error> {
-        // What was written before has its time before.
-        if let Some(live) = &node.known.live {
-            self.mount.store_all_times(&node.known, live)?;
-        }
-        self.change_inode(node, |handle, _, inode| {
-            metadata::set_times(handle, inode, accessed, modified);
-            Ok(())
-        })
     }
 
     /// Sets attribute `name` (in full: `user.x`) of `node`.

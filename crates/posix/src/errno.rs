@@ -64,6 +64,7 @@ impl From<&Error> for Errno {
             Error::Aborted | Error::Taken(_) => libc::EROFS,
             Error::Range => libc::ERANGE,
             Error::TooBig => libc::E2BIG,
+            Error::Stale => libc::ESTALE,
             Error::CrossDevice => libc::EXDEV,
             // A kind that this table does not know.
             _ => libc::EIO,

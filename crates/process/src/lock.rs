@@ -39,6 +39,8 @@ ranks! {
     Descriptor,
     /// Where a descriptor is in its directory.
     DirectoryPosition,
+    /// What somebody else knows inodes by.
+    Lookups,
     /// The right to change a file's content and size.
     FileWriter,
     /// Taken for reading, once, to read a file's blocks; for writing to remove some.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use meantime_ext4::{
     Allocate, Error, File, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags,
-    SetAttribute,
+    SetAttribute, SetMetadata,
 };
 
 use crate::model::{Fail, Model, content, target, value};
@@ -120,7 +120,8 @@ impl Ours<'_> {
             }
             Op::Mode(name, mode) => {
                 let node = self.not_link(name)?;
-                fs.set_mode(&node, mode)
+                fs.set_metadata(&node, &SetMetadata { mode: Some(mode), ..SetMetadata::default() })
+                    .map(drop)
             }
             Op::Attribute(name, bytes) => {
                 let node = self.not_link(name)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use meantime_ext4::format::journal::recover;
 use meantime_ext4::{
-    Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags,
+    Allocate, File, FileSystem, FileType, MountOptions, NewNode, Node, RenameFlags, SetMetadata,
 };
 
 use meantime_testkit::Rng;
@@ -75,7 +75,16 @@ fn step(fs: &FileSystem, random: &mut Rng, number: usize) {
             file.allocate(at, 10_000, Allocate::KeepSize).unwrap();
             write(&file, random, at);
         }
-        7 => fs.set_mode(file.node(), 0o600 + random.below(64) as u16).unwrap(),
+        7 => drop(
+            fs.set_metadata(
+                file.node(),
+                &SetMetadata {
+                    mode: Some(0o600 + random.below(64) as u16),
+                    ..SetMetadata::default()
+                },
+            )
+            .unwrap(),
+        ),
         _ => {
             fs.unlink(&root, OsStr::new(name)).unwrap();
             return fs.sync_node(&root).unwrap();
@@ -261,7 +270,8 @@ fn what_is_never_said_commits_all() {
         // What is changed, and synced by nobody.
         fs.create(&root, OsStr::new("f2"), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 })
             .unwrap();
-        fs.set_mode(said.node(), 0o600).unwrap();
+        fs.set_metadata(said.node(), &SetMetadata { mode: Some(0o600), ..SetMetadata::default() })
+            .unwrap();
         let node = kind.make(&fs, "new");
         fs.sync_node(&node).unwrap();
         assert_eq!(

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use meantime_ext4::{
-    AccessTimes, Allocate, File, FileSystem, MountOptions, OpenOptions, ReadOptions, Timestamp,
+    AccessTimes, Allocate, File, FileSystem, MountOptions, OpenOptions, ReadOptions, SetMetadata,
+    SetTime, Timestamp,
 };
 
 use meantime_testkit::filled::Image;
@@ -67,7 +68,13 @@ fn a_read_is_noted_once_after_each_change() {
                 file.write_at(&[9; 100], 50).unwrap();
                 file.sync_all().unwrap();
             }
-            _ => fs.set_mode(file.node(), 0o600).unwrap(),
+            _ => drop(
+                fs.set_metadata(
+                    file.node(),
+                    &SetMetadata { mode: Some(0o600), ..SetMetadata::default() },
+                )
+                .unwrap(),
+            ),
         }
         assert_eq!(file.metadata().accessed, before, "nobody has read it, turn {turn}");
         read(&file);
@@ -240,7 +247,8 @@ fn what_is_written_back_late_does_not_make_an_inode_older() {
     let syncs: [Sync; 2] = [|file| file.sync_data().unwrap(), |file| file.sync_all().unwrap()];
     for sync in syncs {
         let written = write();
-        fs.set_mode(file.node(), 0o640).unwrap();
+        fs.set_metadata(file.node(), &SetMetadata { mode: Some(0o640), ..SetMetadata::default() })
+            .unwrap();
         let changed = file.metadata().changed;
         assert!(changed > written);
         sync(&file);
@@ -273,7 +281,11 @@ fn what_is_written_back_late_does_not_make_an_inode_older() {
         // What was set stays, before now or after.
         for set in [Timestamp { seconds: 1_000_000, nanoseconds: 7 }, long_ago(-100_000)] {
             write();
-            fs.set_times(file.node(), None, Some(set)).unwrap();
+            fs.set_metadata(
+                file.node(),
+                &SetMetadata { modified: Some(SetTime::To(set)), ..SetMetadata::default() },
+            )
+            .unwrap();
             let changed = file.metadata().changed;
             sync(&file);
             file.sync_all().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 
 use meantime_ext4::{
     Allocate, Error, File, FileSystem, MountOptions, NewNode, OpenOptions, RenameFlags,
-    SetAttribute, WriteOptions,
+    SetAttribute, SetMetadata, WriteOptions,
 };
 
 use meantime_testkit::Rng;
@@ -203,7 +203,7 @@ fn names_come_and_go() {
     let kept = fs.tmpfile(&root, &new).unwrap();
     fs.open_node_with(&kept, &read_write()).unwrap().write_at(b"kept", 0).unwrap();
     fs.link(&kept, &root, "kept".as_ref()).unwrap();
-    fs.set_mode(&kept, 0o600).unwrap();
+    fs.set_metadata(&kept, &SetMetadata { mode: Some(0o600), ..SetMetadata::default() }).unwrap();
     fs.set_attribute(&kept, b"user.a", b"value", SetAttribute::Any).unwrap();
     assert_eq!(fs.attribute(&kept, b"user.a").unwrap(), b"value");
     for n in 0..300 {

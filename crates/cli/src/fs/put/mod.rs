@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use meantime_ext4::{
-    Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute, Timestamp,
+    Error, FileSystem, FileType, NewNode, Node, OpenOptions, RenameFlags, SetAttribute,
+    SetMetadata, SetTime, Timestamp,
 };
 
 use super::progress::Progress;
@@ -301,7 +302,13 @@ impl Putter<'_> {
     /// Owner, attributes, mode and times.
     fn finish(&mut self, Item { from, metadata, .. }: &Item, node: &Node) -> Result<(), Trouble> {
         let fs = self.fs;
-        fs.set_owner(node, Some(metadata.uid()), Some(metadata.gid()))?;
+        // First: it ends what attributes may say of privileges.
+        let owner = SetMetadata {
+            uid: Some(metadata.uid()),
+            gid: Some(metadata.gid()),
+            ..SetMetadata::default()
+        };
+        fs.set_metadata(node, &owner)?;
         let is_link = metadata.file_type().is_symlink();
         for (name, value) in source::attributes(from)? {
             match fs.set_attribute(node, name.as_bytes(), &value, SetAttribute::Any) {
@@ -319,14 +326,17 @@ impl Putter<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        if !is_link {
-            fs.set_mode(node, (metadata.mode() & 0o7777) as u16)?;
-        }
-        let time =
-            |seconds, nanoseconds: i64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
-        let accessed = time(metadata.atime(), metadata.atime_nsec());
-        let modified = time(metadata.mtime(), metadata.mtime_nsec());
-        Ok(fs.set_times(node, Some(accessed), Some(modified))?)
+        let time = |seconds, nanoseconds: i64| {
+            Some(SetTime::To(Timestamp { seconds, nanoseconds: nanoseconds as u32 }))
+        };
+        let rest = SetMetadata {
+            mode: (!is_link).then_some((metadata.mode() & 0o7777) as u16),
+            accessed: time(metadata.atime(), metadata.atime_nsec()),
+            modified: time(metadata.mtime(), metadata.mtime_nsec()),
+            ..SetMetadata::default()
+        };
+        fs.set_metadata(node, &rest)?;
+        Ok(())
     }
 
     /// Says what went wrong with `from`; an error if there is no going on.

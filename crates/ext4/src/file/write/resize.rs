@@ -9,6 +9,8 @@ use crate::file::File;
 use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::known::Known;
+use crate::inode::setattr::SetMetadata;
+use crate::inode::times::Times;
 use crate::journal::Handle;
 use crate::ops::{Progress, fallocate, orphans, truncate};
 use crate::options::Allocate;
@@ -26,6 +28,12 @@ impl File {
     /// # Errors
     /// As `ftruncate(2)`.
     pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
+        self.set_len_with(&SetMetadata { size: Some(bytes), ..SetMetadata::default() })
+    }
+
+    /// The same with whatever else `set` says, in the same change; nothing, if it has no size.
+    pub(crate) fn set_len_with(&self, set: &SetMetadata) -> Result<(), Error> {
+        let Some(bytes) = set.size else { return Ok(()) };
         self.check_writable()?;
         let node = self.node();
         let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
@@ -33,7 +41,25 @@ impl File {
         if bytes > self.most_bytes() {
             return Err(Error::FileTooBig);
         }
-        if bytes < self.size() { self.shrink(bytes) } else { self.grow(bytes) }
+        if bytes < self.size() { self.shrink(bytes, set) } else { self.grow(bytes, set) }
+    }
+
+    /// In one change: the size, and whatever else `set` says.
+    fn change_size(&self, bytes: u64, set: &SetMetadata) -> Result<Progress, Error> {
+        let node = self.node();
+        let (mount, known) = (&*node.mount, &node.known);
+        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let (progress, times) = mount.change(|handle, allocator| {
+            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
+            self.renew_times(handle);
+            let times = match set.is_size_only() {
+                true => Times::default(),
+                false => mount.set_in(handle, allocator, known, live, set)?,
+            };
+            Ok((progress, times))
+        })?;
+        live.pages().times.stored(times);
+        Ok(progress)
     }
 
     /// The largest that the file can be, in bytes.
@@ -53,15 +79,11 @@ impl File {
         Ok(())
     }
 
-    fn grow(&self, bytes: u64) -> Result<(), Error> {
+    fn grow(&self, bytes: u64, set: &SetMetadata) -> Result<(), Error> {
         let node = self.node();
         let (mount, known) = (&*node.mount, &node.known);
         self.prepare_end(bytes)?;
-        let progress = mount.change(|handle, allocator| {
-            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
-            self.renew_times(handle);
-            Ok(progress)
-        })?;
+        let progress = self.change_size(bytes, set)?;
         known.set_size(bytes);
         self.forget_times();
         mount.finish(known, progress)
@@ -82,7 +104,7 @@ impl File {
         }
     }
 
-    fn shrink(&self, bytes: u64) -> Result<(), Error> {
+    fn shrink(&self, bytes: u64, set: &SetMetadata) -> Result<(), Error> {
         let node = self.node();
         let (mount, known) = (&*node.mount, &node.known);
         let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
@@ -93,11 +115,7 @@ impl File {
         let blocks = live.take_blocks();
         known.set_size(bytes);
         mount.drop_pages(known, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
-        let changed = mount.change(|handle, allocator| {
-            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
-            self.renew_times(handle);
-            Ok(progress)
-        });
+        let changed = self.change_size(bytes, set);
         match &changed {
             Ok(_) => self.forget_times(),
             Err(_) => known.set_size(old),

@@ -1,0 +1,39 @@
+//! Attributes of an inode, changed together.
+
+use super::error::Error;
+use super::fs::FileSystem;
+use super::inode::Node;
+use super::inode::setattr::SetMetadata;
+use super::options::OpenOptions;
+use meantime_ext4_format::Metadata;
+use meantime_ext4_format::inode::flags;
+
+impl FileSystem {
+    /// Changes what `set` says of `node`, in one step, without a file being open: what `stat` tells
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As `truncate(2)`, `chown(2)`, `chmod(2)` and `utimensat(2)`; then nothing was changed, but
+    /// where freeing blocks failed after the size was changed.
+    pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
+        let Node { mount, known } = node;
+        mount.writer()?;
+        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        if set.size.is_some() {
+            let options = OpenOptions { write: true, ..OpenOptions::default() };
+            self.open_node_with(node, &options)?.set_len_with(set)?;
+        } else if *set != SetMetadata::default() {
+            let times = mount.change(|handle, allocator| {
+                let flags = handle.load_inode(known.ino)?.flags();
+                if flags & flags::IMMUTABLE != 0
+                    || flags & flags::APPEND != 0 && !set.only_touches()
+                {
+                    return Err(Error::NotPermitted);
+                }
+                mount.set_in(handle, allocator, known, live, set)
+            })?;
+            live.pages().times.stored(times);
+        }
+        Ok(node.metadata())
+    }
+}
