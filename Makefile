@@ -75,8 +75,9 @@ lint:
 		$(CARGO) deny --offline --log-level error check advisories; \
 	else echo "lint: the database of advisories cannot be reached"; fi
 
+# One at a time more than there are CPUs: some sleep.
 tests:
-	$(CARGO) nextest run --workspace --locked
+	$(CARGO) nextest run --workspace --locked --test-threads $$(($$(nproc) + 1))
 	$(CARGO) test --doc --workspace --locked --quiet
 
 quick:
