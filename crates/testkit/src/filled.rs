@@ -19,7 +19,7 @@ impl Image {
         if !e2fs::has("mkfs.ext4") {
             return None;
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = crate::image::scratch();
         let root = dir.path().join("root");
         fs::create_dir(&root).unwrap();
         fill(&root);

@@ -47,9 +47,17 @@ pub fn open(path: &Path) -> Volume<Image> {
     open_with(path, VolumeOptions::default())
 }
 
-/// A directory that goes when it is dropped: in memory, where that can be.
+/// What memory must have room for, in bytes, so that images go there.
+const ROOM_BYTES: u64 = 1 << 30;
+
+/// A directory that goes when it is dropped: in memory, where that can be. e2fsprogs sync what they
+/// have written, and on a disk a test waits for that.
 pub fn scratch() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    let memory = "/dev/shm";
+    let has_room = rustix::fs::statvfs(memory)
+        .is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM_BYTES);
+    let dir = if has_room { tempfile::tempdir_in(memory).ok() } else { None };
+    dir.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
 /// How files are opened to be read and written.

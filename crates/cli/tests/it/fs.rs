@@ -49,7 +49,7 @@ fn planted(options: &[&str]) -> Option<tempfile::TempDir> {
     if !tools() {
         return None;
     }
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = meantime_testkit::image::scratch();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     plant(&tree);
@@ -306,7 +306,7 @@ fn what_is_whole_is_clean() {
         if !tools() {
             return;
         }
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = meantime_testkit::image::scratch();
         let tree = dir.path().join("tree");
         std::fs::create_dir(&tree).unwrap();
         plant(&tree);
@@ -425,7 +425,7 @@ fn damage_is_found() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = meantime_testkit::image::scratch();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     plant(&tree);

@@ -27,7 +27,7 @@ fn refused(dir: &Path, args: &[&str]) -> String {
 
 /// A directory with an image of `bytes` bytes of garbage at both ends.
 fn garbage(bytes: u64) -> tempfile::TempDir {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = meantime_testkit::image::scratch();
     let file = File::create(dir.path().join("disk.img")).unwrap();
     file.set_len(bytes).unwrap();
     for at in [0, bytes - (8 << 20)] {

@@ -125,7 +125,7 @@ impl Base {
 /// A new file system with what is there in the beginning, on blocks full of [`STALE`]; `None`
 /// without e2fsprogs.
 pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = meantime_testkit::image::scratch();
     let root = dir.path().join("root");
     for sub in roots {
         let top = root.join(sub);

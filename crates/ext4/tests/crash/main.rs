@@ -223,7 +223,7 @@ fn the_kernel_agrees_with_the_model() {
     let config = Config::PLAIN;
     let Some(base) = make(&config, &[""]) else { return };
     let mut place = Place::new();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = meantime_testkit::image::scratch();
     for number in 0..setting("MEANTIME_CRASH_KERNEL", 12) {
         let mut rng = Rng::new(seed() + number);
         let image = dir.path().join("image");

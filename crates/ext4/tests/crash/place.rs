@@ -15,6 +15,9 @@ use crate::device::Base;
 /// What is kept account of, in bytes.
 const PAGE_BYTES: usize = 4096;
 
+/// What is compared at a time, in bytes: little enough to stay in a CPU's cache.
+const PIECE_BYTES: usize = 16 * PAGE_BYTES;
+
 /// How long the lock of an SSD that is gone may stay.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -120,7 +123,7 @@ impl Place {
     /// Another program has written to the image: finds out where, beside the log or (`log`) in
     /// there as well.
     pub(crate) fn find_changes(&mut self, log: bool) {
-        self.scratch.resize(self.base.len(), 0);
+        self.scratch.resize(PIECE_BYTES, 0);
         let all = 0..self.base.len();
         let mut kept: Vec<Range<usize>> = Vec::new();
         let mut at = 0;
@@ -132,18 +135,18 @@ impl Place {
         }
         kept.push(at..all.end);
         for range in kept {
-            self.file.read_exact_at(&mut self.scratch[range.clone()], range.start as u64).unwrap();
             // In large pieces first: most are as they were.
-            for begin in range.clone().step_by(16 * PAGE_BYTES) {
-                let piece = begin..(begin + 16 * PAGE_BYTES).min(range.end);
-                if self.scratch[piece.clone()] == self.base[piece.clone()] {
+            for begin in range.clone().step_by(PIECE_BYTES) {
+                let end = (begin + PIECE_BYTES).min(range.end);
+                let now = &mut self.scratch[..end - begin];
+                self.file.read_exact_at(now, begin as u64).unwrap();
+                let base = &self.base[begin..end];
+                if *now == *base {
                     continue;
                 }
-                let differs = |at: &usize| {
-                    self.scratch[*at..*at + PAGE_BYTES] != self.base[*at..*at + PAGE_BYTES]
-                };
-                self.dirty
-                    .extend(piece.step_by(PAGE_BYTES).filter(differs).map(|at| at / PAGE_BYTES));
+                let pages = now.chunks(PAGE_BYTES).zip(base.chunks(PAGE_BYTES));
+                let differ = pages.enumerate().filter(|(_, (now, base))| now != base);
+                self.dirty.extend(differ.map(|(page, _)| begin / PAGE_BYTES + page));
             }
         }
     }

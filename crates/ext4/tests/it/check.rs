@@ -45,7 +45,7 @@ fn image(mib: u32, options: &[&str]) -> Option<Vec<u8>> {
         println!("skipped: no e2fsprogs here");
         return None;
     };
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = meantime_testkit::image::scratch();
     let (tree, file) = (dir.path().join("tree"), dir.path().join("disk.img"));
     std::fs::create_dir_all(tree.join("many/deep")).unwrap();
     for n in 0..200 {

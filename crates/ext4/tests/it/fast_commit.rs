@@ -12,7 +12,7 @@ use meantime_ext4::FileType;
 use meantime_ext4::format::{Volume, journal};
 
 use meantime_testkit::Rng;
-use meantime_testkit::image::{self, Image, Mounted, content, mkfs, open, run, tools};
+use meantime_testkit::image::{self, Image, Mounted, content, mkfs, open, run, scratch, tools};
 
 fn bytes(rng: &mut Rng, count: usize) -> Vec<u8> {
     (0..count).map(|_| rng.next() as u8).collect()
@@ -168,7 +168,7 @@ fn what_the_kernel_committed_fast_is_there() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let point = dir.path().join("mnt");
     let mut fast_commits = 0;
     let seeds =

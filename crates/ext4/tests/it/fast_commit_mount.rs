@@ -12,7 +12,7 @@ use meantime_ext4::{
 
 use meantime_testkit::Rng;
 use meantime_testkit::image::{
-    Mounted, READ_WRITE, clean, mkfs, mount, open, run, run_for, tools, writable,
+    Mounted, READ_WRITE, clean, mkfs, mount, open, run, run_for, scratch, tools, writable,
 };
 
 /// Mode, links and content of each file.
@@ -104,7 +104,7 @@ fn what_was_committed_fast_survives() {
     }
     let mut fast_commits = 0;
     for seed in 1..=3_u64 {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let path = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
         let options = fast();
         let fs = mount(&path, &options);
@@ -245,7 +245,7 @@ fn what_is_never_said_commits_all() {
         return;
     }
     for kind in [Kind::Link, Kind::LongLink, Kind::Directory, Kind::Fifo] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let path = mkfs(dir.path(), "image", "64M", &["-O", "fast_commit"]);
         let fs = mount(&path, &fast());
         let counts = || {

@@ -15,7 +15,7 @@ use meantime_ext4::format::{RunState, Volume};
 use meantime_ext4::{FileType, Timestamp};
 
 use meantime_testkit::image::{
-    self, Image, Mounted, content, debugfs_write, mkfs, open, run, run_for, tools,
+    self, Image, Mounted, content, debugfs_write, mkfs, open, run, run_for, scratch, tools,
 };
 
 /// The transaction that the fast commits are on top of.
@@ -223,7 +223,7 @@ fn each_with(what: &str, last_name: bool, changes: impl Fn(&mut Scene)) {
         return;
     }
     for args in FLAVOURS {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let mut scene = Scene::new(dir.path(), args);
         let before = tree(&scene.volume);
         changes(&mut scene);

@@ -9,7 +9,7 @@ use meantime_ext4::format::{ROOT_INO, RunState, Volume};
 use meantime_ext4::{NewNode, OpenOptions};
 
 use meantime_testkit::image::{
-    Image, Mounted, debugfs_write, mkfs, mount, names, open, run, run_for, tools, writable,
+    Image, Mounted, debugfs_write, mkfs, mount, names, open, run, run_for, scratch, tools, writable,
 };
 
 /// The blocks in which recovery is noted: the superblock's, and the journal's own.
@@ -69,7 +69,7 @@ fn journals_that_debugfs_wrote() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     for block_bytes in [1024, 4096] {
         for features in ["64bit,metadata_csum", "^64bit,metadata_csum", "^64bit,^metadata_csum"] {
             for checksums in ["", " -c -v 2", " -c -v 3"] {
@@ -131,7 +131,7 @@ fn a_clean_journal_has_nothing() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     for features in ["has_journal", "^has_journal"] {
         let image = mkfs(dir.path(), "clean.img", "16M", &["-b", "1024", "-O", features]);
         assert_eq!(recover(&open(&image)), Ok(Recovery::default()));
@@ -143,7 +143,7 @@ fn journals_that_the_kernel_had_not_emptied() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let shapes: [&[&str]; 4] = [
         &["-b", "4096"],
         &["-b", "1024", "-O", "^metadata_csum"],
@@ -199,7 +199,7 @@ fn orphans_that_e2fsck_deleted_and_left_in_their_file() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     // (One group: what has another superblock, which knows of no orphans, is checked as a whole,
     // and the file with it.)
     let image =

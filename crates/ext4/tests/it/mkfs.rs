@@ -11,7 +11,7 @@ use meantime_ext4::{MountOptions, NewNode, ReadOptions, Timestamp, mkfs};
 
 use meantime_testkit::Rng;
 use meantime_testkit::image::{
-    Mounted, READ_WRITE, device, mount, mount_after_kernel, open, run, tools, writable,
+    Mounted, READ_WRITE, device, mount, mount_after_kernel, open, run, scratch, tools, writable,
 };
 
 /// What files contain, by their paths.
@@ -135,7 +135,7 @@ fn the_kernel_goes_on_with_what_was_made_here() {
         ),
     ];
     for (number, (options, mount_options)) in shapes.iter().enumerate() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = scratch();
         let path = dir.path().join("image");
         let mut rng = Rng::new(number as u64 + 1);
         // What is not written is no zeroes, and nothing that makes sense.

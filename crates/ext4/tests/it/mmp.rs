@@ -20,7 +20,7 @@ use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
 
 use meantime_testkit::e2fs;
 use meantime_testkit::image::{
-    self, mkfs, mount, mount_after_kernel, run, run_for, tools, try_mount, writable,
+    self, mkfs, mount, mount_after_kernel, run, run_for, scratch, tools, try_mount, writable,
 };
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
@@ -93,7 +93,7 @@ fn each<T: Sync>(cases: &[T], test: impl Fn(&Path, &T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
             let test = &test;
-            scope.spawn(move || test(tempfile::tempdir().unwrap().path(), case));
+            scope.spawn(move || test(scratch().path(), case));
         }
     });
 }
@@ -192,7 +192,7 @@ fn what_somebody_else_has_is_not_written_to() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = protected(dir.path(), "image", &[]);
     let sound = read(&path);
     say(&path, MmpState::Checking);
@@ -344,7 +344,7 @@ fn after_a_crash_it_is_waited_for_whether_somebody_is_alive() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = protected(dir.path(), "image", &[]);
     let fs = mount(&path, &writable());
     create(&fs, "file").unwrap();
@@ -438,7 +438,7 @@ fn the_kernel_and_e2fsck_keep_off_what_is_ours_and_we_what_is_theirs() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let theirs = protected(dir.path(), "theirs", &[]);
     let ours = protected(dir.path(), "ours", &[]);
     let Some(elsewhere) = Elsewhere::mount(&theirs, &dir.path().join("theirs.mnt")) else { return };

@@ -12,7 +12,7 @@ use meantime_ext4::FileType;
 use meantime_ext4::format::{Error, ROOT_INO, Volume, VolumeOptions};
 
 use meantime_testkit::image::{
-    self, Mounted, debugfs_write, mkfs, names, open, run, run_for, tools,
+    self, Mounted, debugfs_write, mkfs, names, open, run, run_for, scratch, tools,
 };
 
 /// `count` names of many lengths, some with bytes that no encoding has.
@@ -66,7 +66,7 @@ fn every_hash_leads_to_its_names() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let names_made = some_names(1500);
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -114,7 +114,7 @@ fn no_bytes_of_a_directory_make_it_panic_or_go_on_for_ever() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
     fill(&tree, &some_names(700));
@@ -168,7 +168,7 @@ fn directories_without_an_index() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let names_made = some_names(300);
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
@@ -205,7 +205,7 @@ fn an_index_of_three_levels() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let image =
         mkfs(dir.path(), "large.img", "64M", &["-b", "1024", "-O", "large_dir", "-N", "64"]);
     // Three names in a block of 1 KiB, 126 or so blocks to a node, as many nodes to the next: more
@@ -282,7 +282,7 @@ fn small_directories_and_links_in_their_inodes() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let tree = dir.path().join("tree");
     fill_small(&tree);
     let tree = tree.to_str().unwrap();
@@ -334,7 +334,7 @@ fn attributes_are_those_of_the_kernel() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let acl = [
         &[2, 0, 0, 0][..],
         &[1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff],

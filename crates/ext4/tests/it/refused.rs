@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use meantime_ext4::{FileSystem, MountError, MountOptions, NewNode};
 
 use meantime_testkit::image::{
-    Mounted, debugfs_write, mkfs, mount_after_kernel, run, run_for, tools, try_mount, writable,
+    Mounted, debugfs_write, mkfs, mount_after_kernel, run, run_for, scratch, tools, try_mount,
+    writable,
 };
 
 fn mount(path: &Path, write: bool) -> Result<FileSystem, MountError> {
@@ -63,7 +64,7 @@ fn one_that_has_errors() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = mkfs(dir.path(), "image", "32M", &[]);
     debugfs_write(&path, &["set_super_value state 3".to_owned()]);
     refused(&path, "has errors");
@@ -80,7 +81,7 @@ fn one_whose_journal_alone_has_errors() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = mkfs(dir.path(), "image", "32M", &["-b", "4096"]);
     let journal = journal_blocks(&path, 4)[0] as usize;
     let mut bytes = std::fs::read(&path).unwrap();
@@ -100,7 +101,7 @@ fn one_whose_recovery_fails() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = crashed(dir.path(), &["-b", "4096"]);
     let (descriptors, commits) = (journal_blocks(&path, DESCRIPTOR), journal_blocks(&path, COMMIT));
     assert!(descriptors.len() >= 3 && commits.len() >= 3, "{descriptors:?} {commits:?}");
@@ -126,7 +127,7 @@ fn one_that_is_damaged_where_a_mount_looks() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let group = mkfs(dir.path(), "group", "32M", &["-b", "4096"]);
     flip(&group, 4096 + 4);
     refused(&group, "a group descriptor's checksum is wrong");
@@ -143,7 +144,7 @@ fn one_with_its_journal_elsewhere() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = mkfs(dir.path(), "image", "32M", &["-O", "^has_journal"]);
     let requests = ["feature has_journal", "set_super_value journal_dev 0x0700"].map(str::to_owned);
     debugfs_write(
@@ -166,7 +167,7 @@ fn blocks_larger_than_any() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     // Larger than a page are no matter, up to the largest that ext4 has.
     let path = mkfs(dir.path(), "large", "256M", &["-b", "65536"]);
     let fs = mount(&path, true).unwrap();
@@ -187,7 +188,7 @@ fn one_with_too_small_a_journal() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = crashed(dir.path(), &["-b", "4096"]);
     // The superblock of its journal says that all behind 200 blocks are not the log's.
     let at = journal_blocks(&path, 4)[0];
@@ -205,7 +206,7 @@ fn one_that_the_kernel_has_mounted() {
     if !tools() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let path = mkfs(dir.path(), "image", "32M", &[]);
     let Some(mounted) = Mounted::new(&path, &dir.path().join("mnt"), "ro") else { return };
     let error = mount(&path, true).unwrap_err();
