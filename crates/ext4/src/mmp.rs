@@ -104,11 +104,14 @@ struct Said {
     writer: Writer,
 }
 
+/// What is called when somebody else has it.
+type Told = Box<dyn Fn(&Error) + Send>;
+
 /// Who is told that somebody else has it.
 #[derive(Default)]
 struct Watch {
     lost: Option<Error>,
-    tell: Option<Box<dyn Fn(&Error) + Send>>,
+    tell: Option<Told>,
 }
 
 struct Shared {

@@ -20,6 +20,7 @@ pub(crate) struct Commit {
 }
 
 /// What came of beginning a commit.
+#[allow(clippy::large_enum_variant)] // It is taken apart at once, and the path must not allocate.
 pub(crate) enum Begun {
     /// It is to be finished.
     Commit(Commit),
