@@ -311,4 +311,18 @@ impl Source for Handle<'_> {
             None => self.base.read(offset, bytes),
         }
     }
+
+    fn read_checked(
+        &self,
+        offset: u64,
+        bytes: usize,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        let block = offset / self.volume.block_bytes() as u64;
+        match self.changes.blocks.get(&block) {
+            Some(changed) if changed.len() == bytes => Ok((Arc::clone(changed), true)),
+            Some(_) => Ok((self.read_table(offset, bytes, end)?, false)),
+            None => self.base.read_checked(offset, bytes, end),
+        }
+    }
 }
