@@ -137,7 +137,7 @@ impl<'a> Handle<'a> {
         if block >= self.volume.block_count() {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
         }
-        let zeroes: Arc<[u8]> = std::iter::repeat_n(0, self.volume.block_bytes()).collect();
+        let zeroes = self.copies.zeroes(self.volume.block_bytes());
         let content = self.changes.blocks.entry(block).or_default();
         *content = zeroes;
         Ok(Arc::make_mut(content))
@@ -291,6 +291,11 @@ impl<'a> Handle<'a> {
     /// The change is complete.
     pub fn into_changes(self) -> Changes {
         self.changes
+    }
+
+    /// The same, and what is left of the [copies](Self::with_copies).
+    pub(super) fn into_parts(self) -> (Changes, Copies) {
+        (self.changes, self.copies)
     }
 }
 
