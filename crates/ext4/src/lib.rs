@@ -64,6 +64,7 @@ mod live;
 pub mod mkfs;
 mod mmp;
 mod node;
+mod numbers;
 mod options;
 mod read;
 mod segments;

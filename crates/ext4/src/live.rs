@@ -1,6 +1,6 @@
 //! Inodes that may be written to: who may, and what of them is newer than the disk.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use super::alloc::Reservation;
 use super::error::Error;
 use super::journal::Sequence;
 use super::node::Known;
+use super::numbers::ByNumber;
 use super::times::Times;
 use meantime_process::lock::{
     Condvar, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -232,9 +233,9 @@ pub(super) struct Registry {
 
 #[derive(Default)]
 struct Numbers {
-    all: HashMap<u32, Weak<Known>>,
+    all: ByNumber<u32, Weak<Known>>,
     /// Those that are gone, and still on the disk: by whom (the address of its [`Known`]).
-    deleted: HashMap<u32, usize>,
+    deleted: ByNumber<u32, usize>,
 }
 
 /// What there is of a number.
