@@ -16,7 +16,7 @@ use super::file::File;
 use super::io::IoContexts;
 use super::journal::{Handle, Journal, JournalCounters, check};
 use super::mmp::Protection;
-use super::node::{Known, NODES_KEPT};
+use super::node::{Known, nodes_kept};
 use super::options::{MountOptions, OpenOptions};
 use super::source::DeviceSource;
 use super::writer::Writer;
@@ -32,8 +32,9 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 /// Memory for metadata: a sixteenth of the page cache's, within these, in bytes.
 const METADATA_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
 
-/// Memory for names that were looked up, in bytes.
-const NAMES_BYTES: usize = 4 << 20;
+/// Memory for names that were looked up or made: a sixteenth of the page cache's, within these, in
+/// bytes.
+const NAMES_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(64 << 20);
 
 /// A mounted ext4 file system. Cloning shares the mount; any thread may use it.
 #[derive(Clone)]
@@ -307,8 +308,10 @@ impl FileSystem {
         let mount = Mount {
             volume,
             contexts: Arc::clone(contexts),
-            nodes: Bounded::new(NODES_KEPT),
-            names: Bounded::new(NAMES_BYTES),
+            nodes: Bounded::new(nodes_kept(options.cache_bytes)),
+            names: Bounded::new(
+                (options.cache_bytes / 16).clamp(*NAMES_BYTES.start(), *NAMES_BYTES.end()),
+            ),
             names_changed: Mutex::new(Rank::Names, 0),
             writer,
             options: options.clone(),
@@ -602,8 +605,24 @@ impl Mount {
         self.names_changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn names_changed(&self) -> u64 {
+    /// How often names were changed.
+    pub(super) fn names_changed(&self) -> u64 {
         *self.lock_names()
+    }
+
+    /// `name` in directory `parent` leads to `ino` by a change that is complete, and during which
+    /// names had been changed `before` times: it is kept, unless another change may have come since
+    /// that says otherwise. (One that comes, or has come and has not said so yet, forgets it.)
+    pub(super) fn learn_name(&self, parent: u32, name: &[u8], ino: u32, before: u64) {
+        let mut changed = self.lock_names();
+        let is_newest = *changed == before;
+        *changed += 1;
+        let key = [&parent.to_le_bytes()[..], name].concat();
+        self.names.remove(&*key);
+        if is_newest {
+            let weight = key.len() + 64;
+            self.names.keep(key.into(), ino, weight);
+        }
     }
 
     /// `name` in directory `parent` is not what it was.

@@ -114,7 +114,9 @@ impl FileSystem {
         work: impl Fn(&mut Handle<'_>, &Allocator, &[u8]) -> Result<u32, Error>,
     ) -> Result<Node, Error> {
         let name = name.as_bytes();
+        let names_before = Cell::new(0);
         let node = self.mount.change(|handle, allocator| {
+            names_before.set(self.mount.names_changed());
             let ino = work(handle, allocator, name)?;
             // Nobody can know the new one yet: whom it is found for had the one that had its number
             // before.
@@ -123,7 +125,7 @@ impl FileSystem {
             self.made(handle, ino)
         })?;
         self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
-        self.mount.forget_name(parent.ino(), name);
+        self.mount.learn_name(parent.ino(), name, node.ino(), names_before.get());
         Ok(node)
     }
 
@@ -240,13 +242,15 @@ impl FileSystem {
             return Err(Error::NotFound);
         }
         let name = name.as_bytes();
+        let names_before = Cell::new(0);
         self.mount.change(|handle, allocator| {
+            names_before.set(self.mount.names_changed());
             if handle.load_inode(node.ino())?.links() == 0 && !live.is_nameless() {
                 return Err(Error::NotFound);
             }
             names::link(handle, allocator, node.ino(), parent.ino(), name)
         })?;
-        self.mount.forget_name(parent.ino(), name);
+        self.mount.learn_name(parent.ino(), name, node.ino(), names_before.get());
         Ok(())
     }
 
@@ -293,7 +297,9 @@ impl FileSystem {
         let new = Name { parent: new_parent.ino(), name: new_name.as_bytes() };
         let owner = NewNode::default();
         let moved = Cell::new([None; 2]);
+        let names_before = Cell::new(0);
         let lost = self.take_name(|handle, allocator| {
+            names_before.set(self.mount.names_changed());
             let renamed = rename(handle, allocator, old, new, flags, &owner)?;
             if let Some(whiteout) = renamed.whiteout {
                 self.mount.forget_node(whiteout);
@@ -301,8 +307,12 @@ impl FileSystem {
             moved.set([Some(renamed.ino), renamed.exchanged]);
             Ok(renamed.replaced)
         })?;
+        // (What stays where it is under both names has the new one, too.)
+        match moved.get()[0] {
+            Some(ino) => self.mount.learn_name(new.parent, new.name, ino, names_before.get()),
+            None => self.mount.forget_name(new.parent, new.name),
+        }
         self.mount.forget_name(old.parent, old.name);
-        self.mount.forget_name(new.parent, new.name);
         // A directory has another parent, perhaps.
         for ino in moved.get().into_iter().flatten() {
             self.mount.forget_name(ino, b"..");

@@ -201,6 +201,39 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     fs.unmount().unwrap();
 }
 
+/// A name that was made is found without a look at the directory, and only as long as it is one.
+#[test]
+fn names_made_and_moved_are_known() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let found = |name: &str| fs.lookup(&root, OsStr::new(name)).map(|node| node.ino());
+    let [a, b, c] = ["a", "b", "c"].map(OsStr::new);
+    let first = fs.create(&root, a, &NEW).unwrap().ino();
+    let second = fs.create(&root, b, &NEW).unwrap().ino();
+    assert_eq!((found("a"), found("b")), (Ok(first), Ok(second)));
+    fs.rename(&root, a, &root, c, Default::default()).unwrap();
+    assert_eq!((found("a"), found("c")), (Err(Error::NotFound), Ok(first)));
+    fs.rename(&root, c, &root, b, Default::default()).unwrap();
+    assert_eq!((found("c"), found("b")), (Err(Error::NotFound), Ok(first)));
+    fs.link(&fs.lookup(&root, b).unwrap(), &root, a).unwrap();
+    assert_eq!(found("a"), Ok(first));
+    fs.rename(&root, a, &root, b, Default::default()).unwrap();
+    assert_eq!((found("a"), found("b")), (Ok(first), Ok(first)), "both stay");
+    fs.unlink(&root, a).unwrap();
+    fs.unlink(&root, b).unwrap();
+    assert_eq!((found("a"), found("b")), (Err(Error::NotFound), Err(Error::NotFound)));
+    let third = fs.mkdir(&root, a, &NEW).unwrap();
+    assert_eq!(fs.lookup(&third, OsStr::new("..")).unwrap().ino(), root.ino());
+    drop(third);
+    fs.rmdir(&root, a).unwrap();
+    let parent = fs.mkdir(&root, b, &NEW).unwrap();
+    let child = fs.mkdir(&parent, c, &NEW).unwrap();
+    assert_eq!(fs.lookup(&child, OsStr::new("..")).unwrap().ino(), parent.ino());
+    drop((child, parent, root));
+    fs.unmount().unwrap();
+}
+
 #[test]
 fn ten_thousand_files_without_names() {
     let dir = tempfile::tempdir().unwrap();
