@@ -37,6 +37,7 @@
 //!   change/                what can be done to metadata: names, directories, extents, attributes
 //!   write/                 buffered (to the cache), back (writeback), fsync, direct, resize
 //!   writer, writing        what a mount for writing has; changes by name
+//!   deleting               what loses its last name while nobody has it
 //!   times, mmp             access times; other hosts
 //!   asynchronous, block    files with futures; a file as a block device
 //!   mkfs                   a new file system on a device
@@ -55,6 +56,7 @@ mod by_path;
 pub mod cache;
 pub mod change;
 mod counters;
+mod deleting;
 mod error;
 mod file;
 mod fs;

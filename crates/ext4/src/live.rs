@@ -83,6 +83,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Pages {
+    /// Whether the disk has everything.
+    pub(super) fn are_clean(&self) -> bool {
+        self.dirty.is_empty()
+            && self.in_flight.is_empty()
+            && self.delayed.is_empty()
+            && self.times.is_empty()
+    }
+}
+
 impl Live {
     /// Nothing is dirty; `sequence` is the last transaction that may have changed it, FLUSH
     /// `landed` makes durable what was written in place so far: in a former life of the inode,
@@ -146,6 +156,11 @@ impl Live {
         self.users
             .compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
+    }
+
+    /// From now on it is gone, if nobody has it: it loses its last name in a change under way.
+    pub(super) fn end_unused(&self) -> bool {
+        self.users.compare_exchange(0, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The same, if nobody has it but the caller, whose node is the only one.

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use super::alloc::Allocator;
 use super::by_path::Last;
-use super::change::names::{self, Unlinked};
-use super::change::{Name, rename};
+use super::change::names::{self, Unlinked, Unused};
+use super::change::{Name, Progress, rename_unused};
 use super::change::{attributes, metadata, orphans};
 use super::error::{Error, Unsupported};
 use super::file::File;
-use super::fs::{FileSystem, Node};
+use super::fs::{FileSystem, Mount, Node};
 use super::journal::Handle;
+use super::node::Known;
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::path::LINKS_MAX;
@@ -27,10 +28,14 @@ const ENCRYPTED: u32 = 0x800;
 const VERITY: u32 = 0x10_0000;
 const INLINE_DATA: u32 = 0x1000_0000;
 
-/// The inode that has a name less, and if it was the last one, a node of it.
-struct LostName {
-    ino: Option<u32>,
-    last: Option<Node>,
+/// What has lost its last name, if anything has.
+enum LostName {
+    /// Nothing.
+    None,
+    /// That inode: it is deleted with its last node.
+    Last(Node),
+    /// Nobody had it: so it was deleted, or most of it.
+    Deleted(Arc<Known>, Progress),
 }
 
 impl FileSystem {
@@ -130,30 +135,63 @@ impl FileSystem {
     }
 
     /// Takes a name from an inode by `work`; with its last one it is deleted, as soon as nobody has
-    /// it any more.
+    /// it any more: by the same change, if nobody has.
     fn take_name(
         &self,
-        work: impl Fn(&mut Handle<'_>, &Allocator) -> Result<Option<Unlinked>, Error>,
+        work: impl Fn(&mut Handle<'_>, &Allocator, Unused<'_>) -> Result<Option<Unlinked>, Error>,
     ) -> Result<LostName, Error> {
-        self.mount.change(|handle, allocator| {
-            let unlinked = work(handle, allocator)?;
+        let mount = &self.mount;
+        // Set while a change is under way, which may fail.
+        let ended: Cell<Option<Arc<Known>>> = Cell::new(None);
+        let restore = || ended.take().iter().for_each(|known| mount.found_again(known));
+        let lost = mount.change(|handle, allocator| {
+            // By an attempt for which there was no space.
+            restore();
+            let unused = |ino| {
+                let known = mount.end_unused(ino);
+                let is_unused = known.is_some();
+                ended.set(known);
+                is_unused
+            };
+            let Some(unlinked) = work(handle, allocator, &unused)?.filter(|lost| lost.is_last)
+            else {
+                return Ok(None);
+            };
+            if unlinked.is_unused {
+                let progress = Mount::delete_ended(handle, allocator, unlinked.ino)?;
+                return Ok(Some(Err(progress)));
+            }
             // A node, before anybody can see that it has none: so there is somebody to delete it,
             // and what has its number is it.
-            let last = unlinked
-                .filter(|unlinked| unlinked.is_last)
-                .map(|unlinked| self.losing(unlinked.ino));
-            Ok(LostName { ino: unlinked.map(|unlinked| unlinked.ino), last: last.transpose()? })
-        })
-    }
-
-    /// An inode has a name less.
-    fn lost_name(&self, lost: LostName) {
-        for name in [&b"."[..], b".."] {
-            if let Some(ino) = lost.ino {
-                self.mount.forget_name(ino, name);
+            Ok(Some(Ok(self.losing(unlinked.ino)?)))
+        });
+        match lost {
+            Ok(None) => Ok(LostName::None),
+            Ok(Some(Ok(node))) => Ok(LostName::Last(node)),
+            Ok(Some(Err(progress))) => {
+                Ok(ended.take().map_or(LostName::None, |known| LostName::Deleted(known, progress)))
+            }
+            Err(error) => {
+                restore();
+                Err(error)
             }
         }
-        drop(lost.last);
+    }
+
+    /// Something may have lost its last name.
+    fn lost_name(&self, lost: LostName) {
+        match lost {
+            LostName::None => {}
+            LostName::Last(node) => {
+                // It has no others: it is nobody's parent any more.
+                if node.file_type() == FileType::Directory {
+                    self.mount.forget_name(node.ino(), b".");
+                    self.mount.forget_name(node.ino(), b"..");
+                }
+            }
+            LostName::Deleted(known, Progress::Done) => self.mount.deleted(&known),
+            LostName::Deleted(known, Progress::More) => self.mount.delete_rest(&known),
+        }
     }
 
     /// Changes the inode of `node` by `work`.
@@ -261,8 +299,9 @@ impl FileSystem {
     /// As `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost =
-            self.take_name(|handle, _| names::unlink(handle, parent.ino(), name).map(Some))?;
+        let lost = self.take_name(|handle, _, unused| {
+            names::unlink_unused(handle, parent.ino(), name, unused).map(Some)
+        })?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
         Ok(())
@@ -274,8 +313,9 @@ impl FileSystem {
     /// As `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost =
-            self.take_name(|handle, _| names::rmdir(handle, parent.ino(), name).map(Some))?;
+        let lost = self.take_name(|handle, _, unused| {
+            names::rmdir_unused(handle, parent.ino(), name, unused).map(Some)
+        })?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
         Ok(())
@@ -298,9 +338,10 @@ impl FileSystem {
         let owner = NewNode::default();
         let moved = Cell::new([None; 2]);
         let names_before = Cell::new(0);
-        let lost = self.take_name(|handle, allocator| {
+        let lost = self.take_name(|handle, allocator, unused| {
             names_before.set(self.mount.names_changed());
-            let renamed = rename(handle, allocator, old, new, flags, &owner)?;
+            let how = (flags, &owner);
+            let renamed = rename_unused(handle, allocator, old, new, how, unused)?;
             if let Some(whiteout) = renamed.whiteout {
                 self.mount.forget_node(whiteout);
             }
