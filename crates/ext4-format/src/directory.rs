@@ -191,9 +191,9 @@ impl<'a, S: Source> Directory<'a, S> {
             return Ok(Err(u32::try_from(run.blocks).unwrap_or(u32::MAX)));
         }
         let number = run.physical;
-        let bytes = self.volume.block(number)?;
+        let (bytes, is_checked) = self.volume.checked_block(number, number)?;
         let is_index = self.is_indexed && (logical == 0 || self.is_node(&bytes));
-        if self.shape.checksums {
+        if self.shape.checksums && !is_checked {
             let seed = self.inode.checksum_seed();
             let (is_right, defect) = if is_index {
                 (index_checksum_is_right(&bytes, logical == 0, seed), Defect::HashTreeChecksum)

@@ -22,6 +22,20 @@ pub trait Source {
     fn read_table(&self, offset: u64, bytes: usize, _end: u64) -> Result<Arc<[u8]>, SourceError> {
         self.read(offset, bytes)
     }
+
+    /// The same for a whole block, and whether it is right as far as its own checksum goes: it was
+    /// changed in memory, by who had checked it before and gave it its checksum.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_checked(
+        &self,
+        offset: u64,
+        bytes: usize,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        Ok((self.read_table(offset, bytes, end)?, false))
+    }
 }
 
 impl<P: Deref<Target: Source>> Source for P {
@@ -31,6 +45,15 @@ impl<P: Deref<Target: Source>> Source for P {
 
     fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
         (**self).read_table(offset, bytes, end)
+    }
+
+    fn read_checked(
+        &self,
+        offset: u64,
+        bytes: usize,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        (**self).read_checked(offset, bytes, end)
     }
 }
 

@@ -220,8 +220,13 @@ impl<S: Source> Volume<S> {
 
     /// The same, of a table that goes on up to block `end`.
     fn table_block(&self, block: u64, end: u64) -> Result<Arc<[u8]>> {
+        Ok(self.checked_block(block, end)?.0)
+    }
+
+    /// The same, and whether its [checksum](Source::read_checked) needs no look.
+    pub(super) fn checked_block(&self, block: u64, end: u64) -> Result<(Arc<[u8]>, bool)> {
         if let Some(newer) = self.shared.overlay.get(&block) {
-            return Ok(Arc::clone(newer));
+            return Ok((Arc::clone(newer), false));
         }
         let bytes = self.block_bytes();
         let wrong = || Corruption::new(Defect::BlockPointer).in_block(block);
@@ -230,8 +235,8 @@ impl<S: Source> Volume<S> {
         }
         let bits = self.superblock().block_bits();
         let end = end.min(self.block_count());
-        let found = self.source.read_table(block << bits, bytes, end << bits)?;
-        if found.len() == bytes { Ok(found) } else { Err(wrong().into()) }
+        let found = self.source.read_checked(block << bits, bytes, end << bits)?;
+        if found.0.len() == bytes { Ok(found) } else { Err(wrong().into()) }
     }
 
     fn group_in(&self, number: u32, block: &[u8], at: usize) -> Result<Group> {

@@ -13,7 +13,7 @@ use super::cache::{CacheCounters, LEAST_BYTES};
 use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
-use super::inode::known::{Known, NODES_KEPT};
+use super::inode::known::{Known, nodes_kept};
 use super::inode::{Mount, Node, Writer};
 use super::io::{DeviceSource, IoContexts};
 use super::journal::{Handle, Journal, JournalCounters, Recovery, check};
@@ -32,8 +32,9 @@ use meantime_process::lock::{Mutex, Rank};
 /// Memory for metadata: a sixteenth of the page cache's, within these, in bytes.
 const METADATA_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
 
-/// Memory for names that were looked up, in bytes.
-const NAMES_BYTES: usize = 4 << 20;
+/// Memory for names that were looked up or made: a sixteenth of the page cache's, within these, in
+/// bytes.
+const NAMES_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(64 << 20);
 
 /// A mounted ext4 file system. Cloning shares the mount; any thread may use it.
 #[derive(Clone)]
@@ -251,8 +252,10 @@ impl FileSystem {
         let mount = Mount {
             volume,
             contexts: Arc::clone(contexts),
-            nodes: Bounded::new(NODES_KEPT),
-            names: Bounded::new(NAMES_BYTES),
+            nodes: Bounded::new(nodes_kept(options.cache_bytes)),
+            names: Bounded::new(
+                (options.cache_bytes / 16).clamp(*NAMES_BYTES.start(), *NAMES_BYTES.end()),
+            ),
             names_changed: Mutex::new(Rank::Names, 0),
             writer,
             options: options.clone(),

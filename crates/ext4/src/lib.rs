@@ -63,6 +63,7 @@ mod io;
 pub mod journal;
 pub mod mkfs;
 mod mmp;
+mod numbers;
 pub mod ops;
 mod options;
 mod setattr;

@@ -12,10 +12,11 @@ use super::by_path::Last;
 use super::error::{Error, Unsupported};
 use super::file::File;
 use super::fs::FileSystem;
-use super::inode::Node;
+use super::inode::known::Known;
+use super::inode::{Mount, Node};
 use super::journal::{Handle, JournalThread};
-use super::ops::names::{self, Unlinked};
-use super::ops::{Name, rename};
+use super::ops::names::{self, Unlinked, Unused};
+use super::ops::{Name, Progress, rename_unused};
 use super::ops::{attributes, orphans};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
 use meantime_ext4_format::FileType;
@@ -29,10 +30,14 @@ const ENCRYPTED: u32 = 0x800;
 const VERITY: u32 = 0x10_0000;
 const INLINE_DATA: u32 = 0x1000_0000;
 
-/// The inode that has a name less, and if it was the last one, a node of it.
-struct LostName {
-    ino: Option<u32>,
-    last: Option<Node>,
+/// What has lost its last name, if anything has.
+enum LostName {
+    /// Nothing.
+    None,
+    /// That inode: it is deleted with its last node.
+    Last(Node),
+    /// Nobody had it: so it was deleted, or most of it.
+    Deleted(Arc<Known>, Progress),
 }
 
 impl FileSystem {
@@ -125,7 +130,9 @@ impl FileSystem {
         work: impl Fn(&mut Handle<'_>, &Allocator, &[u8]) -> Result<u32, Error>,
     ) -> Result<Node, Error> {
         let name = name.as_bytes();
+        let names_before = Cell::new(0);
         let node = self.mount.change(|handle, allocator| {
+            names_before.set(self.mount.names_changed());
             let ino = work(handle, allocator, name)?;
             // Nobody can know the new one yet: whom it is found for had the one that had its number
             // before.
@@ -134,35 +141,68 @@ impl FileSystem {
             self.made(handle, ino)
         })?;
         self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
-        self.mount.forget_name(parent.ino(), name);
+        self.mount.learn_name(parent.ino(), name, node.ino(), names_before.get());
         Ok(node)
     }
 
     /// Takes a name from an inode by `work`; with its last one it is deleted, as soon as nobody has
-    /// it any more.
+    /// it any more: by the same change, if nobody has.
     fn take_name(
         &self,
-        work: impl Fn(&mut Handle<'_>, &Allocator) -> Result<Option<Unlinked>, Error>,
+        work: impl Fn(&mut Handle<'_>, &Allocator, Unused<'_>) -> Result<Option<Unlinked>, Error>,
     ) -> Result<LostName, Error> {
-        self.mount.change(|handle, allocator| {
-            let unlinked = work(handle, allocator)?;
+        let mount = &self.mount;
+        // Set while a change is under way, which may fail.
+        let ended: Cell<Option<Arc<Known>>> = Cell::new(None);
+        let restore = || ended.take().iter().for_each(|known| mount.found_again(known));
+        let lost = mount.change(|handle, allocator| {
+            // By an attempt for which there was no space.
+            restore();
+            let unused = |ino| {
+                let known = mount.end_unused(ino);
+                let is_unused = known.is_some();
+                ended.set(known);
+                is_unused
+            };
+            let Some(unlinked) = work(handle, allocator, &unused)?.filter(|lost| lost.is_last)
+            else {
+                return Ok(None);
+            };
+            if unlinked.is_unused {
+                let progress = Mount::delete_ended(handle, allocator, unlinked.ino)?;
+                return Ok(Some(Err(progress)));
+            }
             // A node, before anybody can see that it has none: so there is somebody to delete it,
             // and what has its number is it.
-            let last = unlinked
-                .filter(|unlinked| unlinked.is_last)
-                .map(|unlinked| self.losing(unlinked.ino));
-            Ok(LostName { ino: unlinked.map(|unlinked| unlinked.ino), last: last.transpose()? })
-        })
-    }
-
-    /// An inode has a name less.
-    fn lost_name(&self, lost: LostName) {
-        for name in [&b"."[..], b".."] {
-            if let Some(ino) = lost.ino {
-                self.mount.forget_name(ino, name);
+            Ok(Some(Ok(self.losing(unlinked.ino)?)))
+        });
+        match lost {
+            Ok(None) => Ok(LostName::None),
+            Ok(Some(Ok(node))) => Ok(LostName::Last(node)),
+            Ok(Some(Err(progress))) => {
+                Ok(ended.take().map_or(LostName::None, |known| LostName::Deleted(known, progress)))
+            }
+            Err(error) => {
+                restore();
+                Err(error)
             }
         }
-        drop(lost.last);
+    }
+
+    /// Something may have lost its last name.
+    fn lost_name(&self, lost: LostName) {
+        match lost {
+            LostName::None => {}
+            LostName::Last(node) => {
+                // It has no others: it is nobody's parent any more.
+                if node.file_type() == FileType::Directory {
+                    self.mount.forget_name(node.ino(), b".");
+                    self.mount.forget_name(node.ino(), b"..");
+                }
+            }
+            LostName::Deleted(known, Progress::Done) => self.mount.deleted(&known),
+            LostName::Deleted(known, Progress::More) => self.mount.delete_rest(&known),
+        }
     }
 
     /// Changes the inode of `node` by `work`.
@@ -251,13 +291,15 @@ impl FileSystem {
             return Err(Error::NotFound);
         }
         let name = name.as_bytes();
+        let names_before = Cell::new(0);
         self.mount.change(|handle, allocator| {
+            names_before.set(self.mount.names_changed());
             if handle.load_inode(node.ino())?.links() == 0 && !live.is_nameless() {
                 return Err(Error::NotFound);
             }
             names::link(handle, allocator, node.ino(), parent.ino(), name)
         })?;
-        self.mount.forget_name(parent.ino(), name);
+        self.mount.learn_name(parent.ino(), name, node.ino(), names_before.get());
         Ok(())
     }
 
@@ -268,8 +310,9 @@ impl FileSystem {
     /// As `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost =
-            self.take_name(|handle, _| names::unlink(handle, parent.ino(), name).map(Some))?;
+        let lost = self.take_name(|handle, _, unused| {
+            names::unlink_unused(handle, parent.ino(), name, unused).map(Some)
+        })?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
         Ok(())
@@ -281,8 +324,9 @@ impl FileSystem {
     /// As `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost =
-            self.take_name(|handle, _| names::rmdir(handle, parent.ino(), name).map(Some))?;
+        let lost = self.take_name(|handle, _, unused| {
+            names::rmdir_unused(handle, parent.ino(), name, unused).map(Some)
+        })?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
         Ok(())
@@ -304,16 +348,23 @@ impl FileSystem {
         let new = Name { parent: new_parent.ino(), name: new_name.as_bytes() };
         let owner = NewNode::default();
         let moved = Cell::new([None; 2]);
-        let lost = self.take_name(|handle, allocator| {
-            let renamed = rename(handle, allocator, old, new, flags, &owner)?;
+        let names_before = Cell::new(0);
+        let lost = self.take_name(|handle, allocator, unused| {
+            names_before.set(self.mount.names_changed());
+            let how = (flags, &owner);
+            let renamed = rename_unused(handle, allocator, old, new, how, unused)?;
             if let Some(whiteout) = renamed.whiteout {
                 self.mount.forget_node(whiteout);
             }
             moved.set([Some(renamed.ino), renamed.exchanged]);
             Ok(renamed.replaced)
         })?;
+        // (What stays where it is under both names has the new one, too.)
+        match moved.get()[0] {
+            Some(ino) => self.mount.learn_name(new.parent, new.name, ino, names_before.get()),
+            None => self.mount.forget_name(new.parent, new.name),
+        }
         self.mount.forget_name(old.parent, old.name);
-        self.mount.forget_name(new.parent, new.name);
         // A directory has another parent, perhaps.
         for ino in moved.get().into_iter().flatten() {
             self.mount.forget_name(ino, b"..");

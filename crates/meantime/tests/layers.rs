@@ -110,6 +110,7 @@ const EXT4_PARTS: &[&str] = &[
     "options",
     "counters",
     "bounded",
+    "numbers",
     "worker",
     "cache",
     "space",

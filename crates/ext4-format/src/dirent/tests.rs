@@ -85,3 +85,18 @@ fn lengths_in_blocks_of_64_kib() {
     assert_eq!(record_bytes(0xffff, 32_768), 0xffff);
     assert_eq!(record_bytes(0, 4_096), 0);
 }
+
+#[test]
+fn bytes_that_no_name_has_are_seen_wherever_they_are() {
+    for length in 1..40 {
+        let name = vec![b'0'; length];
+        assert!(is_name(&name) && is_same(&name, &name));
+        for (at, byte) in (0..length).flat_map(|at| [(at, 0), (at, b'/'), (at, 1), (at, 0x80)]) {
+            let mut other = name.clone();
+            other[at] = byte;
+            assert_eq!(is_name(&other), byte != 0 && byte != b'/', "{length} {at} {byte}");
+            assert!(!is_same(&other, &name) && !is_same(&name[..at], &name));
+        }
+    }
+    assert!(!is_name(b""));
+}

@@ -1,7 +1,9 @@
 //! Blocks with a directory's names, changed. What is changed is [sealed](seal) afterwards.
 
 use super::super::checksum::crc32c;
-use super::super::dirent::{DirectoryShape, Dirents, ENTRY_BYTES_MIN, TAIL_BYTES, TAIL_FILE_TYPE};
+use super::super::dirent::{
+    DirectoryShape, Dirents, ENTRY_BYTES_MIN, TAIL_BYTES, TAIL_FILE_TYPE, is_same,
+};
 use crate::FileType;
 use crate::error::Defect;
 
@@ -156,7 +158,7 @@ pub fn remove(block: &mut [u8], shape: DirectoryShape, name: &[u8]) -> Result<Op
     let mut place = None;
     for found in Dirents::new(area(block, shape)?, shape) {
         let found = found?;
-        if found.ino != 0 && found.name == name {
+        if found.ino != 0 && is_same(found.name, name) {
             place = Some((found.offset, found.bytes, found.ino));
             break;
         }

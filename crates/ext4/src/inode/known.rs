@@ -16,8 +16,15 @@ use meantime_process::lock::{Mutex, Rank, RwLock};
 /// An inode whose extents take at most this, in bytes, keeps them when no file is open.
 const KEPT_EXTENTS_BYTES: usize = 1024;
 
-/// How many inodes a mount keeps beside those that are in use.
+/// Of how many inodes, beside those that are in use, a mount keeps times of reading that the disk
+/// does not have.
 pub(crate) const NODES_KEPT: usize = 16 << 10;
+
+/// How many inodes a mount keeps beside those that are in use, if its page cache has `cache_bytes`:
+/// one for each page, about, within limits. (One takes about 1 KiB.)
+pub(crate) fn nodes_kept(cache_bytes: usize) -> usize {
+    (cache_bytes >> 12).clamp(16 << 10, 128 << 10)
+}
 
 /// How often what an inode leads to is read anew because the inode was changed meanwhile.
 const CONSISTENT_TRIES: u32 = 64;
@@ -103,21 +110,29 @@ impl Known {
             let known = Arc::new(Self::of(State::read(mount, ino, linked)?, None));
             return Ok(mount.nodes.keep(ino, known, 1));
         };
+        let mut made = false;
         let known = loop {
             // Before it is read: what changes it from now on has a later one.
             let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
             let state = State::read(mount, ino, linked)?;
             let live = Some(Box::new(Live::new(sequence, mount.contexts.flushes().all_landed())));
             // Somebody has it perhaps, though it is no longer kept.
-            match writer.registry().enter(ino, changes, || Arc::new(Self::of(state, live))) {
+            let make = || {
+                made = true;
+                Arc::new(Self::of(state, live))
+            };
+            match writer.registry().enter(ino, changes, make) {
                 Entered::Known(known) => break known,
                 Entered::Deleted => return Err(Error::NotFound),
                 // What was read is of a file that was there before, perhaps.
                 Entered::Changed => {}
             }
         };
-        // What was read may be older than a change that found nobody to tell of it.
-        known.outdate();
+        // What was read for one that is new is as it was when that was entered: any change since
+        // would have been told of it, and one before would have been noticed.
+        if !made {
+            known.outdate();
+        }
         if let Some(live) = &known.live {
             live.touched(writer.last_sequence(), true);
         }

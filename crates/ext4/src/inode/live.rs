@@ -1,6 +1,6 @@
 //! Inodes that may be written to: who may, and what of them is newer than the disk.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use super::known::Known;
 use super::times::Times;
 use crate::error::Error;
 use crate::journal::Sequence;
+use crate::numbers::ByNumber;
 use crate::space::Reservation;
 use meantime_process::lock::{
     Condvar, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -82,6 +83,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Pages {
+    /// Whether the disk has everything.
+    pub(crate) fn are_clean(&self) -> bool {
+        self.dirty.is_empty()
+            && self.in_flight.is_empty()
+            && self.delayed.is_empty()
+            && self.times.is_empty()
+    }
+}
+
 impl Live {
     /// Nothing is dirty; `sequence` is the last transaction that may have changed it, FLUSH
     /// `landed` makes durable what was written in place so far: in a former life of the inode,
@@ -145,6 +156,11 @@ impl Live {
         self.users
             .compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
+    }
+
+    /// From now on it is gone, if nobody has it: it loses its last name in a change under way.
+    pub(crate) fn end_unused(&self) -> bool {
+        self.users.compare_exchange(0, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The same, if nobody has it but the caller, whose node is the only one.
@@ -232,9 +248,9 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 struct Numbers {
-    all: HashMap<u32, Weak<Known>>,
+    all: ByNumber<u32, Weak<Known>>,
     /// Those that are gone, and still on the disk: by whom (the address of its [`Known`]).
-    deleted: HashMap<u32, usize>,
+    deleted: ByNumber<u32, usize>,
 }
 
 /// What there is of a number.

@@ -51,6 +51,21 @@ impl Mount {
         *self.lock_names()
     }
 
+    /// `name` in directory `parent` leads to `ino` by a change that is complete, and during which
+    /// names had been changed `before` times: it is kept, unless another change may have come since
+    /// that says otherwise. (One that comes, or has come and has not said so yet, forgets it.)
+    pub(crate) fn learn_name(&self, parent: u32, name: &[u8], ino: u32, before: u64) {
+        let mut changed = self.lock_names();
+        let is_newest = *changed == before;
+        *changed += 1;
+        let key = [&parent.to_le_bytes()[..], name].concat();
+        self.names.remove(&*key);
+        if is_newest {
+            let weight = key.len() + 64;
+            self.names.keep(key.into(), ino, weight);
+        }
+    }
+
     /// `name` in directory `parent` is not what it was.
     pub(crate) fn forget_name(&self, parent: u32, name: &[u8]) {
         let mut changed = self.lock_names();

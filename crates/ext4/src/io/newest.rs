@@ -4,9 +4,10 @@
 //! reached its place. Who reads metadata looks here first ([`DeviceSource`](crate::DeviceSource)),
 //! for a word only while nothing was ever changed.
 
+use crate::numbers::ByNumber;
 use meantime_process::lock::{Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, PoisonError};
 
@@ -44,7 +45,7 @@ impl Default for Newest {
 /// The blocks themselves.
 #[derive(Debug, Default)]
 pub struct Blocks {
-    newer: HashMap<u64, Arc<[u8]>>,
+    newer: ByNumber<u64, Arc<[u8]>>,
     /// How often any have left: what a reader has from the device may be older than what left
     /// meanwhile.
     departures: u64,

@@ -174,18 +174,19 @@ impl DeviceSource {
         if all.len() == bytes { Ok(all) } else { Ok(all[inside..inside + bytes].into()) }
     }
 
-    /// Block `block` as it is now.
+    /// Block `block` as it is now, and whether it was changed in memory: by a change that was
+    /// complete, so that it has its checksum.
     fn read_block(
         &self,
         block: u64,
         block_bytes: usize,
         end: u64,
-    ) -> Result<Arc<[u8]>, SourceError> {
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
         loop {
             let departures = {
                 let blocks = self.0.newest.read();
                 if let Some(newer) = blocks.get(block) {
-                    return Ok(Arc::clone(newer));
+                    return Ok((Arc::clone(newer), true));
                 }
                 blocks.departures()
             };
@@ -193,11 +194,11 @@ impl DeviceSource {
                 self.read_device(block * block_bytes as u64, block_bytes, end, Some(departures))?;
             let blocks = self.0.newest.read();
             if let Some(newer) = blocks.get(block) {
-                return Ok(Arc::clone(newer));
+                return Ok((Arc::clone(newer), true));
             }
             // Changed, written and settled while it was being read, perhaps: then once more.
             if blocks.departures() == departures {
-                return Ok(found);
+                return Ok((found, false));
             }
         }
     }
@@ -215,12 +216,12 @@ impl DeviceSource {
         let block_bytes = 1usize << block_bits;
         let at = (offset as usize) & (block_bytes - 1);
         if at == 0 && bytes == block_bytes {
-            return self.read_block(offset >> block_bits, block_bytes, end);
+            return Ok(self.read_block(offset >> block_bits, block_bytes, end)?.0);
         }
         let last = (offset + bytes.max(1) as u64 - 1) >> block_bits;
         let mut all = Vec::with_capacity((bytes + at).next_multiple_of(block_bytes));
         for block in offset >> block_bits..=last {
-            all.extend_from_slice(&self.read_block(block, block_bytes, end)?);
+            all.extend_from_slice(&self.read_block(block, block_bytes, end)?.0);
         }
         all.get(at..at + bytes).map(Arc::from).ok_or(SourceError::OutOfRange)
     }
@@ -249,6 +250,24 @@ impl Source for DeviceSource {
                 self.read_newest(offset, bytes, end, *block_bits)
             }
             _ => self.read_device(offset, bytes, end, None),
+        }
+    }
+
+    fn read_checked(
+        &self,
+        offset: u64,
+        bytes: usize,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        match self.0.block_bits.get() {
+            Some(bits) if bytes == 1 << bits && offset & (bytes as u64 - 1) == 0 => {
+                let device_bytes = self.0.contexts.info().bytes();
+                if offset.checked_add(bytes as u64).is_none_or(|end| end > device_bytes) {
+                    return Err(SourceError::OutOfRange);
+                }
+                self.read_block(offset >> bits, bytes, end)
+            }
+            _ => Ok((self.read_table(offset, bytes, end)?, false)),
         }
     }
 }

@@ -137,7 +137,7 @@ impl<'a> Handle<'a> {
         if block >= self.volume.block_count() {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
         }
-        let zeroes: Arc<[u8]> = std::iter::repeat_n(0, self.volume.block_bytes()).collect();
+        let zeroes = self.copies.zeroes(self.volume.block_bytes());
         let content = self.changes.blocks.entry(block).or_default();
         *content = zeroes;
         Ok(Arc::make_mut(content))
@@ -292,6 +292,11 @@ impl<'a> Handle<'a> {
     pub fn into_changes(self) -> Changes {
         self.changes
     }
+
+    /// The same, and what is left of the [copies](Self::with_copies).
+    pub(super) fn into_parts(self) -> (Changes, Copies) {
+        (self.changes, self.copies)
+    }
 }
 
 impl Source for Handle<'_> {
@@ -309,6 +314,20 @@ impl Source for Handle<'_> {
             Some(all) if all.len() == changed.len() => Ok(Arc::clone(changed)),
             Some(part) => Ok(part.into()),
             None => self.base.read(offset, bytes),
+        }
+    }
+
+    fn read_checked(
+        &self,
+        offset: u64,
+        bytes: usize,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        let block = offset / self.volume.block_bytes() as u64;
+        match self.changes.blocks.get(&block) {
+            Some(changed) if changed.len() == bytes => Ok((Arc::clone(changed), true)),
+            Some(_) => Ok((self.read_table(offset, bytes, end)?, false)),
+            None => self.base.read_checked(offset, bytes, end),
         }
     }
 }

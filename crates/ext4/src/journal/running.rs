@@ -133,10 +133,11 @@ impl Journal {
             handle.fast_ineligible();
         }
         let result = work(&mut handle)?;
-        let changes = handle.into_changes();
+        let (changes, left) = handle.into_parts();
         let untouched =
             changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
         if untouched && !with_data {
+            open.spares.give_back(left, Vec::new());
             return Ok((result, Sequence(0), None));
         }
         if changes.blocks.len() > self.blocks_most || changes.forgotten.len() > self.revoked_most {
@@ -149,7 +150,7 @@ impl Journal {
             open.close();
         }
         let sequence = open.running.sequence;
-        open.running.merge(&changes);
+        let replaced = open.running.merge(&changes);
         open.changes += 1;
         let observer = self.observer.get();
         if let Some(observer) = observer {
@@ -167,6 +168,7 @@ impl Journal {
             observer.done(&changes);
         }
         open.spares.changed(changes.blocks);
+        open.spares.give_back(left, replaced);
         let token = with_data.then(|| open.running.ordered.token());
         let closed = !open.closed.is_empty();
         drop(open);

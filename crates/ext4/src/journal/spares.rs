@@ -19,9 +19,17 @@ pub(super) struct Spares {
     copies: Copies,
 }
 
-/// Blocks, each with its copy, which nobody else has.
+/// The memory of so many blocks is kept at most that nobody has any more.
+const ROOM_MOST: usize = 64;
+
+/// Blocks, each with its copy, which nobody else has; and memory for further copies.
 #[derive(Debug, Default)]
-pub struct Copies(Vec<Pair>);
+pub struct Copies {
+    pairs: Vec<Pair>,
+    /// Nobody else has these. Memory that was just in use is in the CPU's cache, and costs no call
+    /// of the allocator's.
+    room: Vec<Arc<[u8]>>,
+}
 
 #[derive(Debug)]
 struct Pair {
@@ -40,15 +48,28 @@ impl Spares {
         std::mem::take(&mut self.copies)
     }
 
+    /// A change is done: `left` was not needed for it, and each of `replaced` is not what its block
+    /// is any more.
+    pub(super) fn give_back(&mut self, left: Copies, replaced: Vec<Arc<[u8]>>) {
+        let mut room = left.room;
+        for mut block in replaced {
+            // Whoever reads it, or commits it, has it still.
+            if room.len() < ROOM_MOST && Arc::get_mut(&mut block).is_some() {
+                room.push(block);
+            }
+        }
+        self.copies.room = room;
+    }
+
     /// What is worth copying.
     pub(super) fn wanted(&self) -> Vec<Arc<[u8]>> {
-        let is_small = self.copies.0.is_empty() && self.last.len() <= SPARES_MOST;
+        let is_small = self.copies.pairs.is_empty() && self.last.len() <= SPARES_MOST;
         self.last.values().filter(|_| is_small).cloned().collect()
     }
 
     /// There are `copies`.
     pub(super) fn put(&mut self, copies: Copies) {
-        self.copies = copies;
+        self.copies.pairs = copies.pairs;
     }
 }
 
@@ -56,13 +77,36 @@ impl Copies {
     /// Copies of `blocks`. Work for the gap.
     pub(super) fn of(blocks: Vec<Arc<[u8]>>) -> Self {
         let pair = |of: Arc<[u8]>| Pair { copy: Arc::from(&of[..]), of };
-        Self(blocks.into_iter().map(pair).collect())
+        Self { pairs: blocks.into_iter().map(pair).collect(), room: Vec::new() }
     }
 
-    /// A copy of `block`, if there is one of what it is now; else itself.
+    /// Room for `bytes` bytes, with anything in it, which nobody else has.
+    fn room(&mut self, bytes: usize) -> Option<Arc<[u8]>> {
+        self.room.pop().filter(|room| room.len() == bytes)
+    }
+
+    /// A block of `bytes` zeroes.
+    pub(super) fn zeroes(&mut self, bytes: usize) -> Arc<[u8]> {
+        let mut room = self.room(bytes);
+        if let Some(all) = room.as_mut().and_then(Arc::get_mut) {
+            all.fill(0);
+        }
+        room.unwrap_or_else(|| std::iter::repeat_n(0, bytes).collect())
+    }
+
+    /// A copy of `block`, if there is one of what it is now, or room for one; else itself.
     pub(super) fn instead_of(&mut self, block: Arc<[u8]>) -> Arc<[u8]> {
-        match self.0.iter().position(|pair| Arc::ptr_eq(&pair.of, &block)) {
-            Some(at) => self.0.swap_remove(at).copy,
+        if let Some(at) = self.pairs.iter().position(|pair| Arc::ptr_eq(&pair.of, &block)) {
+            return self.pairs.swap_remove(at).copy;
+        }
+        match self.room(block.len()) {
+            Some(mut copy) => match Arc::get_mut(&mut copy) {
+                Some(all) => {
+                    all.copy_from_slice(&block);
+                    copy
+                }
+                None => block,
+            },
             None => block,
         }
     }
@@ -89,6 +133,19 @@ mod tests {
         assert_eq!((old[0], copy[0]), (1, 2));
         // Each is given once.
         assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&old)), &old));
+    }
+
+    #[test]
+    fn the_memory_of_what_nobody_has_is_used_again() {
+        let block = |byte| Arc::<[u8]>::from([byte; 4]);
+        let mut spares = Spares::default();
+        let (read, replaced) = (block(1), block(2));
+        let place = replaced.as_ptr();
+        spares.give_back(Copies::default(), vec![Arc::clone(&read), replaced]);
+        let mut copies = spares.take();
+        let (first, second) = (copies.instead_of(Arc::clone(&read)), copies.zeroes(4));
+        assert_eq!((first.as_ptr(), &first[..], &second[..]), (place, &[1; 4][..], &[0; 4][..]));
+        assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&read)), &read));
     }
 
     #[test]

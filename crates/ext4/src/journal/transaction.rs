@@ -48,8 +48,10 @@ impl Transaction {
         self.revoked.len() + changes.forgotten.len()
     }
 
-    /// Takes `changes` in, which came after all before.
-    pub(super) fn merge(&mut self, changes: &Changes) {
+    /// Takes `changes` in, which came after all before; what their blocks were before, as far as
+    /// this transaction had changed them.
+    pub(super) fn merge(&mut self, changes: &Changes) -> Vec<Arc<[u8]>> {
+        let mut replaced = Vec::with_capacity(changes.blocks.len());
         self.used = true;
         self.unsaid.merge(changes);
         for block in &changes.forgotten {
@@ -59,8 +61,9 @@ impl Transaction {
         for (block, content) in &changes.blocks {
             // Metadata again: the copy in this transaction is to be replayed.
             self.revoked.remove(block);
-            self.blocks.insert(*block, Arc::clone(content));
+            replaced.extend(self.blocks.insert(*block, Arc::clone(content)));
         }
+        replaced
     }
 }
 

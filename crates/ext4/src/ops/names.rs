@@ -25,9 +25,19 @@ pub struct Unlinked {
     /// The inode.
     pub ino: u32,
     /// It was the last one: the inode is an orphan now, to be [finished](orphans::finish) when
-    /// nobody has it open any more.
+    /// nobody has it open any more. If it is known that [nobody has](Unused), it is none, and to be
+    /// [deleted](orphans::delete) in the same change.
     pub is_last: bool,
+    /// Whether it is none.
+    pub is_unused: bool,
 }
+
+/// Answers whether nobody has an inode, which is just losing its last name, nor will get it: then
+/// it is no orphan, and is deleted by the change that took the name.
+pub type Unused<'a> = &'a dyn Fn(u32) -> bool;
+
+/// Whoever has an inode is not known.
+pub(super) const MAYBE_USED: Unused<'static> = &|_| false;
 
 /// Whether `name` can be a new one.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
@@ -322,8 +332,12 @@ pub fn link(
 }
 
 /// Inode `ino` has a name less; a directory, which has only one, none.
-pub(super) fn lose_name(handle: &mut Handle<'_>, ino: u32) -> Result<Unlinked, Error> {
-    let mut is_last = false;
+pub(super) fn lose_name(
+    handle: &mut Handle<'_>,
+    ino: u32,
+    unused: Unused<'_>,
+) -> Result<Unlinked, Error> {
+    let (mut is_last, mut is_unused) = (false, false);
     change_inode(handle, ino, |handle, inode| {
         let links = if is_directory(inode) { 0 } else { inode.links().saturating_sub(1) };
         inode.set_links(links);
@@ -333,9 +347,15 @@ pub(super) fn lose_name(handle: &mut Handle<'_>, ino: u32) -> Result<Unlinked, E
         }
         // Before it goes: what could not be deleted would be an orphan for ever.
         attributes::check_releasable(handle, inode)?;
+        // (It may be an orphan: somebody is cutting it off.)
+        is_unused = !orphans::contains(handle, ino)? && unused(ino);
+        if is_unused {
+            handle.fast_ineligible();
+            return Ok(());
+        }
         orphans::add(handle, inode)
     })?;
-    Ok(Unlinked { ino, is_last })
+    Ok(Unlinked { ino, is_last, is_unused })
 }
 
 /// The inode of `name`, which is to be taken out of directory `parent`.
@@ -355,6 +375,20 @@ fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdi
 /// for the last name of an inode that could not be deleted, since the value of an attribute has an
 /// inode of its own; damage, or the device.
 pub fn unlink(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlinked, Error> {
+    unlink_unused(handle, parent, name, MAYBE_USED)
+}
+
+/// The same; if it was the last name and the inode is `unused`, the caller
+/// [deletes](orphans::delete) that.
+///
+/// # Errors
+/// As [`unlink`].
+pub fn unlink_unused(
+    handle: &mut Handle<'_>,
+    parent: u32,
+    name: &[u8],
+    unused: Unused<'_>,
+) -> Result<Unlinked, Error> {
     let inode = load_victim(handle, parent, name)?;
     if is_directory(&inode) {
         return Err(Error::IsDirectory);
@@ -363,7 +397,7 @@ pub fn unlink(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlin
     handle.record(Change::Unlink { parent, ino: inode.ino(), name: name.to_vec() });
     // If it was the last one, it is not: the inode is an orphan.
     handle.fast_eligible();
-    lose_name(handle, inode.ino())
+    lose_name(handle, inode.ino(), unused)
 }
 
 /// Takes the empty directory `name` out of directory `parent`.
@@ -371,6 +405,19 @@ pub fn unlink(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlin
 /// # Errors
 /// As [`unlink`]; [`Error::NotDirectory`], [`Error::NotEmpty`].
 pub fn rmdir(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlinked, Error> {
+    rmdir_unused(handle, parent, name, MAYBE_USED)
+}
+
+/// The same; if the inode is `unused`, the caller [deletes](orphans::delete) it.
+///
+/// # Errors
+/// As [`rmdir`].
+pub fn rmdir_unused(
+    handle: &mut Handle<'_>,
+    parent: u32,
+    name: &[u8],
+    unused: Unused<'_>,
+) -> Result<Unlinked, Error> {
     let inode = load_victim(handle, parent, name)?;
     if !is_directory(&inode) {
         return Err(Error::NotDirectory);
@@ -382,7 +429,7 @@ pub fn rmdir(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlink
         discount_subdirectory(dir);
         directory::remove(handle, dir, name)
     })?;
-    lose_name(handle, inode.ino())
+    lose_name(handle, inode.ino(), unused)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -338,9 +338,8 @@ pub fn finish(
     if !contains(handle, ino)? {
         return Err(Corruption::new(Defect::OrphanList).in_inode(ino).into());
     }
-    let has_blocks = inode.parsed(handle.superblock())?.has_blocks();
     if inode.links() != 0 {
-        let progress = match has_blocks {
+        let progress = match inode.parsed(handle.superblock())?.has_blocks() {
             true => truncate::remove_behind(handle, allocator, &mut inode, budget)?,
             false => Progress::Done,
         };
@@ -350,21 +349,60 @@ pub fn finish(
         handle.store_inode(&inode, true)?;
         return Ok(progress);
     }
-    if has_blocks {
+    if empty(handle, allocator, &mut inode, budget)? == Progress::More {
+        handle.store_inode(&inode, true)?;
+        return Ok(Progress::More);
+    }
+    remove(handle, &mut inode)?;
+    free(handle, allocator, inode)?;
+    Ok(Progress::Done)
+}
+
+/// Deletes inode `ino`, which lost its last name in this change and is no orphan, since nobody has
+/// it. If it has so much that about `budget` blocks are changed before it has nothing, it is an
+/// orphan then: [`Progress::More`], and the rest is [`finish`]'s.
+///
+/// # Errors
+/// Damage, or the device.
+pub fn delete(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    ino: u32,
+    budget: usize,
+) -> Result<Progress, Error> {
+    let mut inode = handle.load_inode(ino)?;
+    if empty(handle, allocator, &mut inode, budget)? == Progress::More {
+        add(handle, &mut inode)?;
+        handle.store_inode(&inode, true)?;
+        return Ok(Progress::More);
+    }
+    free(handle, allocator, inode)?;
+    Ok(Progress::Done)
+}
+
+/// Takes from `inode`, to which no name leads, its blocks and attributes. The caller stores it.
+fn empty(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+    budget: usize,
+) -> Result<Progress, Error> {
+    if inode.parsed(handle.superblock())?.has_blocks() {
         inode.set_size(0);
-        let progress =
-            extents::remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL, budget)?;
+        let progress = extents::remove(handle, allocator, inode, 0..extents::MAX_LOGICAL, budget)?;
         if progress == Progress::More {
-            handle.store_inode(&inode, true)?;
             return Ok(progress);
         }
     }
-    attributes::release(handle, allocator, &mut inode)?;
-    remove(handle, &mut inode)?;
+    attributes::release(handle, allocator, inode)?;
+    Ok(Progress::Done)
+}
+
+/// Gives back the number of `inode`, which has nothing any more and is no orphan.
+fn free(handle: &mut Handle<'_>, allocator: &Allocator, mut inode: InodeEdit) -> Result<(), Error> {
     inode.set_deletion_time(handle.now().seconds as u32);
     inode.set_changed(handle.now());
     let directory = inode.file_type() == Some(FileType::Directory);
     handle.store_inode(&inode, true)?;
-    allocator.free_inode(handle, ino, directory)?;
-    Ok(Progress::Done)
+    allocator.free_inode(handle, inode.ino(), directory)
 }

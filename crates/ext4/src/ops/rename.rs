@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::names::{
-    Unlinked, change_directory, change_inode, check_may_count, check_may_go, check_may_lose,
-    check_old_name, count_subdirectory, discount_subdirectory, entry_for, is_directory,
-    load_parent, look_up, lose_name,
+    MAYBE_USED, Unlinked, Unused, change_directory, change_inode, check_may_count, check_may_go,
+    check_may_lose, check_old_name, count_subdirectory, discount_subdirectory, entry_for,
+    is_directory, load_parent, look_up, lose_name,
 };
 use super::{directory, new_inode};
 use crate::alloc::Allocator;
@@ -177,6 +177,7 @@ impl<'a> Ends<'a> {
         &self,
         handle: &mut Handle<'_>,
         allocator: &Allocator,
+        unused: Unused<'_>,
     ) -> Result<Option<Unlinked>, Error> {
         let (source, name) = (&self.source, self.new.name);
         let counts = is_directory(source) && self.has_other_parent();
@@ -199,7 +200,7 @@ impl<'a> Ends<'a> {
                 }
             }
         })?;
-        self.target.as_ref().map(|target| lose_name(handle, target.ino())).transpose()
+        self.target.as_ref().map(|target| lose_name(handle, target.ino(), unused)).transpose()
     }
 
     /// The old name leads nowhere any more, or to a whiteout.
@@ -240,6 +241,22 @@ pub fn rename(
     flags: RenameFlags,
     owner: &NewNode,
 ) -> Result<Renamed, Error> {
+    rename_unused(handle, allocator, old, new, (flags, owner), MAYBE_USED)
+}
+
+/// The same; if what loses the name had no other one and is `unused`, the caller
+/// [deletes](super::orphans::delete) it.
+///
+/// # Errors
+/// As [`rename`].
+pub fn rename_unused(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    old: Name<'_>,
+    new: Name<'_>,
+    (flags, owner): (RenameFlags, &NewNode),
+    unused: Unused<'_>,
+) -> Result<Renamed, Error> {
     if flags.exchange && (flags.no_replace || flags.whiteout) {
         return Err(Error::Invalid("what is exchanged is there, and leaves nothing"));
     }
@@ -259,7 +276,7 @@ pub fn rename(
         true => Some(new_whiteout(handle, allocator, old.parent, owner)?),
         false => None,
     };
-    let replaced = ends.put(handle, allocator)?;
+    let replaced = ends.put(handle, allocator, unused)?;
     ends.leave(handle, whiteout.as_ref())?;
     ends.moved(handle, &ends.source, new.parent)?;
     if !flags.whiteout && !is_directory(&ends.source) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod back;
 mod buffered;
+mod deleting;
 mod direct;
 mod fsync;
 mod resize;

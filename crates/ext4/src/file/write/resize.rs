@@ -328,7 +328,11 @@ impl Mount {
         all.into_iter().try_for_each(|ino| self.finish_orphan(ino))
     }
 
-    fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
+    /// Goes on with orphan `ino` to its end.
+    ///
+    /// # Errors
+    /// Damage, or the device.
+    pub(crate) fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
         let step = || {
             self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))
         };

@@ -202,6 +202,80 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     fs.unmount().unwrap();
 }
 
+/// What somebody has, or has written to, is not ended by the change that takes its last name; what
+/// was, and is not deleted after all, is what it was.
+#[test]
+fn what_nobody_has_is_ended_by_the_change() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let name = OsStr::new("name");
+    let node = fs.create(&root, name, &NEW).unwrap();
+    let ino = node.ino();
+    assert!(fs.mount.end_unused(ino).is_none(), "somebody has it");
+    write(&fs, &node, b"data");
+    drop(node);
+    assert!(fs.mount.end_unused(ino).is_none(), "it is newer than the disk");
+    fs.sync().unwrap();
+    let known = fs.mount.end_unused(ino).unwrap();
+    assert!(fs.mount.end_unused(ino).is_none());
+    assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
+    fs.mount.found_again(&known);
+    let node = fs.lookup(&root, name).unwrap();
+    assert!(!Arc::ptr_eq(&node.known, &known));
+    let mut read = [0; 10];
+    assert_eq!(fs.open_node(&node).unwrap().read_at(&mut read, 0).unwrap(), 4);
+    assert_eq!(&read[..4], b"data");
+    drop(node);
+    // A change that fails finds it again by itself.
+    assert_eq!(fs.unlink(&root, OsStr::new("none")), Err(Error::NotFound));
+    assert_eq!(fs.rmdir(&root, name), Err(Error::NotDirectory));
+    let free = fs.usage().unwrap().free_inodes;
+    fs.unlink(&root, name).unwrap();
+    assert_eq!(fs.usage().unwrap().free_inodes, free + 1, "it is deleted");
+    assert_eq!(fs.lookup(&root, name).map(drop), Err(Error::NotFound));
+    // Its pages are not its successor's.
+    let node = fs.create(&root, name, &NEW).unwrap();
+    assert_eq!(node.ino(), ino, "the number is used again");
+    write(&fs, &node, b"x");
+    assert_eq!(fs.open_node(&node).unwrap().read_at(&mut read, 0).unwrap(), 1);
+    drop((node, root));
+    fs.unmount().unwrap();
+}
+
+/// A name that was made is found without a look at the directory, and only as long as it is one.
+#[test]
+fn names_made_and_moved_are_known() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let found = |name: &str| fs.lookup(&root, OsStr::new(name)).map(|node| node.ino());
+    let [a, b, c] = ["a", "b", "c"].map(OsStr::new);
+    let first = fs.create(&root, a, &NEW).unwrap().ino();
+    let second = fs.create(&root, b, &NEW).unwrap().ino();
+    assert_eq!((found("a"), found("b")), (Ok(first), Ok(second)));
+    fs.rename(&root, a, &root, c, Default::default()).unwrap();
+    assert_eq!((found("a"), found("c")), (Err(Error::NotFound), Ok(first)));
+    fs.rename(&root, c, &root, b, Default::default()).unwrap();
+    assert_eq!((found("c"), found("b")), (Err(Error::NotFound), Ok(first)));
+    fs.link(&fs.lookup(&root, b).unwrap(), &root, a).unwrap();
+    assert_eq!(found("a"), Ok(first));
+    fs.rename(&root, a, &root, b, Default::default()).unwrap();
+    assert_eq!((found("a"), found("b")), (Ok(first), Ok(first)), "both stay");
+    fs.unlink(&root, a).unwrap();
+    fs.unlink(&root, b).unwrap();
+    assert_eq!((found("a"), found("b")), (Err(Error::NotFound), Err(Error::NotFound)));
+    let third = fs.mkdir(&root, a, &NEW).unwrap();
+    assert_eq!(fs.lookup(&third, OsStr::new("..")).unwrap().ino(), root.ino());
+    drop(third);
+    fs.rmdir(&root, a).unwrap();
+    let parent = fs.mkdir(&root, b, &NEW).unwrap();
+    let child = fs.mkdir(&parent, c, &NEW).unwrap();
+    assert_eq!(fs.lookup(&child, OsStr::new("..")).unwrap().ino(), parent.ino());
+    drop((child, parent, root));
+    fs.unmount().unwrap();
+}
+
 #[test]
 fn ten_thousand_files_without_names() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::*;
 use crate::journal::testing::Image;
-use crate::ops::{Name, Progress, attributes, rename};
+use crate::ops::{Name, Progress, attributes, rename, rename_unused};
 use crate::{RenameFlags, SetAttribute};
 use meantime_ext4_format::features::compat;
 use meantime_ext4_format::{ROOT_INO, Volume};
@@ -269,6 +269,68 @@ fn subdirectories_are_counted_to_65000() {
     .unwrap();
     let more = rig.change(|handle, allocator| link(handle, allocator, file, ROOT_INO, b"more"));
     assert_eq!(more, Err(Error::TooManyLinks));
+}
+
+/// The change that takes the last name deletes what nobody has: nobody ever sees an orphan.
+#[test]
+fn what_nobody_has_is_deleted_with_its_last_name() {
+    let features = ["-b", "1024", "-O", "metadata_csum,64bit,dir_index"];
+    let Some(rig) = Rig::new("8M", &features, &[]) else { return };
+    let free = rig.allocator.usage();
+    let make = |name: &[u8]| {
+        rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, name, &NEW)).unwrap()
+    };
+    let file = make(b"file");
+    rig.change(|handle, allocator| link(handle, allocator, file, ROOT_INO, b"link")).unwrap();
+    rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)).unwrap();
+    let orphans = || rig.change(|handle, _| orphans::list(handle)).unwrap();
+    // It has another name: nobody is asked.
+    let lost = rig.change(|handle, _| {
+        unlink_unused(handle, ROOT_INO, b"file", &|_| unreachable!("it is no last name"))
+    });
+    assert!(!lost.unwrap().is_last);
+    let delete = |handle: &mut Handle<'_>, allocator: &Allocator, lost: Unlinked| {
+        assert!(lost.is_last && lost.is_unused);
+        orphans::delete(handle, allocator, lost.ino, 20)
+    };
+    // A change that fails afterwards has taken nothing.
+    let failed = rig.change(|handle, allocator| {
+        let lost = unlink_unused(handle, ROOT_INO, b"link", &|ino| ino == file)?;
+        let _ = delete(handle, allocator, lost)?;
+        Err::<(), _>(Error::Aborted)
+    });
+    assert_eq!(failed, Err(Error::Aborted));
+    rig.image.fsck();
+    for take in [
+        (|handle| unlink_unused(handle, ROOT_INO, b"link", &|_| true))
+            as fn(&mut Handle<'_>) -> Result<Unlinked, Error>,
+        |handle| rmdir_unused(handle, ROOT_INO, b"dir", &|_| true),
+    ] {
+        let done = rig.change(|handle, allocator| {
+            let lost = take(handle)?;
+            delete(handle, allocator, lost)
+        });
+        assert_eq!((done, orphans()), (Ok(Progress::Done), Vec::new()));
+    }
+    // What a name is moved over.
+    let (old, new) = (make(b"old"), make(b"new"));
+    let name = |name| Name { parent: ROOT_INO, name };
+    let how = (RenameFlags::default(), &NEW);
+    rig.change(|handle, allocator| {
+        let unused = |ino| ino == new;
+        let ends = (name(b"old"), name(b"new"));
+        let moved = rename_unused(handle, allocator, ends.0, ends.1, how, &unused)?;
+        delete(handle, allocator, moved.replaced.unwrap())
+    })
+    .map(|progress| assert_eq!(progress, Progress::Done))
+    .unwrap();
+    rig.image.fsck();
+    let lost = rig.change(|handle, _| unlink(handle, ROOT_INO, b"new")).unwrap();
+    assert_eq!((lost.ino, lost.is_last, lost.is_unused), (old, true, false));
+    assert_eq!(orphans(), [old]);
+    rig.finish(old);
+    assert_eq!(rig.allocator.usage(), free);
+    rig.image.fsck();
 }
 
 #[test]
