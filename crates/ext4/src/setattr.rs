@@ -33,7 +33,8 @@ pub enum SetTime {
 /// the caller is not in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetMetadata {
-    /// Size of a file's content, in bytes (`truncate`).
+    /// Size of a file's content, in bytes (`truncate`). As in Linux, for root too, its capabilities
+    /// go.
     pub size: Option<u64>,
     /// Permissions: the lowest twelve bits of a mode (`chmod`).
     pub mode: Option<u16>,
@@ -52,11 +53,6 @@ pub struct SetMetadata {
 }
 
 impl SetMetadata {
-    /// Whether there is nothing but the size to be changed.
-    pub(super) fn is_size_only(&self) -> bool {
-        *self == Self { size: self.size, ..Self::default() }
-    }
-
     /// Whether an append-only inode may be changed so: both times become now, and nothing else.
     fn only_touches(&self) -> bool {
         let now = Some(SetTime::Now);
@@ -79,6 +75,9 @@ impl SetMetadata {
             && metadata::drop_privileges(handle, allocator, inode)?
         {
             inode.set_changed(now);
+        }
+        if self.size.is_some() {
+            metadata::drop_capabilities(handle, allocator, inode)?;
         }
         if let Some(mode) = self.mode {
             metadata::set_mode(handle, allocator, inode, mode)?;
@@ -106,9 +105,9 @@ impl FileSystem {
         let Node { mount, known } = node;
         mount.writer()?;
         let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
-        if set.size.is_some() {
+        if let Some(bytes) = set.size {
             let options = OpenOptions { write: true, ..OpenOptions::default() };
-            self.open_node_with(node, &options)?.set_len_with(set)?;
+            self.open_node_with(node, &options)?.set_len_with(bytes, Some(set))?;
         } else if *set != SetMetadata::default() {
             let times = mount.change(|handle, allocator| {
                 let flags = handle.load_inode(known.ino)?.flags();

@@ -53,11 +53,23 @@ pub fn drop_privileges(
     }
     let changed = mode != inode.mode();
     inode.set_mode(mode);
+    Ok(drop_capabilities(handle, allocator, inode)? || changed)
+}
+
+/// Takes from `inode` its capabilities alone, as each change of its content does, whoever makes it.
+/// Whether it had some. The caller [stores](Handle::store_inode) it.
+///
+/// # Errors
+/// As [`attributes::remove`].
+pub fn drop_capabilities(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+) -> Result<bool, Error> {
     match attributes::remove(handle, allocator, inode, b"security.capability") {
         Ok(()) => Ok(true),
-        Err(Error::NoAttribute) => Ok(changed),
         // A file system without attributes has no capabilities.
-        Err(Error::Unsupported(_)) => Ok(changed),
+        Err(Error::NoAttribute | Error::Unsupported(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
