@@ -23,6 +23,7 @@
 //! # Parts, in reading order
 //! ```text
 //!   fs, file, options      FileSystem, File, and what can be asked of them
+//!   by_inode, by_path      for who goes by numbers, or by paths; path_content
 //!   node, live             inodes in memory; what one has on a mount for writing
 //!   cache/                 table (the protocol), queues (S3-FIFO), parking (another's page)
 //!   io/                    context, requests (all that is in flight), contexts (who has them),
@@ -37,6 +38,8 @@
 //!   change/                what can be done to metadata: names, directories, extents, attributes
 //!   write/                 buffered (to the cache), back (writeback), fsync, direct, resize
 //!   writer, writing        what a mount for writing has; changes by name
+//!   setattr, flags         attributes of an inode
+//!   segments, fiemap, copy ranges of a file
 //!   times, mmp             access times; other hosts
 //!   asynchronous, block    files with futures; a file as a block device
 //!   mkfs                   a new file system on a device
@@ -57,7 +60,9 @@ pub mod cache;
 pub mod change;
 mod counters;
 mod error;
+mod fiemap;
 mod file;
+mod flags;
 mod fs;
 mod io;
 pub mod journal;
@@ -81,6 +86,7 @@ pub use block::{FileChannel, FileDevice, FileDeviceOptions};
 pub use by_inode::{Lookups, NodeId};
 pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
+pub use fiemap::{Extent, extent_flags};
 pub use file::File;
 pub use fs::{Entry, FileSystem, Node, ReadDir};
 pub use journal::{JournalCounters, log_piece_blocks};
