@@ -40,6 +40,7 @@
 //!   writer, writing        what a mount for writing has; changes by name
 //!   setattr, flags         attributes of an inode
 //!   segments, fiemap, copy ranges of a file
+//!   trim                   free blocks
 //!   times, mmp             access times; other hosts
 //!   asynchronous, block    files with futures; a file as a block device
 //!   mkfs                   a new file system on a device
@@ -78,6 +79,7 @@ mod segments;
 mod setattr;
 mod source;
 mod times;
+mod trim;
 mod walk;
 mod write;
 mod writer;

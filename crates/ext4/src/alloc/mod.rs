@@ -13,6 +13,7 @@ mod search;
 mod spread;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod trim;
 mod windows;
 mod zones;
 

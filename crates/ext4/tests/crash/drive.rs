@@ -192,6 +192,7 @@ impl Ours<'_> {
             }
             Op::Sync => fs.sync(),
             Op::Step => fs.background_step().map(drop),
+            Op::Trim => fs.trim(0..u64::MAX, 0).map(drop),
             // Whoever has the device does that.
             Op::Remount => Ok(()),
         }
@@ -294,7 +295,7 @@ impl Kernels<'_> {
                 let root = fs::File::open(self.root)?;
                 Ok(rustix::fs::syncfs(root)?)
             }
-            Op::Step => Ok(()),
+            Op::Step | Op::Trim => Ok(()),
         }
     }
 }

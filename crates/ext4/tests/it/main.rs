@@ -21,5 +21,6 @@ mod refused;
 mod sparse;
 mod stress;
 mod times;
+mod trim;
 mod user_memory;
 mod write;
