@@ -5,6 +5,8 @@ use crate::alloc::Allocator;
 use crate::journal::Handle;
 use crate::{Error, FileType, Timestamp};
 use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::features::ro_compat;
+use meantime_ext4_format::inode::flags;
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -94,6 +96,22 @@ pub fn set_owner(
     inode.set_owner(uid.unwrap_or(old_uid), gid.unwrap_or(old_gid));
     inode.set_changed(handle.now());
     Ok(())
+}
+
+/// The project that `dir` gives to what is in it, if it gives one (EXT4_PROJINHERIT_FL).
+pub(super) fn project_given(handle: &Handle<'_>, dir: &InodeEdit) -> Option<u32> {
+    let has_projects = handle.superblock().features().has_ro_compat(ro_compat::PROJECT);
+    (has_projects && dir.flags() & flags::PROJINHERIT != 0).then(|| dir.project()).flatten()
+}
+
+/// Fails if `inode` cannot get a name in `dir`, since that is for another project.
+pub(super) fn check_project(
+    handle: &Handle<'_>,
+    dir: &InodeEdit,
+    inode: &InodeEdit,
+) -> Result<(), Error> {
+    let given = project_given(handle, dir);
+    if given.is_some() && given != inode.project() { Err(Error::CrossDevice) } else { Ok(()) }
 }
 
 /// The first second that an inode can tell.

@@ -1,7 +1,7 @@
 //! Inodes made (kernel: `fs/ext4/ialloc.c`).
 
 use crate::alloc::{Allocator, Want};
-use crate::change::{acl, extents};
+use crate::change::{acl, extents, metadata};
 use crate::error::Error;
 use crate::journal::Handle;
 use crate::{FileType, NewNode};
@@ -102,6 +102,10 @@ pub(super) fn make(
         inode.block_area_mut()[..EMPTY_TREE.len()].copy_from_slice(&EMPTY_TREE);
     }
     inode.set_flags(inherited);
+    if let Some(project) = metadata::project_given(handle, parent) {
+        // (An inode without room for one has none.)
+        inode.set_project(project);
+    }
     let now = handle.now();
     inode.set_created(now);
     inode.set_accessed(now);
