@@ -63,6 +63,7 @@ impl File {
         bytes: u64,
         room: &mut [u8],
     ) -> Result<u64, Error> {
+        let mut most = room.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
         if to_offset >= to.size() {
             let data = match self.seek_data(offset) {
                 Ok(data) => data.min(offset + bytes),
@@ -74,8 +75,13 @@ impl File {
                 to.grow_to(to_offset + hole)?;
                 return Ok(hole);
             }
+            // Up to the next one. (It was cut off before that, perhaps.)
+            if let Ok(end) = self.seek_hole(offset)
+                && end > offset
+            {
+                most = most.min(usize::try_from(end - offset).unwrap_or(usize::MAX));
+            }
         }
-        let most = room.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
         let read = self.read_at(&mut room[..most], offset)?;
         // (Of less than was asked for the rest is still to be written.)
         if read == 0 { Ok(0) } else { Ok(to.write_at(&room[..read], to_offset)? as u64) }

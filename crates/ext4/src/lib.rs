@@ -39,7 +39,7 @@
 //!   write/                 buffered (to the cache), back (writeback), fsync, direct, resize
 //!   writer, writing        what a mount for writing has; changes by name
 //!   setattr, flags         attributes of an inode
-//!   segments, fiemap, copy ranges of a file
+//!   segments, fiemap       what a range of a file is; copy (from one to another)
 //!   trim                   free blocks
 //!   times, mmp             access times; other hosts
 //!   asynchronous, block    files with futures; a file as a block device
