@@ -1,15 +1,17 @@
-//! Changes by path, as those of `std::fs`, for who does not hold nodes.
+//! By path, as `std::fs` has it, for who does not hold nodes. A file's content is in
+//! `path_content.rs`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use super::error::Error;
 use super::fs::FileSystem;
 use super::inode::Node;
+use super::inode::setattr::SetMetadata;
 use super::options::{NewNode, RenameFlags};
-use meantime_ext4_format::FileType;
-use meantime_ext4_format::path::PATH_BYTES_MAX;
+use meantime_ext4_format::path::{LINKS_MAX, PATH_BYTES_MAX};
+use meantime_ext4_format::{FileType, ROOT_INO};
 
 /// Permissions of what is made.
 const DIRECTORY_MODE: u16 = 0o755;
@@ -18,6 +20,11 @@ const LINK_MODE: u16 = 0o777;
 /// What is made belongs to user and group 0, as what [`open_with`](FileSystem::open_with) makes.
 fn new_node(mode: u16) -> NewNode {
     NewNode { mode, uid: 0, gid: 0, umask: 0 }
+}
+
+/// What another thread removed already need not be removed.
+fn gone(removed: Result<(), Error>) -> Result<(), Error> {
+    if removed == Err(Error::NotFound) { Ok(()) } else { removed }
 }
 
 /// What a path ends in, as Linux tells it apart (`LAST_NORM`, …). `std::path` leaves a dot out, and
@@ -125,7 +132,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `rename(2)`.
-    pub fn rename_path(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
         let (from, to) = (self.place(from.as_ref())?, self.place(to.as_ref())?);
         let (old_parent, Last::Name(old_name, old_slash)) = from else { return Err(Error::Busy) };
         let (new_parent, Last::Name(new_name, new_slash)) = to else { return Err(Error::Busy) };
@@ -134,7 +141,7 @@ impl FileSystem {
         {
             return Err(Error::NotDirectory);
         }
-        self.rename(&old_parent, old_name, &new_parent, new_name, RenameFlags::default())
+        self.rename_at(&old_parent, old_name, &new_parent, new_name, RenameFlags::default())
     }
 
     /// Gives the file `original` a further name, `link`. A symbolic link gets one itself.
@@ -151,17 +158,125 @@ impl FileSystem {
         self.link(&node, &parent, name)
     }
 
-    /// Makes symbolic link `link`, which leads to `target`.
+    /// Makes symbolic link `link`, which leads to `original`.
     ///
     /// # Errors
     /// As `symlink(2)`.
-    pub fn symlink_path(
-        &self,
-        target: impl AsRef<Path>,
-        link: impl AsRef<Path>,
-    ) -> Result<(), Error> {
+    pub fn symlink(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
         let (parent, name) = self.new_place(link.as_ref())?;
-        self.symlink(&parent, name, target.as_ref().as_os_str(), &new_node(LINK_MODE)).map(drop)
+        self.symlink_at(&parent, name, original.as_ref().as_os_str(), &new_node(LINK_MODE))
+            .map(drop)
+    }
+
+    /// Where the symbolic link `path` leads.
+    ///
+    /// # Errors
+    /// As `readlink(2)`.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+        self.read_link_at(&self.resolve(&self.root()?, path, false)?)
+    }
+
+    /// Sets the permissions of `path`: the lowest twelve bits of a mode. Links are followed.
+    ///
+    /// # Errors
+    /// As `chmod(2)`.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u16) -> Result<(), Error> {
+        let node = self.resolve(&self.root()?, path, true)?;
+        let set = SetMetadata { mode: Some(mode), ..SetMetadata::default() };
+        self.set_metadata(&node, &set).map(drop)
+    }
+
+    /// Whether `path` leads to something; links are followed.
+    ///
+    /// # Errors
+    /// It cannot be said: damage, or the device.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
+        match self.resolve(&self.root()?, path, true) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `path` from the root, without links and dots in it.
+    ///
+    /// # Errors
+    /// As `realpath(3)`.
+    pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+        // What there is of it, and whether all of it can be gone along.
+        let mut node = self.resolve(&self.root()?, path.as_ref(), true)?;
+        if node.file_type() == FileType::Directory {
+            return self.path_of(node);
+        }
+        let (mut from, mut path) = (self.root()?, path.as_ref().to_owned());
+        for _ in 0..=LINKS_MAX {
+            // (A directory would have been found above.)
+            let (parent, Last::Name(name, _)) = self.place_from(&from, &path)? else {
+                return Err(Error::NotFound);
+            };
+            node = self.resolve(&parent, name, false)?;
+            if node.file_type() != FileType::Symlink {
+                return Ok(self.path_of(parent)?.join(name));
+            }
+            let target = self.read_link_at(&node)?;
+            (from, path) = (parent, target);
+        }
+        Err(Error::Loop)
+    }
+
+    /// The path of directory `node` from the root.
+    fn path_of(&self, mut node: Node) -> Result<PathBuf, Error> {
+        let mut names = Vec::new();
+        while node.ino() != ROOT_INO {
+            let above = self.lookup(&node, OsStr::new(".."))?;
+            let name = self.entries(&above)?.find_map(|entry| match entry {
+                Ok(entry) if entry.name == "." || entry.name == ".." => None,
+                Ok(entry) => (entry.ino == node.ino()).then_some(Ok(entry.name)),
+                Err(error) => Some(Err(error)),
+            });
+            // It was moved right now, or removed.
+            names.push(name.ok_or(Error::NotFound)??);
+            node = above;
+        }
+        Ok(Path::new("/").join(names.iter().rev().collect::<PathBuf>()))
+    }
+
+    /// Removes directory `path` with all that is in it. Links in it are removed, not followed; a
+    /// link itself is refused.
+    ///
+    /// # Errors
+    /// As `unlink(2)` and `rmdir(2)`; a part may have been removed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
+            // As `remove_dir` says why.
+            return self.remove_dir(path);
+        };
+        let top = self.resolve(&parent, name, false)?;
+        if top.file_type() != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        // Directories that are being emptied, each with its parent and its name there.
+        let mut open = vec![(parent, name.to_owned(), self.entries(&top)?)];
+        while let Some((_, _, entries)) = open.last_mut() {
+            let dir = entries.node.clone();
+            match entries.next_with_node().transpose()? {
+                Some((entry, _)) if entry.name == "." || entry.name == ".." => {}
+                Some((entry, node)) => {
+                    let node = node.map_or_else(|| self.lookup(&dir, &entry.name), Ok)?;
+                    if node.file_type() == FileType::Directory {
+                        let inside = self.entries(&node)?;
+                        open.push((dir, entry.name, inside));
+                    } else {
+                        gone(self.unlink(&dir, &entry.name))?;
+                    }
+                }
+                None => {
+                    let Some((parent, name, _)) = open.pop() else { break };
+                    gone(self.rmdir(&parent, &name))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The directory that `path` is in, from the root, and what it ends in.

@@ -477,7 +477,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is none.
-    pub fn read_link(&self, node: &Node) -> Result<PathBuf, Error> {
+    pub fn read_link_at(&self, node: &Node) -> Result<PathBuf, Error> {
         if node.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }

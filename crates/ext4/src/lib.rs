@@ -36,7 +36,8 @@
 //!                 extents (where bytes are), times, node (for programs)
 //!   file/       read/: cached (through the cache), ahead and window (read-ahead)
 //!               write/: buffered (to the cache), back (writeback), fsync, direct, resize
-//!   fs, by_inode, by_path, setattr, writing, walk    FileSystem: what programs ask for
+//!   fs, writing, walk    FileSystem: what programs ask for; by_inode, by_path, path_content
+//!   setattr, flags       attributes of an inode; fiemap, copy: ranges of a file; trim: free blocks
 //!   background  the mount's own thread
 //!   block, asynchronous           a file as a block device; files with futures
 //!   mkfs        a new file system on a device
@@ -54,9 +55,12 @@ mod bounded;
 mod by_inode;
 mod by_path;
 pub mod cache;
+mod copy;
 mod counters;
 mod error;
+mod fiemap;
 mod file;
+mod flags;
 mod fs;
 mod inode;
 mod io;
@@ -66,8 +70,10 @@ mod mmp;
 mod numbers;
 pub mod ops;
 mod options;
+mod path_content;
 mod setattr;
 mod space;
+mod trim;
 mod walk;
 mod worker;
 mod writing;
@@ -77,6 +83,7 @@ pub use block::{FileChannel, FileDevice, FileDeviceOptions};
 pub use by_inode::{Lookups, NodeId};
 pub use counters::Counters;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
+pub use fiemap::{Extent, extent_flags};
 pub use file::{File, Segment, SegmentKind};
 pub use fs::{Entry, FileSystem, ReadDir};
 pub use inode::Node;

@@ -239,7 +239,7 @@ pub struct NewNode {
     pub umask: u16,
 }
 
-/// How [`rename`](super::FileSystem::rename) treats what is there.
+/// How [`rename_at`](super::FileSystem::rename_at) treats what is there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RenameFlags {
     /// Nothing may be there (RENAME_NOREPLACE).

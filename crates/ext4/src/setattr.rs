@@ -19,9 +19,9 @@ impl FileSystem {
         let Node { mount, known } = node;
         mount.writer()?;
         let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
-        if set.size.is_some() {
+        if let Some(bytes) = set.size {
             let options = OpenOptions { write: true, ..OpenOptions::default() };
-            self.open_node_with(node, &options)?.set_len_with(set)?;
+            self.open_node_with(node, &options)?.set_len_with(bytes, Some(set))?;
         } else if *set != SetMetadata::default() {
             let times = mount.change(|handle, allocator| {
                 let flags = handle.load_inode(known.ino)?.flags();

@@ -268,7 +268,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `symlink(2)`.
-    pub fn symlink(
+    pub fn symlink_at(
         &self,
         parent: &Node,
         name: &OsStr,
@@ -336,7 +336,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `renameat2(2)`.
-    pub fn rename(
+    pub fn rename_at(
         &self,
         old_parent: &Node,
         old_name: &OsStr,
@@ -458,7 +458,7 @@ impl FileSystem {
                 return self.open_node_with(&node, options);
             }
             // The file is made where the link leads to.
-            let target = self.read_link(&node)?;
+            let target = self.read_link_at(&node)?;
             (from, path) = (parent, target);
         }
         Err(Error::Loop)

@@ -90,7 +90,7 @@ impl Place for Ours {
 
     fn rename(&self, dir: &Node, old: &str, new: &str) -> Result<()> {
         let (old, new) = (OsStr::new(old), OsStr::new(new));
-        Ok(self.0.rename(dir, old, dir, new, RenameFlags::default())?)
+        Ok(self.0.rename_at(dir, old, dir, new, RenameFlags::default())?)
     }
 
     fn unlink(&self, parent: &Node, name: &OsStr) -> Result<()> {

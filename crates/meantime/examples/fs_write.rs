@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     file.write_all(b"Every I/O opens a gap.\n")?;
     // On the disk when it returns, with all that is needed to find it.
     file.sync_all()?;
-    fs.rename_path("/notes/today/draft", "/notes/today/first")?;
+    fs.rename("/notes/today/draft", "/notes/today/first")?;
 
     let mut text = String::new();
     fs.open("/notes/today/first")?.read_to_string(&mut text)?;

@@ -139,11 +139,11 @@ pub mod ext4 {
     #[doc(inline)]
     pub use meantime_ext4::{
         AccessTimes, Advice, Allocate, AsyncFile, AsyncFileSystem, CommitOverlap, Corruption,
-        Counters, Defect, Entry, Error, File, FileChannel, FileDevice, FileDeviceOptions,
-        FileSystem, FileType, JournalCounters, Metadata, Mmp, MmpState, MountError, MountOptions,
-        NewNode, Node, OpenOptions, Overlap, ReadDir, ReadOptions, Recovered, RenameFlags,
-        ReservedBlocks, Segment, SegmentKind, SetAttribute, Timestamp, Unsupported, Usage,
-        VolumeInfo, WriteOptions,
+        Counters, Defect, Entry, Error, Extent, File, FileChannel, FileDevice, FileDeviceOptions,
+        FileSystem, FileType, JournalCounters, Lookups, Metadata, Mmp, MmpState, MountError,
+        MountOptions, NewNode, Node, NodeId, OpenOptions, Overlap, ReadDir, ReadOptions, Recovered,
+        RenameFlags, ReservedBlocks, Segment, SegmentKind, SetAttribute, SetMetadata, SetTime,
+        Timestamp, Unsupported, Usage, VolumeInfo, WriteOptions, extent_flags,
     };
 
     /// Finding out whether a file system is consistent: what [`FileSystem::check`] reports.

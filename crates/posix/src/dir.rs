@@ -73,7 +73,7 @@ impl Posix {
     /// # Errors
     /// EINVAL if it is none.
     pub fn read_link(&self, found: &Found) -> Result<Vec<u8>, Errno> {
-        Ok(self.fs()?.read_link(found.node())?.into_os_string().into_vec())
+        Ok(self.fs()?.read_link_at(found.node())?.into_os_string().into_vec())
     }
 
     /// The value of an extended attribute (`getxattr`), for a buffer of `room` bytes; 0: only the

@@ -128,7 +128,7 @@ impl Posix {
                 if links > MAX_LINKS {
                     return Err(Errno(libc::ELOOP));
                 }
-                let target = self.fs()?.read_link(&node)?.into_os_string().into_vec();
+                let target = self.fs()?.read_link_at(&node)?.into_os_string().into_vec();
                 if target.is_empty() {
                     return Err(Errno(libc::ENOENT));
                 }

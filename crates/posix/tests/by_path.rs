@@ -37,11 +37,11 @@ fn as_std_fs_does() {
     assert_eq!(fs.create_dir("/a/f/x").unwrap_err(), Error::NotDirectory);
     assert_eq!(fs.create_dir_all("/a/f/x").unwrap_err(), Error::NotDirectory);
     fs.hard_link("/a/f", "/a/b/g").unwrap();
-    fs.symlink_path("f", "/a/link").unwrap();
+    fs.symlink("f", "/a/link").unwrap();
     fs.remove_file("/a/f").unwrap();
     assert_eq!(fs.metadata("/a/link").unwrap_err(), Error::NotFound);
     assert_eq!(fs.symlink_metadata("/a/link").unwrap().file_type, FileType::Symlink);
-    fs.rename_path("/a/b/g", "/a/f").unwrap();
+    fs.rename("/a/b/g", "/a/f").unwrap();
     let mut text = String::new();
     fs.open("/a/link").unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");
@@ -51,6 +51,74 @@ fn as_std_fs_does() {
     fs.remove_dir("/a/b/c").unwrap();
     fs.remove_dir("/a/b").unwrap();
     assert_eq!(names(&fs, "/a"), ["f", "link"]);
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn content_and_attributes_as_std_fs_has_them() {
+    let fs = made();
+    fs.create_dir_all("/a/b").unwrap();
+    fs.write("/a/f", "text").unwrap();
+    assert_eq!(fs.metadata("/a/f").unwrap().mode & 0o7777, 0o644);
+    assert_eq!(fs.read("/a/f").unwrap(), b"text");
+    fs.write("/a/f", [0xFF; 3]).unwrap();
+    assert_eq!(fs.read("/a/f").unwrap(), [0xFF; 3]);
+    assert!(matches!(fs.read_to_string("/a/f"), Err(Error::Invalid(_))));
+    assert_eq!(fs.read("/a").unwrap_err(), Error::IsDirectory);
+    assert_eq!(fs.write("/a", "").unwrap_err(), Error::IsDirectory);
+    assert_eq!(fs.read("/a/none").unwrap_err(), Error::NotFound);
+    // Content in two pieces with a hole between, and behind.
+    let options = OpenOptions { write: true, ..OpenOptions::default() };
+    let file = fs.open_with("/a/f", &options).unwrap();
+    file.write_at(&[1; 5000], 0).unwrap();
+    file.write_at(&[2; 5000], 300_000).unwrap();
+    file.set_len(1_000_000).unwrap();
+    fs.set_permissions("/a/f", 0o4751).unwrap();
+    assert_eq!(fs.copy("/a/f", "/a/g").unwrap(), 1_000_000);
+    assert!(fs.read("/a/f").unwrap() == fs.read("/a/g").unwrap());
+    let (from, to) = (fs.metadata("/a/f").unwrap(), fs.metadata("/a/g").unwrap());
+    assert_eq!((to.mode, to.size, to.blocks_512), (from.mode, from.size, from.blocks_512));
+    // To one that is there, and to itself.
+    fs.write("/a/small", "small").unwrap();
+    assert_eq!(fs.copy("/a/small", "/a/g").unwrap(), 5);
+    assert_eq!(fs.read_to_string("/a/g").unwrap(), "small");
+    fs.hard_link("/a/g", "/a/same").unwrap();
+    assert!(matches!(fs.copy("/a/g", "/a/same"), Err(Error::Invalid(_))));
+    assert_eq!(fs.read_to_string("/a/g").unwrap(), "small");
+    assert_eq!(fs.copy("/a", "/x").unwrap_err(), Error::IsDirectory);
+    assert!(!fs.exists("/x").unwrap());
+    // Links.
+    fs.symlink("../b/../f", "/a/b/link").unwrap();
+    fs.symlink("/a/b", "/short").unwrap();
+    fs.symlink("none", "/dangling").unwrap();
+    assert_eq!(fs.read_link("/short").unwrap(), Path::new("/a/b"));
+    assert!(matches!(fs.read_link("/a"), Err(Error::Invalid(_))));
+    assert!(!fs.exists("/dangling").unwrap() && fs.exists("/a/b/link").unwrap());
+    for (path, expected) in [
+        ("/", "/"),
+        ("..", "/"),
+        ("/a/../a/./b/", "/a/b"),
+        ("/short", "/a/b"),
+        ("/short/../f", "/a/f"),
+        ("a//f", "/a/f"),
+    ] {
+        assert_eq!(fs.canonicalize(path).unwrap(), Path::new(expected), "{path}");
+    }
+    assert_eq!(fs.canonicalize("/dangling").unwrap_err(), Error::NotFound);
+    assert_eq!(fs.canonicalize("/a/f/").unwrap_err(), Error::NotDirectory);
+    // A tree with links out of it.
+    fs.create_dir_all("/t/1/2/3").unwrap();
+    for n in 0..300 {
+        fs.write(format!("/t/1/2/file-{n}"), [1]).unwrap();
+    }
+    fs.symlink("/a", "/t/1/out").unwrap();
+    assert_eq!(fs.remove_dir_all("/short").unwrap_err(), Error::NotDirectory);
+    assert_eq!(fs.remove_dir_all("/a/f").unwrap_err(), Error::NotDirectory);
+    assert_eq!(fs.remove_dir_all("/none").unwrap_err(), Error::NotFound);
+    let free = fs.usage().unwrap().free_inodes;
+    fs.remove_dir_all("/t").unwrap();
+    assert_eq!(fs.usage().unwrap().free_inodes, free + 305);
+    assert!(!fs.exists("/t").unwrap() && fs.exists("/a/f").unwrap());
     fs.unmount().unwrap();
 }
 
@@ -67,10 +135,10 @@ fn ours(fs: &FileSystem, dir: &str, operation: &str, path: &str) -> i32 {
         "rmdir" => fs.remove_dir(path),
         "unlink" => fs.remove_file(path),
         "link" => fs.hard_link(at("f"), path),
-        "symlink" => fs.symlink_path("f", path),
+        "symlink" => fs.symlink("f", path),
         "create" => fs.open_with(path, &create).map(drop),
-        "rename from" => fs.rename_path(path, at("moved")),
-        _ => fs.rename_path(at("f"), &path).and_then(|()| fs.rename_path(at("e"), &path)),
+        "rename from" => fs.rename(path, at("moved")),
+        _ => fs.rename(at("f"), &path).and_then(|()| fs.rename(at("e"), &path)),
     };
     done.map_or_else(|error| Errno::from(&error).0, |()| 0)
 }
@@ -133,7 +201,7 @@ fn ends_of_paths_mean_what_they_mean_to_linux() {
             ("../d/made", "to/up"),
         ] {
             let (ours, kernels) = at(name);
-            fs.symlink_path(target, ours).unwrap();
+            fs.symlink(target, ours).unwrap();
             std::os::unix::fs::symlink(target, kernels).unwrap();
         }
         let expected = kernels(dir.path(), operation, path);

@@ -65,6 +65,8 @@ pub struct Recorder(Arc<Mutex<Record>>);
 pub(crate) enum Recorded {
     /// How many writes, from this one on.
     Writes(usize, usize),
+    /// The same, whose data are not those of the command: it deallocated.
+    Deallocations(usize, usize),
     Flush(usize),
 }
 
@@ -128,7 +130,7 @@ impl Recorder {
     /// A write is over, and may have been done or not. (A flush that failed is one that never
     /// ended.)
     pub(crate) fn failed(&self, recorded: Recorded) {
-        if let Recorded::Writes(first, count) = recorded {
+        if let Recorded::Writes(first, count) | Recorded::Deallocations(first, count) = recorded {
             let mut record = self.record();
             (first..first + count).for_each(|number| record.note(Event::WriteFailed(number)));
         }
@@ -137,7 +139,7 @@ impl Recorder {
     pub(crate) fn done(&self, recorded: Recorded) {
         let mut record = self.record();
         match recorded {
-            Recorded::Writes(first, count) => {
+            Recorded::Writes(first, count) | Recorded::Deallocations(first, count) => {
                 (first..first + count).for_each(|number| record.note(Event::WriteDone(number)));
             }
             Recorded::Flush(number) => record.note(Event::FlushDone(number)),

@@ -108,7 +108,7 @@ pub(super) fn mv(args: &MvArgs) -> Result<ExitCode, Failure> {
             Err(error) => return Err(to(error)),
         };
         let flags = RenameFlags { no_replace: args.no_clobber, ..RenameFlags::default() };
-        fs.rename(&old, &old_name, &new, &new_name, flags).map_err(to)
+        fs.rename_at(&old, &old_name, &new, &new_name, flags).map_err(to)
     })
 }
 
@@ -170,7 +170,10 @@ pub(super) fn ln(args: &LnArgs) -> Result<ExitCode, Failure> {
         let at = |error| failed(location, &error);
         let (above, name) = parent(fs, location.path()).map_err(at)?;
         if args.symbolic {
-            return fs.symlink(&above, &name, &args.target, &new_node(0o777)).map(drop).map_err(at);
+            return fs
+                .symlink_at(&above, &name, &args.target, &new_node(0o777))
+                .map(drop)
+                .map_err(at);
         }
         let (there, target) = parent(fs, Path::new(&args.target)).map_err(at)?;
         let of_target = |error| failed(names::harmless(&args.target), &error);

@@ -41,7 +41,7 @@ fn list(fs: &FileSystem, path: &std::path::Path, args: &LsArgs) -> Result<Vec<Li
     let node = resolve(fs, path, follow)?;
     let more = |node: &Node| -> Result<_, Error> {
         let target =
-            (node.file_type() == FileType::Symlink).then(|| fs.read_link(node)).transpose()?;
+            (node.file_type() == FileType::Symlink).then(|| fs.read_link_at(node)).transpose()?;
         Ok((node.metadata(), target.map(OsString::from)))
     };
     if node.file_type() != FileType::Directory {

@@ -57,7 +57,7 @@ pub(super) fn stat(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let node = resolve(&fs, location.path(), false).map_err(at)?;
     let meta = node.metadata();
     let target = match meta.file_type {
-        FileType::Symlink => Some(fs.read_link(&node).map_err(at)?),
+        FileType::Symlink => Some(fs.read_link_at(&node).map_err(at)?),
         _ => None,
     };
     let attributes = fs.attributes(&node).map_err(at)?;

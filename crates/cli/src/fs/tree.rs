@@ -119,7 +119,7 @@ fn walk(
         };
         let path = level.path.join(&name);
         let target = match node.file_type() {
-            FileType::Symlink => fs.read_link(&node).map(|target| Some(target.into_os_string())),
+            FileType::Symlink => fs.read_link_at(&node).map(|target| Some(target.into_os_string())),
             _ => Ok(None),
         };
         let target = match target {

@@ -221,6 +221,18 @@ impl InodeEdit {
         true
     }
 
+    /// Its project; `None`: it has no room for one.
+    pub fn project(&self) -> Option<u32> {
+        let (extra, _) = RawInodeExtra::ref_from_prefix(&self.bytes[GOOD_OLD_BYTES..]).ok()?;
+        (self.extra_bytes() >= size_of::<RawInodeExtra>()).then(|| extra.projid.get())
+    }
+
+    /// Sets its project; `false`: it has no room for one.
+    pub fn set_project(&mut self, project: u32) -> bool {
+        let extra = self.extra_to(size_of::<RawInodeExtra>());
+        extra.map(|extra| extra.projid = U32::new(project)).is_some()
+    }
+
     /// The block of its extended attributes; 0: none.
     pub fn attribute_block(&self, superblock: &Superblock) -> u64 {
         let raw = self.raw_ref();

@@ -11,6 +11,7 @@ mod search;
 mod spread;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod trim;
 mod windows;
 mod zones;
 

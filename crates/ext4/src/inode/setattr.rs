@@ -31,7 +31,8 @@ pub enum SetTime {
 /// the caller is not in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetMetadata {
-    /// Size of a file's content, in bytes (`truncate`).
+    /// Size of a file's content, in bytes (`truncate`). As in Linux, for root too, its capabilities
+    /// go.
     pub size: Option<u64>,
     /// Permissions: the lowest twelve bits of a mode (`chmod`).
     pub mode: Option<u16>,
@@ -50,11 +51,6 @@ pub struct SetMetadata {
 }
 
 impl SetMetadata {
-    /// Whether there is nothing but the size to be changed.
-    pub(crate) fn is_size_only(&self) -> bool {
-        *self == Self { size: self.size, ..Self::default() }
-    }
-
     /// Whether an append-only inode may be changed so: both times become now, and nothing else.
     pub(crate) fn only_touches(&self) -> bool {
         let now = Some(SetTime::Now);
@@ -77,6 +73,9 @@ impl SetMetadata {
             && metadata::drop_privileges(handle, allocator, inode)?
         {
             inode.set_changed(now);
+        }
+        if self.size.is_some() {
+            metadata::drop_capabilities(handle, allocator, inode)?;
         }
         if let Some(mode) = self.mode {
             metadata::set_mode(handle, allocator, inode, mode)?;

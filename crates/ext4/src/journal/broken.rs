@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Sequence;
+use super::handle::Handle;
 use super::held::Held;
 use super::log::{Log, Stretch};
 use super::log_device;
@@ -46,6 +47,8 @@ pub enum Rule {
     Straight,
     /// Where the blocks of a file are is said only as long as the inode has all of it (21).
     TreeInInode,
+    /// What waits for a commit is not trimmed (22).
+    Trim,
 }
 
 static BROKEN: AtomicU32 = AtomicU32::new(0);
@@ -151,6 +154,11 @@ pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
     if !is_broken(Rule::Held) {
         log_device::hold(held, blocks, sequence);
     }
+}
+
+/// None waits.
+pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Option<Range<u64>> {
+    if is_broken(Rule::Trim) { None } else { log_device::first_not_reusable(handle, blocks) }
 }
 
 /// Always.

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use super::Sequence;
+use super::handle::Handle;
 use super::held::Held;
 use super::log::{Log, Stretch};
 use super::ordered::Ordered;
@@ -135,6 +136,12 @@ pub(super) fn log(format: &JournalFormat, stretches: Vec<Stretch>) -> Log {
 /// whoever the allocator gives the blocks to. This is the one place that keeps them from it.
 pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
     held.hold(blocks, sequence);
+}
+
+/// The first of the free `blocks` that nobody may be given now, as far as `handle` knows: the others
+/// may be trimmed (rule 22).
+pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Option<Range<u64>> {
+    handle.first_held_in(blocks)
 }
 
 /// Whether a fast commit may say where blocks of `inode` are: all extents are in the inode (rule

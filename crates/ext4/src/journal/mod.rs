@@ -51,7 +51,7 @@ pub use broken::{Rule, break_rule};
 pub(crate) use commit::Begun;
 pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
-pub(crate) use device::{Before, finish_data, flush, may_say_blocks};
+pub(crate) use device::{Before, finish_data, first_not_reusable, flush, may_say_blocks};
 pub(crate) use fast_commit::Fast;
 pub use handle::{Changed, Changes, Handle};
 pub use held::Held;

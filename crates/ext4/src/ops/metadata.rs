@@ -5,6 +5,8 @@ use crate::alloc::Allocator;
 use crate::journal::Handle;
 use crate::{Error, FileType, Timestamp};
 use meantime_ext4_format::edit::InodeEdit;
+use meantime_ext4_format::features::ro_compat;
+use meantime_ext4_format::inode::flags;
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -53,11 +55,23 @@ pub fn drop_privileges(
     }
     let changed = mode != inode.mode();
     inode.set_mode(mode);
+    Ok(drop_capabilities(handle, allocator, inode)? || changed)
+}
+
+/// Takes from `inode` its capabilities alone, as each change of its content does, whoever makes it.
+/// Whether it had some. The caller [stores](Handle::store_inode) it.
+///
+/// # Errors
+/// As [`attributes::remove`].
+pub fn drop_capabilities(
+    handle: &mut Handle<'_>,
+    allocator: &Allocator,
+    inode: &mut InodeEdit,
+) -> Result<bool, Error> {
     match attributes::remove(handle, allocator, inode, b"security.capability") {
         Ok(()) => Ok(true),
-        Err(Error::NoAttribute) => Ok(changed),
         // A file system without attributes has no capabilities.
-        Err(Error::Unsupported(_)) => Ok(changed),
+        Err(Error::NoAttribute | Error::Unsupported(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -82,6 +96,22 @@ pub fn set_owner(
     inode.set_owner(uid.unwrap_or(old_uid), gid.unwrap_or(old_gid));
     inode.set_changed(handle.now());
     Ok(())
+}
+
+/// The project that `dir` gives to what is in it, if it gives one (EXT4_PROJINHERIT_FL).
+pub(super) fn project_given(handle: &Handle<'_>, dir: &InodeEdit) -> Option<u32> {
+    let has_projects = handle.superblock().features().has_ro_compat(ro_compat::PROJECT);
+    (has_projects && dir.flags() & flags::PROJINHERIT != 0).then(|| dir.project()).flatten()
+}
+
+/// Fails if `inode` cannot get a name in `dir`, since that is for another project.
+pub(super) fn check_project(
+    handle: &Handle<'_>,
+    dir: &InodeEdit,
+    inode: &InodeEdit,
+) -> Result<(), Error> {
+    let given = project_given(handle, dir);
+    if given.is_some() && given != inode.project() { Err(Error::CrossDevice) } else { Ok(()) }
 }
 
 /// The first second that an inode can tell.

@@ -4,7 +4,7 @@
 //! Who may do it (permissions, the sticky bit) is asked before; only immutable and append-only
 //! inodes are seen to here.
 
-use super::{attributes, directory, new_inode, orphans, truncate};
+use super::{attributes, directory, metadata, new_inode, orphans, truncate};
 use crate::alloc::Allocator;
 use crate::error::Error;
 use crate::journal::Handle;
@@ -296,7 +296,8 @@ pub fn symlink(
 /// not one that was deleted.
 ///
 /// # Errors
-/// As [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`].
+/// As [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`];
+/// [`Error::CrossDevice`] into a directory for another project.
 pub fn link(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -315,6 +316,7 @@ pub fn link(
     if inode.links() >= LINKS_MAX {
         return Err(Error::TooManyLinks);
     }
+    metadata::check_project(handle, &dir, &inode)?;
     if inode.links() == 0 {
         // Whoever is cutting it off has it be none in the end.
         if !truncate::is_under_way(handle, &inode)? {

@@ -3,7 +3,7 @@
 use crate::alloc::{Allocator, Want};
 use crate::error::Error;
 use crate::journal::Handle;
-use crate::ops::{acl, extents};
+use crate::ops::{acl, extents, metadata};
 use crate::{FileType, NewNode};
 use meantime_ext4_format::MappedExtent;
 use meantime_ext4_format::checksum::crc32c;
@@ -102,6 +102,10 @@ pub(super) fn make(
         inode.block_area_mut()[..EMPTY_TREE.len()].copy_from_slice(&EMPTY_TREE);
     }
     inode.set_flags(inherited);
+    if let Some(project) = metadata::project_given(handle, parent) {
+        // (An inode without room for one has none.)
+        inode.set_project(project);
+    }
     let now = handle.now();
     inode.set_created(now);
     inode.set_accessed(now);

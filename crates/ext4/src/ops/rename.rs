@@ -7,7 +7,7 @@ use super::names::{
     check_may_lose, check_old_name, count_subdirectory, discount_subdirectory, entry_for,
     is_directory, load_parent, look_up, lose_name,
 };
-use super::{directory, new_inode};
+use super::{directory, metadata, new_inode};
 use crate::alloc::Allocator;
 use crate::error::{Corruption, Defect, Error};
 use crate::journal::Handle;
@@ -111,18 +111,20 @@ impl<'a> Ends<'a> {
         if let Some(target) = &target {
             check_may_lose(&new_dir)?;
             check_may_go(target)?;
-            if !flags.exchange {
-                match (is_directory(&source), is_directory(target)) {
-                    (true, false) => return Err(Error::NotDirectory),
-                    (false, true) => return Err(Error::IsDirectory),
-                    (true, true)
-                        if !directory::is_empty(handle, &target.parsed(handle.superblock())?)? =>
-                    {
-                        return Err(Error::NotEmpty);
-                    }
-                    _ => {}
-                }
+            match (is_directory(&source), is_directory(target)) {
+                _ if flags.exchange => metadata::check_project(handle, &old_dir, target)?,
+                (true, false) => return Err(Error::NotDirectory),
+                (false, true) => return Err(Error::IsDirectory),
+                _ => {}
             }
+        }
+        metadata::check_project(handle, &new_dir, &source)?;
+        if let Some(target) = &target
+            && !flags.exchange
+            && is_directory(target)
+            && !directory::is_empty(handle, &target.parsed(handle.superblock())?)?
+        {
+            return Err(Error::NotEmpty);
         }
         if other_parent {
             let is_counted = |inode: Option<&InodeEdit>| inode.is_some_and(is_directory);
@@ -231,8 +233,8 @@ impl<'a> Ends<'a> {
 /// # Errors
 /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`],
 /// [`Error::NotDirectory`]; [`Error::Invalid`] for flags that contradict one another, and a
-/// directory that would be in itself; as [`create`](super::names::create); for what is replaced, as
-/// [`unlink`](super::names::unlink).
+/// directory that would be in itself; [`Error::CrossDevice`] into a directory for another project;
+/// as [`create`](super::names::create); for what is replaced, as [`unlink`](super::names::unlink).
 pub fn rename(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -93,7 +93,7 @@ impl Ours<'_> {
             }
             Op::Symlink(name) => {
                 let (dir, last) = self.place(name)?;
-                fs.symlink(&dir, last, OsStr::new(&target(name)), &NEW).map(drop)
+                fs.symlink_at(&dir, last, OsStr::new(&target(name)), &NEW).map(drop)
             }
             Op::Link(old, new) => {
                 let node = self.node(old)?;
@@ -116,7 +116,13 @@ impl Ours<'_> {
                 }
                 let (to, new) = self.place(new)?;
                 let exchange = matches!(op, Op::Exchange(..));
-                fs.rename(&from, old, &to, new, RenameFlags { exchange, ..RenameFlags::default() })
+                fs.rename_at(
+                    &from,
+                    old,
+                    &to,
+                    new,
+                    RenameFlags { exchange, ..RenameFlags::default() },
+                )
             }
             Op::Mode(name, mode) => {
                 let node = self.not_link(name)?;
@@ -186,6 +192,7 @@ impl Ours<'_> {
             }
             Op::Sync => fs.sync(),
             Op::Step => fs.background_step().map(drop),
+            Op::Trim => fs.trim(0..u64::MAX, 0).map(drop),
             // Whoever has the device does that.
             Op::Remount => Ok(()),
         }
@@ -288,7 +295,7 @@ impl Kernels<'_> {
                 let root = fs::File::open(self.root)?;
                 Ok(rustix::fs::syncfs(root)?)
             }
-            Op::Step => Ok(()),
+            Op::Step | Op::Trim => Ok(()),
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) enum Op {
     Sync,
     /// A turn of the background's work.
     Step,
+    /// The device is told of all that is free.
+    Trim,
     Remount,
 }
 
@@ -59,7 +61,7 @@ impl Op {
         let is_room = matches!(self, Punch(..) | Zero(..) | Keep(..) | Extend(..));
         is_write
             || is_room
-            || matches!(self, Read(_) | Fsync(_) | Fdatasync(_) | Sync | Step | Remount)
+            || matches!(self, Read(_) | Fsync(_) | Fdatasync(_) | Sync | Step | Trim | Remount)
     }
 }
 
@@ -119,6 +121,7 @@ pub(crate) fn alphabet() -> Vec<Op> {
         Fsync("d"),
         Fdatasync("d/a"),
         Sync,
+        Trim,
     ]
 }
 
@@ -169,6 +172,7 @@ pub(crate) fn random(rng: &mut Rng, heavy: bool) -> Op {
         34 | 35 => Fsync(any(rng)),
         36 => Fdatasync(file(rng)),
         37 => Sync,
+        38 if rng.one_in(3) => Trim,
         38 => Step,
         _ if rng.one_in(6) => Remount,
         _ => Fsync(file(rng)),

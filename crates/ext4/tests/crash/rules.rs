@@ -24,7 +24,7 @@ const RULE: &str = "MEANTIME_CRASH_BREAK";
 const NONE: &str = "none";
 
 /// Each rule, and in which runs its absence must be noticed.
-const RULES: [(&str, Rule, Range<usize>); 15] = [
+const RULES: [(&str, Rule, Range<usize>); 16] = [
     ("log-first", Rule::LogFirst, WHOLE),
     ("data-first", Rule::DataFirst, WHOLE),
     ("flush-first", Rule::FlushFirst, WHOLE),
@@ -37,6 +37,7 @@ const RULES: [(&str, Rule, Range<usize>); 15] = [
     ("flush-data", Rule::FlushData, IN_PLACE),
     ("straight", Rule::Straight, ROUND),
     ("tree-in-inode", Rule::TreeInInode, SPREAD),
+    ("trim", Rule::Trim, TRIMMED),
     // The same for a fast commit as for a commit block (15).
     ("data-first of fast commits", Rule::DataFirst, FAST),
     ("flush-first of fast commits", Rule::FlushFirst, FAST),
@@ -45,13 +46,15 @@ const RULES: [(&str, Rule, Range<usize>); 15] = [
 
 /// Runs with whole commits only; those in which whole commits follow fast ones; those with fast
 /// ones only; those with no change of metadata that anybody waits for; those in which the log's end
-/// has come; those with fast commits of trees that have left their inodes.
+/// has come; those with fast commits of trees that have left their inodes; those in which the
+/// device is told what is free.
 const WHOLE: Range<usize> = 0..36;
 const SUPERSEDED: Range<usize> = 36..40;
 const FAST: Range<usize> = 40..44;
 const IN_PLACE: Range<usize> = 44..48;
 const ROUND: Range<usize> = 48..52;
 const SPREAD: Range<usize> = 52..60;
+const TRIMMED: Range<usize> = 60..64;
 
 const NOTICED: &str = "noticed";
 const CLEAN: &str = "clean";
@@ -62,7 +65,7 @@ fn broken_rules_are_noticed() {
         let broken = RULES.into_iter().find(|(known, ..)| *known == name);
         assert!(broken.is_some() || name == NONE, "{name}: no rule");
         let (rule, runs) =
-            broken.map_or((None, 0..SPREAD.end), |(_, rule, runs)| (Some(rule), runs));
+            broken.map_or((None, 0..TRIMMED.end), |(_, rule, runs)| (Some(rule), runs));
         break_rule(rule);
         println!("{name}: {}", all_runs(runs, rule.is_none()));
         return;
@@ -104,6 +107,8 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
             breaking(number)
         } else if IN_PLACE.contains(&number) {
             (number % whole.len(), Vec::new(), in_place())
+        } else if TRIMMED.contains(&number) {
+            (number % whole.len(), Vec::new(), trimming())
         } else if ROUND.contains(&number) || SPREAD.contains(&number) {
             let mut rng = Rng::new(number as u64);
             let work = if ROUND.contains(&number) { coming_round } else { spread };
@@ -189,6 +194,15 @@ fn in_place() -> Vec<Op> {
     let write = |at| [Op::Write("d/a", at, 4096), Op::Fdatasync("d/a")];
     let direct = |at| [Op::Direct("d/a", at, 4096), Op::Fdatasync("d/a")];
     [write(0), write(4096), direct(8192), write(0), direct(4096)].concat()
+}
+
+/// What was freed is trimmed before and after it has committed.
+fn trimming() -> Vec<Op> {
+    let mut ops = vec![Op::Append("a", 12_000), Op::Fsync("a"), Op::Trim];
+    ops.extend([Op::Truncate("d/a", 0), Op::Trim, Op::Fsync("d/a"), Op::Trim]);
+    ops.extend([Op::Append("d/s", 9000), Op::Fsync("d/s"), Op::Unlink("a"), Op::Trim]);
+    ops.extend([Op::Append("d/a", 5000), Op::Fsync("d/a"), Op::Trim, Op::Sync]);
+    ops
 }
 
 /// Fast commits, then the whole transaction, since no fast commit says that a directory was made or

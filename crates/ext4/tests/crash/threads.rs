@@ -63,7 +63,7 @@ fn share(fs: &FileSystem, rng: &mut Rng, thread: u64, count: u64) -> u64 {
             2 => fs.mkdir(&top, one, &new).map(drop),
             3 => fs.unlink(&top, one),
             4 => fs.rmdir(&top, one),
-            5 => fs.rename(&top, one, &top, two, RenameFlags::default()),
+            5 => fs.rename_at(&top, one, &top, two, RenameFlags::default()),
             6 => fs.lookup(&top, one).and_then(|node| fs.link(&node, &top, two)),
             7 => fs.lookup(&top, one).and_then(|node| fs.sync_node(&node)),
             _ => fs.lookup(&top, one).and_then(|node| {

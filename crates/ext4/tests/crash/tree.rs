@@ -56,7 +56,7 @@ impl Tree {
             let kind = match node.file_type() {
                 FileType::Directory => Kind::Directory,
                 FileType::Symlink => {
-                    Kind::Symlink(fs.read_link(&node)?.as_os_str().as_bytes().to_vec())
+                    Kind::Symlink(fs.read_link_at(&node)?.as_os_str().as_bytes().to_vec())
                 }
                 FileType::Regular => {
                     let file = fs.open_node(&node)?;

@@ -228,7 +228,7 @@ impl<'a> Comparison<'a> {
         self.tally.inodes += 1;
         if kind == FileType::Symlink {
             assert_eq!(
-                self.ours.read_link(&node),
+                self.ours.read_link_at(&node),
                 Ok(fs::read_link(&full).expect("readlink")),
                 "{shown}"
             );

@@ -536,7 +536,7 @@ fn so_many_names_that_are_there_twice_are_told() {
         fs.create_dir("twice").unwrap();
         for first in ["one-", "two-"] {
             for n in 0..1200 {
-                fs.symlink_path("x", format!("twice/{first}{n:04}")).unwrap();
+                fs.symlink("x", format!("twice/{first}{n:04}")).unwrap();
             }
         }
     });

@@ -67,7 +67,7 @@ fn step(fs: &FileSystem, random: &mut Rng, number: usize) {
         1 | 2 => write(&file, random, random_below(file.size(), number)),
         3 => file.set_len(random.below(30_000)).unwrap(),
         4 => fs
-            .rename(&root, OsStr::new(name), &root, OsStr::new(&new), RenameFlags::default())
+            .rename_at(&root, OsStr::new(name), &root, OsStr::new(&new), RenameFlags::default())
             .unwrap(),
         5 => fs.link(file.node(), &root, OsStr::new(&new)).unwrap(),
         6 => {
@@ -195,7 +195,7 @@ impl Kind {
         let new = NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 };
         match self {
             Self::Link | Self::LongLink => {
-                fs.symlink(&root, name, OsStr::new(&self.target()), &new).unwrap()
+                fs.symlink_at(&root, name, OsStr::new(&self.target()), &new).unwrap()
             }
             Self::Directory => fs.mkdir(&root, name, &new).unwrap(),
             Self::Fifo => fs.mknod(&root, name, &new, FileType::Fifo, (0, 0)).unwrap(),
@@ -222,7 +222,7 @@ impl Kind {
         );
         match self {
             Self::Link | Self::LongLink => {
-                assert_eq!(fs.read_link(&node).unwrap(), Path::new(&self.target()), "{what}");
+                assert_eq!(fs.read_link_at(&node).unwrap(), Path::new(&self.target()), "{what}");
             }
             Self::Directory => {
                 assert_eq!((node.file_type(), metadata.links), (FileType::Directory, 2), "{what}");

@@ -48,11 +48,11 @@ fn each_kind(fs: &FileSystem, full_name: &str) -> Vec<(&'static str, Result<(), 
         ("into a hole", file.write_at(&[7; 100], 1 << 20).map(drop)),
         ("fallocate", file.allocate(2 << 20, 8 << 10, Allocate::KeepSize)),
         ("mkdir", fs.mkdir(&root, name("made"), &NEW).map(drop)),
-        ("symlink", fs.symlink(&root, name("link"), name(&"t".repeat(200)), &NEW).map(drop)),
+        ("symlink", fs.symlink_at(&root, name("link"), name(&"t".repeat(200)), &NEW).map(drop)),
         ("attribute", attribute(&old)),
         ("create", fs.create(&dir, name(full_name), &NEW).map(drop)),
         ("link", fs.link(&old, &dir, name(full_name))),
-        ("rename", fs.rename(&root, name("old"), &dir, name(full_name), RenameFlags::default())),
+        ("rename", fs.rename_at(&root, name("old"), &dir, name(full_name), RenameFlags::default())),
     ]
 }
 

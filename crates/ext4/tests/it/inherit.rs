@@ -135,7 +135,7 @@ fn permissions_are_inherited_as_the_kernel_does() {
         match kind {
             FileType::Directory => fs.mkdir(&parent, name, &new),
             FileType::Regular => fs.create(&parent, name, &new),
-            FileType::Symlink => fs.symlink(&parent, name, OsStr::new("there"), &new),
+            FileType::Symlink => fs.symlink_at(&parent, name, OsStr::new("there"), &new),
             _ => fs.mknod(&parent, name, &new, kind, (0, 0)),
         }
         .unwrap();

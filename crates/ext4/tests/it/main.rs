@@ -1,6 +1,7 @@
 //! The file system, beside e2fsprogs and the kernel.
 
 mod broken;
+mod by_inode;
 mod check;
 mod fast_commit;
 mod fast_commit_fsck;
@@ -16,10 +17,13 @@ mod mkfs;
 mod mmp;
 mod names;
 mod odd_sizes;
+mod ranges;
 mod read;
 mod refused;
+mod setattr;
 mod sparse;
 mod stress;
 mod times;
+mod trim;
 mod user_memory;
 mod write;

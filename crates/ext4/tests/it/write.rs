@@ -180,10 +180,10 @@ fn names_come_and_go() {
     open.write_at(&[5; 10_000], 0).unwrap();
     fs.link(&file, &root, "second".as_ref()).unwrap();
     assert_eq!(file.metadata().links, 2);
-    fs.symlink(&root, "to".as_ref(), "dir/file".as_ref(), &new).unwrap();
+    fs.symlink_at(&root, "to".as_ref(), "dir/file".as_ref(), &new).unwrap();
     assert_eq!(fs.open("/to").unwrap().size(), 10_000);
     assert_eq!(fs.rmdir(&root, "dir".as_ref()).unwrap_err(), Error::NotEmpty);
-    fs.rename(&dir, "file".as_ref(), &root, "moved".as_ref(), RenameFlags::default()).unwrap();
+    fs.rename_at(&dir, "file".as_ref(), &root, "moved".as_ref(), RenameFlags::default()).unwrap();
     assert_eq!(fs.lookup(&dir, "file".as_ref()).unwrap_err(), Error::NotFound);
     fs.rmdir(&root, "dir".as_ref()).unwrap();
     assert_eq!(fs.create(&dir, "late".as_ref(), &new).unwrap_err(), Error::NotFound);

@@ -353,7 +353,11 @@ impl Controller {
             check_stored(sqe, stored)?;
         }
         self.counters.other_io.add(1);
-        let recorded = self.record(&extents, false);
+        // (What is at the data pointer is a list of ranges: not what the blocks hold now.)
+        let recorded = self.record(&extents, false).map(|recorded| match recorded {
+            Recorded::Writes(first, count) => Recorded::Deallocations(first, count),
+            other => other,
+        });
         let prps = Some(data_pointers(sqe));
         let bytes = extents.iter().map(|extent| extent.len).sum();
         let (work, offset) = match extents.first() {

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use meantime_spec::dsm::DsmRange;
 use meantime_spec::sqe::Sqe;
 use meantime_spec::status::{Status, StatusCode};
 use meantime_ssd::{Fault, FaultPlan, FaultRule, Medium, Model, Rng, SsdConfig, SteppedSsd, When};
 use meantime_testkit::host::*;
 use meantime_testkit::power_cut::{CutOptions, Event, History};
+use zerocopy::IntoBytes;
 
 const LBA: usize = 512;
 
@@ -223,6 +225,23 @@ fn a_buffer_that_changes_under_the_device_is_seen() {
     let history = History::from(recorder.take());
     assert!(history.writes()[0].changed.is_some());
     assert_eq!(states(&history, history.len(), 1, &DURABLE), set(&[&[7], &[8]]));
+}
+
+#[test]
+fn the_list_of_a_deallocation_is_not_taken_for_data() {
+    let config = SsdConfig { model: Model::named("optane").unwrap(), ..config(1 << 20, 512) };
+    let (ssd, mut host) = stepped(config);
+    host.create_queues(1, 64, None);
+    let area = host.alloc(4096);
+    host.write(area, DsmRange::new(0, 2).as_bytes());
+    let recorder = ssd.record();
+    host.submit(1, &Sqe::dsm_deallocate(1, 1, 1, area, 0));
+    ssd.settle();
+    ssd.clock().advance(10_000_000);
+    assert!(host.poll(1).is_some());
+    let history = History::from(recorder.take());
+    assert!(history.writes()[0].changed.is_none());
+    assert_eq!(states(&history, history.len(), 2, &DURABLE), set(&[&[0, 0]]));
 }
 
 #[test]

@@ -226,7 +226,7 @@ impl Getter<'_> {
                 finished?;
             }
             FileType::Symlink => {
-                let leads_to = self.fs.read_link(node)?;
+                let leads_to = self.fs.read_link_at(node)?;
                 self.target.make_symlink(to, &leads_to).map_err(at)?;
                 self.target.finish_special(to, &meta, &attributes, &mut self.kept).map_err(at)?;
             }

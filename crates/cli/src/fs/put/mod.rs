@@ -203,7 +203,7 @@ impl Putter<'_> {
         let made = self.make(item, &temporary).and_then(|made| {
             let Some(node) = made else { return Ok(()) };
             self.fs.sync_node(&node)?;
-            Ok(self.fs.rename(above, &temporary, above, name, RenameFlags::default())?)
+            Ok(self.fs.rename_at(above, &temporary, above, name, RenameFlags::default())?)
         });
         // Not complete; or a name of what has `name` already.
         if find(self.fs, above, &temporary)?.is_some() {
@@ -247,7 +247,7 @@ impl Putter<'_> {
             node
         } else if kind.is_symlink() {
             let target = std::fs::read_link(from)?;
-            self.fs.symlink(above, name, target.as_os_str(), &new)?
+            self.fs.symlink_at(above, name, target.as_os_str(), &new)?
         } else {
             let (file_type, device) = if kind.is_fifo() {
                 (FileType::Fifo, (0, 0))

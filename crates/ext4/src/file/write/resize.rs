@@ -28,12 +28,11 @@ impl File {
     /// # Errors
     /// As `ftruncate(2)`.
     pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
-        self.set_len_with(&SetMetadata { size: Some(bytes), ..SetMetadata::default() })
+        self.set_len_with(bytes, None)
     }
 
-    /// The same with whatever else `set` says, in the same change; nothing, if it has no size.
-    pub(crate) fn set_len_with(&self, set: &SetMetadata) -> Result<(), Error> {
-        let Some(bytes) = set.size else { return Ok(()) };
+    /// The same with whatever else `set` says, in the same change.
+    pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         self.check_writable()?;
         let node = self.node();
         let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
@@ -44,17 +43,24 @@ impl File {
         if bytes < self.size() { self.shrink(bytes, set) } else { self.grow(bytes, set) }
     }
 
+    /// Has the file grow to `bytes` by a hole, unless it is as large.
+    pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
+        let live = self.node().known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = live.write();
+        if bytes <= self.size() { Ok(()) } else { self.grow(bytes, None) }
+    }
+
     /// In one change: the size, and whatever else `set` says.
-    fn change_size(&self, bytes: u64, set: &SetMetadata) -> Result<Progress, Error> {
+    fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress, Error> {
         let node = self.node();
         let (mount, known) = (&*node.mount, &node.known);
         let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
         let (progress, times) = mount.change(|handle, allocator| {
             let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
             self.renew_times(handle);
-            let times = match set.is_size_only() {
-                true => Times::default(),
-                false => mount.set_in(handle, allocator, known, live, set)?,
+            let times = match set {
+                None => Times::default(),
+                Some(set) => mount.set_in(handle, allocator, known, live, set)?,
             };
             Ok((progress, times))
         })?;
@@ -63,7 +69,7 @@ impl File {
     }
 
     /// The largest that the file can be, in bytes.
-    pub(super) fn most_bytes(&self) -> u64 {
+    pub(crate) fn most_bytes(&self) -> u64 {
         BLOCKS_MOST << self.node().mount.block_shift
     }
 
@@ -79,7 +85,7 @@ impl File {
         Ok(())
     }
 
-    fn grow(&self, bytes: u64, set: &SetMetadata) -> Result<(), Error> {
+    fn grow(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         let node = self.node();
         let (mount, known) = (&*node.mount, &node.known);
         self.prepare_end(bytes)?;
@@ -104,7 +110,7 @@ impl File {
         }
     }
 
-    fn shrink(&self, bytes: u64, set: &SetMetadata) -> Result<(), Error> {
+    fn shrink(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         let node = self.node();
         let (mount, known) = (&*node.mount, &node.known);
         let live = known.live.as_ref().ok_or(Error::ReadOnly)?;

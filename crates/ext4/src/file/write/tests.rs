@@ -254,13 +254,13 @@ fn names_made_and_moved_are_known() {
     let first = fs.create(&root, a, &NEW).unwrap().ino();
     let second = fs.create(&root, b, &NEW).unwrap().ino();
     assert_eq!((found("a"), found("b")), (Ok(first), Ok(second)));
-    fs.rename(&root, a, &root, c, Default::default()).unwrap();
+    fs.rename_at(&root, a, &root, c, Default::default()).unwrap();
     assert_eq!((found("a"), found("c")), (Err(Error::NotFound), Ok(first)));
-    fs.rename(&root, c, &root, b, Default::default()).unwrap();
+    fs.rename_at(&root, c, &root, b, Default::default()).unwrap();
     assert_eq!((found("c"), found("b")), (Err(Error::NotFound), Ok(first)));
     fs.link(&fs.lookup(&root, b).unwrap(), &root, a).unwrap();
     assert_eq!(found("a"), Ok(first));
-    fs.rename(&root, a, &root, b, Default::default()).unwrap();
+    fs.rename_at(&root, a, &root, b, Default::default()).unwrap();
     assert_eq!((found("a"), found("b")), (Ok(first), Ok(first)), "both stay");
     fs.unlink(&root, a).unwrap();
     fs.unlink(&root, b).unwrap();

@@ -196,7 +196,7 @@ impl Model {
                 synced.floor = number;
                 synced.objects = next.objects.keys().map(|object| (*object, 0..u64::MAX)).collect();
             }
-            Op::Step => {}
+            Op::Step | Op::Trim => {}
         }
         Ok(())
     }

@@ -62,19 +62,19 @@ impl Changing<'_> {
             7 => {
                 if let Some(name) = Self::one(&mut self.rng, &mut self.guests) {
                     let new = self.new_name();
-                    self.fs.rename(&self.dir, &name, &self.dir, &new, flags).unwrap();
+                    self.fs.rename_at(&self.dir, &name, &self.dir, &new, flags).unwrap();
                     self.guests.push(new);
                 }
             }
             8 => {
                 if let Some(name) = Self::one(&mut self.rng, &mut self.guests) {
-                    self.fs.rename(&self.dir, &name, &self.aside, &name, flags).unwrap();
+                    self.fs.rename_at(&self.dir, &name, &self.aside, &name, flags).unwrap();
                     self.outside.push(name);
                 }
             }
             _ => {
                 if let Some(name) = Self::one(&mut self.rng, &mut self.outside) {
-                    self.fs.rename(&self.aside, &name, &self.dir, &name, flags).unwrap();
+                    self.fs.rename_at(&self.aside, &name, &self.dir, &name, flags).unwrap();
                     self.guests.push(name);
                 }
             }

@@ -40,8 +40,14 @@ fn names_of_fast_commits_are_in_their_places() {
             file.write_at(b"content", 0).unwrap();
             file.sync_all().unwrap();
         }
-        fs.rename(&node, OsStr::new("added-0"), &node, OsStr::new("moved"), RenameFlags::default())
-            .unwrap();
+        fs.rename_at(
+            &node,
+            OsStr::new("added-0"),
+            &node,
+            OsStr::new("moved"),
+            RenameFlags::default(),
+        )
+        .unwrap();
         fs.open_with(Path::new(path).join("moved"), &READ_WRITE).unwrap().sync_all().unwrap();
     }
     // The power goes.

@@ -1,0 +1,136 @@
+//! Flags and project of an inode (`FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`; kernel:
+//! `fs/ext4/ioctl.c`).
+
+use super::error::{Error, Unsupported};
+use super::fs::FileSystem;
+use super::inode::Node;
+use meantime_ext4_format::features::ro_compat;
+use meantime_ext4_format::inode::flags;
+use meantime_ext4_format::{FileType, Metadata};
+
+/// What a user can set (EXT4_FL_USER_MODIFIABLE, without EXT4_EOFBLOCKS_FL, which means nothing any
+/// more): secure deletion, undeletable, compression, synchronous, immutable, append-only, no dump,
+/// no access times, journalled data, no tail merging, synchronous directory, top of hierarchies,
+/// extents, direct access, project, casefold.
+const SETTABLE: u32 = 0x1
+    | 0x2
+    | 0x4
+    | 0x8
+    | flags::IMMUTABLE
+    | flags::APPEND
+    | 0x40
+    | flags::NOATIME
+    | flags::JOURNAL_DATA
+    | 0x8000
+    | 0x1_0000
+    | 0x2_0000
+    | flags::EXTENTS
+    | 0x200_0000
+    | flags::PROJINHERIT
+    | flags::CASEFOLD;
+/// What a user can see (EXT4_FL_USER_VISIBLE): that and EXT4_DIRTY_FL, EXT4_COMPRBLK_FL,
+/// EXT4_NOCOMPR_FL, encrypted, with an index, with verity, EXT4_EOFBLOCKS_FL, inline data.
+const VISIBLE: u32 = SETTABLE
+    | 0x100
+    | 0x200
+    | 0x400
+    | flags::ENCRYPT
+    | flags::INDEX
+    | flags::VERITY
+    | 0x40_0000
+    | flags::INLINE_DATA;
+/// What only directories have (those that EXT4_REG_FLMASK leaves out).
+const OF_DIRECTORIES: u32 = 0x1_0000 | flags::CASEFOLD | flags::PROJINHERIT;
+/// What anything else than files and directories may have (EXT4_OTHER_FLMASK).
+const OF_ALL: u32 = 0x40 | flags::NOATIME;
+/// What would have to change more than the flag.
+const CONVERTED: u32 = flags::JOURNAL_DATA | flags::EXTENTS | flags::CASEFOLD;
+
+fn unsupported(what: &str) -> Error {
+    Unsupported { what: what.to_owned(), advice: "Linux's chattr can do it, where it is possible" }
+        .into()
+}
+
+impl FileSystem {
+    /// The flags of `node` as a user sees them (`FS_IOC_GETFLAGS`).
+    /// ([`Metadata::flags`] has all.)
+    pub fn flags(&self, node: &Node) -> u32 {
+        node.metadata().flags & VISIBLE
+    }
+
+    /// Sets the flags of `node` (`FS_IOC_SETFLAGS`): those that can be set are as `new` has them,
+    /// and the others stay. What `stat` tells afterwards. Who may set [immutable](flags::IMMUTABLE)
+    /// and [append-only](flags::APPEND) is the caller's to decide (`CAP_LINUX_IMMUTABLE`).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for flags that mean nothing, or nothing for a file of this type, and
+    /// for those that would have the content converted: extents, journalled data, casefold.
+    /// [`Error::NotPermitted`] for any other change of what stays immutable.
+    pub fn set_flags(&self, node: &Node, new: u32) -> Result<Metadata, Error> {
+        let mount = &node.mount;
+        mount.writer()?;
+        if new & !VISIBLE != 0 {
+            return Err(unsupported("a flag that is none of ext4's"));
+        }
+        let new = new & SETTABLE;
+        let of_type = match node.file_type() {
+            FileType::Directory => u32::MAX,
+            FileType::Regular => !OF_DIRECTORIES,
+            _ => OF_ALL | flags::EXTENTS,
+        };
+        if new & !of_type != 0 {
+            return Err(unsupported("a flag for another type of file"));
+        }
+        // What was written before is on the disk by the time that nothing may be.
+        if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
+            mount.settle_all(&node.known, 0..u64::MAX)?;
+        }
+        mount.change(|handle, _| {
+            let mut inode = handle.load_inode(node.ino())?;
+            let old = inode.flags();
+            let changed = (old ^ new) & SETTABLE;
+            if old & new & flags::IMMUTABLE != 0 && changed != 0 {
+                return Err(Error::NotPermitted);
+            }
+            if changed & CONVERTED != 0 {
+                return Err(unsupported("changing the flags extents, journalled data, casefold"));
+            }
+            inode.set_flags(old ^ changed);
+            inode.set_changed(handle.now());
+            handle.store_inode(&inode, false)
+        })?;
+        Ok(node.metadata())
+    }
+
+    /// Sets the project of `node` ([`Metadata::project`]; `FS_IOC_FSSETXATTR`): what `stat` tells
+    /// afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the file system, or the inode, has no room for projects: there
+    /// only project 0 can be set. [`Error::NotPermitted`] for an immutable inode.
+    pub fn set_project(&self, node: &Node, project: u32) -> Result<Metadata, Error> {
+        let mount = &node.mount;
+        mount.writer()?;
+        if !mount.volume.superblock().features().has_ro_compat(ro_compat::PROJECT) {
+            return match project {
+                0 => Ok(node.metadata()),
+                _ => Err(unsupported("projects without the feature project")),
+            };
+        }
+        mount.change(|handle, _| {
+            let mut inode = handle.load_inode(node.ino())?;
+            if inode.project() == Some(project) {
+                return Ok(());
+            }
+            if inode.flags() & flags::IMMUTABLE != 0 {
+                return Err(Error::NotPermitted);
+            }
+            if !inode.set_project(project) {
+                return Err(unsupported("a project for an inode without room for it"));
+            }
+            inode.set_changed(handle.now());
+            handle.store_inode(&inode, false)
+        })?;
+        Ok(node.metadata())
+    }
+}

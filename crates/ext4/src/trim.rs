@@ -1,0 +1,121 @@
+//! Telling the device which blocks are free (`FITRIM`): rule 22 of docs/ordering.md.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::error::{Error, Unsupported};
+use super::fs::FileSystem;
+use super::inode::Mount;
+use super::io::{IoContext, writes};
+use meantime_block::{Request, RequestError, SubmitError};
+
+/// So many blocks are trimmed while nobody can change metadata, at most; and so many runs of them.
+const STEP_BYTES: u64 = 64 << 20;
+const STEP_RUNS: usize = 32;
+
+/// How long others have between two steps.
+const PAUSE: Duration = Duration::from_micros(100);
+
+impl FileSystem {
+    /// Has the device forget what is in free blocks (Dataset Management, or what a kernel device
+    /// makes of it): in runs of at least `min_bytes` within the bytes `range` of the file system.
+    /// How many bytes. Blocks that a transaction which is not durable has freed are left out;
+    /// [`sync`](Self::sync) before has them trimmed too. Metadata can be changed between steps of
+    /// 64 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the device cannot; [`Error::Invalid`] for a range behind the end,
+    /// or runs longer than any can be; damage, or the device: some may have been trimmed.
+    pub fn trim(&self, range: Range<u64>, min_bytes: u64) -> Result<u64, Error> {
+        let mount = &*self.mount;
+        mount.writer()?;
+        let superblock = mount.volume.superblock();
+        let shift = mount.block_shift;
+        let first = range.start.div_ceil(1 << shift).max(superblock.group_start(0));
+        let end = (range.end >> shift).min(superblock.blocks());
+        if first >= superblock.blocks() || range.start >= range.end {
+            return Err(Error::Invalid("no block of the file system is in the range"));
+        }
+        let least = min_bytes.div_ceil(1 << shift);
+        let least = u32::try_from(least)
+            .ok()
+            .filter(|least| u64::from(*least) <= superblock.blocks_per_group());
+        let least = least.ok_or(Error::Invalid("no run of free blocks can be as long as that"))?;
+        let (mut at, mut trimmed) = (first, 0);
+        while at < end {
+            let number = superblock.group_of(at);
+            let start = superblock.group_start(number);
+            let group_end = (start + superblock.blocks_per_group()).min(end);
+            let (next, blocks) = mount.trim_some(number, start, at..group_end, least)?;
+            (at, trimmed) = (next, trimmed + blocks);
+            // Whoever waits to change metadata comes first: the lock alone would let this thread
+            // have it again.
+            if blocks > 0 {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        Ok(trimmed << shift)
+    }
+}
+
+impl Mount {
+    /// Trims some of `blocks` of group `number`, which begins at `start`: up to where it has looked,
+    /// and how many.
+    fn trim_some(
+        &self,
+        number: u32,
+        start: u64,
+        blocks: Range<u64>,
+        least: u32,
+    ) -> Result<(u64, u64), Error> {
+        let most = STEP_BYTES >> self.block_shift;
+        self.change(|handle, allocator| {
+            let (mut runs, mut at, mut count) = (Vec::new(), blocks.start, 0);
+            while at < blocks.end && runs.len() < STEP_RUNS && count < most {
+                let bits = (at - start) as u32..(blocks.end - start) as u32;
+                let Some(mut run) = allocator.free_run(handle, number, bits, least)? else {
+                    at = blocks.end;
+                    break;
+                };
+                // (What is left of it is long enough, too, or is looked at with what comes then.)
+                if run.end - run.start > most + u64::from(least) {
+                    run.end = run.start + most;
+                }
+                at = run.end;
+                count += run.end - run.start;
+                runs.push(run);
+            }
+            // Rule 22: as long as the handle is there, nobody gets any of them, nor before the
+            // device has answered.
+            if !runs.is_empty() {
+                let mut io = self.contexts.take_leaf()?;
+                let done = self.discard(&mut io, &runs);
+                // None is left under way, whatever came of the others.
+                let mut failed = done.err();
+                while let Some((done, _)) = io.next(writes) {
+                    failed = failed.or(done.result.err().map(Error::from_io));
+                }
+                failed.map_or(Ok(()), Err)?;
+            }
+            Ok((at, count))
+        })
+    }
+
+    fn discard(&self, io: &mut IoContext, runs: &[Range<u64>]) -> Result<(), Error> {
+        io.may_write()?;
+        let per_block = (1 << self.block_shift) / u64::from(io.block_bytes);
+        for run in runs {
+            let (lba, count) = (run.start * per_block, (run.end - run.start) * per_block);
+            let request = Request::deallocate(lba, count);
+            io.submit(writes, request, 0..0).map_err(|(rejected, _)| match rejected.error {
+                SubmitError::Unsupported(what) => Unsupported {
+                    what: format!("the device does not have {what}"),
+                    advice: "it needs no trim, or has no way to be told",
+                }
+                .into(),
+                error => Error::from(RequestError::from(error)),
+            })?;
+        }
+        Ok(())
+    }
+}
