@@ -180,7 +180,7 @@ fn a_part_of_ext4_uses_only_those_before_it() {
             inside.iter().map(|part| part.to_str().unwrap().trim_end_matches(".rs")).collect();
         let is_test =
             |name: &&str| ["tests", "testing", "model"].contains(name) || name.ends_with("_tests");
-        if names == ["lib"] || names.iter().any(|name| is_test(name)) {
+        if names == ["lib"] || names.iter().any(is_test) {
             continue;
         }
         let rank = |part: &str| EXT4_PARTS.iter().position(|name| *name == part);
