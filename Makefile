@@ -48,10 +48,8 @@ demo: setup
 check:
 	@scripts/stages.sh format lint quick
 
-# What incremental builds keep costs a clean clone an eighth of its time. In one piece a crate
-# compiles in four fifths of the CPU time, and on few CPUs other crates are always beside it.
+# What incremental builds keep costs a clean clone an eighth of its time.
 test: export CARGO_INCREMENTAL := 0
-test: export CARGO_PROFILE_TEST_CODEGEN_UNITS := 1
 test: setup-test
 	@scripts/stages.sh format lint tests loom fuzz docs test-guest
 
