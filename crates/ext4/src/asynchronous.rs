@@ -506,8 +506,8 @@ impl<'a, S: Sharing> Reader<'a, S> {
             let LookUp::Filling(filling) = cache.look_up(ino, index) else {
                 return Poll::Ready(());
             };
-            // It may have been read ahead by a context that nobody has now: then there is nobody
-            // who would wake us.
+            // A context that no thread holds may be reading it ahead: then no thread would wake
+            // this task.
             mount.contexts.each_left(|io| io.reap_ahead(cache, &mount.counts));
             if mount.counts.is_ahead() {
                 cx.waker().wake_by_ref();

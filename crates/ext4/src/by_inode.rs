@@ -1,4 +1,4 @@
-//! Inodes for somebody who knows them by number: a kernel above a FUSE server, a client of NFS.
+//! Inodes by number, for a FUSE or NFS server.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
@@ -112,8 +112,8 @@ impl Lookups {
         }
     }
 
-    /// Inode `ino` is forgotten `count` times. If it was not told of more often, it need not be
-    /// kept any more: it is deleted here if it has no name, and nobody else has it.
+    /// Forgets inode `ino` `count` times. At a count of 0 its reference is dropped. That deletes an
+    /// inode without names, unless another reference to it is left.
     pub fn forget(&self, ino: u32, count: u64) {
         // Dropped when the lock is not held any more: a deletion changes metadata.
         let _forgotten = match self.shard(ino).entry(ino) {

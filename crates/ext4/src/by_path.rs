@@ -1,5 +1,4 @@
-//! By path, as `std::fs` has it, for who does not hold nodes. A file's content is in
-//! `path_content.rs`.
+//! Names by path, as in `std::fs`. `path_content.rs` reads and writes a file's content by path.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

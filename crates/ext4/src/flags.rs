@@ -81,7 +81,10 @@ impl FileSystem {
         if new & !of_type != 0 {
             return Err(unsupported("a flag for another type of file"));
         }
-        // What was written before is on the disk by the time that nothing may be.
+        // Nobody writes meanwhile: so what was written before is on the disk by the time that
+        // nothing may be written any more.
+        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = live.write();
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
             mount.settle_all(&node.known, 0..u64::MAX)?;
         }

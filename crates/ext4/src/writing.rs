@@ -16,7 +16,7 @@ use super::inode::known::Known;
 use super::inode::{Mount, Node};
 use super::journal::{Handle, JournalThread};
 use super::ops::names::{self, Unlinked, Unused};
-use super::ops::{Name, Progress, rename_unused};
+use super::ops::{Name, Progress, rename};
 use super::ops::{attributes, orphans};
 use super::options::{NewNode, OpenOptions, RenameFlags, SetAttribute};
 use meantime_ext4_format::FileType;
@@ -154,7 +154,7 @@ impl FileSystem {
         let mount = &self.mount;
         // Set while a change is under way, which may fail.
         let ended: Cell<Option<Arc<Known>>> = Cell::new(None);
-        let restore = || ended.take().iter().for_each(|known| mount.found_again(known));
+        let restore = || ended.take().iter().for_each(|known| mount.end_deletion(known));
         let lost = mount.change(|handle, allocator| {
             // By an attempt for which there was no space.
             restore();
@@ -200,7 +200,7 @@ impl FileSystem {
                     self.mount.forget_name(node.ino(), b"..");
                 }
             }
-            LostName::Deleted(known, Progress::Done) => self.mount.deleted(&known),
+            LostName::Deleted(known, Progress::Done) => self.mount.end_deletion(&known),
             LostName::Deleted(known, Progress::More) => self.mount.delete_rest(&known),
         }
     }
@@ -311,7 +311,7 @@ impl FileSystem {
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, _, unused| {
-            names::unlink_unused(handle, parent.ino(), name, unused).map(Some)
+            names::unlink(handle, parent.ino(), name, unused).map(Some)
         })?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
@@ -325,7 +325,7 @@ impl FileSystem {
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, _, unused| {
-            names::rmdir_unused(handle, parent.ino(), name, unused).map(Some)
+            names::rmdir(handle, parent.ino(), name, unused).map(Some)
         })?;
         self.mount.forget_name(parent.ino(), name);
         self.lost_name(lost);
@@ -352,7 +352,7 @@ impl FileSystem {
         let lost = self.take_name(|handle, allocator, unused| {
             names_before.set(self.mount.names_changed());
             let how = (flags, &owner);
-            let renamed = rename_unused(handle, allocator, old, new, how, unused)?;
+            let renamed = rename(handle, allocator, old, new, how, unused)?;
             if let Some(whiteout) = renamed.whiteout {
                 self.mount.forget_node(whiteout);
             }

@@ -1,4 +1,4 @@
-//! Free blocks that are nobody's: what the device may be told that it need not keep.
+//! Finds free blocks that a trim may name.
 
 use std::ops::Range;
 

@@ -53,9 +53,9 @@ pub(super) struct Shared {
 }
 
 /// One of the sets of what is in flight.
-pub(crate) trait Select<T>: Fn(&mut InFlight) -> &mut RequestSet<T> {}
+pub(crate) trait Select<T>: Fn(&mut InFlight) -> &mut RequestSet<T> + Copy {}
 
-impl<T, F: Fn(&mut InFlight) -> &mut RequestSet<T>> Select<T> for F {}
+impl<T, F: Fn(&mut InFlight) -> &mut RequestSet<T> + Copy> Select<T> for F {}
 
 impl IoContext {
     /// With `channel`, whose memory is of `heap`.
@@ -101,13 +101,8 @@ impl IoContext {
         request: Request,
         tag: T,
     ) -> Result<(), (Rejected, T)> {
-        match self.send(request) {
-            Ok(ticket) => {
-                set(&mut self.in_flight).push(ticket, tag);
-                Ok(())
-            }
-            Err(rejected) => self.submit_again(set, rejected, tag),
-        }
+        self.try_submit(set, request, tag)
+            .or_else(|(rejected, tag)| self.submit_again(set, rejected, tag))
     }
 
     #[cold]
@@ -117,17 +112,14 @@ impl IoContext {
         &mut self,
         set: impl Select<T>,
         mut rejected: Rejected,
-        tag: T,
+        mut tag: T,
     ) -> Result<(), (Rejected, T)> {
         while matches!(rejected.error, SubmitError::Full { .. })
             && self.in_flight.make_room(&mut self.channel)
         {
-            match self.send(rejected.request) {
-                Ok(ticket) => {
-                    set(&mut self.in_flight).push(ticket, tag);
-                    return Ok(());
-                }
-                Err(again) => rejected = again,
+            match self.try_submit(set, rejected.request, tag) {
+                Ok(()) => return Ok(()),
+                Err(again) => (rejected, tag) = again,
             }
         }
         Err((rejected, tag))
@@ -138,6 +130,7 @@ impl IoContext {
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
+    #[inline]
     #[allow(clippy::result_large_err)]
     pub(super) fn try_submit<T>(
         &mut self,
@@ -169,11 +162,10 @@ impl IoContext {
 
     /// As [`next`](Self::next); in a [group](GroupCommit), others have this CPU while it waits.
     pub(crate) fn next_in_group<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
-        let may_look = self.may_look();
         let Self { in_flight, channel, group, .. } = self;
         set(in_flight).take(0, |mut ticket| {
             let mut yields = 0;
-            while group.is_busy() && yields < YIELDS && may_look {
+            while group.is_busy() && yields < YIELDS && channel.policy() != Policy::Interrupt {
                 channel.poll();
                 match channel.try_take(ticket) {
                     Ok(done) => return done,

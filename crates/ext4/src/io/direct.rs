@@ -227,8 +227,9 @@ impl IoContext {
     }
 
     /// Sends, and waits for, up to `len` bytes from byte `offset` of the device on, in whose place
-    /// the memory of `target` is lent if that pays; else as [`IoContext::send`] does.
-    #[allow(clippy::too_many_arguments)] // Of `send`, and who lends.
+    /// the memory of `target` is lent if that pays; else as [`IoContext::send_copy`]
+    /// does.
+    #[allow(clippy::too_many_arguments)] // Of `send_copy`, and who lends.
     fn lend(
         &mut self,
         memory: &mut UserMemory,

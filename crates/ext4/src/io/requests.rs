@@ -102,8 +102,7 @@ impl<T> RequestSet<T> {
     }
 
     /// The place of the first whose tag `is_wanted`, for [`take`](Self::take).
-    pub(super) fn position(&self, is_wanted: impl FnMut(&T) -> bool) -> Option<usize> {
-        let mut is_wanted = is_wanted;
+    pub(super) fn position(&self, mut is_wanted: impl FnMut(&T) -> bool) -> Option<usize> {
         self.requests.iter().position(|(_, tag)| is_wanted(tag))
     }
 

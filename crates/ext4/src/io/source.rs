@@ -203,6 +203,16 @@ impl DeviceSource {
         }
     }
 
+    /// Fails if `bytes` bytes from byte `offset` on are not all on the device.
+    #[inline]
+    fn check_range(&self, offset: u64, bytes: usize) -> Result<(), SourceError> {
+        let device_bytes = self.0.contexts.info().bytes();
+        match offset.checked_add(bytes as u64) {
+            Some(end) if end <= device_bytes => Ok(()),
+            _ => Err(SourceError::OutOfRange),
+        }
+    }
+
     /// The same as [`Source::read_table`], where blocks may be newer than the device's.
     #[cold]
     #[inline(never)]
@@ -241,10 +251,7 @@ impl Source for DeviceSource {
     }
 
     fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        let device_bytes = self.0.contexts.info().bytes();
-        if offset.checked_add(bytes as u64).is_none_or(|end| end > device_bytes) {
-            return Err(SourceError::OutOfRange);
-        }
+        self.check_range(offset, bytes)?;
         match self.0.block_bits.get() {
             Some(block_bits) if self.0.newest.is_active() => {
                 self.read_newest(offset, bytes, end, *block_bits)
@@ -261,10 +268,7 @@ impl Source for DeviceSource {
     ) -> Result<(Arc<[u8]>, bool), SourceError> {
         match self.0.block_bits.get() {
             Some(bits) if bytes == 1 << bits && offset & (bytes as u64 - 1) == 0 => {
-                let device_bytes = self.0.contexts.info().bytes();
-                if offset.checked_add(bytes as u64).is_none_or(|end| end > device_bytes) {
-                    return Err(SourceError::OutOfRange);
-                }
+                self.check_range(offset, bytes)?;
                 self.read_block(offset >> bits, bytes, end)
             }
             _ => Ok((self.read_table(offset, bytes, end)?, false)),

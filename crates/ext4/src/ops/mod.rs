@@ -21,7 +21,7 @@ mod tests;
 mod tree;
 pub mod truncate;
 
-pub use rename::{Name, Renamed, rename, rename_unused};
+pub use rename::{Name, Renamed, rename};
 
 /// Whether there is more to do, in another change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

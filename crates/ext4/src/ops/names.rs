@@ -37,7 +37,8 @@ pub struct Unlinked {
 pub type Unused<'a> = &'a dyn Fn(u32) -> bool;
 
 /// Whoever has an inode is not known.
-pub(super) const MAYBE_USED: Unused<'static> = &|_| false;
+#[cfg(test)]
+pub(crate) const MAYBE_USED: Unused<'static> = &|_| false;
 
 /// Whether `name` can be a new one.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
@@ -370,22 +371,14 @@ fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdi
     Ok(inode)
 }
 
-/// Takes `name`, which is not a directory, out of directory `parent`.
+/// Takes `name`, which is not a directory, out of directory `parent`. If it was the last name and
+/// the inode is `unused`, the caller [deletes](orphans::delete) that.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], …; [`Error::Unsupported`]
 /// for the last name of an inode that could not be deleted, since the value of an attribute has an
 /// inode of its own; damage, or the device.
-pub fn unlink(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlinked, Error> {
-    unlink_unused(handle, parent, name, MAYBE_USED)
-}
-
-/// The same; if it was the last name and the inode is `unused`, the caller
-/// [deletes](orphans::delete) that.
-///
-/// # Errors
-/// As [`unlink`].
-pub fn unlink_unused(
+pub fn unlink(
     handle: &mut Handle<'_>,
     parent: u32,
     name: &[u8],
@@ -402,19 +395,12 @@ pub fn unlink_unused(
     lose_name(handle, inode.ino(), unused)
 }
 
-/// Takes the empty directory `name` out of directory `parent`.
+/// Takes the empty directory `name` out of directory `parent`. If the inode is `unused`, the caller
+/// [deletes](orphans::delete) it.
 ///
 /// # Errors
 /// As [`unlink`]; [`Error::NotDirectory`], [`Error::NotEmpty`].
-pub fn rmdir(handle: &mut Handle<'_>, parent: u32, name: &[u8]) -> Result<Unlinked, Error> {
-    rmdir_unused(handle, parent, name, MAYBE_USED)
-}
-
-/// The same; if the inode is `unused`, the caller [deletes](orphans::delete) it.
-///
-/// # Errors
-/// As [`rmdir`].
-pub fn rmdir_unused(
+pub fn rmdir(
     handle: &mut Handle<'_>,
     parent: u32,
     name: &[u8],

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::names::{
-    MAYBE_USED, Unlinked, Unused, change_directory, change_inode, check_may_count, check_may_go,
+    Unlinked, Unused, change_directory, change_inode, check_may_count, check_may_go,
     check_may_lose, check_old_name, count_subdirectory, discount_subdirectory, entry_for,
     is_directory, load_parent, look_up, lose_name,
 };
@@ -228,7 +228,8 @@ impl<'a> Ends<'a> {
 }
 
 /// Moves what has the name `old` to the name `new`, as `renameat2(2)` does; what had that name
-/// loses it. `owner` is that of a whiteout.
+/// loses it; if that had no other one and is `unused`, the caller
+/// [deletes](super::orphans::delete) it. `owner` is that of a whiteout.
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`],
@@ -236,22 +237,6 @@ impl<'a> Ends<'a> {
 /// directory that would be in itself; [`Error::CrossDevice`] into a directory for another project;
 /// as [`create`](super::names::create); for what is replaced, as [`unlink`](super::names::unlink).
 pub fn rename(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    old: Name<'_>,
-    new: Name<'_>,
-    flags: RenameFlags,
-    owner: &NewNode,
-) -> Result<Renamed, Error> {
-    rename_unused(handle, allocator, old, new, (flags, owner), MAYBE_USED)
-}
-
-/// The same; if what loses the name had no other one and is `unused`, the caller
-/// [deletes](super::orphans::delete) it.
-///
-/// # Errors
-/// As [`rename`].
-pub fn rename_unused(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
     old: Name<'_>,

@@ -5,8 +5,8 @@
 //! soon as a stretch of the device ends or is long enough, so that the device works while the next
 //! one is being claimed. What can wait is done after that, *in the gap*: copying what was there,
 //! zeroes, the cache's queues, filling up the context's pages, reading ahead. Then the requests are
-//! waited for one after another, each copied while the others are under way. What others are
-//! reading is waited for last, when nobody waits for us.
+//! waited for one after another, each copied while the others are under way. Last, the
+//! reader waits for pages that other threads are reading: then no thread waits for this one.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

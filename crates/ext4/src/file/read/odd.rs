@@ -134,7 +134,7 @@ impl Reader<'_, '_, '_> {
             match self.cache.look_up(self.ino, index) {
                 LookUp::Hit(_) if self.copy(index) => return Ok(()),
                 LookUp::Filling(filling) if clock.now_ns() < until_ns => {
-                    // It may have been read ahead by a context that nobody has now.
+                    // A context that no thread holds may be reading it ahead.
                     mount.contexts.each_left(|io| io.reap_ahead(self.cache, &mount.counts));
                     self.cache.wait(filling, LOOK_NS);
                 }

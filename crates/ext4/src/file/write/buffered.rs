@@ -240,7 +240,7 @@ impl File {
     fn wait_for(&self, filling: Filling) {
         wait_for(Rank::PagesFilling);
         let mount = &*self.node().mount;
-        // It may have been read ahead by a context that nobody has now.
+        // A context that no thread holds may be reading it ahead.
         mount.contexts.each_left(|io| io.reap_ahead(mount.contexts.cache(), &mount.counts));
         mount.contexts.cache().wait(filling, LOOK_NS);
     }

@@ -23,8 +23,7 @@ impl Mount {
     /// disk has everything of it: from now on nobody gets at it. `None`: it is not so, or would take
     /// long to see to. Nothing is waited for.
     ///
-    /// If the change fails it is to be [found again](Self::found_again), else
-    /// [forgotten](Self::deleted).
+    /// The deletion is to be [ended](Self::end_deletion), whether the change succeeds or fails.
     pub(crate) fn end_unused(&self, ino: u32) -> Option<Arc<Known>> {
         let writer = self.writer().ok()?;
         let known = Known::load(self, ino, false).ok()?;
@@ -48,14 +47,9 @@ impl Mount {
         Some(known)
     }
 
-    /// The change that deletes `known`, which was [ended](Self::end_unused), has failed: it is
-    /// there still. Whoever looks for it reads it anew.
-    pub(crate) fn found_again(&self, known: &Known) {
-        self.deleted(known);
-    }
-
-    /// The disk has `known` no more, which was [ended](Self::end_unused).
-    pub(crate) fn deleted(&self, known: &Known) {
+    /// The change that deletes `known`, which was [ended](Self::end_unused), is complete, or has
+    /// failed. Whoever looks for the number from now on reads what the disk has.
+    pub(crate) fn end_deletion(&self, known: &Known) {
         if let Some(writer) = &self.writer {
             writer.registry().end_deletion(known);
         }
@@ -65,7 +59,7 @@ impl Mount {
     /// [ended](Self::end_unused).
     pub(crate) fn delete_rest(&self, known: &Known) {
         match self.finish_orphan(known.ino) {
-            Ok(()) => self.deleted(known),
+            Ok(()) => self.end_deletion(known),
             // As in `delete`.
             Err(error) => {
                 tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");

@@ -182,7 +182,10 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     drop(node);
     assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
     let writer = fs.mount.writer().unwrap();
-    writer.journal.change(|handle| names::unlink(handle, root.ino(), b"name")).unwrap();
+    writer
+        .journal
+        .change(|handle| names::unlink(handle, root.ino(), b"name", names::MAYBE_USED))
+        .unwrap();
     // As far as a deletion has come when it lets others in between.
     assert!(known.live.as_ref().unwrap().end());
     fs.mount.nodes.remove(&ino);
@@ -220,7 +223,7 @@ fn what_nobody_has_is_ended_by_the_change() {
     let known = fs.mount.end_unused(ino).unwrap();
     assert!(fs.mount.end_unused(ino).is_none());
     assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
-    fs.mount.found_again(&known);
+    fs.mount.end_deletion(&known);
     let node = fs.lookup(&root, name).unwrap();
     assert!(!Arc::ptr_eq(&node.known, &known));
     let mut read = [0; 10];

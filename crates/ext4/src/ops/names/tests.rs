@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::*;
 use crate::journal::testing::Image;
-use crate::ops::{Name, Progress, attributes, rename, rename_unused};
+use crate::ops::{Name, Progress, attributes, rename};
 use crate::{RenameFlags, SetAttribute};
 use meantime_ext4_format::features::compat;
 use meantime_ext4_format::{ROOT_INO, Volume};
@@ -154,7 +154,7 @@ fn what_is_made_is_as_the_kernel_makes_it() {
         let (old, new) =
             (Name { parent: dir, name: b"other" }, Name { parent: dir, name: b"moved" });
         let flags = RenameFlags { whiteout: true, ..RenameFlags::default() };
-        rename(handle, allocator, old, new, flags, &NEW)?;
+        rename(handle, allocator, old, new, (flags, &NEW), MAYBE_USED)?;
         Ok(())
     })
     .unwrap();
@@ -254,7 +254,7 @@ fn subdirectories_are_counted_to_65000() {
     make(b"third").unwrap();
     assert_eq!(links(), 1);
     make(b"fourth").unwrap();
-    rig.finish(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"third")).unwrap().ino);
+    rig.finish(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"third", MAYBE_USED)).unwrap().ino);
     assert_eq!(links(), 1);
     rig.image.fsck();
     // A file has as many names and no more.
@@ -286,7 +286,7 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
     let orphans = || rig.change(|handle, _| orphans::list(handle)).unwrap();
     // It has another name: nobody is asked.
     let lost = rig.change(|handle, _| {
-        unlink_unused(handle, ROOT_INO, b"file", &|_| unreachable!("it is no last name"))
+        unlink(handle, ROOT_INO, b"file", &|_| unreachable!("it is no last name"))
     });
     assert!(!lost.unwrap().is_last);
     let delete = |handle: &mut Handle<'_>, allocator: &Allocator, lost: Unlinked| {
@@ -295,16 +295,16 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
     };
     // A change that fails afterwards has taken nothing.
     let failed = rig.change(|handle, allocator| {
-        let lost = unlink_unused(handle, ROOT_INO, b"link", &|ino| ino == file)?;
+        let lost = unlink(handle, ROOT_INO, b"link", &|ino| ino == file)?;
         let _ = delete(handle, allocator, lost)?;
         Err::<(), _>(Error::Aborted)
     });
     assert_eq!(failed, Err(Error::Aborted));
     rig.image.fsck();
     for take in [
-        (|handle| unlink_unused(handle, ROOT_INO, b"link", &|_| true))
+        (|handle| unlink(handle, ROOT_INO, b"link", &|_| true))
             as fn(&mut Handle<'_>) -> Result<Unlinked, Error>,
-        |handle| rmdir_unused(handle, ROOT_INO, b"dir", &|_| true),
+        |handle| rmdir(handle, ROOT_INO, b"dir", &|_| true),
     ] {
         let done = rig.change(|handle, allocator| {
             let lost = take(handle)?;
@@ -319,13 +319,13 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
     rig.change(|handle, allocator| {
         let unused = |ino| ino == new;
         let ends = (name(b"old"), name(b"new"));
-        let moved = rename_unused(handle, allocator, ends.0, ends.1, how, &unused)?;
+        let moved = rename(handle, allocator, ends.0, ends.1, how, &unused)?;
         delete(handle, allocator, moved.replaced.unwrap())
     })
     .map(|progress| assert_eq!(progress, Progress::Done))
     .unwrap();
     rig.image.fsck();
-    let lost = rig.change(|handle, _| unlink(handle, ROOT_INO, b"new")).unwrap();
+    let lost = rig.change(|handle, _| unlink(handle, ROOT_INO, b"new", MAYBE_USED)).unwrap();
     assert_eq!((lost.ino, lost.is_last, lost.is_unused), (old, true, false));
     assert_eq!(orphans(), [old]);
     rig.finish(old);
@@ -345,8 +345,10 @@ fn what_may_not_be_is_refused() {
         .unwrap();
     let before = names(&rig.image.volume(), dir);
     let moved = |old, new, flags| {
-        rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &NEW))
-            .unwrap_err()
+        rig.change(|handle, allocator| {
+            rename(handle, allocator, old, new, (flags, &NEW), MAYBE_USED)
+        })
+        .unwrap_err()
     };
     let none = RenameFlags::default();
     let exchange = RenameFlags { exchange: true, ..none };
@@ -374,13 +376,16 @@ fn what_may_not_be_is_refused() {
     assert_eq!(refused(b""), Err(Error::NotFound));
     assert!(matches!(refused(b"a/b"), Err(Error::Invalid(_))));
     assert_eq!(refused(b"file"), Err(Error::Exists));
-    let gone =
-        |parent, name: &'static [u8], is_dir: bool| {
-            rig.change(|handle, _| {
-                if is_dir { rmdir(handle, parent, name) } else { unlink(handle, parent, name) }
-            })
-            .unwrap_err()
-        };
+    let gone = |parent, name: &'static [u8], is_dir: bool| {
+        rig.change(|handle, _| {
+            if is_dir {
+                rmdir(handle, parent, name, MAYBE_USED)
+            } else {
+                unlink(handle, parent, name, MAYBE_USED)
+            }
+        })
+        .unwrap_err()
+    };
     assert_eq!(gone(ROOT_INO, b"dir", true), Error::NotEmpty);
     assert_eq!(gone(ROOT_INO, b"dir", false), Error::IsDirectory);
     assert_eq!(gone(dir, b"file", true), Error::NotDirectory);
@@ -407,7 +412,7 @@ fn what_may_not_be_is_refused() {
         assert_eq!(moved(at(dir, b"file"), at(dir, b"x"), none), Error::NotPermitted);
         assert_eq!(refused(b"new").is_err(), bits == flags::IMMUTABLE && ino == dir, "{bits:#x}");
         flag(ino, 0);
-        if let Ok(removed) = rig.change(|handle, _| unlink(handle, dir, b"new")) {
+        if let Ok(removed) = rig.change(|handle, _| unlink(handle, dir, b"new", MAYBE_USED)) {
             rig.finish(removed.ino);
         }
     }
@@ -461,19 +466,20 @@ fn what_cannot_be_deleted_keeps_its_last_name() {
         let [old, new] = [old, new].map(|name| Name { parent: ROOT_INO, name });
         let flags = RenameFlags::default();
         let owner = NewNode::default();
-        let done =
-            rig.change(|handle, allocator| rename(handle, allocator, old, new, flags, &owner));
+        let done = rig.change(|handle, allocator| {
+            rename(handle, allocator, old, new, (flags, &owner), MAYBE_USED)
+        });
         done.map(|done| done.replaced.unwrap())
     };
     let before = rig.image.bytes();
-    cannot(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"dir")));
+    cannot(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"dir", MAYBE_USED)));
     cannot(renamed(&rig, b"empty", b"dir"));
     assert!(rig.image.bytes() == before, "nothing has changed");
     // One of two names may go.
-    let first = rig.change(|handle, _| unlink(handle, ROOT_INO, b"second")).unwrap();
+    let first = rig.change(|handle, _| unlink(handle, ROOT_INO, b"second", MAYBE_USED)).unwrap();
     assert!(!first.is_last);
     let before = rig.image.bytes();
-    cannot(rig.change(|handle, _| unlink(handle, ROOT_INO, b"file")));
+    cannot(rig.change(|handle, _| unlink(handle, ROOT_INO, b"file", MAYBE_USED)));
     cannot(renamed(&rig, b"other", b"file"));
     assert!(rig.image.bytes() == before, "nothing has changed");
     assert_eq!(rig.change(|handle, _| orphans::list(handle)), Ok(Vec::new()));

@@ -47,14 +47,14 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
     let stays = |number: u32| number.is_multiple_of(3);
     for first in (0..count).step_by(50) {
         rig.change(|handle, _| {
-            (first..count.min(first + 50))
-                .filter(|number| !stays(*number))
-                .try_for_each(|number| unlink(handle, dir, &name(number, name_bytes)).map(|_| ()))
+            (first..count.min(first + 50)).filter(|number| !stays(*number)).try_for_each(|number| {
+                unlink(handle, dir, &name(number, name_bytes), MAYBE_USED).map(|_| ())
+            })
         })
         .unwrap();
     }
     check(&rig, &stays);
-    let gone = rig.change(|handle, _| unlink(handle, dir, &name(1, name_bytes)));
+    let gone = rig.change(|handle, _| unlink(handle, dir, &name(1, name_bytes), MAYBE_USED));
     assert_eq!(gone, Err(Error::NotFound));
     // The kernel goes on with it, and then we do.
     let entries = (0..count).filter(|number| stays(*number)).count();
@@ -79,7 +79,7 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
             rig.change(|handle, _| {
                 for number in first..count.min(2000).min(first + 50) {
                     if !stays(number) {
-                        unlink(handle, dir, &name(number, name_bytes))?;
+                        unlink(handle, dir, &name(number, name_bytes), MAYBE_USED)?;
                     }
                 }
                 Ok(())

@@ -237,7 +237,10 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
         }
         Op::Unlink(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
-            match (rig.change(|handle, _| unlink(handle, dir, &name)), model.find(dir, &name)) {
+            match (
+                rig.change(|handle, _| unlink(handle, dir, &name, MAYBE_USED)),
+                model.find(dir, &name),
+            ) {
                 (Ok(unlinked), Some(ino)) if !model.is_dir(ino) => {
                     gone(model, dir, &name, unlinked)
                 }
@@ -248,7 +251,10 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
         }
         Op::Rmdir(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
-            match (rig.change(|handle, _| rmdir(handle, dir, &name)), model.find(dir, &name)) {
+            match (
+                rig.change(|handle, _| rmdir(handle, dir, &name, MAYBE_USED)),
+                model.find(dir, &name),
+            ) {
                 (Ok(unlinked), Some(ino)) if model.is_dir(ino) && model.tree(ino).is_empty() => {
                     gone(model, dir, &name, unlinked);
                 }
@@ -265,7 +271,7 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
             let result = rig.change(|handle, allocator| {
                 let (old, new) =
                     (Name { parent: from, name: &old }, Name { parent: to, name: &new });
-                rename(handle, allocator, old, new, flags, &NEW)
+                rename(handle, allocator, old, new, (flags, &NEW), MAYBE_USED)
             });
             let expected = model.rename((from, &old), (to, &new), flags);
             match (result, expected) {
