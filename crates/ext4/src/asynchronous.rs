@@ -7,20 +7,18 @@ use std::ops::Range;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use super::cache::{Claim, Claiming, LookUp, PAGE_BYTES, PageCache};
+use super::cache::{Claim, LookUp, PAGE_BYTES, PageCache};
 use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
-use super::file::read::cached::{PAGE, copy_hit, whole_pages};
+use super::file::read::cached::{CachedRead, PAGE, Part, Step, copy_hit, part};
 use super::fs::FileSystem;
 use super::inode::Mount;
-use super::inode::extents::Finder;
-use super::io::direct::CHUNK_BYTES;
-use super::io::fill::CHUNK_PAGES;
-use super::io::target::Target;
-use super::io::target::{Piece, Place};
+use super::io::direct::{CHUNK_BYTES, Stopped};
+use super::io::fill::{Fill, FillMemory, NotSent};
+use super::io::target::{Piece, Place, Target};
 use super::options::{Advice, MountOptions, ReadOptions};
 use meantime_block::{
     AsyncChannel, BlockDevice, Channel, ChannelOptions, Device, Done, Io, Local, Rejected, Request,
@@ -28,14 +26,16 @@ use meantime_block::{
 };
 use meantime_completion::Policy;
 use meantime_ext4_format::Metadata;
-use meantime_hw::{DmaBuf, DmaPages};
-use meantime_process::lock::{Mutex, Rank};
+use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Pages that are gone through before what was sent is waited for.
 const TURN_PAGES: u64 = 64;
 
 /// Requests of a direct read that are under way at once.
 const WINDOW: usize = 8;
+
+/// How often a file that is changed meanwhile is read once more, before a thread reads it.
+const TRIES: u32 = 8;
 
 /// A mounted file system, and the channel that its files are read through. Cloning shares both.
 ///
@@ -62,22 +62,26 @@ const WINDOW: usize = 8;
 pub struct AsyncFileSystem<S: Sharing = Local> {
     fs: FileSystem,
     channel: AsyncChannel<Channel, S>,
-    lists: Arc<Mutex<Vec<DmaPages>>>,
+    memory: Arc<Mutex<FillMemory>>,
 }
 
 /// A file that is open for reading by futures.
 ///
-/// A future that is dropped gives up what it had asked for. Nothing is read ahead: a task that
-/// wants the next part can ask for it.
+/// A future that is dropped gives up what it had asked for. What is read ahead goes through the
+/// mount's own channels. On a mount for writing, what is changed while it is read is read once more.
 pub struct AsyncFile<S: Sharing = Local> {
     file: File,
     channel: AsyncChannel<Channel, S>,
-    lists: Arc<Mutex<Vec<DmaPages>>>,
+    memory: Arc<Mutex<FillMemory>>,
 }
 
 impl<S: Sharing> Clone for AsyncFileSystem<S> {
     fn clone(&self) -> Self {
-        Self { fs: self.fs.clone(), channel: self.channel.clone(), lists: Arc::clone(&self.lists) }
+        Self {
+            fs: self.fs.clone(),
+            channel: self.channel.clone(),
+            memory: Arc::clone(&self.memory),
+        }
     }
 }
 
@@ -96,8 +100,15 @@ impl AsyncFileSystem {
         let channel = fs.device().channel(&channel_options).map_err(|error| {
             MountError::Failed { uri, error: Error::Resources(error.to_string()) }
         })?;
-        Ok(Self { fs, channel: AsyncChannel::new(channel), lists: no_lists() })
+        Ok(Self { memory: memory(&fs), fs, channel: AsyncChannel::new(channel) })
     }
+}
+
+/// What requests for pages of the cache use: no page in stock.
+fn memory(fs: &FileSystem) -> Arc<Mutex<FillMemory>> {
+    let device = fs.device();
+    let memory = FillMemory::new(device.heap(), device.info().block_bytes, 0);
+    Arc::new(Mutex::new(Rank::FillMemory, memory))
 }
 
 impl<S: Sharing> AsyncFileSystem<S> {
@@ -110,7 +121,7 @@ impl<S: Sharing> AsyncFileSystem<S> {
         if !buf.is_of(fs.device().heap()) {
             return Err(Error::Invalid("the channel is one of another device"));
         }
-        Ok(Self { fs, channel, lists: no_lists() })
+        Ok(Self { memory: memory(&fs), fs, channel })
     }
 
     /// The channel: for an executor that drives it.
@@ -133,21 +144,37 @@ impl<S: Sharing> AsyncFileSystem<S> {
 
     /// `file`, which is one of this mount's, to be read by futures.
     pub fn with_file(&self, file: File) -> AsyncFile<S> {
-        AsyncFile { file, channel: self.channel.clone(), lists: Arc::clone(&self.lists) }
+        AsyncFile { file, channel: self.channel.clone(), memory: Arc::clone(&self.memory) }
     }
 }
 
-/// Claims whose pages are with a request. If that is given up, so are they.
-struct Held<'a> {
+/// A request's tag. If the request is given up, so are its claims.
+struct Filling<'a> {
     cache: &'a PageCache,
-    claims: Vec<Claim>,
+    fill: Option<Fill>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for Filling<'_> {
     fn drop(&mut self) {
-        // The pages go back to the heap, when the device is done with them.
-        self.cache.lose_pages(self.claims.len());
-        self.claims.drain(..).for_each(|claim| self.cache.abandon(claim));
+        if let Some(fill) = self.fill.take() {
+            // The pages go back to the heap, when the device is done with them.
+            self.cache.lose_pages(fill.pages().count());
+            fill.abandon(self.cache);
+        }
+    }
+}
+
+/// A claim, which is given up if it is dropped.
+struct Claimed<'a> {
+    cache: &'a PageCache,
+    claim: Option<Claim>,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            self.cache.abandon(claim);
+        }
     }
 }
 
@@ -158,28 +185,21 @@ struct Sent<'a, S: Sharing> {
 }
 
 impl<'a, S: Sharing> Sent<'a, S> {
-    async fn send(channel: &'a AsyncChannel<Channel, S>, request: Request) -> Self {
+    /// Sends `request`, or has it wait for room.
+    fn send(channel: &'a AsyncChannel<Channel, S>, request: Request, cx: &mut Context<'_>) -> Self {
         let mut io = channel.submit(request);
-        let early = poll_fn(|cx| match Pin::new(&mut io).poll(cx) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending => Poll::Ready(None),
-        });
-        let early = early.await;
+        let early = match Pin::new(&mut io).poll(cx) {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        };
         Self { io, early }
     }
 
-    /// What came of it: the buffer, and whether it holds what was asked for.
-    async fn outcome(self) -> (Option<DmaBuf>, Result<(), Error>) {
-        let outcome = match self.early {
+    /// What came of it.
+    async fn outcome(self) -> Result<Done, Rejected> {
+        match self.early {
             Some(outcome) => outcome,
             None => self.io.await,
-        };
-        match outcome {
-            Ok(Done { result: Ok(()), buf: None, .. }) => {
-                (None, Err(RequestError::Quarantined.into()))
-            }
-            Ok(done) => (done.buf, done.result.map_err(Error::from_io)),
-            Err(rejected) => (rejected.request.buf, Err(RequestError::from(rejected.error).into())),
         }
     }
 }
@@ -187,9 +207,17 @@ impl<'a, S: Sharing> Sent<'a, S> {
 /// A request for pages of the cache.
 struct Flight<'a, S: Sharing> {
     sent: Sent<'a, S>,
-    held: Held<'a>,
+    filling: Filling<'a>,
     first: u64,
-    bytes: usize,
+}
+
+/// What was begun of a turn.
+struct Begun<'a, S: Sharing> {
+    flights: VecDeque<Flight<'a, S>>,
+    /// Pages to be put together.
+    gathered: Vec<(u64, Claimed<'a>)>,
+    /// Pages to be read past the cache.
+    private: Vec<u64>,
 }
 
 impl<S: Sharing> AsyncFile<S> {
@@ -237,271 +265,316 @@ impl<S: Sharing> AsyncFile<S> {
     ) -> Result<usize, Error> {
         let left = self.file.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        if len == 0
-            || options.no_wait
-            || !self.file.is_in_blocks()
-            || self.file.node().known.live.is_some()
-        {
-            // Nothing of that waits for the device; but where files may change, a read is one of
-            // the calling thread's.
+        if len == 0 || options.no_wait || !self.file.is_in_blocks() || !self.file.may_be_read() {
+            // Nothing of that waits for the device.
             return self.file.read_at_with(buf, offset, options);
         }
-        let end = offset + len as u64;
-        let mount = &*self.file.node().mount;
-        let extents = self.file.extents_of_pages(&(offset / PAGE..end.div_ceil(PAGE)))?;
-        let mut bufs = [IoSliceMut::new(buf)];
-        let reader =
-            Reader { file: self, mount, finder: self.file.finder(&extents), offset, end, options };
-        let mut target = Target::new(&mut bufs);
-        let read = if options.direct {
-            mount.counts.add(Count::Direct, len.div_ceil(PAGE_BYTES) as u64);
-            reader.read_past(0, offset..end, &mut target).await
-        } else {
-            reader.read_through(&mut target).await
-        };
-        match read {
-            Ok(()) => Ok(len),
-            Err((0, error)) => Err(error),
-            Err((done, _)) => Ok(done),
-        }
-    }
-}
-
-/// An error, and how many bytes of the read came before it.
-type Stopped = (usize, Error);
-
-struct Reader<'a, S: Sharing> {
-    file: &'a AsyncFile<S>,
-    mount: &'a Mount,
-    finder: Finder<'a>,
-    offset: u64,
-    end: u64,
-    options: &'a ReadOptions,
-}
-
-impl<'a, S: Sharing> Reader<'a, S> {
-    fn cache(&self) -> &'a PageCache {
-        self.mount.contexts.cache()
-    }
-
-    fn ino(&self) -> u64 {
-        u64::from(self.file.file.node().ino())
-    }
-
-    fn policy(&self) -> Option<Policy> {
-        self.options.policy
-    }
-
-    /// The bytes of page `index` that are wanted: where in the target, where in the page, how many.
-    fn part(&self, index: u64) -> (usize, usize, usize) {
-        let (begin, stop) = ((index * PAGE).max(self.offset), ((index + 1) * PAGE).min(self.end));
-        ((begin - self.offset) as usize, (begin - index * PAGE) as usize, (stop - begin) as usize)
-    }
-
-    fn copy(&self, index: u64, target: &mut Target<'_, '_>) -> bool {
-        let (at, within, len) = self.part(index);
-        copy_hit(self.cache(), self.ino(), index, within, at, len, target)
-    }
-
-    async fn read_through(&self, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
-        let pages = self.offset / PAGE..self.end.div_ceil(PAGE);
-        let mut next = pages.start;
-        while next < pages.end && self.copy(next, target) {
-            next += 1;
-        }
-        self.mount.counts.add(Count::Hits, next - pages.start);
-        while next < pages.end {
-            let turn = next..pages.end.min(next + TURN_PAGES);
-            next = turn.end;
-            self.turn(turn, target).await?;
-        }
-        Ok(())
-    }
-
-    async fn turn(&self, pages: Range<u64>, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
-        let mut flights = VecDeque::new();
-        let mut later = Vec::new();
-        let mut next = pages.start;
-        while next < pages.end {
-            let most = (pages.end - next).min(CHUNK_PAGES as u64);
-            let block_bytes = self.file.channel.info().block_bytes;
-            let whole = whole_pages(block_bytes, &self.finder, self.file.size(), next, most);
-            let claimed = match whole {
-                Some((place, count, bytes)) => self.send(next, place, count, bytes).await,
-                None => None,
+        let (mut at, end) = (offset, offset + len as u64);
+        for _ in 0..TRIES {
+            let mut bufs = [IoSliceMut::new(&mut buf[(at - offset) as usize..len])];
+            let mut target = Target::new(&mut bufs);
+            let read = if options.direct {
+                self.read_direct(&mut target, at..end, options).await
+            } else {
+                self.read_cached(&mut target, at..end, options).await
             };
-            match claimed {
-                Some(flight) => {
-                    next += flight.held.claims.len() as u64;
-                    flights.push_back(flight);
+            at = match read {
+                Ok(Read::Until(byte)) => byte,
+                Ok(Read::Again(byte)) => {
+                    at = byte;
+                    continue;
                 }
-                None => {
-                    later.push(next);
-                    next += 1;
-                }
-            }
+                Err(error) if at == offset => return Err(error),
+                Err(_) => at,
+            };
+            self.file.node().accessed();
+            return Ok((at - offset) as usize);
         }
-        // In the gap.
-        self.cache().maintain(0, 0);
-        let mut stopped: Result<(), Stopped> = Ok(());
-        while let Some(flight) = flights.pop_front() {
-            let first = flight.first;
-            if let Err(error) = self.land(flight, target).await {
-                self.mount.counts.add(Count::Failed, 1);
-                let (at, ..) = self.part(first);
-                stopped = stopped.and(Err((at, error)));
-            }
+        // It changes all the time: then a thread reads the rest, which keeps others off meanwhile.
+        let rest = self.file.read_at_with(&mut buf[(at - offset) as usize..len], at, options);
+        match rest {
+            Ok(read) => Ok((at - offset) as usize + read),
+            Err(error) if at == offset => Err(error),
+            Err(_) => Ok((at - offset) as usize),
         }
-        for index in later {
-            let (at, ..) = self.part(index);
-            if stopped.as_ref().is_err_and(|(stop, _)| at >= *stop) {
+    }
+}
+
+/// How far a read came.
+enum Read {
+    /// Everything before this byte of the file was read: it all, or what comes before an error, or
+    /// before its end.
+    Until(u64),
+    /// From this byte on the file was changed meanwhile.
+    Again(u64),
+}
+
+impl<S: Sharing> AsyncFile<S> {
+    fn mount(&self) -> &Mount {
+        &self.file.node().mount
+    }
+
+    fn memory(&self) -> MutexGuard<'_, FillMemory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the file's version is, if somebody may change it.
+    fn version(&self) -> Option<u64> {
+        let known = &self.file.node().known;
+        known.live.as_ref().map(|_| known.version())
+    }
+
+    /// Reads `bytes`, which are within the file, past the cache.
+    async fn read_direct(
+        &self,
+        target: &mut Target<'_, '_>,
+        bytes: Range<u64>,
+        options: &ReadOptions,
+    ) -> Result<Read, Error> {
+        let mount = self.mount();
+        let (version, end, extents) = match &self.file.node().known.live {
+            None => (None, bytes.end, self.file.extents_of(bytes.start, bytes.end)?),
+            Some(live) => {
+                let (_guard, extents) = self.file.settled_extents(live, bytes.clone())?;
+                (self.version(), bytes.end.min(self.file.size()), extents)
+            }
+        };
+        if end <= bytes.start {
+            return Ok(Read::Until(bytes.start));
+        }
+        mount.counts.add(Count::Direct, (end - bytes.start).div_ceil(PAGE));
+        let pieces = self.file.finder(&extents).pieces(bytes.start..end);
+        let read = self.read_pieces(0, pieces, target, options.policy).await;
+        match read {
+            // Blocks may have been taken away since, and be another file's.
+            _ if version != self.version() => Ok(Read::Again(bytes.start)),
+            Ok(()) => Ok(Read::Until(end)),
+            Err(Stopped { done: 0, error }) => Err(error),
+            Err(Stopped { done, .. }) => Ok(Read::Until(bytes.start + done as u64)),
+        }
+    }
+
+    /// Reads `bytes`, which are within the file, through the cache.
+    async fn read_cached(
+        &self,
+        target: &mut Target<'_, '_>,
+        bytes: Range<u64>,
+        options: &ReadOptions,
+    ) -> Result<Read, Error> {
+        let (mount, ino) = (self.mount(), u64::from(self.file.node().ino()));
+        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+        let mut next = pages.start;
+        while next < pages.end {
+            let Part { at, within, len } = part(bytes.clone(), next);
+            if !copy_hit(mount.contexts.cache(), ino, next, within, at, len, target) {
                 break;
             }
-            self.read_later(index, target).await?;
+            next += 1;
         }
-        stopped
-    }
-
-    /// Claims up to `count` pages from `first` on and has them read; `None` if the first cannot be
-    /// claimed.
-    async fn send(
-        &self,
-        first: u64,
-        place: u64,
-        count: usize,
-        bytes: usize,
-    ) -> Option<Flight<'a, S>> {
-        let (cache, ino) = (self.cache(), self.ino());
-        let mut held = Held { cache, claims: Vec::new() };
-        let claimed = cache.claim_run(ino, first, count, &mut held.claims);
-        if claimed == 0 {
-            return None;
-        }
-        let mut pages = Vec::with_capacity(claimed);
-        let taken = cache.take_pages(claimed, &mut pages);
-        let bytes = bytes.min(claimed * PAGE_BYTES);
-        let block_bytes = self.file.channel.info().block_bytes as usize;
-        let whole = bytes.next_multiple_of(block_bytes);
-        let buf = if taken < claimed { None } else { self.file.buffer(&mut pages, whole) };
-        let Some(buf) = buf else {
-            cache.give_pages(pages);
-            held.claims.drain(..).for_each(|claim| cache.abandon(claim));
-            return None;
-        };
-        let mut request = Request::read(place / block_bytes as u64, buf);
-        request.policy = self.policy();
-        let counts = &self.mount.counts;
-        counts.add(Count::Requests, 1);
-        counts.add(Count::RequestedBytes, bytes as u64);
-        counts.add(Count::Misses, claimed as u64);
-        let sent = Sent::send(&self.file.channel, request).await;
-        Some(Flight { sent, held, first, bytes })
-    }
-
-    async fn land(&self, flight: Flight<'_, S>, target: &mut Target<'_, '_>) -> Result<(), Error> {
-        let Flight { sent, mut held, first, bytes } = flight;
-        let cache = self.cache();
-        let (buf, result) = sent.outcome().await;
-        let Some(buf) = buf else { return result };
-        let pages: Vec<DmaBuf> = match DmaPages::from_buf(buf) {
-            Ok(mut list) => {
-                let pages = list.drain().collect();
-                self.file.lists.lock().unwrap_or_else(PoisonError::into_inner).push(list);
-                pages
+        mount.counts.add(Count::Hits, next - pages.start);
+        self.file.go_ahead_of(&pages, options);
+        let (mut told, mut end) = (false, bytes.end);
+        while next * PAGE < end {
+            let mut turn = next..pages.end.min(next + TURN_PAGES);
+            let (version, extents) = {
+                let _guard = self.file.keep_blocks();
+                // Cut off meanwhile, perhaps.
+                end = end.min(self.file.size());
+                turn.end = turn.end.min(end.div_ceil(PAGE));
+                (self.version(), self.file.extents_of_pages(&turn)?)
+            };
+            if turn.is_empty() {
+                break;
             }
-            Err(page) => vec![page],
-        };
-        if result.is_err() {
-            cache.give_pages(pages);
-            held.claims.drain(..).for_each(|claim| cache.abandon(claim));
-            return result;
-        }
-        for ((index, mut page), claim) in (first..).zip(pages).zip(held.claims.drain(..)) {
-            page.set_len(PAGE_BYTES);
-            let there = bytes.saturating_sub((index - first) as usize * PAGE_BYTES);
-            if there < PAGE_BYTES {
-                page[there..].fill(0);
-            }
-            let (at, within, len) = self.part(index);
-            target.put(at, &page[within..within + len]);
-            if let Err(page) = cache.publish(claim, page) {
-                cache.give_pages([page]);
+            next = turn.end;
+            let bytes = bytes.start..end;
+            let mut read = CachedRead::new(&self.file, &extents, target, bytes.clone(), options);
+            (read.told, read.version) = (told, version);
+            self.turn(&mut read, turn).await;
+            told = read.told;
+            // What comes before an error, and was not changed meanwhile, was read.
+            let again = read.stale.map(|index| (index * PAGE).max(bytes.start));
+            match (again, read.failed) {
+                (Some(byte), Some((failed, _))) if byte <= failed => return Ok(Read::Again(byte)),
+                (_, Some((failed, error))) if failed <= bytes.start => return Err(error),
+                (_, Some((failed, _))) => return Ok(Read::Until(failed)),
+                (Some(byte), None) => return Ok(Read::Again(byte)),
+                (None, None) => {}
             }
         }
-        Ok(())
+        Ok(Read::Until(end.max(bytes.start)))
     }
 
-    /// A page that could not be asked for with others: it is there, somebody else is reading it, or
-    /// it is in pieces.
-    async fn read_later(&self, index: u64, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
-        let (at, _, len) = self.part(index);
+    /// Reads `pages`, a bounded number of them.
+    async fn turn(&self, read: &mut CachedRead<'_, '_, '_>, pages: Range<u64>) {
+        let begun = poll_fn(|cx| Poll::Ready(self.begin(read, pages.clone(), cx))).await;
+        let Begun { mut flights, gathered, private } = begun;
+        while let Some(flight) = flights.pop_front() {
+            self.land(flight, read).await;
+        }
+        for (index, claimed) in gathered {
+            self.gather(index, claimed, read).await;
+        }
+        for index in private {
+            self.read_private(index, read).await;
+        }
+        for index in std::mem::take(&mut read.others) {
+            if read.failed.as_ref().is_some_and(|(at, _)| *at <= index * PAGE)
+                || read.stale.is_some_and(|stale| stale <= index)
+            {
+                break;
+            }
+            self.wait_for_other(index, read).await;
+        }
+    }
+
+    /// Sends for what is missing of `pages`, and does what can be done meanwhile.
+    fn begin<'a>(
+        &'a self,
+        read: &mut CachedRead<'_, '_, '_>,
+        pages: Range<u64>,
+        cx: &mut Context<'_>,
+    ) -> Begun<'a, S> {
+        let mut begun =
+            Begun { flights: VecDeque::new(), gathered: Vec::new(), private: Vec::new() };
+        // No block is taken away from the file until everything is claimed. Afterwards, what is
+        // taken away does not come into the cache, for it is invalidated, nor into this read.
+        let _guard = self.file.keep_blocks();
+        if read.version != self.version() {
+            read.again_from(pages.start);
+            return begun;
+        }
+        read.begin(pages);
+        let cache = self.mount().contexts.cache();
         loop {
-            if self.copy(index, target) {
-                return Ok(());
-            }
-            match self.cache().look_up(self.ino(), index) {
-                LookUp::Hit(_) => {}
-                LookUp::Filling(_) => {
-                    self.mount.counts.add(Count::Waits, 1);
-                    self.wait_for_other(index).await;
+            let mut memory = self.memory();
+            let (stretch, request) = match read.step(memory.claims()) {
+                Step::Send(stretch) => (stretch, memory.request(cache, stretch, read.policy)),
+                Step::Gather(index, claim) => {
+                    begun.gathered.push((index, Claimed { cache, claim: Some(claim) }));
+                    continue;
                 }
-                LookUp::Absent => break,
+                Step::Private(index) => {
+                    begun.private.push(index);
+                    continue;
+                }
+                Step::End => break,
+            };
+            drop(memory);
+            match request {
+                Ok((request, fill)) => {
+                    let counts = &read.mount.counts;
+                    counts.add(Count::Requests, 1);
+                    counts.add(Count::RequestedBytes, stretch.bytes as u64);
+                    counts.add(Count::Misses, read.next - stretch.first);
+                    let filling = Filling { cache, fill: Some(fill) };
+                    let sent = Sent::send(&self.channel, request, cx);
+                    begun.flights.push_back(Flight { sent, filling, first: stretch.first });
+                }
+                Err(NotSent::Failed(error)) => read.fail(stretch.first, error),
+                Err(NotSent::Full | NotSent::NoPage) => {
+                    begun.private.push(stretch.first);
+                    read.next = stretch.first + 1;
+                }
             }
         }
-        let start = index * PAGE;
-        let stop = (start + PAGE).min(self.file.size());
-        let Piece { place, .. } = self.finder.find(start, (stop - start) as usize);
-        if matches!(place, Place::Device(_))
-            && let Claiming::Claimed(claim) = self.cache().claim(self.ino(), index)
-        {
-            return self.fill(index, claim, target).await;
+        read.keep_up(0);
+        for index in std::mem::take(&mut read.hits) {
+            if !read.copy(index) {
+                begun.private.push(index);
+            }
         }
-        // A hole, or no room for it in the cache.
-        self.mount.counts.add(Count::Private, 1);
-        let from = self.offset + at as u64;
-        self.read_past(at, from..from + len as u64, target).await
+        let missed = read.missed.take();
+        if let Some(window) = read.window(missed) {
+            self.file.send_window(window, read.policy);
+        }
+        begun
+    }
+
+    /// Takes in the pages of `flight`.
+    async fn land(&self, flight: Flight<'_, S>, read: &mut CachedRead<'_, '_, '_>) {
+        let Flight { sent, mut filling, first } = flight;
+        let outcome = sent.outcome().await;
+        let Some(fill) = filling.fill.take() else { return };
+        let mut memory = self.memory();
+        let (bytes, target) = (read.offset..read.end, &mut *read.target);
+        let result = match outcome {
+            Ok(done) => memory.complete(read.cache, done, fill, |index, page| {
+                let Part { at, within, len } = part(bytes.clone(), index);
+                target.put(at, &page[within..within + len]);
+            }),
+            Err(rejected) => match memory.take_rejected(read.cache, rejected, fill) {
+                NotSent::Failed(error) => Err(error),
+                NotSent::Full | NotSent::NoPage => Ok(false),
+            },
+        };
+        match result {
+            // Blocks may have been taken away since, and be another file's.
+            Ok(is_there) if !is_there && read.version.is_some() => read.again_from(first),
+            Ok(_) => {}
+            Err(error) => read.fail(first, error),
+        }
     }
 
     /// Puts page `index` together from its pieces.
-    async fn fill(
+    async fn gather(
         &self,
         index: u64,
-        claim: Claim,
-        target: &mut Target<'_, '_>,
-    ) -> Result<(), Stopped> {
-        let (at, within, len) = self.part(index);
-        let cache = self.cache();
-        let mut held = Held { cache, claims: vec![claim] };
-        let mut pages = Vec::new();
-        cache.take_pages(1, &mut pages);
+        mut claimed: Claimed<'_>,
+        read: &mut CachedRead<'_, '_, '_>,
+    ) {
         let from = index * PAGE;
         let stop = (from + PAGE).min(self.file.size());
         let mut content = [0; PAGE_BYTES];
         let mut bufs = [IoSliceMut::new(&mut content)];
-        let read = self.read_past(0, from..stop, &mut Target::new(&mut bufs)).await;
-        let page = pages.pop();
-        if let Some(mut page) = page {
+        let pieces = read.finder.pieces(from..stop);
+        let gathered = self.read_pieces(0, pieces, &mut Target::new(&mut bufs), read.policy).await;
+        if let Err(Stopped { error, .. }) = gathered {
+            return read.fail(index, error);
+        }
+        let Part { at, within, len } = read.part(index);
+        read.target.put(at, &content[within..within + len]);
+        read.mount.counts.add(Count::Misses, 1);
+        let mut memory = self.memory();
+        let mut is_there = false;
+        if let (Some(mut page), Some(claim)) = (memory.page(read.cache), claimed.claim.take()) {
             page.set_len(PAGE_BYTES);
             page.copy_from_slice(&content);
-            let claim = if read.is_ok() { held.claims.pop() } else { None };
-            let unused = match claim {
-                Some(claim) => cache.publish(claim, page).err(),
-                None => Some(page),
-            };
-            self.mount.counts.add(Count::Misses, u64::from(read.is_ok()));
-            cache.give_pages(unused);
+            match read.cache.publish(claim, page) {
+                Ok(_) => is_there = true,
+                Err(page) => read.cache.give_pages([page]),
+            }
         }
-        // Whatever is left was read by nobody, and has no page.
-        held.claims.drain(..).for_each(|claim| cache.abandon(claim));
-        if read.is_ok() {
-            target.put(at, &content[within..within + len]);
+        drop(memory);
+        if !is_there {
+            read.is_stale(index);
         }
-        read.map_err(|(_, error)| (at, error))
+    }
+
+    /// Reads page `index` past the cache.
+    async fn read_private(&self, index: u64, read: &mut CachedRead<'_, '_, '_>) {
+        if read.is_stale(index) {
+            return;
+        }
+        let Part { at, within, len } = read.part(index);
+        let from = index * PAGE + within as u64;
+        read.mount.counts.add(Count::Private, 1);
+        let pieces = read.finder.pieces(from..from + len as u64);
+        let policy = read.policy;
+        let result = self.read_pieces(at, pieces, read.target, policy).await;
+        // Written, or taken away, meanwhile.
+        if read.is_stale(index) {
+            return;
+        }
+        if let Err(Stopped { done, error }) = result {
+            read.fail_at(read.offset + done as u64, error);
+        }
     }
 
     /// Waits until whoever reads page `index` is done with it.
-    async fn wait_for_other(&self, index: u64) {
-        let (cache, mount, ino) = (self.cache(), self.mount, self.ino());
+    async fn wait_for_other(&self, index: u64, read: &mut CachedRead<'_, '_, '_>) {
+        let (cache, mount, ino) = (read.cache, read.mount, read.ino);
+        mount.counts.add(Count::Waits, 1);
         poll_fn(|cx| {
             let LookUp::Filling(filling) = cache.look_up(ino, index) else {
                 return Poll::Ready(());
@@ -516,19 +589,25 @@ impl<'a, S: Sharing> Reader<'a, S> {
             if cache.register(filling, cx.waker()) { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
+        if !read.copy(index) {
+            // It could not be read, or has left again.
+            read.again_from(index);
+        }
     }
 
-    /// Reads bytes `range` of the file past the cache to `at` of `target`, and on.
-    async fn read_past(
+    /// Reads `pieces`, which are in order and without gaps, into `target` from byte `at` on.
+    async fn read_pieces(
         &self,
         mut at: usize,
-        range: Range<u64>,
+        pieces: impl Iterator<Item = Piece>,
         target: &mut Target<'_, '_>,
+        policy: Option<Policy>,
     ) -> Result<(), Stopped> {
-        let channel = &self.file.channel;
+        let channel = &self.channel;
+        let counts = &self.mount().counts;
         let block_bytes = channel.info().block_bytes as usize;
         let mut flying: VecDeque<(Sent<'_, S>, usize, usize, usize)> = VecDeque::new();
-        for Piece { place, len } in self.finder.pieces(range) {
+        for Piece { place, len } in pieces {
             let begin = at;
             at += len;
             let mut place = match place {
@@ -547,61 +626,44 @@ impl<'a, S: Sharing> Reader<'a, S> {
                 if flying.len() == WINDOW
                     && let Some(oldest) = flying.pop_front()
                 {
-                    land_past(oldest, target).await?;
+                    land_copy(oldest, target).await?;
                 }
                 let lead = (place % block_bytes as u64) as usize;
                 let bytes = (CHUNK_BYTES - lead).min(at - to);
-                let before = flying.front().map_or(to, |(_, at, ..)| *at);
-                let buf = channel
-                    .alloc((lead + bytes).next_multiple_of(block_bytes))
-                    .map_err(|error| (before, Error::Resources(error.to_string())))?;
-                let mut request = Request::read(place / block_bytes as u64, buf);
-                request.policy = self.policy();
-                self.mount.counts.add(Count::Requests, 1);
-                self.mount.counts.add(Count::RequestedBytes, bytes as u64);
-                flying.push_back((Sent::send(channel, request).await, to, lead, bytes));
+                let done = flying.front().map_or(to, |(_, at, ..)| *at);
+                let buf = channel.alloc((lead + bytes).next_multiple_of(block_bytes)).map_err(
+                    |error| Stopped { done, error: Error::Resources(error.to_string()) },
+                )?;
+                let mut request = Some(Request::read(place / block_bytes as u64, buf));
+                if let Some(request) = &mut request {
+                    request.policy = policy;
+                }
+                counts.add(Count::Requests, 1);
+                counts.add(Count::RequestedBytes, bytes as u64);
+                let sent = poll_fn(|cx| match request.take() {
+                    Some(request) => Poll::Ready(Sent::send(channel, request, cx)),
+                    None => Poll::Pending,
+                });
+                flying.push_back((sent.await, to, lead, bytes));
                 (place, to) = (place + bytes as u64, to + bytes);
             }
         }
         while let Some(oldest) = flying.pop_front() {
-            land_past(oldest, target).await?;
+            land_copy(oldest, target).await?;
         }
         Ok(())
     }
 }
 
-async fn land_past<S: Sharing>(
+async fn land_copy<S: Sharing>(
     (sent, at, lead, bytes): (Sent<'_, S>, usize, usize, usize),
     target: &mut Target<'_, '_>,
 ) -> Result<(), Stopped> {
-    let (buf, result) = sent.outcome().await;
-    result.map_err(|error| (at, error))?;
-    if let Some(buf) = buf {
-        target.put(at, &buf[lead..lead + bytes]);
-    }
+    let stopped = |error| Stopped { done: at, error };
+    let done = sent.outcome().await;
+    let done = done.map_err(|rejected| stopped(RequestError::from(rejected.error).into()))?;
+    done.result.map_err(|error| stopped(Error::from_io(error)))?;
+    let buf = done.buf.ok_or_else(|| stopped(RequestError::Quarantined.into()))?;
+    target.put(at, &buf[lead..lead + bytes]);
     Ok(())
-}
-
-/// Lists for pages of reads of many: none yet.
-fn no_lists() -> Arc<Mutex<Vec<DmaPages>>> {
-    Arc::new(Mutex::new(Rank::PageLists, Vec::new()))
-}
-
-impl<S: Sharing> AsyncFile<S> {
-    /// A buffer of `pages`, which it takes, for `bytes` bytes.
-    fn buffer(&self, pages: &mut Vec<DmaBuf>, bytes: usize) -> Option<DmaBuf> {
-        if pages.len() == 1 {
-            let mut page = pages.pop()?;
-            page.set_len(bytes);
-            return Some(page);
-        }
-        let list = self.lists.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let heap = self.file.device().heap();
-        let mut list = list.or_else(|| DmaPages::with_capacity(heap, CHUNK_PAGES).ok())?;
-        for page in pages.drain(..) {
-            list.push(page).ok()?;
-        }
-        list.set_range(0, bytes);
-        Some(list.into_buf())
-    }
 }

@@ -110,8 +110,8 @@ ranks! {
     ProtectionWatch,
     /// Requests for a thread to end.
     Stopping,
-    /// Lists of pages for reads of many.
-    PageLists,
+    /// What futures use to fill pages of the cache.
+    FillMemory,
     /// The cache's queues.
     CacheUpkeep,
     /// Recent arrivals in the cache.

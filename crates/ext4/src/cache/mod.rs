@@ -339,6 +339,12 @@ impl PageCache {
         self.table.wait(filling.0, timeout_ns)
     }
 
+    /// `filling` is not waited for any more: what its reader has does not come into the cache, and
+    /// the page can be claimed.
+    pub fn drop_filling(&self, filling: Filling) {
+        self.table.drop_filling(filling.0);
+    }
+
     /// Has `waker` woken when `filling`'s reader is done. False: it is done already; look again.
     pub fn register(&self, filling: Filling, waker: &Waker) -> bool {
         self.table.register(filling.0, waker)

@@ -453,18 +453,25 @@ impl<P: Place> Table<P> {
     /// and it. One that somebody is reading will not come into the cache; one that is dirty or
     /// under writeback stays.
     pub(super) fn forget(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
-        self.forget_if(file, index, Word::is_clean)
+        self.forget_if(file, index, None, Word::is_clean)
+    }
+
+    /// If `at` is being read still, it will not come into the cache.
+    pub(super) fn drop_filling(&self, at: At) {
+        let (file, index) = self.key(at);
+        self.forget_if(file, index, Some(at), |_| false);
     }
 
     /// The same for a page that may be dirty: what was written to it is gone.
     pub(super) fn discard(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
-        self.forget_if(file, index, |word| !word.is_under_writeback())
+        self.forget_if(file, index, None, |word| !word.is_under_writeback())
     }
 
     fn forget_if(
         &self,
         file: u64,
         index: u64,
+        only: Option<At>,
         may: impl Fn(Word) -> bool,
     ) -> Option<(u32, Option<P::Page>)> {
         let bucket = self.bucket(file, index);
@@ -473,6 +480,9 @@ impl<P: Place> Table<P> {
             let generation =
                 Word(self.slots[place.0 as usize].state.load(Ordering::Acquire)).generation();
             let at = At { slot: place.0, generation };
+            if only.is_some_and(|only| only != at) {
+                return None;
+            }
             let drop = |word: Word| (word.phase() == Phase::Filling).then(|| word.dropped());
             // In this order: one that is being read may become ready between.
             let dropped = self.advance(at, Ordering::AcqRel, drop);

@@ -90,6 +90,11 @@ impl File {
         self.node.known.live.as_ref().map(|live| live.keep_blocks())
     }
 
+    /// Whether it is open for reading.
+    pub(crate) fn may_be_read(&self) -> bool {
+        self.options.read || !self.options.write
+    }
+
     /// Whether its content is in blocks: it is neither in the inode, nor a directory.
     pub(crate) fn is_in_blocks(&self) -> bool {
         self.kind == Kind::Blocks
@@ -150,7 +155,7 @@ impl File {
         options: &ReadOptions,
     ) -> Result<usize, Error> {
         let mut target = Target::new(bufs);
-        if self.options.write && !self.options.read {
+        if !self.may_be_read() {
             return Err(Error::Invalid("the file is not open for reading"));
         }
         if self.kind == Kind::Directory {

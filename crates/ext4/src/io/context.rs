@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::direct::Buffers;
-use super::fill::FillLists;
+use super::fill::FillMemory;
 use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
 use super::requests::{InFlight, RequestSet, log};
@@ -28,12 +28,8 @@ pub(crate) struct IoContext {
     pub(crate) heap: DmaHeap,
     /// The device's block size, in bytes.
     pub(crate) block_bytes: u32,
-    /// Pages that the device may write to, the one that was given back last used first; and how
-    /// many of them are kept in stock.
-    pub(super) pages: Vec<DmaBuf>,
-    pub(super) pool_pages: usize,
-    /// Lists that requests for pages of the cache use.
-    pub(super) fill_lists: FillLists,
+    /// What requests for pages of the cache use.
+    pub(crate) fills: FillMemory,
     /// Buffers that reads and writes past the cache use.
     pub(super) buffers: Buffers,
     /// What direct reads lend the device; `None`: its transport takes nothing, or a read has it.
@@ -66,14 +62,13 @@ impl IoContext {
         user_memory: Option<UserMemory>,
         shared: &Shared,
     ) -> Self {
+        let block_bytes = channel.info().block_bytes;
         Self {
-            block_bytes: channel.info().block_bytes,
+            block_bytes,
             channel,
             in_flight: InFlight::default(),
             heap: heap.clone(),
-            pages: Vec::with_capacity(pool_pages),
-            pool_pages,
-            fill_lists: FillLists::default(),
+            fills: FillMemory::new(heap, block_bytes, pool_pages),
             buffers: Buffers::default(),
             user_memory,
             group: Arc::clone(&shared.group),

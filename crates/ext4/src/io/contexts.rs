@@ -157,7 +157,7 @@ impl IoContexts {
         let user_memory = UserMemory::new(self.device.heap(), self.undo);
         let heap = self.device.heap();
         let mut io = IoContext::new(channel, heap, self.pool_pages, user_memory, &self.shared);
-        io.refill(&self.cache);
+        io.fills.refill(&self.cache);
         Ok(io)
     }
 

@@ -7,9 +7,9 @@ use super::requests::{ahead, reads};
 use crate::cache::{Claim, PAGE_BYTES, PageCache};
 use crate::counters::{Count, Counts};
 use crate::error::Error;
-use meantime_block::{Done, IoError, Request, RequestError, SubmitError};
+use meantime_block::{Done, IoError, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
-use meantime_hw::{DmaBuf, DmaPages};
+use meantime_hw::{DmaBuf, DmaHeap, DmaPages};
 
 /// The most pages of one request: so that a long read is several, of which the first is copied
 /// while the others are under way.
@@ -25,15 +25,21 @@ const REQUEST_PAGES: usize =
 /// The most requests of a context that are in flight ahead of readers.
 pub(crate) const AHEAD_REQUESTS: usize = 24;
 
-/// What reads use and leave empty, so that they need not allocate.
-#[derive(Default)]
-pub(crate) struct FillLists {
+/// Memory for requests that fill pages of the cache, and their lists: used again and again, so that
+/// reads do not allocate.
+pub(crate) struct FillMemory {
+    heap: DmaHeap,
+    block_bytes: u32,
+    /// Pages that the device may write to, the one that was given back last used first; and how
+    /// many of them are kept in stock.
+    pages: Vec<DmaBuf>,
+    pool_pages: usize,
     /// Claims of pages that no request has yet.
     claims: Vec<Claim>,
     /// Pages that the cache has, to be copied in the gap.
     hits: Vec<u64>,
     /// Emptied ones, to be used again.
-    pages: Vec<DmaPages>,
+    page_lists: Vec<DmaPages>,
     claim_lists: Vec<Vec<Claim>>,
 }
 
@@ -54,7 +60,7 @@ pub(crate) struct Fill {
 
 impl Fill {
     /// Its pages.
-    fn pages(&self) -> Range<u64> {
+    pub(crate) fn pages(&self) -> Range<u64> {
         let count = match &self.claims {
             Claims::One(_) => 1,
             Claims::Many(claims) => claims.len(),
@@ -63,7 +69,7 @@ impl Fill {
     }
 
     /// Gives its claims up.
-    pub(super) fn abandon(self, cache: &PageCache) {
+    pub(crate) fn abandon(self, cache: &PageCache) {
         match self.claims {
             Claims::One(claim) => cache.abandon(claim),
             Claims::Many(claims) => claims.into_iter().for_each(|claim| cache.abandon(claim)),
@@ -101,7 +107,21 @@ pub(crate) struct Stretch {
     pub(crate) bytes: usize,
 }
 
-impl IoContext {
+impl FillMemory {
+    /// Pages of `heap`, of which `pool_pages` are kept, for a device with blocks of `block_bytes`.
+    pub(crate) fn new(heap: &DmaHeap, block_bytes: u32, pool_pages: usize) -> Self {
+        Self {
+            heap: heap.clone(),
+            block_bytes,
+            pages: Vec::with_capacity(pool_pages),
+            pool_pages,
+            claims: Vec::new(),
+            hits: Vec::new(),
+            page_lists: Vec::new(),
+            claim_lists: Vec::new(),
+        }
+    }
+
     /// A page for the device to write to.
     #[inline]
     pub(crate) fn page(&mut self, cache: &PageCache) -> Option<DmaBuf> {
@@ -145,53 +165,51 @@ impl IoContext {
     }
 
     fn keep_list(&mut self, list: DmaPages) {
-        if self.fill_lists.pages.len() < AHEAD_REQUESTS {
-            self.fill_lists.pages.push(list);
+        if self.page_lists.len() < AHEAD_REQUESTS {
+            self.page_lists.push(list);
         }
     }
 
     fn keep_claim_list(&mut self, claims: Vec<Claim>) {
         debug_assert!(claims.is_empty());
-        if self.fill_lists.claim_lists.len() < AHEAD_REQUESTS {
-            self.fill_lists.claim_lists.push(claims);
+        if self.claim_lists.len() < AHEAD_REQUESTS {
+            self.claim_lists.push(claims);
         }
     }
 
     /// Gives the claims in the scratch up.
     #[cold]
     fn abandon_claims(&mut self, cache: &PageCache) {
-        self.fill_lists.claims.drain(..).for_each(|claim| cache.abandon(claim));
+        self.claims.drain(..).for_each(|claim| cache.abandon(claim));
     }
 
     /// An empty list for pages that are to be copied in the gap: [`give_hits`](Self::give_hits).
     pub(crate) fn take_hits(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.fill_lists.hits)
+        std::mem::take(&mut self.hits)
     }
 
     /// Takes that back.
     pub(crate) fn give_hits(&mut self, mut hits: Vec<u64>) {
         hits.clear();
-        self.fill_lists.hits = hits;
+        self.hits = hits;
     }
 
-    /// The list that pages are claimed into before they are [sent for](Self::send_claimed): empty.
+    /// The list that pages are claimed into before there is a [request](Self::request) for them:
+    /// empty.
     #[inline]
     pub(crate) fn claims(&mut self) -> &mut Vec<Claim> {
-        debug_assert!(self.fill_lists.claims.is_empty());
-        &mut self.fill_lists.claims
+        debug_assert!(self.claims.is_empty());
+        &mut self.claims
     }
 
-    /// Sends a request for the pages that were [claimed](Self::claims), which are those of
-    /// `stretch`.
+    /// The request for the pages that were [claimed](Self::claims), which are those of `stretch`.
     #[inline]
-    pub(crate) fn send_claimed(
+    pub(crate) fn request(
         &mut self,
         cache: &PageCache,
-        counts: &Counts,
-        whom: For,
         stretch: Stretch,
         policy: Option<Policy>,
-    ) -> Result<(), NotSent> {
+    ) -> Result<(Request, Fill), NotSent> {
         let Stretch { file, first, place, bytes } = stretch;
         let block_bytes = u64::from(self.block_bytes);
         let whole = bytes.next_multiple_of(block_bytes as usize);
@@ -204,42 +222,39 @@ impl IoContext {
         };
         let mut request = Request::read(place / block_bytes, buf);
         request.policy = policy;
-        let claims = match self.fill_lists.claims.len() {
-            1 => self.fill_lists.claims.pop().map(Claims::One),
+        let claims = match self.claims.len() {
+            1 => self.claims.pop().map(Claims::One),
             _ => None,
         };
         let claims = claims.unwrap_or_else(|| {
-            let empty = self.fill_lists.claim_lists.pop().unwrap_or_default();
-            Claims::Many(std::mem::replace(&mut self.fill_lists.claims, empty))
+            let empty = self.claim_lists.pop().unwrap_or_default();
+            Claims::Many(std::mem::replace(&mut self.claims, empty))
         });
-        let fill = Fill { claims, file, first, bytes };
-        let sent = match whom {
-            For::Reader => self.submit(reads, request, fill),
-            For::Ahead => self.try_submit(ahead, request, fill),
-        };
-        match sent {
-            Ok(()) => {
-                counts.add(Count::Requests, 1);
-                counts.add(Count::RequestedBytes, bytes as u64);
-                Ok(())
-            }
-            Err((rejected, fill)) => {
-                if let Some(buf) = rejected.request.buf {
-                    self.take_back(cache, buf);
-                }
-                fill.abandon(cache);
-                match rejected.error {
-                    SubmitError::Full { .. } => Err(NotSent::Full),
-                    error => Err(NotSent::Failed(RequestError::from(error).into())),
-                }
-            }
+        Ok((request, Fill { claims, file, first, bytes }))
+    }
+
+    /// The request of `fill` was not sent: its pages are given up.
+    #[cold]
+    pub(crate) fn take_rejected(
+        &mut self,
+        cache: &PageCache,
+        rejected: Rejected,
+        fill: Fill,
+    ) -> NotSent {
+        if let Some(buf) = rejected.request.buf {
+            self.take_back(cache, buf);
+        }
+        fill.abandon(cache);
+        match rejected.error {
+            SubmitError::Full { .. } => NotSent::Full,
+            error => NotSent::Failed(RequestError::from(error).into()),
         }
     }
 
     /// A buffer of as many pages as there are claims, for `bytes` bytes.
     #[inline]
     fn buffer(&mut self, cache: &PageCache, bytes: usize) -> Result<DmaBuf, NotSent> {
-        let count = self.fill_lists.claims.len();
+        let count = self.claims.len();
         if count == 1 {
             let mut page = self.page(cache).ok_or(NotSent::NoPage)?;
             page.set_len(bytes);
@@ -249,7 +264,7 @@ impl IoContext {
         if missing > 0 && cache.take_pages(missing, &mut self.pages) < missing {
             return Err(NotSent::NoPage);
         }
-        let mut list = match self.fill_lists.pages.pop() {
+        let mut list = match self.page_lists.pop() {
             Some(list) => list,
             None => DmaPages::with_capacity(&self.heap, REQUEST_PAGES)
                 .map_err(|error| NotSent::Failed(Error::Resources(error.to_string())))?,
@@ -266,31 +281,22 @@ impl IoContext {
         Ok(list.into_buf())
     }
 
-    /// Waits for the oldest request that a reader has sent, has `seen` look at each of its pages
-    /// with its number, and puts them into the cache; its first page, and what came of it. `None`:
-    /// there is none.
+    /// Has `seen` look at each page that the request of `fill` has read, with its number, and puts
+    /// them into the cache; whether all of them are there. (What was invalidated since it was
+    /// claimed is not.)
     ///
-    /// The device's error, if there was one: the pages were given up, and `seen` saw none.
+    /// # Errors
+    /// The device's: the pages were given up, and `seen` saw none.
     #[inline]
-    pub(crate) fn complete_read(
-        &mut self,
-        cache: &PageCache,
-        seen: impl FnMut(u64, &[u8]),
-    ) -> Option<(u64, Result<(), Error>)> {
-        let (done, fill) = self.next(reads)?;
-        let first = fill.first;
-        Some((first, self.complete(cache, done, fill, seen)))
-    }
-
-    #[inline]
-    fn complete(
+    pub(crate) fn complete(
         &mut self,
         cache: &PageCache,
         done: Done,
         fill: Fill,
         mut seen: impl FnMut(u64, &[u8]),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let Fill { claims, first, bytes, .. } = fill;
+        let mut is_there = true;
         let buf = match (done.result, done.buf) {
             (Ok(()), Some(buf)) => buf,
             (result, buf) => return Err(self.failed(cache, result, buf, claims)),
@@ -303,6 +309,7 @@ impl IoContext {
                 }
                 seen(first, &page);
                 if let Err(page) = cache.publish(claim, page) {
+                    is_there = false;
                     self.keep_page(cache, page);
                 }
             }
@@ -316,6 +323,7 @@ impl IoContext {
                 for ((index, page), claim) in (first..).zip(list.drain()).zip(claims.drain(..)) {
                     seen(index, &page);
                     if let Err(page) = cache.publish(claim, page) {
+                        is_there = false;
                         cache.give_pages([page]);
                     }
                 }
@@ -328,7 +336,7 @@ impl IoContext {
             }
             (Err(page), claims) => return Err(self.failed(cache, Ok(()), Some(page), claims)),
         }
-        Ok(())
+        Ok(is_there)
     }
 
     #[cold]
@@ -350,6 +358,45 @@ impl IoContext {
         }
         claims.into_iter().for_each(|claim| cache.abandon(claim));
         result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into())
+    }
+}
+
+impl IoContext {
+    /// Sends a request for the pages that were [claimed](FillMemory::claims), which are those of
+    /// `stretch`.
+    #[inline]
+    pub(crate) fn send_claimed(
+        &mut self,
+        cache: &PageCache,
+        counts: &Counts,
+        whom: For,
+        stretch: Stretch,
+        policy: Option<Policy>,
+    ) -> Result<(), NotSent> {
+        let (request, fill) = self.fills.request(cache, stretch, policy)?;
+        let sent = match whom {
+            For::Reader => self.submit(reads, request, fill),
+            For::Ahead => self.try_submit(ahead, request, fill),
+        };
+        sent.map_err(|(rejected, fill)| self.fills.take_rejected(cache, rejected, fill))?;
+        counts.add(Count::Requests, 1);
+        counts.add(Count::RequestedBytes, stretch.bytes as u64);
+        Ok(())
+    }
+
+    /// Waits for the oldest request that a reader has sent, and [completes](FillMemory::complete)
+    /// it; its first page, and what came of it. `None`: there is none.
+    #[inline]
+    pub(crate) fn complete_read(
+        &mut self,
+        cache: &PageCache,
+        seen: impl FnMut(u64, &[u8]),
+    ) -> Option<(u64, Result<(), Error>)> {
+        let (done, fill) = self.next(reads)?;
+        let first = fill.first;
+        // (Blocks are not taken away from the file while its reader waits: what was read is right,
+        // whether it came into the cache or not.)
+        Some((first, self.fills.complete(cache, done, fill, seen).map(|_| ())))
     }
 
     /// Puts what was read ahead and has come into the cache; what has failed is simply not there.
@@ -385,7 +432,7 @@ impl IoContext {
     }
 
     fn complete_ahead(&mut self, cache: &PageCache, counts: &Counts, done: Done, fill: Fill) {
-        if self.complete(cache, done, fill, |_, _| {}).is_err() {
+        if self.fills.complete(cache, done, fill, |_, _| {}).is_err() {
             counts.add(Count::Failed, 1);
         }
         counts.end_ahead();

@@ -23,6 +23,7 @@ mod refused;
 mod setattr;
 mod sparse;
 mod stress;
+mod tasks;
 mod times;
 mod trim;
 mod user_memory;

@@ -7,32 +7,31 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use meantime_block::{
-    self as block, AsyncChannel, BlockChannel as _, BlockDevice as _, ChannelOptions, Executor,
-    OpenOptions, Request,
+    self as block, BlockChannel as _, BlockDevice as _, ChannelOptions, OpenOptions, Request,
 };
 use meantime_completion::Policy;
 use meantime_ext4::{
-    Advice, AsyncFile, AsyncFileSystem, Error, File, FileDevice, FileDeviceOptions, FileSystem,
-    MountOptions, Overlap, ReadOptions, SegmentKind,
+    Advice, Error, File, FileDevice, FileDeviceOptions, FileSystem, MountOptions, Overlap,
+    ReadOptions, SegmentKind,
 };
 
 use meantime_testkit::Rng;
 use meantime_testkit::filled::Image;
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// What byte `at` of file `seed` is.
-fn byte(seed: u64, at: u64) -> u8 {
+pub(crate) fn byte(seed: u64, at: u64) -> u8 {
     let word = (at / 8).wrapping_add(seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (at % 8 * 8)) as u8
 }
 
-fn content(seed: u64, bytes: u64) -> Vec<u8> {
+pub(crate) fn content(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| byte(seed, at)).collect()
 }
 
 /// A file `data` of `bytes`.
-fn one_file(bytes: u64) -> impl FnOnce(&Path) {
+pub(crate) fn one_file(bytes: u64) -> impl FnOnce(&Path) {
     move |root| fs::write(root.join("data"), content(1, bytes)).unwrap()
 }
 
@@ -41,7 +40,7 @@ fn quiet() -> MountOptions {
 }
 
 /// Reads `len` bytes at `offset` and compares them.
-fn check(file: &File, seed: u64, offset: u64, len: usize, options: &ReadOptions) {
+pub(crate) fn check(file: &File, seed: u64, offset: u64, len: usize, options: &ReadOptions) {
     let mut buf = vec![0xEE; len];
     let read = file.read_at_with(&mut buf, offset, options).unwrap();
     assert_eq!(
@@ -464,116 +463,4 @@ fn on_a_file_of_the_kernels() {
         let options = ReadOptions { direct: n % 2 == 0, ..ReadOptions::default() };
         check(&file, 1, random.below(file.size()), random.below(90_000) as usize, &options);
     }
-}
-
-async fn check_async<S: block::Sharing>(
-    file: &AsyncFile<S>,
-    seed: u64,
-    offset: u64,
-    len: usize,
-    direct: bool,
-) {
-    let mut buf = vec![0xEE; len];
-    let options = ReadOptions { direct, ..ReadOptions::default() };
-    let read = file.read_at_with(&mut buf, offset, &options).await.unwrap();
-    assert_eq!(
-        read as u64,
-        file.size().saturating_sub(offset).min(len as u64),
-        "at {offset}, {len} bytes"
-    );
-    for (at, got) in buf[..read].iter().enumerate() {
-        let place = offset + at as u64;
-        assert_eq!(*got, byte(seed, place), "byte {place} of a read of {len} bytes at {offset}");
-    }
-}
-
-#[test]
-fn tasks_of_one_thread_share_the_pages() {
-    const PAGES: u64 = 300;
-    for block_bytes in ["1024", "4096"] {
-        let Some(image) = Image::make(&["-b", block_bytes], 16, one_file(PAGES * PAGE - 700))
-        else {
-            return;
-        };
-        let uri = format!("file:{}?model=null", image.path("image").display());
-        let device = block::open(&uri, &OpenOptions::default()).unwrap();
-        let fs = AsyncFileSystem::mount(device, &MountOptions::default()).unwrap();
-        let executor = Executor::new(fs.channel()).unwrap();
-        let readers: Vec<_> = (0..4)
-            .map(|task| {
-                let fs = fs.clone();
-                executor.spawn(async move {
-                    let file = fs.open("data").await.unwrap();
-                    let mut random = Rng::new(task / 2 + 1);
-                    for n in 0..150 {
-                        let (offset, most) = (random.below(PAGES * PAGE), 1 + random.below(60_000));
-                        check_async(&file, 1, offset, random.below(most) as usize, n % 8 == 7)
-                            .await;
-                    }
-                })
-            })
-            .collect();
-        executor.block_on(async {
-            for reader in readers {
-                reader.await;
-            }
-            let file = fs.open("/data").await.unwrap();
-            check_async(&file, 1, 0, (PAGES * PAGE) as usize, false).await;
-        });
-        let counters = fs.file_system().counters();
-        assert!(counters.misses <= PAGES, "{counters:?}");
-        assert!(counters.misses > PAGES * 9 / 10 || counters.private > 0, "{counters:?}");
-    }
-}
-
-/// Threads and tasks at the same cache; futures that are dropped half way.
-#[test]
-fn futures_and_threads_and_dropped_futures() {
-    const PAGES: u64 = 400;
-    let Some(image) = Image::make(&[], 16, one_file(PAGES * PAGE)) else { return };
-    let fs = image.mount("", &MountOptions { cache_bytes: 1 << 20, ..MountOptions::default() });
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let file = fs.open("data").unwrap();
-            let mut random = Rng::new(8);
-            for _ in 0..300 {
-                check(
-                    &file,
-                    1,
-                    random.below(PAGES * PAGE),
-                    random.below(50_000) as usize,
-                    &ReadOptions::default(),
-                );
-            }
-        });
-        let channel =
-            AsyncChannel::shared(fs.device().channel(&ChannelOptions::default()).unwrap());
-        let tasks = AsyncFileSystem::new(fs.clone(), channel).unwrap();
-        for thread in 0..2 {
-            let tasks = tasks.clone();
-            scope.spawn(move || {
-                pollster::block_on(async {
-                    let file = tasks.open("data").await.unwrap();
-                    let mut random = Rng::new(20 + thread);
-                    for n in 0..300 {
-                        let (offset, len) =
-                            (random.below(PAGES * PAGE), random.below(50_000) as usize);
-                        if n % 5 == 0 {
-                            // Polled once, and forgotten.
-                            let mut buf = vec![0; len];
-                            let mut read = std::pin::pin!(file.read_at(&mut buf, offset));
-                            std::future::poll_fn(|cx| {
-                                let _ = read.as_mut().poll(cx);
-                                std::task::Poll::Ready(())
-                            })
-                            .await;
-                            continue;
-                        }
-                        check_async(&file, 1, offset, len, n % 7 == 0).await;
-                    }
-                });
-            });
-        }
-    });
-    check(&fs.open("data").unwrap(), 1, 0, (PAGES * PAGE) as usize, &ReadOptions::default());
 }

@@ -1,70 +1,86 @@
 //! Reads through the page cache, overlapped with the device.
 //!
-//! Pages that are there are copied without a lock. From the first one that is not, the reader takes
-//! an I/O context and goes through the rest: what is missing is claimed, page by page, and sent as
-//! soon as a stretch of the device ends or is long enough, so that the device works while the next
-//! one is being claimed. What can wait is done after that, *in the gap*: copying what was there,
-//! zeroes, the cache's queues, filling up the context's pages, reading ahead. Then the requests are
-//! waited for one after another, each copied while the others are under way. Last, the
-//! reader waits for pages that other threads are reading: then no thread waits for this one.
+//! Pages that are there are copied without a lock. From the first one that is not, a [`CachedRead`]
+//! says what comes next, [step](CachedRead::step) by step: what is missing is claimed, page by page,
+//! and sent as soon as a stretch of the device ends or is long enough, so that the device works
+//! while the next one is being claimed. What can wait is done after that, *in the gap*: copying what
+//! was there, the cache's queues, reading ahead. Then the requests are waited for one after another,
+//! each copied while the others are under way. Last, the reader waits for pages that others are
+//! reading: then nobody waits for this one.
+//!
+//! Who takes the steps is a thread that waits for its I/O context (`blocking`), or a future
+//! ([`AsyncFile`](crate::AsyncFile)).
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
-use crate::cache::{LookUp, PAGE_BYTES, PageCache};
+use crate::cache::{Claim, Claiming, LookUp, PAGE_BYTES, PageCache};
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
 use crate::inode::Mount;
-use crate::inode::extents::Finder;
-use crate::io::IoContext;
-use crate::io::fill::{CHUNK_PAGES, For, NotSent, Stretch};
+use crate::inode::extents::{Extents, Finder};
+use crate::io::fill::{CHUNK_PAGES, Stretch};
 use crate::io::target::{Piece, Place, Target};
 use crate::options::ReadOptions;
 use meantime_completion::Policy;
 
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Pages that one turn through the context goes through at most: 1 MiB.
-pub(super) const TURN_PAGES: u64 = 256;
-
-/// Requests of a read that are under way at once.
-const WINDOW: usize = 16;
+/// The most pages that are found to be zeroes at once.
+const ZERO_PAGES: u64 = 256;
 
 /// The bytes of one page that a read wants.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// Where in the target they go.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// Where in the page they begin.
-    pub(super) within: usize,
-    pub(super) len: usize,
+    pub(crate) within: usize,
+    pub(crate) len: usize,
 }
 
-/// A read that goes through the context.
-pub(super) struct Reader<'a, 't, 'b> {
-    pub(super) file: &'a File,
-    pub(super) mount: &'a Mount,
-    pub(super) cache: &'a PageCache,
-    pub(super) ino: u64,
-    pub(super) finder: Finder<'a>,
-    pub(super) target: &'a mut Target<'t, 'b>,
+/// A read that the cache has not all pages of.
+pub(crate) struct CachedRead<'a, 't, 'b> {
+    pub(crate) file: &'a File,
+    pub(crate) mount: &'a Mount,
+    pub(crate) cache: &'a PageCache,
+    pub(crate) ino: u64,
+    pub(crate) finder: Finder<'a>,
+    pub(crate) target: &'a mut Target<'t, 'b>,
     /// Bytes of the file that are read: the first is byte 0 of the target.
-    pub(super) offset: u64,
-    pub(super) end: u64,
-    pub(super) policy: Option<Policy>,
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+    pub(crate) policy: Option<Policy>,
     /// The first byte of the file that could not be read, and why.
-    pub(super) failed: Option<(u64, Error)>,
+    pub(crate) failed: Option<(u64, Error)>,
     /// Whether the file's read-ahead was told of a miss.
-    pub(super) told: bool,
-    /// What is to be read ahead once the context is free, since its extents are not at hand.
-    pub(super) window: Option<Range<u64>>,
+    pub(crate) told: bool,
     /// What the file's version was when its extents were looked up; `None`: nobody changes them.
-    pub(super) version: Option<u64>,
+    pub(crate) version: Option<u64>,
     /// The page from which on the extents have to be looked up anew.
-    pub(super) stale: Option<u64>,
+    pub(crate) stale: Option<u64>,
+    /// The pages that are gone through from the first to before the last, and the next of them.
+    pub(crate) first: u64,
+    pub(crate) next: u64,
+    pub(crate) stop: u64,
+    /// The first page that was asked for since the last gap.
+    pub(crate) missed: Option<u64>,
+    /// Pages that the cache has, to be copied in the gap.
+    pub(crate) hits: Vec<u64>,
     /// Pages that somebody else is reading, or was.
-    pub(super) pending: Vec<u64>,
+    pub(crate) others: Vec<u64>,
+}
+
+/// What a read does next.
+pub(crate) enum Step {
+    /// Send a request for this stretch, whose pages are claimed.
+    Send(Stretch),
+    /// Put this page, which is claimed, together from where its pieces are.
+    Gather(u64, Claim),
+    /// Read this page past the cache.
+    Private(u64),
+    /// Nothing: every page was seen to, or the read is over before.
+    End,
 }
 
 impl File {
@@ -93,79 +109,11 @@ impl File {
         if at > offset {
             mount.counts.add(Count::Hits, at.div_ceil(PAGE) - pages.start);
         }
-        if self.ahead.is_due(&pages) {
-            self.go_ahead(&pages, options);
-        }
+        self.go_ahead_of(&pages, options);
         if at == end {
             return Ok(len);
         }
         self.read_missing(target, offset, at, end, options)
-    }
-
-    /// Reads from byte `at` on, whose page is not there.
-    #[inline(never)]
-    fn read_missing(
-        &self,
-        target: &mut Target<'_, '_>,
-        offset: u64,
-        mut at: u64,
-        mut end: u64,
-        options: &ReadOptions,
-    ) -> Result<usize, Error> {
-        let mount = &*self.node().mount;
-        if options.no_wait {
-            return self.read_without_waiting(target, offset, at, end);
-        }
-        let _guard = self.keep_blocks();
-        if self.extents.is_none() {
-            // Cut off meanwhile, perhaps.
-            end = end.min(self.size());
-        }
-        let (mut failed, mut told) = (None, false);
-        while at < end && failed.is_none() {
-            // Of whole pages: that is what goes into the cache.
-            let pages = at / PAGE..end.div_ceil(PAGE);
-            let last = pages.end.saturating_mul(PAGE).min(self.size());
-            let version = self.node().known.live.as_ref().map(|_| self.node().known.version());
-            let made;
-            let extents = match &self.extents {
-                Some(extents) if extents.reaches(last, mount.block_shift) => &**extents,
-                _ => {
-                    made = self.extents_of_pages(&pages)?;
-                    &*made
-                }
-            };
-            let mut reader = Reader {
-                file: self,
-                mount,
-                cache: mount.contexts.cache(),
-                ino: u64::from(self.node().ino()),
-                finder: self.finder(extents),
-                target: &mut *target,
-                offset,
-                end,
-                policy: options.policy,
-                failed: None,
-                told,
-                window: None,
-                version,
-                stale: None,
-                pending: Vec::new(),
-            };
-            while at < end && reader.failed.is_none() && reader.stale.is_none() {
-                let stop = ((at / PAGE + TURN_PAGES) * PAGE).min(end);
-                reader.turn(at / PAGE..stop.div_ceil(PAGE))?;
-                at = reader.stale.map_or(stop, |index| (index * PAGE).max(at));
-            }
-            (failed, told) = (reader.failed.take(), reader.told);
-        }
-        match failed {
-            None => Ok(end.saturating_sub(offset) as usize),
-            Some((at, error)) => match at.saturating_sub(offset) as usize {
-                0 => Err(error),
-                read => Ok(read),
-            },
-        }
     }
 }
 
@@ -173,7 +121,7 @@ impl File {
     /// What of the rest of a read is there, or nowhere and so zeroes; if nothing was, it would have
     /// to wait.
     #[cold]
-    fn read_without_waiting(
+    pub(super) fn read_without_waiting(
         &self,
         target: &mut Target<'_, '_>,
         offset: u64,
@@ -252,209 +200,219 @@ pub(crate) fn whole_pages(
     (count > 0).then_some((place, count, count * PAGE_BYTES))
 }
 
-impl Reader<'_, '_, '_> {
+impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
+    /// A read of `bytes` of `file`, which has `extents`.
+    pub(crate) fn new(
+        file: &'a File,
+        extents: &'a Extents,
+        target: &'a mut Target<'t, 'b>,
+        bytes: Range<u64>,
+        options: &ReadOptions,
+    ) -> Self {
+        let mount = &*file.node().mount;
+        Self {
+            file,
+            mount,
+            cache: mount.contexts.cache(),
+            ino: u64::from(file.node().ino()),
+            finder: file.finder(extents),
+            target,
+            offset: bytes.start,
+            end: bytes.end,
+            policy: options.policy,
+            failed: None,
+            told: false,
+            version: None,
+            stale: None,
+            first: 0,
+            next: 0,
+            stop: 0,
+            missed: None,
+            hits: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+
+    /// What comes next; of what is to be sent, the claims go into `claims`.
+    #[inline]
+    pub(crate) fn step(&mut self, claims: &mut Vec<Claim>) -> Step {
+        while !self.is_over() {
+            let index = self.next;
+            let most = (self.stop - index).min(CHUNK_PAGES as u64);
+            let block_bytes = self.mount.contexts.info().block_bytes;
+            let whole = whole_pages(block_bytes, &self.finder, self.file.size(), index, most);
+            let Some((place, count, bytes)) = whole else {
+                match self.odd_step(index) {
+                    Some(step) => return step,
+                    None => continue,
+                }
+            };
+            // Of the page that the read came to it is known that it is not there.
+            let found = match index > self.first {
+                true => self.cache.look_up(self.ino, index),
+                false => LookUp::Absent,
+            };
+            let claimed = match found {
+                LookUp::Absent => self.cache.claim_run(self.ino, index, count, claims),
+                LookUp::Hit(_) | LookUp::Filling(_) => 0,
+            };
+            if claimed > 0 {
+                self.next += claimed as u64;
+                self.missed.get_or_insert(index);
+                self.keep_up(claimed);
+                let bytes = bytes.min(claimed * PAGE_BYTES);
+                return Step::Send(Stretch { file: self.ino, first: index, place, bytes });
+            }
+            self.next += 1;
+            match self.cache.look_up(self.ino, index) {
+                LookUp::Hit(_) => self.hits.push(index),
+                LookUp::Filling(_) => self.others.push(index),
+                // There is no room for it, or it has just left.
+                LookUp::Absent => return Step::Private(index),
+            }
+        }
+        Step::End
+    }
+
+    /// The steps that follow are for `pages`.
+    pub(crate) fn begin(&mut self, pages: Range<u64>) {
+        (self.first, self.next, self.stop) = (pages.start, pages.start, pages.end);
+    }
+
+    /// Whether no page is left that there is a step for.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.next >= self.stop || self.failed.is_some() || self.stale.is_some()
+    }
+
+    /// A page that is nowhere on the device, or in several places. `None`: it was seen to.
+    #[cold]
+    #[inline(never)]
+    fn odd_step(&mut self, index: u64) -> Option<Step> {
+        let most = (self.stop - index).min(ZERO_PAGES) as usize * PAGE_BYTES;
+        let mut wanted = ((self.end - index * PAGE) as usize).min(most);
+        if self.version.is_some() {
+            // What was written and has no place yet is in the cache.
+            let pages = wanted.div_ceil(PAGE_BYTES) as u64;
+            let absent = |n: &u64| self.cache.look_up(self.ino, index + n) != LookUp::Absent;
+            match (0..pages).find(absent) {
+                Some(0) => {
+                    self.next += 1;
+                    if !self.copy(index) {
+                        self.others.push(index);
+                    }
+                    return None;
+                }
+                Some(there) => wanted = wanted.min(there as usize * PAGE_BYTES),
+                None => {}
+            }
+            if self.is_stale(index) {
+                return None;
+            }
+        }
+        let piece = self.finder.find(index * PAGE, wanted);
+        if matches!(piece.place, Place::Zero) && (piece.len >= PAGE_BYTES || piece.len == wanted) {
+            // Zeroes are made as fast as they are copied: they are not kept.
+            let count = if piece.len == wanted {
+                piece.len.div_ceil(PAGE_BYTES)
+            } else {
+                piece.len / PAGE_BYTES
+            };
+            let begin = (index * PAGE).max(self.offset);
+            let stop = ((index + count as u64) * PAGE).min(self.end);
+            self.target.zero((begin - self.offset) as usize, (stop - begin) as usize);
+            self.next += count as u64;
+            return None;
+        }
+        let claiming = self.cache.claim(self.ino, index);
+        if let Claiming::Claimed(claim) = claiming {
+            if self.is_stale(index) {
+                self.cache.abandon(claim);
+                return None;
+            }
+            self.next += 1;
+            return Some(Step::Gather(index, claim));
+        }
+        self.next += 1;
+        match claiming {
+            Claiming::Hit(_) if self.copy(index) => None,
+            _ => Some(Step::Private(index)),
+        }
+    }
+
     /// The bytes of page `index` that are wanted.
     #[inline]
-    pub(super) fn part(&self, index: u64) -> Part {
-        let begin = (index * PAGE).max(self.offset);
-        let stop = ((index + 1) * PAGE).min(self.end);
-        Part {
-            at: (begin - self.offset) as usize,
-            within: (begin - index * PAGE) as usize,
-            len: (stop - begin) as usize,
-        }
+    pub(crate) fn part(&self, index: u64) -> Part {
+        part(self.offset..self.end, index)
+    }
+
+    /// Copies what is wanted of page `index` from the cache; false: it is not there.
+    pub(crate) fn copy(&mut self, index: u64) -> bool {
+        let Part { at, within, len } = self.part(index);
+        copy_hit(self.cache, self.ino, index, within, at, len, self.target)
     }
 
     /// Whether what the extents say of page `index`, which is not in the cache, may be old: it may
     /// have been written, and left, since they were looked up. Then it is read once more.
     #[inline]
-    pub(super) fn is_stale(&mut self, index: u64) -> bool {
+    pub(crate) fn is_stale(&mut self, index: u64) -> bool {
         let stale = self.version.is_some_and(|version| version != self.file.node().known.version());
         if stale {
-            self.stale = Some(self.stale.map_or(index, |first| first.min(index)));
+            self.again_from(index);
         }
         stale
     }
 
+    /// From page `index` on, or an earlier one, the read is done once more.
+    #[cold]
+    pub(crate) fn again_from(&mut self, index: u64) {
+        self.stale = Some(self.stale.map_or(index, |first| first.min(index)));
+    }
+
     /// Notes that page `index` could not be read, unless an earlier one could not.
     #[cold]
-    pub(super) fn fail(&mut self, index: u64, error: Error) {
-        let at = (index * PAGE).max(self.offset);
-        if self.failed.as_ref().is_none_or(|(first, _)| at < *first) {
-            self.failed = Some((at, error));
-        }
+    pub(crate) fn fail(&mut self, index: u64, error: Error) {
+        self.fail_at((index * PAGE).max(self.offset), error);
     }
 
-    /// Reads `pages`, a bounded number of them.
-    fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
-        // Nobody waits for us while we wait: no claim is left, and the context is free.
-        for index in self.through_context(pages)? {
-            if self.stale.is_some_and(|stale| stale <= index) {
-                continue;
-            }
-            if self.failed.as_ref().is_none_or(|(at, _)| index * PAGE < *at) {
-                self.wait_for_other(index)?;
-            }
+    /// The same for a byte of the file.
+    #[cold]
+    pub(crate) fn fail_at(&mut self, byte: u64, error: Error) {
+        self.mount.counts.add(Count::Failed, 1);
+        if self.failed.as_ref().is_none_or(|(first, _)| byte < *first) {
+            self.failed = Some((byte, error));
         }
-        if let Some(window) = self.window.take() {
-            self.file.send_window(window, self.policy);
-        }
-        Ok(())
-    }
-
-    /// Reads of `pages` what nobody else is reading; those that somebody is.
-    pub(super) fn through_context(&mut self, pages: Range<u64>) -> Result<Vec<u64>, Error> {
-        let mount = self.mount;
-        let io = &mut *mount.contexts.take()?;
-        let mut others = Vec::new();
-        let mut hits = io.take_hits();
-        let mut next = pages.start;
-        let mut missed = None;
-        loop {
-            // As much as there is room for.
-            while next < pages.end
-                && io.in_flight().reads.len() < WINDOW
-                && self.failed.is_none()
-                && self.stale.is_none()
-            {
-                let most = (pages.end - next).min(CHUNK_PAGES as u64);
-                let Some((place, count, bytes)) =
-                    whole_pages(io.block_bytes, &self.finder, self.file.size(), next, most)
-                else {
-                    next += self.read_odd(io, next);
-                    continue;
-                };
-                // Of the page that the read came to it is known that it is not there.
-                let found = match next > pages.start {
-                    true => self.cache.look_up(self.ino, next),
-                    false => LookUp::Absent,
-                };
-                let claimed = match found {
-                    LookUp::Absent => self.cache.claim_run(self.ino, next, count, io.claims()),
-                    LookUp::Hit(_) | LookUp::Filling(_) => 0,
-                };
-                if claimed == 0 {
-                    match self.cache.look_up(self.ino, next) {
-                        LookUp::Hit(_) => hits.push(next),
-                        LookUp::Filling(_) => others.push(next),
-                        // There is no room for it, or it has just left.
-                        LookUp::Absent => self.read_private(io, next),
-                    }
-                    next += 1;
-                    continue;
-                }
-                self.keep_up(claimed);
-                let bytes = bytes.min(claimed * PAGE_BYTES);
-                let stretch = Stretch { file: self.ino, first: next, place, bytes };
-                let counts = &mount.counts;
-                match io.send_claimed(self.cache, counts, For::Reader, stretch, self.policy) {
-                    Ok(()) => {
-                        missed.get_or_insert(next);
-                        counts.add(Count::Misses, claimed as u64);
-                        next += claimed as u64;
-                    }
-                    // There is a page again when something has ended.
-                    Err(NotSent::Full | NotSent::NoPage) if !io.in_flight().reads.is_empty() => {
-                        break;
-                    }
-                    Err(NotSent::Full | NotSent::NoPage) => {
-                        self.read_private(io, next);
-                        next += 1;
-                    }
-                    Err(NotSent::Failed(error)) => self.fail(next, error),
-                }
-            }
-            self.gap(io, &mut hits, missed.take());
-            let (offset, end) = (self.offset, self.end);
-            let target = &mut *self.target;
-            let completed = io.complete_read(self.cache, |index, page| {
-                let (begin, stop) = ((index * PAGE).max(offset), ((index + 1) * PAGE).min(end));
-                if begin < stop {
-                    let within = (begin - index * PAGE) as usize;
-                    target.put(
-                        (begin - offset) as usize,
-                        &page[within..within + (stop - begin) as usize],
-                    );
-                }
-            });
-            match completed {
-                Some((_, Ok(()))) => {}
-                Some((first, Err(error))) => {
-                    mount.counts.add(Count::Failed, 1);
-                    self.fail(first, error);
-                }
-                None if next >= pages.end || self.failed.is_some() || self.stale.is_some() => break,
-                None => {}
-            }
-        }
-        others.append(&mut self.pending);
-        // What is being read ahead in this very context nobody else would take in.
-        if !io.in_flight().ahead.is_empty() {
-            io.reap_ahead(self.cache, &mount.counts);
-            others.retain(|index| {
-                let page = Some((self.ino, *index));
-                !io.wait_ahead(self.cache, &mount.counts, page) || !self.copy(*index)
-            });
-        }
-        io.give_hits(hits);
-        Ok(others)
     }
 
     /// Keeps the cache's queues: in the gap (0 pages are `claimed`), or where the mount is not to
     /// overlap that, before the device is asked for pages that were just claimed.
     #[inline]
-    fn keep_up(&self, claimed: usize) {
+    pub(crate) fn keep_up(&self, claimed: usize) {
         if self.mount.options.overlap.lazy_insert == (claimed == 0) {
             self.cache.maintain(claimed, claimed);
         }
     }
 
-    /// What is done while the device works.
+    /// What is to be read ahead, now that `missed` was asked for.
     #[inline]
-    fn gap(&mut self, io: &mut IoContext, hits: &mut Vec<u64>, missed: Option<u64>) {
-        let mount = self.mount;
-        let timed = mount.timed.load(Ordering::Relaxed);
-        let began_ns = if timed { mount.clock.now_ns() } else { 0 };
-        self.keep_up(0);
-        io.refill(self.cache);
-        for index in hits.drain(..) {
-            // Gone meanwhile: as if it had never been there.
-            if !self.copy(index) {
-                self.read_private(io, index);
-            }
+    pub(crate) fn window(&mut self, missed: Option<u64>) -> Option<Range<u64>> {
+        let missed = missed?;
+        if std::mem::replace(&mut self.told, true) {
+            return None;
         }
-        if let Some(missed) = missed
-            && !std::mem::replace(&mut self.told, true)
-        {
-            let pages = self.offset / PAGE..self.end.div_ceil(PAGE);
-            if let Some(window) = self.file.ahead.missed(missed, &pages) {
-                self.send_ahead(io, window);
-            }
-        }
-        if timed && missed.is_some() {
-            let took_ns = mount.clock.now_ns().saturating_sub(began_ns);
-            mount.counts.add(Count::DeferrableNs, took_ns);
-            if io.is_device_busy() && io.poll() == 0 {
-                mount.counts.add(Count::HiddenNs, took_ns);
-            }
-        }
+        let pages = self.offset / PAGE..self.end.div_ceil(PAGE);
+        self.file.ahead.missed(missed, &pages)
     }
+}
 
-    /// Has `window` read ahead: now, if that needs no metadata, which would want a context too.
-    fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) {
-        let end = window.end.saturating_mul(PAGE).min(self.file.size());
-        match &self.file.extents {
-            Some(extents) if extents.reaches(end, self.mount.block_shift) => {
-                let finder = self.file.finder(extents);
-                self.file.send_ahead(io, &finder, window, self.policy);
-            }
-            _ => self.window = Some(window),
-        }
-    }
-
-    /// Copies what is wanted of page `index` from the cache; false: it is not there.
-    pub(super) fn copy(&mut self, index: u64) -> bool {
-        let Part { at, within, len } = self.part(index);
-        copy_hit(self.cache, self.ino, index, within, at, len, self.target)
+/// The bytes of page `index` that a read of `bytes` wants.
+#[inline]
+pub(crate) fn part(bytes: Range<u64>, index: u64) -> Part {
+    let begin = (index * PAGE).max(bytes.start);
+    let stop = ((index + 1) * PAGE).min(bytes.end);
+    Part {
+        at: (begin - bytes.start) as usize,
+        within: (begin - index * PAGE) as usize,
+        len: stop.saturating_sub(begin) as usize,
     }
 }

@@ -1,8 +1,8 @@
 //! The read path.
 
 pub(crate) mod ahead;
+mod blocking;
 pub(crate) mod cached;
-mod odd;
 mod window;
 
 use std::sync::Arc;

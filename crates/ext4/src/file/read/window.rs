@@ -15,10 +15,17 @@ use crate::options::ReadOptions;
 use meantime_completion::Policy;
 
 impl File {
-    /// A read came to `pages`, of which one has more read ahead.
+    /// A read came to `pages`: if one of them is to have more read ahead, that is sent.
+    #[inline]
+    pub(crate) fn go_ahead_of(&self, pages: &Range<u64>, options: &ReadOptions) {
+        if self.ahead.is_due(pages) {
+            self.go_ahead(pages, options);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    pub(super) fn go_ahead(&self, pages: &Range<u64>, options: &ReadOptions) {
+    fn go_ahead(&self, pages: &Range<u64>, options: &ReadOptions) {
         if let Some(window) = self.ahead.next_window(pages) {
             let _guard = self.keep_blocks();
             self.send_window(window, options.policy);
@@ -28,7 +35,7 @@ impl File {
     /// Has `window` read ahead. The caller [keeps the file's blocks](File::keep_blocks): this does
     /// not, for a reader that takes them twice waits for itself as soon as somebody wants to take
     /// some away in between.
-    pub(super) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
+    pub(crate) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
         // (If it cannot be, its reader will hear of it.)
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut io) = self.node().mount.contexts.take()
@@ -73,7 +80,7 @@ impl File {
                 continue;
             };
             let ino = u64::from(self.node().ino());
-            let claimed = cache.claim_run(ino, next, count, io.claims());
+            let claimed = cache.claim_run(ino, next, count, io.fills.claims());
             if claimed == 0 {
                 next += 1;
                 continue;

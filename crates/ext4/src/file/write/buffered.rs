@@ -21,6 +21,9 @@ const EXTENTS: u32 = 0x8_0000;
 /// How long somebody else's read of a page is waited for between two looks, in ns.
 const LOOK_NS: u64 = 100_000;
 
+/// And how many times, before it is taken away from its reader.
+const LOOKS: u32 = 20;
+
 /// How often memory for a page is looked for.
 const TRIES: u32 = 64;
 
@@ -236,13 +239,20 @@ impl File {
         Ok(Some(self.node().mount.writer()?.allocator.reserve(missing)?))
     }
 
-    /// Waits for somebody else's read.
+    /// Waits for somebody else's read. One that takes long may be a task's, which this very thread
+    /// would have to run: the page is taken away from it.
     fn wait_for(&self, filling: Filling) {
         wait_for(Rank::PagesFilling);
         let mount = &*self.node().mount;
-        // A context that no thread holds may be reading it ahead.
-        mount.contexts.each_left(|io| io.reap_ahead(mount.contexts.cache(), &mount.counts));
-        mount.contexts.cache().wait(filling, LOOK_NS);
+        let cache = mount.contexts.cache();
+        for _ in 0..LOOKS {
+            // A context that no thread holds may be reading it ahead.
+            mount.contexts.each_left(|io| io.reap_ahead(cache, &mount.counts));
+            if cache.wait(filling, LOOK_NS) {
+                return;
+            }
+        }
+        cache.drop_filling(filling);
     }
 
     /// The content of page `index`, which is claimed, with what is written to it; `None`: there is

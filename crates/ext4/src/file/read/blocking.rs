@@ -1,0 +1,300 @@
+//! Cached reads of a thread, which waits for its I/O context.
+
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use super::cached::{CachedRead, PAGE, Part, Step, part};
+use crate::cache::{Claim, LookUp, PAGE_BYTES};
+use crate::counters::Count;
+use crate::error::Error;
+use crate::file::File;
+use crate::io::IoContext;
+use crate::io::direct::Stopped;
+use crate::io::fill::{For, NotSent, Stretch};
+use crate::io::target::Target;
+use crate::options::ReadOptions;
+use meantime_process::lock::{Rank, wait_for};
+
+/// Pages that one turn through the context goes through at most: 1 MiB.
+const TURN_PAGES: u64 = 256;
+
+/// Requests of a read that are under way at once.
+const WINDOW: usize = 16;
+
+/// How long another's I/O is waited for before the page is read past the cache, in ns; and between
+/// two looks whether its context was left alone.
+const PATIENCE_NS: u64 = 20_000_000;
+const LOOK_NS: u64 = 100_000;
+
+impl File {
+    /// Reads from byte `at` on, whose page is not there.
+    #[inline(never)]
+    pub(super) fn read_missing(
+        &self,
+        target: &mut Target<'_, '_>,
+        offset: u64,
+        mut at: u64,
+        mut end: u64,
+        options: &ReadOptions,
+    ) -> Result<usize, Error> {
+        let mount = &*self.node().mount;
+        if options.no_wait {
+            return self.read_without_waiting(target, offset, at, end);
+        }
+        let _guard = self.keep_blocks();
+        if self.extents.is_none() {
+            // Cut off meanwhile, perhaps.
+            end = end.min(self.size());
+        }
+        let (mut failed, mut told) = (None, false);
+        while at < end && failed.is_none() {
+            // Of whole pages: that is what goes into the cache.
+            let pages = at / PAGE..end.div_ceil(PAGE);
+            let last = pages.end.saturating_mul(PAGE).min(self.size());
+            let version = self.node().known.live.as_ref().map(|_| self.node().known.version());
+            let made;
+            let extents = match &self.extents {
+                Some(extents) if extents.reaches(last, mount.block_shift) => &**extents,
+                _ => {
+                    made = self.extents_of_pages(&pages)?;
+                    &*made
+                }
+            };
+            let mut read = CachedRead::new(self, extents, target, offset..end, options);
+            (read.told, read.version) = (told, version);
+            while at < end && read.failed.is_none() && read.stale.is_none() {
+                let stop = ((at / PAGE + TURN_PAGES) * PAGE).min(end);
+                read.turn(at / PAGE..stop.div_ceil(PAGE))?;
+                at = read.stale.map_or(stop, |index| (index * PAGE).max(at));
+            }
+            (failed, told) = (read.failed.take(), read.told);
+        }
+        match failed {
+            None => Ok(end.saturating_sub(offset) as usize),
+            Some((at, error)) => match at.saturating_sub(offset) as usize {
+                0 => Err(error),
+                read => Ok(read),
+            },
+        }
+    }
+}
+
+impl CachedRead<'_, '_, '_> {
+    /// Reads `pages`, a bounded number of them.
+    fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
+        let mut ahead = None;
+        // Nobody waits for us while we wait: no claim is left, and the context is free.
+        for index in self.through_context(pages, &mut ahead)? {
+            if self.stale.is_some_and(|stale| stale <= index) {
+                continue;
+            }
+            if self.failed.as_ref().is_none_or(|(at, _)| index * PAGE < *at) {
+                self.wait_for_other(index)?;
+            }
+        }
+        if let Some(window) = ahead {
+            self.file.send_window(window, self.policy);
+        }
+        Ok(())
+    }
+
+    /// Reads of `pages` what nobody else is reading; those that somebody is. What is to be read
+    /// ahead once the context is free, since its extents are not at hand, is put into `later`.
+    fn through_context(
+        &mut self,
+        pages: Range<u64>,
+        later: &mut Option<Range<u64>>,
+    ) -> Result<Vec<u64>, Error> {
+        let mount = self.mount;
+        let io = &mut *mount.contexts.take()?;
+        self.begin(pages);
+        self.hits = io.fills.take_hits();
+        loop {
+            // As much as there is room for.
+            while io.in_flight().reads.len() < WINDOW {
+                match self.step(io.fills.claims()) {
+                    Step::Send(stretch) if self.send(io, stretch) => {}
+                    // There is a page again when something has ended.
+                    Step::Send(_) => break,
+                    Step::Gather(index, claim) => self.gather(io, index, claim),
+                    Step::Private(index) => self.read_private(io, index),
+                    Step::End => break,
+                }
+            }
+            self.gap(io, later);
+            let (bytes, target) = (self.offset..self.end, &mut *self.target);
+            let completed = io.complete_read(self.cache, |index, page| {
+                let Part { at, within, len } = part(bytes.clone(), index);
+                target.put(at, &page[within..within + len]);
+            });
+            match completed {
+                Some((_, Ok(()))) => {}
+                Some((first, Err(error))) => self.fail(first, error),
+                None if self.is_over() => break,
+                None => {}
+            }
+        }
+        io.fills.give_hits(std::mem::take(&mut self.hits));
+        let mut others = std::mem::take(&mut self.others);
+        // What is being read ahead in this very context nobody else would take in.
+        if !io.in_flight().ahead.is_empty() {
+            io.reap_ahead(self.cache, &mount.counts);
+            others.retain(|index| {
+                let page = Some((self.ino, *index));
+                !io.wait_ahead(self.cache, &mount.counts, page) || !self.copy(*index)
+            });
+        }
+        Ok(others)
+    }
+
+    /// Sends the request for `stretch`; false: it is to be claimed once more when another one has
+    /// ended.
+    #[inline]
+    fn send(&mut self, io: &mut IoContext, stretch: Stretch) -> bool {
+        let counts = &self.mount.counts;
+        let first = stretch.first;
+        match io.send_claimed(self.cache, counts, For::Reader, stretch, self.policy) {
+            Ok(()) => counts.add(Count::Misses, self.next - first),
+            Err(NotSent::Full | NotSent::NoPage) if !io.in_flight().reads.is_empty() => {
+                self.next = first;
+                return false;
+            }
+            Err(NotSent::Full | NotSent::NoPage) => {
+                self.next = first + 1;
+                self.read_private(io, first);
+            }
+            Err(NotSent::Failed(error)) => self.fail(first, error),
+        }
+        true
+    }
+
+    /// What is done while the device works.
+    #[inline]
+    fn gap(&mut self, io: &mut IoContext, later: &mut Option<Range<u64>>) {
+        let mount = self.mount;
+        let missed = self.missed.take();
+        let timed = mount.timed.load(Ordering::Relaxed);
+        let began_ns = if timed { mount.clock.now_ns() } else { 0 };
+        self.keep_up(0);
+        io.fills.refill(self.cache);
+        let mut hits = std::mem::take(&mut self.hits);
+        for index in hits.drain(..) {
+            // Gone meanwhile: as if it had never been there.
+            if !self.copy(index) {
+                self.read_private(io, index);
+            }
+        }
+        self.hits = hits;
+        if let Some(window) = self.window(missed) {
+            *later = self.send_ahead(io, window);
+        }
+        if timed && missed.is_some() {
+            let took_ns = mount.clock.now_ns().saturating_sub(began_ns);
+            mount.counts.add(Count::DeferrableNs, took_ns);
+            if io.is_device_busy() && io.poll() == 0 {
+                mount.counts.add(Count::HiddenNs, took_ns);
+            }
+        }
+    }
+
+    /// Has `window` read ahead, if that needs no metadata, which would want a context too; else it
+    /// is given back.
+    fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) -> Option<Range<u64>> {
+        let end = window.end.saturating_mul(PAGE).min(self.file.size());
+        match &self.file.extents {
+            Some(extents) if extents.reaches(end, self.mount.block_shift) => {
+                let finder = self.file.finder(extents);
+                self.file.send_ahead(io, &finder, window, self.policy);
+                None
+            }
+            _ => Some(window),
+        }
+    }
+
+    /// Puts page `index` together from where its pieces are.
+    fn gather(&mut self, io: &mut IoContext, index: u64, claim: Claim) {
+        let counts = &self.mount.counts;
+        let Some(mut page) = io.fills.page(self.cache) else {
+            self.cache.abandon(claim);
+            return self.read_private(io, index);
+        };
+        page.set_len(PAGE_BYTES);
+        let stop = ((index + 1) * PAGE).min(self.file.size());
+        let bytes = (stop - index * PAGE) as usize;
+        let mut bufs = [IoSliceMut::new(&mut page[..bytes])];
+        let pieces = self.finder.pieces(index * PAGE..stop);
+        let read = io.read_pieces(0, pieces, &mut Target::new(&mut bufs), self.policy);
+        if let Err(Stopped { error, .. }) = read {
+            self.cache.abandon(claim);
+            self.cache.give_pages([page]);
+            return self.fail(index, error);
+        }
+        page[bytes..].fill(0);
+        let Part { at, within, len } = self.part(index);
+        self.target.put(at, &page[within..within + len]);
+        counts.add(Count::Misses, 1);
+        counts.add(Count::RequestedBytes, bytes as u64);
+        if let Err(page) = self.cache.publish(claim, page) {
+            self.cache.give_pages([page]);
+        }
+    }
+
+    /// Reads page `index` past the cache.
+    #[cold]
+    #[inline(never)]
+    fn read_private(&mut self, io: &mut IoContext, index: u64) {
+        // (Its extents may be those of before it was written; it was not there.)
+        if self.is_stale(index) {
+            return;
+        }
+        let Part { at, within, len } = self.part(index);
+        let start = index * PAGE + within as u64;
+        let counts = &self.mount.counts;
+        counts.add(Count::Private, 1);
+        counts.add(Count::RequestedBytes, PAGE);
+        let pieces = self.finder.pieces(start..start + len as u64);
+        if let Err(Stopped { done, error }) = io.read_pieces(at, pieces, self.target, self.policy) {
+            self.fail_at(self.offset + done as u64, error);
+        }
+    }
+
+    /// Waits for somebody else's read of page `index`. If that takes unreasonably long (its thread
+    /// may not be running), reads it too.
+    #[cold]
+    #[inline(never)]
+    fn wait_for_other(&mut self, index: u64) -> Result<(), Error> {
+        let mount = self.mount;
+        wait_for(Rank::PagesFilling);
+        mount.counts.add(Count::Waits, 1);
+        let clock = &mount.clock;
+        let until_ns = clock.now_ns().saturating_add(PATIENCE_NS);
+        loop {
+            match self.cache.look_up(self.ino, index) {
+                LookUp::Hit(_) if self.copy(index) => return Ok(()),
+                LookUp::Filling(filling) if clock.now_ns() < until_ns => {
+                    // A context that no thread holds may be reading it ahead.
+                    mount.contexts.each_left(|io| io.reap_ahead(self.cache, &mount.counts));
+                    self.cache.wait(filling, LOOK_NS);
+                }
+                // Its reader has failed, or it has left again: it is ours to read. (Once another
+                // page of this read has failed or is stale, `through_context` reads nothing more.)
+                LookUp::Hit(_) | LookUp::Absent
+                    if self.failed.is_none()
+                        && self.stale.is_none()
+                        && clock.now_ns() < until_ns =>
+                {
+                    let others = self.through_context(index..index + 1, &mut None)?;
+                    if others.is_empty() {
+                        return Ok(());
+                    }
+                }
+                _ => {
+                    let mut io = mount.contexts.take()?;
+                    self.read_private(&mut io, index);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
