@@ -13,7 +13,7 @@ use super::cache::{Claim, LookUp, PAGE_BYTES, PageCache};
 use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
-use super::file::read::cached::{CachedRead, PAGE, Part, Step, copy_hit, part};
+use super::file::read::cached::{CachedRead, PAGE, Part, Step, copy_hits, part};
 use super::fs::FileSystem;
 use super::inode::Mount;
 use super::io::direct::{CHUNK_BYTES, Stopped};
@@ -363,14 +363,8 @@ impl<S: Sharing> AsyncFile<S> {
     ) -> Result<Read, Error> {
         let (mount, ino) = (self.mount(), u64::from(self.file.node().ino()));
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
-        let mut next = pages.start;
-        while next < pages.end {
-            let Part { at, within, len } = part(bytes.clone(), next);
-            if !copy_hit(mount.contexts.cache(), ino, next, within, at, len, target) {
-                break;
-            }
-            next += 1;
-        }
+        let at = copy_hits(mount.contexts.cache(), ino, bytes.clone(), target);
+        let mut next = if at == bytes.end { pages.end } else { at / PAGE };
         mount.counts.add(Count::Hits, next - pages.start);
         self.file.go_ahead_of(&pages, options);
         let (mut told, mut end) = (false, bytes.end);

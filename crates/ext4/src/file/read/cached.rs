@@ -96,15 +96,7 @@ impl File {
         let mount = &*self.node().mount;
         let (cache, ino) = (mount.contexts.cache(), u64::from(self.node().ino()));
         let end = offset + len as u64;
-        let mut at = offset;
-        while at < end {
-            let (index, within) = (at / PAGE, (at % PAGE) as usize);
-            let part = (PAGE_BYTES - within).min((end - at) as usize);
-            if !copy_hit(cache, ino, index, within, (at - offset) as usize, part, target) {
-                break;
-            }
-            at += part as u64;
-        }
+        let at = copy_hits(cache, ino, offset..end, target);
         let pages = offset / PAGE..end.div_ceil(PAGE);
         if at > offset {
             mount.counts.add(Count::Hits, at.div_ceil(PAGE) - pages.start);
@@ -172,6 +164,27 @@ pub(crate) fn copy_hit(
         cache.visit(hit);
     }
     whole
+}
+
+/// Copies those pages of a read of `bytes` that are there, up to the first that is not; up to which
+/// byte.
+#[inline(always)]
+pub(crate) fn copy_hits(
+    cache: &PageCache,
+    file: u64,
+    bytes: Range<u64>,
+    target: &mut Target<'_, '_>,
+) -> u64 {
+    let mut next = bytes.start;
+    while next < bytes.end {
+        let index = next / PAGE;
+        let Part { at, within, len } = part(bytes.clone(), index);
+        if !copy_hit(cache, file, index, within, at, len, target) {
+            break;
+        }
+        next += len as u64;
+    }
+    next
 }
 
 /// Where on the device page `index` begins, how many pages from there on, up to `most`, one request
