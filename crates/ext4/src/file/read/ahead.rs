@@ -1,31 +1,35 @@
 //! Reading ahead of a sequential reader: when, and how far.
 //!
 //! A file is read ahead of when its reader misses the page that comes after what it read last, or
-//! the first one. Windows follow one another, each twice as large as the one before up to the
-//! mount's limit; the reader's coming to the first page of one has the next sent. So hits only
-//! compare a number, and write nothing.
+//! the first one. It is read up to a *lead* before the reader, which doubles up to the mount's
+//! limit. From then on the device's queue is kept full: whenever the reader has come on by one
+//! request's worth, the next request is sent. So hits only compare a number, and write nothing.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::io::fill::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS};
 use crate::options::Advice;
 
-/// The first window, in pages.
+/// The first lead, in pages.
 const FIRST_PAGES: u64 = 4;
+
+/// The pages of one request.
+const CHUNK: u64 = AHEAD_CHUNK_PAGES as u64;
 
 /// No page.
 const NOWHERE: u64 = u64::MAX;
 
 /// What an open file's reads look like. All relaxed: several readers of one file may confuse it,
-/// which costs no more than a window.
+/// which costs no more than a few requests.
 pub(crate) struct Ahead {
-    /// The page that has the next window sent when it is read.
+    /// The page that has more sent when it is read.
     trigger: AtomicU64,
     /// The page after the last that was read ahead, or missed.
     next: AtomicU64,
-    /// The last window, in pages; 0: there is none.
-    window: AtomicU64,
-    /// The largest window, in pages, of the mount.
+    /// How far before its reader the file is read, in pages; 0: it is not.
+    lead: AtomicU64,
+    /// The largest lead, in pages, of the mount.
     most_pages: u64,
     advice: AtomicU8,
 }
@@ -35,7 +39,7 @@ impl Ahead {
         Self {
             trigger: AtomicU64::new(NOWHERE),
             next: AtomicU64::new(0),
-            window: AtomicU64::new(0),
+            lead: AtomicU64::new(0),
             most_pages: most_bytes as u64 / 4096,
             advice: AtomicU8::new(0),
         }
@@ -63,14 +67,14 @@ impl Ahead {
         }
     }
 
-    /// Whether a read of `pages` came to where the next window is to be sent.
+    /// Whether a read of `pages` came to where more is to be sent.
     #[inline(always)]
     pub(crate) fn is_due(&self, pages: &Range<u64>) -> bool {
         pages.contains(&self.trigger.load(Ordering::Relaxed))
     }
 
-    /// The next window, if one of `pages`, which are read, has it sent. One of several readers gets
-    /// it.
+    /// What is to be read ahead, if one of `pages`, which are read, has more sent. One of several
+    /// readers gets it.
     pub(crate) fn next_window(&self, pages: &Range<u64>) -> Option<Range<u64>> {
         let trigger = self.trigger.load(Ordering::Relaxed);
         if !pages.contains(&trigger) {
@@ -79,38 +83,58 @@ impl Ahead {
         self.trigger
             .compare_exchange(trigger, NOWHERE, Ordering::Relaxed, Ordering::Relaxed)
             .ok()?;
-        let start = self.next.load(Ordering::Relaxed).max(pages.end);
-        self.send_from(start, self.window.load(Ordering::Relaxed).saturating_mul(2))
+        self.window(pages, self.next.load(Ordering::Relaxed))
     }
 
-    /// A read of `pages` missed `missed`, the first of those that were not there. The window after
-    /// it, if it reads in order.
+    /// A read of `pages` missed `missed`, the first of those that were not there. What is to be
+    /// read ahead of it, if it reads in order.
     pub(crate) fn missed(&self, missed: u64, pages: &Range<u64>) -> Option<Range<u64>> {
-        let in_order = missed == 0 || missed == self.next.load(Ordering::Relaxed);
-        self.next.store(pages.end, Ordering::Relaxed);
+        let next = self.next.load(Ordering::Relaxed);
+        let lead = self.lead.load(Ordering::Relaxed);
+        // (In the middle of what was read ahead: it has left the cache again, or it could not be
+        // sent for.)
+        let in_order = missed == 0 || (missed <= next && next - missed <= lead);
         if !in_order || self.most_pages() == 0 {
-            self.window.store(0, Ordering::Relaxed);
+            self.next.store(pages.end, Ordering::Relaxed);
+            self.lead.store(0, Ordering::Relaxed);
             return None;
         }
-        let before = self.window.load(Ordering::Relaxed);
-        let read = pages.end - pages.start;
-        let size = if before == 0 {
-            FIRST_PAGES.max(read.saturating_mul(2))
-        } else {
-            before.saturating_mul(2)
-        };
-        self.send_from(pages.end, size)
+        if lead == 0 || missed == 0 {
+            let first = FIRST_PAGES.max((pages.end - pages.start).saturating_mul(2));
+            self.lead.store(first.div_ceil(2), Ordering::Relaxed);
+            return self.window(pages, pages.end);
+        }
+        self.window(pages, next)
     }
 
-    fn send_from(&self, start: u64, pages: u64) -> Option<Range<u64>> {
-        let pages = pages.min(self.most_pages());
-        if pages == 0 {
+    /// From page `next` on, up to twice the lead of before from the end of `pages` on.
+    fn window(&self, pages: &Range<u64>, next: u64) -> Option<Range<u64>> {
+        // A long read finds all of the next one under way.
+        let read = (pages.end - pages.start).min(AHEAD_REQUESTS as u64 * CHUNK);
+        let most = match self.most_pages() {
+            0 => return None,
+            most => most.max(read),
+        };
+        let lead = self.lead.load(Ordering::Relaxed).saturating_mul(2).max(read).min(most);
+        if lead == 0 {
             return None;
         }
-        self.window.store(pages, Ordering::Relaxed);
-        self.next.store(start.saturating_add(pages), Ordering::Relaxed);
-        self.trigger.store(start, Ordering::Relaxed);
-        Some(start..start.saturating_add(pages))
+        self.lead.store(lead, Ordering::Relaxed);
+        let start = next.max(pages.end);
+        let end = pages.end.saturating_add(lead);
+        // Whole requests.
+        let end = if lead < CHUNK { end } else { end.next_multiple_of(CHUNK) };
+        let end = end.max(start);
+        self.next.store(end, Ordering::Relaxed);
+        // There is room for another request then.
+        let trigger = end.saturating_sub(lead - CHUNK.min(lead / 2));
+        self.trigger.store(trigger.max(pages.end), Ordering::Relaxed);
+        (start < end).then_some(start..end)
+    }
+
+    /// What is to be read ahead was sent for up to page `next` only.
+    pub(crate) fn stopped_at(&self, next: u64) {
+        self.next.store(next, Ordering::Relaxed);
     }
 }
 
@@ -122,21 +146,28 @@ mod tests {
     fn windows_grow_for_who_reads_in_order_and_only_for_him() {
         let ahead = Ahead::new(64 << 10);
         assert_eq!(ahead.missed(0, &(0..1)), Some(1..5));
-        assert!(!ahead.is_due(&(0..1)) && ahead.is_due(&(1..2)));
-        assert_eq!(ahead.next_window(&(1..2)), Some(5..13));
-        assert_eq!(ahead.next_window(&(1..2)), None);
-        assert_eq!(ahead.next_window(&(5..6)), Some(13..29));
-        assert_eq!(ahead.next_window(&(13..14)), Some(29..45));
+        assert!(!ahead.is_due(&(0..3)) && ahead.is_due(&(3..4)));
+        assert_eq!(ahead.next_window(&(3..4)), Some(5..12));
+        assert_eq!(ahead.next_window(&(3..4)), None);
+        assert_eq!(ahead.next_window(&(8..9)), Some(12..32));
+        // From now on, one request after another.
+        assert_eq!(ahead.next_window(&(24..25)), Some(32..48));
+        assert_eq!(ahead.next_window(&(40..41)), Some(48..64));
+        // Where the queue was full it goes on.
+        ahead.stopped_at(48);
+        assert_eq!(ahead.missed(48, &(48..49)), Some(49..80));
         // Elsewhere: no more.
         assert_eq!(ahead.missed(100, &(100..101)), None);
         assert_eq!(ahead.missed(300, &(300..301)), None);
         // Two in a row.
         assert_eq!(ahead.missed(301, &(301..303)), Some(303..307));
         ahead.advise(Advice::Random);
-        assert!(!ahead.is_due(&(303..304)));
+        assert!(!ahead.is_due(&(303..307)));
         assert_eq!(ahead.missed(307, &(307..308)), None);
         ahead.advise(Advice::Sequential);
-        assert_eq!(ahead.missed(308, &(308..328)), Some(328..360));
+        assert_eq!(ahead.missed(308, &(308..328)), Some(328..368));
+        // As long as a long read.
+        assert_eq!(ahead.missed(368, &(368..768)), Some(768..1152));
         assert_eq!(Ahead::new(0).missed(0, &(0..1)), None);
     }
 }

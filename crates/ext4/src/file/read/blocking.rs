@@ -139,10 +139,11 @@ impl CachedRead<'_, '_, '_> {
         let mut others = std::mem::take(&mut self.others);
         // What is being read ahead in this very context nobody else would take in.
         if !io.in_flight().ahead.is_empty() {
-            io.reap_ahead(self.cache, &mount.counts);
             others.retain(|index| {
                 let page = Some((self.ino, *index));
-                !io.wait_ahead(self.cache, &mount.counts, page) || !self.copy(*index)
+                let is_there = self.copy(*index)
+                    || (io.wait_ahead(self.cache, &mount.counts, page) && self.copy(*index));
+                !is_there
             });
         }
         Ok(others)
@@ -205,7 +206,7 @@ impl CachedRead<'_, '_, '_> {
         match &self.file.extents {
             Some(extents) if extents.reaches(end, self.mount.block_shift) => {
                 let finder = self.file.finder(extents);
-                self.file.send_ahead(io, &finder, window, self.policy);
+                self.file.send_more(io, &finder, window, self.policy);
                 None
             }
             _ => Some(window),

@@ -40,7 +40,22 @@ impl File {
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut io) = self.node().mount.contexts.take()
         {
-            self.send_ahead(&mut io, &self.finder(&extents), window, policy);
+            self.send_more(&mut io, &self.finder(&extents), window, policy);
+        }
+    }
+
+    /// The same by a context that the caller has, and with the file's extents.
+    pub(super) fn send_more(
+        &self,
+        io: &mut IoContext,
+        finder: &Finder<'_>,
+        window: Range<u64>,
+        policy: Option<Policy>,
+    ) {
+        let end = window.end.min(self.size().div_ceil(PAGE));
+        let next = self.send_ahead(io, finder, window, policy);
+        if next < end {
+            self.ahead.stopped_at(next);
         }
     }
 
@@ -55,7 +70,7 @@ impl File {
 
     /// Has the pages of `window` read that are not there, as far as there is room for requests; up
     /// to which page.
-    pub(super) fn send_ahead(
+    fn send_ahead(
         &self,
         io: &mut IoContext,
         finder: &Finder<'_>,
