@@ -166,6 +166,12 @@ impl Ours<'_> {
                 Ok(())
             }
             Op::Truncate(name, size) => self.file(name)?.set_len(size),
+            Op::Set(name, mode, size) => {
+                self.file(name)?;
+                let (mode, size) = (Some(mode), Some(size));
+                let set = SetMetadata { mode, size, ..SetMetadata::default() };
+                fs.set_metadata(&self.node(name)?, &set).map(drop)
+            }
             Op::Punch(name, at, bytes) => self.file(name)?.allocate(at, bytes, Allocate::Punch),
             Op::Zero(name, at, bytes) => self.file(name)?.allocate(at, bytes, Allocate::Zero),
             Op::Keep(name, at, bytes) => self.file(name)?.allocate(at, bytes, Allocate::KeepSize),
@@ -275,6 +281,11 @@ impl Kernels<'_> {
                 write(name, size, bytes, 0)
             }
             Op::Truncate(name, size) => file(name, 0)?.set_len(size),
+            Op::Set(name, mode, size) => {
+                let file = file(name, 0)?;
+                file.set_len(size)?;
+                file.set_permissions(fs::Permissions::from_mode(u32::from(mode)))
+            }
             Op::Punch(name, offset, bytes) => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 allocate(name, offset, bytes, flags)

@@ -19,6 +19,8 @@ pub(crate) enum Op {
     Rename(Name, Name),
     Exchange(Name, Name),
     Mode(Name, u16),
+    /// Permissions and size, together.
+    Set(Name, u16, u64),
     /// So many bytes of `user.x`.
     Attribute(Name, usize),
     RemoveAttribute(Name),
@@ -100,6 +102,8 @@ pub(crate) fn alphabet() -> Vec<Op> {
         Rename("d", "e"),
         Exchange("a", "d/a"),
         Mode("a", 0o600),
+        Set("a", 0o600, 2500),
+        Set("d/a", 0o640, 20_000),
         Attribute("a", 40),
         Attribute("d", 600),
         Write("a", 1000, 500),
@@ -163,7 +167,8 @@ pub(crate) fn random(rng: &mut Rng, heavy: bool) -> Op {
         23 | 24 => Append(file(rng), length(rng)),
         25 => Direct(file(rng), offset(rng) / 4096 * 4096, (1 + rng.below(4)) * 4096),
         26 => WriteSync(file(rng), offset(rng), length(rng)),
-        27 | 28 => Truncate(file(rng), offset(rng)),
+        27 => Truncate(file(rng), offset(rng)),
+        28 => Set(file(rng), 0o400 + rng.below(0o377) as u16, offset(rng)),
         29 => Punch(file(rng), offset(rng), length(rng)),
         30 => Zero(file(rng), offset(rng), length(rng)),
         31 => Keep(file(rng), offset(rng), length(rng)),

@@ -141,9 +141,12 @@ impl Model {
                 effects.push(Effect { object, range, id });
                 next.touch(&[object], number, true);
             }
-            Op::Truncate(name, size) => {
+            Op::Truncate(name, size) | Op::Set(name, _, size) => {
                 let (object, data) = next.file(name)?;
                 data.resize(size);
+                if let Op::Set(_, mode, _) = *op {
+                    next.objects.get_mut(&object).expect("an object").mode = mode;
+                }
                 // What is left of the last block is made zero before, and may be on the disk
                 // without the new size.
                 effects.push(Effect { object, range: size..size.next_multiple_of(block), id: 0 });
