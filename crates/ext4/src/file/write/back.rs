@@ -210,6 +210,7 @@ impl Mount {
 
     /// Takes some of the dirty `pages` of `known` among `range`, which is whole blocks, but for
     /// those that are in flight; `state` is what the inode is. `None`: there are none.
+    #[inline]
     fn take(
         &self,
         known: &Arc<Known>,
@@ -284,6 +285,7 @@ impl Mount {
 
     /// Finds places for what was `taken` of a file, and gives it some where it has none; the inode
     /// gets its times `with_times` if it would not be changed, too.
+    #[inline]
     fn place(
         &self,
         taken: &mut Taken,

@@ -206,11 +206,11 @@ impl<'a> Sending<'a> {
         for (stream, error) in std::mem::take(&mut self.failed) {
             self.tell_parts(&stream, &error);
         }
-        let landed = self.mount.contexts.flushes().landed();
+        let flushes = self.mount.contexts.flushes();
         for sent in self.parts() {
             // No commit flushes what is written in place.
             if let Some(live) = sent.part.known.live.as_ref().filter(|_| sent.part.in_place) {
-                live.landed.fetch_max(landed, Ordering::AcqRel);
+                live.landed.fetch_max(flushes.landed(), Ordering::AcqRel);
             }
         }
         if let Some(token) = self.token.take() {
@@ -264,9 +264,10 @@ impl<'a> Sending<'a> {
     }
 
     /// The same, for who wants to know which files failed.
-    pub(super) fn finish_each(self, mut failed: impl FnMut(&Known, Error)) {
-        for mut sent in once(self.first).chain(self.others) {
-            if let Err(error) = sent.finish(self.mount) {
+    pub(super) fn finish_each(mut self, mut failed: impl FnMut(&Known, Error)) {
+        let mount = self.mount;
+        for sent in self.parts_mut() {
+            if let Err(error) = sent.finish(mount) {
                 failed(&sent.part.known, error);
             }
         }
