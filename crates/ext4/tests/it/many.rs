@@ -58,7 +58,8 @@ fn a_sync_writes_back_all_files() {
     if !tools() {
         return;
     }
-    for (block, journal) in [("1024", "size=1"), ("4096", "size=4"), ("4096", "size=32")] {
+    let kinds = [("1024", "size=1"), ("4096", "size=4"), ("4096", "size=32"), ("16384", "size=16")];
+    for (block, journal) in kinds {
         let dir = scratch();
         let image = mkfs(dir.path(), "image", "96M", &["-b", block, "-J", journal, "-N", "4000"]);
         let fs = mount(&image);
