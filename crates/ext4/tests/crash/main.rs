@@ -113,6 +113,39 @@ fn a_hole_within_a_page() {
     campaign.end();
 }
 
+/// Files that are written back together, new ones and such as grow or are written over.
+#[test]
+fn many_files_at_once() {
+    use Op::{Append, Create, Mkdir, Step, Sync, Truncate, Unlink, Write};
+    let Some(bases) = Bases::new() else { return };
+    let campaign = Campaign::new("many");
+    let ops = [
+        Create("b"),
+        Create("d/b"),
+        Mkdir("e"),
+        Create("e/a"),
+        Write("b", 0, 5000),
+        Write("d/b", 9000, 3000),
+        Write("e/a", 0, 100),
+        Append("a", 3000),
+        Write("d/a", 4096, 4096),
+        Append("d/s", 10_000),
+        Sync,
+        Write("a", 0, 9000),
+        Write("b", 100, 8192),
+        Truncate("d/b", 1000),
+        Append("d/b", 20_000),
+        Unlink("e/a"),
+        Append("d/s", 100),
+        Step,
+        Write("d/a", 0, 8192),
+        Append("b", 4096),
+        Sync,
+    ];
+    in_parallel(bases.settings(), |number, place| bases.fixed(&campaign, place, number, &ops));
+    campaign.end();
+}
+
 #[test]
 fn several_threads() {
     campaign("threads", states_wanted() / 6, Bases::threads);

@@ -13,6 +13,7 @@ mod full;
 mod inherit;
 mod journal;
 mod list;
+mod many;
 mod mkfs;
 mod mmp;
 mod names;

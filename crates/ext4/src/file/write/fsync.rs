@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::back::Sending;
+use super::sending::Sending;
 use crate::cache::PAGE_BYTES;
 use crate::error::Error;
 use crate::file::File;
@@ -20,7 +20,7 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_nvme::{CommandError, Op};
 
 /// All pages of a file.
-const ALL: Range<u64> = 0..u64::MAX;
+pub(super) const ALL: Range<u64> = 0..u64::MAX;
 
 impl Mount {
     /// Makes `known` durable: its content, what is needed to find that, and, unless `data_only`,
@@ -71,7 +71,10 @@ impl Mount {
             let more = live.pages().dirty.range(next..).next().is_some();
             let mut io = match self.contexts.take_leaf() {
                 Ok(io) => io,
-                Err(error) => return self.give_up(batch, error).map(|()| committed),
+                Err(error) => {
+                    self.give_up(batch, &error, |_, _| ());
+                    return Err(error);
+                }
             };
             // Send the data.
             let mut sending = self.send(&mut io, batch);
@@ -238,43 +241,6 @@ impl Mount {
         })?;
         live.pages().times.stored(times);
         Ok(changed)
-    }
-
-    /// Writes everything back that is dirty, and waits for it.
-    ///
-    /// # Errors
-    /// The first that could not be written; the others were.
-    pub(crate) fn write_back_all(&self) -> Result<(), Error> {
-        let Some(writer) = &self.writer else { return Ok(()) };
-        let mut failed = None;
-        for known in writer.kept() {
-            if let Err(error) = self.write_back_one(&known) {
-                failed.get_or_insert(error);
-            }
-        }
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Writes everything of `known` back, its times too; then it need not be kept.
-    pub(crate) fn write_back_one(&self, known: &Arc<Known>) -> Result<(), Error> {
-        let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return Ok(()) };
-        match self.settle(known, ALL).and_then(|()| self.store_all_times(known, live)) {
-            // There is nothing to be written of it, whatever was found in its place.
-            Err(_) if live.is_gone() => {}
-            written => drop(written?),
-        }
-        // Before it is looked at: whoever makes it dirty from now on keeps it again.
-        let kept = writer.let_go(known);
-        let pages = live.pages();
-        if live.is_gone() {
-            // Nobody makes it dirty any more.
-        } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || !pages.times.is_empty()
-        {
-            drop(pages);
-            writer.keep(known);
-        }
-        drop(kept);
-        Ok(())
     }
 
     /// Makes room for writers to `known`: pages of it, or of others, are clean then.

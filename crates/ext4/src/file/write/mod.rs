@@ -5,7 +5,9 @@ mod buffered;
 mod deleting;
 mod direct;
 mod fsync;
+mod many;
 mod resize;
+mod sending;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

@@ -424,6 +424,48 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     fs.unmount().unwrap();
 }
 
+/// A sync of everything writes back all other files while it waits for what somebody has in flight
+/// of one.
+#[test]
+fn one_file_in_flight_holds_up_no_other() {
+    let dir = new_image();
+    let fs = mounted(&dir);
+    let root = fs.root().unwrap();
+    let nodes: Vec<Node> = (0..10)
+        .map(|number| {
+            let node = fs.create(&root, OsStr::new(&format!("name-{number}")), &NEW).unwrap();
+            write(&fs, &node, &[number; 4096]);
+            node
+        })
+        .collect();
+    let mount = &*fs.mount;
+    let batch = mount.begin_batch(&nodes[0].known, 0..u64::MAX, false).unwrap().unwrap();
+    // It has to go once more.
+    write(&fs, &nodes[0], &[0xAA; 4096]);
+    let is_clean = |node: &Node| node.known.live.as_ref().unwrap().pages().are_clean();
+    std::thread::scope(|scope| {
+        let synced = scope.spawn(|| mount.write_back_all());
+        let began = std::time::Instant::now();
+        let mut rest = nodes[1..].iter();
+        while !rest.clone().all(is_clean) && began.elapsed().as_secs() < 20 {
+            std::thread::yield_now();
+        }
+        let waiting: Vec<u32> =
+            rest.by_ref().filter(|node| !is_clean(node)).map(Node::ino).collect();
+        assert!(!is_clean(&nodes[0]));
+        let mut io = mount.contexts.take_leaf().unwrap();
+        let mut sending = mount.send(&mut io, batch);
+        sending.wait(&mut io);
+        drop(io);
+        sending.finish().unwrap();
+        synced.join().unwrap().unwrap();
+        assert!(waiting.is_empty(), "{waiting:?} waited");
+    });
+    assert!(nodes.iter().all(is_clean));
+    drop((nodes, root));
+    fs.unmount().unwrap();
+}
+
 /// A block of four pages of which one was written: who reads the others before that is on the
 /// device does not see what it held before.
 #[test]
