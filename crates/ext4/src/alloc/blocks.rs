@@ -42,15 +42,10 @@ impl Allocator {
                 (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
             }
         };
-        let found =
-            self.find(handle, &want, blocks as u32).and_then(|(number, bits, looked_at)| {
-                let group = match looked_at.filter(|(last, _)| *last == number) {
-                    Some((_, group)) => group,
-                    None => handle.group(number)?,
-                };
-                self.take(handle, number, &group, bits.clone())?;
-                Ok((number, bits))
-            });
+        let found = self.find(handle, &want, blocks as u32).and_then(|(number, group, bits)| {
+            self.take(handle, number, &group, bits.clone())?;
+            Ok((number, bits))
+        });
         let taken = found.as_ref().map_or(0, |(_, bits)| bits.len() as u64);
         promised.put(blocks - taken);
         let (number, bits) = found?;
@@ -67,13 +62,13 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Up to `blocks` free blocks: a group, which of its bits, and a group that was read for that.
+    /// Up to `blocks` free blocks: a group, its descriptor, and which of its bits.
     fn find(
         &self,
         handle: &Handle<'_>,
         want: &Want<'_>,
         blocks: u32,
-    ) -> Result<(u32, Range<u32>, Option<(u32, Group)>), Error> {
+    ) -> Result<(u32, Group, Range<u32>), Error> {
         let superblock = self.superblock();
         let goal = want.goal.filter(|goal| superblock.holds(*goal, 1));
         let exact = goal.is_some();
@@ -82,7 +77,11 @@ impl Allocator {
         let mut search =
             Search { allocator, handle, ino, blocks, polite: true, held: false, last: None };
         if let Some((number, bits)) = search.run(goal, exact)? {
-            return Ok((number, bits, search.last));
+            let group = match search.last.filter(|(last, _)| *last == number) {
+                Some((_, group)) => group,
+                None => handle.group(number)?,
+            };
+            return Ok((number, group, bits));
         }
         self.starved.store(search.held, Ordering::Relaxed);
         Err(Error::NoSpace)

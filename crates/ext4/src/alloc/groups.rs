@@ -16,6 +16,9 @@ fn wrong_count(number: u32, of: &'static str) -> Error {
     Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)).into()
 }
 
+/// The descriptor of a group that has free blocks, and its bitmap.
+pub(super) type FreeBits = (Group, Arc<[u8]>);
+
 /// So many bitmaps are known to be right.
 const KNOWN: usize = 16;
 
@@ -92,7 +95,7 @@ impl Allocator {
         &self,
         handle: &Handle<'_>,
         number: u32,
-    ) -> Result<Option<(Group, Arc<[u8]>)>, Error> {
+    ) -> Result<Option<FreeBits>, Error> {
         if self.hints()[number as usize].free_blocks == 0 {
             return Ok(None);
         }
