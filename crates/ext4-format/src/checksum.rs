@@ -52,7 +52,7 @@ pub fn crc16(state: u16, bytes: &[u8]) -> u16 {
 /// The state that the checksums of everything in an inode start from: its number and generation
 /// after the file system's `seed`.
 pub fn inode_seed(seed: u32, ino: u32, generation: u32) -> u32 {
-    crc32c(crc32c(seed, &ino.to_le_bytes()), &generation.to_le_bytes())
+    crc32c(seed, &(u64::from(generation) << 32 | u64::from(ino)).to_le_bytes())
 }
 
 /// The polynomial of CRC-32C, reflected.

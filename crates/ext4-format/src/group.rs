@@ -42,6 +42,8 @@ on_disk! {
 }
 
 const CHECKSUM_AT: usize = std::mem::offset_of!(RawGroup, checksum);
+/// The size of descriptors with the feature `64bit`.
+const USUAL_BYTES: usize = size_of::<RawGroup>() + size_of::<RawGroupHigh>();
 
 /// `bg_flags`: the inode bitmap and table were never written.
 pub(super) const INODE_UNINIT: u16 = 1;
@@ -82,6 +84,11 @@ pub(super) fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Op
     let number = number.to_le_bytes();
     if superblock.has_checksums() {
         let state = crc32c(superblock.seed(), &number);
+        // As most are: in one piece, that takes half of the time.
+        if let Ok(mut whole) = <[u8; USUAL_BYTES]>::try_from(bytes) {
+            whole[CHECKSUM_AT..CHECKSUM_AT + 2].fill(0);
+            return Some(crc32c(state, &whole) as u16);
+        }
         return Some(crc32c_without(state, bytes, &[CHECKSUM_AT], 2) as u16);
     }
     let (before, after) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);

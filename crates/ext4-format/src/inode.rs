@@ -87,6 +87,7 @@ const USUAL_BYTES: usize = 256;
 #[derive(Debug, Clone)]
 pub struct Inode {
     metadata: Metadata,
+    /// The file system's, of which its own is made when it is asked for.
     seed: u32,
     /// `i_mode` has no type: free inodes, and that of the bad blocks.
     typeless: bool,
@@ -251,7 +252,7 @@ impl Inode {
         let body = if body.starts_with(&ATTRIBUTES_MAGIC) { body.into() } else { Arc::default() };
         Ok(Self {
             metadata,
-            seed: inode_seed(superblock.seed(), ino, raw.generation.get()),
+            seed: superblock.seed(),
             typeless: kind.is_none(),
             fast_symlink,
             dtime: raw.dtime.get(),
@@ -300,7 +301,7 @@ impl Inode {
     /// What the checksums of its blocks start from: of extent nodes, directory blocks and htree
     /// nodes.
     pub fn checksum_seed(&self) -> u32 {
-        self.seed
+        inode_seed(self.seed, self.metadata.ino, self.metadata.generation)
     }
 
     /// `i_dtime`: when it was deleted, in seconds since 1970, or the next inode in the list of

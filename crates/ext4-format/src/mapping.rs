@@ -334,8 +334,9 @@ impl<'a, S: Source> Mapped<'a, S> {
         block: Option<u64>,
         place: NodePlace,
     ) -> Result<Node<'b>> {
-        let of = (self.inode.ino(), self.inode.checksum_seed());
-        self.volume.checked_node(of, bytes, block, place)
+        // (The root has no checksum.)
+        let seed = block.map_or(0, |_| self.inode.checksum_seed());
+        self.volume.checked_node((self.inode.ino(), seed), bytes, block, place)
     }
 
     fn extent_run(&self, logical: u64) -> Result<Run> {

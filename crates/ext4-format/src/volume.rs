@@ -207,6 +207,56 @@ impl<S> Volume<S> {
         let block = superblock.descriptor_block(number / per_block, self.shared.superblock_block);
         (block, (number % per_block) as usize * usize::from(superblock.descriptor_bytes))
     }
+
+    /// Block `block` by another `source` than the volume's own: as [`block`](Self::block).
+    ///
+    /// # Errors
+    /// As [`block`](Self::block).
+    pub fn block_of(&self, source: &(impl Source + ?Sized), block: u64) -> Result<Arc<[u8]>> {
+        Ok(self.checked_block_of(source, block, block)?.0)
+    }
+
+    fn checked_block_of(
+        &self,
+        source: &(impl Source + ?Sized),
+        block: u64,
+        end: u64,
+    ) -> Result<(Arc<[u8]>, bool)> {
+        if let Some(newer) = self.shared.overlay.get(&block) {
+            return Ok((Arc::clone(newer), false));
+        }
+        let bytes = self.block_bytes();
+        let wrong = || Corruption::new(Defect::BlockPointer).in_block(block);
+        if block >= self.block_count() {
+            return Err(wrong().into());
+        }
+        let bits = self.superblock().block_bits();
+        let end = end.min(self.block_count());
+        let found = source.read_checked(block << bits, bytes, end << bits)?;
+        if found.0.len() == bytes { Ok(found) } else { Err(wrong().into()) }
+    }
+
+    /// Group `number` by another `source` than the volume's own: as [`group`](Self::group).
+    ///
+    /// # Errors
+    /// As [`group`](Self::group).
+    pub fn group_of(&self, source: &(impl Source + ?Sized), number: u32) -> Result<Group> {
+        if number >= self.superblock().groups() {
+            return Err(Error::Invalid("there is no such block group"));
+        }
+        let (block, at) = self.descriptor_place(number);
+        self.group_in(number, &self.block_of(source, block)?, at)
+    }
+
+    fn group_in(&self, number: u32, block: &[u8], at: usize) -> Result<Group> {
+        let wrong = |defect| Corruption::new(defect).in_block(u64::from(number));
+        let bytes = block.get(at..at + usize::from(self.superblock().descriptor_bytes));
+        let bytes = bytes.ok_or_else(|| wrong(Defect::GroupPointer))?;
+        self.verify(Group::checksum_is_right(self.superblock(), number, bytes), || {
+            wrong(Defect::GroupChecksum)
+        })?;
+        Ok(Group::parse(self.superblock(), number, bytes)?)
+    }
 }
 
 impl<S: Source> Volume<S> {
@@ -225,28 +275,7 @@ impl<S: Source> Volume<S> {
 
     /// The same, and whether its [checksum](Source::read_checked) needs no look.
     pub(super) fn checked_block(&self, block: u64, end: u64) -> Result<(Arc<[u8]>, bool)> {
-        if let Some(newer) = self.shared.overlay.get(&block) {
-            return Ok((Arc::clone(newer), false));
-        }
-        let bytes = self.block_bytes();
-        let wrong = || Corruption::new(Defect::BlockPointer).in_block(block);
-        if block >= self.block_count() {
-            return Err(wrong().into());
-        }
-        let bits = self.superblock().block_bits();
-        let end = end.min(self.block_count());
-        let found = self.source.read_checked(block << bits, bytes, end << bits)?;
-        if found.0.len() == bytes { Ok(found) } else { Err(wrong().into()) }
-    }
-
-    fn group_in(&self, number: u32, block: &[u8], at: usize) -> Result<Group> {
-        let wrong = |defect| Corruption::new(defect).in_block(u64::from(number));
-        let bytes = block.get(at..at + usize::from(self.superblock().descriptor_bytes));
-        let bytes = bytes.ok_or_else(|| wrong(Defect::GroupPointer))?;
-        self.verify(Group::checksum_is_right(self.superblock(), number, bytes), || {
-            wrong(Defect::GroupChecksum)
-        })?;
-        Ok(Group::parse(self.superblock(), number, bytes)?)
+        self.checked_block_of(&self.source, block, end)
     }
 
     /// Group `number`.
@@ -255,11 +284,7 @@ impl<S: Source> Volume<S> {
     /// [`Error::Invalid`] if there is no such group; [`Defect::GroupChecksum`],
     /// [`Defect::GroupPointer`] (with the group for a block), or the source.
     pub fn group(&self, number: u32) -> Result<Group> {
-        if number >= self.superblock().groups() {
-            return Err(Error::Invalid("there is no such block group"));
-        }
-        let (block, at) = self.descriptor_place(number);
-        self.group_in(number, &self.block(block)?, at)
+        self.group_of(&self.source, number)
     }
 
     /// Calls `visit` with every group, reading each block of descriptors once.

@@ -188,10 +188,15 @@ impl Rig {
     /// one at once, in such pieces as the journal's, then that.
     fn time_bare(&mut self, bytes: usize, log_blocks: u64, at_once: bool) -> Result<f64> {
         let log_bytes = (log_blocks.saturating_sub(u64::from(!at_once)) * PAGE) as usize;
-        let piece =
-            ext4::log_piece_blocks((log_bytes / PAGE as usize) as u64) as usize * PAGE as usize;
         let mut sizes = vec![bytes];
-        sizes.extend((0..log_bytes).step_by(piece).map(|at| piece.min(log_bytes - at)));
+        let copies = (log_bytes / PAGE as usize).saturating_sub(1);
+        if copies > 0 {
+            let most = ext4::log_piece_blocks(copies);
+            let pieces = (0..copies).step_by(most).map(|at| most.min(copies - at));
+            sizes.extend(pieces.chain([1]).map(|blocks| blocks * PAGE as usize));
+        } else if log_bytes > 0 {
+            sizes.push(log_bytes);
+        }
         let mut bufs = Vec::new();
         for size in &sizes {
             bufs.push(self.raw.alloc(*size)?);

@@ -56,11 +56,13 @@ impl InodeEdit {
         Inode::parse(superblock, self.ino, &self.bytes)
     }
 
-    /// Its bytes for the disk, with their checksum.
-    pub fn sealed(&self, superblock: &Superblock) -> Box<[u8]> {
-        let mut bytes = self.bytes.clone();
-        Inode::set_checksum(superblock, self.ino, &mut bytes);
-        bytes
+    /// Puts it into `to`, its place on the disk, with its checksum.
+    ///
+    /// # Panics
+    /// The place is not as long as an inode.
+    pub fn put(&self, superblock: &Superblock, to: &mut [u8]) {
+        to.copy_from_slice(&self.bytes);
+        Inode::set_checksum(superblock, self.ino, to);
     }
 
     fn raw_ref(&self) -> &RawInode {
@@ -332,6 +334,8 @@ mod tests {
         assert_eq!((told.changed, told.created), (time(0x3_7FFF_FFFF), Some(time(0))));
         assert_eq!(told.blocks_512, 9 * u64::from(superblock.block_bytes()) / 512);
         assert_eq!((edit.blocks(&superblock), told.generation), (9, 77));
-        assert!(Inode::checksum_is_right(&superblock, 12, &edit.sealed(&superblock)));
+        let mut place = vec![0; edit.as_bytes().len()];
+        edit.put(&superblock, &mut place);
+        assert!(Inode::checksum_is_right(&superblock, 12, &place));
     }
 }

@@ -116,7 +116,7 @@ impl Layout {
         }
         for inode in inodes {
             let at = (inode.ino() as usize - 1) * inode_bytes;
-            table[at..at + inode_bytes].copy_from_slice(&inode.sealed(superblock));
+            inode.put(superblock, &mut table[at..at + inode_bytes]);
         }
         table
     }

@@ -9,6 +9,7 @@ use super::{Allocator, Want};
 use crate::journal::Handle;
 use crate::space::{Promised, Who};
 use crate::{Corruption, Defect, Error};
+use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
 /// Who wants so many blocks at once needs none kept behind them.
@@ -41,8 +42,8 @@ impl Allocator {
                 (Promised::Change(Arc::clone(&self.pool)), self.pool.promise(who, asked)?)
             }
         };
-        let found = self.find(handle, &want, blocks as u32).and_then(|(number, bits)| {
-            self.take(handle, number, bits.clone())?;
+        let found = self.find(handle, &want, blocks as u32).and_then(|(number, group, bits)| {
+            self.take(handle, number, &group, bits.clone())?;
             Ok((number, bits))
         });
         let taken = found.as_ref().map_or(0, |(_, bits)| bits.len() as u64);
@@ -61,21 +62,26 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Up to `blocks` free blocks: a group, and which of its bits.
+    /// Up to `blocks` free blocks: a group, its descriptor, and which of its bits.
     fn find(
         &self,
         handle: &Handle<'_>,
         want: &Want<'_>,
         blocks: u32,
-    ) -> Result<(u32, Range<u32>), Error> {
+    ) -> Result<(u32, Group, Range<u32>), Error> {
         let superblock = self.superblock();
         let goal = want.goal.filter(|goal| superblock.holds(*goal, 1));
         let exact = goal.is_some();
         let goal = goal.unwrap_or_else(|| self.near_inode(want));
         let (allocator, ino) = (self, want.ino);
-        let mut search = Search { allocator, handle, ino, blocks, polite: true, held: false };
-        if let Some(found) = search.run(goal, exact)? {
-            return Ok(found);
+        let mut search =
+            Search { allocator, handle, ino, blocks, polite: true, held: false, last: None };
+        if let Some((number, bits)) = search.run(goal, exact)? {
+            let group = match search.last.filter(|(last, _)| *last == number) {
+                Some((_, group)) => group,
+                None => handle.group(number)?,
+            };
+            return Ok((number, group, bits));
         }
         self.starved.store(search.held, Ordering::Relaxed);
         Err(Error::NoSpace)
@@ -93,15 +99,20 @@ impl Allocator {
     }
 
     /// Marks `bits` of group `number`, which are free, as in use.
-    fn take(&self, handle: &mut Handle<'_>, number: u32, bits: Range<u32>) -> Result<(), Error> {
+    fn take(
+        &self,
+        handle: &mut Handle<'_>,
+        number: u32,
+        group: &Group,
+        bits: Range<u32>,
+    ) -> Result<(), Error> {
         let start = self.superblock().group_start(number);
         let blocks = start + u64::from(bits.start)..start + u64::from(bits.end);
         if let Some(own) = self.zones.within(blocks).next() {
             // Its bitmap says that the file system's own are free.
             return Err(Corruption::new(Defect::BlockUnmarked).in_block(own.start).into());
         }
-        let group = handle.volume().group(number)?;
-        self.mark_blocks(handle, number, &group, bits, true)
+        self.mark_blocks(handle, number, group, bits, true)
     }
 
     /// Takes `blocks`, all of which have to be free: they are known to belong to what is being
@@ -113,7 +124,7 @@ impl Allocator {
     pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         handle.fast_ineligible();
         self.by_groups(blocks, |number, bits, blocks| {
-            let group = handle.volume().group(number)?;
+            let group = handle.group(number)?;
             let used = bitmap::first_used(&self.block_bits(handle, number, &group)?, bits.clone());
             if used < bits.end {
                 let shared = blocks.start + u64::from(used - bits.start);
@@ -139,7 +150,7 @@ impl Allocator {
     /// [`blocks`](Self::blocks).
     pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         self.by_groups(blocks, |number, bits, blocks| {
-            let group = handle.volume().group(number)?;
+            let group = handle.group(number)?;
             let free = bitmap::first_free(&self.block_bits(handle, number, &group)?, bits.clone());
             if free < bits.end {
                 let unmarked = blocks.start + u64::from(free - bits.start);

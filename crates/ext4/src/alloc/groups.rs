@@ -16,6 +16,9 @@ fn wrong_count(number: u32, of: &'static str) -> Error {
     Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)).into()
 }
 
+/// The descriptor of a group that has free blocks, and its bitmap.
+pub(super) type FreeBits = (Group, Arc<[u8]>);
+
 /// So many bitmaps are known to be right.
 const KNOWN: usize = 16;
 
@@ -87,17 +90,20 @@ impl Allocator {
         Ok(bits)
     }
 
-    /// The same of a group that has free blocks; `None`: it has none.
+    /// The same, and the descriptor, of a group that has free blocks; `None`: it has none.
     pub(super) fn free_bits(
         &self,
         handle: &Handle<'_>,
         number: u32,
-    ) -> Result<Option<Arc<[u8]>>, Error> {
+    ) -> Result<Option<FreeBits>, Error> {
         if self.hints()[number as usize].free_blocks == 0 {
             return Ok(None);
         }
-        let group = handle.volume().group(number)?;
-        (group.free_clusters > 0).then(|| self.block_bits(handle, number, &group)).transpose()
+        let group = handle.group(number)?;
+        if group.free_clusters == 0 {
+            return Ok(None);
+        }
+        Ok(Some((group, self.block_bits(handle, number, &group)?)))
     }
 
     /// Changes the descriptor of group `number`.

@@ -39,7 +39,7 @@ impl Allocator {
     ) -> Result<Option<u32>, Error> {
         let superblock = self.superblock();
         let per_group = superblock.inodes_per_group();
-        let group = handle.volume().group(number)?;
+        let group = handle.group(number)?;
         if group.free_inodes == 0 {
             return Ok(None);
         }
@@ -76,7 +76,7 @@ impl Allocator {
     /// [`Defect::InodeNumber`] for the file system's own; as for [`inode`](Self::inode).
     pub fn is_inode_taken(&self, handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
         let (number, index) = self.inode_index(ino)?;
-        let group = handle.volume().group(number)?;
+        let group = handle.group(number)?;
         let bits = self.inode_bits(handle, number, &group)?;
         Ok(bits.is_some_and(|bits| bitmap::first_free(&bits, index..index + 1) > index))
     }
@@ -97,7 +97,7 @@ impl Allocator {
             return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
         }
         let (number, index) = self.inode_index(ino)?;
-        let group = handle.volume().group(number)?;
+        let group = handle.group(number)?;
         self.clear_slots(handle, &group, index)?;
         self.mark_inode(handle, number, &group, index, true, directory)
     }
@@ -140,7 +140,7 @@ impl Allocator {
             return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
         }
         let (number, index) = self.inode_index(ino)?;
-        let group = handle.volume().group(number)?;
+        let group = handle.group(number)?;
         self.mark_inode(handle, number, &group, index, false, directory)
     }
 }

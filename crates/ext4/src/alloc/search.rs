@@ -5,11 +5,13 @@
 //! waits for a commit never.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Allocator;
 use super::zones::blocks_in;
 use crate::Error;
 use crate::journal::Handle;
+use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
 /// So many groups' bitmaps are looked at for a run that is long enough, before the longest so far
@@ -30,6 +32,8 @@ pub(super) struct Search<'s, 'h> {
     pub(super) polite: bool,
     /// Some that are free wait for a commit.
     pub(super) held: bool,
+    /// The group that was looked at last.
+    pub(super) last: Option<(u32, Group)>,
 }
 
 /// What one group has.
@@ -58,6 +62,15 @@ impl Search<'_, '_> {
         }
         self.polite = false;
         self.any(first, from)
+    }
+
+    /// The bitmap of group `number`; `None`: it has no free blocks.
+    fn free_bits(&mut self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+        let Some((group, bits)) = self.allocator.free_bits(self.handle, number)? else {
+            return Ok(None);
+        };
+        self.last = Some((number, group));
+        Ok(Some(bits))
     }
 
     fn order(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
@@ -89,7 +102,7 @@ impl Search<'_, '_> {
 
     /// From bit `from` of group `number` on, if that is free.
     fn at(&mut self, number: u32, from: u32) -> Result<Option<Range<u32>>, Error> {
-        let Some(bits) = self.allocator.free_bits(self.handle, number)? else { return Ok(None) };
+        let Some(bits) = self.free_bits(number)? else { return Ok(None) };
         let most =
             from.saturating_add(self.blocks).min(blocks_in(self.allocator.superblock(), number));
         let mut run = from..bitmap::first_used(&bits, from..most);
@@ -156,7 +169,7 @@ impl Search<'_, '_> {
             if self.allocator.longest_run(number) < self.blocks {
                 continue;
             }
-            let Some(bits) = self.allocator.free_bits(self.handle, number)? else { continue };
+            let Some(bits) = self.free_bits(number)? else { continue };
             looked_at += 1;
             let end = blocks_in(self.allocator.superblock(), number);
             let mut looked = Looked { found: None, longest: 0..0 };
@@ -182,7 +195,7 @@ impl Search<'_, '_> {
     /// Any blocks: the longest run of the first group that has some.
     fn any(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
         for number in self.order(first) {
-            let Some(bits) = self.allocator.free_bits(self.handle, number)? else { continue };
+            let Some(bits) = self.free_bits(number)? else { continue };
             let end = blocks_in(self.allocator.superblock(), number);
             let mut looked = Looked { found: None, longest: 0..0 };
             if number == first && from > 0 {

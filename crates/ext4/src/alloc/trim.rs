@@ -21,7 +21,7 @@ impl Allocator {
         bits: Range<u32>,
         least: u32,
     ) -> Result<Option<Range<u64>>, Error> {
-        let Some(bitmap) = self.free_bits(handle, number)? else { return Ok(None) };
+        let Some((_, bitmap)) = self.free_bits(handle, number)? else { return Ok(None) };
         let start = self.superblock().group_start(number);
         let end = bits.end.min(blocks_in(self.superblock(), number));
         let mut at = bits.start;

@@ -2,8 +2,10 @@
 //! files that grow at the same time do not end up interleaved. Only hints: nothing of it is on the
 //! disk, and nobody is refused a block for it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
+
+use crate::numbers::ByNumber;
 
 /// So many files have a window.
 const WINDOWS: usize = 64;
@@ -23,7 +25,7 @@ struct Window {
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     /// By inode.
-    of: HashMap<u32, Window>,
+    of: ByNumber<u32, Window>,
     /// By the first block: the end, and whose.
     by_start: BTreeMap<u64, (u64, u32)>,
     /// Counts uses.

@@ -119,12 +119,13 @@ impl Lead<'_> {
         if matches!(supersede, Supersede::Apart(_)) {
             self.finish_superseding(io, journal.volatile)?;
         }
-        let release = journal.pending().committed(&transaction);
+        let sequence = transaction.sequence;
+        let release = journal.pending().committed(transaction);
         if let Some(sequence) = release {
             journal.held.release(sequence);
         }
         journal.contexts.group().committed();
-        journal.commits.committed(transaction.sequence);
+        journal.commits.committed(sequence);
         Ok(())
     }
 

@@ -14,10 +14,10 @@ use meantime_block::RequestError;
 use meantime_ext4_format::journal::{Copied, JournalFormat};
 use meantime_hw::DmaBuf;
 
-/// How many blocks of the log go into one request, of `blocks` that can be written at once: a few
-/// requests that a device does side by side are done sooner than a long one.
-pub fn log_piece_blocks(blocks: u64) -> u64 {
-    blocks.div_ceil(4).max(2)
+/// How many copies of blocks go into one request, of `copies` behind a descriptor, which has its
+/// own: a few requests that a device does side by side are done sooner than a long one.
+pub fn log_piece_blocks(copies: usize) -> usize {
+    copies.div_ceil(if copies <= 4 { 2 } else { 3 })
 }
 
 /// What its leader has to itself: the log.
@@ -35,7 +35,6 @@ pub(crate) struct Committer {
     pub(super) fast: Option<FastArea>,
     commit_block: Option<DmaBuf>,
     copies: Vec<Copied>,
-    parts: Vec<(u64, usize, DmaBuf)>,
 }
 
 /// What was sent to the log.
@@ -64,7 +63,6 @@ impl Committer {
             fast,
             commit_block: None,
             copies: Vec::new(),
-            parts: Vec::new(),
         }
     }
 
@@ -87,64 +85,53 @@ impl Committer {
         }
     }
 
-    /// Buffers for `blocks` blocks of the log from `at` on, one for each stretch of the disk, in
-    /// `parts`.
-    fn parts(&mut self, io: &mut IoContext, at: u32, blocks: usize) -> Result<(), Error> {
-        let piece = log_piece_blocks(blocks as u64) as usize;
-        let mut done = 0;
-        while done < blocks {
-            let (place, side_by_side) = self
-                .log
-                .place(self.log.behind(at, done as u32))
-                .ok_or(Error::Invalid("the journal has no such block"))?;
-            let count = (side_by_side as usize).min(blocks - done).min(piece);
-            let buf = self.writer.buffer(io, count)?;
-            self.parts.push((place, done, buf));
-            done += count;
-        }
-        Ok(())
+    /// A buffer for up to `most` blocks of the log from `at` on, as many as are side by side on the
+    /// disk, and where that is.
+    fn piece(&mut self, io: &mut IoContext, at: u32, most: usize) -> Result<(u64, DmaBuf), Error> {
+        let (place, side_by_side) =
+            self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
+        let buf = self.writer.buffer(io, most.min(side_by_side as usize))?;
+        Ok((place, buf))
     }
 
-    /// Block `index` of what `parts` are for.
-    fn part_block(
-        parts: &mut [(u64, usize, DmaBuf)],
-        index: usize,
-        bytes: usize,
-    ) -> Option<&mut [u8]> {
-        let (_, first, buf) = parts.iter_mut().rev().find(|(_, first, _)| *first <= index)?;
-        let at = (index - *first) * bytes;
-        buf.get_mut(at..at + bytes)
-    }
-
-    /// Sends all of `transaction` but its commit block; how many blocks of the log that are.
+    /// Sends all of `transaction` but its commit block, each piece as soon as it is there; how many
+    /// blocks of the log that are.
     fn send_log(&mut self, io: &mut IoContext, transaction: &Transaction) -> Result<u32, Error> {
         let bytes = self.format.block_bytes();
-        let gone = || Error::Invalid("a block of the journal has no place in its buffer");
         let revoked: Vec<u64> = transaction.revoked.iter().copied().collect();
         let mut revoked = revoked.chunks(self.format.revoked_most());
         let mut blocks = transaction.blocks.iter();
+        let mut at = self.log.head();
         let mut written = 0;
         for (revokes, copies) in self.plan(transaction) {
-            let count = revokes + copies + usize::from(copies > 0);
-            let at = self.log.behind(self.log.head(), written);
-            self.parts(io, at, count)?;
-            for (index, some) in (0..revokes).zip(&mut revoked) {
-                let to = Self::part_block(&mut self.parts, index, bytes).ok_or_else(gone)?;
-                device::revoke(&self.format, to, self.tid, some);
-            }
+            let head = revokes + usize::from(copies > 0);
+            // The descriptor, which is before them, has their checksums.
             self.copies.clear();
-            for (index, (block, content)) in (revokes + 1..).zip(blocks.by_ref().take(copies)) {
-                let to = Self::part_block(&mut self.parts, index, bytes).ok_or_else(gone)?;
-                self.copies.push(self.format.copy(to, *block, content, self.tid));
-            }
-            if copies > 0 {
-                let to = Self::part_block(&mut self.parts, revokes, bytes).ok_or_else(gone)?;
-                self.format.descriptor(to, self.tid, &self.copies);
-            }
-            for (place, _, buf) in self.parts.drain(..) {
+            while self.copies.len() < copies {
+                let done = self.copies.len();
+                let most = log_piece_blocks(copies).min(copies - done);
+                let behind = self.log.behind(at, (head + done) as u32);
+                let (place, mut buf) = self.piece(io, behind, most)?;
+                for (to, (block, content)) in buf.chunks_exact_mut(bytes).zip(&mut blocks) {
+                    self.copies.push(self.format.copy(to, *block, content, self.tid));
+                }
                 self.writer.send(io, place, buf, false)?;
             }
-            written += count as u32;
+            let mut done = 0;
+            while done < head {
+                let (place, mut buf) =
+                    self.piece(io, self.log.behind(at, done as u32), head - done)?;
+                for to in buf.chunks_exact_mut(bytes) {
+                    match (done < revokes).then(|| revoked.next()).flatten() {
+                        Some(some) => device::revoke(&self.format, to, self.tid, some),
+                        None => self.format.descriptor(to, self.tid, &self.copies),
+                    }
+                    done += 1;
+                }
+                self.writer.send(io, place, buf, false)?;
+            }
+            at = self.log.behind(at, (head + copies) as u32);
+            written += (head + copies) as u32;
         }
         Ok(written)
     }
@@ -211,7 +198,6 @@ impl Committer {
     ) -> InLog {
         let empty = transaction.blocks.is_empty() && transaction.revoked.is_empty();
         let sent = if empty { Ok(0) } else { self.send_log(io, transaction) };
-        self.parts.clear();
         let block = (prepared && !empty).then(|| self.prepare(io)).transpose();
         InLog { blocks: sent, commit_block: block }
     }

@@ -5,6 +5,7 @@
 //! a part of the running transaction. A change that fails, for whatever reason, has changed
 //! nothing.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::space::SpaceChanges;
 use crate::{Corruption, Defect, Error, Timestamp};
 use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use meantime_ext4_format::journal::fast_commit::Change;
-use meantime_ext4_format::{Source, SourceError, Superblock, Volume};
+use meantime_ext4_format::{Group, Source, SourceError, Superblock, Volume};
 
 /// How an inode was changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -111,7 +112,7 @@ impl<'a> Handle<'a> {
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
         match self.changes.blocks.get(&block) {
             Some(changed) => Ok(Arc::clone(changed)),
-            None => Ok(self.volume().block(block)?),
+            None => Ok(self.volume.block_of(self.base, block)?),
         }
     }
 
@@ -120,12 +121,13 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// As [`Volume::block`].
     pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
-        if !self.changes.blocks.contains_key(&block) {
-            let content = self.block(block)?;
-            self.changes.blocks.insert(block, self.copies.instead_of(content));
-        }
-        let content =
-            self.changes.blocks.get_mut(&block).ok_or(Error::Invalid("the block is not there"))?;
+        let content = match self.changes.blocks.entry(block) {
+            Entry::Occupied(changed) => changed.into_mut(),
+            Entry::Vacant(place) => {
+                let content = self.volume.block_of(self.base, block)?;
+                place.insert(self.copies.instead_of(content))
+            }
+        };
         Ok(Arc::make_mut(content))
     }
 
@@ -184,6 +186,14 @@ impl<'a> Handle<'a> {
         self.orphans
     }
 
+    /// Group `number`.
+    ///
+    /// # Errors
+    /// As [`Volume::group`].
+    pub fn group(&self, number: u32) -> Result<Group, Error> {
+        Ok(self.volume.group_of(self, number)?)
+    }
+
     /// Inode `ino`, to be changed: [`store_inode`](Self::store_inode).
     ///
     /// # Errors
@@ -201,11 +211,10 @@ impl<'a> Handle<'a> {
     /// As [`Volume::block`].
     pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
-        let bytes = inode.sealed(self.superblock());
-        let is_barred = self.changes.fast.is_barred();
-        let place = &mut self.edit(block)?[at..at + bytes.len()];
-        let known = is_barred || fast::is_sayable(place, &bytes);
-        place.copy_from_slice(&bytes);
+        let (is_barred, volume) = (self.changes.fast.is_barred(), self.volume.clone());
+        let place = &mut self.edit(block)?[at..at + inode.as_bytes().len()];
+        let known = is_barred || fast::is_sayable(place, inode.as_bytes());
+        inode.put(volume.superblock(), place);
         if !known {
             self.changes.fast.bar();
         }

@@ -1,6 +1,7 @@
 //! What has committed and is not in its place yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -18,34 +19,52 @@ pub(super) struct Pending {
     under_way: BTreeSet<u64>,
     /// What is to be released when they are home: something of it is among them.
     release: Option<Sequence>,
+    /// What blocks were before the last commits, for whoever wants their memory.
+    replaced: Vec<Arc<[u8]>>,
 }
 
+/// So many replaced blocks are kept at most.
+const REPLACED_MOST: usize = 64;
+
 impl Pending {
-    fn count(&mut self, sequence: Sequence, more: bool) {
-        let count = self.counts.entry(sequence).or_default();
-        *count = if more { *count + 1 } else { count.saturating_sub(1) };
-        if *count == 0 {
-            self.counts.remove(&sequence);
+    /// There is a block less of transaction `sequence`.
+    fn fewer(&mut self, sequence: Sequence) {
+        if let Entry::Occupied(mut count) = self.counts.entry(sequence) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
+    }
+
+    /// What blocks were before the last commits. Others may have it still.
+    pub(super) fn take_replaced(&mut self) -> Vec<Arc<[u8]>> {
+        std::mem::take(&mut self.replaced)
     }
 
     fn remove(&mut self, block: u64) {
         if let Some((_, sequence)) = self.blocks.remove(&block) {
-            self.count(sequence, false);
+            self.fewer(sequence);
         }
     }
 
     /// `transaction` has committed. Up to which transaction freed blocks may be released at once;
     /// `None`: when what is under way is [home](Self::home).
-    pub(super) fn committed(&mut self, transaction: &Transaction) -> Option<Sequence> {
+    pub(super) fn committed(&mut self, transaction: Transaction) -> Option<Sequence> {
         let sequence = transaction.sequence;
         for block in &transaction.revoked {
             self.remove(*block);
         }
-        for (block, content) in &transaction.blocks {
-            self.remove(*block);
-            self.blocks.insert(*block, (Arc::clone(content), sequence));
-            self.count(sequence, true);
+        if !transaction.blocks.is_empty() {
+            self.counts.insert(sequence, transaction.blocks.len());
+        }
+        for (block, content) in transaction.blocks {
+            if let Some((content, before)) = self.blocks.insert(block, (content, sequence)) {
+                self.fewer(before);
+                if self.replaced.len() < REPLACED_MOST {
+                    self.replaced.push(content);
+                }
+            }
         }
         let late = transaction.revoked.iter().any(|block| self.under_way.contains(block));
         if late || self.release.is_some() {
@@ -118,11 +137,11 @@ mod tests {
     #[test]
     fn the_newest_committed_is_written_and_only_that_settles() {
         let mut pending = Pending::default();
-        assert_eq!(pending.committed(&transaction(1, &[10, 11, 12], &[])), Some(Sequence(1)));
+        assert_eq!(pending.committed(transaction(1, &[10, 11, 12], &[])), Some(Sequence(1)));
         let batch = pending.send(0, Sequence(1), 2);
         assert_eq!(batch.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [10, 11]);
         // Changed while it is under way.
-        assert_eq!(pending.committed(&transaction(2, &[11], &[])), Some(Sequence(2)));
+        assert_eq!(pending.committed(transaction(2, &[11], &[])), Some(Sequence(2)));
         assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 3));
         pending.home(&batch, true);
         assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 2));
@@ -136,14 +155,29 @@ mod tests {
     }
 
     #[test]
+    fn what_was_replaced_is_to_be_had_once() {
+        let mut pending = Pending::default();
+        pending.committed(transaction(1, &[10, 11], &[]));
+        pending.committed(transaction(2, &[11, 12], &[]));
+        let replaced = pending.take_replaced();
+        assert_eq!(replaced, [Arc::from([1; 4])]);
+        assert!(pending.take_replaced().is_empty());
+        // They are not kept for nobody.
+        for sequence in 3..200 {
+            pending.committed(transaction(sequence, &[10, 11], &[]));
+        }
+        assert_eq!(pending.take_replaced().len(), REPLACED_MOST);
+    }
+
+    #[test]
     fn nothing_is_released_while_a_write_home_of_it_is_under_way() {
         let mut pending = Pending::default();
-        pending.committed(&transaction(1, &[10, 11], &[]));
+        pending.committed(transaction(1, &[10, 11], &[]));
         let batch = pending.send(0, Sequence(1), 9);
-        assert_eq!(pending.committed(&transaction(2, &[], &[10])), None);
-        assert_eq!(pending.committed(&transaction(3, &[], &[77])), None);
+        assert_eq!(pending.committed(transaction(2, &[], &[10])), None);
+        assert_eq!(pending.committed(transaction(3, &[], &[77])), None);
         assert_eq!(pending.home(&batch, true), Some(Sequence(3)));
-        assert_eq!(pending.committed(&transaction(4, &[], &[11])), Some(Sequence(4)));
+        assert_eq!(pending.committed(transaction(4, &[], &[11])), Some(Sequence(4)));
         assert_eq!(pending.len(), 0);
     }
 }

@@ -182,7 +182,7 @@ impl Journal {
     pub(super) fn make_spares(&self) {
         let wanted = self.opened().spares.wanted();
         if !wanted.is_empty() {
-            let copies = Copies::of(wanted);
+            let copies = Copies::of(wanted, self.pending().take_replaced());
             self.opened().spares.put(copies);
         }
     }

@@ -74,15 +74,27 @@ impl Spares {
 }
 
 impl Copies {
-    /// Copies of `blocks`. Work for the gap.
-    pub(super) fn of(blocks: Vec<Arc<[u8]>>) -> Self {
-        let pair = |of: Arc<[u8]>| Pair { copy: Arc::from(&of[..]), of };
-        Self { pairs: blocks.into_iter().map(pair).collect(), room: Vec::new() }
+    /// Copies of `blocks`, in the memory of those of `old` that nobody else has. Work for the gap.
+    pub(super) fn of(blocks: Vec<Arc<[u8]>>, old: Vec<Arc<[u8]>>) -> Self {
+        let mut copies = Self { pairs: Vec::with_capacity(blocks.len()), room: old };
+        copies.room.retain_mut(|old| Arc::get_mut(old).is_some());
+        for of in blocks {
+            let copy = copies.copy(&of).unwrap_or_else(|| Arc::from(&of[..]));
+            copies.pairs.push(Pair { of, copy });
+        }
+        copies
     }
 
     /// Room for `bytes` bytes, with anything in it, which nobody else has.
     fn room(&mut self, bytes: usize) -> Option<Arc<[u8]>> {
         self.room.pop().filter(|room| room.len() == bytes)
+    }
+
+    /// A copy of `block`, if there is room for one.
+    fn copy(&mut self, block: &[u8]) -> Option<Arc<[u8]>> {
+        let mut copy = self.room(block.len())?;
+        Arc::get_mut(&mut copy)?.copy_from_slice(block);
+        Some(copy)
     }
 
     /// A block of `bytes` zeroes.
@@ -99,16 +111,7 @@ impl Copies {
         if let Some(at) = self.pairs.iter().position(|pair| Arc::ptr_eq(&pair.of, &block)) {
             return self.pairs.swap_remove(at).copy;
         }
-        match self.room(block.len()) {
-            Some(mut copy) => match Arc::get_mut(&mut copy) {
-                Some(all) => {
-                    all.copy_from_slice(&block);
-                    copy
-                }
-                None => block,
-            },
-            None => block,
-        }
+        self.copy(&block).unwrap_or(block)
     }
 }
 
@@ -122,7 +125,7 @@ mod tests {
         let (old, new) = (block(1), block(1));
         let mut spares = Spares::default();
         spares.changed(BTreeMap::from([(7, Arc::clone(&old))]));
-        spares.put(Copies::of(spares.wanted()));
+        spares.put(Copies::of(spares.wanted(), Vec::new()));
         assert!(spares.wanted().is_empty());
         let mut copies = spares.take();
         // The same bytes, but another change's.
@@ -146,6 +149,17 @@ mod tests {
         let (first, second) = (copies.instead_of(Arc::clone(&read)), copies.zeroes(4));
         assert_eq!((first.as_ptr(), &first[..], &second[..]), (place, &[1; 4][..], &[0; 4][..]));
         assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&read)), &read));
+    }
+
+    #[test]
+    fn copies_are_in_the_memory_of_what_is_old() {
+        let block = |byte| Arc::<[u8]>::from([byte; 4]);
+        let (read, old) = (block(1), block(2));
+        let place = old.as_ptr();
+        let copies = Copies::of(vec![block(3), block(4)], vec![Arc::clone(&read), old]);
+        let [first, second] = &copies.pairs[..] else { panic!("{copies:?}") };
+        assert_eq!((first.copy.as_ptr(), &first.copy[..]), (place, &[3; 4][..]));
+        assert_eq!((&second.copy[..], &read[..]), (&[4; 4][..], &[1; 4][..]));
     }
 
     #[test]

@@ -44,7 +44,6 @@ pub(super) fn descend(
     logical: u64,
 ) -> Result<Vec<Level>, Error> {
     let volume = handle.volume();
-    let owner = (inode.ino(), inode.checksum_seed(handle.superblock()));
     let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
     let (mut block, mut place) = (None, NodePlace::root());
     // Each step is one level down, and the root is at most at level 5.
@@ -54,6 +53,9 @@ pub(super) fn descend(
             Some(block) => handle.block(block)?,
         };
         let below = {
+            // (The root has no checksum.)
+            let seed = block.map_or(0, |_| inode.checksum_seed(handle.superblock()));
+            let owner = (inode.ino(), seed);
             let checked = volume.checked_node(owner, &bytes, block, place.clone())?;
             checked.child_near(logical)
         };

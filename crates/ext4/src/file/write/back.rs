@@ -269,8 +269,10 @@ impl Mount {
                 }
             }
         }
-        let promised =
-            pages.reservation.as_mut().map(|promise| promise.split(delayed.len() as u64));
+        let wanted = delayed.len() as u64;
+        // Mostly all of it.
+        let promised = pages.reservation.take_if(|promise| promise.blocks() == wanted);
+        let promised = promised.or_else(|| Some(pages.reservation.as_mut()?.split(wanted)));
         drop(pages);
         let part = Part {
             known: Arc::clone(known),

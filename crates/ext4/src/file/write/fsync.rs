@@ -139,6 +139,9 @@ impl Mount {
                         }
                         // Data that were there before are only overwritten: nothing is in order.
                         sending.wait(io);
+                        if journal.prepares() {
+                            sending.finish_pages();
+                        }
                         if lead.finish_fast(fast, io) {
                             continue;
                         }
