@@ -320,8 +320,8 @@ impl<S: Sharing> AsyncFile<S> {
 
     /// What the file's version is, if somebody may change it.
     fn version(&self) -> Option<u64> {
-        let known = &self.file.node().known;
-        known.live.as_ref().map(|_| known.version())
+        let inode = &self.file.node().inode;
+        inode.writable.as_ref().map(|_| inode.version())
     }
 
     /// Reads `bytes`, which are within the file, past the cache.
@@ -332,10 +332,10 @@ impl<S: Sharing> AsyncFile<S> {
         options: &ReadOptions,
     ) -> Result<Read, Error> {
         let mount = self.mount();
-        let (version, end, extents) = match &self.file.node().known.live {
+        let (version, end, extents) = match &self.file.node().inode.writable {
             None => (None, bytes.end, self.file.extents_of(bytes.start, bytes.end)?),
-            Some(live) => {
-                let (_guard, extents) = self.file.settled_extents(live, bytes.clone())?;
+            Some(writable) => {
+                let (_guard, extents) = self.file.settled_extents(writable, bytes.clone())?;
                 (self.version(), bytes.end.min(self.file.size()), extents)
             }
         };

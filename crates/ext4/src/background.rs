@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::error::Error;
 use super::inode::Mount;
-use super::inode::known::Known;
+use super::inode::shared::Inode;
 use super::worker::{Stopping, Worker};
 
 /// How often the thread looks for something to do, in an interval between two commits.
@@ -52,12 +52,12 @@ impl Mount {
         let interval_ns = self.options.commit_interval_ms.saturating_mul(1_000_000);
         self.renew_access_epoch(now_ns);
         let many = writer.dirty_pages() > writer.dirty_most / 2;
-        let is_old = |known: &Arc<Known>| {
-            let since_ns = known.live.as_ref().map(|live| live.pages().since_ns);
+        let is_old = |inode: &Arc<Inode>| {
+            let since_ns = inode.writable.as_ref().map(|writable| writable.pages().since_ns);
             since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= interval_ns)
         };
         let mut due = writer.kept();
-        due.retain(|known| many || is_old(known));
+        due.retain(|inode| many || is_old(inode));
         let mut failed = self.write_back_many(&due);
         if writer.commit_is_due(now_ns, interval_ns) {
             failed = failed.and(self.commit_whole(writer.last_sequence()));

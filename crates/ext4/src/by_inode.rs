@@ -24,7 +24,7 @@ pub struct NodeId {
 impl Node {
     /// Number and generation.
     pub fn id(&self) -> NodeId {
-        NodeId { ino: self.ino(), generation: self.known.before().metadata.generation }
+        NodeId { ino: self.ino(), generation: self.inode.last_snapshot().metadata.generation }
     }
 }
 
@@ -44,7 +44,7 @@ impl FileSystem {
             Err(Error::NotFound) => return Err(Error::Stale),
             found => found?,
         };
-        let is_free = node.known.live.is_none() && node.known.before().inode.is_free();
+        let is_free = node.inode.writable.is_none() && node.inode.last_snapshot().on_disk.is_free();
         if is_free || node.id() != id { Err(Error::Stale) } else { Ok(node) }
     }
 }
@@ -156,19 +156,19 @@ impl ReadDir {
                     (entry.ino, entry.file_type) = (node.ino(), Some(node.file_type()));
                     return Some(Ok((entry, Some(node))));
                 }
-                Err(Error::NotFound) if self.node.known.live.is_some() => {}
+                Err(Error::NotFound) if self.node.inode.writable.is_some() => {}
                 Err(_) => return Some(Ok((entry, None))),
             }
         }
     }
 
     fn node_of(&self, entry: &Entry) -> Result<Node, Error> {
-        let Node { mount, known } = &self.node;
+        let Node { mount, inode } = &self.node;
         let fs = FileSystem { mount: mount.clone() };
         let found = fs.linked(entry.ino);
         // If no name came or went since it was listed, the name leads to what has the number; and
         // as long as there is a node of it, nothing else has.
-        if known.live.is_none() || found.is_ok() && known.version() == self.version {
+        if inode.writable.is_none() || found.is_ok() && inode.version() == self.version {
             return found;
         }
         fs.lookup(&self.node, &entry.name)

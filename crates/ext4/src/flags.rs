@@ -83,10 +83,10 @@ impl FileSystem {
         }
         // Nobody writes meanwhile: so what was written before is on the disk by the time that
         // nothing may be written any more.
-        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = live.write();
+        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = writable.write();
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
-            mount.settle_all(&node.known, 0..u64::MAX)?;
+            mount.settle_all(&node.inode, 0..u64::MAX)?;
         }
         mount.change(|handle, _| {
             let mut inode = handle.load_inode(node.ino())?;

@@ -13,7 +13,7 @@ use super::cache::{CacheCounters, LEAST_BYTES};
 use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
-use super::inode::known::{Known, nodes_kept};
+use super::inode::shared::{Inode, nodes_kept};
 use super::inode::{Mount, Node, Writer};
 use super::io::{DeviceSource, IoContexts};
 use super::journal::{Handle, Journal, JournalCounters, Recovery, check};
@@ -79,9 +79,9 @@ impl Iterator for ReadDir {
                 return Some(Ok(entry));
             }
             let cookie = self.cookie.take()?;
-            let Node { mount, known } = &self.node;
-            self.version = known.version();
-            let entries = known.consistent(mount, |inode| mount.volume.list(inode, cookie));
+            let Node { mount, inode } = &self.node;
+            self.version = inode.version();
+            let entries = inode.consistent(mount, |inode| mount.volume.list(inode, cookie));
             match entries {
                 Ok(entries) => {
                     // (They grow: so it ends.)
@@ -362,14 +362,14 @@ impl FileSystem {
     /// if it is free or being deleted.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
         let node = self.node_of(ino, false)?;
-        let Some(live) = &node.known.live else { return Ok(node) };
+        let Some(writable) = &node.inode.writable else { return Ok(node) };
         let inode = self.mount.consistent(|| self.mount.volume.inode(ino))?;
         // Of one without links that somebody has open, it is known that it has none. Any other is
         // free; or it has lost its last name right now.
-        if inode.is_free() && !live.is_unlinked() {
-            if live.end_alone() {
+        if inode.is_free() && !writable.is_unlinked() {
+            if writable.end_alone() {
                 // It may be made any time, and be something else then.
-                self.mount.forget_known(&node.known);
+                self.mount.forget_inode(&node.inode);
             }
             return Err(Error::NotFound);
         }
@@ -389,18 +389,18 @@ impl FileSystem {
 
     /// Inode `ino`, which is being made by `handle`.
     pub(super) fn made(&self, handle: &Handle<'_>, ino: u32) -> Result<Node, Error> {
-        let known = Known::made(&self.mount, handle, ino)?;
-        Node::new(&self.mount, &known).ok_or(Error::NotFound)
+        let inode = Inode::made(&self.mount, handle, ino)?;
+        Node::new(&self.mount, &inode).ok_or(Error::NotFound)
     }
 
     fn node_of(&self, ino: u32, linked: bool) -> Result<Node, Error> {
         loop {
-            let known = Known::load(&self.mount, ino, linked)?;
-            if let Some(node) = Node::new(&self.mount, &known) {
+            let inode = Inode::load(&self.mount, ino, linked)?;
+            if let Some(node) = Node::new(&self.mount, &inode) {
                 return Ok(node);
             }
             // It was deleted right now: what has its number next is another one.
-            self.mount.forget_known(&known);
+            self.mount.forget_inode(&inode);
         }
     }
 
@@ -447,7 +447,7 @@ impl FileSystem {
         loop {
             let before = self.mount.names_changed();
             let lookup = |inode: &_| self.mount.volume.lookup(inode, name);
-            let found = parent.known.consistent(&self.mount, lookup)?;
+            let found = parent.inode.consistent(&self.mount, lookup)?;
             let (ino, _) = found.ok_or(Error::NotFound)?;
             tries += 1;
             match self.linked(ino) {
@@ -464,7 +464,7 @@ impl FileSystem {
                     drop(changed);
                     // Another thread may have deleted it between, and made another file of the same
                     // number; not while there is a node of it.
-                    if last.is_some_and(|last| Arc::ptr_eq(&last.known, &node.known)) {
+                    if last.is_some_and(|last| Arc::ptr_eq(&last.inode, &node.inode)) {
                         return Ok(node);
                     }
                     last = Some(node);
@@ -481,8 +481,8 @@ impl FileSystem {
         if node.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let state = node.known.state(&self.mount)?;
-        let target = self.mount.consistent(|| self.mount.volume.read_link(&state.inode))?;
+        let snapshot = node.inode.snapshot(&self.mount)?;
+        let target = self.mount.consistent(|| self.mount.volume.read_link(&snapshot.on_disk))?;
         node.accessed();
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
@@ -513,8 +513,8 @@ impl FileSystem {
     /// # Errors
     /// Damage, or the device.
     pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
-        let state = node.known.state(&self.mount)?;
-        Ok(self.mount.consistent(|| self.mount.volume.attributes(&state.inode))?)
+        let snapshot = node.inode.snapshot(&self.mount)?;
+        Ok(self.mount.consistent(|| self.mount.volume.attributes(&snapshot.on_disk))?)
     }
 
     /// The value of attribute `name` of `node`.

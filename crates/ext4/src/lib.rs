@@ -32,8 +32,8 @@
 //!   mmp         other hosts
 //!   alloc/      free blocks and inodes
 //!   ops/        what can be done to metadata: names, directories, extents, attributes
-//!   inode/      mount (what all share), known (an inode in memory), live (when it is written to),
-//!                 extents (where bytes are), times, node (for programs)
+//!   inode/      mount (what all share), shared (an inode in memory), writable (when it is written
+//!                 to), extents (where bytes are), times, node (for programs)
 //!   file/       read/: cached (through the cache), ahead and window (read-ahead)
 //!               write/: buffered (to the cache), back (writeback), fsync, direct, resize
 //!   fs, writing, walk    FileSystem: what programs ask for; by_inode, by_path, path_content

@@ -16,23 +16,23 @@ impl FileSystem {
     /// As `truncate(2)`, `chown(2)`, `chmod(2)` and `utimensat(2)`; then nothing was changed, but
     /// where freeing blocks failed after the size was changed.
     pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
-        let Node { mount, known } = node;
+        let Node { mount, inode } = node;
         mount.writer()?;
-        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         if let Some(bytes) = set.size {
             let options = OpenOptions { write: true, ..OpenOptions::default() };
             self.open_node_with(node, &options)?.set_len_with(bytes, Some(set))?;
         } else if *set != SetMetadata::default() {
             let times = mount.change(|handle, allocator| {
-                let flags = handle.load_inode(known.ino)?.flags();
+                let flags = handle.load_inode(inode.ino)?.flags();
                 if flags & flags::IMMUTABLE != 0
                     || flags & flags::APPEND != 0 && !set.only_touches()
                 {
                     return Err(Error::NotPermitted);
                 }
-                mount.set_in(handle, allocator, known, live, set)
+                mount.set_in(handle, allocator, inode, writable, set)
             })?;
-            live.pages().times.stored(times);
+            writable.pages().times.stored(times);
         }
         Ok(node.metadata())
     }

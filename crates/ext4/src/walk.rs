@@ -47,8 +47,8 @@ impl Names for Way<'_> {
     fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
         let link = self.node(ino)?;
         let mount = &self.fs.mount;
-        let state = link.known.state(mount)?;
-        Ok(mount.consistent(|| mount.volume.read_link(&state.inode))?)
+        let snapshot = link.inode.snapshot(mount)?;
+        Ok(mount.consistent(|| mount.volume.read_link(&snapshot.on_disk))?)
     }
 }
 

@@ -12,7 +12,7 @@ use super::by_path::Last;
 use super::error::{Error, Unsupported};
 use super::file::File;
 use super::fs::FileSystem;
-use super::inode::known::Known;
+use super::inode::shared::Inode;
 use super::inode::{Mount, Node};
 use super::journal::{Handle, JournalThread};
 use super::ops::names::{self, Unlinked, Unused};
@@ -37,7 +37,7 @@ enum LostName {
     /// That inode: it is deleted with its last node.
     Last(Node),
     /// Nobody had it: so it was deleted, or most of it.
-    Deleted(Arc<Known>, Progress),
+    Deleted(Arc<Inode>, Progress),
 }
 
 impl FileSystem {
@@ -140,7 +140,7 @@ impl FileSystem {
             // Before anybody can take its name away: it is not deleted while there is a node of it.
             self.made(handle, ino)
         })?;
-        self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
+        self.mount.nodes.keep(node.ino(), Arc::clone(&node.inode), 1);
         self.mount.learn_name(parent.ino(), name, node.ino(), names_before.get());
         Ok(node)
     }
@@ -153,15 +153,15 @@ impl FileSystem {
     ) -> Result<LostName, Error> {
         let mount = &self.mount;
         // Set while a change is under way, which may fail.
-        let ended: Cell<Option<Arc<Known>>> = Cell::new(None);
-        let restore = || ended.take().iter().for_each(|known| mount.end_deletion(known));
+        let ended: Cell<Option<Arc<Inode>>> = Cell::new(None);
+        let restore = || ended.take().iter().for_each(|inode| mount.end_deletion(inode));
         let lost = mount.change(|handle, allocator| {
             // By an attempt for which there was no space.
             restore();
             let unused = |ino| {
-                let known = mount.end_unused(ino);
-                let is_unused = known.is_some();
-                ended.set(known);
+                let inode = mount.end_unused(ino);
+                let is_unused = inode.is_some();
+                ended.set(inode);
                 is_unused
             };
             let Some(unlinked) = work(handle, allocator, &unused)?.filter(|lost| lost.is_last)
@@ -180,7 +180,7 @@ impl FileSystem {
             Ok(None) => Ok(LostName::None),
             Ok(Some(Ok(node))) => Ok(LostName::Last(node)),
             Ok(Some(Err(progress))) => {
-                Ok(ended.take().map_or(LostName::None, |known| LostName::Deleted(known, progress)))
+                Ok(ended.take().map_or(LostName::None, |inode| LostName::Deleted(inode, progress)))
             }
             Err(error) => {
                 restore();
@@ -200,8 +200,8 @@ impl FileSystem {
                     self.mount.forget_name(node.ino(), b"..");
                 }
             }
-            LostName::Deleted(known, Progress::Done) => self.mount.end_deletion(&known),
-            LostName::Deleted(known, Progress::More) => self.mount.delete_rest(&known),
+            LostName::Deleted(inode, Progress::Done) => self.mount.end_deletion(&inode),
+            LostName::Deleted(inode, Progress::More) => self.mount.delete_rest(&inode),
         }
     }
 
@@ -285,16 +285,16 @@ impl FileSystem {
     /// # Errors
     /// As `link(2)`.
     pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
-        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         // One that was deleted does not come back.
-        if live.is_unlinked() && !live.is_nameless() {
+        if writable.is_unlinked() && !writable.is_nameless() {
             return Err(Error::NotFound);
         }
         let name = name.as_bytes();
         let names_before = Cell::new(0);
         self.mount.change(|handle, allocator| {
             names_before.set(self.mount.names_changed());
-            if handle.load_inode(node.ino())?.links() == 0 && !live.is_nameless() {
+            if handle.load_inode(node.ino())?.links() == 0 && !writable.is_nameless() {
                 return Err(Error::NotFound);
             }
             names::link(handle, allocator, node.ino(), parent.ino(), name)
@@ -383,12 +383,12 @@ impl FileSystem {
             let ino = names::tmpfile(handle, allocator, parent.ino(), new)?;
             self.mount.forget_node(ino);
             let node = self.made(handle, ino)?;
-            if let Some(live) = &node.known.live {
-                live.set_nameless();
+            if let Some(writable) = &node.inode.writable {
+                writable.set_nameless();
             }
             Ok(node)
         })?;
-        self.mount.nodes.keep(node.ino(), Arc::clone(&node.known), 1);
+        self.mount.nodes.keep(node.ino(), Arc::clone(&node.inode), 1);
         Ok(node)
     }
 
@@ -423,7 +423,7 @@ impl FileSystem {
     /// # Errors
     /// What could not be written.
     pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
-        self.mount.fsync(&node.known, false)
+        self.mount.fsync(&node.inode, false)
     }
 
     /// Opens the file at `path` as `options` say. A file that is made belongs to user and group 0.

@@ -52,7 +52,7 @@ ranks! {
     /// The threads of a mount for writing.
     Threads,
     /// The extents of a file in many pieces, while they are read.
-    NodeExtents,
+    InodeExtents,
     /// Multiple mount protection: its thread.
     ProtectionThread,
     /// What was announced to other hosts.
@@ -71,7 +71,7 @@ ranks! {
     /// Which of a file's pages are newer than the disk.
     FilePages,
     /// The state of an inode.
-    NodeState,
+    InodeSnapshot,
     /// Look-ups of names against changes of names.
     Names,
     /// Where growing files continue.

@@ -59,7 +59,7 @@ impl std::fmt::Debug for File {
 impl File {
     pub(crate) fn open(node: Node, options: OpenOptions) -> Result<Self, Error> {
         let file_type = node.file_type();
-        let flags = node.known.before().metadata.flags;
+        let flags = node.inode.last_snapshot().metadata.flags;
         let kind = match file_type {
             FileType::Regular if flags & INLINE_DATA != 0 => Kind::Inline,
             FileType::Regular => Kind::Blocks,
@@ -71,11 +71,11 @@ impl File {
             }
         };
         let preload = kind == Kind::Blocks && node.mount.options.overlap.preload;
-        let extents = if preload { Some(node.known.extents(&node.mount)?) } else { None };
+        let extents = if preload { Some(node.inode.extents(&node.mount)?) } else { None };
         // Where somebody may change them, the node has those of now.
-        let extents = extents.filter(|_| node.known.live.is_none());
+        let extents = extents.filter(|_| node.inode.writable.is_none());
         let ahead = Ahead::new(node.mount.options.read_ahead_bytes);
-        let failures = node.known.live.as_ref().map_or(0, |live| live.failures());
+        let failures = node.inode.writable.as_ref().map_or(0, |writable| writable.failures());
         let failures_seen = AtomicU64::new(failures);
         Ok(Self { node, kind, extents, ahead, position: 0, options, failures_seen })
     }
@@ -87,7 +87,7 @@ impl File {
 
     /// As long as what it gives is held, no block is taken away from the file.
     pub(crate) fn keep_blocks(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.node.known.live.as_ref().map(|live| live.keep_blocks())
+        self.node.inode.writable.as_ref().map(|writable| writable.keep_blocks())
     }
 
     /// Whether it is open for reading.
@@ -118,7 +118,7 @@ impl File {
     /// Size in bytes.
     #[inline]
     pub fn size(&self) -> u64 {
-        self.node.known.size()
+        self.node.inode.size()
     }
 
     /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end
@@ -186,9 +186,10 @@ impl File {
         offset: u64,
         len: usize,
     ) -> Result<usize, Error> {
-        let Node { mount, known } = &self.node;
-        let state = known.state(mount)?;
-        let data = mount.consistent(|| mount.volume.inline_data(&state.inode))?.unwrap_or_default();
+        let Node { mount, inode } = &self.node;
+        let snapshot = inode.snapshot(mount)?;
+        let data =
+            mount.consistent(|| mount.volume.inline_data(&snapshot.on_disk))?.unwrap_or_default();
         // What the inode does not hold of its size is zeroes.
         let held = data.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
         let held = &held[..held.len().min(len)];

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::file::write::back::Units;
 use crate::inode::extents::{Blocks, Extents};
-use crate::inode::live::Pages;
+use crate::inode::writable::Pages;
 
 /// As many newer blocks are looked for at once, at most.
 const STRETCH_BLOCKS: u64 = 4096;
@@ -107,31 +107,34 @@ impl File {
     /// for before the extents.)
     fn newer(&self, from: u64) -> Option<Range<u64>> {
         let node = self.node();
-        node.known.live.as_ref().and_then(|live| live.pages().newer(from, &node.mount.units()))
+        node.inode
+            .writable
+            .as_ref()
+            .and_then(|writable| writable.pages().newer(from, &node.mount.units()))
     }
 
     /// All of them, in order.
     fn all_newer(&self) -> Vec<Range<u64>> {
         let node = self.node();
-        let Some(live) = &node.known.live else { return Vec::new() };
-        let (pages, units) = (live.pages(), node.mount.units());
+        let Some(writable) = &node.inode.writable else { return Vec::new() };
+        let (pages, units) = (writable.pages(), node.mount.units());
         let next = |last: &Range<u64>| pages.newer(last.end, &units);
         std::iter::successors(pages.newer(0, &units), next).collect()
     }
 
     fn all_extents(&self) -> Result<Arc<Extents>, Error> {
-        let (mount, known) = (&self.node().mount, &self.node().known);
+        let (mount, inode) = (&self.node().mount, &self.node().inode);
         let extents = match &self.extents {
             Some(extents) => Arc::clone(extents),
-            None => known.extents(mount)?,
+            None => inode.extents(mount)?,
         };
         let blocks = 1 << 32;
         if extents.reaches(blocks << mount.block_shift, mount.block_shift) {
             return Ok(extents);
         }
-        let state = known.state(mount)?;
+        let snapshot = inode.snapshot(mount)?;
         Ok(Arc::new(
-            mount.consistent(|| Extents::of_range(&mount.volume, &state.inode, 0..blocks))?,
+            mount.consistent(|| Extents::of_range(&mount.volume, &snapshot.on_disk, 0..blocks))?,
         ))
     }
 

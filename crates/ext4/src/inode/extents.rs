@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::io::DeviceSource;
 use crate::io::target::{Piece, Place};
-use meantime_ext4_format::{Inode, RunState, Source, Volume};
+use meantime_ext4_format::{Inode as DiskInode, RunState, Source, Volume};
 
 /// What a stretch of blocks is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Extents {
     ///
     /// # Errors
     /// Damage, or the device.
-    pub(crate) fn load(volume: &Volume<impl Source>, inode: &Inode) -> Result<Self, Error> {
+    pub(crate) fn load(volume: &Volume<impl Source>, inode: &DiskInode) -> Result<Self, Error> {
         let map = volume.extent_map(inode)?;
         let extents = map.extents().iter().map(|extent| Extent {
             first: extent.logical,
@@ -61,7 +61,7 @@ impl Extents {
     /// Damage, or the device.
     pub(crate) fn of_range(
         volume: &Volume<DeviceSource>,
-        inode: &Inode,
+        inode: &DiskInode,
         blocks: Range<u64>,
     ) -> Result<Self, Error> {
         let mut extents = Vec::new();

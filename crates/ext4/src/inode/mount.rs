@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, PoisonError};
 
-use super::known::Known;
+use super::shared::Inode;
 use super::writer::Writer;
 use crate::alloc::Allocator;
 use crate::bounded::Bounded;
@@ -20,7 +20,7 @@ use meantime_process::lock::{Mutex, MutexGuard};
 pub(crate) struct Mount {
     pub(crate) volume: Volume<DeviceSource>,
     pub(crate) contexts: Arc<IoContexts>,
-    pub(crate) nodes: Bounded<u32, Arc<Known>>,
+    pub(crate) nodes: Bounded<u32, Arc<Inode>>,
     /// Inodes by the directory's number, in four bytes, and the name.
     pub(crate) names: Bounded<Box<[u8]>, u32>,
     /// How often names were changed: what was looked up before must not be kept after.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::known::Known;
 use super::mount::Mount;
+use super::shared::Inode;
 use meantime_ext4_format::{FileType, Metadata};
 
 /// An inode that somebody works with: a place to look names up from. Cloning is cheap.
@@ -11,25 +11,25 @@ use meantime_ext4_format::{FileType, Metadata};
 /// One that no name leads to any more is deleted with its last node.
 pub struct Node {
     pub(crate) mount: Arc<Mount>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) inode: Arc<Inode>,
 }
 
 impl Clone for Node {
     fn clone(&self) -> Self {
-        if let Some(live) = &self.known.live {
+        if let Some(writable) = &self.inode.writable {
             // What has a node is not gone.
-            live.enter();
+            writable.enter();
         }
-        Self { mount: Arc::clone(&self.mount), known: Arc::clone(&self.known) }
+        Self { mount: Arc::clone(&self.mount), inode: Arc::clone(&self.inode) }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(live) = &self.known.live
-            && live.leave()
+        if let Some(writable) = &self.inode.writable
+            && writable.leave()
         {
-            self.mount.delete(&self.known);
+            self.mount.delete(&self.inode);
         }
     }
 }
@@ -41,24 +41,24 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A node of `known`; `None`: it is gone.
-    pub(crate) fn new(mount: &Arc<Mount>, known: &Arc<Known>) -> Option<Self> {
-        let is_there = known.live.as_ref().is_none_or(|live| live.enter());
-        is_there.then(|| Self { mount: Arc::clone(mount), known: Arc::clone(known) })
+    /// A node of `inode`; `None`: it is gone.
+    pub(crate) fn new(mount: &Arc<Mount>, inode: &Arc<Inode>) -> Option<Self> {
+        let is_there = inode.writable.as_ref().is_none_or(|writable| writable.enter());
+        is_there.then(|| Self { mount: Arc::clone(mount), inode: Arc::clone(inode) })
     }
 
     /// Inode number.
     pub fn ino(&self) -> u32 {
-        self.known.ino
+        self.inode.ino
     }
 
     /// What it is.
     pub fn file_type(&self) -> FileType {
-        self.known.file_type
+        self.inode.file_type
     }
 
     /// What `stat` tells.
     pub fn metadata(&self) -> Metadata {
-        self.known.metadata(&self.mount)
+        self.inode.metadata(&self.mount)
     }
 }

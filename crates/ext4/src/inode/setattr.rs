@@ -4,10 +4,10 @@
 //! size that frees much is no exception: the blocks go in later steps, and the inode is an orphan
 //! until then.
 
-use super::known::Known;
-use super::live::Live;
 use super::mount::Mount;
+use super::shared::Inode;
 use super::times::Times;
+use super::writable::Writable;
 use crate::alloc::Allocator;
 use crate::error::Error;
 use crate::journal::Handle;
@@ -93,23 +93,23 @@ impl SetMetadata {
 }
 
 impl Mount {
-    /// Changes what `set` says of `known`, but for the size, in `handle`, with the times that the
+    /// Changes what `set` says of `inode`, but for the size, in `handle`, with the times that the
     /// inode did not have yet: what was written before has its time before. These are to be said to
     /// be [stored](Times::stored) once the change is complete.
     pub(crate) fn set_in(
         &self,
         handle: &mut Handle<'_>,
         allocator: &Allocator,
-        known: &Known,
-        live: &Live,
+        inode: &Inode,
+        writable: &Writable,
         set: &SetMetadata,
     ) -> Result<Times, Error> {
-        let mut inode = handle.load_inode(known.ino)?;
-        let times = live.pages().times;
-        times.put(&mut inode);
-        set.apply(handle, allocator, &mut inode)?;
-        handle.store_inode(&inode, false)?;
-        if known.file_type == FileType::Regular {
+        let mut edit = handle.load_inode(inode.ino)?;
+        let times = writable.pages().times;
+        times.put(&mut edit);
+        set.apply(handle, allocator, &mut edit)?;
+        handle.store_inode(&edit, false)?;
+        if inode.file_type == FileType::Regular {
             // Attributes among what was changed are seen to by themselves.
             handle.fast_eligible();
         }

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::known::Known;
-use super::live::Pages;
 use super::mount::Mount;
 use super::node::Node;
+use super::shared::Inode;
+use super::writable::Pages;
 use crate::journal::time_now;
 use crate::options::AccessTimes;
 use meantime_ext4_format::edit::InodeEdit;
@@ -73,7 +73,7 @@ impl Times {
     }
 }
 
-impl Known {
+impl Inode {
     /// Its content is changed now. `pages` are its own.
     pub(crate) fn note_modified(&self, pages: &mut Pages) {
         pages.times.modified = Some(time_now());
@@ -95,26 +95,26 @@ impl Mount {
         }
     }
 
-    /// `known` is read now, which may have to be noted.
+    /// `inode` is read now, which may have to be noted.
     #[cold]
     #[inline(never)]
-    fn note_access(&self, known: &Arc<Known>) {
-        let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
+    fn note_access(&self, inode: &Arc<Inode>) {
+        let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
         let relative = self.options.access_times == AccessTimes::Relative;
         if relative {
             // Before it is looked at the times: who changes them from now on has it looked at
             // again.
-            known.access_noted.swap(self.access_epoch.load(Ordering::Relaxed), Ordering::SeqCst);
+            inode.access_noted.swap(self.access_epoch.load(Ordering::Relaxed), Ordering::SeqCst);
         }
         // (Of a file system that cannot be changed any more nothing is noted.)
-        let metadata = known.metadata(self);
+        let metadata = inode.metadata(self);
         // (A large attribute's value has its checksum and its owners' count there.)
         if writer.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {
             return;
         }
         // Readers need not wait for room, nor fill memory: of more inodes than that no time is
         // kept.
-        if self.volume.superblock().is_reserved(known.ino) || writer.keeps_most() {
+        if self.volume.superblock().is_reserved(inode.ino) || writer.keeps_most() {
             return;
         }
         let (now, before) = (time_now(), metadata.accessed);
@@ -124,13 +124,13 @@ impl Mount {
         if relative && !is_old {
             return;
         }
-        let mut pages = live.pages();
+        let mut pages = writable.pages();
         if pages.dirty.is_empty() && pages.times.is_empty() {
             pages.since_ns = self.clock.now_ns();
         }
         pages.times.accessed = Some(now);
         drop(pages);
-        writer.keep(known);
+        writer.keep(inode);
     }
 }
 
@@ -138,9 +138,9 @@ impl Node {
     /// Its content is read now. Where that was noted already this is a comparison.
     #[inline(always)]
     pub(crate) fn accessed(&self) {
-        let noted = self.known.access_noted.load(Ordering::Relaxed);
+        let noted = self.inode.access_noted.load(Ordering::Relaxed);
         if noted != self.mount.access_epoch.load(Ordering::Relaxed) {
-            self.mount.note_access(&self.known);
+            self.mount.note_access(&self.inode);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, PoisonError};
 
 use rustix::thread::CapabilitySet;
 
-use super::known::{Known, NODES_KEPT};
-use super::live::Registry;
+use super::shared::{Inode, NODES_KEPT};
+use super::writable::Registry;
 use crate::alloc::Allocator;
 use crate::cache::PAGE_BYTES;
 use crate::error::Error;
@@ -28,7 +28,7 @@ pub(crate) struct Writer {
     /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and
     /// address: one that is gone may be here beside the one that has its number now, and letting
     /// the one go does not let the other one go.
-    dirty: Mutex<BTreeMap<(u32, usize), Arc<Known>>>,
+    dirty: Mutex<BTreeMap<(u32, usize), Arc<Inode>>>,
     /// Dirty pages of all files, and how many there may be before their writers have to wait.
     dirty_pages: AtomicUsize,
     pub(crate) dirty_most: usize,
@@ -62,10 +62,10 @@ impl Observe for Follower {
     fn coming(&self, changes: &Changes, sequence: Sequence) {
         self.seen.last.fetch_max(sequence.0, Ordering::AcqRel);
         for (ino, changed) in &changes.inodes {
-            if let Some(known) = self.seen.registry.find(*ino)
-                && let Some(live) = &known.live
+            if let Some(inode) = self.seen.registry.find(*ino)
+                && let Some(writable) = &inode.writable
             {
-                live.touched(sequence, changed.data);
+                writable.touched(sequence, changed.data);
             }
         }
     }
@@ -73,12 +73,12 @@ impl Observe for Follower {
     fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>> {
         let mut seen: Vec<Arc<dyn Any + Send + Sync>> = Vec::with_capacity(changes.inodes.len());
         for (ino, changed) in &changes.inodes {
-            let Some(known) = self.seen.registry.changed(*ino) else { continue };
-            known.outdate();
-            if let Some(live) = &known.live {
-                live.set_links(changed.links);
+            let Some(inode) = self.seen.registry.changed(*ino) else { continue };
+            inode.outdate();
+            if let Some(writable) = &inode.writable {
+                writable.set_links(changed.links);
             }
-            seen.push(known);
+            seen.push(inode);
         }
         seen
     }
@@ -103,9 +103,9 @@ fn may_use_reserved(superblock: &Superblock) -> bool {
     rustix::process::geteuid().as_raw() == uid || (gid != 0 && is_in_group()) || is_capable()
 }
 
-/// By what `known` is found among those that are kept.
-fn key(known: &Known) -> (u32, usize) {
-    (known.ino, std::ptr::from_ref(known) as usize)
+/// By what `inode` is found among those that are kept.
+fn key(inode: &Inode) -> (u32, usize) {
+    (inode.ino, std::ptr::from_ref(inode) as usize)
 }
 
 impl Writer {
@@ -210,13 +210,13 @@ impl Writer {
         drop(background);
     }
 
-    fn dirty(&self) -> MutexGuard<'_, BTreeMap<(u32, usize), Arc<Known>>> {
+    fn dirty(&self) -> MutexGuard<'_, BTreeMap<(u32, usize), Arc<Inode>>> {
         self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `known` is newer than the disk.
-    pub(crate) fn keep(&self, known: &Arc<Known>) {
-        self.dirty().entry(key(known)).or_insert_with(|| Arc::clone(known));
+    /// `inode` is newer than the disk.
+    pub(crate) fn keep(&self, inode: &Arc<Inode>) {
+        self.dirty().entry(key(inode)).or_insert_with(|| Arc::clone(inode));
     }
 
     /// Whether as many are kept as may be for the sake of times alone.
@@ -224,13 +224,13 @@ impl Writer {
         self.dirty().len() >= NODES_KEPT
     }
 
-    /// `known` need not be kept any more.
-    pub(crate) fn let_go(&self, known: &Known) -> Option<Arc<Known>> {
-        self.dirty().remove(&key(known))
+    /// `inode` need not be kept any more.
+    pub(crate) fn let_go(&self, inode: &Inode) -> Option<Arc<Inode>> {
+        self.dirty().remove(&key(inode))
     }
 
     /// Those that are newer than the disk.
-    pub(crate) fn kept(&self) -> Vec<Arc<Known>> {
+    pub(crate) fn kept(&self) -> Vec<Arc<Inode>> {
         self.dirty().values().cloned().collect()
     }
 

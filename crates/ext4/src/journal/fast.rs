@@ -24,7 +24,7 @@ use std::sync::Arc;
 use super::handle::Changes;
 use crate::FileType;
 use meantime_ext4_format::Superblock;
-use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, Inode, flags};
+use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, Inode as DiskInode, flags};
 use meantime_ext4_format::journal::fast_commit::{Change, NotEncodable, Writer};
 
 /// Bytes of an inode before its newer fields, where the size of those is (`i_extra_isize`).
@@ -207,7 +207,7 @@ fn add_inode(
     ino: u32,
     bytes: &[u8],
 ) -> Result<(), NotEncodable> {
-    let inode = Inode::parse(superblock, ino, bytes).map_err(|_| NotEncodable)?;
+    let inode = DiskInode::parse(superblock, ino, bytes).map_err(|_| NotEncodable)?;
     if inode.file_type() == FileType::Directory {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use crate::ops::{extents, fallocate, truncate};
 use crate::{Error, FileType};
 use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::journal::recover;
-use meantime_ext4_format::{Inode, MappedExtent, ROOT_INO, RunState, Source, Volume};
+use meantime_ext4_format::{Inode as DiskInode, MappedExtent, ROOT_INO, RunState, Source, Volume};
 
 struct Random(u64);
 
@@ -31,7 +31,7 @@ impl Random {
 /// as one.
 type Seen = (u16, u32, u64, Vec<(u8, usize)>);
 
-fn content<S: Source>(volume: &Volume<S>, inode: &Inode) -> Vec<u8> {
+fn content<S: Source>(volume: &Volume<S>, inode: &DiskInode) -> Vec<u8> {
     let block_bytes = volume.block_bytes() as u64;
     let mut content = vec![0; inode.size() as usize];
     let mut logical = 0;

@@ -213,9 +213,9 @@ impl<'a> Handle<'a> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let (is_barred, volume) = (self.changes.fast.is_barred(), self.volume.clone());
         let place = &mut self.edit(block)?[at..at + inode.as_bytes().len()];
-        let known = is_barred || fast::is_sayable(place, inode.as_bytes());
+        let is_told = is_barred || fast::is_sayable(place, inode.as_bytes());
         inode.put(volume.superblock(), place);
-        if !known {
+        if !is_told {
             self.changes.fast.bar();
         }
         self.changes.fast.store(inode.ino(), block, at);

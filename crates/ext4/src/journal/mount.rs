@@ -25,8 +25,8 @@ use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::features::{compat, incompat, ro_compat};
 use meantime_ext4_format::journal::{self, FastCommits, JournalFormat};
 use meantime_ext4_format::{
-    Inode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Source,
-    Superblock, Volume, VolumeOptions,
+    Inode as DiskInode, OpenFailure, RawSuperblock, RunState, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET,
+    Source, Superblock, Volume, VolumeOptions,
 };
 use meantime_process::lock::{Mutex, Rank};
 
@@ -100,7 +100,7 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
 /// Where the journal's blocks are, in order.
 fn stretches<S: Source>(
     volume: &Volume<S>,
-    inode: &Inode,
+    inode: &DiskInode,
     blocks: u32,
 ) -> Result<Vec<Stretch>, Error> {
     let mut found: Vec<Stretch> = Vec::new();

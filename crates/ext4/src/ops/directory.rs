@@ -15,7 +15,7 @@ use meantime_ext4_format::edit::dirent::{self, NewEntry};
 use meantime_ext4_format::edit::htree::{self, IndexEntry, NodeKind, RootContent};
 use meantime_ext4_format::features::compat;
 use meantime_ext4_format::inode::flags;
-use meantime_ext4_format::{Inode, MappedExtent};
+use meantime_ext4_format::{Inode as DiskInode, MappedExtent};
 
 /// More turns than it takes to find room: a directory gets an index, the index a level more, each
 /// level another node.
@@ -416,7 +416,7 @@ pub fn create(
 ///
 /// # Errors
 /// [`Error::NotDirectory`]; damage, or the device.
-pub fn is_empty(handle: &Handle<'_>, dir: &Inode) -> Result<bool, Error> {
+pub fn is_empty(handle: &Handle<'_>, dir: &DiskInode) -> Result<bool, Error> {
     let volume = handle.volume();
     let mut cookie = 0;
     loop {

@@ -14,7 +14,7 @@ use crate::{Corruption, Defect, Error, FileType};
 use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::features::{compat, ro_compat};
-use meantime_ext4_format::{Inode, RunState};
+use meantime_ext4_format::{Inode as DiskInode, RunState};
 
 /// At the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
 const MAGIC: u32 = 0x0B10_CA04;
@@ -61,7 +61,7 @@ pub fn set_present(handle: &mut Handle<'_>, present: bool) -> Result<(), Error> 
 
 /// The file of orphans.
 struct OrphanFile {
-    inode: Inode,
+    inode: DiskInode,
     blocks: u64,
 }
 
@@ -245,7 +245,7 @@ fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
     let mut found = Walk::default();
     let mut listed = HashSet::new();
     // `None`: it is free.
-    let mut check = |ino: u32| -> Result<Option<Inode>, Error> {
+    let mut check = |ino: u32| -> Result<Option<DiskInode>, Error> {
         let wrong = Corruption::new(Defect::OrphanList).in_inode(ino);
         let superblock = handle.superblock();
         if superblock.is_reserved(ino) || ino < superblock.first_ino() || !listed.insert(ino) {

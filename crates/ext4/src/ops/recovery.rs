@@ -19,8 +19,8 @@ pub(crate) fn look_over(volume: &Volume<impl Source + Sync>) -> Result<(), Error
         return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
     }
     Allocator::new(volume)?;
-    let (held, known) = (Held::default(), Orphans::default());
-    let handle = Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
+    let (held, orphans) = (Held::default(), Orphans::default());
+    let handle = Handle::new(volume.with_source(()), volume.source(), &held, &orphans, time_now());
     orphans::list(&handle).map(drop)
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn carry_out(
     for blocks in fast_commits::given(&outcome) {
         held.hold(blocks, Sequence(1));
     }
-    let (allocator, known) = (Allocator::new(volume)?, Orphans::default());
+    let (allocator, orphans) = (Allocator::new(volume)?, Orphans::default());
     let mut handle =
-        Handle::new(volume.with_source(()), volume.source(), &held, &known, time_now());
+        Handle::new(volume.with_source(()), volume.source(), &held, &orphans, time_now());
     fast_commits::carry_out(&mut handle, &allocator, &outcome)?;
     Ok(handle.into_changes())
 }

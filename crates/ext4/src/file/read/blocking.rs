@@ -52,7 +52,7 @@ impl File {
             // Of whole pages: that is what goes into the cache.
             let pages = at / PAGE..end.div_ceil(PAGE);
             let last = pages.end.saturating_mul(PAGE).min(self.size());
-            let version = self.node().known.live.as_ref().map(|_| self.node().known.version());
+            let version = self.node().inode.writable.as_ref().map(|_| self.node().inode.version());
             let made;
             let extents = match &self.extents {
                 Some(extents) if extents.reaches(last, mount.block_shift) => &**extents,

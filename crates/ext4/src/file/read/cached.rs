@@ -121,14 +121,14 @@ impl File {
         end: u64,
     ) -> Result<usize, Error> {
         let mount = &*self.node().mount;
-        let known = self.extents.as_ref().filter(|extents| extents.reaches(end, mount.block_shift));
+        let there = self.extents.as_ref().filter(|extents| extents.reaches(end, mount.block_shift));
         while at < end {
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
             let len = (PAGE_BYTES - within).min((end - at) as usize);
             let to = (at - offset) as usize;
             let ino = u64::from(self.node().ino());
             if !copy_hit(mount.contexts.cache(), ino, index, within, to, len, target) {
-                let piece = known.map(|extents| self.finder(extents).find(at, len));
+                let piece = there.map(|extents| self.finder(extents).find(at, len));
                 if !piece
                     .is_some_and(|piece| matches!(piece.place, Place::Zero) && piece.len == len)
                 {
@@ -369,7 +369,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
     /// have been written, and left, since they were looked up. Then it is read once more.
     #[inline]
     pub(crate) fn is_stale(&mut self, index: u64) -> bool {
-        let stale = self.version.is_some_and(|version| version != self.file.node().known.version());
+        let stale = self.version.is_some_and(|version| version != self.file.node().inode.version());
         if stale {
             self.again_from(index);
         }

@@ -23,9 +23,9 @@ impl File {
         if let Some(extents) = self.extents.as_ref().filter(|extents| extents.reaches(end, shift)) {
             return Ok(Arc::clone(extents));
         }
-        let state = node.known.state(&node.mount)?;
-        if node.known.live.is_some() {
-            let extents = state.extents(&node.mount)?;
+        let snapshot = node.inode.snapshot(&node.mount)?;
+        if node.inode.writable.is_some() {
+            let extents = snapshot.extents(&node.mount)?;
             if extents.reaches(end, shift) {
                 return Ok(extents);
             }
@@ -33,7 +33,8 @@ impl File {
         let blocks = offset >> shift..((end - 1) >> shift) + 1;
         let volume = &node.mount.volume;
         Ok(Arc::new(
-            node.mount.consistent(|| Extents::of_range(volume, &state.inode, blocks.clone()))?,
+            node.mount
+                .consistent(|| Extents::of_range(volume, &snapshot.on_disk, blocks.clone()))?,
         ))
     }
 
@@ -59,10 +60,10 @@ impl File {
         let node = self.node();
         let mount = &*node.mount;
         let mut end = offset + len as u64;
-        let (_guard, extents) = match &node.known.live {
+        let (_guard, extents) = match &node.inode.writable {
             None => (None, self.extents_of(offset, end)?),
-            Some(live) => {
-                let (guard, extents) = self.settled_extents(live, offset..end)?;
+            Some(writable) => {
+                let (guard, extents) = self.settled_extents(writable, offset..end)?;
                 // Cut off meanwhile, perhaps.
                 end = end.min(self.size());
                 if end <= offset {

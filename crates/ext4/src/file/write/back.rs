@@ -18,9 +18,9 @@ use crate::error::Error;
 use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
 use crate::inode::extents::Blocks;
-use crate::inode::known::{Known, State};
-use crate::inode::live::{Live, Pages};
+use crate::inode::shared::{Inode, Snapshot};
 use crate::inode::times::Times;
+use crate::inode::writable::{Pages, Writable};
 use crate::journal::{Handle, OrderedToken};
 use crate::ops::{extents, orphans};
 use meantime_ext4_format::edit::InodeEdit;
@@ -100,7 +100,7 @@ pub(super) struct Stretch {
 
 /// Pages of a file that are in flight.
 pub(super) struct Part {
-    pub(super) known: Arc<Known>,
+    pub(super) inode: Arc<Inode>,
     /// The pages, in order, and which blocks of each.
     pub(super) pages: Vec<(u64, u8)>,
     pub(super) stretches: Vec<Stretch>,
@@ -123,7 +123,7 @@ pub(crate) struct Batch {
 /// Pages of a file that were taken, and have no places yet.
 pub(super) struct Taken {
     pub(super) part: Part,
-    state: Arc<State>,
+    snapshot: Arc<Snapshot>,
     /// The blocks that are to be written.
     pub(super) blocks: Vec<Range<u64>>,
     /// Those of them that the file did not have, and the promise of room for them.
@@ -138,7 +138,7 @@ impl Mount {
         Units::new(self.block_shift)
     }
 
-    /// Takes dirty pages among `range` of `known`, and gives them places, and the inode its times
+    /// Takes dirty pages among `range` of `inode`, and gives them places, and the inode its times
     /// (`with_times`: if it would not be changed, too); `None`: there are none, but for those that
     /// others have in flight.
     ///
@@ -146,34 +146,34 @@ impl Mount {
     /// Of the change of metadata; the pages are dirty as they were.
     pub(crate) fn begin_batch(
         &self,
-        known: &Arc<Known>,
+        inode: &Arc<Inode>,
         range: Range<u64>,
         with_times: bool,
     ) -> Result<Option<Batch>, Error> {
-        let Some(live) = &known.live else { return Ok(None) };
+        let Some(writable) = &inode.writable else { return Ok(None) };
         let units = self.units();
         // Of a block all that is dirty, by one at a time: who finds the block empty writes all of
         // it.
         let range = units.whole_blocks(range);
-        if live.pages().dirty.is_empty() {
+        if writable.pages().dirty.is_empty() {
             return Ok(None);
         }
         wait_for(Rank::PagesInFlight);
-        let (state, pages) = loop {
-            let version = known.version();
-            let state = known.state(self)?;
-            let mut pages = live.pages();
-            while Self::waits_for_end(known, &state, &pages, &units) {
-                pages = live.wait(pages);
+        let (snapshot, pages) = loop {
+            let version = inode.version();
+            let snapshot = inode.snapshot(self)?;
+            let mut pages = writable.pages();
+            while Self::waits_for_end(inode, &snapshot, &pages, &units) {
+                pages = writable.wait(pages);
             }
             // Else blocks were taken away since, perhaps, whose pages are dirty again: they would
             // be written to where the file was. Those that are in flight nobody takes away.
-            if known.version() == version {
-                break (state, pages);
+            if inode.version() == version {
+                break (snapshot, pages);
             }
         };
-        let Some(mut taken) = self.take(known, state, pages, range) else { return Ok(None) };
-        match self.place(&mut taken, live, with_times) {
+        let Some(mut taken) = self.take(inode, snapshot, pages, range) else { return Ok(None) };
+        match self.place(&mut taken, writable, with_times) {
             Ok(token) => Ok(Some(Batch { first: taken.part, others: Vec::new(), token })),
             Err(error) => {
                 taken.put_back();
@@ -184,43 +184,43 @@ impl Mount {
 
     /// Whether the page that the file ended in, on the disk, is in flight, and the file grows: what
     /// is behind the end is zeroes in the cache, and goes first.
-    fn waits_for_end(known: &Known, state: &State, pages: &Pages, units: &Units) -> bool {
-        let disk_size = state.metadata.size;
-        known.size() > disk_size
+    fn waits_for_end(inode: &Inode, snapshot: &Snapshot, pages: &Pages, units: &Units) -> bool {
+        let disk_size = snapshot.metadata.size;
+        inode.size() > disk_size
             && pages.in_flight.range(end_pages(disk_size, units)).next().is_some()
     }
 
     /// As [`take`](Self::take), all of a file for whom nothing is waited for. `None` also if
     /// something would have to be waited for, or its inode cannot be read.
-    pub(super) fn try_take(&self, known: &Arc<Known>) -> Option<Taken> {
-        let live = known.live.as_ref()?;
-        if live.pages().dirty.is_empty() {
+    pub(super) fn try_take(&self, inode: &Arc<Inode>) -> Option<Taken> {
+        let writable = inode.writable.as_ref()?;
+        if writable.pages().dirty.is_empty() {
             return None;
         }
-        let version = known.version();
-        let state = known.state(self).ok()?;
-        let pages = live.pages();
-        let waits = Self::waits_for_end(known, &state, &pages, &self.units());
+        let version = inode.version();
+        let snapshot = inode.snapshot(self).ok()?;
+        let pages = writable.pages();
+        let waits = Self::waits_for_end(inode, &snapshot, &pages, &self.units());
         // As in `begin_batch`.
-        if waits || known.version() != version {
+        if waits || inode.version() != version {
             return None;
         }
-        self.take(known, state, pages, 0..u64::MAX)
+        self.take(inode, snapshot, pages, 0..u64::MAX)
     }
 
-    /// Takes some of the dirty `pages` of `known` among `range`, which is whole blocks, but for
-    /// those that are in flight; `state` is what the inode is. `None`: there are none.
+    /// Takes some of the dirty `pages` of `inode` among `range`, which is whole blocks, but for
+    /// those that are in flight; `snapshot` is what the inode is. `None`: there are none.
     #[inline]
     fn take(
         &self,
-        known: &Arc<Known>,
-        state: Arc<State>,
+        inode: &Arc<Inode>,
+        snapshot: Arc<Snapshot>,
         mut pages: MutexGuard<'_, Pages>,
         range: Range<u64>,
     ) -> Option<Taken> {
         let units = self.units();
         // (If it is behind the range, the file does not grow by this.)
-        let end = end_pages(state.metadata.size, &units);
+        let end = end_pages(snapshot.metadata.size, &units);
         let in_end = pages.dirty.range(end).filter(|(index, _)| **index < range.start);
         let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
         let mut indices: Vec<u64> = Vec::new();
@@ -244,7 +244,7 @@ impl Mount {
         let mut all = Vec::with_capacity(indices.len());
         let mut blocks: Vec<Range<u64>> = Vec::new();
         let mut delayed = Vec::new();
-        let size = known.size();
+        let size = inode.size();
         for index in indices {
             let mask = pages.dirty.remove(&index).unwrap_or_default();
             pages.in_flight.insert(index);
@@ -275,14 +275,14 @@ impl Mount {
         let promised = promised.or_else(|| Some(pages.reservation.as_mut()?.split(wanted)));
         drop(pages);
         let part = Part {
-            known: Arc::clone(known),
+            inode: Arc::clone(inode),
             pages: all,
             stretches: Vec::new(),
             in_place: false,
             reaches: None,
             changed: None,
         };
-        Some(Taken { part, state, blocks, delayed, promised, times: Times::default() })
+        Some(Taken { part, snapshot, blocks, delayed, promised, times: Times::default() })
     }
 
     /// Finds places for what was `taken` of a file, and gives it some where it has none; the inode
@@ -291,7 +291,7 @@ impl Mount {
     fn place(
         &self,
         taken: &mut Taken,
-        live: &Live,
+        writable: &Writable,
         with_times: bool,
     ) -> Result<Option<OrderedToken>, Error> {
         taken.find_in_place(self);
@@ -300,7 +300,7 @@ impl Mount {
         }
         // Nothing else of the metadata changes.
         if with_times {
-            taken.part.changed = self.store_times(&taken.part.known, live)?;
+            taken.part.changed = self.store_times(&taken.part.inode, writable)?;
         }
         Ok(None)
     }
@@ -327,22 +327,22 @@ impl Mount {
             }
         };
         for taken in all {
-            if let Some(live) = &taken.part.known.live {
-                live.pages().times.stored(taken.times);
+            if let Some(writable) = &taken.part.inode.writable {
+                writable.pages().times.stored(taken.times);
             }
         }
         Ok(token)
     }
 
-    /// Writes what is dirty among pages `range` of `known` back, and waits for it. What others have
+    /// Writes what is dirty among pages `range` of `inode` back, and waits for it. What others have
     /// in flight is not waited for.
     ///
     /// # Errors
     /// What could not be written; it is dirty still.
-    pub(crate) fn write_back(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
         let mut next = range.start;
         // Each page once: who writes all the time is not waited for.
-        while let Some(batch) = self.begin_batch(known, next..range.end, false)? {
+        while let Some(batch) = self.begin_batch(inode, next..range.end, false)? {
             next = self.after(&batch);
             let mut io = match self.contexts.take_leaf() {
                 Ok(io) => io,
@@ -366,8 +366,8 @@ impl Mount {
 
     /// Whether any of pages `range` was written to again while others have it in flight: it goes
     /// back to the device once more when they have ended.
-    pub(crate) fn is_dirty_in_flight(&self, live: &Live, range: Range<u64>) -> bool {
-        let (units, pages) = (self.units(), live.pages());
+    pub(crate) fn is_dirty_in_flight(&self, writable: &Writable, range: Range<u64>) -> bool {
+        let (units, pages) = (self.units(), writable.pages());
         !pages.in_flight.is_empty()
             && pages
                 .dirty
@@ -376,32 +376,32 @@ impl Mount {
     }
 
     /// Waits until none of pages `range` is in flight.
-    pub(crate) fn wait_in_flight(&self, live: &Live, range: Range<u64>) {
+    pub(crate) fn wait_in_flight(&self, writable: &Writable, range: Range<u64>) {
         wait_for(Rank::PagesInFlight);
-        let mut pages = live.pages();
+        let mut pages = writable.pages();
         while pages.in_flight.range(range.clone()).next().is_some() {
-            pages = live.wait(pages);
+            pages = writable.wait(pages);
         }
     }
 
-    /// Writes what is dirty among pages `range` of `known` back, and waits until all of that is on
+    /// Writes what is dirty among pages `range` of `inode` back, and waits until all of that is on
     /// the device, whoever wrote it. (What is written to them meanwhile may be dirty.)
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
-    pub(crate) fn settle(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
-        let Some(live) = &known.live else { return Ok(()) };
+    pub(crate) fn settle(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
+        let Some(writable) = &inode.writable else { return Ok(()) };
         // A page waits for those of its block that others have in flight.
         let range = self.units().whole_blocks(range);
         // What others have in flight, and was written to since, is not in what they write. When
         // they have ended, it is ours to write; or it is in flight again, by who took it later than
         // we came.
-        let again = self.is_dirty_in_flight(live, range.clone());
-        self.write_back(known, range.clone())?;
-        self.wait_in_flight(live, range.clone());
+        let again = self.is_dirty_in_flight(writable, range.clone());
+        self.write_back(inode, range.clone())?;
+        self.wait_in_flight(writable, range.clone());
         if again {
-            self.write_back(known, range.clone())?;
-            self.wait_in_flight(live, range);
+            self.write_back(inode, range.clone())?;
+            self.wait_in_flight(writable, range);
         }
         Ok(())
     }
@@ -411,11 +411,11 @@ impl Mount {
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
-    pub(crate) fn settle_all(&self, known: &Arc<Known>, range: Range<u64>) -> Result<(), Error> {
-        let Some(live) = &known.live else { return Ok(()) };
+    pub(crate) fn settle_all(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
+        let Some(writable) = &inode.writable else { return Ok(()) };
         loop {
-            self.settle(known, range.clone())?;
-            if live.pages().dirty.range(range.clone()).next().is_none() {
+            self.settle(inode, range.clone())?;
+            if writable.pages().dirty.range(range.clone()).next().is_none() {
                 return Ok(());
             }
         }
@@ -448,16 +448,16 @@ impl Taken {
     /// The file's last byte that is to be written, and one more.
     fn end(&self, mount: &Mount) -> u64 {
         let end = self.blocks.last().map_or(0, |last| last.end) << mount.block_shift;
-        self.part.known.size().min(end)
+        self.part.inode.size().min(end)
     }
 
     /// Finds out whether all of it is written over data that are there, and where: so that no
     /// metadata change for it.
     pub(super) fn find_in_place(&mut self, mount: &Mount) {
-        if self.end(mount) > self.state.metadata.size {
+        if self.end(mount) > self.snapshot.metadata.size {
             return;
         }
-        let Ok(extents) = self.state.extents(mount) else { return };
+        let Ok(extents) = self.snapshot.extents(mount) else { return };
         let stretches = &mut self.part.stretches;
         self.part.in_place = self.blocks.iter().all(|range| {
             let mut at = range.start;
@@ -476,7 +476,7 @@ impl Taken {
 
     /// Whether the inode has times that the disk does not have.
     fn has_times(&self) -> bool {
-        self.part.known.live.as_ref().is_some_and(|live| !live.pages().times.is_empty())
+        self.part.inode.writable.as_ref().is_some_and(|writable| !writable.pages().times.is_empty())
     }
 
     /// Finds its places in a change, and gives the file blocks where it has none.
@@ -491,17 +491,17 @@ impl Taken {
         if self.part.in_place && !self.has_times() {
             return Ok(());
         }
-        let known = Arc::clone(&self.part.known);
-        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
-        let mut inode = handle.load_inode(known.ino)?;
+        let inode = Arc::clone(&self.part.inode);
+        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let mut edit = handle.load_inode(inode.ino)?;
         if !self.part.in_place {
-            self.place_blocks(mount, handle, allocator, &mut inode)?;
+            self.place_blocks(mount, handle, allocator, &mut edit)?;
         }
-        self.times = live.pages().times;
-        self.times.put(&mut inode);
-        handle.store_inode(&inode, !self.part.in_place)?;
+        self.times = writable.pages().times;
+        self.times.put(&mut edit);
+        handle.store_inode(&edit, !self.part.in_place)?;
         handle.fast_eligible();
-        self.part.changed = Some((known.version(), inode));
+        self.part.changed = Some((inode.version(), edit));
         Ok(())
     }
 
@@ -559,7 +559,7 @@ impl Taken {
             }
         }
         let end = self.blocks.last().map_or(0, |last| last.end) << mount.block_shift;
-        let size = self.part.known.size().min(end);
+        let size = self.part.inode.size().min(end);
         self.part.reaches = None;
         if size > inode.size() && aside && stretches.iter().any(|stretch| stretch.unwritten) {
             self.part.reaches = Some(end);
@@ -573,8 +573,8 @@ impl Taken {
     /// It gets no places: its pages are dirty as they were.
     pub(super) fn put_back(self) {
         let Self { part, delayed, promised, .. } = self;
-        let Some(live) = &part.known.live else { return };
-        let mut all = live.pages();
+        let Some(writable) = &part.inode.writable else { return };
+        let mut all = writable.pages();
         for (index, mask) in part.pages {
             all.in_flight.remove(&index);
             *all.dirty.entry(index).or_default() |= mask;
@@ -585,7 +585,7 @@ impl Taken {
             (there, promised) => *there = there.take().or(promised),
         }
         drop(all);
-        live.wake();
+        writable.wake();
     }
 }
 

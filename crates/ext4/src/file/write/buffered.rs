@@ -9,7 +9,7 @@ use crate::error::{Error, Unsupported};
 use crate::file::File;
 use crate::file::read::cached::PAGE;
 use crate::inode::extents::{Blocks, Extents};
-use crate::inode::live::Pages;
+use crate::inode::writable::Pages;
 use crate::io::direct::Stopped;
 use crate::io::target::Target;
 use meantime_hw::DmaBuf;
@@ -66,7 +66,7 @@ impl File {
             }
             // (If that fails, whoever syncs hears of it.)
             if writer.dirty_pages() > writer.dirty_most
-                && node.mount.make_clean(&node.known).is_err()
+                && node.mount.make_clean(&node.inode).is_err()
             {
                 break;
             }
@@ -113,17 +113,17 @@ impl File {
     /// Writes to one page.
     fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<(), Error> {
         let node = self.node();
-        let (mount, known) = (&*node.mount, &node.known);
+        let (mount, inode) = (&*node.mount, &node.inode);
         let (writer, units) = (mount.writer()?, mount.units());
-        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let cache = mount.contexts.cache();
         let begin = index * PAGE + within as u64;
         let blocks = units.blocks(begin..begin + content.len() as u64);
         let mask = units.mask(index, &blocks);
         let mut tries = 0;
         loop {
-            let extents = known.extents(mount)?;
-            let mut pages = live.pages();
+            let extents = inode.extents(mount)?;
+            let mut pages = writable.pages();
             let promised = match self.promise(&pages, &extents, &blocks) {
                 Ok(promised) => promised,
                 Err(Error::NoSpace) if tries == 0 => {
@@ -154,7 +154,7 @@ impl File {
                         Claiming::Full if tries < TRIES => {
                             tries += 1;
                             cache.maintain(1, 64);
-                            mount.make_clean(known)?;
+                            mount.make_clean(inode)?;
                             continue;
                         }
                         Claiming::Full => return Err(no_memory()),
@@ -165,7 +165,7 @@ impl File {
                         Ok(None) if tries < TRIES => {
                             cache.abandon(claim);
                             tries += 1;
-                            mount.make_clean(known)?;
+                            mount.make_clean(inode)?;
                             continue;
                         }
                         failed => {
@@ -173,7 +173,7 @@ impl File {
                             return Err(failed.err().unwrap_or_else(no_memory));
                         }
                     };
-                    pages = live.pages();
+                    pages = writable.pages();
                     if let Err(page) = cache.publish_dirty(claim, page) {
                         // It was invalidated meanwhile.
                         drop(pages);
@@ -200,17 +200,17 @@ impl File {
                 pages.since_ns = mount.clock.now_ns();
             }
             if matches!(content, Content::Data(_)) {
-                known.note_modified(&mut pages);
+                inode.note_modified(&mut pages);
                 // Before anybody takes the page to write it back: what is behind the end need not
                 // be written.
                 let end = begin + content.len() as u64;
-                if end > known.size() {
-                    known.set_size(end);
+                if end > inode.size() {
+                    inode.set_size(end);
                 }
             }
             drop(pages);
             if first {
-                writer.keep(known);
+                writer.keep(inode);
             }
             return Ok(());
         }
@@ -231,7 +231,7 @@ impl File {
         if missing == 0 {
             return Ok(None);
         }
-        if self.node().known.before().metadata.flags & EXTENTS == 0 {
+        if self.node().inode.last_snapshot().metadata.flags & EXTENTS == 0 {
             let what =
                 format!("giving blocks to a file with a block map (inode {})", self.node().ino());
             return Err(Unsupported { what, advice: "copy it: new files have extents" }.into());

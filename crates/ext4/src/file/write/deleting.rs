@@ -7,7 +7,7 @@ use crate::alloc::Allocator;
 use crate::error::Error;
 use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
-use crate::inode::known::Known;
+use crate::inode::shared::Inode;
 use crate::journal::Handle;
 use crate::ops::{Progress, orphans};
 use meantime_ext4_format::FileType;
@@ -24,45 +24,45 @@ impl Mount {
     /// long to see to. Nothing is waited for.
     ///
     /// The deletion is to be [ended](Self::end_deletion), whether the change succeeds or fails.
-    pub(crate) fn end_unused(&self, ino: u32) -> Option<Arc<Known>> {
+    pub(crate) fn end_unused(&self, ino: u32) -> Option<Arc<Inode>> {
         let writer = self.writer().ok()?;
-        let known = Known::load(self, ino, false).ok()?;
-        let live = known.live.as_ref()?;
-        let pages = known.size().div_ceil(PAGE) + self.units().per_block;
+        let inode = Inode::load(self, ino, false).ok()?;
+        let writable = inode.writable.as_ref()?;
+        let pages = inode.size().div_ceil(PAGE) + self.units().per_block;
         // Held: whoever makes a page dirty has the inode all the while.
-        let clean = live.pages();
-        if pages > FEW_PAGES || !clean.are_clean() || !live.end_unused() {
+        let clean = writable.pages();
+        if pages > FEW_PAGES || !clean.are_clean() || !writable.end_unused() {
             return None;
         }
         drop(clean);
-        self.nodes.remove_if(&ino, |there| Arc::ptr_eq(there, &known));
-        writer.registry().begin_deletion(&known);
-        drop(writer.let_go(&known));
+        self.nodes.remove_if(&ino, |there| Arc::ptr_eq(there, &inode));
+        writer.registry().begin_deletion(&inode);
+        drop(writer.let_go(&inode));
         self.contexts.cache().invalidate(u64::from(ino), 0..pages);
-        if known.file_type == FileType::Directory {
+        if inode.file_type == FileType::Directory {
             // Another directory may have its number as soon as the change is visible.
             self.forget_name(ino, b".");
             self.forget_name(ino, b"..");
         }
-        Some(known)
+        Some(inode)
     }
 
-    /// The change that deletes `known`, which was [ended](Self::end_unused), is complete, or has
+    /// The change that deletes `inode`, which was [ended](Self::end_unused), is complete, or has
     /// failed. Whoever looks for the number from now on reads what the disk has.
-    pub(crate) fn end_deletion(&self, known: &Known) {
+    pub(crate) fn end_deletion(&self, inode: &Inode) {
         if let Some(writer) = &self.writer {
-            writer.registry().end_deletion(known);
+            writer.registry().end_deletion(inode);
         }
     }
 
-    /// Goes on with what [`orphans::delete`] left of inode `known`, which was
+    /// Goes on with what [`orphans::delete`] left of inode `inode`, which was
     /// [ended](Self::end_unused).
-    pub(crate) fn delete_rest(&self, known: &Known) {
-        match self.finish_orphan(known.ino) {
-            Ok(()) => self.end_deletion(known),
+    pub(crate) fn delete_rest(&self, inode: &Inode) {
+        match self.finish_orphan(inode.ino) {
+            Ok(()) => self.end_deletion(inode),
             // As in `delete`.
             Err(error) => {
-                tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
+                tracing::warn!(ino = inode.ino, %error, "a file without names could not be deleted");
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::file::read::cached::PAGE;
 use crate::inode::extents::{Blocks, Extents};
-use crate::inode::live::Live;
+use crate::inode::writable::Writable;
 use crate::io::{IoContext, writes};
 use meantime_block::{Request, RequestError};
 use meantime_completion::Policy;
@@ -28,9 +28,9 @@ impl File {
         policy: Option<Policy>,
     ) -> Result<usize, Error> {
         let node = self.node();
-        let (mount, known) = (&*node.mount, &node.known);
+        let (mount, inode) = (&*node.mount, &node.inode);
         let writer = mount.writer()?;
-        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let end = offset + data.len() as u64;
         let pages = offset / PAGE..end.div_ceil(PAGE_BYTES as u64);
         let block_bytes = u64::from(mount.contexts.info().block_bytes);
@@ -39,7 +39,7 @@ impl File {
             && end <= self.size()
         {
             // Nothing is dirty then, and nothing becomes so: that is for the writer alone.
-            mount.settle_all(known, pages.clone())?;
+            mount.settle_all(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             if let Some(places) = places(&extents, offset..end, mount.block_shift) {
                 let (cache, file) = (mount.contexts.cache(), self.file_number());
@@ -50,14 +50,14 @@ impl File {
                 };
                 // Who read them meanwhile has what was there before, perhaps.
                 cache.invalidate(file, pages);
-                live.landed.fetch_max(mount.contexts.flushes().landed(), Ordering::AcqRel);
-                known.note_modified(&mut live.pages());
-                writer.keep(known);
+                writable.landed.fetch_max(mount.contexts.flushes().landed(), Ordering::AcqRel);
+                inode.note_modified(&mut writable.pages());
+                writer.keep(inode);
                 return written.map(|()| data.len());
             }
         }
         let written = self.write_cached(data, offset)?;
-        mount.settle(known, pages)?;
+        mount.settle(inode, pages)?;
         Ok(written)
     }
 
@@ -65,7 +65,7 @@ impl File {
     /// so for blocks that they have.
     pub(crate) fn settled_extents<'a>(
         &self,
-        live: &'a Live,
+        writable: &'a Writable,
         range: Range<u64>,
     ) -> Result<(RwLockReadGuard<'a, ()>, Arc<Extents>), Error> {
         let node = self.node();
@@ -73,14 +73,14 @@ impl File {
         let mut tries = 0;
         loop {
             // Then it is the last turn: nobody makes anything dirty.
-            let _writer = (tries >= TRIES).then(|| live.write());
+            let _writer = (tries >= TRIES).then(|| writable.write());
             match tries >= TRIES {
-                true => node.mount.settle_all(&node.known, pages.clone())?,
-                false => node.mount.settle(&node.known, pages.clone())?,
+                true => node.mount.settle_all(&node.inode, pages.clone())?,
+                false => node.mount.settle(&node.inode, pages.clone())?,
             }
-            let guard = live.keep_blocks();
+            let guard = writable.keep_blocks();
             let extents = self.extents_of(range.start, range.end)?;
-            let there = live.pages();
+            let there = writable.pages();
             let newer = there.dirty.range(pages.clone()).next().is_some()
                 || there.in_flight.range(pages.clone()).next().is_some();
             if !newer || tries >= TRIES {

@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::file::File;
 use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
-use crate::inode::known::Known;
-use crate::inode::live::Live;
+use crate::inode::shared::Inode;
+use crate::inode::writable::Writable;
 use crate::io::{Durability, IoContext};
 use crate::journal::{self, Before, Begun, Fast, Sequence, Turn};
 use meantime_block::IoError;
@@ -23,52 +23,52 @@ use meantime_nvme::{CommandError, Op};
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 
 impl Mount {
-    /// Makes `known` durable: its content, what is needed to find that, and, unless `data_only`,
+    /// Makes `inode` durable: its content, what is needed to find that, and, unless `data_only`,
     /// the rest of its inode.
     ///
     /// # Errors
     /// What could not be written, now.
-    pub(crate) fn fsync(&self, known: &Arc<Known>, data_only: bool) -> Result<(), Error> {
+    pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
         let writer = self.writer()?;
-        let Some(live) = &known.live else { return Ok(()) };
+        let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
         // What others have in flight, and was written to since, has to go once more, as in
         // `settle`.
-        let again = self.is_dirty_in_flight(live, ALL);
-        let mut committed = self.write_and_commit(known, live, data_only)?;
-        self.wait_in_flight(live, ALL);
+        let again = self.is_dirty_in_flight(writable, ALL);
+        let mut committed = self.write_and_commit(inode, writable, data_only)?;
+        self.wait_in_flight(writable, ALL);
         if again {
-            committed = committed.max(self.write_and_commit(known, live, data_only)?);
-            self.wait_in_flight(live, ALL);
+            committed = committed.max(self.write_and_commit(inode, writable, data_only)?);
+            self.wait_in_flight(writable, ALL);
         }
         if !data_only {
-            self.store_times(known, live)?;
+            self.store_times(inode, writable)?;
         }
         // What no data of this call were in flight for: times, what others wrote back.
-        let upto = live.sequence(data_only);
+        let upto = writable.sequence(data_only);
         if upto > committed {
             match writer.journal_thread() {
                 Some(thread) => thread.commit(&writer.journal, upto)?,
                 None => self.commit(upto)?,
             }
         }
-        self.flush_data(live)
+        self.flush_data(writable)
     }
 
-    /// Writes what is dirty of `known`, but for what others have in flight, and commits with the
+    /// Writes what is dirty of `inode`, but for what others have in flight, and commits with the
     /// last of it: up to which transaction.
     fn write_and_commit(
         &self,
-        known: &Arc<Known>,
-        live: &Live,
+        inode: &Arc<Inode>,
+        writable: &Writable,
         data_only: bool,
     ) -> Result<Sequence, Error> {
         let mut committed = Sequence(0);
         let mut next = 0;
         // Collect and allocate.
-        while let Some(batch) = self.begin_batch(known, next..u64::MAX, !data_only)? {
+        while let Some(batch) = self.begin_batch(inode, next..u64::MAX, !data_only)? {
             next = self.after(&batch);
-            let more = live.pages().dirty.range(next..).next().is_some();
+            let more = writable.pages().dirty.range(next..).next().is_some();
             let mut io = match self.contexts.take_leaf() {
                 Ok(io) => io,
                 Err(error) => {
@@ -78,7 +78,7 @@ impl Mount {
             };
             // Send the data.
             let mut sending = self.send(&mut io, batch);
-            let upto = live.sequence(data_only);
+            let upto = writable.sequence(data_only);
             let overlaps = !more && self.options.commit_overlap.direct && upto > Sequence(0);
             let result = if overlaps && !sending.converts() && !io.is_spare() {
                 committed = upto;
@@ -178,10 +178,10 @@ impl Mount {
 
     /// What was written in place is not only in the device's cache. A commit has flushed it, if
     /// there was one.
-    fn flush_data(&self, live: &Live) -> Result<(), Error> {
-        let landed = live.landed.load(Ordering::Acquire);
+    fn flush_data(&self, writable: &Writable) -> Result<(), Error> {
+        let landed = writable.landed.load(Ordering::Acquire);
         if !self.contexts.info().volatile_write_cache
-            || live.flushed.load(Ordering::Acquire) >= landed
+            || writable.flushed.load(Ordering::Acquire) >= landed
         {
             return Ok(());
         }
@@ -195,61 +195,61 @@ impl Mount {
         };
         // Before anybody sees that it was seen to.
         if let Err(error) = &flushed {
-            live.fail(error.clone());
+            writable.fail(error.clone());
         }
         // Once, whatever came of it: everybody who has the file open is told of a failure, and
         // there is nothing to be written again.
-        live.flushed.fetch_max(landed, Ordering::AcqRel);
+        writable.flushed.fetch_max(landed, Ordering::AcqRel);
         flushed
     }
 
-    /// Writes the times of `known` into its inode, if its content was changed: what it is then, and
+    /// Writes the times of `inode` into its inode, if its content was changed: what it is then, and
     /// which version it had before.
     pub(crate) fn store_times(
         &self,
-        known: &Known,
-        live: &Live,
+        inode: &Inode,
+        writable: &Writable,
     ) -> Result<Option<(u64, InodeEdit)>, Error> {
-        if live.pages().times.modified.is_none() {
+        if writable.pages().times.modified.is_none() {
             Ok(None)
         } else {
-            self.store_all_times(known, live)
+            self.store_all_times(inode, writable)
         }
     }
 
     /// The same, also if it was only read.
     pub(crate) fn store_all_times(
         &self,
-        known: &Known,
-        live: &Live,
+        inode: &Inode,
+        writable: &Writable,
     ) -> Result<Option<(u64, InodeEdit)>, Error> {
-        let mut times = live.pages().times;
+        let mut times = writable.pages().times;
         if times.is_empty() {
             return Ok(None);
         }
         let changed = self.change(|handle, _| {
             // Its number may be another one's. (It is gone before it is deleted, by changes that
             // come after this one if it is not yet.)
-            if live.is_gone() {
+            if writable.is_gone() {
                 return Ok(None);
             }
-            let mut inode = handle.load_inode(known.ino)?;
-            times = live.pages().times;
-            times.put(&mut inode);
-            handle.store_inode(&inode, false)?;
-            if known.file_type == FileType::Regular {
+            let mut edit = handle.load_inode(inode.ino)?;
+            times = writable.pages().times;
+            times.put(&mut edit);
+            handle.store_inode(&edit, false)?;
+            if inode.file_type == FileType::Regular {
                 handle.fast_eligible();
             }
-            Ok(Some((known.version(), inode)))
+            Ok(Some((inode.version(), edit)))
         })?;
-        live.pages().times.stored(times);
+        writable.pages().times.stored(times);
         Ok(changed)
     }
 
-    /// Makes room for writers to `known`: pages of it, or of others, are clean then.
-    pub(crate) fn make_clean(&self, known: &Arc<Known>) -> Result<(), Error> {
+    /// Makes room for writers to `inode`: pages of it, or of others, are clean then.
+    pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
         let writer = self.writer()?;
-        self.write_back(known, ALL)?;
+        self.write_back(inode, ALL)?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }
 
@@ -275,10 +275,10 @@ impl Mount {
 impl File {
     fn sync(&self, data_only: bool) -> Result<(), Error> {
         let node = self.node();
-        let Some(live) = &node.known.live else { return Ok(()) };
-        let synced = node.mount.fsync(&node.known, data_only);
+        let Some(writable) = &node.inode.writable else { return Ok(()) };
+        let synced = node.mount.fsync(&node.inode, data_only);
         // Of what failed before, too, and once.
-        let failed = live.failed_since(&self.failures_seen);
+        let failed = writable.failed_since(&self.failures_seen);
         synced.and(failed)
     }
 
@@ -305,10 +305,10 @@ impl File {
     /// As [`sync_all`](Self::sync_all).
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let node = self.node();
-        let Some(live) = &node.known.live else { return Ok(()) };
+        let Some(writable) = &node.inode.writable else { return Ok(()) };
         let settled = node
             .mount
-            .settle(&node.known, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
-        settled.and(live.failed_since(&self.failures_seen))
+            .settle(&node.inode, range.start / PAGE..range.end.div_ceil(PAGE_BYTES as u64));
+        settled.and(writable.failed_since(&self.failures_seen))
     }
 }

@@ -12,7 +12,7 @@ use super::back::{BATCH_PAGES, Batch, Taken};
 use super::fsync::ALL;
 use crate::error::Error;
 use crate::inode::Mount;
-use crate::inode::known::Known;
+use crate::inode::shared::Inode;
 
 /// The most files of a batch.
 const FILES_MOST: usize = 128;
@@ -22,7 +22,7 @@ const FILES_MOST: usize = 128;
 const STRETCHES_MANY: usize = 128;
 
 /// A file, by its address, and what could not be written of it.
-type Failed = (*const Known, Error);
+type Failed = (*const Inode, Error);
 
 impl Mount {
     /// Writes everything back that is dirty, and waits for it.
@@ -37,20 +37,22 @@ impl Mount {
     ///
     /// # Errors
     /// The first that could not be written; the others were.
-    pub(crate) fn write_back_many(&self, files: &[Arc<Known>]) -> Result<(), Error> {
+    pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
         let mut result = Ok(());
         let mut rest = files;
         while !rest.is_empty() {
             let (count, failed) = self.write_back_some(rest);
             let (some, more) = rest.split_at(count);
-            for known in some {
+            for inode in some {
                 // What has just failed is not tried again.
-                let failed = failed.iter().find(|(at, _)| std::ptr::eq(*at, Arc::as_ptr(known)));
+                let failed = failed.iter().find(|(at, _)| std::ptr::eq(*at, Arc::as_ptr(inode)));
                 result = result.and(match failed {
-                    Some((_, error)) if !known.live.as_ref().is_some_and(|live| live.is_gone()) => {
+                    Some((_, error))
+                        if !inode.writable.as_ref().is_some_and(|writable| writable.is_gone()) =>
+                    {
                         Err(error.clone())
                     }
-                    _ => self.write_back_one(known),
+                    _ => self.write_back_one(inode),
                 });
             }
             rest = more;
@@ -61,15 +63,15 @@ impl Mount {
     /// Writes back pages of the first of `files`, as one batch, and waits for it: how many files
     /// those are, at least one, and of which something could not be written. Something may be left
     /// of any of them.
-    fn write_back_some(&self, files: &[Arc<Known>]) -> (usize, Vec<Failed>) {
+    fn write_back_some(&self, files: &[Arc<Inode>]) -> (usize, Vec<Failed>) {
         let (mut taken, mut count) = (Vec::new(), 0);
         let (mut pages, mut stretches) = (0, 0);
-        for known in files {
+        for inode in files {
             if taken.len() >= FILES_MOST || pages >= BATCH_PAGES || stretches >= STRETCHES_MANY {
                 break;
             }
             count += 1;
-            if let Some(some) = self.try_take(known) {
+            if let Some(some) = self.try_take(inode) {
                 pages += some.part.pages.len();
                 stretches += some.blocks.len();
                 taken.push(some);
@@ -89,7 +91,7 @@ impl Mount {
             return failed;
         };
         let Some(batch) = Batch::of(taken, token) else { return failed };
-        let note = |known: &Known, error| failed.push((std::ptr::from_ref(known), error));
+        let note = |inode: &Inode, error| failed.push((std::ptr::from_ref(inode), error));
         match self.contexts.take_leaf() {
             Ok(mut io) => {
                 let mut sending = self.send(&mut io, batch);
@@ -102,23 +104,23 @@ impl Mount {
         failed
     }
 
-    /// Writes everything of `known` back, its times too; then it need not be kept.
-    pub(crate) fn write_back_one(&self, known: &Arc<Known>) -> Result<(), Error> {
-        let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return Ok(()) };
-        match self.settle(known, ALL).and_then(|()| self.store_all_times(known, live)) {
+    /// Writes everything of `inode` back, its times too; then it need not be kept.
+    pub(crate) fn write_back_one(&self, inode: &Arc<Inode>) -> Result<(), Error> {
+        let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return Ok(()) };
+        match self.settle(inode, ALL).and_then(|()| self.store_all_times(inode, writable)) {
             // There is nothing to be written of it, whatever was found in its place.
-            Err(_) if live.is_gone() => {}
+            Err(_) if writable.is_gone() => {}
             written => drop(written?),
         }
         // Before it is looked at: whoever makes it dirty from now on keeps it again.
-        let kept = writer.let_go(known);
-        let pages = live.pages();
-        if live.is_gone() {
+        let kept = writer.let_go(inode);
+        let pages = writable.pages();
+        if writable.is_gone() {
             // Nobody makes it dirty any more.
         } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || !pages.times.is_empty()
         {
             drop(pages);
-            writer.keep(known);
+            writer.keep(inode);
         }
         drop(kept);
         Ok(())

@@ -73,11 +73,11 @@ impl File {
     ) -> Result<(usize, u64), Error> {
         self.check_writable()?;
         let node = self.node();
-        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let how = self.options;
         let direct = options.direct || how.direct;
         let (written, at) = {
-            let _writer = live.write();
+            let _writer = writable.write();
             let at = if options.append || how.append { self.size() } else { offset };
             let room = self.most_bytes().saturating_sub(at);
             let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];

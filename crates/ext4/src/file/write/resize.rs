@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::file::File;
 use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
-use crate::inode::known::Known;
 use crate::inode::setattr::SetMetadata;
+use crate::inode::shared::Inode;
 use crate::inode::times::Times;
 use crate::journal::Handle;
 use crate::ops::{Progress, fallocate, orphans, truncate};
@@ -35,8 +35,8 @@ impl File {
     pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         self.check_writable()?;
         let node = self.node();
-        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = live.write();
+        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = writable.write();
         if bytes > self.most_bytes() {
             return Err(Error::FileTooBig);
         }
@@ -45,26 +45,26 @@ impl File {
 
     /// Has the file grow to `bytes` by a hole, unless it is as large.
     pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
-        let live = self.node().known.live.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = live.write();
+        let writable = self.node().inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = writable.write();
         if bytes <= self.size() { Ok(()) } else { self.grow(bytes, None) }
     }
 
     /// In one change: the size, and whatever else `set` says.
     fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress, Error> {
         let node = self.node();
-        let (mount, known) = (&*node.mount, &node.known);
-        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode) = (&*node.mount, &node.inode);
+        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let (progress, times) = mount.change(|handle, allocator| {
-            let progress = truncate::set_size(handle, allocator, known.ino, bytes, STEP_BLOCKS)?;
+            let progress = truncate::set_size(handle, allocator, inode.ino, bytes, STEP_BLOCKS)?;
             self.renew_times(handle);
             let times = match set {
                 None => Times::default(),
-                Some(set) => mount.set_in(handle, allocator, known, live, set)?,
+                Some(set) => mount.set_in(handle, allocator, inode, writable, set)?,
             };
             Ok((progress, times))
         })?;
-        live.pages().times.stored(times);
+        writable.pages().times.stored(times);
         Ok(progress)
     }
 
@@ -80,53 +80,53 @@ impl File {
         if bytes > size && size % unit != 0 {
             let node = self.node();
             let end = size / unit * unit;
-            node.mount.settle_all(&node.known, end / PAGE..(end + unit) / PAGE)?;
+            node.mount.settle_all(&node.inode, end / PAGE..(end + unit) / PAGE)?;
         }
         Ok(())
     }
 
     fn grow(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         let node = self.node();
-        let (mount, known) = (&*node.mount, &node.known);
+        let (mount, inode) = (&*node.mount, &node.inode);
         self.prepare_end(bytes)?;
         let progress = self.change_size(bytes, set)?;
-        known.set_size(bytes);
+        inode.set_size(bytes);
         self.forget_times();
-        mount.finish(known, progress)
+        mount.finish(inode, progress)
     }
 
     /// The change that `handle` is of gives the inode a newer time than was to be stored.
     fn renew_times(&self, handle: &Handle<'_>) {
-        if let Some(live) = &self.node().known.live {
-            let times = &mut live.pages().times;
+        if let Some(writable) = &self.node().inode.writable {
+            let times = &mut writable.pages().times;
             times.modified = times.modified.map(|_| handle.now());
         }
     }
 
     /// The inode has newer times than were to be stored.
     fn forget_times(&self) {
-        if let Some(live) = &self.node().known.live {
-            live.pages().times.modified = None;
+        if let Some(writable) = &self.node().inode.writable {
+            writable.pages().times.modified = None;
         }
     }
 
     fn shrink(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         let node = self.node();
-        let (mount, known) = (&*node.mount, &node.known);
-        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode) = (&*node.mount, &node.inode);
+        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let (old, unit) = (self.size(), mount.units().unit());
         let rest = bytes..old.min(bytes.next_multiple_of(unit));
         self.zero_cached(rest)?;
         // From here on nobody reads its blocks.
-        let blocks = live.take_blocks();
-        known.set_size(bytes);
-        mount.drop_pages(known, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
+        let blocks = writable.take_blocks();
+        inode.set_size(bytes);
+        mount.drop_pages(inode, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
         let changed = self.change_size(bytes, set);
         match &changed {
             Ok(_) => self.forget_times(),
-            Err(_) => known.set_size(old),
+            Err(_) => inode.set_size(old),
         }
-        let finished = changed.and_then(|progress| mount.finish(known, progress));
+        let finished = changed.and_then(|progress| mount.finish(inode, progress));
         drop(blocks);
         finished
     }
@@ -138,8 +138,8 @@ impl File {
     pub fn allocate(&self, offset: u64, bytes: u64, how: Allocate) -> Result<(), Error> {
         self.check_writable()?;
         let node = self.node();
-        let live = node.known.live.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = live.write();
+        let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
+        let _writer = writable.write();
         let end = offset.checked_add(bytes).filter(|_| bytes > 0);
         let end = end.ok_or(Error::Invalid("a range of no bytes, or beyond what there can be"))?;
         if end > self.most_bytes() {
@@ -158,7 +158,7 @@ impl File {
 
     fn set_aside(&self, range: Range<u64>, grow: bool) -> Result<(), Error> {
         let node = self.node();
-        let (mount, known) = (&*node.mount, &node.known);
+        let (mount, inode) = (&*node.mount, &node.inode);
         let size = (grow && range.end > self.size()).then_some(range.end);
         if let Some(size) = size {
             self.prepare_end(size)?;
@@ -171,7 +171,7 @@ impl File {
                 let next = fallocate::allocate(
                     handle,
                     allocator,
-                    known.ino,
+                    inode.ino,
                     next..end,
                     size,
                     STEP_BLOCKS,
@@ -184,7 +184,7 @@ impl File {
         }
         // Else the content is as old as it was.
         if let Some(size) = size {
-            known.set_size(size);
+            inode.set_size(size);
             self.forget_times();
         }
         Ok(())
@@ -193,8 +193,8 @@ impl File {
     /// Has the bytes `range` be zeroes: with blocks that are set aside, or as a hole.
     fn make_zero(&self, range: Range<u64>, aside: bool, grow: bool) -> Result<(), Error> {
         let node = self.node();
-        let (mount, known) = (&*node.mount, &node.known);
-        let live = known.live.as_ref().ok_or(Error::ReadOnly)?;
+        let (mount, inode) = (&*node.mount, &node.inode);
+        let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let unit = mount.units().unit();
         let size = self.size();
         // What is behind the end is zeroes in the cache, and need not be kept.
@@ -204,28 +204,28 @@ impl File {
             self.zero_cached(range.start..range.end.min(size.max(range.start)))?;
             if range.start < size {
                 // No block changes hands: the times are to be stored all the same, as for a write.
-                known.note_modified(&mut live.pages());
-                mount.writer()?.keep(known);
+                inode.note_modified(&mut writable.pages());
+                mount.writer()?.keep(inode);
             }
         } else {
             self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
             self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
             // It is the last pages that make the file as large on the disk as it is: without them
             // it would stay smaller.
-            if range.end >= size && known.state(mount)?.metadata.size < size {
-                mount.settle_all(known, whole.start / PAGE..whole.end / PAGE)?;
+            if range.end >= size && inode.snapshot(mount)?.metadata.size < size {
+                mount.settle_all(inode, whole.start / PAGE..whole.end / PAGE)?;
             }
-            let blocks = live.take_blocks();
-            mount.drop_pages(known, whole.start / PAGE..whole.end / PAGE);
+            let blocks = writable.take_blocks();
+            mount.drop_pages(inode, whole.start / PAGE..whole.end / PAGE);
             let all = mount.units().blocks(whole.clone());
             let (mut next, end) = (all.start as u32, all.end.min(BLOCKS_MOST) as u32);
             let changed = loop {
                 let step = mount.change(|handle, allocator| {
                     let next = if aside {
-                        fallocate::zero(handle, allocator, known.ino, next..end, None, STEP_BLOCKS)?
+                        fallocate::zero(handle, allocator, inode.ino, next..end, None, STEP_BLOCKS)?
                     } else {
                         let progress =
-                            fallocate::punch(handle, allocator, known.ino, next..end, STEP_BLOCKS)?;
+                            fallocate::punch(handle, allocator, inode.ino, next..end, STEP_BLOCKS)?;
                         if progress == Progress::Done { end } else { next }
                     };
                     self.renew_times(handle);
@@ -247,23 +247,23 @@ impl File {
 
 impl Mount {
     /// Goes on with a truncation that was begun, to its end.
-    fn finish(&self, known: &Known, mut progress: Progress) -> Result<(), Error> {
+    fn finish(&self, inode: &Inode, mut progress: Progress) -> Result<(), Error> {
         while progress == Progress::More {
             progress = self.change(|handle, allocator| {
-                truncate::go_on(handle, allocator, known.ino, STEP_BLOCKS)
+                truncate::go_on(handle, allocator, inode.ino, STEP_BLOCKS)
             })?;
         }
         Ok(())
     }
 
-    /// What was written to pages `range` of `known` is gone, and none of them is in the cache or in
+    /// What was written to pages `range` of `inode` is gone, and none of them is in the cache or in
     /// flight. The caller is the file's writer.
-    pub(crate) fn drop_pages(&self, known: &Known, range: Range<u64>) {
-        let (Some(writer), Some(live)) = (&self.writer, &known.live) else { return };
-        let (cache, file, units) = (self.contexts.cache(), u64::from(known.ino), self.units());
+    pub(crate) fn drop_pages(&self, inode: &Inode, range: Range<u64>) {
+        let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
+        let (cache, file, units) = (self.contexts.cache(), u64::from(inode.ino), self.units());
         let mut gone = BTreeSet::new();
         wait_for(Rank::PagesInFlight);
-        let mut pages = live.pages();
+        let mut pages = writable.pages();
         loop {
             let dropped: Vec<u64> =
                 pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();
@@ -279,7 +279,7 @@ impl Mount {
             if pages.in_flight.range(range.clone()).next().is_none() {
                 break;
             }
-            pages = live.wait(pages);
+            pages = writable.wait(pages);
         }
         for index in gone {
             cache.discard(file, index);
@@ -297,26 +297,26 @@ impl Mount {
         cache.invalidate(file, range);
     }
 
-    /// Deletes inode `known`, to which no name leads and which nobody has any more.
-    pub(crate) fn delete(&self, known: &Known) {
-        let Some(live) = &known.live else { return };
+    /// Deletes inode `inode`, to which no name leads and which nobody has any more.
+    pub(crate) fn delete(&self, inode: &Inode) {
+        let Some(writable) = &inode.writable else { return };
         let Ok(writer) = self.writer() else { return };
-        let _writer = live.write();
+        let _writer = writable.write();
         // By one thread, once: afterwards its number, and the pages of it in the cache, are another
         // file's.
-        if !live.end() {
+        if !writable.end() {
             return;
         }
         // Nobody comes by its number any more, until another one has it.
-        self.nodes.remove_if(&known.ino, |there| std::ptr::eq(Arc::as_ptr(there), known));
-        writer.registry().begin_deletion(known);
-        self.drop_pages(known, 0..known.size().div_ceil(PAGE) + self.units().per_block);
-        let kept = writer.let_go(known);
-        match self.finish_orphan(known.ino) {
-            Ok(()) => writer.registry().end_deletion(known),
+        self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
+        writer.registry().begin_deletion(inode);
+        self.drop_pages(inode, 0..inode.size().div_ceil(PAGE) + self.units().per_block);
+        let kept = writer.let_go(inode);
+        match self.finish_orphan(inode.ino) {
+            Ok(()) => writer.registry().end_deletion(inode),
             // It is an orphan, and will be deleted at the next mount.
             Err(error) => {
-                tracing::warn!(ino = known.ino, %error, "a file without names could not be deleted");
+                tracing::warn!(ino = inode.ino, %error, "a file without names could not be deleted");
             }
         }
         drop(kept);
@@ -346,11 +346,11 @@ impl Mount {
         Ok(())
     }
 
-    /// `known` is gone: whoever comes by its number reads it anew.
-    pub(crate) fn forget_known(&self, known: &Known) {
-        self.nodes.remove_if(&known.ino, |there| std::ptr::eq(Arc::as_ptr(there), known));
+    /// `inode` is gone: whoever comes by its number reads it anew.
+    pub(crate) fn forget_inode(&self, inode: &Inode) {
+        self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
         if let Some(writer) = &self.writer {
-            writer.registry().remove_this(known);
+            writer.registry().remove_this(inode);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::cache::{Hit, LookUp, PAGE_BYTES, PageCache};
 use crate::error::Error;
 use crate::file::read::cached::PAGE;
 use crate::inode::Mount;
-use crate::inode::known::Known;
+use crate::inode::shared::Inode;
 use crate::io::{IoContext, writes};
 use crate::journal::OrderedToken;
 use crate::ops::{extents, orphans};
@@ -67,7 +67,7 @@ impl Mount {
         &self,
         mut batch: Batch,
         error: &Error,
-        failed: impl FnMut(&Known, Error),
+        failed: impl FnMut(&Inode, Error),
     ) {
         if let Some(token) = batch.token.take() {
             token.end(Err(error.clone()), false);
@@ -153,7 +153,7 @@ impl<'a> Sending<'a> {
         let mount = self.mount;
         for sent in self.parts_mut() {
             if let Some((before, inode)) = sent.part.changed.take() {
-                sent.part.known.renew(mount, before, &inode);
+                sent.part.inode.renew(mount, before, &inode);
             }
         }
         io.warm_buffer();
@@ -209,8 +209,9 @@ impl<'a> Sending<'a> {
         let flushes = self.mount.contexts.flushes();
         for sent in self.parts() {
             // No commit flushes what is written in place.
-            if let Some(live) = sent.part.known.live.as_ref().filter(|_| sent.part.in_place) {
-                live.landed.fetch_max(flushes.landed(), Ordering::AcqRel);
+            if let Some(writable) = sent.part.inode.writable.as_ref().filter(|_| sent.part.in_place)
+            {
+                writable.landed.fetch_max(flushes.landed(), Ordering::AcqRel);
             }
         }
         if let Some(token) = self.token.take() {
@@ -264,11 +265,11 @@ impl<'a> Sending<'a> {
     }
 
     /// The same, for who wants to know which files failed.
-    pub(super) fn finish_each(mut self, mut failed: impl FnMut(&Known, Error)) {
+    pub(super) fn finish_each(mut self, mut failed: impl FnMut(&Inode, Error)) {
         let mount = self.mount;
         for sent in self.parts_mut() {
             if let Err(error) = sent.finish(mount) {
-                failed(&sent.part.known, error);
+                failed(&sent.part.inode, error);
             }
         }
     }
@@ -450,10 +451,10 @@ impl PartSent {
 
     /// Its pages are about to be copied for the device.
     fn begin_writeback(&mut self, cache: &PageCache) {
-        let file = u64::from(self.part.known.ino);
-        let Some(live) = &self.part.known.live else { return };
+        let file = u64::from(self.part.inode.ino);
+        let Some(writable) = &self.part.inode.writable else { return };
         self.hits.reserve_exact(self.part.pages.len());
-        let pages = live.pages();
+        let pages = writable.pages();
         for (index, _) in &self.part.pages {
             self.hits.push(cache.begin_writeback(file, *index, pages.dirty.contains_key(index)));
         }
@@ -483,7 +484,7 @@ impl PartSent {
             return self.hits[at].is_some_and(|hit| cache.copy(hit, within, to));
         }
         // Another page of a new block: what was written to it, which is dirty still, or zeroes.
-        let file = u64::from(self.part.known.ino);
+        let file = u64::from(self.part.inode.ino);
         if !matches!(cache.read(file, index, within, to), LookUp::Hit(_)) {
             to.fill(0);
         }
@@ -500,15 +501,15 @@ impl PartSent {
         }
         let failed = self.error.take();
         // Before its pages are in flight no more: who waits for them is told, too.
-        if let (Some(error), Some(live)) = (&failed, &self.part.known.live) {
-            live.fail(error.clone());
+        if let (Some(error), Some(writable)) = (&failed, &self.part.inode.writable) {
+            writable.fail(error.clone());
         }
         self.end_writeback(mount);
         failed.map_or(Ok(()), Err)
     }
 
     fn set_written(&mut self, mount: &Mount) {
-        let Part { known, stretches, reaches, .. } = &self.part;
+        let Part { inode, stretches, reaches, .. } = &self.part;
         let unwritten: Vec<Range<u32>> = stretches
             .iter()
             .filter(|stretch| stretch.unwritten)
@@ -518,14 +519,14 @@ impl PartSent {
         for (number, range) in unwritten.into_iter().enumerate() {
             let is_last = number + 1 == count;
             let converted = mount.change(|handle, allocator| {
-                let mut inode = handle.load_inode(known.ino)?;
-                extents::set_written(handle, allocator, &mut inode, range.clone(), true)?;
-                let size = reaches.filter(|_| is_last).map_or(0, |end| known.size().min(end));
-                if size > inode.size() {
-                    inode.set_size(size);
+                let mut edit = handle.load_inode(inode.ino)?;
+                extents::set_written(handle, allocator, &mut edit, range.clone(), true)?;
+                let size = reaches.filter(|_| is_last).map_or(0, |end| inode.size().min(end));
+                if size > edit.size() {
+                    edit.set_size(size);
                     orphans::note_size(handle, size)?;
                 }
-                handle.store_inode(&inode, true)?;
+                handle.store_inode(&edit, true)?;
                 handle.fast_eligible();
                 Ok(())
             });
@@ -540,10 +541,10 @@ impl PartSent {
 
     /// Its pages are in flight no more: clean, but for what has failed. Once.
     fn end_writeback(&mut self, mount: &Mount) {
-        let Part { known, pages, .. } = &self.part;
-        let Some(live) = known.live.as_ref().filter(|_| !self.has_ended) else { return };
+        let Part { inode, pages, .. } = &self.part;
+        let Some(writable) = inode.writable.as_ref().filter(|_| !self.has_ended) else { return };
         let (cache, mut clean) = (mount.contexts.cache(), 0);
-        let mut all = live.pages();
+        let mut all = writable.pages();
         for ((index, mask), hit) in pages.iter().zip(&self.hits) {
             let bytes = index * PAGE..(index + 1) * PAGE;
             let again = self
@@ -560,7 +561,7 @@ impl PartSent {
             clean += usize::from(!all.dirty.contains_key(index));
         }
         drop(all);
-        live.wake();
+        writable.wake();
         if let Some(writer) = &mount.writer {
             writer.fewer_dirty(clean);
         }

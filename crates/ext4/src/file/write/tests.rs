@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::file::File;
 use crate::fs::FileSystem;
 use crate::inode::Node;
-use crate::inode::known::Known;
-use crate::inode::live::Entered;
+use crate::inode::shared::Inode;
+use crate::inode::writable::Entered;
 use crate::mkfs::make;
 use crate::ops::names;
 use crate::options::{
@@ -49,17 +49,17 @@ fn write(fs: &FileSystem, node: &Node, data: &[u8]) {
 }
 
 /// A file that was written to and deleted, and the next one, which has its number.
-fn successor(fs: &FileSystem) -> (Arc<Known>, Node) {
+fn successor(fs: &FileSystem) -> (Arc<Inode>, Node) {
     let root = fs.root().unwrap();
     let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
     write(fs, &old, b"old");
-    let known = Arc::clone(&old.known);
+    let inode = Arc::clone(&old.inode);
     drop(old);
     fs.unlink(&root, OsStr::new("old")).unwrap();
     let new = fs.create(&root, OsStr::new("new"), &NEW).unwrap();
-    assert_eq!(new.ino(), known.ino, "the number is used again");
-    assert!(!Arc::ptr_eq(&new.known, &known));
-    (known, new)
+    assert_eq!(new.ino(), inode.ino, "the number is used again");
+    assert!(!Arc::ptr_eq(&new.inode, &inode));
+    (inode, new)
 }
 
 /// Whoever writes back, or has let go of a node, may come to an inode late: when it was deleted,
@@ -71,12 +71,12 @@ fn what_is_gone_does_not_take_its_successor_along() {
     let (gone, new) = successor(&fs);
     let content = [b'n'; 9000];
     write(&fs, &new, &content);
-    gone.live.as_ref().unwrap().pages().times.modified =
+    gone.writable.as_ref().unwrap().pages().times.modified =
         Some(Timestamp { seconds: 1, nanoseconds: 0 });
     fs.mount.write_back_one(&gone).unwrap();
     fs.mount.delete(&gone);
     let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
-    assert!(Arc::ptr_eq(&found.known, &new.known), "there is one inode of its number");
+    assert!(Arc::ptr_eq(&found.inode, &new.inode), "there is one inode of its number");
     drop((found, new));
     fs.unmount().unwrap();
 
@@ -99,7 +99,7 @@ fn what_is_gone_is_not_found() {
     fs.mount.nodes.remove(&gone.ino);
     fs.mount.nodes.keep(gone.ino, Arc::clone(&gone), 1);
     let found = fs.lookup(&fs.root().unwrap(), OsStr::new("new")).unwrap();
-    assert!(Arc::ptr_eq(&found.known, &new.known));
+    assert!(Arc::ptr_eq(&found.inode, &new.inode));
     drop((found, new));
     fs.unmount().unwrap();
 }
@@ -112,8 +112,8 @@ fn what_was_read_too_early_is_not_entered() {
     let (gone, new) = successor(&fs);
     let registry = fs.mount.writer().unwrap().registry();
     let changes = registry.changes(gone.ino);
-    fs.mount.forget_known(&new.known);
-    let late = || -> Arc<Known> { unreachable!("it is read anew") };
+    fs.mount.forget_inode(&new.inode);
+    let late = || -> Arc<Inode> { unreachable!("it is read anew") };
     assert!(matches!(registry.enter(gone.ino, changes, late), Entered::Changed));
     drop(new);
     fs.unmount().unwrap();
@@ -138,8 +138,8 @@ fn what_is_seen_can_be_made_durable() {
     let ((), sequence) = made.unwrap();
     for name in ["new", "link"] {
         let node = fs.lookup(&root, OsStr::new(name)).unwrap();
-        let live = node.known.live.as_ref().unwrap();
-        assert_eq!(live.sequence(false), sequence, "{name}");
+        let writable = node.inode.writable.as_ref().unwrap();
+        assert_eq!(writable.sequence(false), sequence, "{name}");
     }
     let file = fs.open("/link").unwrap();
     assert_eq!(file.metadata().links, 2, "as it is now");
@@ -178,7 +178,7 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     let fs = mounted(&dir);
     let root = fs.root().unwrap();
     let node = fs.create(&root, OsStr::new("name"), &NEW).unwrap();
-    let (ino, known) = (node.ino(), Arc::clone(&node.known));
+    let (ino, inode) = (node.ino(), Arc::clone(&node.inode));
     drop(node);
     assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
     let writer = fs.mount.writer().unwrap();
@@ -187,9 +187,9 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
         .change(|handle| names::unlink(handle, root.ino(), b"name", names::MAYBE_USED))
         .unwrap();
     // As far as a deletion has come when it lets others in between.
-    assert!(known.live.as_ref().unwrap().end());
+    assert!(inode.writable.as_ref().unwrap().end());
     fs.mount.nodes.remove(&ino);
-    writer.registry().begin_deletion(&known);
+    writer.registry().begin_deletion(&inode);
     assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
     assert_eq!(fs.losing(ino).map(drop), Err(Error::NotFound));
     fs.mount.delete_orphans().unwrap();
@@ -199,9 +199,9 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     drop(node);
     fs.mount.nodes.remove(&ino);
     assert_eq!(fs.lookup(&root, OsStr::new("next")).unwrap().ino(), ino);
-    writer.registry().end_deletion(&known);
+    writer.registry().end_deletion(&inode);
     assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
-    drop((known, root));
+    drop((inode, root));
     fs.unmount().unwrap();
 }
 
@@ -220,12 +220,12 @@ fn what_nobody_has_is_ended_by_the_change() {
     drop(node);
     assert!(fs.mount.end_unused(ino).is_none(), "it is newer than the disk");
     fs.sync().unwrap();
-    let known = fs.mount.end_unused(ino).unwrap();
+    let inode = fs.mount.end_unused(ino).unwrap();
     assert!(fs.mount.end_unused(ino).is_none());
     assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
-    fs.mount.end_deletion(&known);
+    fs.mount.end_deletion(&inode);
     let node = fs.lookup(&root, name).unwrap();
-    assert!(!Arc::ptr_eq(&node.known, &known));
+    assert!(!Arc::ptr_eq(&node.inode, &inode));
     let mut read = [0; 10];
     assert_eq!(fs.open_node(&node).unwrap().read_at(&mut read, 0).unwrap(), 4);
     assert_eq!(&read[..4], b"data");
@@ -379,8 +379,8 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     let fs = mounted(&dir);
     let root = fs.root().unwrap();
     let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
-    let (mount, known) = (&*fs.mount, &node.known);
-    let live = known.live.as_ref().unwrap();
+    let (mount, inode) = (&*fs.mount, &node.inode);
+    let writable = inode.writable.as_ref().unwrap();
     let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     let file = fs.open_node_with(&node, &read_write).unwrap();
     type Sync = fn(&File) -> Result<(), Error>;
@@ -396,7 +396,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     ];
     for sync in syncs {
         file.write_at(&[1; 4096], 0).unwrap();
-        let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
+        let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
         let mut io = mount.contexts.take_leaf().unwrap();
         let mut sending = mount.send(&mut io, batch);
         std::thread::scope(|scope| {
@@ -406,7 +406,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
                 sync(file).unwrap();
             });
             // As a rule, it waits for us by then.
-            while live.pages().dirty.is_empty() {
+            while writable.pages().dirty.is_empty() {
                 std::thread::yield_now();
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -415,7 +415,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
             sending.finish().unwrap();
             written.join().unwrap();
         });
-        assert!(live.pages().dirty.is_empty(), "it is on the device");
+        assert!(writable.pages().dirty.is_empty(), "it is on the device");
     }
     let mut found = [0; 4096];
     file.read_at(&mut found, 0).unwrap();
@@ -439,10 +439,10 @@ fn one_file_in_flight_holds_up_no_other() {
         })
         .collect();
     let mount = &*fs.mount;
-    let batch = mount.begin_batch(&nodes[0].known, 0..u64::MAX, false).unwrap().unwrap();
+    let batch = mount.begin_batch(&nodes[0].inode, 0..u64::MAX, false).unwrap().unwrap();
     // It has to go once more.
     write(&fs, &nodes[0], &[0xAA; 4096]);
-    let is_clean = |node: &Node| node.known.live.as_ref().unwrap().pages().are_clean();
+    let is_clean = |node: &Node| node.inode.writable.as_ref().unwrap().pages().are_clean();
     std::thread::scope(|scope| {
         let synced = scope.spawn(|| mount.write_back_all());
         let began = std::time::Instant::now();
@@ -479,7 +479,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     let fs = mounted(&dir);
     let root = fs.root().unwrap();
     let node = fs.create(&root, OsStr::new("file"), &NEW).unwrap();
-    let (mount, known) = (&*fs.mount, &node.known);
+    let (mount, inode) = (&*fs.mount, &node.inode);
     let read_write = OpenOptions { read: true, write: true, ..OpenOptions::default() };
     let file = fs.open_node_with(&node, &read_write).unwrap();
     file.set_len(4 * BLOCK as u64).unwrap();
@@ -496,14 +496,14 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     for at in [0, BLOCK] {
         file.write_at(&[7; 4096], at as u64).unwrap();
         model[at..at + 4096].fill(7);
-        let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
+        let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
         // (A direct read waits for the block.)
         check(&model, false);
         // Another page of it is written meanwhile, and is not lost.
         file.write_at(&[8; 100], at as u64 + 8192).unwrap();
         model[at + 8192..at + 8292].fill(8);
         assert!(
-            mount.begin_batch(known, 0..u64::MAX, false).unwrap().is_none(),
+            mount.begin_batch(inode, 0..u64::MAX, false).unwrap().is_none(),
             "one at a time has the block"
         );
         let mut io = mount.contexts.take_leaf().unwrap();
@@ -521,7 +521,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
             sending.finish().unwrap();
             synced.join().unwrap().unwrap();
         });
-        assert!(known.live.as_ref().unwrap().pages().dirty.is_empty());
+        assert!(inode.writable.as_ref().unwrap().pages().dirty.is_empty());
         file.sync_all().unwrap();
         file.advise(0, 0, Advice::DontNeed).unwrap();
         check(&model, true);
@@ -529,8 +529,8 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     }
     // At the end: the file is as large as its data when they are there.
     file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
-    let batch = mount.begin_batch(known, 0..u64::MAX, false).unwrap().unwrap();
-    let on_disk = || known.state(mount).unwrap().metadata.size;
+    let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
+    let on_disk = || inode.snapshot(mount).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
     let mut io = mount.contexts.take_leaf().unwrap();
     let mut sending = mount.send(&mut io, batch);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::known::Known;
+use super::shared::Inode;
 use super::times::Times;
 use crate::error::Error;
 use crate::journal::Sequence;
@@ -18,10 +18,10 @@ use meantime_process::lock::{
 /// How long somebody else's writeback is waited for between two looks.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// In [`Live::users`]: no name leads to it, so that it is deleted with its last user.
+/// In [`Writable::users`]: no name leads to it, so that it is deleted with its last user.
 const UNLINKED: usize = 1 << (usize::BITS - 1);
 
-/// In [`Live::users`]: it is no more. Its number is another inode's, perhaps, of which nothing may
+/// In [`Writable::users`]: it is no more. Its number is another inode's, perhaps, of which nothing may
 /// be changed by this one.
 const GONE: usize = UNLINKED >> 1;
 
@@ -29,7 +29,7 @@ const GONE: usize = UNLINKED >> 1;
 ///
 /// [`Rank`] has the order of its locks: the writer's, the mapping's, (a change of metadata,) that
 /// of the pages.
-pub(crate) struct Live {
+pub(crate) struct Writable {
     /// Whoever changes the content or the size.
     writer: Mutex<()>,
     /// Held by readers of blocks, and by who takes blocks away from the file.
@@ -93,7 +93,7 @@ impl Pages {
     }
 }
 
-impl Live {
+impl Writable {
     /// Nothing is dirty; `sequence` is the last transaction that may have changed it, FLUSH
     /// `landed` makes durable what was written in place so far: in a former life of the inode,
     /// perhaps.
@@ -248,15 +248,15 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 struct Numbers {
-    all: ByNumber<u32, Weak<Known>>,
-    /// Those that are gone, and still on the disk: by whom (the address of its [`Known`]).
+    all: ByNumber<u32, Weak<Inode>>,
+    /// Those that are gone, and still on the disk: by whom (the address of its [`Inode`]).
     deleted: ByNumber<u32, usize>,
 }
 
 /// What there is of a number.
 pub(crate) enum Entered {
     /// Its inode.
-    Known(Arc<Known>),
+    Inode(Arc<Inode>),
     /// It was changed meanwhile.
     Changed,
     /// An inode that is being deleted: nobody gets at it any more.
@@ -272,8 +272,8 @@ impl Default for Registry {
     }
 }
 
-fn address(known: &Known) -> usize {
-    std::ptr::from_ref(known) as usize
+fn address(inode: &Inode) -> usize {
+    std::ptr::from_ref(inode) as usize
 }
 
 impl Registry {
@@ -287,12 +287,12 @@ impl Registry {
     }
 
     /// The one of number `ino`, if there is one.
-    pub(crate) fn find(&self, ino: u32) -> Option<Arc<Known>> {
+    pub(crate) fn find(&self, ino: u32) -> Option<Arc<Inode>> {
         lock(&self.numbers).all.get(&ino).and_then(Weak::upgrade)
     }
 
     /// The one of number `ino`, which was changed; if there is one.
-    pub(crate) fn changed(&self, ino: u32) -> Option<Arc<Known>> {
+    pub(crate) fn changed(&self, ino: u32) -> Option<Arc<Inode>> {
         let numbers = lock(&self.numbers);
         self.counter(ino).fetch_add(1, Ordering::AcqRel);
         numbers.all.get(&ino).and_then(Weak::upgrade)
@@ -304,12 +304,12 @@ impl Registry {
         &self,
         ino: u32,
         changes: u64,
-        make: impl FnOnce() -> Arc<Known>,
+        make: impl FnOnce() -> Arc<Inode>,
     ) -> Entered {
         let mut numbers = lock(&self.numbers);
         let Numbers { all, deleted } = &mut *numbers;
-        if let Some(known) = all.get(&ino).and_then(Weak::upgrade) {
-            return Entered::Known(known);
+        if let Some(inode) = all.get(&ino).and_then(Weak::upgrade) {
+            return Entered::Inode(inode);
         }
         if deleted.contains_key(&ino) {
             return Entered::Deleted;
@@ -317,19 +317,19 @@ impl Registry {
         if self.changes(ino) != changes {
             return Entered::Changed;
         }
-        let known = make();
+        let inode = make();
         if all.len() >= 1024 && all.len().is_power_of_two() {
-            all.retain(|_, known| known.strong_count() > 0);
+            all.retain(|_, inode| inode.strong_count() > 0);
         }
-        all.insert(ino, Arc::downgrade(&known));
-        Entered::Known(known)
+        all.insert(ino, Arc::downgrade(&inode));
+        Entered::Inode(inode)
     }
 
-    /// `known` is the one of its number from now on.
-    pub(crate) fn replace(&self, known: &Arc<Known>) {
+    /// `inode` is the one of its number from now on.
+    pub(crate) fn replace(&self, inode: &Arc<Inode>) {
         let mut numbers = lock(&self.numbers);
-        self.counter(known.ino).fetch_add(1, Ordering::AcqRel);
-        numbers.all.insert(known.ino, Arc::downgrade(known));
+        self.counter(inode.ino).fetch_add(1, Ordering::AcqRel);
+        numbers.all.insert(inode.ino, Arc::downgrade(inode));
     }
 
     /// Number `ino` is given to a new inode: the one that had it before is forgotten.
@@ -340,31 +340,31 @@ impl Registry {
         numbers.deleted.remove(&ino);
     }
 
-    /// Forgets `known`, if it is the one of its number.
-    pub(crate) fn remove_this(&self, known: &Known) {
-        self.take_out(&mut lock(&self.numbers), known);
+    /// Forgets `inode`, if it is the one of its number.
+    pub(crate) fn remove_this(&self, inode: &Inode) {
+        self.take_out(&mut lock(&self.numbers), inode);
     }
 
-    fn take_out(&self, numbers: &mut Numbers, known: &Known) {
-        self.counter(known.ino).fetch_add(1, Ordering::AcqRel);
-        if numbers.all.get(&known.ino).is_some_and(|there| std::ptr::eq(there.as_ptr(), known)) {
-            numbers.all.remove(&known.ino);
+    fn take_out(&self, numbers: &mut Numbers, inode: &Inode) {
+        self.counter(inode.ino).fetch_add(1, Ordering::AcqRel);
+        if numbers.all.get(&inode.ino).is_some_and(|there| std::ptr::eq(there.as_ptr(), inode)) {
+            numbers.all.remove(&inode.ino);
         }
     }
 
-    /// `known`, which is gone, is being deleted: until that has [ended](Self::end_deletion), nobody
+    /// `inode`, which is gone, is being deleted: until that has [ended](Self::end_deletion), nobody
     /// gets at what the disk still has of it.
-    pub(crate) fn begin_deletion(&self, known: &Known) {
+    pub(crate) fn begin_deletion(&self, inode: &Inode) {
         let mut numbers = lock(&self.numbers);
-        self.take_out(&mut numbers, known);
-        numbers.deleted.insert(known.ino, address(known));
+        self.take_out(&mut numbers, inode);
+        numbers.deleted.insert(inode.ino, address(inode));
     }
 
-    /// The disk has `known` no more. (Its number may be another one's already.)
-    pub(crate) fn end_deletion(&self, known: &Known) {
+    /// The disk has `inode` no more. (Its number may be another one's already.)
+    pub(crate) fn end_deletion(&self, inode: &Inode) {
         let mut numbers = lock(&self.numbers);
-        if numbers.deleted.get(&known.ino) == Some(&address(known)) {
-            numbers.deleted.remove(&known.ino);
+        if numbers.deleted.get(&inode.ino) == Some(&address(inode)) {
+            numbers.deleted.remove(&inode.ino);
         }
     }
 }

@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use super::extents::Extents;
-use super::live::{Entered, Live};
 use super::mount::Mount;
+use super::writable::{Entered, Writable};
 use crate::error::Error;
 use crate::journal::Handle;
 use meantime_ext4_format::edit::InodeEdit;
-use meantime_ext4_format::{FileType, Metadata};
-use meantime_ext4_format::{Inode, Source, SourceError};
+use meantime_ext4_format::{FileType, Inode as DiskInode, Metadata, Source, SourceError};
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
 /// An inode whose extents take at most this, in bytes, keeps them when no file is open.
@@ -39,26 +38,26 @@ impl Source for Nothing {
 }
 
 /// An inode. There is one for each number at a time.
-pub(crate) struct Known {
+pub(crate) struct Inode {
     pub(crate) ino: u32,
     pub(crate) file_type: FileType,
     /// Size of the content in bytes, as readers see it.
     size: AtomicU64,
     /// The mount's number of when its time of reading was last seen to; 0: it has to be.
     pub(crate) access_noted: AtomicU32,
-    state: RwLock<Arc<State>>,
-    /// How often the inode was changed; and how often when `state` was what it is. (At least: a
+    snapshot: RwLock<Arc<Snapshot>>,
+    /// How often the inode was changed; and how often when `snapshot` was what it is. (At least: a
     /// change that comes while it is read may be in it.)
     version: AtomicU64,
-    state_version: AtomicU64,
+    snapshot_version: AtomicU64,
     /// On a mount for writing.
-    pub(crate) live: Option<Box<Live>>,
+    pub(crate) writable: Option<Box<Writable>>,
 }
 
 /// An inode as it was read, and checked.
-pub(crate) struct State {
+pub(crate) struct Snapshot {
     pub(crate) metadata: Metadata,
-    pub(crate) inode: Inode,
+    pub(crate) on_disk: DiskInode,
     extents: OnceLock<Arc<Extents>>,
     /// Of a file in many pieces: as long as somebody has it open.
     many: Mutex<Weak<Extents>>,
@@ -66,16 +65,16 @@ pub(crate) struct State {
 
 /// Nobody has the extents of a file in many pieces.
 fn no_extents() -> Mutex<Weak<Extents>> {
-    Mutex::new(Rank::NodeExtents, Weak::new())
+    Mutex::new(Rank::InodeExtents, Weak::new())
 }
 
-impl State {
+impl Snapshot {
     fn read(mount: &Mount, ino: u32, linked: bool) -> Result<Self, Error> {
-        let inode = mount.consistent(|| {
+        let on_disk = mount.consistent(|| {
             if linked { mount.volume.linked_inode(ino) } else { mount.volume.inode(ino) }
         })?;
-        let metadata = mount.volume.metadata(&inode);
-        Ok(Self { metadata, inode, extents: OnceLock::new(), many: no_extents() })
+        let metadata = mount.volume.metadata(&on_disk);
+        Ok(Self { metadata, on_disk, extents: OnceLock::new(), many: no_extents() })
     }
 
     /// Where its blocks are.
@@ -87,7 +86,7 @@ impl State {
         if let Some(extents) = many.upgrade() {
             return Ok(extents);
         }
-        let extents = Arc::new(mount.consistent(|| Extents::load(&mount.volume, &self.inode))?);
+        let extents = Arc::new(mount.consistent(|| Extents::load(&mount.volume, &self.on_disk))?);
         if mount.options.write || extents.bytes() <= KEPT_EXTENTS_BYTES {
             let _ = self.extents.set(Arc::clone(&extents));
         } else {
@@ -97,32 +96,33 @@ impl State {
     }
 }
 
-impl Known {
+impl Inode {
     /// Inode `ino` of `mount`: `linked` if a directory leads to it, which has to be in use then.
     ///
     /// # Errors
     /// [`Error::NotFound`] if it is being deleted; damage, or the device.
     pub(crate) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>, Error> {
-        if let Some(known) = mount.nodes.get(&ino) {
-            return Ok(known);
+        if let Some(inode) = mount.nodes.get(&ino) {
+            return Ok(inode);
         }
         let Some(writer) = &mount.writer else {
-            let known = Arc::new(Self::of(State::read(mount, ino, linked)?, None));
-            return Ok(mount.nodes.keep(ino, known, 1));
+            let inode = Arc::new(Self::of(Snapshot::read(mount, ino, linked)?, None));
+            return Ok(mount.nodes.keep(ino, inode, 1));
         };
         let mut made = false;
-        let known = loop {
+        let inode = loop {
             // Before it is read: what changes it from now on has a later one.
             let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
-            let state = State::read(mount, ino, linked)?;
-            let live = Some(Box::new(Live::new(sequence, mount.contexts.flushes().all_landed())));
+            let snapshot = Snapshot::read(mount, ino, linked)?;
+            let writable =
+                Some(Box::new(Writable::new(sequence, mount.contexts.flushes().all_landed())));
             // Somebody has it perhaps, though it is no longer kept.
             let make = || {
                 made = true;
-                Arc::new(Self::of(state, live))
+                Arc::new(Self::of(snapshot, writable))
             };
             match writer.registry().enter(ino, changes, make) {
-                Entered::Known(known) => break known,
+                Entered::Inode(inode) => break inode,
                 Entered::Deleted => return Err(Error::NotFound),
                 // What was read is of a file that was there before, perhaps.
                 Entered::Changed => {}
@@ -131,12 +131,12 @@ impl Known {
         // What was read for one that is new is as it was when that was entered: any change since
         // would have been told of it, and one before would have been noticed.
         if !made {
-            known.outdate();
+            inode.outdate();
         }
-        if let Some(live) = &known.live {
-            live.touched(writer.last_sequence(), true);
+        if let Some(writable) = &inode.writable {
+            writable.touched(writer.last_sequence(), true);
         }
-        Ok(mount.nodes.keep(ino, known, 1))
+        Ok(mount.nodes.keep(ino, inode, 1))
     }
 
     /// Inode `ino`, which is being made by `handle`: none of its number is known.
@@ -146,31 +146,31 @@ impl Known {
     pub(crate) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
         let writer = mount.writer()?;
         let volume = handle.volume();
-        let inode = volume.inode(ino)?;
-        let metadata = volume.metadata(&inode);
-        let state = State { metadata, inode, extents: OnceLock::new(), many: no_extents() };
-        let known = Arc::new(Self::of(
-            state,
-            Some(Box::new(Live::new(
+        let on_disk = volume.inode(ino)?;
+        let metadata = volume.metadata(&on_disk);
+        let snapshot = Snapshot { metadata, on_disk, extents: OnceLock::new(), many: no_extents() };
+        let inode = Arc::new(Self::of(
+            snapshot,
+            Some(Box::new(Writable::new(
                 writer.last_sequence(),
                 mount.contexts.flushes().all_landed(),
             ))),
         ));
-        writer.registry().replace(&known);
-        Ok(known)
+        writer.registry().replace(&inode);
+        Ok(inode)
     }
 
-    fn of(state: State, live: Option<Box<Live>>) -> Self {
-        let Metadata { ino, file_type, size, .. } = state.metadata;
+    fn of(snapshot: Snapshot, writable: Option<Box<Writable>>) -> Self {
+        let Metadata { ino, file_type, size, .. } = snapshot.metadata;
         Self {
             ino,
             file_type,
             size: AtomicU64::new(size),
             access_noted: AtomicU32::new(0),
-            state: RwLock::new(Rank::NodeState, Arc::new(state)),
+            snapshot: RwLock::new(Rank::InodeSnapshot, Arc::new(snapshot)),
             version: AtomicU64::new(0),
-            state_version: AtomicU64::new(0),
-            live,
+            snapshot_version: AtomicU64::new(0),
+            writable,
         }
     }
 
@@ -198,24 +198,24 @@ impl Known {
         }
     }
 
-    /// How often it was changed. (What was found by a [`State`] of this version is right, if it is
+    /// How often it was changed. (What was found by a [`Snapshot`] of this version is right, if it is
     /// looked at afterwards.)
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether `state` is what the file system has.
+    /// Whether `snapshot` is what the file system has.
     fn is_current(&self) -> bool {
-        self.state_version.load(Ordering::Acquire) == self.version()
+        self.snapshot_version.load(Ordering::Acquire) == self.version()
     }
 
-    /// Has the state be `changed`, what a change has made of the inode of a file, which was of
+    /// Has the snapshot be `changed`, what a change has made of the inode of a file, which was of
     /// version `before` until then: so that nobody has to read it. Work for the gap, which waits
     /// for nobody and reads nothing: it may also not be done.
     pub(crate) fn renew(&self, mount: &Mount, before: u64, changed: &InodeEdit) {
         let Ok(inode) = changed.parsed(mount.volume.superblock()) else { return };
-        let Ok(mut state) = self.state.try_write() else { return };
+        let Ok(mut snapshot) = self.snapshot.try_write() else { return };
         // (Nobody else changes it before the change is done, and that makes it one version more.)
         let version = before + 1;
         if self.version() != version || self.is_current() {
@@ -226,36 +226,36 @@ impl Known {
         if let Ok(all) = Extents::load(&mount.volume.with_source(Nothing), &inode) {
             let _ = extents.set(Arc::new(all));
         }
-        *state = Arc::new(State { metadata, inode, extents, many: no_extents() });
-        self.state_version.store(version, Ordering::Release);
+        *snapshot = Arc::new(Snapshot { metadata, on_disk: inode, extents, many: no_extents() });
+        self.snapshot_version.store(version, Ordering::Release);
     }
 
     /// What it was when it was read last.
-    pub(crate) fn before(&self) -> Arc<State> {
-        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn last_snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What it is.
     ///
     /// # Errors
     /// Damage, or the device.
-    pub(crate) fn state(&self, mount: &Mount) -> Result<Arc<State>, Error> {
+    pub(crate) fn snapshot(&self, mount: &Mount) -> Result<Arc<Snapshot>, Error> {
         if self.is_current() {
-            return Ok(self.before());
+            return Ok(self.last_snapshot());
         }
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
         if !self.is_current() {
             // Before it is read: what changes it from now on makes it old again.
             let version = self.version();
-            let read = State::read(mount, self.ino, false)?;
+            let read = Snapshot::read(mount, self.ino, false)?;
             // Of what is written to it alone its writers know.
-            if self.file_type != FileType::Regular || self.live.is_none() {
+            if self.file_type != FileType::Regular || self.writable.is_none() {
                 self.set_size(read.metadata.size);
             }
-            *state = Arc::new(read);
-            self.state_version.store(version, Ordering::Release);
+            *snapshot = Arc::new(read);
+            self.snapshot_version.store(version, Ordering::Release);
         }
-        Ok(Arc::clone(&state))
+        Ok(Arc::clone(&snapshot))
     }
 
     /// What `read` makes of the inode and of the metadata that it leads to, both from one state of
@@ -266,12 +266,12 @@ impl Known {
     pub(crate) fn consistent<T, E: Into<Error>>(
         &self,
         mount: &Mount,
-        mut read: impl FnMut(&Inode) -> Result<T, E>,
+        mut read: impl FnMut(&DiskInode) -> Result<T, E>,
     ) -> Result<T, Error> {
         for _ in 0..CONSISTENT_TRIES {
             let version = self.version();
-            let state = self.state(mount)?;
-            let result = mount.consistent(|| read(&state.inode));
+            let snapshot = self.snapshot(mount)?;
+            let result = mount.consistent(|| read(&snapshot.on_disk));
             // A change that `read` saw, and that changed the inode, has outdated it by then.
             if self.version() == version {
                 return result.map_err(Into::into);
@@ -283,14 +283,14 @@ impl Known {
 
     /// What `stat` tells.
     pub(crate) fn metadata(&self, mount: &Mount) -> Metadata {
-        let Some(live) = &self.live else { return self.before().metadata };
+        let Some(writable) = &self.writable else { return self.last_snapshot().metadata };
         // If it cannot be read it is as it was.
-        let state = self.state(mount).unwrap_or_else(|_| self.before());
-        let mut metadata = state.metadata;
+        let snapshot = self.snapshot(mount).unwrap_or_else(|_| self.last_snapshot());
+        let mut metadata = snapshot.metadata;
         if self.file_type == FileType::Regular {
             metadata.size = self.size();
         }
-        let pages = live.pages();
+        let pages = writable.pages();
         pages.times.shown(&mut metadata);
         metadata.blocks_512 += pages.delayed.len() as u64 * u64::from(metadata.block_bytes / 512);
         metadata
@@ -298,6 +298,6 @@ impl Known {
 
     /// Where its blocks are.
     pub(crate) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
-        self.state(mount)?.extents(mount)
+        self.snapshot(mount)?.extents(mount)
     }
 }
