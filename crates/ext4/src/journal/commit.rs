@@ -120,6 +120,8 @@ impl Lead<'_> {
             self.finish_superseding(io, journal.volatile)?;
         }
         let sequence = transaction.sequence;
+        // Rule 5: only now may its blocks go home. Rule 8: only now may what it freed be used again
+        // (10: unless a write home of it is under way).
         let release = journal.pending().committed(transaction);
         if let Some(sequence) = release {
             journal.held.release(sequence);

@@ -151,8 +151,8 @@ impl Committer {
         Ok(buf)
     }
 
-    /// Writes the commit block, which was sent when everything it depends on was durable, or is so
-    /// by its FUA; and does meanwhile what the next transaction would wait for.
+    /// Sends the commit block: what it depends on is durable by now. Rule 3: with FUA, if the cache
+    /// is volatile. Waits for it, and does meanwhile what the next transaction would wait for.
     fn write_commit(
         &mut self,
         io: &mut IoContext,
@@ -236,6 +236,7 @@ impl Committer {
         }
         let at = self.log.behind(self.log.head(), written);
         self.write_commit(io, at, buf, volatile, has_gap.then_some(gap))?;
+        // Of the log there is something only where rule 1 was broken on purpose.
         self.writer.finish(io)?;
         let start = self.log.head();
         self.log.take(written + 1);

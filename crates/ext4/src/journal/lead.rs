@@ -26,6 +26,7 @@ const GATHERING: u32 = 4;
 
 /// The log, and who waits for it.
 pub(super) struct Commits {
+    /// Rule 4: its leader holds it from the beginning of a commit to its end.
     committer: Mutex<Committer>,
     /// Up to which transaction everything is durable.
     durable: AtomicU64,

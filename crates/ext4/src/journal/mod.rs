@@ -9,8 +9,8 @@
 //!   checkpoint committed blocks into their places, flushed; then the log's beginning moves behind them
 //! ```
 //!
-//! Nothing here has a thread of its own: who wants something durable commits, and one for all who
-//! want it at a time.
+//! Nothing here has a thread of its own (`thread` is there to be measured): who wants something
+//! durable commits, and one for all who want it at a time.
 
 #[cfg(feature = "broken-rules")]
 mod broken;

@@ -304,10 +304,11 @@ impl Recovery {
         let volatile = contexts.info().volatile_write_cache;
         let mut beginner = Beginner { io: &mut io, writer: Writer::new(block_bits), volatile };
 
-        // 1. Home with what was committed.
+        // (The steps are those of docs/ordering.md.) 1. Home with what was committed.
         let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
         beginner.writer.write_all(beginner.io, blocks, false)?;
         beginner.flush()?;
+        // 2. Fast commits become the transaction that they continued.
         if let Some(replacement) = replacement {
             replacement.write(&mut beginner)?;
         }
@@ -315,10 +316,10 @@ impl Recovery {
         // What was read before is old.
         let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
 
-        // 2. The log is empty, and the next transaction's number is none that may be found in it.
+        // 3. The log is empty, and the next transaction's number is none that may be found in it.
         beginner.write(place, format.block())?;
 
-        // 3. The file system is in use.
+        // 4. The file system is in use.
         let mut block = volume.block(primary)?.to_vec();
         let now = time_now().seconds;
         edit_superblock(volume.superblock(), &mut block, |raw| {
@@ -329,7 +330,7 @@ impl Recovery {
         })?;
         beginner.write(primary, &block)?;
 
-        // 4. And its log begins here.
+        // 5. And its log begins here.
         if let Some((place, _)) = format.fast_commits().and_then(|area| log.place(area.start + 1)) {
             // What the mount before left: e2fsck takes one that is older than the log for an error.
             beginner.write(place, &vec![0; format.block_bytes()])?;

@@ -1,5 +1,5 @@
 //! What recovery puts onto the disk: the log's whole transactions, and what the fast commits behind
-//! them say (rules 13 and 15 of `docs/ordering.md`).
+//! them say (rules 13 and 16 of `docs/ordering.md`).
 //!
 //! All of it is made in memory first, over what the disk will be: whatever may have to be refused
 //! is known before the first write.

@@ -2,10 +2,10 @@
 //!
 //! A batch has pages of one file, or of [several](super::many). It is made in four steps. *Take*:
 //! pages leave the list of dirty ones and are in flight, so that each is in one batch at a time, and
-//! who takes blocks away can wait for them. *Place*: one change of metadata gives blocks to what has
+//! who takes blocks away can wait for them. *Place* (`place_all`): one change of metadata gives blocks to what has
 //! none, and each file the size that it has with them; its transaction does not commit before the
 //! data are on the device. [*Send*](super::sending): each page is copied for the device; it can be
-//! written to again from then on, and is dirty once more if it is. *Complete*: what was set aside
+//! written to again from then on, and is dirty once more if it is. *Finish*: what was set aside
 //! before is data from now on, and the pages are clean. In the order of these steps nothing ever
 //! reads a block that was given to the file and does not have its data: pages are in the cache, and
 //! stay, until then.

@@ -131,7 +131,8 @@ impl Mount {
                     if needs_data {
                         journal::finish_data(|| sending.wait(io));
                     }
-                    // Rule 3: it flushes what came first, and is forced.
+                    // Rule 3: it flushes what came first, and is forced; if it makes no data
+                    // reachable, `finish_fast` flushes after it instead.
                     if let Some(fast) = lead.send_fast(&goal, needs_data, io) {
                         if journal.prepares() {
                             sending.finish_pages();
@@ -161,8 +162,9 @@ impl Mount {
             // Write the log: it and the data are on their way together.
             match lead.begin(&goal, io)? {
                 Begun::Commit(commit) => {
-                    // Rule 2: our data before the commit block. (`finish` waits for the log, rule
-                    // 1, and for others' data; flushes, rule 3; writes the commit block.)
+                    // Rule 2: our data before the commit block; nobody else would take in what this
+                    // context has sent. (`finish` waits for the log, rule 1, and for others' data;
+                    // flushes, rule 3; writes the commit block.)
                     journal::finish_data(|| sending.wait(io));
                     lead.finish(commit, io, || sending.finish_pages())?;
                 }
@@ -176,8 +178,8 @@ impl Mount {
         }
     }
 
-    /// What was written in place is not only in the device's cache. A commit has flushed it, if
-    /// there was one.
+    /// Rule 18: what was written in place is not only in the device's cache. A commit since then has
+    /// flushed it, if there was one.
     fn flush_data(&self, writable: &Writable) -> Result<(), Error> {
         let landed = writable.landed.load(Ordering::Acquire);
         if !self.contexts.info().volatile_write_cache

@@ -208,7 +208,7 @@ impl<'a> Sending<'a> {
         }
         let flushes = self.mount.contexts.flushes();
         for sent in self.parts() {
-            // No commit flushes what is written in place.
+            // No transaction waits for what is written in place: `flush_data` sees to it (rule 18).
             if let Some(writable) = sent.part.inode.writable.as_ref().filter(|_| sent.part.in_place)
             {
                 writable.landed.fetch_max(flushes.landed(), Ordering::AcqRel);
