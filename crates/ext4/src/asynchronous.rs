@@ -67,8 +67,11 @@ pub struct AsyncFileSystem<S: Sharing = Local> {
 
 /// A file that is open for reading by futures.
 ///
-/// A future that is dropped gives up what it had asked for. What is read ahead goes through the
-/// mount's own channels. On a mount for writing, what is changed while it is read is read once more.
+/// A future that is dropped gives up what it had asked for. One that was polled and is kept without
+/// being polled keeps other tasks from the pages that it has asked for: poll it, or drop it.
+///
+/// What is read ahead goes through the mount's own channels. On a mount for writing, what is changed
+/// while it is read is read once more.
 pub struct AsyncFile<S: Sharing = Local> {
     file: File,
     channel: AsyncChannel<Channel, S>,
@@ -266,7 +269,7 @@ impl<S: Sharing> AsyncFile<S> {
         let left = self.file.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         if len == 0 || options.no_wait || !self.file.is_in_blocks() || !self.file.may_be_read() {
-            // Nothing of that waits for the device.
+            // Nothing of that is waited for but what an inode has inside.
             return self.file.read_at_with(buf, offset, options);
         }
         let (mut at, end) = (offset, offset + len as u64);
@@ -473,11 +476,7 @@ impl<S: Sharing> AsyncFile<S> {
             }
         }
         read.keep_up(0);
-        for index in std::mem::take(&mut read.hits) {
-            if !read.copy(index) {
-                begun.private.push(index);
-            }
-        }
+        begun.private.extend(read.copy_later());
         let missed = read.missed.take();
         if let Some(window) = read.window(missed) {
             self.file.send_window(window, read.policy);
@@ -499,7 +498,7 @@ impl<S: Sharing> AsyncFile<S> {
             }),
             Err(rejected) => match memory.take_rejected(read.cache, rejected, fill) {
                 NotSent::Failed(error) => Err(error),
-                NotSent::Full | NotSent::NoPage => Ok(false),
+                NotSent::Full | NotSent::NoPage => return read.again_from(first),
             },
         };
         match result {
@@ -529,9 +528,12 @@ impl<S: Sharing> AsyncFile<S> {
         let Part { at, within, len } = read.part(index);
         read.target.put(at, &content[within..within + len]);
         read.mount.counts.add(Count::Misses, 1);
-        let mut memory = self.memory();
         let mut is_there = false;
-        if let (Some(mut page), Some(claim)) = (memory.page(read.cache), claimed.claim.take()) {
+        // (Without a page, the claim is given up.)
+        let page = self.memory().page(read.cache);
+        if let Some(mut page) = page
+            && let Some(claim) = claimed.claim.take()
+        {
             page.set_len(PAGE_BYTES);
             page.copy_from_slice(&content);
             match read.cache.publish(claim, page) {
@@ -539,7 +541,6 @@ impl<S: Sharing> AsyncFile<S> {
                 Err(page) => read.cache.give_pages([page]),
             }
         }
-        drop(memory);
         if !is_there {
             read.is_stale(index);
         }

@@ -18,7 +18,7 @@ pub(crate) fn thread_number() -> usize {
             number.set(NEXT.fetch_add(1, Ordering::Relaxed));
             number.get()
         }
-        inode => inode,
+        known => known,
     })
 }
 

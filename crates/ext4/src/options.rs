@@ -176,8 +176,7 @@ impl Default for MountOptions {
 pub struct ReadOptions {
     /// The way to wait, if not the mount's (RWF_HIPRI asks for `poll`).
     pub policy: Option<Policy>,
-    /// Past the cache, into the caller's memory (O_DIRECT). What the cache holds is not looked at,
-    /// since nobody writes.
+    /// Past the cache, into the caller's memory (O_DIRECT). What is dirty is written back before.
     pub direct: bool,
     /// Only what is in the cache: [`Error::WouldBlock`](super::Error::WouldBlock) if nothing is, a
     /// short read if some is (RWF_NOWAIT).

@@ -350,11 +350,6 @@ impl PageCache {
         self.table.register(filling.0, waker)
     }
 
-    /// Takes a waker back that was left by [`PageCache::register`] and is no longer needed.
-    pub fn unregister(&self, filling: Filling, waker: &Waker) {
-        self.table.unregister(filling.0, waker);
-    }
-
     /// Forgets the pages of `file` in `indices`, as after a truncation. Those that are being read
     /// do not come into the cache; who waits for them is woken.
     pub fn invalidate(&self, file: u64, indices: Range<u64>) {

@@ -217,6 +217,23 @@ fn a_task_is_woken_or_told() {
     });
 }
 
+/// Two futures of one task: who comes too late does not take the other's waker away.
+#[test]
+fn a_task_that_waits_twice_is_woken() {
+    loom::model(|| {
+        let rig = rig(1);
+        let at = rig.claim(0, 0).expect("nobody else");
+        let theirs = Arc::clone(&rig);
+        let woken = std::sync::Arc::new(Woken(AtomicUsize::new(0)));
+        let waker = Waker::from(std::sync::Arc::clone(&woken));
+        let first = rig.table.register(at, &waker);
+        let filler = loom::thread::spawn(move || publish(&theirs, at));
+        rig.table.register(at, &waker);
+        filler.join().unwrap();
+        assert_eq!(woken.0.load(Ordering::Relaxed) == 1, first);
+    });
+}
+
 /// What is invalidated while it is being read does not come in after it, and a second reader's page
 /// is not mistaken for it.
 #[test]

@@ -96,12 +96,14 @@ impl Parking {
     }
 
     /// Leaves a waker, before the slot is marked. One for the same task as another is not left
-    /// twice.
-    pub(super) fn leave(&self, slot: u32, waker: &Waker) {
+    /// twice: false.
+    pub(super) fn leave(&self, slot: u32, waker: &Waker) -> bool {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wakers.iter().any(|(other, there)| *other == slot && there.will_wake(waker)) {
+        let is_new = !wakers.iter().any(|(other, there)| *other == slot && there.will_wake(waker));
+        if is_new {
             wakers.push((slot, waker.clone()));
         }
+        is_new
     }
 
     /// Takes it back.

@@ -534,17 +534,13 @@ impl<P: Place> Table<P> {
     /// Has `waker` woken when whoever reads `at` is done with it; false if that is so already, and
     /// the waker was not kept.
     pub(super) fn register(&self, at: At, waker: &Waker) -> bool {
-        self.parking.leave(at.slot, waker);
+        let is_ours = self.parking.leave(at.slot, waker);
         let marked = self.mark(at);
-        if !marked {
+        // (One that another future of the task has left is for that one.)
+        if !marked && is_ours {
             self.parking.take_back(at.slot, waker);
         }
         marked
-    }
-
-    /// A waker that nobody needs any more.
-    pub(super) fn unregister(&self, at: At, waker: &Waker) {
-        self.parking.take_back(at.slot, waker);
     }
 }
 

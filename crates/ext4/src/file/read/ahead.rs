@@ -1,7 +1,7 @@
 //! Reading ahead of a sequential reader: when, and how far.
 //!
-//! A file is read ahead of when its reader misses the page that comes after what it read last, or
-//! the first one. It is read up to a *lead* before the reader, which doubles up to the mount's
+//! A file is read ahead of when its reader misses a page, and reads on from where it missed one
+//! before or had one read ahead, or from the beginning. It is read up to a *lead* before the reader, which doubles up to the mount's
 //! limit. From then on the device's queue is kept full: whenever the reader has come on by one
 //! request's worth, the next request is sent. So hits only compare a number, and write nothing.
 
@@ -93,7 +93,7 @@ impl Ahead {
         let lead = self.lead.load(Ordering::Relaxed);
         // (In the middle of what was read ahead: it has left the cache again, or it could not be
         // sent for.)
-        let in_order = missed == 0 || (missed <= next && next - missed <= lead);
+        let in_order = missed == 0 || (pages.start <= next && next.saturating_sub(missed) <= lead);
         if !in_order || self.most_pages() == 0 {
             self.next.store(pages.end, Ordering::Relaxed);
             self.lead.store(0, Ordering::Relaxed);

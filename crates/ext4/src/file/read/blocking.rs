@@ -83,9 +83,8 @@ impl File {
 impl CachedRead<'_, '_, '_> {
     /// Reads `pages`, a bounded number of them.
     fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
-        let mut ahead = None;
         // Nobody waits for us while we wait: no claim is left, and the context is free.
-        for index in self.through_context(pages, &mut ahead)? {
+        for index in self.through_context(pages)? {
             if self.stale.is_some_and(|stale| stale <= index) {
                 continue;
             }
@@ -93,19 +92,14 @@ impl CachedRead<'_, '_, '_> {
                 self.wait_for_other(index)?;
             }
         }
-        if let Some(window) = ahead {
+        if let Some(window) = self.ahead_later.take() {
             self.file.send_window(window, self.policy);
         }
         Ok(())
     }
 
-    /// Reads of `pages` what nobody else is reading; those that somebody is. What is to be read
-    /// ahead once the context is free, since its extents are not at hand, is put into `later`.
-    fn through_context(
-        &mut self,
-        pages: Range<u64>,
-        later: &mut Option<Range<u64>>,
-    ) -> Result<Vec<u64>, Error> {
+    /// Reads of `pages` what nobody else is reading; those that somebody is.
+    fn through_context(&mut self, pages: Range<u64>) -> Result<Vec<u64>, Error> {
         let mount = self.mount;
         let io = &mut *mount.contexts.take()?;
         self.begin(pages);
@@ -122,7 +116,11 @@ impl CachedRead<'_, '_, '_> {
                     Step::End => break,
                 }
             }
-            self.gap(io, later);
+            let is_idle = io.in_flight().reads.is_empty() && self.hits.is_empty();
+            if is_idle && self.is_over() {
+                break;
+            }
+            self.gap(io);
             let (bytes, target) = (self.offset..self.end, &mut *self.target);
             let completed = io.complete_read(self.cache, |index, page| {
                 let Part { at, within, len } = part(bytes.clone(), index);
@@ -131,7 +129,6 @@ impl CachedRead<'_, '_, '_> {
             match completed {
                 Some((_, Ok(()))) => {}
                 Some((first, Err(error))) => self.fail(first, error),
-                None if self.is_over() => break,
                 None => {}
             }
         }
@@ -172,23 +169,18 @@ impl CachedRead<'_, '_, '_> {
 
     /// What is done while the device works.
     #[inline]
-    fn gap(&mut self, io: &mut IoContext, later: &mut Option<Range<u64>>) {
+    fn gap(&mut self, io: &mut IoContext) {
         let mount = self.mount;
         let missed = self.missed.take();
         let timed = mount.timed.load(Ordering::Relaxed);
         let began_ns = if timed { mount.clock.now_ns() } else { 0 };
         self.keep_up(0);
         io.fills.refill(self.cache);
-        let mut hits = std::mem::take(&mut self.hits);
-        for index in hits.drain(..) {
-            // Gone meanwhile: as if it had never been there.
-            if !self.copy(index) {
-                self.read_private(io, index);
-            }
+        for index in self.copy_later() {
+            self.read_private(io, index);
         }
-        self.hits = hits;
         if let Some(window) = self.window(missed) {
-            *later = self.send_ahead(io, window);
+            self.send_ahead(io, window);
         }
         if timed && missed.is_some() {
             let took_ns = mount.clock.now_ns().saturating_sub(began_ns);
@@ -199,17 +191,13 @@ impl CachedRead<'_, '_, '_> {
         }
     }
 
-    /// Has `window` read ahead, if that needs no metadata, which would want a context too; else it
-    /// is given back.
-    fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) -> Option<Range<u64>> {
+    /// Has `window` read ahead, later if that needs metadata, which would want a context too.
+    fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) {
         let end = window.end.saturating_mul(PAGE).min(self.file.size());
-        match &self.file.extents {
-            Some(extents) if extents.reaches(end, self.mount.block_shift) => {
-                let finder = self.file.finder(extents);
-                self.file.send_more(io, &finder, window, self.policy);
-                None
-            }
-            _ => Some(window),
+        if self.finder.extents.reaches(end, self.mount.block_shift) {
+            self.file.send_more(io, &self.finder, window, self.policy);
+        } else {
+            self.ahead_later = Some(window);
         }
     }
 
@@ -285,7 +273,7 @@ impl CachedRead<'_, '_, '_> {
                         && self.stale.is_none()
                         && clock.now_ns() < until_ns =>
                 {
-                    let others = self.through_context(index..index + 1, &mut None)?;
+                    let others = self.through_context(index..index + 1)?;
                     if others.is_empty() {
                         return Ok(());
                     }

@@ -69,6 +69,8 @@ pub(crate) struct CachedRead<'a, 't, 'b> {
     pub(crate) hits: Vec<u64>,
     /// Pages that somebody else is reading, or was.
     pub(crate) others: Vec<u64>,
+    /// What is to be read ahead when the context is free, since its extents are not at hand.
+    pub(crate) ahead_later: Option<Range<u64>>,
 }
 
 /// What a read does next.
@@ -101,7 +103,9 @@ impl File {
         if at > offset {
             mount.counts.add(Count::Hits, at.div_ceil(PAGE) - pages.start);
         }
-        self.go_ahead_of(&pages, options);
+        if !options.no_wait {
+            self.go_ahead_of(&pages, options);
+        }
         if at == end {
             return Ok(len);
         }
@@ -243,6 +247,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             missed: None,
             hits: Vec::new(),
             others: Vec::new(),
+            ahead_later: None,
         }
     }
 
@@ -351,6 +356,22 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             Claiming::Hit(_) if self.copy(index) => None,
             _ => Some(Step::Private(index)),
         }
+    }
+
+    /// Copies the pages that were found in the cache, in the gap; those that have left it
+    /// meanwhile: as if they had never been there.
+    pub(crate) fn copy_later(&mut self) -> Vec<u64> {
+        let mut hits = std::mem::take(&mut self.hits);
+        let found = hits.len() as u64;
+        let mut gone = Vec::new();
+        for index in hits.drain(..) {
+            if !self.copy(index) {
+                gone.push(index);
+            }
+        }
+        self.hits = hits;
+        self.mount.counts.add(Count::Hits, found - gone.len() as u64);
+        gone
     }
 
     /// The bytes of page `index` that are wanted.
