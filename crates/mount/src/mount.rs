@@ -32,7 +32,7 @@ pub enum ServeError {
     #[error("the file system: {0}")]
     FileSystem(#[from] Error),
     /// Programs have files of it open, or their working directory on it.
-    #[error("{dir} is in use; `fuser -vm {dir}` says by whom", dir = dir.display())]
+    #[error("{dir} is in use; fuser -vm {dir} says by whom", dir = dir.display())]
     Busy {
         /// Where it is mounted.
         dir: PathBuf,
