@@ -7,7 +7,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use meantime_ext4::{Error, FileSystem};
-use meantime_process::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -172,7 +171,7 @@ impl Mount {
     fn settle(&self) {
         let (done, wait) = mpsc::channel();
         let dir = self.dir.clone();
-        let settling = thread::spawn("meantime-settle", move || {
+        let settling = meantime_process::thread::spawn("meantime-settle", move || {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             if let Ok(root) = rustix::fs::open(&dir, flags, Mode::empty()) {
                 let _ = rustix::fs::syncfs(root.as_fd());

@@ -8,6 +8,8 @@ mod extended;
 mod handles;
 mod ioctl;
 mod names;
+#[cfg(test)]
+mod tests;
 pub(crate) mod worker;
 
 use std::sync::atomic::AtomicU64;

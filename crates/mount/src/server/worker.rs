@@ -13,7 +13,6 @@ use std::thread::JoinHandle;
 
 use meantime_posix::Errno;
 use meantime_process::lock::{Mutex, Rank};
-use meantime_process::thread;
 use rustix::io::Errno as OsErrno;
 use zerocopy::IntoBytes as _;
 
@@ -78,7 +77,8 @@ impl Workers {
         let workers = Arc::clone(self);
         self.all.fetch_add(1, Ordering::Relaxed);
         self.idle.fetch_add(1, Ordering::Relaxed);
-        let started = thread::spawn("meantime-mount", move || workers.work(&device));
+        let started =
+            meantime_process::thread::spawn("meantime-mount", move || workers.work(&device));
         match started {
             Ok(thread) => {
                 self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);

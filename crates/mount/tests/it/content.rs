@@ -108,7 +108,7 @@ fn files_are_cut_off_set_aside_and_full_of_holes() {
     let Some(served) = Served::new("64M", &Options::default()) else { return };
     served.used(|dir| {
         let path = dir.join("sparse");
-        let file = File::options().read(true).write(true).create(true).open(&path).unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.write_all_at(&pattern(20_000), 1 << 20).unwrap();
         let seek = |whence: SeekFrom| (&file).seek(whence);
         let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)).unwrap();

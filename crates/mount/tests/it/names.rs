@@ -17,7 +17,7 @@ fn names_are_made_found_changed_and_removed() {
         fs::write(dir.join("a/file"), b"content").unwrap();
         assert_eq!(fs::read(dir.join("a/file")).unwrap(), b"content");
         fs::hard_link(dir.join("a/file"), dir.join("a/b/second")).unwrap();
-        let both = [dir.join("a/file"), dir.join("a/b/second")].map(|path| fs::metadata(path));
+        let both = [dir.join("a/file"), dir.join("a/b/second")].map(fs::metadata);
         let [first, second] = both.map(Result::unwrap);
         assert_eq!((first.ino(), first.nlink()), (second.ino(), 2));
         symlink("b/second", dir.join("a/link")).unwrap();
