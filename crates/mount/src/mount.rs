@@ -1,7 +1,7 @@
 //! A mount in the kernel, from its beginning to its end.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -80,6 +80,17 @@ impl Mount {
             threads => threads,
         };
         let device = session::mount(&dir, &options)?;
+        Self::serve(fs, dir, server, device, threads)
+    }
+
+    /// Serves what is mounted at `dir`, of which requests come by `device`.
+    fn serve(
+        fs: FileSystem,
+        dir: PathBuf,
+        server: Server,
+        device: OwnedFd,
+        threads: usize,
+    ) -> Result<Self, ServeError> {
         let begun = session::agree(&device)
             .and_then(|()| Workers::start(server, device, threads).map_err(SessionError::Start));
         match begun {
@@ -203,5 +214,50 @@ impl Drop for Mount {
                 tracing::error!(%error, "the mount did not end as it should");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use meantime_ext4::MountOptions;
+    use meantime_testkit::{e2fs, image};
+
+    use super::*;
+    use crate::session::fusermount;
+
+    /// As who is not root mounts.
+    #[test]
+    fn fusermount_passes_a_descriptor_and_unmounts() {
+        if !e2fs::tools() || !e2fs::has("fusermount3") {
+            return;
+        }
+        let scratch = image::scratch();
+        let path = image::mkfs(scratch.path(), "image", "16M", &[]);
+        let dir = scratch.path().join("at");
+        std::fs::create_dir(&dir).unwrap();
+        let write = MountOptions { write: true, ..image::writable() };
+        let fs = image::mount(&path, &write);
+        let source = "a,b\\c".to_owned();
+        let options = Options { source, noexec: true, ..Options::default() };
+        let device = match fusermount::mount(&dir, &options) {
+            Ok(device) => device,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let serving = Serving { timeout: options.timeout, sync: options.sync };
+        let server = Server::new(&fs, serving).unwrap();
+        let mount = Mount::serve(fs, dir.clone(), server, device, 2).unwrap();
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.contains(dir.to_str().unwrap())).unwrap();
+        assert!(line.contains("fuse.meantime") && line.contains("noexec"), "{line}");
+        let script = format!("echo text > '{0}/file'; cat '{0}/file'", dir.display());
+        let output =
+            Command::new("timeout").args(["-s", "KILL", "30", "sh", "-c", &script]).output();
+        assert_eq!(output.unwrap().stdout, b"text\n");
+        fusermount::unmount(&dir, false).unwrap();
+        assert!(mount.wait(Duration::from_secs(10)));
+        mount.unmount().map_err(|(_, error)| error).unwrap();
+        e2fs::run("e2fsck", &["-fn", path.to_str().unwrap()]);
     }
 }

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use meantime_posix::Errno;
 use meantime_process::lock::{Mutex, Rank};
@@ -29,6 +30,9 @@ const REQUEST_BYTES: usize = PIECE_BYTES + (16 << 10);
 /// As many threads are started while others wait, where there are not as many CPUs: fewer than a
 /// file system has channels, as a rule, so that each has one.
 const THREADS_MAX: usize = 6;
+
+/// Before a read is tried again that failed for no reason of ours.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A mount that is served.
 pub(crate) struct Workers {
@@ -106,8 +110,9 @@ impl Workers {
                 // The end of the mount (ENODEV), or of the connection.
                 Err(OsErrno::NODEV | OsErrno::CONNABORTED) => break,
                 Err(error) => {
-                    tracing::error!(%error, "no more requests can be read from /dev/fuse");
-                    break;
+                    // No memory, perhaps: those who wait wait on.
+                    tracing::error!(%error, "a request could not be read from /dev/fuse");
+                    std::thread::sleep(PAUSE);
                 }
             }
         }

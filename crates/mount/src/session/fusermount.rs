@@ -37,7 +37,7 @@ fn words(options: &Options) -> String {
     words
 }
 
-pub(super) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {
+pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {
     let none = SocketFlags::CLOEXEC;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, none, None).map_err(io::Error::from)?;
@@ -85,7 +85,7 @@ fn received(socket: &OwnedFd) -> io::Result<OwnedFd> {
     Err(io::Error::other("fusermount3 passed no descriptor"))
 }
 
-pub(super) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
+pub(crate) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
     for program in PROGRAMS {
         let mut command = Command::new(program);
         command.arg("-u").args(by_force.then_some("-z")).arg("--").arg(dir);

@@ -2,7 +2,7 @@
 //! agree on what they can do.
 
 mod clone;
-mod fusermount;
+pub(crate) mod fusermount;
 mod init;
 mod kernel;
 
