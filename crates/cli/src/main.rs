@@ -20,6 +20,7 @@
 //!   anatomy/        single I/Os taken apart
 //!   competitor/     the program that competes for the CPU
 //!   fs/ run/        files
+//!   mount/          a file system in the kernel
 //!   ssd/ top/ devices/ bind/ calibrate/ copy/ info
 //! ```
 //!
@@ -44,6 +45,7 @@ mod idle;
 mod info;
 mod location;
 mod machine;
+mod mount;
 mod output;
 mod report;
 mod run;
@@ -84,6 +86,8 @@ fn main() -> ExitCode {
         Command::Bind(args) => bind::bind(args),
         Command::Unbind(args) => bind::unbind(args),
         Command::Run(args) => run::run(args),
+        Command::Mount(args) => mount::mount(args),
+        Command::Umount(args) => mount::umount(args),
         Command::Ssd(args) => ssd::run(args),
         Command::Competitor(args) => competitor::run(args),
     };

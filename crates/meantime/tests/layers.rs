@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
     ("posix", &["block", "completion", "ext4", "hw", "nvme", "process", "spec"]),
+    ("mount", &["completion", "ext4", "posix", "process"]),
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares only the specification with the driver, and what knows of neither.
     ("ssd", &["process", "random", "spec"]),
@@ -38,6 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "ext4",
             "hw",
             "lab",
+            "mount",
             "nvme",
             "posix",
             "random",

@@ -39,6 +39,8 @@ ranks! {
     Descriptor,
     /// Where a descriptor is in its directory.
     DirectoryPosition,
+    /// What a mount serves: what is open, and the threads that do it.
+    Served,
     /// What somebody else knows inodes by.
     Lookups,
     /// The right to change a file's content and size.

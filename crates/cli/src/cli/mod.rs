@@ -8,6 +8,7 @@ mod fs;
 mod fs_write;
 mod help;
 mod job_keys;
+mod mount;
 mod pci;
 mod run;
 mod ssd;
@@ -31,6 +32,7 @@ pub(crate) use fs::{
 pub(crate) use fs_write::{
     LnArgs, MkdirArgs, MkfsArgs, MvArgs, PutArgs, RmArgs, TruncateArgs, WriteArgs,
 };
+pub(crate) use mount::{KernelMountArgs, UmountArgs};
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
 pub(crate) use run::RunArgs;
 pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
@@ -81,6 +83,12 @@ pub(crate) enum Command {
     /// Run a program that finds a device's ext4 file system at a directory, read by us
     #[command(long_about = help!("run", "about"), after_long_help = help!("run", "after"))]
     Run(RunArgs),
+    /// Mount a device's ext4 file system in the kernel: every program can read and write it
+    #[command(long_about = help!("mount", "about"), after_long_help = help!("mount", "after"))]
+    Mount(KernelMountArgs),
+    /// Unmount what `mount` has mounted, and wait until everything is written
+    #[command(long_about = help!("umount", "about"), after_long_help = help!("umount", "after"))]
+    Umount(UmountArgs),
     /// Measure what waiting costs on this machine
     #[command(long_about = help!("calibrate", "about"))]
     #[command(after_long_help = help!("calibrate", "after"))]
@@ -180,7 +188,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "no command given: bench, report, info, copy, compare-and-write, fs, run, \
-                calibrate, anatomy, waits, top, devices, bind, unbind or ssd; see `meantime --help`"
+                mount, umount, calibrate, anatomy, waits, top, devices, bind, unbind or ssd; see `meantime --help`"
             .to_owned();
     }
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =
@@ -262,6 +270,8 @@ mod tests {
             "unbind",
             "ssd",
             "run",
+            "mount",
+            "umount",
             "fs",
             "compare-and-write",
         ] {

@@ -19,6 +19,7 @@ mod in_use;
 mod info_and_calibrate;
 mod inside;
 mod kernel;
+mod mount;
 mod report;
 mod run;
 mod ssd;

@@ -1,0 +1,133 @@
+//! `meantime mount`: a file system of ours in the kernel, and `meantime umount`.
+//!
+//! In the background it is another process, started anew before a thread or a device is there. It
+//! says on its standard output, a pipe to the first process, when the mount answers. What goes
+//! wrong before that it says on standard error itself, and its exit code is the first one's.
+
+mod ending;
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use meantime_block::{Access, OpenOptions};
+use meantime_ext4::FileSystem;
+use meantime_mount::{Mount, ServeError, Words};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use crate::cli::KernelMountArgs;
+use crate::failure::{Failure, named, warn};
+use crate::signal;
+
+pub(crate) use ending::umount;
+
+/// How often it is looked whether a signal came, at the least: one that comes while nobody waits
+/// ends no wait.
+const LOOK: Duration = Duration::from_secs(1);
+/// What the process in the background says.
+const READY: &[u8] = b"ready\n";
+
+/// Runs `mount`.
+pub(crate) fn mount(args: &KernelMountArgs) -> Result<ExitCode, Failure> {
+    let mut words = Words::default();
+    words.options.source.clone_from(&args.device);
+    for options in &args.options {
+        words.obey(options).map_err(Failure::usage)?;
+    }
+    Mount::check(&args.dir, &words.options).map_err(Failure::new)?;
+    if args.foreground || args.announce { serve(args, &words) } else { in_background() }
+}
+
+/// Starts this command once more, in the background, and waits until the mount answers.
+fn in_background() -> Result<ExitCode, Failure> {
+    let failed = |error: std::io::Error| Failure::new(format_args!("starting: {error}"));
+    let command = std::env::current_exe().map_err(failed)?;
+    let mut child = Command::new(command)
+        .args(std::env::args_os().skip(1))
+        .arg("--announce")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let mut said = Vec::new();
+    if let Some(mut pipe) = child.stdout.take() {
+        pipe.read_to_end(&mut said).map_err(failed)?;
+    }
+    if said == READY {
+        return Ok(ExitCode::SUCCESS);
+    }
+    // It has said why.
+    let status = child.wait().map_err(failed)?;
+    match status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(code) if code > 0 => Ok(ExitCode::from(code)),
+        _ => Err(Failure::new(format_args!("the process that serves the mount ended: {status}"))),
+    }
+}
+
+/// Mounts, and serves the mount until it ends.
+fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
+    if args.announce {
+        // What ends the first process's terminal does not end this one.
+        let _ = rustix::process::setsid();
+    }
+    signal::catch();
+    let mut file_system = words.file_system.clone();
+    // As many as there are threads that may want one.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    file_system.channels = file_system.channels.max(cpus + 2);
+    file_system.on_wait = Some(|most| {
+        warn(format_args!(
+            "waiting for up to {} s whether somebody else has mounted it: it was not unmounted \
+             (mmp)",
+            most.as_secs()
+        ));
+    });
+    let access = if file_system.write { Access::ReadWrite } else { Access::Read };
+    let access = OpenOptions { access, ..OpenOptions::default() };
+    let device =
+        meantime_block::open(&args.device, &access).map_err(|error| named(&args.device, &error))?;
+    let fs = FileSystem::mount(device, &file_system).map_err(Failure::new)?;
+    let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
+        Ok(mount) => mount,
+        Err(error) => {
+            // Nothing was written to it that has to be said more of.
+            let _ = fs.unmount();
+            return Err(Failure::new(error));
+        }
+    };
+    drop(fs);
+    let _held = ending::hold(mount.dir());
+    // Who has given up waiting for it does not want it.
+    if !args.announce || announce() {
+        while !mount.wait(LOOK) && !signal::stopped() {}
+    }
+    end(mount)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the mount answers, and leaves where it was started. False: nobody listens any more.
+fn announce() -> bool {
+    let said = std::io::stdout().write_all(READY).and_then(|()| std::io::stdout().flush());
+    let _ = std::env::set_current_dir("/");
+    if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
+        let _ = dup2_stdin(null.as_fd());
+        let _ = dup2_stdout(null.as_fd());
+        let _ = dup2_stderr(null.as_fd());
+    }
+    said.is_ok()
+}
+
+/// Ends the mount: somebody has unmounted it, or a signal wants it.
+fn end(mount: Mount) -> Result<(), Failure> {
+    match mount.unmount() {
+        Ok(()) => Ok(()),
+        Err((Some(mount), ServeError::Busy { .. })) => {
+            let dir = mount.dir().display();
+            warn(format_args!("{dir} is in use; what uses it has errors from now on"));
+            mount.unmount_by_force().map_err(Failure::new)
+        }
+        Err((Some(mount), _)) => mount.unmount_by_force().map_err(Failure::new),
+        Err((None, error)) => Err(Failure::new(error)),
+    }
+}

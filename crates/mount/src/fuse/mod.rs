@@ -1,0 +1,10 @@
+//! The protocol between the kernel's FUSE and a server of files: `include/uapi/linux/fuse.h`, of
+//! version 7.31 to 7.39. Only bytes: it knows no file system, and opens nothing.
+
+pub(crate) mod flags;
+pub(crate) mod opcode;
+pub(crate) mod request;
+pub(crate) mod wire;
+
+pub(crate) use opcode::Opcode;
+pub(crate) use request::{Malformed, Request};

@@ -1,0 +1,263 @@
+//! A mount in the kernel, from its beginning to its end.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use meantime_ext4::{Error, FileSystem};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::options::Options;
+use crate::server::worker::Workers;
+use crate::server::{Server, Serving};
+use crate::session::{self, SessionError};
+
+/// How long the kernel has to write back what programs have written to mapped files, before a mount
+/// that is in use is ended by force.
+const SETTLE_TIME: Duration = Duration::from_secs(20);
+
+/// A mount could not begin, or did not end as it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// With the kernel.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// With the file system: what it says was not written, or could not be read.
+    #[error("the file system: {0}")]
+    FileSystem(#[from] Error),
+    /// Programs have files of it open, or their working directory on it.
+    #[error("{dir} is in use; fuser -vm {dir} says by whom", dir = dir.display())]
+    Busy {
+        /// Where it is mounted.
+        dir: PathBuf,
+    },
+    /// The kernel would not end it.
+    #[error("unmounting {dir}: {why}", dir = dir.display())]
+    Unmount {
+        /// Where it is mounted.
+        dir: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+}
+
+/// A file system that is mounted at a directory, and served by threads of this process.
+///
+/// The process that serves it must not use it: a request waits for a thread of its own, and would
+/// wait for ever where there is none. Dropped without [`unmount`](Self::unmount), it is unmounted
+/// by force.
+pub struct Mount {
+    fs: FileSystem,
+    dir: PathBuf,
+    /// `None` once it is over.
+    workers: Option<Arc<Workers>>,
+}
+
+impl std::fmt::Debug for Mount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mount").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Mount {
+    /// Mounts `fs` at `dir`. When this returns, the mount answers.
+    ///
+    /// # Errors
+    /// [`ServeError::Session`], for people; nothing is mounted then.
+    pub fn new(fs: FileSystem, dir: &Path, options: &Options) -> Result<Self, ServeError> {
+        let dir = Self::check(dir, options)?;
+        let mut options = options.clone();
+        options.read_only |= !fs.is_writable();
+        let serving = Serving { timeout: options.timeout, sync: options.sync };
+        let server = Server::new(&fs, serving)?;
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let device = session::mount(&dir, &options)?;
+        Self::serve(fs, dir, server, device, threads)
+    }
+
+    /// Serves what is mounted at `dir`, of which requests come by `device`.
+    fn serve(
+        fs: FileSystem,
+        dir: PathBuf,
+        server: Server,
+        device: OwnedFd,
+        threads: usize,
+    ) -> Result<Self, ServeError> {
+        let begun = session::agree(&device)
+            .and_then(|()| Workers::start(server, device, threads).map_err(SessionError::Start));
+        match begun {
+            Ok(workers) => Ok(Self { fs, dir, workers: Some(workers) }),
+            Err(error) => {
+                // Without a server it would only give errors.
+                let _ = session::unmount(&dir, true);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Whether there can be a mount at `dir`, which is worth asking before a device is opened: the
+    /// path by which it will be known.
+    ///
+    /// # Errors
+    /// [`SessionError::Directory`].
+    pub fn check(dir: &Path, options: &Options) -> Result<PathBuf, SessionError> {
+        session::check_directory(dir, options.nonempty)
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether it has ended: somebody has unmounted it.
+    pub fn has_ended(&self) -> bool {
+        self.workers.as_ref().is_none_or(|workers| workers.has_ended())
+    }
+
+    /// Waits until it has ended, for `time` at most or until a signal comes. Whether it has.
+    pub fn wait(&self, time: Duration) -> bool {
+        let Some(workers) = &self.workers else { return true };
+        let mut polled = [PollFd::new(workers.end_event(), PollFlags::IN)];
+        let time = time.try_into().ok();
+        // An error is the signal's: the caller looks what it was.
+        let _ = poll(&mut polled, time.as_ref());
+        self.has_ended()
+    }
+
+    /// Ends the mount, if nobody has done so, and that of the file system with it: everything is
+    /// written then.
+    ///
+    /// # Errors
+    /// [`ServeError::Busy`]: it goes on, and is given back. Any other: it has ended, but not all
+    /// was written.
+    pub fn unmount(mut self) -> Result<(), (Option<Self>, ServeError)> {
+        if !self.has_ended() {
+            match session::unmount(&self.dir, false) {
+                Ok(()) => {}
+                // Somebody else was faster.
+                Err(_) if self.has_ended() => {}
+                Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                    let dir = self.dir.clone();
+                    return Err((Some(self), ServeError::Busy { dir }));
+                }
+                Err(why) => {
+                    let dir = self.dir.clone();
+                    return Err((Some(self), ServeError::Unmount { dir, why }));
+                }
+            }
+        }
+        self.end().map_err(|error| (None, error))
+    }
+
+    /// The same though programs use it: what they have written is written back, and from then on
+    /// they have errors (ENOTCONN).
+    ///
+    /// # Errors
+    /// Not all was written.
+    pub fn unmount_by_force(mut self) -> Result<(), ServeError> {
+        if !self.has_ended() && session::unmount(&self.dir, false).is_err() {
+            self.settle();
+            if let Err(why) = session::unmount(&self.dir, true)
+                && !self.has_ended()
+            {
+                // The threads go on, and their mount with them.
+                self.workers = None;
+                return Err(ServeError::Unmount { dir: self.dir.clone(), why });
+            }
+        }
+        self.end()
+    }
+
+    /// Has the kernel write back what programs have written to mapped files. In a thread that is
+    /// left behind if that takes too long: the mount's threads answer it, unless something is
+    /// wrong with them.
+    fn settle(&self) {
+        let (done, wait) = mpsc::channel();
+        let dir = self.dir.clone();
+        let settling = meantime_process::thread::spawn("meantime-settle", move || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            if let Ok(root) = rustix::fs::open(&dir, flags, Mode::empty()) {
+                let _ = rustix::fs::syncfs(root.as_fd());
+            }
+            let _ = done.send(());
+        });
+        if settling.is_ok() {
+            let _ = wait.recv_timeout(SETTLE_TIME);
+        }
+    }
+
+    /// The kernel has ended it: so does the file system.
+    fn end(&mut self) -> Result<(), ServeError> {
+        if let Some(workers) = self.workers.take() {
+            workers.join();
+            // What the kernel had open, and was told of: it does not say at the end that it
+            // forgets it. What has lost its name is deleted with it.
+            drop(workers);
+        }
+        Ok(self.fs.clone().unmount()?)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.workers.is_some() {
+            let _ = session::unmount(&self.dir, true);
+            if let Err(error) = self.end() {
+                tracing::error!(%error, "the mount did not end as it should");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use meantime_ext4::MountOptions;
+    use meantime_testkit::{e2fs, image};
+
+    use super::*;
+    use crate::session::fusermount;
+
+    /// As who is not root mounts.
+    #[test]
+    fn fusermount_passes_a_descriptor_and_unmounts() {
+        if !e2fs::tools() || !e2fs::has("fusermount3") {
+            return;
+        }
+        let scratch = image::scratch();
+        let path = image::mkfs(scratch.path(), "image", "16M", &[]);
+        let dir = scratch.path().join("at");
+        std::fs::create_dir(&dir).unwrap();
+        let write = MountOptions { write: true, ..image::writable() };
+        let fs = image::mount(&path, &write);
+        let source = "a,b\\c".to_owned();
+        let options = Options { source, noexec: true, ..Options::default() };
+        let device = match fusermount::mount(&dir, &options) {
+            Ok(device) => device,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let serving = Serving { timeout: options.timeout, sync: options.sync };
+        let server = Server::new(&fs, serving).unwrap();
+        let mount = Mount::serve(fs, dir.clone(), server, device, 2).unwrap();
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.contains(dir.to_str().unwrap())).unwrap();
+        assert!(line.contains("fuse.meantime") && line.contains("noexec"), "{line}");
+        let script = format!("echo text > '{0}/file'; cat '{0}/file'", dir.display());
+        let output =
+            Command::new("timeout").args(["-s", "KILL", "30", "sh", "-c", &script]).output();
+        assert_eq!(output.unwrap().stdout, b"text\n");
+        fusermount::unmount(&dir, false).unwrap();
+        assert!(mount.wait(Duration::from_secs(10)));
+        mount.unmount().map_err(|(_, error)| error).unwrap();
+        e2fs::run("e2fsck", &["-fn", path.to_str().unwrap()]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Options of a mount: the words after `-o`.
+
+use std::time::Duration;
+
+use meantime_completion::Policy;
+use meantime_ext4::{AccessTimes, CommitOverlap, MountOptions};
+
+/// How the kernel mounts it, and how it is served.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What /proc/mounts says is mounted: the device, as a rule.
+    pub source: String,
+    /// Nothing can be written (`ro`).
+    pub read_only: bool,
+    /// Other users than who mounts may use it (`allow_other`); the kernel checks what they may do.
+    pub allow_other: bool,
+    /// Each change is durable before it returns (`sync`).
+    pub sync: bool,
+    /// Devices on it cannot be opened (`nodev`).
+    pub nodev: bool,
+    /// Programs on it run with their caller's rights only (`nosuid`).
+    pub nosuid: bool,
+    /// Programs on it cannot be executed (`noexec`).
+    pub noexec: bool,
+    /// The directory may have something in it, which is out of sight then (`nonempty`).
+    pub nonempty: bool,
+    /// How long the kernel may keep names and attributes (`timeout=SECONDS`).
+    pub timeout: Duration,
+    /// How many threads serve it; 0: as many as there are CPUs (`threads=N`). More are started
+    /// while these wait for what takes long.
+    pub threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            source: "meantime".to_owned(),
+            read_only: false,
+            allow_other: false,
+            sync: false,
+            nodev: false,
+            nosuid: false,
+            noexec: false,
+            nonempty: false,
+            timeout: Duration::from_secs(1),
+            threads: 0,
+        }
+    }
+}
+
+/// A word after `-o` that cannot be obeyed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("-o {word}: {why}")]
+pub struct OptionsError {
+    /// The word.
+    pub word: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What the words after `-o` say: of the mount in the kernel, and of the file system's own.
+#[derive(Debug, Clone)]
+pub struct Words {
+    /// For [`Mount::new`](crate::Mount::new).
+    pub options: Options,
+    /// For [`FileSystem::mount`](meantime_ext4::FileSystem::mount).
+    pub file_system: MountOptions,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        let file_system = MountOptions { write: true, ..MountOptions::default() };
+        Self { options: Options::default(), file_system }
+    }
+}
+
+/// The words that there are, for messages.
+const KNOWN: &str = "ro, rw, allow_other, default_permissions, sync, async, noatime, relatime, \
+                     strictatime, nodev, dev, nosuid, suid, noexec, exec, nonempty, timeout=, \
+                     threads=, policy=, cache=, commit=, order=, fast_commit";
+
+impl Words {
+    /// Obeys `words`: what stands between commas in one `-o`. The last word counts.
+    ///
+    /// # Errors
+    /// A word that there is not, or whose value cannot be.
+    pub fn obey(&mut self, words: &str) -> Result<(), OptionsError> {
+        for word in words.split(',').filter(|word| !word.is_empty()) {
+            self.obey_word(word).map_err(|why| OptionsError { word: word.to_owned(), why })?;
+        }
+        Ok(())
+    }
+
+    fn obey_word(&mut self, word: &str) -> Result<(), String> {
+        let Self { options, file_system } = self;
+        if let Some((key, value)) = word.split_once('=') {
+            return self.obey_value(key, value);
+        }
+        match word {
+            "ro" | "rw" => {
+                options.read_only = word == "ro";
+                file_system.write = word == "rw";
+            }
+            "allow_other" => options.allow_other = true,
+            "sync" | "async" => options.sync = word == "sync",
+            "dev" | "nodev" => options.nodev = word == "nodev",
+            "suid" | "nosuid" => options.nosuid = word == "nosuid",
+            "exec" | "noexec" => options.noexec = word == "noexec",
+            "nonempty" => options.nonempty = true,
+            "noatime" => file_system.access_times = AccessTimes::Never,
+            "relatime" | "atime" => file_system.access_times = AccessTimes::Relative,
+            "strictatime" => file_system.access_times = AccessTimes::Strict,
+            "fast_commit" => file_system.fast_commit = true,
+            "defaults" => {
+                (options.read_only, options.sync) = (false, false);
+                (options.nodev, options.nosuid, options.noexec) = (false, false, false);
+                file_system.write = true;
+            }
+            // As it always is; and what is for others who read /etc/fstab.
+            "default_permissions"
+            | "auto"
+            | "noauto"
+            | "nofail"
+            | "_netdev"
+            | "user"
+            | "users"
+            | "nouser" => {}
+            _ => return Err(format!("there is no such option; there are {KNOWN}")),
+        }
+        Ok(())
+    }
+
+    fn obey_value(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let Self { options, file_system } = self;
+        match key {
+            "timeout" | "attr_timeout" | "entry_timeout" => {
+                let seconds: f64 = value.parse().map_err(|_| "not a number of seconds")?;
+                let time = Duration::try_from_secs_f64(seconds)
+                    .map_err(|_| "not a time that can be waited for")?;
+                options.timeout = time;
+            }
+            "threads" => {
+                let threads = value.parse().ok().filter(|threads| (1..=256).contains(threads));
+                options.threads = threads.ok_or("a number from 1 to 256")?;
+            }
+            "policy" => {
+                let policy: Policy = value.parse().map_err(|error| format!("{error}"))?;
+                file_system.policy = Some(policy);
+            }
+            "cache" => file_system.cache_bytes = bytes(value)?,
+            "commit" => {
+                let seconds = value.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+                let seconds: u64 = seconds.ok_or("a number of seconds, from 1 to a day's")?;
+                file_system.commit_interval_ms = seconds * 1000;
+            }
+            "order" => {
+                file_system.commit_overlap = match value {
+                    "classic-thread" => CommitOverlap::NONE,
+                    "classic" => CommitOverlap { direct: true, ..CommitOverlap::NONE },
+                    "overlapped" => CommitOverlap::ALL,
+                    _ => return Err("classic, classic-thread or overlapped".to_owned()),
+                }
+            }
+            "fsname" => options.source = value.to_owned(),
+            "subtype" | "x-systemd.requires" => {}
+            _ => return Err(format!("there is no such option; there are {KNOWN}")),
+        }
+        Ok(())
+    }
+}
+
+/// A size as the command has them elsewhere: 64M, 1G.
+fn bytes(text: &str) -> Result<usize, String> {
+    let wrong = || "a size such as 64M or 1G".to_owned();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" | "KiB" => 10,
+        "m" | "M" | "MiB" => 20,
+        "g" | "G" | "GiB" => 30,
+        _ => return Err(wrong()),
+    };
+    let number: usize = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_counts() {
+        let mut words = Words::default();
+        words.obey("ro,noatime,nosuid,cache=16M,timeout=0.5,order=classic").unwrap();
+        words.obey("rw,,allow_other,relatime,suid,policy=adaptive,commit=30,threads=3").unwrap();
+        let Words { options, file_system } = words;
+        assert!(!options.read_only && file_system.write && options.allow_other);
+        assert!(!options.nosuid && file_system.access_times == AccessTimes::Relative);
+        assert_eq!((options.timeout, options.threads), (Duration::from_millis(500), 3));
+        assert_eq!((file_system.cache_bytes, file_system.commit_interval_ms), (16 << 20, 30_000));
+        assert!(file_system.commit_overlap.direct && !file_system.commit_overlap.data);
+        assert!(file_system.policy.is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_obeyed_is_named() {
+        for (word, part) in [
+            ("frobnicate", "no such option"),
+            ("timeout=soon", "seconds"),
+            ("timeout=-1", "waited"),
+            ("threads=0", "1 to 256"),
+            ("order=random", "overlapped"),
+            ("cache=many", "64M"),
+            ("cache=99999999999G", "64M"),
+            ("policy=guess", "guess"),
+            ("colour=red", "no such option"),
+        ] {
+            let error = Words::default().obey(&format!("rw,{word}")).unwrap_err();
+            assert_eq!(error.word, word);
+            assert!(error.why.contains(part), "{error}");
+        }
+    }
+}

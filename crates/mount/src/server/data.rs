@@ -1,0 +1,216 @@
+//! Open files: what is read, written, set aside and made durable.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use meantime_ext4::format::inode::flags;
+use meantime_ext4::{
+    Allocate, Error, FileType, Node, OpenOptions, ReadOptions, SetMetadata, SetTime, WriteOptions,
+};
+use meantime_posix::Errno;
+
+use super::answer::Answer;
+use super::handles::{OpenFile, Opened};
+use super::{Server, ino, nodeid};
+use crate::fuse::Request;
+use crate::fuse::flags::{FSYNC_DATA, OPEN_KILL_SUIDGID, WRITE_CACHE, WRITE_KILL_SUIDGID, opened};
+use crate::fuse::wire::{
+    CopyFileRangeIn, FallocateIn, FsyncIn, LseekIn, LseekOut, OpenIn, OpenOut, ReadIn, ReleaseIn,
+    WriteIn, WriteOut,
+};
+
+/// The most that one request copies: whoever asks for more asks again, and can be interrupted
+/// between.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+/// Set-user and set-group bit.
+const SET_IDS: u16 = 0o6000;
+/// The attribute with the capabilities of a program.
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl Server {
+    pub(super) fn open(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let open: OpenIn = request.take()?;
+        let kills = open.open_flags & OPEN_KILL_SUIDGID != 0;
+        let opened = self.open_node(&self.node(request)?, open.flags as i32, kills)?;
+        if kills && open.flags as i32 & libc::O_TRUNC != 0 {
+            answer.stale = Some(request.header.nodeid);
+        }
+        answer.put_as(&opened)
+    }
+
+    /// Opens `node` as `flags` of `open(2)` say. `kills`: if it is emptied, its set-user and
+    /// set-group bits go.
+    pub(super) fn open_node(&self, node: &Node, flags: i32, kills: bool) -> Result<OpenOut, Errno> {
+        let mode = flags & libc::O_ACCMODE;
+        let only_appended = node.metadata().flags & flags::APPEND != 0;
+        let options = OpenOptions {
+            read: mode != libc::O_WRONLY,
+            write: mode != libc::O_RDONLY,
+            // Each write says so itself: it can change while the file is open. Here it only counts
+            // where no other writes are allowed.
+            append: only_appended && flags & libc::O_APPEND != 0,
+            ..OpenOptions::default()
+        };
+        if only_appended && (flags & libc::O_TRUNC != 0 || options.write && !options.append) {
+            return Err(Errno(libc::EPERM));
+        }
+        let file = self.fs.open_node_with(node, &options)?;
+        if flags & libc::O_TRUNC != 0 && node.file_type() == FileType::Regular {
+            let emptied = SetMetadata {
+                size: Some(0),
+                modified: Some(SetTime::Now),
+                drop_privileges: kills,
+                ..SetMetadata::default()
+            };
+            self.fs.set_metadata(node, &emptied)?;
+            self.changed()?;
+        }
+        let fh = self.handles.add(Opened::File(Arc::new(OpenFile::new(file, only_appended))));
+        // All that changes the content comes by the same kernel, so its cache stays right.
+        let mut open_flags = opened::KEEP_CACHE;
+        if flags & libc::O_DIRECT != 0 {
+            open_flags = opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES;
+        }
+        Ok(OpenOut { fh, open_flags, padding: 0 })
+    }
+
+    pub(super) fn release(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let release: ReleaseIn = request.take()?;
+        drop(self.handles.remove(release.fh));
+        Ok(())
+    }
+
+    pub(super) fn read(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let read: ReadIn = request.take()?;
+        let open = self.handles.file(read.fh)?;
+        let direct = read.flags as i32 & libc::O_DIRECT != 0;
+        let options = ReadOptions { direct, ..ReadOptions::default() };
+        answer.fill(read.size, |place| {
+            let read = open.file.read_at_with(place, read.offset, &options);
+            read.map_err(|error| Errno::of_data(&error))
+        })
+    }
+
+    pub(super) fn write(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let write: WriteIn = request.take()?;
+        let data = request.bytes(write.size)?;
+        let open = self.handles.file(write.fh)?;
+        let flags = write.flags as i32;
+        // Pages of the kernel's cache go where they belong, whatever the file that they are written
+        // by was opened for.
+        let is_cached = write.write_flags & WRITE_CACHE != 0;
+        if is_cached && open.only_appended {
+            return Err(Errno(libc::EPERM));
+        }
+        let options = WriteOptions {
+            append: !is_cached && flags & libc::O_APPEND != 0,
+            direct: !is_cached && flags & libc::O_DIRECT != 0,
+            sync: self.serving.sync || flags & libc::O_SYNC == libc::O_SYNC,
+            dsync: flags & libc::O_DSYNC != 0,
+            ..WriteOptions::default()
+        };
+        self.drop_privileges(&open, write.write_flags & WRITE_KILL_SUIDGID != 0, answer)?;
+        let written = open.file.write_at_with(data, write.offset, &options);
+        let written = written.map_err(|error| Errno::of_data(&error))?;
+        answer.put_as(&WriteOut { size: written as u32, padding: 0 })
+    }
+
+    /// What is written to is not trusted with privileges any more: capabilities go in any case, the
+    /// set-user and set-group bits if the kernel says so (`kills_ids`).
+    fn drop_privileges(
+        &self,
+        open: &OpenFile,
+        kills_ids: bool,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let node = open.file.node();
+        let has_ids = kills_ids && node.metadata().mode & SET_IDS != 0;
+        // Looking for capabilities is more work than a short write: it is done once, until there
+        // may be new ones.
+        let epoch = self.privileged.load(Ordering::Relaxed);
+        if has_ids {
+            let dropped = SetMetadata { drop_privileges: true, ..SetMetadata::default() };
+            self.fs.set_metadata(node, &dropped)?;
+            // For the kernel a write leaves the mode as it was.
+            answer.stale = Some(nodeid(node.ino()));
+        } else if !open.is_unprivileged_at(epoch) && self.fs.attribute(node, CAPABILITY).is_ok() {
+            match self.fs.remove_attribute(node, CAPABILITY) {
+                // Another write was faster.
+                Ok(()) | Err(Error::NoAttribute) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn fsync(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let fsync: FsyncIn = request.take()?;
+        let open = self.handles.file(fsync.fh)?;
+        let synced = if fsync.fsync_flags & FSYNC_DATA != 0 {
+            open.file.sync_data()
+        } else {
+            open.file.sync_all()
+        };
+        synced.map_err(|error| Errno::of_data(&error))
+    }
+
+    pub(super) fn fallocate(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let asked: FallocateIn = request.take()?;
+        let open = self.handles.file(asked.fh)?;
+        let keeps = asked.mode as i32 & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let how = match (asked.mode as i32 & !libc::FALLOC_FL_KEEP_SIZE, keeps) {
+            (0, false) => Allocate::Extend,
+            (0, true) => Allocate::KeepSize,
+            (libc::FALLOC_FL_PUNCH_HOLE, true) => Allocate::Punch,
+            (libc::FALLOC_FL_ZERO_RANGE, false) => Allocate::Zero,
+            (libc::FALLOC_FL_ZERO_RANGE, true) => Allocate::ZeroKeepSize,
+            _ => return Err(Errno(libc::EOPNOTSUPP)),
+        };
+        if open.only_appended && how != Allocate::Extend && how != Allocate::KeepSize {
+            return Err(Errno(libc::EPERM));
+        }
+        open.file.allocate(asked.offset, asked.length, how)?;
+        self.changed()
+    }
+
+    pub(super) fn lseek(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let asked: LseekIn = request.take()?;
+        let open = self.handles.file(asked.fh)?;
+        let found = match asked.whence as i32 {
+            libc::SEEK_DATA => open.file.seek_data(asked.offset),
+            libc::SEEK_HOLE => open.file.seek_hole(asked.offset),
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        match found {
+            Ok(offset) => answer.put_as(&LseekOut { offset }),
+            Err(Error::NotFound) => Err(Errno(libc::ENXIO)),
+            Err(error) => Err(Errno::of_data(&error)),
+        }
+    }
+
+    pub(super) fn copy_file_range(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let copy: CopyFileRangeIn = request.take()?;
+        let (from, to) = (self.handles.file(copy.fh_in)?, self.handles.file(copy.fh_out)?);
+        if to.file.node().ino() != ino(copy.nodeid_out) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.drop_privileges(&to, true, answer)?;
+        let bytes = copy.len.min(COPY_BYTES_MAX);
+        let copied = from.file.copy_range(copy.off_in, &to.file, copy.off_out, bytes);
+        let copied = copied.map_err(|error| Errno::of_data(&error))?;
+        self.changed()?;
+        answer.put_as(&WriteOut { size: copied as u32, padding: 0 })
+    }
+}

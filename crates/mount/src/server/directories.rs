@@ -1,0 +1,116 @@
+//! Open directories, and the names in them.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::{Arc, PoisonError};
+
+use meantime_ext4::{Entry, Node};
+use meantime_posix::Errno;
+use zerocopy::IntoBytes as _;
+
+use super::Server;
+use super::answer::Answer;
+use super::handles::{OpenDirectory, Opened};
+use crate::fuse::Request;
+use crate::fuse::wire::{Dirent, EntryOut, OpenOut, ReadIn};
+
+/// What begins here is aligned so (`FUSE_REC_ALIGN`).
+const ALIGNED: usize = size_of::<u64>();
+
+impl Server {
+    pub(super) fn opendir(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let names = self.fs.entries(&self.node(request)?)?;
+        let fh = self.handles.add(Opened::Directory(Arc::new(OpenDirectory::new(names))));
+        answer.put_as(&OpenOut { fh, ..OpenOut::default() })
+    }
+
+    /// Lists names, `plus` what a look-up of each would tell.
+    pub(super) fn readdir(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+        plus: bool,
+    ) -> Result<(), Errno> {
+        let asked: ReadIn = request.take()?;
+        let room = asked.size as usize;
+        let directory = self.handles.directory(asked.fh)?;
+        // (A listing that a thread left by a panic begins anew at its place.)
+        let mut listing = directory.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        if listing.at != asked.offset {
+            listing.names.seek(asked.offset);
+            (listing.at, listing.left) = (asked.offset, None);
+        }
+        loop {
+            let next = match listing.left.take() {
+                Some(left) => Ok(left),
+                None if plus => match listing.names.next_with_node() {
+                    Some(next) => next,
+                    None => break,
+                },
+                None => match listing.names.next() {
+                    Some(next) => next.map(|entry| (entry, None)),
+                    None => break,
+                },
+            };
+            let (entry, node) = match next {
+                Ok(next) => next,
+                // After what there was before the failure, which comes again then.
+                Err(_) if answer.len() > 0 => {
+                    let at = listing.at;
+                    listing.names.seek(at);
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if answer.len() + needed(&entry, plus) > room {
+                listing.left = Some((entry, node));
+                break;
+            }
+            if plus {
+                self.put_entry(node.as_ref(), answer)?;
+            }
+            put_name(&entry, answer)?;
+            listing.at = entry.cookie;
+        }
+        if answer.len() == 0 && listing.left.is_some() {
+            // There is no room for a single name.
+            return Err(Errno(libc::EINVAL));
+        }
+        Ok(())
+    }
+
+    /// Tells of `node`, which counts as a look-up, before its name.
+    fn put_entry(&self, node: Option<&Node>, answer: &mut Answer) -> Result<(), Errno> {
+        match node {
+            Some(node) => {
+                self.lookups.count(node);
+                answer.put_as(&self.entry(node))
+            }
+            None => answer.put_as(&EntryOut::default()),
+        }
+    }
+}
+
+/// How much `entry` takes.
+fn needed(entry: &Entry, plus: bool) -> usize {
+    let told = if plus { size_of::<EntryOut>() } else { 0 };
+    told + (size_of::<Dirent>() + entry.name.len()).next_multiple_of(ALIGNED)
+}
+
+fn put_name(entry: &Entry, answer: &mut Answer) -> Result<(), Errno> {
+    let name = entry.name.as_bytes();
+    let dirent = Dirent {
+        ino: u64::from(entry.ino),
+        off: entry.cookie,
+        namelen: name.len() as u32,
+        // `DT_*` is the type of a mode.
+        kind: entry.file_type.map_or(0, |file_type| file_type as u32),
+    };
+    answer.put(dirent.as_bytes())?;
+    answer.put(name)?;
+    let end = name.len().next_multiple_of(ALIGNED);
+    answer.put(&[0; ALIGNED][..end - name.len()])
+}

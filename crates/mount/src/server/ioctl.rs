@@ -1,0 +1,139 @@
+//! Calls of `ioctl` that file systems answer: flags, projects, generations, trimming.
+
+use meantime_ext4::Error;
+use meantime_ext4::format::inode::flags;
+use meantime_posix::Errno;
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use super::Server;
+use super::answer::Answer;
+use crate::fuse::Request;
+use crate::fuse::wire::{FsXattr, FstrimRange, IoctlIn, IoctlOut};
+
+/// `_IOR('f', 1, long)`, but it is an int that is copied, as for those that follow; a 32-bit
+/// program's has another size in it.
+const GETFLAGS: u32 = 0x8008_6601;
+const GETFLAGS_32: u32 = 0x8004_6601;
+/// `_IOW('f', 2, long)`.
+const SETFLAGS: u32 = 0x4008_6602;
+const SETFLAGS_32: u32 = 0x4004_6602;
+/// `_IOR('v', 1, long)`.
+const GETVERSION: u32 = 0x8008_7601;
+const GETVERSION_32: u32 = 0x8004_7601;
+/// `_IOR('X', 31, struct fsxattr)`.
+const FSGETXATTR: u32 = 0x801c_581f;
+/// `_IOW('X', 32, struct fsxattr)`.
+const FSSETXATTR: u32 = 0x401c_5820;
+/// `_IOWR('X', 121, struct fstrim_range)`.
+const FITRIM: u32 = 0xc018_5879;
+
+/// `FS_XFLAG_*`, and what ext4 has for it.
+const XFLAGS: [(u32, u32); 6] = [
+    (0x8, flags::IMMUTABLE),
+    (0x10, flags::APPEND),
+    // Synchronous writes; not to be dumped.
+    (0x20, 0x8),
+    (0x40, flags::NOATIME),
+    (0x80, 0x40),
+    (0x200, flags::PROJINHERIT),
+];
+
+fn to_xflags(flags: u32) -> u32 {
+    XFLAGS.iter().filter(|(_, ext4)| flags & ext4 != 0).map(|(xflag, _)| xflag).sum()
+}
+
+/// `old` with what `xflags` say; `None`: one of them we do not have.
+fn from_xflags(xflags: u32, old: u32) -> Option<u32> {
+    let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
+    let told: u32 = XFLAGS.iter().map(|(_, ext4)| ext4).sum();
+    let new: u32 =
+        XFLAGS.iter().filter(|(xflag, _)| xflags & xflag != 0).map(|(_, ext4)| ext4).sum();
+    (xflags & !known == 0).then_some(old & !told | new)
+}
+
+impl Server {
+    pub(super) fn ioctl(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let asked: IoctlIn = request.take()?;
+        let given = request.bytes(asked.in_size)?;
+        let node = self.node(request)?;
+        let number = || u32::read_from_prefix(given).map(|(n, _)| n).or(Err(Errno(libc::EINVAL)));
+        match asked.cmd {
+            GETFLAGS | GETFLAGS_32 => put_out(&self.fs.flags(&node).to_ne_bytes(), &asked, answer),
+            SETFLAGS | SETFLAGS_32 => {
+                self.fs.set_flags(&node, number()?)?;
+                self.changed()?;
+                put_out(&[], &asked, answer)
+            }
+            GETVERSION | GETVERSION_32 => {
+                let generation = node.metadata().generation;
+                put_out(&generation.to_ne_bytes(), &asked, answer)
+            }
+            FSGETXATTR => {
+                let xflags = to_xflags(self.fs.flags(&node));
+                let projid = node.metadata().project;
+                let told = FsXattr { xflags, projid, ..FsXattr::default() };
+                put_out(told.as_bytes(), &asked, answer)
+            }
+            FSSETXATTR => {
+                let (set, _) = FsXattr::read_from_prefix(given).or(Err(Errno(libc::EINVAL)))?;
+                let old = self.fs.flags(&node);
+                let new = from_xflags(set.xflags, old).ok_or(Errno(libc::EOPNOTSUPP))?;
+                if new != old {
+                    self.fs.set_flags(&node, new)?;
+                }
+                if set.projid != node.metadata().project {
+                    self.fs.set_project(&node, set.projid)?;
+                }
+                self.changed()?;
+                put_out(&[], &asked, answer)
+            }
+            FITRIM => self.trim(request, given, &asked, answer),
+            _ => Err(Errno(libc::ENOTTY)),
+        }
+    }
+
+    fn trim(
+        &self,
+        request: &Request<'_>,
+        given: &[u8],
+        asked: &IoctlIn,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        // The kernel does not look at who asks for it.
+        if request.header.uid != 0 {
+            return Err(Errno(libc::EPERM));
+        }
+        let (range, _) = FstrimRange::read_from_prefix(given).or(Err(Errno(libc::EINVAL)))?;
+        let end = range.start.saturating_add(range.len);
+        let trimmed = match self.fs.trim(range.start..end, range.minlen) {
+            // What the kernel's ext4 says of a device that cannot.
+            Err(Error::Unsupported(_)) => return Err(Errno(libc::EOPNOTSUPP)),
+            trimmed => trimmed?,
+        };
+        put_out(FstrimRange { len: trimmed, ..range }.as_bytes(), asked, answer)
+    }
+}
+
+/// The call succeeded; `bytes` for the caller, as many as there is room for.
+fn put_out(bytes: &[u8], asked: &IoctlIn, answer: &mut Answer) -> Result<(), Errno> {
+    answer.put_as(&IoctlOut::default())?;
+    let room = (asked.out_size as usize).min(bytes.len());
+    answer.put(&bytes[..room])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_in_both_forms_are_the_same() {
+        let ext4 = flags::IMMUTABLE | flags::NOATIME | flags::EXTENTS;
+        assert_eq!(to_xflags(ext4), 0x48);
+        assert_eq!(from_xflags(0x10, ext4), Some(flags::APPEND | flags::EXTENTS));
+        assert_eq!(from_xflags(0x8000, ext4), None, "no direct access to memory");
+    }
+}

@@ -1,0 +1,212 @@
+//! What is asked is done: a function for each kind of request.
+
+mod answer;
+mod attributes;
+mod data;
+mod directories;
+mod extended;
+mod handles;
+mod ioctl;
+mod names;
+#[cfg(test)]
+mod tests;
+pub(crate) mod worker;
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use meantime_ext4::{Error, FileSystem, Lookups, NewNode, Node};
+use meantime_posix::Errno;
+
+use crate::fuse::wire::{BatchForgetIn, EntryOut, ForgetIn, ForgetOne, InHeader, StatFsOut};
+use crate::fuse::{Malformed, Opcode, Request};
+use answer::Answer;
+use handles::Handles;
+
+/// The root's number: for the kernel's FUSE 1 (`FUSE_ROOT_ID`), for ext4 2.
+const FUSE_ROOT: u64 = 1;
+const EXT4_ROOT: u32 = 2;
+
+impl From<Malformed> for Errno {
+    fn from(_: Malformed) -> Self {
+        Self(libc::EIO)
+    }
+}
+
+/// How a mount is served.
+#[derive(Debug, Clone)]
+pub(crate) struct Serving {
+    /// How long the kernel may keep what it was told of names and attributes.
+    pub(crate) timeout: Duration,
+    /// Each change is durable before it is answered.
+    pub(crate) sync: bool,
+}
+
+/// A file system, as the kernel's FUSE asks for it.
+pub(crate) struct Server {
+    fs: FileSystem,
+    lookups: Lookups,
+    handles: Handles,
+    serving: Serving,
+    /// How often an inode was given capabilities, from 1 on.
+    privileged: AtomicU64,
+}
+
+impl Server {
+    /// Of `fs`.
+    pub(crate) fn new(fs: &FileSystem, serving: Serving) -> Result<Self, Error> {
+        let lookups = Lookups::new(fs)?;
+        Ok(Self {
+            fs: fs.clone(),
+            lookups,
+            handles: Handles::new(),
+            serving,
+            privileged: AtomicU64::new(1),
+        })
+    }
+
+    /// Does what `request` asks for; what is to be told of it goes into `answer`.
+    fn serve(&self, request: &mut Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let opcode = Opcode::of(request.header.opcode).ok_or(Errno(libc::ENOSYS))?;
+        match opcode {
+            Opcode::Lookup => self.lookup(request, answer),
+            Opcode::Forget => self.forget(request),
+            Opcode::BatchForget => self.forget_batch(request),
+            Opcode::Symlink => self.symlink(request, answer),
+            Opcode::MkNod => self.mknod(request, answer),
+            Opcode::MkDir => self.mkdir(request, answer),
+            Opcode::Unlink => self.unlink(request),
+            Opcode::RmDir => self.rmdir(request),
+            Opcode::Rename => self.rename(request),
+            Opcode::Rename2 => self.rename2(request),
+            Opcode::Link => self.link(request, answer),
+            Opcode::Create => self.create(request, answer),
+            Opcode::TmpFile => self.tmpfile(request, answer),
+
+            Opcode::GetAttr => self.getattr(request, answer),
+            Opcode::SetAttr => self.setattr(request, answer),
+            Opcode::Statx => self.statx(request, answer),
+            Opcode::ReadLink => self.readlink(request, answer),
+            Opcode::StatFs => self.statfs(answer),
+
+            Opcode::Open => self.open(request, answer),
+            Opcode::Read => self.read(request, answer),
+            Opcode::Write => self.write(request, answer),
+            // What a file wrote is with the file system: `fsync` says whether it is on the device.
+            Opcode::Flush => Ok(()),
+            Opcode::Release | Opcode::ReleaseDir => self.release(request),
+            Opcode::Fsync => self.fsync(request),
+            Opcode::Fallocate => self.fallocate(request),
+            Opcode::Lseek => self.lseek(request, answer),
+            Opcode::CopyFileRange => self.copy_file_range(request, answer),
+            Opcode::SyncFs => Ok(self.fs.sync()?),
+
+            Opcode::OpenDir => self.opendir(request, answer),
+            Opcode::ReadDir => self.readdir(request, answer, false),
+            Opcode::ReadDirPlus => self.readdir(request, answer, true),
+            Opcode::FsyncDir => Ok(self.fs.sync_node(&self.node(request)?)?),
+
+            Opcode::SetXattr => self.setxattr(request),
+            Opcode::GetXattr => self.getxattr(request, answer),
+            Opcode::ListXattr => self.listxattr(request, answer),
+            Opcode::RemoveXattr => self.removexattr(request),
+            Opcode::Ioctl => self.ioctl(request, answer),
+
+            // Every request comes to an end by itself.
+            Opcode::Interrupt | Opcode::NotifyReply | Opcode::Destroy => Ok(()),
+            // The kernel checks permissions, has the locks, and polls nothing; we have no memory
+            // window. A second INIT there is not.
+            Opcode::Access
+            | Opcode::GetLk
+            | Opcode::SetLk
+            | Opcode::SetLkW
+            | Opcode::Bmap
+            | Opcode::Poll
+            | Opcode::SetupMapping
+            | Opcode::RemoveMapping
+            | Opcode::Init => Err(Errno(libc::ENOSYS)),
+        }
+    }
+
+    /// The inode that a request is about.
+    fn node(&self, request: &Request<'_>) -> Result<Node, Errno> {
+        Ok(self.lookups.get(ino(request.header.nodeid))?)
+    }
+
+    /// `node` as an answer tells of it. The caller counts it.
+    fn entry(&self, node: &Node) -> EntryOut {
+        let metadata = node.metadata();
+        let (seconds, nanoseconds) = self.timeout();
+        EntryOut {
+            nodeid: nodeid(node.ino()),
+            generation: u64::from(metadata.generation),
+            entry_valid: seconds,
+            attr_valid: seconds,
+            entry_valid_nsec: nanoseconds,
+            attr_valid_nsec: nanoseconds,
+            attr: attributes::attr(&metadata),
+        }
+    }
+
+    fn timeout(&self) -> (u64, u32) {
+        (self.serving.timeout.as_secs(), self.serving.timeout.subsec_nanos())
+    }
+
+    /// A change is complete: on a mount that is `sync` it is made durable.
+    fn changed(&self) -> Result<(), Errno> {
+        if self.serving.sync { Ok(self.fs.sync()?) } else { Ok(()) }
+    }
+
+    fn forget(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let forget: ForgetIn = request.take()?;
+        self.lookups.forget(ino(request.header.nodeid), forget.nlookup);
+        Ok(())
+    }
+
+    fn forget_batch(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+        let batch: BatchForgetIn = request.take()?;
+        for _ in 0..batch.count {
+            let forget: ForgetOne = request.take()?;
+            self.lookups.forget(ino(forget.nodeid), forget.nlookup);
+        }
+        Ok(())
+    }
+
+    fn statfs(&self, answer: &mut Answer) -> Result<(), Errno> {
+        let usage = self.fs.usage()?;
+        answer.put_as(&StatFsOut {
+            blocks: usage.blocks,
+            bfree: usage.free_blocks,
+            bavail: usage.available_blocks,
+            files: usage.inodes,
+            ffree: usage.free_inodes,
+            bsize: usage.block_bytes,
+            namelen: 255,
+            frsize: usage.block_bytes,
+            ..StatFsOut::default()
+        })
+    }
+}
+
+/// The inode of the kernel's number; 0, which none has, for what no inode can have.
+fn ino(nodeid: u64) -> u32 {
+    match nodeid {
+        FUSE_ROOT => EXT4_ROOT,
+        nodeid => u32::try_from(nodeid).unwrap_or(0),
+    }
+}
+
+/// The kernel's number of an inode.
+fn nodeid(ino: u32) -> u64 {
+    if ino == EXT4_ROOT { FUSE_ROOT } else { u64::from(ino) }
+}
+
+/// What the caller makes: it is his.
+fn new_node(header: &InHeader, mode: u32, umask: u32) -> NewNode {
+    NewNode {
+        mode: (mode & 0o7777) as u16,
+        uid: header.uid,
+        gid: header.gid,
+        umask: (umask & 0o777) as u16,
+    }
+}

@@ -1,0 +1,119 @@
+//! Requests that no kernel sends.
+
+use meantime_ext4::MountOptions;
+use meantime_testkit::{Rng, e2fs, image};
+use zerocopy::IntoBytes as _;
+
+use super::*;
+use crate::fuse::wire::{CreateIn, OpenIn, OpenOut};
+use crate::session::PIECE_BYTES;
+
+fn request(opcode: u32, nodeid: u64, body: &[u8]) -> Vec<u8> {
+    let header = InHeader {
+        len: (size_of::<InHeader>() + body.len()) as u32,
+        opcode,
+        unique: 1,
+        nodeid,
+        ..InHeader::default()
+    };
+    [header.as_bytes(), body].concat()
+}
+
+struct Asked {
+    server: Server,
+    answer: Answer,
+}
+
+impl Asked {
+    fn ask(&mut self, opcode: u32, nodeid: u64, body: &[u8]) -> Result<Vec<u8>, Errno> {
+        let bytes = request(opcode, nodeid, body);
+        self.answer.clear();
+        let mut request = Request::new(&bytes).unwrap();
+        let done = self.server.serve(&mut request, &mut self.answer);
+        done.map(|()| self.answer.finish(1, Ok(()))[16..].to_vec())
+    }
+}
+
+/// A server of a new file system, and the file system.
+fn server() -> Option<(tempfile::TempDir, FileSystem, Asked)> {
+    if !e2fs::tools() {
+        return None;
+    }
+    let scratch = image::scratch();
+    let path = image::mkfs(scratch.path(), "image", "16M", &[]);
+    let fs = image::mount(&path, &MountOptions { write: true, ..image::writable() });
+    let serving = Serving { timeout: Duration::from_secs(1), sync: false };
+    let server = Server::new(&fs, serving).unwrap();
+    Some((scratch, fs, Asked { server, answer: Answer::new(PIECE_BYTES) }))
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_harms_nothing() {
+    let Some((_scratch, fs, mut asked)) = server() else { return };
+    let mut rng = Rng::new(7);
+    let create = CreateIn { flags: 0o102, mode: 0o100_644, ..CreateIn::default() };
+    // Something is open, so that numbers of files are right by chance.
+    asked.ask(35, 1, &[create.as_bytes(), b"open\0"].concat()).unwrap();
+    asked.ask(27, 1, OpenIn::default().as_bytes()).unwrap();
+    let (mut done, mut refused) = (0, 0);
+    for round in 0..40_u64 {
+        for opcode in 0..60 {
+            let len = (rng.next() % 120) as usize;
+            let kind = rng.next() % 4;
+            let body: Vec<u8> = (0..len)
+                .map(|_| match kind {
+                    0 => 0,
+                    1 => 0xff,
+                    2 => (rng.next() % 3) as u8,
+                    _ => rng.next() as u8,
+                })
+                .collect();
+            let nodeid = [1, 12, 0, 2, 11, u64::MAX, 1 << 32, round][(rng.next() % 8) as usize];
+            match asked.ask(opcode, nodeid, &body) {
+                Ok(_) => done += 1,
+                Err(errno) => {
+                    assert!(errno.0 > 0 && errno.0 < 200, "{opcode} {errno:?}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(done > 100 && refused > 1000, "{done} {refused}");
+    // What makes sense is done as before.
+    let made = asked.ask(9, 1, &[&[0xed, 1, 0, 0, 0, 0, 0, 0][..], b"dir\0"].concat()).unwrap();
+    assert_eq!(made.len(), size_of::<EntryOut>());
+    drop(asked);
+    image::clean(&fs, "after all that");
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn look_ups_are_counted_and_forgotten() {
+    let Some((_scratch, fs, mut asked)) = server() else { return };
+    let create = CreateIn { flags: 0o102, mode: 0o100_644, ..CreateIn::default() };
+    let made = asked.ask(35, 1, &[create.as_bytes(), b"file\0"].concat()).unwrap();
+    let nodeid = u64::from_ne_bytes(made[..8].try_into().unwrap());
+    let found = asked.ask(1, 1, b"file\0").unwrap();
+    assert_eq!(found, made[..found.len()]);
+    let fh = &made[size_of::<EntryOut>()..];
+    assert_eq!(fh.len(), size_of::<OpenOut>());
+    // Its name goes: it is there as long as somebody was told of it, or has it open.
+    asked.ask(10, 1, b"file\0").unwrap();
+    assert!(asked.ask(3, nodeid, &[0; 16]).is_ok());
+    asked.ask(2, nodeid, &1_u64.to_ne_bytes()).unwrap();
+    assert!(asked.ask(3, nodeid, &[0; 16]).is_ok(), "it was told of twice");
+    asked
+        .ask(
+            42,
+            0,
+            &[&[1, 0, 0, 0, 0, 0, 0, 0][..], &nodeid.to_ne_bytes(), &1_u64.to_ne_bytes()].concat(),
+        )
+        .unwrap();
+    assert_eq!(asked.ask(3, nodeid, &[0; 16]), Err(Errno(libc::ESTALE)));
+    let free = fs.usage().unwrap().free_inodes;
+    asked.ask(18, nodeid, &[&fh[..8], &[0; 16]].concat()).unwrap();
+    assert_eq!(fs.usage().unwrap().free_inodes, free + 1, "nobody has it any more");
+    // The answer for a name that is not there can be kept, too.
+    let missing = asked.ask(1, 1, b"file\0").unwrap();
+    assert_eq!((&missing[..8], missing[16]), (&[0; 8][..], 1));
+}

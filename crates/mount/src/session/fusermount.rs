@@ -1,0 +1,100 @@
+//! Mounting without being root: by the program `fusermount3`, which passes the descriptor over a
+//! socket.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::FdFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+
+use super::SessionError;
+use crate::options::Options;
+
+/// The programs, of which a system has one or both.
+const PROGRAMS: [&str; 2] = ["fusermount3", "fusermount"];
+/// The variable that says on which descriptor the program finds the socket.
+const SOCKET: &str = "_FUSE_COMMFD";
+
+fn words(options: &Options) -> String {
+    // A comma ends an option, and a backslash keeps it from doing so.
+    let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut words = format!("fsname={source},subtype=meantime,default_permissions");
+    let choices = [
+        (options.read_only, ",ro"),
+        (options.noexec, ",noexec"),
+        (options.sync, ",sync"),
+        (options.allow_other, ",allow_other"),
+    ];
+    for (_, word) in choices.iter().filter(|(is, _)| *is) {
+        words += word;
+    }
+    words
+}
+
+pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {
+    let none = SocketFlags::CLOEXEC;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, none, None).map_err(io::Error::from)?;
+    rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(io::Error::from)?;
+    let mut missing = None;
+    for program in PROGRAMS {
+        let mut command = Command::new(program);
+        command.arg("-o").arg(words(options)).arg("--").arg(dir).stdin(Stdio::null());
+        command.env(SOCKET, theirs.as_raw_fd().to_string());
+        let output = match command.output() {
+            Ok(output) => output,
+            Err(error) => {
+                missing.get_or_insert(error);
+                continue;
+            }
+        };
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(SessionError::Refused { dir: dir.to_owned(), why });
+        }
+        drop(theirs);
+        return received(&ours).map_err(SessionError::Start);
+    }
+    let why = missing.map_or_else(String::new, |error| format!(" ({error})"));
+    Err(SessionError::NoFuse(format!(
+        "only root can mount without the program fusermount3, which is not here{why}: install \
+         fuse3, or mount as root"
+    )))
+}
+
+/// The descriptor that comes over `socket`.
+fn received(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message
+            && let Some(descriptor) = descriptors.next()
+        {
+            return Ok(descriptor);
+        }
+    }
+    Err(io::Error::other("fusermount3 passed no descriptor"))
+}
+
+pub(crate) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
+    for program in PROGRAMS {
+        let mut command = Command::new(program);
+        command.arg("-u").args(by_force.then_some("-z")).arg("--").arg(dir);
+        if let Ok(output) = command.output() {
+            return match output.status.success() {
+                true => Ok(()),
+                false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim())),
+            };
+        }
+    }
+    Err(io::Error::other("there is no fusermount3 here"))
+}

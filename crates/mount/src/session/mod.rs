@@ -1,0 +1,92 @@
+//! A connection with the kernel: /dev/fuse, the mount, and the first request, by which both sides
+//! agree on what they can do.
+
+mod clone;
+pub(crate) mod fusermount;
+mod init;
+mod kernel;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+pub(crate) use clone::clone_device;
+pub(crate) use init::agree;
+
+use crate::options::Options;
+
+/// The most that is read or written by one request: 256 pages, as many as a kernel gives without
+/// being told otherwise (`fs.fuse.max_pages_limit`).
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The directory cannot be used.
+    #[error("{dir}: {why}")]
+    Directory {
+        /// Which.
+        dir: PathBuf,
+        /// What is wrong with it, and what would help.
+        why: String,
+    },
+    /// The kernel's FUSE cannot be reached.
+    #[error("{0}")]
+    NoFuse(String),
+    /// The kernel refused the mount.
+    #[error("mounting at {dir}: {why}")]
+    Refused {
+        /// Where.
+        dir: PathBuf,
+        /// Why, and what would help.
+        why: String,
+    },
+    /// Kernel and server have no version of the protocol in common.
+    #[error("{0}")]
+    Protocol(String),
+    /// The system has no thread or descriptor left.
+    #[error("starting to serve the mount: {0}")]
+    Start(#[from] io::Error),
+}
+
+/// Looks at `dir`: whether there can be a mount. An absolute path.
+pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, SessionError> {
+    let failed = |why: &str| SessionError::Directory { dir: dir.to_owned(), why: why.to_owned() };
+    let path = dir.canonicalize().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => failed("there is no such directory; make it first (mkdir)"),
+        _ if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            failed("a mount is there whose server has ended (it was killed); `umount` it first")
+        }
+        _ => failed(&error.to_string()),
+    })?;
+    if !path.is_dir() {
+        return Err(failed("it is not a directory"));
+    }
+    let mut names = std::fs::read_dir(&path).map_err(|error| failed(&error.to_string()))?;
+    if !nonempty && names.next().is_some() {
+        return Err(failed(
+            "the directory is not empty, and what is in it would be out of sight; \
+             -o nonempty mounts there all the same",
+        ));
+    }
+    Ok(path)
+}
+
+/// Mounts at `dir`: the descriptor from which requests are read.
+pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {
+    if rustix::process::geteuid().is_root() {
+        kernel::mount(dir, options)
+    } else {
+        fusermount::mount(dir, options)
+    }
+}
+
+/// Ends the mount at `dir`. `by_force`: though it is in use; who uses it has errors from now on.
+pub(crate) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        kernel::unmount(dir, by_force)
+    } else {
+        fusermount::unmount(dir, by_force)
+    }
+}

@@ -1,0 +1,9 @@
+//! Mounts of ours in the kernel, as programs see them.
+
+mod content;
+mod ends;
+mod names;
+mod programs;
+mod rights;
+mod served;
+mod suites;
