@@ -106,9 +106,12 @@ impl Server {
         if is_cached && open.only_appended {
             return Err(Errno(libc::EPERM));
         }
+        let direct = !is_cached && flags & libc::O_DIRECT != 0;
         let options = WriteOptions {
-            append: !is_cached && flags & libc::O_APPEND != 0,
-            direct: !is_cached && flags & libc::O_DIRECT != 0,
+            // The pieces of one large direct write may come in any order: they go where the kernel
+            // says, which has the file's end and lets nobody else append meanwhile.
+            append: !is_cached && !direct && flags & libc::O_APPEND != 0,
+            direct,
             sync: self.serving.sync || flags & libc::O_SYNC == libc::O_SYNC,
             dsync: flags & libc::O_DSYNC != 0,
             ..WriteOptions::default()
@@ -158,7 +161,11 @@ impl Server {
         synced.map_err(|error| Errno::of_data(&error))
     }
 
-    pub(super) fn fallocate(&self, request: &mut Request<'_>) -> Result<(), Errno> {
+    pub(super) fn fallocate(
+        &self,
+        request: &mut Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
         let asked: FallocateIn = request.take()?;
         let open = self.handles.file(asked.fh)?;
         let keeps = asked.mode as i32 & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -173,6 +180,7 @@ impl Server {
         if open.only_appended && how != Allocate::Extend && how != Allocate::KeepSize {
             return Err(Errno(libc::EPERM));
         }
+        self.drop_privileges(&open, may_not_keep_ids(request), answer)?;
         open.file.allocate(asked.offset, asked.length, how)?;
         self.changed()
     }
@@ -206,11 +214,17 @@ impl Server {
         if to.file.node().ino() != ino(copy.nodeid_out) {
             return Err(Errno(libc::EBADF));
         }
-        self.drop_privileges(&to, true, answer)?;
+        self.drop_privileges(&to, may_not_keep_ids(request), answer)?;
         let bytes = copy.len.min(COPY_BYTES_MAX);
         let copied = from.file.copy_range(copy.off_in, &to.file, copy.off_out, bytes);
         let copied = copied.map_err(|error| Errno::of_data(&error))?;
         self.changed()?;
         answer.put_as(&WriteOut { size: copied as u32, padding: 0 })
     }
+}
+
+/// Whether a change by whoever asks takes set-user and set-group bits away, where the kernel does
+/// not say so: it would look for CAP_FSETID.
+fn may_not_keep_ids(request: &Request<'_>) -> bool {
+    request.header.uid != 0
 }

@@ -96,7 +96,7 @@ impl Server {
             Opcode::Flush => Ok(()),
             Opcode::Release | Opcode::ReleaseDir => self.release(request),
             Opcode::Fsync => self.fsync(request),
-            Opcode::Fallocate => self.fallocate(request),
+            Opcode::Fallocate => self.fallocate(request, answer),
             Opcode::Lseek => self.lseek(request, answer),
             Opcode::CopyFileRange => self.copy_file_range(request, answer),
             Opcode::SyncFs => Ok(self.fs.sync()?),

@@ -5,7 +5,8 @@ use meantime_testkit::{Rng, e2fs, image};
 use zerocopy::IntoBytes as _;
 
 use super::*;
-use crate::fuse::wire::{CreateIn, OpenIn, OpenOut};
+use crate::fuse::flags::WRITE_CACHE;
+use crate::fuse::wire::{CreateIn, OpenIn, OpenOut, WriteIn};
 use crate::session::PIECE_BYTES;
 
 fn request(opcode: u32, nodeid: u64, body: &[u8]) -> Vec<u8> {
@@ -116,4 +117,37 @@ fn look_ups_are_counted_and_forgotten() {
     // The answer for a name that is not there can be kept, too.
     let missing = asked.ask(1, 1, b"file\0").unwrap();
     assert_eq!((&missing[..8], missing[16]), (&[0; 8][..], 1));
+}
+
+#[test]
+fn pieces_of_a_direct_append_may_come_in_any_order() {
+    let Some((_scratch, fs, mut asked)) = server() else { return };
+    let create = CreateIn { flags: 0o2102, mode: 0o100_644, ..CreateIn::default() };
+    let made = asked.ask(35, 1, &[create.as_bytes(), b"log\0"].concat()).unwrap();
+    let nodeid = u64::from_ne_bytes(made[..8].try_into().unwrap());
+    let at = size_of::<EntryOut>();
+    let fh = u64::from_ne_bytes(made[at..at + 8].try_into().unwrap());
+    let mut write = |offset, byte, flags: i32, write_flags| {
+        let data = [byte; 4096];
+        let write = WriteIn {
+            fh,
+            offset,
+            size: 4096,
+            flags: flags as u32,
+            write_flags,
+            ..WriteIn::default()
+        };
+        asked.ask(16, nodeid, &[write.as_bytes(), &data[..]].concat()).unwrap();
+    };
+    let append = libc::O_APPEND | libc::O_WRONLY;
+    write(4096, b'b', append | libc::O_DIRECT, 0);
+    write(0, b'a', append | libc::O_DIRECT, 0);
+    // Of the kernel's idea of the end others do not depend; nor do pages of its cache on whom they
+    // are written by.
+    write(0, b'c', append, 0);
+    write(0, b'A', append, WRITE_CACHE);
+    drop(asked);
+    let expected = [[b'A'; 4096], [b'b'; 4096], [b'c'; 4096]].concat();
+    assert!(fs.read("/log").unwrap() == expected);
+    fs.unmount().unwrap();
 }

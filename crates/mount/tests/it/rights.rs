@@ -53,6 +53,7 @@ fn set_user_bits_go_when_somebody_else_writes() {
         ("sh -c 'echo more >> program'", "777"),
         ("sh -c 'echo anew > program'", "777"),
         ("truncate -s 3 program", "777"),
+        ("fallocate -l 100000 program", "777"),
         ("cat program", "6777"),
     ] {
         served.sh("echo '#!/bin/sh' > program; chmod 6777 program");
