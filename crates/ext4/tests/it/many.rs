@@ -314,3 +314,33 @@ fn syncs_of_all_beside_changes_of_each() {
         fs.unmount().unwrap();
     }
 }
+
+/// More threads make things durable than there are channels.
+#[test]
+fn threads_that_outnumber_the_channels() {
+    if !tools() {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(dir.path(), "image", "64M", &[]);
+    let fs = image::mount(&image, &MountOptions { channels: 1, ..image::writable() });
+    let root = fs.root().unwrap();
+    thread::scope(|scope| {
+        for number in 0..8 {
+            let (fs, root) = (&fs, &root);
+            scope.spawn(move || {
+                let node = make(fs, root, &name(number));
+                let file = fs.open_node_with(&node, &READ_WRITE).unwrap();
+                for turn in 0..60u8 {
+                    file.append(&[number as u8 ^ turn; 5000]).unwrap();
+                    if turn % 2 == 0 { file.sync_all() } else { fs.sync() }.unwrap();
+                }
+            });
+        }
+    });
+    let contents: Vec<Vec<u8>> = (0..8)
+        .map(|number: u8| (0..60).flat_map(|turn: u8| [number ^ turn; 5000]).collect())
+        .collect();
+    compare_cut(&image, &contents, "threads");
+    fs.unmount().unwrap();
+}

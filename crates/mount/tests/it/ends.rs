@@ -110,7 +110,7 @@ fn with_sync_every_change_is_durable() {
 fn many_threads_that_make_files_durable_hold_nobody_up() {
     let Some(served) = Served::new("128M", &Options::default()) else { return };
     served.used(|dir| {
-        let threads: Vec<_> = (0..6)
+        let threads: Vec<_> = (0..12)
             .map(|thread| {
                 let dir = dir.to_owned();
                 std::thread::spawn(move || {

@@ -344,14 +344,15 @@ impl Mount {
         // Each page once: who writes all the time is not waited for.
         while let Some(batch) = self.begin_batch(inode, next..range.end, false)? {
             next = self.after(&batch);
+            let mut sending = self.sending(batch);
             let mut io = match self.contexts.take_leaf() {
                 Ok(io) => io,
                 Err(error) => {
-                    self.give_up(batch, &error, |_, _| ());
+                    sending.give_up(&error, |_, _| ());
                     return Err(error);
                 }
             };
-            let mut sending = self.send(&mut io, batch);
+            sending.send(&mut io);
             sending.wait(&mut io);
             drop(io);
             sending.finish()?;

@@ -69,15 +69,16 @@ impl Mount {
         while let Some(batch) = self.begin_batch(inode, next..u64::MAX, !data_only)? {
             next = self.after(&batch);
             let more = writable.pages().dirty.range(next..).next().is_some();
+            let mut sending = self.sending(batch);
             let mut io = match self.contexts.take_leaf() {
                 Ok(io) => io,
                 Err(error) => {
-                    self.give_up(batch, &error, |_, _| ());
+                    sending.give_up(&error, |_, _| ());
                     return Err(error);
                 }
             };
             // Send the data.
-            let mut sending = self.send(&mut io, batch);
+            sending.send(&mut io);
             let upto = writable.sequence(data_only);
             let overlaps = !more && self.options.commit_overlap.direct && upto > Sequence(0);
             let result = if overlaps && !sending.converts() && !io.is_spare() {

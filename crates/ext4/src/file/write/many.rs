@@ -92,14 +92,15 @@ impl Mount {
         };
         let Some(batch) = Batch::of(taken, token) else { return failed };
         let note = |inode: &Inode, error| failed.push((std::ptr::from_ref(inode), error));
+        let mut sending = self.sending(batch);
         match self.contexts.take_leaf() {
             Ok(mut io) => {
-                let mut sending = self.send(&mut io, batch);
+                sending.send(&mut io);
                 sending.wait(&mut io);
                 drop(io);
                 sending.finish_each(note);
             }
-            Err(error) => self.give_up(batch, &error, note),
+            Err(error) => sending.give_up(&error, note),
         }
         failed
     }

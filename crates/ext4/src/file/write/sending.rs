@@ -61,34 +61,13 @@ struct Gathered {
 }
 
 impl Mount {
-    /// The pages of `batch` cannot be sent, for `error`, of which `failed` is told for each file:
-    /// they are dirty again.
-    pub(super) fn give_up(
-        &self,
-        mut batch: Batch,
-        error: &Error,
-        failed: impl FnMut(&Inode, Error),
-    ) {
-        if let Some(token) = batch.token.take() {
-            token.end(Err(error.clone()), false);
-        }
-        let mut sending = Sending::new(self, batch);
-        for sent in sending.parts_mut() {
-            sent.hits = vec![None; sent.part.pages.len()];
-            let all = 0..u64::MAX;
-            sent.failed.push(all);
-            sent.error = Some(error.clone());
-        }
-        sending.finish_each(failed);
-    }
-
-    /// Sends the pages of `batch`.
-    pub(crate) fn send(&self, io: &mut IoContext, batch: Batch) -> Sending<'_> {
+    /// Has `batch` be ready to be [sent](Sending::send): before its I/O context is taken, since
+    /// this takes locks of the files.
+    pub(crate) fn sending(&self, batch: Batch) -> Sending<'_> {
         let mut sending = Sending::new(self, batch);
         for sent in sending.parts_mut() {
             sent.begin_writeback(self.contexts.cache());
         }
-        sending.send_all(io);
         sending
     }
 }
@@ -120,7 +99,22 @@ impl<'a> Sending<'a> {
         self.parts().any(|sent| sent.part.converts())
     }
 
-    fn send_all(&mut self, io: &mut IoContext) {
+    /// It cannot be sent, for `error`, of which `failed` is told for each file: its pages are dirty
+    /// again.
+    pub(super) fn give_up(mut self, error: &Error, failed: impl FnMut(&Inode, Error)) {
+        if let Some(token) = self.token.take() {
+            token.end(Err(error.clone()), false);
+        }
+        for sent in self.parts_mut() {
+            let all = 0..u64::MAX;
+            sent.failed.push(all);
+            sent.error = Some(error.clone());
+        }
+        self.finish_each(failed);
+    }
+
+    /// Sends its pages.
+    pub(crate) fn send(&mut self, io: &mut IoContext) {
         let Self { mount, first, others, failed, .. } = self;
         let cache = mount.contexts.cache();
         let mut gathered = None;

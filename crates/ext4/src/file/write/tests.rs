@@ -398,7 +398,8 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
         file.write_at(&[1; 4096], 0).unwrap();
         let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
         let mut io = mount.contexts.take_leaf().unwrap();
-        let mut sending = mount.send(&mut io, batch);
+        let mut sending = mount.sending(batch);
+        sending.send(&mut io);
         std::thread::scope(|scope| {
             let file = &file;
             let written = scope.spawn(move || {
@@ -454,7 +455,8 @@ fn one_file_in_flight_holds_up_no_other() {
             rest.by_ref().filter(|node| !is_clean(node)).map(Node::ino).collect();
         assert!(!is_clean(&nodes[0]));
         let mut io = mount.contexts.take_leaf().unwrap();
-        let mut sending = mount.send(&mut io, batch);
+        let mut sending = mount.sending(batch);
+        sending.send(&mut io);
         sending.wait(&mut io);
         drop(io);
         sending.finish().unwrap();
@@ -507,7 +509,8 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
             "one at a time has the block"
         );
         let mut io = mount.contexts.take_leaf().unwrap();
-        let mut sending = mount.send(&mut io, batch);
+        let mut sending = mount.sending(batch);
+        sending.send(&mut io);
         std::thread::scope(|scope| {
             // Which waits for the block, not only for its page.
             let page = at as u64 + 8192;
@@ -533,7 +536,8 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     let on_disk = || inode.snapshot(mount).unwrap().metadata.size;
     assert_eq!(on_disk(), 4 * BLOCK as u64);
     let mut io = mount.contexts.take_leaf().unwrap();
-    let mut sending = mount.send(&mut io, batch);
+    let mut sending = mount.sending(batch);
+    sending.send(&mut io);
     sending.wait(&mut io);
     drop(io);
     sending.finish().unwrap();
