@@ -128,7 +128,7 @@ fn many_threads_that_make_files_durable_hold_nobody_up() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(fs::read_dir(dir).unwrap().count(), 6 * 20 + 1);
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 12 * 20 + 1);
     });
     served.end();
 }

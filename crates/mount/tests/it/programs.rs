@@ -76,8 +76,11 @@ fn locks_are_the_kernels() {
     if !e2fs::has("flock") {
         return;
     }
-    let text = served.sh("touch lock; flock -x lock sh -c 'sleep 0.3; echo first' & sleep 0.1; \
-         ! flock -n lock true; flock lock echo second; wait");
+    let text = served.sh(
+        "flock lock sh -c 'touch held; until test -e tried; do sleep 0.05; done; echo first' &
+         until test -e held; do sleep 0.05; done
+         ! flock -n lock true; touch tried; flock lock echo second; wait",
+    );
     assert_eq!(text, "first\nsecond");
     served.end();
 }
