@@ -24,10 +24,12 @@ apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
     done | sort -u >"$apt/sources.list"
 grep -q . "$apt/sources.list" || die "apt on this machine has no package mirror configured"
 
+# What is installed does not count: apt would look for the source of that version.
+: >"$apt/status"
 apt_get() {
-    apt-get -qq -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- \
+    apt-get -qq -o Dir::State::status="$apt/status" -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- \
         -o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt/cache" \
-        -o APT::Sandbox::User=root -o Acquire::Languages=none "$@"
+        -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
 }
 # A mirror may lack the suite in one of its places, and a package a detached signature: what counts
 # is whether the source is there.
