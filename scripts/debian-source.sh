@@ -27,7 +27,8 @@ grep -q . "$apt/sources.list" || die "apt on this machine has no package mirror 
 # What is installed does not count: apt would look for the source of that version.
 : >"$apt/status"
 apt_get() {
-    apt-get -qq -o Dir::State::status="$apt/status" -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- \
+    apt-get -qq -o Dir::State::status="$apt/status" \
+        -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=- \
         -o Dir::State::lists="$apt/lists" -o Dir::Cache="$apt/cache" \
         -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3 "$@"
 }
