@@ -70,6 +70,7 @@ pub mod event;
 pub mod futex;
 pub mod ioprio;
 pub mod mmio;
+pub mod mountinfo;
 pub mod numa;
 pub mod pages;
 mod pause;

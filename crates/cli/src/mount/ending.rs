@@ -1,9 +1,9 @@
 //! Waiting for the end of a mount: the kernel's `umount` returns before the file system is
 //! written.
 //!
-//! The process that serves a mount has an abstract socket, named after the mount's device number,
-//! as long as it lives. Who unmounts connects to it, which needs no answer, and is told by the
-//! kernel when the process has ended.
+//! The process that serves a mount listens at an abstract socket, named after the mount's device
+//! number, until it ends. `meantime umount` connects to this socket before it unmounts. The process
+//! accepts no connection; when it ends, the kernel closes the socket, and `umount` sees that.
 
 use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
@@ -11,61 +11,26 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use meantime_hw::mountinfo::{self, MountEntry};
+
 use crate::cli::UmountArgs;
 use crate::failure::Failure;
 
-/// A mount as /proc/self/mountinfo tells of it.
-#[derive(Debug, PartialEq, Eq)]
-struct Mounted {
-    /// Its device number, `major:minor`.
-    device: String,
-    /// Its type: `fuse.meantime` for ours.
-    kind: String,
-}
-
 /// What is mounted at `dir`, by the text of mountinfo: the last one there is on top.
-fn mounted_at(dir: &Path, mountinfo: &str) -> Option<Mounted> {
-    let of_line = |line: &str| {
-        let (place, rest) = line.split_once(" - ")?;
-        let mut place = place.split(' ');
-        let (device, point) = (place.nth(2)?, place.nth(1)?);
-        let is_it = unescaped(point) == dir.as_os_str().as_encoded_bytes();
-        let kind = rest.split(' ').next()?;
-        is_it.then(|| Mounted { device: device.to_owned(), kind: kind.to_owned() })
-    };
-    mountinfo.lines().rev().find_map(of_line)
+fn mounted_at(dir: &Path, mountinfo: &str) -> Option<MountEntry> {
+    mountinfo::parse(mountinfo).rfind(|entry| entry.dir == dir)
 }
 
-/// A path as it is: in mountinfo, spaces and the like are written `\040`.
-fn unescaped(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut path = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = bytes.get(at + 1..at + 4).and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
-            Some(byte) if bytes[at] == b'\\' => {
-                path.push(byte);
-                at += 4;
-            }
-            _ => {
-                path.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    path
-}
-
-fn find(dir: &Path) -> Option<Mounted> {
+fn find(dir: &Path) -> Option<MountEntry> {
     mounted_at(dir, &std::fs::read_to_string("/proc/self/mountinfo").ok()?)
 }
 
-fn address(mounted: &Mounted) -> std::io::Result<SocketAddr> {
+fn address(mounted: &MountEntry) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("meantime-mount-{}", mounted.device))
 }
 
-/// As long as this is held, who unmounts `dir` waits. (Where it cannot be had, nobody can wait.)
+/// The socket of the mount at `dir`: `meantime umount` waits until it is dropped. `None` if it
+/// cannot be made; `umount` does not wait then.
 pub(super) fn hold(dir: &Path) -> Option<UnixListener> {
     UnixListener::bind_addr(&address(&find(dir)?).ok()?).ok()
 }
@@ -74,7 +39,7 @@ pub(super) fn hold(dir: &Path) -> Option<UnixListener> {
 pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
     let shown = args.dir.display();
     let failed = |error: std::io::Error| Failure::new(format_args!("{shown}: {error}"));
-    // (The directory that it is in: a mount whose server has ended gives errors itself.)
+    // A mount whose server has ended answers every look with ENOTCONN.
     let dir = match args.dir.canonicalize() {
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             std::path::absolute(&args.dir).map_err(failed)?
@@ -95,7 +60,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new(String::from_utf8_lossy(&output.stderr)));
     }
     if let Ok(mut server) = server {
-        // It says nothing: this is its end.
+        // Nothing is ever sent: the read returns when the process has ended.
         let _ = server.read(&mut [0]);
     }
     Ok(ExitCode::SUCCESS)

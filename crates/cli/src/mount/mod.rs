@@ -22,10 +22,10 @@ use crate::signal;
 
 pub(crate) use ending::umount;
 
-/// How often it is looked whether a signal came, at the least: one that comes while nobody waits
-/// ends no wait.
+/// The longest time between two looks for a signal. One that comes just before a wait begins does
+/// not end this wait.
 const LOOK: Duration = Duration::from_secs(1);
-/// What the process in the background says.
+/// What the process in the background writes to the first one's pipe.
 const READY: &[u8] = b"ready\n";
 
 /// Runs `mount`.
@@ -73,7 +73,7 @@ fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
     }
     signal::catch();
     let mut file_system = words.file_system.clone();
-    // As many as there are threads that may want one.
+    // One for each thread that may want one.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     file_system.channels = file_system.channels.max(cpus + 2);
     file_system.on_wait = Some(|most| {
@@ -91,14 +91,14 @@ fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
     let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
         Ok(mount) => mount,
         Err(error) => {
-            // Nothing was written to it that has to be said more of.
+            // No program has written to it yet: what unmounting finds is of no use to anybody.
             let _ = fs.unmount();
             return Err(Failure::new(error));
         }
     };
     drop(fs);
     let _held = ending::hold(mount.dir());
-    // Who has given up waiting for it does not want it.
+    // If the first process has gone, its user has interrupted it: the mount ends again.
     if !args.announce || announce() {
         while !mount.wait(LOOK) && !signal::stopped() {}
     }
@@ -106,7 +106,8 @@ fn serve(args: &KernelMountArgs, words: &Words) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says that the mount answers, and leaves where it was started. False: nobody listens any more.
+/// Tells the first process that the mount answers, and gives up the working directory and the
+/// standard streams. False if the first process has gone.
 fn announce() -> bool {
     let said = std::io::stdout().write_all(READY).and_then(|()| std::io::stdout().flush());
     let _ = std::env::set_current_dir("/");

@@ -217,7 +217,8 @@ fn a_task_is_woken_or_told() {
     });
 }
 
-/// Two futures of one task: who comes too late does not take the other's waker away.
+/// Two futures of one task wait for one page. The second registers when the page is already there;
+/// the first one's waker stays.
 #[test]
 fn a_task_that_waits_twice_is_woken() {
     loom::model(|| {

@@ -43,18 +43,17 @@ fn quiet() -> MountOptions {
 pub(crate) fn check(file: &File, seed: u64, offset: u64, len: usize, options: &ReadOptions) {
     let mut buf = vec![0xEE; len];
     let read = file.read_at_with(&mut buf, offset, options).unwrap();
-    assert_eq!(
-        read as u64,
-        file.size().saturating_sub(offset).min(len as u64),
-        "at {offset}, {len} bytes"
-    );
+    check_bytes(&buf, read, file.size(), seed, offset);
+}
+
+/// That a read into `buf`, filled with 0xEE before, gave `read` bytes as it should have.
+pub(crate) fn check_bytes(buf: &[u8], read: usize, size: u64, seed: u64, offset: u64) {
+    let len = buf.len();
+    let due = size.saturating_sub(offset).min(len as u64);
+    assert_eq!(read as u64, due, "at {offset}, {len} bytes");
     for (at, got) in buf[..read].iter().enumerate() {
         let place = offset + at as u64;
-        assert_eq!(
-            *got,
-            byte(seed, place),
-            "byte {place} of a read of {len} bytes at {offset}, {options:?}"
-        );
+        assert_eq!(*got, byte(seed, place), "byte {place} of a read of {len} bytes at {offset}");
     }
     assert!(buf[read..].iter().all(|rest| *rest == 0xEE), "written beyond what was read");
 }

@@ -15,7 +15,7 @@ use meantime_testkit::Rng;
 use meantime_testkit::filled::Image;
 use meantime_testkit::image::writable;
 
-use crate::read::{PAGE, byte, check, content, one_file};
+use crate::read::{PAGE, byte, check, check_bytes, content, one_file};
 
 async fn check_async<S: block::Sharing>(
     file: &AsyncFile<S>,
@@ -27,15 +27,7 @@ async fn check_async<S: block::Sharing>(
     let mut buf = vec![0xEE; len];
     let options = ReadOptions { direct, ..ReadOptions::default() };
     let read = file.read_at_with(&mut buf, offset, &options).await.unwrap();
-    assert_eq!(
-        read as u64,
-        file.size().saturating_sub(offset).min(len as u64),
-        "at {offset}, {len} bytes"
-    );
-    for (at, got) in buf[..read].iter().enumerate() {
-        let place = offset + at as u64;
-        assert_eq!(*got, byte(seed, place), "byte {place} of a read of {len} bytes at {offset}");
-    }
+    check_bytes(&buf, read, file.size(), seed, offset);
 }
 
 #[test]

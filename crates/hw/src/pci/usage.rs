@@ -12,6 +12,7 @@ use super::loops::LoopFile;
 use super::ops::Claim;
 use super::process;
 use super::sysfs::{DeviceNumber, Sysfs, attribute, device_number, link_name, names};
+use crate::mountinfo::{self, unescape};
 
 /// How deep devices are stacked on each other before we stop looking.
 pub(super) const STACK_MAX: u32 = 16;
@@ -342,25 +343,22 @@ pub(super) fn is_busy(claimed: Result<&Claim, &std::io::Error>) -> bool {
 fn mounts(sysfs: &Sysfs, path: &Path, seen_by: Option<String>) -> Vec<Mount> {
     let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let mounts = text.lines().filter_map(|line| {
-        let (front, back) = line.split_once(" - ")?;
-        let mut front = front.split(' ').skip(2);
-        let number = device_number(front.next()?);
-        let at = unescape(front.nth(1)?);
-        let source = back.split(' ').nth(1).map(unescape);
-        let source = source.and_then(|source| sysfs.node_name(Path::new(&source)));
-        Some(Mount { number, source, at: at.into(), seen_by: seen_by.clone() })
+    let mounts = mountinfo::parse(&text).map(|entry| Mount {
+        number: device_number(&entry.device),
+        source: sysfs.node_name(&entry.source),
+        at: entry.dir,
+        seen_by: seen_by.clone(),
     });
     mounts.collect()
 }
 
 /// The block devices among what is swapped on.
 fn swaps(sysfs: &Sysfs) -> Vec<String> {
-    swap_paths(sysfs).iter().filter_map(|path| sysfs.node_name(Path::new(path))).collect()
+    swap_paths(sysfs).iter().filter_map(|path| sysfs.node_name(path)).collect()
 }
 
 /// `/proc/swaps`: a header, then a line for each, its path first.
-pub(super) fn swap_paths(sysfs: &Sysfs) -> Vec<String> {
+pub(super) fn swap_paths(sysfs: &Sysfs) -> Vec<PathBuf> {
     let text = fs::read_to_string(sysfs.proc.join("swaps")).unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     paths.map(unescape).collect()
@@ -411,36 +409,4 @@ fn open_files(dir: &Path, pid: u32) -> Vec<OpenFile> {
         Some(OpenFile { name: name.to_owned(), pid })
     });
     files.collect()
-}
-
-/// `\040` and the like, as the kernel writes blanks in paths.
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let code = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.filter(|_| byte == b'\\').and_then(|code| u8::from_str_radix(code, 8).ok()) {
-            Some(code) => {
-                bytes.push(code);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::unescape;
-
-    #[test]
-    fn blanks_in_paths() {
-        assert_eq!(unescape("/mnt/a\\040b\\134c"), "/mnt/a b\\c");
-        assert_eq!(unescape("\\04"), "\\04");
-        assert_eq!(unescape("\\999\\"), "\\999\\");
-    }
 }
