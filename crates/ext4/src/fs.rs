@@ -14,7 +14,7 @@ use super::counters::{Counters, Counts};
 use super::error::{Corruption, Defect, Error, MountError, MountFailure};
 use super::file::File;
 use super::inode::shared::{Inode, nodes_kept};
-use super::inode::{Mount, Node, Writer};
+use super::inode::{Mount, Node, WritableMount};
 use super::io::{DeviceSource, IoContexts};
 use super::journal::{Handle, Journal, JournalCounters, Recovery, check};
 use super::mmp::{self, Protection};
@@ -243,7 +243,8 @@ impl FileSystem {
                 .map_err(|failure| MountError::new(failure, uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
-            writer = Some(Writer::new(journal, &volume, options, protection).map_err(failed)?);
+            writer =
+                Some(WritableMount::new(journal, &volume, options, protection).map_err(failed)?);
             recovered
         } else {
             recover(&mut volume).map_err(|failure| MountError::new(failure, uri, device_bytes))?

@@ -36,7 +36,7 @@
 //!                 to), extents (where bytes are), times, node (for programs)
 //!   file/       read/: cached (through the cache), ahead and window (read-ahead)
 //!               write/: buffered (to the cache), back (writeback), fsync, direct, resize
-//!   fs, writing, walk    FileSystem: what programs ask for; by_inode, by_path, path_content
+//!   fs, by_name, walk    FileSystem: what programs ask for; by_inode, by_path, path_content
 //!   setattr, flags       attributes of an inode; fiemap, copy: ranges of a file; trim: free blocks
 //!   background  the mount's own thread
 //!   block, asynchronous           a file as a block device; files with futures
@@ -53,6 +53,7 @@ mod background;
 mod block;
 mod bounded;
 mod by_inode;
+mod by_name;
 mod by_path;
 pub mod cache;
 mod copy;
@@ -76,7 +77,6 @@ mod space;
 mod trim;
 mod walk;
 mod worker;
-mod writing;
 
 pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use block::{FileChannel, FileDevice, FileDeviceOptions};

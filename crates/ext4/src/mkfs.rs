@@ -92,7 +92,7 @@ const SIGNS: [(usize, &[u8], &str); 19] = [
 /// # Errors
 /// It cannot be read.
 pub fn found_on(device: &Device) -> Result<Option<&'static str>, MakeError> {
-    let mut writer = Writer::new(device)?;
+    let mut writer = ImageWriter::new(device)?;
     let bytes = SIGNS_BYTES.min(device.info().bytes());
     let blocks = bytes / u64::from(device.info().block_bytes);
     let mut buf = writer.alloc(blocks as usize * device.info().block_bytes as usize)?;
@@ -119,7 +119,7 @@ pub fn make(device: &Device, options: &MakeOptions) -> Result<Made, MakeError> {
     let info = device.info();
     let layout = Layout::new(options, info.bytes(), info.block_bytes)
         .map_err(|refusal| MakeError::Refused { uri: info.uri.clone(), refusal })?;
-    let mut writer = Writer::new(device)?;
+    let mut writer = ImageWriter::new(device)?;
     let superblock = layout.superblock_of();
     writer.block_lbas = u64::from(superblock.block_bytes() / info.block_bytes);
     layout.write(|block, content| writer.put(block, content))?;
@@ -137,7 +137,7 @@ pub fn make(device: &Device, options: &MakeOptions) -> Result<Made, MakeError> {
 }
 
 /// Writes several pieces at once; pieces that overlap, one after the other.
-struct Writer {
+struct ImageWriter {
     channel: Channel,
     uri: String,
     lba_bytes: u32,
@@ -149,7 +149,7 @@ struct Writer {
     can_zero: bool,
 }
 
-impl Writer {
+impl ImageWriter {
     fn new(device: &Device) -> Result<Self, MakeError> {
         let info = device.info();
         let uri = info.uri.clone();
@@ -271,7 +271,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ImageWriter {
     fn drop(&mut self) {
         for (ticket, _) in self.under_way.drain(..) {
             self.channel.detach(ticket);

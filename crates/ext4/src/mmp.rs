@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{Corruption, Defect, Error, MountError};
 use super::io::{DeviceSource, IoContexts};
-use super::journal::{Writer, time_now};
+use super::journal::{BlockWriter, time_now};
 use super::worker::{Stopping, Worker};
 use meantime_ext4_format::mmp::check_interval_s;
 use meantime_ext4_format::{Mmp, MmpState, Source, Superblock, Volume};
@@ -30,14 +30,14 @@ const UNMOUNT: &str = "unmount it there first; `meantime fs info` says who has i
 const FSCK: &str = "wait for it; if it was killed, tune2fs -f -E clear_mmp takes the mark off";
 
 /// The block of a file system on a device.
-struct Place {
+struct MmpBlock {
     contexts: Arc<IoContexts>,
     source: DeviceSource,
     superblock: Superblock,
     block: u64,
 }
 
-impl Place {
+impl MmpBlock {
     /// `None`: the file system of `superblock` has no such block.
     fn of(
         contexts: &Arc<IoContexts>,
@@ -65,7 +65,7 @@ impl Place {
     }
 
     /// Writes the block, durably.
-    fn write(&self, writer: &mut Writer, content: &[u8]) -> Result<(), Error> {
+    fn write(&self, writer: &mut BlockWriter, content: &[u8]) -> Result<(), Error> {
         let volatile = self.contexts.info().volatile_write_cache;
         let mut io = self.contexts.take_leaf()?;
         writer.write_all(&mut io, std::iter::once((self.block, content)), volatile)
@@ -101,7 +101,7 @@ struct Said {
     tried: Option<Vec<u8>>,
     /// When writing it began.
     since: Instant,
-    writer: Writer,
+    writer: BlockWriter,
 }
 
 /// What is called when somebody else has it.
@@ -115,7 +115,7 @@ struct Watch {
 }
 
 struct Shared {
-    place: Place,
+    place: MmpBlock,
     interval: Duration,
     said: Mutex<Said>,
     watch: Mutex<Watch>,
@@ -240,7 +240,7 @@ impl Protection {
     ) -> Result<Option<Self>, MountError> {
         let failed = |error: Error| MountError::Failed { uri: uri.to_owned(), error };
         let protected = |who, advice| MountError::Protected { uri: uri.to_owned(), who, advice };
-        let place = Place::of(contexts, source, superblock)
+        let place = MmpBlock::of(contexts, source, superblock)
             .map_err(|corruption| failed(corruption.into()))?;
         let Some(place) = place else { return Ok(None) };
         let read =
@@ -284,7 +284,7 @@ impl Protection {
             check_interval_s: check_interval_s(u64::from(update_interval_s)),
         };
         mmp.write(superblock, &mut block).map_err(|corruption| failed(corruption.into()))?;
-        let mut writer = Writer::new(superblock.block_bits());
+        let mut writer = BlockWriter::new(superblock.block_bits());
         place.write(&mut writer, &block).map_err(failed)?;
         std::thread::sleep(wait);
         let (now, found) = read()?;
@@ -351,7 +351,7 @@ pub(crate) fn who_has(
     contexts: &Arc<IoContexts>,
     volume: &Volume<DeviceSource>,
 ) -> Result<Option<Mmp>, Error> {
-    let place = Place::of(contexts, volume.source(), volume.superblock())?;
+    let place = MmpBlock::of(contexts, volume.source(), volume.superblock())?;
     place.map(|place| place.parse(&place.read()?)).transpose()
 }
 

@@ -133,7 +133,7 @@ const EXT4_PARTS: &[&str] = &[
     "copy",
     "trim",
     "background",
-    "writing",
+    "by_name",
     "walk",
     "block",
     "asynchronous",

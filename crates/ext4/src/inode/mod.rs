@@ -18,8 +18,8 @@ pub(crate) mod setattr;
 pub(crate) mod shared;
 pub(crate) mod times;
 pub(crate) mod writable;
-mod writer;
+mod writable_mount;
 
 pub(crate) use mount::Mount;
 pub use node::Node;
-pub(crate) use writer::Writer;
+pub(crate) use writable_mount::WritableMount;

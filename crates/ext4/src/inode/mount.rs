@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, PoisonError};
 
 use super::shared::Inode;
-use super::writer::Writer;
+use super::writable_mount::WritableMount;
 use crate::alloc::Allocator;
 use crate::bounded::Bounded;
 use crate::counters::Counts;
@@ -26,7 +26,7 @@ pub(crate) struct Mount {
     /// How often names were changed: what was looked up before must not be kept after.
     pub(crate) names_changed: Mutex<u64>,
     /// For writing.
-    pub(crate) writer: Option<Writer>,
+    pub(crate) writer: Option<WritableMount>,
     pub(crate) options: MountOptions,
     /// Log2 of the block size.
     pub(crate) block_shift: u32,
@@ -80,7 +80,7 @@ impl Mount {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]: it is mounted for reading, or no more; why the journal has failed.
-    pub(crate) fn writer(&self) -> Result<&Writer, Error> {
+    pub(crate) fn writer(&self) -> Result<&WritableMount, Error> {
         let writer = self.writer.as_ref().ok_or(Error::ReadOnly)?;
         writer.usable()?;
         Ok(writer)
@@ -125,7 +125,7 @@ impl Mount {
     /// and does it again.
     fn with_room<T>(
         &self,
-        mut change: impl FnMut(&Writer) -> Result<T, Error>,
+        mut change: impl FnMut(&WritableMount) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let writer = self.writer()?;
         match change(writer) {

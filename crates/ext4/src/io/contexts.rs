@@ -54,20 +54,20 @@ struct Slot {
 }
 
 /// An I/O context that the calling thread has to itself.
-pub(crate) struct Taken<'a> {
+pub(crate) struct OwnedContext<'a> {
     io: MutexGuard<'a, IoContext>,
     left: &'a AtomicUsize,
     spare: bool,
 }
 
-impl Taken<'_> {
+impl OwnedContext<'_> {
     /// Whether it is the [spare](IoContexts::take_leaf) one.
     pub(crate) fn is_spare(&self) -> bool {
         self.spare
     }
 }
 
-impl std::ops::Deref for Taken<'_> {
+impl std::ops::Deref for OwnedContext<'_> {
     type Target = IoContext;
 
     #[inline(always)]
@@ -76,14 +76,14 @@ impl std::ops::Deref for Taken<'_> {
     }
 }
 
-impl std::ops::DerefMut for Taken<'_> {
+impl std::ops::DerefMut for OwnedContext<'_> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut IoContext {
         &mut self.io
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for OwnedContext<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // Before the context is given up: who finds it free knows whether there is something to be
@@ -198,49 +198,51 @@ impl IoContexts {
     /// # Errors
     /// [`Error::Resources`]: a panic has spoilt every context.
     #[inline]
-    pub(crate) fn take(&self) -> Result<Taken<'_>, Error> {
+    pub(crate) fn take(&self) -> Result<OwnedContext<'_>, Error> {
         let limit = self.limit.load(Ordering::Relaxed);
         let slot = &self.slots[thread_number() % limit];
         if let Some(Ok(io)) = slot.io.get().map(Mutex::try_lock) {
-            return Ok(Taken { io, left: &slot.left, spare: false });
+            return Ok(OwnedContext { io, left: &slot.left, spare: false });
         }
         self.take_other()
     }
 
     #[cold]
     #[inline(never)]
-    fn take_other(&self) -> Result<Taken<'_>, Error> {
+    fn take_other(&self) -> Result<OwnedContext<'_>, Error> {
         let own = thread_number();
         let limit = self.limit.load(Ordering::Relaxed);
         let around = || (0..limit).map(|n| &self.slots[(own + n) % limit]);
         for slot in around() {
             match slot.io.get().map(Mutex::try_lock) {
-                Some(Ok(io)) => return Ok(Taken { io, left: &slot.left, spare: false }),
+                Some(Ok(io)) => return Ok(OwnedContext { io, left: &slot.left, spare: false }),
                 Some(Err(_)) => {}
                 None => {
                     if let Some(io) = self.make_in(slot) {
-                        return Ok(Taken { io, left: &slot.left, spare: false });
+                        return Ok(OwnedContext { io, left: &slot.left, spare: false });
                     }
                 }
             }
         }
         for slot in around() {
             if let Some(Ok(io)) = slot.io.get().map(Mutex::lock) {
-                return Ok(Taken { io, left: &slot.left, spare: false });
+                return Ok(OwnedContext { io, left: &slot.left, spare: false });
             }
         }
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
     }
 
     /// An I/O context for the calling thread, if one is free.
-    pub(crate) fn try_take(&self) -> Option<Taken<'_>> {
+    pub(crate) fn try_take(&self) -> Option<OwnedContext<'_>> {
         let own = thread_number();
         let limit = self.limit.load(Ordering::Relaxed);
         (0..limit).map(|n| &self.slots[(own + n) % limit]).find_map(|slot| {
             match slot.io.get().map(Mutex::try_lock) {
-                Some(Ok(io)) => Some(Taken { io, left: &slot.left, spare: false }),
+                Some(Ok(io)) => Some(OwnedContext { io, left: &slot.left, spare: false }),
                 Some(Err(_)) => None,
-                None => self.make_in(slot).map(|io| Taken { io, left: &slot.left, spare: false }),
+                None => {
+                    self.make_in(slot).map(|io| OwnedContext { io, left: &slot.left, spare: false })
+                }
             }
         })
     }
@@ -264,13 +266,13 @@ impl IoContexts {
     ///
     /// # Errors
     /// [`Error::Resources`]: a panic has spoilt every context.
-    pub(crate) fn take_leaf(&self) -> Result<Taken<'_>, Error> {
+    pub(crate) fn take_leaf(&self) -> Result<OwnedContext<'_>, Error> {
         let Some(spare) = self.spare.get() else { return self.take() };
         if let Some(taken) = self.try_take() {
             return Ok(taken);
         }
         match spare.io.get().map(Mutex::lock) {
-            Some(Ok(io)) => Ok(Taken { io, left: &spare.left, spare: true }),
+            Some(Ok(io)) => Ok(OwnedContext { io, left: &spare.left, spare: true }),
             _ => Err(Error::Resources(
                 "the spare channel was spoilt by a panic: mount again".to_owned(),
             )),
@@ -303,7 +305,7 @@ impl IoContexts {
                 continue;
             }
             match slot.io.get().map(Mutex::try_lock) {
-                Some(Ok(io)) => reap(&mut Taken { io, left: &slot.left, spare: false }),
+                Some(Ok(io)) => reap(&mut OwnedContext { io, left: &slot.left, spare: false }),
                 // Whoever has it takes it in himself.
                 Some(Err(TryLockError::WouldBlock | TryLockError::Poisoned(_))) | None => {}
             }

@@ -98,7 +98,7 @@ pub(crate) enum NotSent {
 
 /// The stretch of a file that a request is for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stretch {
+pub(crate) struct FillRange {
     pub(crate) file: u64,
     /// Its first page.
     pub(crate) first: u64,
@@ -207,10 +207,10 @@ impl FillMemory {
     pub(crate) fn request(
         &mut self,
         cache: &PageCache,
-        stretch: Stretch,
+        stretch: FillRange,
         policy: Option<Policy>,
     ) -> Result<(Request, Fill), NotSent> {
-        let Stretch { file, first, place, bytes } = stretch;
+        let FillRange { file, first, place, bytes } = stretch;
         let block_bytes = u64::from(self.block_bytes);
         let whole = bytes.next_multiple_of(block_bytes as usize);
         let buf = match self.buffer(cache, whole) {
@@ -370,7 +370,7 @@ impl IoContext {
         cache: &PageCache,
         counts: &Counts,
         whom: For,
-        stretch: Stretch,
+        stretch: FillRange,
         policy: Option<Policy>,
     ) -> Result<(), NotSent> {
         let (request, fill) = self.fills.request(cache, stretch, policy)?;

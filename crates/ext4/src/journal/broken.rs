@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Sequence;
+use super::block_writer::BlockWriter;
 use super::handle::Handle;
 use super::held::Held;
-use super::log::{Log, Stretch};
+use super::log::{Log, LogRun};
 use super::log_device;
 pub(crate) use super::log_device::Before;
 use super::ordered::Ordered;
-use super::writer::Writer;
 use crate::Error;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
@@ -73,7 +73,7 @@ pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
 }
 
 /// Without waiting.
-pub(super) fn finish_log(writer: &mut Writer, io: &mut IoContext) -> Result<(), Error> {
+pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
     if is_broken(Rule::LogFirst) { Ok(()) } else { log_device::finish_log(writer, io) }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
 
 /// Without FUA.
 pub(super) fn send_fast(
-    writer: &mut Writer,
+    writer: &mut BlockWriter,
     io: &mut IoContext,
     place: u64,
     buf: DmaBuf,
@@ -112,7 +112,7 @@ pub(super) fn send_fast(
 
 /// Not at all.
 pub(super) fn write_tail(
-    writer: &mut Writer,
+    writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &JournalFormat,
     home: u64,
@@ -131,7 +131,7 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 
 /// The fast commits go on counting.
 pub(super) fn supersede(
-    writer: &mut Writer,
+    writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &mut JournalFormat,
     [home, head]: [u64; 2],
@@ -144,8 +144,8 @@ pub(super) fn supersede(
 }
 
 /// It goes round.
-pub(super) fn log(format: &JournalFormat, stretches: Vec<Stretch>) -> Log {
-    let log = log_device::log(format, stretches);
+pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
+    let log = log_device::log(format, runs);
     if is_broken(Rule::Straight) { log.straight(false) } else { log }
 }
 

@@ -4,11 +4,11 @@
 use std::sync::PoisonError;
 
 use super::Sequence;
+use super::block_writer::BlockWriter;
 use super::committer::Committer;
 use super::device::{self, Before};
 use super::pending::Pending;
 use super::running::Journal;
-use super::writer::Writer;
 use crate::Error;
 use crate::io::IoContext;
 use meantime_process::lock::MutexGuard;
@@ -49,7 +49,7 @@ impl Journal {
         result
     }
 
-    fn checkpoint_by(&self, writer: &mut Writer, io: &mut IoContext) -> Result<(), Error> {
+    fn checkpoint_by(&self, writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
         let upto = self.commits.durable();
         let mut from = 0;
         loop {
@@ -86,7 +86,7 @@ impl Journal {
     fn move_tail(
         &self,
         committer: &mut Committer,
-        writer: &mut Writer,
+        writer: &mut BlockWriter,
         io: &mut IoContext,
         upto: Sequence,
     ) -> Result<(), Error> {
@@ -113,7 +113,7 @@ impl Journal {
     pub(super) fn write_superblock(
         &self,
         committer: &Committer,
-        writer: &mut Writer,
+        writer: &mut BlockWriter,
         io: &mut IoContext,
     ) -> Result<(), Error> {
         let block = (committer.home()?, committer.format.block());

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
+use super::block_writer::BlockWriter;
 use super::device::{self, Before};
 use super::fast_commit::FastArea;
 use super::log::{Log, Logged, Plan};
 use super::running::time_now;
 use super::transaction::Transaction;
-use super::writer::Writer;
 use crate::Error;
 use crate::io::{IoContext, commit};
 use meantime_block::RequestError;
@@ -30,7 +30,7 @@ pub(crate) struct Committer {
     seconds: i64,
     /// What is in the log, the oldest first.
     pub(super) logged: VecDeque<Logged>,
-    pub(super) writer: Writer,
+    pub(super) writer: BlockWriter,
     /// Where fast commits go, if there are any.
     pub(super) fast: Option<FastArea>,
     commit_block: Option<DmaBuf>,
@@ -59,7 +59,7 @@ impl Committer {
             tid,
             seconds: 0,
             logged: VecDeque::new(),
-            writer: Writer::new(block_bits),
+            writer: BlockWriter::new(block_bits),
             fast,
             commit_block: None,
             copies: Vec::new(),

@@ -1,8 +1,8 @@
 //! What is said on the disk of a failure, if anything still can be (rule 14 of `docs/ordering.md`).
 
+use super::block_writer::BlockWriter;
 use super::committer::Committer;
 use super::running::{Journal, time_now};
-use super::writer::Writer;
 use crate::Error;
 use crate::io::IoContext;
 use meantime_ext4_format::edit::{SuperblockEdit, superblock_place};
@@ -30,7 +30,7 @@ impl Journal {
         if matches!(self.failure.get(), Some(Error::Taken(_))) {
             return;
         }
-        let mut writer = Writer::new(self.volume.superblock().block_bits());
+        let mut writer = BlockWriter::new(self.volume.superblock().block_bits());
         let noted = committer.format.set_errno(ERRNO);
         let written = noted
             .map_err(Error::from)
@@ -48,7 +48,7 @@ impl Journal {
     fn note_error(
         &self,
         error: &Error,
-        writer: &mut Writer,
+        writer: &mut BlockWriter,
         io: &mut IoContext,
     ) -> Result<(), Error> {
         let superblock = self.volume.superblock();

@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use super::Sequence;
 
-/// A stretch of the journal's blocks that lie side by side in the file system.
+/// A run of the journal's blocks that lie side by side in the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct LogRun {
     /// The first, of the journal.
     pub(super) first: u32,
     /// How many.
@@ -34,7 +34,7 @@ pub(super) struct Logged {
 /// The log.
 #[derive(Debug)]
 pub(super) struct Log {
-    stretches: Vec<Stretch>,
+    runs: Vec<LogRun>,
     all: Range<u32>,
     /// Where the next transaction goes.
     head: u32,
@@ -45,10 +45,10 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// An empty log of the blocks `all` of a journal that lies in `stretches` (all of it, in
+    /// An empty log of the blocks `all` of a journal that lies in `runs` (all of it, in
     /// order), which begins at its first block.
-    pub(super) fn new(stretches: Vec<Stretch>, all: Range<u32>) -> Self {
-        Self { stretches, head: all.start, all, used: 0, straight: false }
+    pub(super) fn new(runs: Vec<LogRun>, all: Range<u32>) -> Self {
+        Self { runs, head: all.start, all, used: 0, straight: false }
     }
 
     /// The same log, in which nothing goes over its end (if `straight`).
@@ -124,12 +124,12 @@ impl Log {
     /// Where block `index` of the journal is in the file system, and how many from there on are
     /// side by side and in order.
     pub(super) fn place(&self, index: u32) -> Option<(u64, u32)> {
-        let after = self.stretches.partition_point(|stretch| stretch.first <= index);
-        let stretch = self.stretches.get(after.checked_sub(1)?)?;
-        let inside = index - stretch.first;
-        let left = stretch.blocks.checked_sub(inside).filter(|left| *left > 0)?;
+        let after = self.runs.partition_point(|run| run.first <= index);
+        let run = self.runs.get(after.checked_sub(1)?)?;
+        let inside = index - run.first;
+        let left = run.blocks.checked_sub(inside).filter(|left| *left > 0)?;
         let to_end = if index < self.all.end { self.all.end - index } else { left };
-        Some((stretch.place + u64::from(inside), left.min(to_end)))
+        Some((run.place + u64::from(inside), left.min(to_end)))
     }
 }
 
@@ -171,12 +171,12 @@ mod tests {
 
     #[test]
     fn goes_round() {
-        let stretches = vec![
-            Stretch { first: 0, blocks: 4, place: 100 },
-            Stretch { first: 4, blocks: 6, place: 50 },
-            Stretch { first: 10, blocks: 10, place: 200 },
+        let runs = vec![
+            LogRun { first: 0, blocks: 4, place: 100 },
+            LogRun { first: 4, blocks: 6, place: 50 },
+            LogRun { first: 10, blocks: 10, place: 200 },
         ];
-        let mut log = Log::new(stretches, 1..16);
+        let mut log = Log::new(runs, 1..16);
         assert_eq!((log.len(), log.free(), log.head()), (15, 14, 1));
         assert_eq!(log.place(1), Some((101, 3)));
         assert_eq!(log.place(4), Some((50, 6)));
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn a_transaction_apart_is_behind_the_head() {
-        let stretches = vec![Stretch { first: 0, blocks: 20, place: 100 }];
-        let mut log = Log::new(stretches, 1..16).straight(true);
+        let runs = vec![LogRun { first: 0, blocks: 20, place: 100 }];
+        let mut log = Log::new(runs, 1..16).straight(true);
         assert!(!log.leave_out_head(15) && log.head() == 1);
         assert!(log.leave_out_head(14) && log.head() == 2);
         log.take(10);
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn a_straight_one_does_not_go_round() {
-        let stretches = vec![Stretch { first: 0, blocks: 20, place: 100 }];
-        let mut log = Log::new(stretches, 1..16).straight(true);
+        let runs = vec![LogRun { first: 0, blocks: 20, place: 100 }];
+        let mut log = Log::new(runs, 1..16).straight(true);
         assert_eq!((log.free(), log.is_half_full()), (14, false));
         log.take(6);
         log.take(4);
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((log.free(), log.start_if_empty()), (0, 1));
         log.give_back(5);
         assert_eq!((log.free(), log.head(), log.is_half_full()), (14, 1, false));
-        // At every moment it is one stretch, wherever transactions end.
+        // At every moment it is one run, wherever transactions end.
         for blocks in 1..15 {
             let mut used = Vec::new();
             while log.free() >= blocks {

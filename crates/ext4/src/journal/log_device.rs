@@ -7,11 +7,11 @@
 use std::ops::Range;
 
 use super::Sequence;
+use super::block_writer::BlockWriter;
 use super::handle::Handle;
 use super::held::Held;
-use super::log::{Log, Stretch};
+use super::log::{Log, LogRun};
 use super::ordered::Ordered;
-use super::writer::Writer;
 use crate::Error;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
@@ -42,7 +42,7 @@ pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<(), Error> {
 ///
 /// # Errors
 /// The first write that failed.
-pub(super) fn finish_log(writer: &mut Writer, io: &mut IoContext) -> Result<(), Error> {
+pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
     writer.finish(io)
 }
 
@@ -74,7 +74,7 @@ pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
 /// # Errors
 /// They were not taken.
 pub(super) fn send_fast(
-    writer: &mut Writer,
+    writer: &mut BlockWriter,
     io: &mut IoContext,
     place: u64,
     buf: DmaBuf,
@@ -89,7 +89,7 @@ pub(super) fn send_fast(
 /// # Errors
 /// The device.
 pub(super) fn write_tail(
-    writer: &mut Writer,
+    writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &JournalFormat,
     home: u64,
@@ -110,7 +110,7 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 /// # Errors
 /// The device; what is durable is not known then.
 pub(super) fn supersede(
-    writer: &mut Writer,
+    writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &mut JournalFormat,
     [home, head]: [u64; 2],
@@ -124,10 +124,10 @@ pub(super) fn supersede(
     writer.write_all(io, std::iter::once((home, format.block())), fua)
 }
 
-/// The empty log of a journal that lies in `stretches`: straight, if there are fast commits (rule
+/// The empty log of a journal that lies in `runs`: straight, if there are fast commits (rule
 /// 20). (Where a block goes is decided here, before it is sent anywhere.)
-pub(super) fn log(format: &JournalFormat, stretches: Vec<Stretch>) -> Log {
-    Log::new(stretches, format.log()).straight(format.fast_commits().is_some())
+pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
+    Log::new(runs, format.log()).straight(format.fast_commits().is_some())
 }
 
 /// Holds `blocks`, which transaction `sequence` freed, until it has committed (rule 8).

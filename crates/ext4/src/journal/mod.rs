@@ -12,6 +12,7 @@
 //! Nothing here has a thread of its own (`thread` is there to be measured): who wants something
 //! durable commits, and one for all who want it at a time.
 
+mod block_writer;
 #[cfg(feature = "broken-rules")]
 mod broken;
 mod checkpoint;
@@ -41,9 +42,9 @@ pub(crate) mod testing;
 mod tests;
 mod thread;
 mod transaction;
-mod writer;
 
 pub use crate::io::{Blocks, Newest};
+pub(crate) use block_writer::BlockWriter;
 #[cfg(feature = "broken-rules")]
 use broken as device;
 #[cfg(feature = "broken-rules")]
@@ -64,7 +65,6 @@ pub use orphans::{OrphanPlace, Orphans};
 pub(crate) use running::time_now;
 pub use running::{Journal, Observe};
 pub(crate) use thread::JournalThread;
-pub(crate) use writer::Writer;
 
 /// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal
 /// it has another, of 32 bits.)

@@ -5,18 +5,18 @@ use std::sync::{Arc, OnceLock};
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::block_writer::BlockWriter;
 use super::committer::Committer;
 use super::device;
 use super::fast_commit::FastArea;
 use super::handle::Changes;
 use super::held::Held;
 use super::lead::Commits;
-use super::log::Stretch;
+use super::log::LogRun;
 use super::orphans::Orphans;
 use super::pending::Pending;
 use super::recover::{Overlaid, Replacement};
 use super::running::{Journal, Open, time_now};
-use super::writer::Writer;
 use crate::error::{Corruption, Defect, Error, MountFailure, Unsupported};
 use crate::io::{DeviceSource, IoContext, IoContexts};
 use crate::options::CommitOverlap;
@@ -98,12 +98,12 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
 }
 
 /// Where the journal's blocks are, in order.
-fn stretches<S: Source>(
+fn runs<S: Source>(
     volume: &Volume<S>,
     inode: &DiskInode,
     blocks: u32,
-) -> Result<Vec<Stretch>, Error> {
-    let mut found: Vec<Stretch> = Vec::new();
+) -> Result<Vec<LogRun>, Error> {
+    let mut found: Vec<LogRun> = Vec::new();
     let mut at = 0;
     while at < blocks {
         let run = volume.run_at(inode, u64::from(at))?;
@@ -119,7 +119,7 @@ fn stretches<S: Source>(
             Some(last) if last.place + u64::from(last.blocks) == run.physical => {
                 last.blocks += count
             }
-            _ => found.push(Stretch { first: at, blocks: count, place: run.physical }),
+            _ => found.push(LogRun { first: at, blocks: count, place: run.physical }),
         }
         at += count;
     }
@@ -129,7 +129,7 @@ fn stretches<S: Source>(
 /// Writes through a context that nobody else has, while there is no other.
 pub(super) struct Beginner<'a> {
     pub(super) io: &'a mut IoContext,
-    pub(super) writer: Writer,
+    pub(super) writer: BlockWriter,
     pub(super) volatile: bool,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct Recovery {
     recovered: Option<Recovered>,
     fast_commits: Option<FastCommits>,
     format: JournalFormat,
-    stretches: Vec<Stretch>,
+    runs: Vec<LogRun>,
     /// The newest number of a transaction that may be in the log.
     last: u32,
 }
@@ -216,7 +216,7 @@ impl Recovery {
         let device_bytes = contexts.info().bytes();
         let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
         check(&replayed, contexts.info().block_bytes)?;
-        let (format, stretches) = Journal::load(&replayed)?;
+        let (format, runs) = Journal::load(&replayed)?;
         // (The failure may have been that of an unmount's last write, after which there is nothing
         // to recover.)
         check_errno(format.errno())?;
@@ -235,7 +235,7 @@ impl Recovery {
             recovered,
             fast_commits,
             format,
-            stretches,
+            runs,
             last,
         })
     }
@@ -264,8 +264,7 @@ impl Recovery {
         overlap: CommitOverlap,
         fast_commit: bool,
     ) -> Result<(Journal, Volume<DeviceSource>), MountFailure> {
-        let Self { contexts, before: volume, replayed, recovered, mut format, stretches, .. } =
-            self;
+        let Self { contexts, before: volume, replayed, recovered, mut format, runs, .. } = self;
         let mut last = self.last;
         let contexts = &contexts;
         let block_bits = volume.superblock().block_bits();
@@ -278,9 +277,9 @@ impl Recovery {
         // replays fast commits, the kernel's as well.
         let fast = fast_commit && features.has_compat(compat::FAST_COMMIT) && converted.0;
         let replacement = if let Some(changes) = said {
-            let stretches = stretches.clone();
+            let runs = runs.clone();
             let made =
-                Replacement::new(format.clone(), stretches, &changes, last, block_bits, converted)?;
+                Replacement::new(format.clone(), runs, &changes, last, block_bits, converted)?;
             let too_small = || refused("replaying fast commits with so small a journal", E2FSCK_P);
             // That number is used, then.
             last = last.wrapping_add(1);
@@ -290,7 +289,7 @@ impl Recovery {
         };
         format.set_tail(last, 0)?;
         format.convert(converted.0, converted.1, fast)?;
-        let log = device::log(&format, stretches);
+        let log = device::log(&format, runs);
         if log.len() < LOG_BLOCKS_LEAST {
             return Err(refused(
                 "writing with so small a journal",
@@ -302,7 +301,7 @@ impl Recovery {
         contexts.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
         let mut io = contexts.take()?;
         let volatile = contexts.info().volatile_write_cache;
-        let mut beginner = Beginner { io: &mut io, writer: Writer::new(block_bits), volatile };
+        let mut beginner = Beginner { io: &mut io, writer: BlockWriter::new(block_bits), volatile };
 
         // (The steps are those of docs/ordering.md.) 1. Home with what was committed.
         let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
@@ -358,7 +357,7 @@ impl Recovery {
             open: Mutex::new(Rank::JournalOpen, Open::new()),
             commits: Commits::new(committer),
             pending: Mutex::new(Rank::JournalPending, Pending::default()),
-            checkpointing: Mutex::new(Rank::Checkpoint, Writer::new(block_bits)),
+            checkpointing: Mutex::new(Rank::Checkpoint, BlockWriter::new(block_bits)),
             overlap,
             fast,
             journal_table,
@@ -374,7 +373,7 @@ impl Recovery {
 
 impl Journal {
     /// The journal's superblock, and where its blocks are.
-    fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<Stretch>), Error> {
+    fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<LogRun>), Error> {
         let ino = volume.superblock().journal_ino();
         let inode = volume.inode(ino)?;
         let wrong = || Error::from(Corruption::new(Defect::JournalSuperblock).in_inode(ino));
@@ -389,7 +388,7 @@ impl Journal {
         }
         let format = JournalFormat::parse(&volume.block(first.physical)?, blocks)?;
         let used = format.blocks();
-        Ok((format, stretches(volume, &inode, used)?))
+        Ok((format, runs(volume, &inode, used)?))
     }
 
     /// What was replayed when it was mounted, if anything was.
@@ -422,7 +421,7 @@ impl Journal {
     fn close_by(
         &self,
         committer: &mut Committer,
-        writer: &mut Writer,
+        writer: &mut BlockWriter,
         io: &mut IoContext,
     ) -> Result<(), Error> {
         if !committer.logged.is_empty() || self.pending().len() > 0 {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Sequence;
 use super::committer::Committer;
 use super::handle::Changes;
-use super::log::{Log, Stretch};
+use super::log::{Log, LogRun};
 use super::mount::Beginner;
 use super::transaction::Transaction;
 use crate::error::Error;
@@ -49,13 +49,13 @@ pub(super) struct Replacement {
 
 impl Replacement {
     /// `changes` as transaction `tid`, the one that the fast commits went on from, in a journal of
-    /// `format`, which lies in `stretches`. `None`: it does not fit into the log.
+    /// `format`, which lies in `runs`. `None`: it does not fit into the log.
     ///
     /// # Errors
     /// The journal's superblock cannot be.
     pub(super) fn new(
         mut format: JournalFormat,
-        stretches: Vec<Stretch>,
+        runs: Vec<LogRun>,
         changes: &Changes,
         tid: u32,
         block_bits: u32,
@@ -64,7 +64,7 @@ impl Replacement {
         format.set_tail(tid, 0)?;
         // They count still, and so the log is without their blocks.
         format.convert(checksums, is_64bit, true)?;
-        let mut log = Log::new(stretches, format.log()).straight(true);
+        let mut log = Log::new(runs, format.log()).straight(true);
         let missing = || Error::Invalid("the journal has no such block");
         let before = (log.head(), log.place(log.head()).ok_or_else(missing)?.0);
         let superblock = log.place(0).ok_or_else(missing)?.0;

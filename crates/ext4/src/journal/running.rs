@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Sequence;
+use super::block_writer::BlockWriter;
 use super::device;
 use super::handle::{Changes, Handle};
 use super::held::Held;
@@ -15,7 +16,6 @@ use super::orphans::Orphans;
 use super::pending::Pending;
 use super::spares::{Copies, Spares};
 use super::transaction::Transaction;
-use super::writer::Writer;
 use crate::io::{DeviceSource, IoContexts};
 use crate::options::CommitOverlap;
 use crate::{Error, Recovered, Timestamp};
@@ -62,7 +62,7 @@ pub struct Journal {
     pub(super) commits: Commits,
     pub(super) pending: Mutex<Pending>,
     /// Who writes home has this; locked before the lead of the log.
-    pub(super) checkpointing: Mutex<Writer>,
+    pub(super) checkpointing: Mutex<BlockWriter>,
     pub(super) overlap: CommitOverlap,
     /// Whether there are fast commits.
     pub(super) fast: bool,

@@ -28,7 +28,7 @@ pub(crate) struct GroupChange {
 #[derive(Debug, Default)]
 pub struct SpaceChanges {
     groups: Vec<(u32, GroupChange)>,
-    taken: Vec<Taken>,
+    taken: Vec<TakenBlocks>,
 }
 
 impl SpaceChanges {
@@ -48,7 +48,7 @@ impl SpaceChanges {
 
     /// `blocks` blocks were taken that were promised to `from`.
     pub(crate) fn take(&mut self, from: Promised, blocks: u64) {
-        self.taken.push(Taken { from, blocks: AtomicU64::new(blocks) });
+        self.taken.push(TakenBlocks { from, blocks: AtomicU64::new(blocks) });
     }
 
     /// The change is complete: how many promised blocks are promised no more, since they are in
@@ -79,12 +79,12 @@ impl Promised {
 
 /// Promised blocks that a change has taken.
 #[derive(Debug)]
-struct Taken {
+struct TakenBlocks {
     from: Promised,
     blocks: AtomicU64,
 }
 
-impl Drop for Taken {
+impl Drop for TakenBlocks {
     fn drop(&mut self) {
         self.from.put(*self.blocks.get_mut());
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::io::IoContext;
 use crate::io::direct::Stopped;
-use crate::io::fill::{For, NotSent, Stretch};
+use crate::io::fill::{FillRange, For, NotSent};
 use crate::io::target::Target;
 use crate::options::ReadOptions;
 use meantime_process::lock::{Rank, wait_for};
@@ -149,7 +149,7 @@ impl CachedRead<'_, '_, '_> {
     /// Sends the request for `stretch`; false: it is to be claimed once more when another one has
     /// ended.
     #[inline]
-    fn send(&mut self, io: &mut IoContext, stretch: Stretch) -> bool {
+    fn send(&mut self, io: &mut IoContext, stretch: FillRange) -> bool {
         let counts = &self.mount.counts;
         let first = stretch.first;
         match io.send_claimed(self.cache, counts, For::Reader, stretch, self.policy) {

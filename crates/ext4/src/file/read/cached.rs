@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::inode::Mount;
 use crate::inode::extents::{Extents, Finder};
-use crate::io::fill::{CHUNK_PAGES, Stretch};
+use crate::io::fill::{CHUNK_PAGES, FillRange};
 use crate::io::target::{Piece, Place, Target};
 use crate::options::ReadOptions;
 use meantime_completion::Policy;
@@ -76,7 +76,7 @@ pub(crate) struct CachedRead<'a, 't, 'b> {
 /// What a read does next.
 pub(crate) enum Step {
     /// Send a request for this stretch, whose pages are claimed.
-    Send(Stretch),
+    Send(FillRange),
     /// Put this page, which is claimed, together from where its pieces are.
     Gather(u64, Claim),
     /// Read this page past the cache.
@@ -279,7 +279,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
                 self.missed.get_or_insert(index);
                 self.keep_up(claimed);
                 let bytes = bytes.min(claimed * PAGE_BYTES);
-                return Step::Send(Stretch { file: self.ino, first: index, place, bytes });
+                return Step::Send(FillRange { file: self.ino, first: index, place, bytes });
             }
             self.next += 1;
             match self.cache.look_up(self.ino, index) {

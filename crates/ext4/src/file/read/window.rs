@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::file::File;
 use crate::inode::extents::{Extents, Finder};
 use crate::io::IoContext;
-use crate::io::fill::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS, For, Stretch};
+use crate::io::fill::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS, FillRange, For};
 use crate::options::ReadOptions;
 use meantime_completion::Policy;
 
@@ -101,7 +101,7 @@ impl File {
                 continue;
             }
             let bytes = bytes.min(claimed * PAGE_BYTES);
-            let stretch = Stretch { file: ino, first: next, place, bytes };
+            let stretch = FillRange { file: ino, first: next, place, bytes };
             match io.send_claimed(cache, counts, For::Ahead, stretch, policy) {
                 Ok(()) => {
                     counts.add(Count::Ahead, claimed as u64);

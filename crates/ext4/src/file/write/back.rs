@@ -30,7 +30,7 @@ use meantime_process::lock::{MutexGuard, Rank, wait_for};
 /// The most pages of a batch.
 pub(super) const BATCH_PAGES: usize = 1024;
 
-/// The most stretches of pages of a batch: each may become an extent, of which a change of metadata
+/// The most runs of pages of a batch: each may become an extent, of which a change of metadata
 /// must not have too many.
 const BATCH_STRETCHES: usize = 24;
 
@@ -88,7 +88,7 @@ impl Units {
 
 /// Blocks of a file that are next to each other, in it and on the device.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stretch {
+pub(super) struct WriteRun {
     pub(super) logical: u64,
     pub(super) blocks: u64,
     pub(super) physical: u64,
@@ -103,7 +103,7 @@ pub(super) struct Part {
     pub(super) inode: Arc<Inode>,
     /// The pages, in order, and which blocks of each.
     pub(super) pages: Vec<(u64, u8)>,
-    pub(super) stretches: Vec<Stretch>,
+    pub(super) runs: Vec<WriteRun>,
     /// All of it is written over data that are there: no transaction waits for it.
     pub(super) in_place: bool,
     /// Up to here the file reaches, in bytes, once what was set aside is data.
@@ -121,7 +121,7 @@ pub(crate) struct Batch {
 }
 
 /// Pages of a file that were taken, and have no places yet.
-pub(super) struct Taken {
+pub(super) struct CollectedPages {
     pub(super) part: Part,
     snapshot: Arc<Snapshot>,
     /// The blocks that are to be written.
@@ -192,7 +192,7 @@ impl Mount {
 
     /// As [`take`](Self::take), all of a file for whom nothing is waited for. `None` also if
     /// something would have to be waited for, or its inode cannot be read.
-    pub(super) fn try_take(&self, inode: &Arc<Inode>) -> Option<Taken> {
+    pub(super) fn try_take(&self, inode: &Arc<Inode>) -> Option<CollectedPages> {
         let writable = inode.writable.as_ref()?;
         if writable.pages().dirty.is_empty() {
             return None;
@@ -217,22 +217,22 @@ impl Mount {
         snapshot: Arc<Snapshot>,
         mut pages: MutexGuard<'_, Pages>,
         range: Range<u64>,
-    ) -> Option<Taken> {
+    ) -> Option<CollectedPages> {
         let units = self.units();
         // (If it is behind the range, the file does not grow by this.)
         let end = end_pages(snapshot.metadata.size, &units);
         let in_end = pages.dirty.range(end).filter(|(index, _)| **index < range.start);
         let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
         let mut indices: Vec<u64> = Vec::new();
-        let mut stretches = 0;
+        let mut runs = 0;
         let is_idle =
             |index: &u64| pages.in_flight.range(units.block_pages(*index)).next().is_none();
         for index in free.filter(is_idle) {
             let last = indices.last();
             if last.is_none_or(|last| last + 1 != index) {
-                stretches += 1;
+                runs += 1;
             }
-            let is_full = indices.len() >= BATCH_PAGES || stretches > BATCH_STRETCHES;
+            let is_full = indices.len() >= BATCH_PAGES || runs > BATCH_STRETCHES;
             if is_full && last.is_none_or(|last| !units.block_pages(*last).contains(&index)) {
                 break;
             }
@@ -277,12 +277,12 @@ impl Mount {
         let part = Part {
             inode: Arc::clone(inode),
             pages: all,
-            stretches: Vec::new(),
+            runs: Vec::new(),
             in_place: false,
             reaches: None,
             changed: None,
         };
-        Some(Taken { part, snapshot, blocks, delayed, promised, times: Times::default() })
+        Some(CollectedPages { part, snapshot, blocks, delayed, promised, times: Times::default() })
     }
 
     /// Finds places for what was `taken` of a file, and gives it some where it has none; the inode
@@ -290,7 +290,7 @@ impl Mount {
     #[inline]
     fn place(
         &self,
-        taken: &mut Taken,
+        taken: &mut CollectedPages,
         writable: &Writable,
         with_times: bool,
     ) -> Result<Option<OrderedToken>, Error> {
@@ -310,9 +310,12 @@ impl Mount {
     ///
     /// # Errors
     /// Of the change; nothing has a place by it.
-    pub(super) fn place_all(&self, all: &mut [Taken]) -> Result<Option<OrderedToken>, Error> {
+    pub(super) fn place_all(
+        &self,
+        all: &mut [CollectedPages],
+    ) -> Result<Option<OrderedToken>, Error> {
         let with_data = all.iter().any(|taken| !taken.part.in_place);
-        let is_anything = with_data || all.iter().any(Taken::has_times);
+        let is_anything = with_data || all.iter().any(CollectedPages::has_times);
         if !is_anything {
             return Ok(None);
         }
@@ -433,19 +436,19 @@ fn end_pages(size: u64, units: &Units) -> Range<u64> {
 }
 
 /// Adds `next`, or has the last one be longer.
-fn push(stretches: &mut Vec<Stretch>, next: Stretch) {
-    if let Some(last) = stretches.last_mut()
+fn push(runs: &mut Vec<WriteRun>, next: WriteRun) {
+    if let Some(last) = runs.last_mut()
         && last.logical + last.blocks == next.logical
         && last.physical + last.blocks == next.physical
         && (last.whole, last.unwritten) == (next.whole, next.unwritten)
     {
         last.blocks += next.blocks;
     } else {
-        stretches.push(next);
+        runs.push(next);
     }
 }
 
-impl Taken {
+impl CollectedPages {
     /// The file's last byte that is to be written, and one more.
     fn end(&self, mount: &Mount) -> u64 {
         let end = self.blocks.last().map_or(0, |last| last.end) << mount.block_shift;
@@ -459,15 +462,15 @@ impl Taken {
             return;
         }
         let Ok(extents) = self.snapshot.extents(mount) else { return };
-        let stretches = &mut self.part.stretches;
+        let runs = &mut self.part.runs;
         self.part.in_place = self.blocks.iter().all(|range| {
             let mut at = range.start;
             while at < range.end {
                 let (Blocks::Written(physical), count) = extents.at(at) else { return false };
                 let blocks = count.min(range.end - at);
                 push(
-                    stretches,
-                    Stretch { logical: at, blocks, physical, whole: false, unwritten: false },
+                    runs,
+                    WriteRun { logical: at, blocks, physical, whole: false, unwritten: false },
                 );
                 at += blocks;
             }
@@ -516,8 +519,8 @@ impl Taken {
         // Of a larger block there may be pages that are not in the cache: who reads them before it
         // is written must not find it.
         let aside = mount.units().per_block > 1;
-        let stretches = &mut self.part.stretches;
-        stretches.clear();
+        let runs = &mut self.part.runs;
+        runs.clear();
         let mut goal = None;
         for range in &self.blocks {
             let mut at = range.start;
@@ -555,14 +558,14 @@ impl Taken {
                     RunState::Written => false,
                 };
                 let whole = run.state != RunState::Written;
-                push(stretches, Stretch { logical: at, blocks, physical, whole, unwritten });
+                push(runs, WriteRun { logical: at, blocks, physical, whole, unwritten });
                 at += blocks;
             }
         }
         let end = self.blocks.last().map_or(0, |last| last.end) << mount.block_shift;
         let size = self.part.inode.size().min(end);
         self.part.reaches = None;
-        if size > inode.size() && aside && stretches.iter().any(|stretch| stretch.unwritten) {
+        if size > inode.size() && aside && runs.iter().any(|run| run.unwritten) {
             self.part.reaches = Some(end);
         } else if size > inode.size() {
             inode.set_size(size);
@@ -593,13 +596,13 @@ impl Taken {
 impl Part {
     /// Whether another change of metadata has to follow once it is written.
     pub(super) fn converts(&self) -> bool {
-        self.stretches.iter().any(|stretch| stretch.unwritten)
+        self.runs.iter().any(|run| run.unwritten)
     }
 }
 
 impl Batch {
     /// Of several files; `None`: of none.
-    pub(super) fn of(all: Vec<Taken>, token: Option<OrderedToken>) -> Option<Self> {
+    pub(super) fn of(all: Vec<CollectedPages>, token: Option<OrderedToken>) -> Option<Self> {
         let mut parts = all.into_iter().map(|taken| taken.part);
         Some(Self { first: parts.next()?, others: parts.collect(), token })
     }

@@ -91,7 +91,7 @@ impl File {
     }
 }
 
-/// Where the bytes `range` are on the device, in stretches of so many bytes; `None`: some of them
+/// Where the bytes `range` are on the device, in runs of so many bytes; `None`: some of them
 /// are not, or hold no data.
 fn places(extents: &Extents, range: Range<u64>, shift: u32) -> Option<Vec<(u64, usize)>> {
     let mut places = Vec::new();

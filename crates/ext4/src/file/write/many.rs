@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::back::{BATCH_PAGES, Batch, Taken};
+use super::back::{BATCH_PAGES, Batch, CollectedPages};
 use super::fsync::ALL;
 use crate::error::Error;
 use crate::inode::Mount;
@@ -17,9 +17,9 @@ use crate::inode::shared::Inode;
 /// The most files of a batch.
 const FILES_MOST: usize = 128;
 
-/// From so many stretches of blocks on, a batch has no further file: each may become an extent, of
+/// From so many runs of blocks on, a batch has no further file: each may become an extent, of
 /// which a change of metadata must not have too many.
-const STRETCHES_MANY: usize = 128;
+const RUNS_MANY: usize = 128;
 
 /// A file, by its address, and what could not be written of it.
 type Failed = (*const Inode, Error);
@@ -65,15 +65,15 @@ impl Mount {
     /// of any of them.
     fn write_back_some(&self, files: &[Arc<Inode>]) -> (usize, Vec<Failed>) {
         let (mut taken, mut count) = (Vec::new(), 0);
-        let (mut pages, mut stretches) = (0, 0);
+        let (mut pages, mut runs) = (0, 0);
         for inode in files {
-            if taken.len() >= FILES_MOST || pages >= BATCH_PAGES || stretches >= STRETCHES_MANY {
+            if taken.len() >= FILES_MOST || pages >= BATCH_PAGES || runs >= RUNS_MANY {
                 break;
             }
             count += 1;
             if let Some(some) = self.try_take(inode) {
                 pages += some.part.pages.len();
-                stretches += some.blocks.len();
+                runs += some.blocks.len();
                 taken.push(some);
             }
         }
@@ -82,12 +82,12 @@ impl Mount {
 
     /// Writes what was `taken` of several files back, and waits for it. If it cannot be placed, it is
     /// left.
-    fn write_taken(&self, mut taken: Vec<Taken>) -> Vec<Failed> {
+    fn write_taken(&self, mut taken: Vec<CollectedPages>) -> Vec<Failed> {
         let mut failed = Vec::new();
         taken.iter_mut().for_each(|some| some.find_in_place(self));
         let Ok(token) = self.place_all(&mut taken) else {
             // Each alone, perhaps.
-            taken.into_iter().for_each(Taken::put_back);
+            taken.into_iter().for_each(CollectedPages::put_back);
             return failed;
         };
         let Some(batch) = Batch::of(taken, token) else { return failed };

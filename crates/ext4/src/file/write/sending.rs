@@ -421,10 +421,10 @@ fn note(failed: &mut Failures, stream: Range<u64>, result: Result<(), Error>) {
 impl Part {
     /// Which bytes of the file are to be written, and to which byte of the device.
     fn pieces(&self, shift: u32) -> impl Iterator<Item = (Range<u64>, u64)> {
-        self.stretches.iter().flat_map(move |stretch| {
-            let bytes = stretch.logical << shift..(stretch.logical + stretch.blocks) << shift;
-            let place = stretch.physical << shift;
-            let is_all = stretch.whole || 1 << shift <= PAGE_BYTES;
+        self.runs.iter().flat_map(move |run| {
+            let bytes = run.logical << shift..(run.logical + run.blocks) << shift;
+            let place = run.physical << shift;
+            let is_all = run.whole || 1 << shift <= PAGE_BYTES;
             // Pages of larger blocks, of which the others are on the device.
             let pages = if is_all { &[][..] } else { &self.pages[..] };
             let (begin, end) = (bytes.start, bytes.end);
@@ -503,11 +503,11 @@ impl PartSent {
     }
 
     fn set_written(&mut self, mount: &Mount) {
-        let Part { inode, stretches, reaches, .. } = &self.part;
-        let unwritten: Vec<Range<u32>> = stretches
+        let Part { inode, runs, reaches, .. } = &self.part;
+        let unwritten: Vec<Range<u32>> = runs
             .iter()
-            .filter(|stretch| stretch.unwritten)
-            .map(|stretch| stretch.logical as u32..(stretch.logical + stretch.blocks) as u32)
+            .filter(|run| run.unwritten)
+            .map(|run| run.logical as u32..(run.logical + run.blocks) as u32)
             .collect();
         let count = unwritten.len();
         for (number, range) in unwritten.into_iter().enumerate() {

@@ -18,7 +18,7 @@ const WARM_BYTES: usize = 32 << 10;
 
 /// Writes whole blocks of the file system, with the I/O context of whoever uses it. Between two
 /// [finishes](Self::finish) that is one context, which no other writer uses.
-pub(crate) struct Writer {
+pub(crate) struct BlockWriter {
     block_bits: u32,
     buffer_bytes: usize,
     /// The one that is used next is the last.
@@ -29,7 +29,7 @@ pub(crate) struct Writer {
     failed: Option<Error>,
 }
 
-impl Writer {
+impl BlockWriter {
     /// For blocks of `1 << block_bits` bytes.
     pub(crate) fn new(block_bits: u32) -> Self {
         Self {

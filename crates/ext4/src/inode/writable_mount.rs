@@ -21,7 +21,7 @@ use meantime_ext4_format::{Superblock, Volume};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Everything that changes a file system goes through this.
-pub(crate) struct Writer {
+pub(crate) struct WritableMount {
     pub(crate) journal: Journal,
     pub(crate) allocator: Arc<Allocator>,
     seen: Arc<Seen>,
@@ -108,7 +108,7 @@ fn key(inode: &Inode) -> (u32, usize) {
     (inode.ino, std::ptr::from_ref(inode) as usize)
 }
 
-impl Writer {
+impl WritableMount {
     /// For `volume` with its `journal`, from which `protection` keeps others off.
     ///
     /// # Errors
