@@ -285,8 +285,8 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 results::add(&mut results, result);
             }
         }
-        // After Ctrl-C some may not have had their turn.
-        results.retain(JobResult::is_any);
+        // After Ctrl-C some have not.
+        results.retain(JobResult::has_begun);
         Ok(GroupOutcome { results, rtts: self.rtts, exits })
     }
 }

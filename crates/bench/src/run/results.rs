@@ -63,10 +63,11 @@ pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
 }
 
 impl JobResult {
-    /// Whether anything was done.
-    pub(crate) fn is_any(&self) -> bool {
+    /// Whether the job had a turn, even if it did no I/O in it, or part of one.
+    pub(crate) fn has_begun(&self) -> bool {
         let done = |totals: &Totals| totals.counted.tally.ios() + totals.faults.errors;
-        self.state.lost.is_some() || self.threads.iter().map(done).sum::<u64>() > 0
+        let is_any = self.threads.iter().any(|totals| done(totals) > 0);
+        self.state.turns > 0 || self.state.lost.is_some() || is_any
     }
 
     /// The logs, by thread.
