@@ -1,6 +1,8 @@
 //! A mount in the kernel, from its beginning to its end.
 
+use std::ffi::OsStr;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -13,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::options::Options;
 use crate::server::worker::Workers;
-use crate::server::{Server, Serving};
+use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};
 
 /// How long the kernel has to write back what programs have written to mapped files, before a mount
@@ -115,6 +117,47 @@ impl Mount {
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The file system that it serves.
+    pub fn file_system(&self) -> &FileSystem {
+        &self.fs
+    }
+
+    /// Tells the kernel that this process has changed `range` of the content of inode `ino`, or its
+    /// size, through [`file_system`](Self::file_system): programs see the change when this returns.
+    /// Without it they may read what the kernel has kept.
+    ///
+    /// It waits for requests at those bytes, so the caller must hold nothing that a request needs.
+    /// What a program has written to a mapped file, and the kernel has not sent yet, is written over
+    /// the change.
+    ///
+    /// # Errors
+    /// Of the kernel: it has no memory, for example.
+    pub fn content_changed(&self, ino: u32, range: Range<u64>) -> io::Result<()> {
+        let len = range.end.saturating_sub(range.start);
+        self.notify(&notice::content_changed(nodeid(ino), range.start, len))
+    }
+
+    /// The same for the attributes of inode `ino`: its owner, mode, times, links, extended ones.
+    ///
+    /// # Errors
+    /// As for [`content_changed`](Self::content_changed).
+    pub fn attributes_changed(&self, ino: u32) -> io::Result<()> {
+        self.notify(&notice::attributes_changed(nodeid(ino)))
+    }
+
+    /// The same for `name` in the directory `parent`, an inode: it has appeared, gone, or leads to
+    /// another inode.
+    ///
+    /// # Errors
+    /// As for [`content_changed`](Self::content_changed); ENAMETOOLONG.
+    pub fn name_changed(&self, parent: u32, name: &OsStr) -> io::Result<()> {
+        self.notify(&notice::name_changed(nodeid(parent), name))
+    }
+
+    fn notify(&self, notice: &[u8]) -> io::Result<()> {
+        self.workers.as_ref().map_or(Ok(()), |workers| workers.notify(notice))
     }
 
     /// Whether it has ended: somebody has unmounted it.

@@ -390,6 +390,13 @@ structures! {
         len: i64,
     }
 
+    /// `fuse_notify_inval_entry_out`; the name follows.
+    InvalEntryOut of 16 bytes {
+        parent: u64,
+        namelen: u32,
+        flags: u32,
+    }
+
     /// `struct fsxattr` of `include/uapi/linux/fs.h` (FS_IOC_FSGETXATTR).
     FsXattr of 28 bytes {
         xflags: u32,

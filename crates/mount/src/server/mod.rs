@@ -8,6 +8,7 @@ mod extended;
 mod handles;
 mod ioctl;
 mod names;
+pub(crate) mod notice;
 #[cfg(test)]
 mod tests;
 pub(crate) mod worker;
@@ -197,7 +198,7 @@ fn ino(nodeid: u64) -> u32 {
 }
 
 /// The kernel's number of an inode.
-fn nodeid(ino: u32) -> u64 {
+pub(crate) fn nodeid(ino: u32) -> u64 {
     if ino == EXT4_ROOT { FUSE_ROOT } else { u64::from(ino) }
 }
 

@@ -15,11 +15,11 @@ use std::time::Duration;
 use meantime_posix::Errno;
 use meantime_process::lock::{Mutex, Rank};
 use rustix::io::Errno as OsErrno;
-use zerocopy::IntoBytes as _;
 
 use super::Server;
 use super::answer::{Answer, Room};
-use crate::fuse::wire::{InHeader, InvalInodeOut, OutHeader, WriteIn};
+use super::notice;
+use crate::fuse::wire::{InHeader, WriteIn};
 use crate::fuse::{Opcode, Request};
 use crate::session::{self, PIECE_BYTES};
 
@@ -140,13 +140,21 @@ impl Workers {
         let done = served.unwrap_or(Err(Errno(libc::EIO)));
         if let Some(nodeid) = answer.stale.take() {
             // Before whoever asked goes on. (The kernel may not know the inode any more.)
-            let _ = rustix::io::write(device.as_fd(), &attributes_changed(nodeid));
+            let _ = rustix::io::write(device.as_fd(), &notice::attributes_changed(nodeid));
         }
         if opcode.is_none_or(Opcode::is_answered) {
             // (If nobody waits any more, the mount has ended.)
             let _ = rustix::io::write(device.as_fd(), answer.finish(unique, done));
         }
         self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells the kernel `notice`. What it does not know, or not any more, it need not be told.
+    pub(crate) fn notify(&self, notice: &[u8]) -> io::Result<()> {
+        match rustix::io::write(&self.device, notice) {
+            Ok(_) | Err(OsErrno::NOENT | OsErrno::NODEV | OsErrno::CONNABORTED) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether the mount has ended.
@@ -178,17 +186,6 @@ impl Ended {
         self.is.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
-}
-
-/// Tells the kernel that what it knows of the attributes of `nodeid` is old
-/// (`FUSE_NOTIFY_INVAL_INODE`).
-fn attributes_changed(nodeid: u64) -> Vec<u8> {
-    const NOTIFY_INVAL_INODE: i32 = 2;
-    // (Before the content's beginning: only attributes.)
-    let notice = InvalInodeOut { ino: nodeid, off: -1, len: 0 };
-    let len = (size_of::<OutHeader>() + size_of::<InvalInodeOut>()) as u32;
-    let header = OutHeader { len, error: NOTIFY_INVAL_INODE, unique: 0 };
-    [header.as_bytes(), notice.as_bytes()].concat()
 }
 
 /// Whether a request may wait for more than a single read of the device.

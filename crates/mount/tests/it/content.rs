@@ -240,3 +240,42 @@ fn a_full_file_system_says_so_and_goes_on() {
     });
     served.end();
 }
+
+/// Changes by the library in the serving process: the kernel, which may keep what it knows for an
+/// hour here, is told of them.
+#[test]
+fn changes_past_the_kernel_are_seen_once_it_is_told() {
+    let options = Options { timeout: Duration::from_secs(3600), ..Options::default() };
+    let Some(served) = Served::new("64M", &options) else { return };
+    let seen = |missing: bool| {
+        served.used(move |dir| {
+            assert_eq!(dir.join("new").exists(), !missing);
+            let mode = fs::metadata(dir.join("file")).unwrap().mode() & 0o777;
+            (fs::read(dir.join("file")).unwrap(), mode)
+        })
+    };
+    served.sh("head -c 20000 /dev/zero > file; chmod 600 file");
+    assert_eq!(seen(true), (vec![0; 20_000], 0o600));
+    let mount = served.mounted();
+    let fs = mount.file_system();
+    let write = meantime_ext4::OpenOptions { write: true, ..Default::default() };
+    let file = fs.open_with("file", &write).unwrap();
+    file.write_at(&[7; 5000], 17_000).unwrap();
+    fs.set_permissions("file", 0o640).unwrap();
+    let root = fs.root().unwrap();
+    fs.create(&root, "new".as_ref(), &meantime_ext4::NewNode::default()).unwrap();
+    // The file is longer now: that the kernel does not know either.
+    assert_eq!(seen(true), (vec![0; 20_000], 0o600), "the kernel keeps what it knows");
+
+    mount.name_changed(root.ino(), "new".as_ref()).unwrap();
+    mount.content_changed(file.node().ino(), 17_000..22_000).unwrap();
+    let expected = [vec![0; 17_000], vec![7; 5000]].concat();
+    assert_eq!(seen(false), (expected.clone(), 0o640));
+    fs.set_permissions("file", 0o600).unwrap();
+    mount.attributes_changed(file.node().ino()).unwrap();
+    assert_eq!(seen(false), (expected, 0o600));
+    // What the kernel does not know is no error.
+    mount.content_changed(4_000_000, 0..u64::MAX).unwrap();
+    drop(file);
+    served.end();
+}

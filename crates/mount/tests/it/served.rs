@@ -104,6 +104,11 @@ impl Served {
         run(seconds, Some(&self.dir()), tell)
     }
 
+    /// The mount, for what this process does beside it.
+    pub(crate) fn mounted(&self) -> &Mount {
+        self.mount.as_ref().unwrap()
+    }
+
     /// What the mount is served by.
     pub(crate) fn take(&mut self) -> Mount {
         self.mount.take().unwrap()
