@@ -169,7 +169,7 @@ impl PageCache {
     /// as needed, 2 MiB at once.
     ///
     /// # Errors
-    /// No memory.
+    /// Fails if there is no memory.
     pub fn new(heap: &DmaHeap, bytes: usize) -> Result<Self, HwError> {
         let capacity = (bytes.max(LEAST_BYTES) / PAGE_BYTES).min(1 << 29);
         // More slots than pages: a slot is freed later than its page.
@@ -224,7 +224,7 @@ impl PageCache {
     /// of `to` is invalid then.
     ///
     /// # Panics
-    /// If the range exceeds the page.
+    /// Panics if the range exceeds the page.
     #[inline]
     pub fn copy(&self, hit: Hit, offset_bytes: usize, to: &mut [u8]) -> bool {
         self.table.place(hit.0).copy_out(offset_bytes, to) && self.table.still(hit.0)
@@ -234,7 +234,7 @@ impl PageCache {
     /// during the copy is [`LookUp::Absent`]; `to` may have been overwritten then.
     ///
     /// # Panics
-    /// If the range exceeds the page.
+    /// Panics if the range exceeds the page.
     #[inline]
     pub fn read(&self, file: u64, index: u64, offset_bytes: usize, to: &mut [u8]) -> LookUp {
         match self.look_up(file, index) {

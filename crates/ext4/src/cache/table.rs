@@ -283,7 +283,7 @@ impl<P: Place> Table<P> {
     /// succeeds.
     ///
     /// # Errors
-    /// The page is ready, or another thread is reading it; the slot is still free.
+    /// Fails if the page is ready, or another thread is reading it; the slot is still free.
     pub(super) fn claim(&self, slot: u32, file: u64, index: u64) -> Result<At, LookUp> {
         let bucket = self.bucket(file, index);
         // A reader that sees later writes to the key or the page also sees that the slot was freed.

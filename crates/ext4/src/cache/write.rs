@@ -19,7 +19,7 @@ impl PageCache {
     /// Writes `from` to page `index` of `file`, from byte `offset_bytes` on.
     ///
     /// # Panics
-    /// If the range exceeds the page.
+    /// Panics if the range exceeds the page.
     pub fn write(&self, file: u64, index: u64, offset_bytes: usize, from: &[u8]) -> Written {
         self.write_by(file, index, |cell| cell.copy_in(offset_bytes, from))
     }
@@ -27,7 +27,7 @@ impl PageCache {
     /// Zeroes `bytes` bytes of page `index` of `file`, from byte `offset_bytes` on.
     ///
     /// # Panics
-    /// If the range exceeds the page.
+    /// Panics if the range exceeds the page.
     pub fn zero(&self, file: u64, index: u64, offset_bytes: usize, bytes: usize) -> Written {
         self.write_by(file, index, |cell| cell.zero(offset_bytes, bytes))
     }

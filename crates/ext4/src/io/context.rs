@@ -88,7 +88,7 @@ impl IoContext {
     /// one of its requests, of any set, has completed.
     ///
     /// # Errors
-    /// [`Rejected`], with the request, and its tag.
+    /// Returns [`Rejected`], with the request, and its tag.
     #[inline]
     #[allow(clippy::result_large_err)] // The buffer has to go back, and the path must not allocate.
     pub(crate) fn submit<T>(
@@ -124,7 +124,7 @@ impl IoContext {
     /// Sends a request that is not worth waiting for: if the channel is full, it is rejected.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// Fails as [`submit`](Self::submit) does.
     #[inline]
     #[allow(clippy::result_large_err)]
     pub(super) fn try_submit<T>(
@@ -209,7 +209,7 @@ impl IoContext {
     /// Checks that writes are still allowed; called before each write.
     ///
     /// # Errors
-    /// [`Error::Aborted`] when the contexts have been [fenced](super::IoContexts::fence).
+    /// Fails with [`Error::Aborted`] if the contexts have been [fenced](super::IoContexts::fence).
     #[inline]
     pub(crate) fn may_write(&self) -> Result<(), Error> {
         if self.fenced.load(Ordering::Acquire) { Err(Error::Aborted) } else { Ok(()) }
@@ -218,7 +218,7 @@ impl IoContext {
     /// Reads `buf` from block `lba` of the device on, and waits for it.
     ///
     /// # Errors
-    /// The device.
+    /// Fails if the device fails.
     pub(crate) fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Error> {
         let sent = self.submit(log, Request::read(lba, buf), ());
         sent.map_err(|(rejected, ())| Error::from(RequestError::from(rejected.error)))?;
@@ -231,7 +231,7 @@ impl IoContext {
     /// Sends a FLUSH, and waits for it.
     ///
     /// # Errors
-    /// It failed; what was not durable before may be lost.
+    /// Fails if the FLUSH fails; what was not durable before may be lost.
     pub(crate) fn flush(&mut self) -> Result<(), RequestError> {
         let number = self.flushes.begin();
         let result = self.channel.flush();
@@ -242,7 +242,7 @@ impl IoContext {
     /// Allocates `bytes` bytes for requests past the cache.
     ///
     /// # Errors
-    /// [`Error::Resources`].
+    /// Fails with [`Error::Resources`] if there is no memory.
     pub(super) fn alloc(&self, bytes: usize) -> Result<DmaBuf, Error> {
         self.channel.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))
     }

@@ -101,7 +101,7 @@ impl IoContexts {
     /// `overlap`.
     ///
     /// # Errors
-    /// No queue or memory, or the device cannot wait by `policy`.
+    /// Fails if there is no queue or memory, or the device cannot wait by `policy`.
     pub(crate) fn new(
         device: Device,
         count: usize,
@@ -197,7 +197,7 @@ impl IoContexts {
     /// waits for its own.
     ///
     /// # Errors
-    /// [`Error::Resources`]: a panic has poisoned every context.
+    /// Fails with [`Error::Resources`] if a panic has poisoned every context.
     #[inline]
     pub(crate) fn take(&self) -> Result<OwnedContext<'_>, Error> {
         let limit = self.limit.load(Ordering::Relaxed);
@@ -252,7 +252,7 @@ impl IoContexts {
     /// [`IoContexts::take_leaf`]. Called once.
     ///
     /// # Errors
-    /// No queue, or no memory.
+    /// Fails if there is no queue, or no memory.
     pub(crate) fn make_spare(&self) -> Result<(), ChannelError> {
         let slot = Slot::default();
         let _ = slot.io.set(Mutex::new(Rank::SpareIoContext, self.make()?));
@@ -266,7 +266,7 @@ impl IoContexts {
     /// here waits only for the device until it gives it back, and takes no second one.
     ///
     /// # Errors
-    /// [`Error::Resources`]: a panic has poisoned every context.
+    /// Fails with [`Error::Resources`] if a panic has poisoned every context.
     pub(crate) fn take_leaf(&self) -> Result<OwnedContext<'_>, Error> {
         let Some(spare) = self.spare.get() else { return self.take() };
         if let Some(taken) = self.try_take() {

@@ -368,7 +368,7 @@ impl IoContext {
 /// Reads `buf` from byte `offset` of the device on.
 ///
 /// # Errors
-/// The device, or no context.
+/// Fails if the device fails, or there is no context.
 pub(crate) fn read_bytes(
     contexts: &IoContexts,
     offset: u64,

@@ -287,7 +287,7 @@ impl FillMemory {
     /// invalidated after it was claimed is not.)
     ///
     /// # Errors
-    /// The device; the pages were abandoned, and `seen` was not called.
+    /// Fails if the device fails; the pages were abandoned, and `seen` was not called.
     #[inline]
     pub(crate) fn complete(
         &mut self,

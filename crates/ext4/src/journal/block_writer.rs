@@ -49,7 +49,7 @@ impl BlockWriter {
     /// Returns a buffer of `blocks` blocks with arbitrary content; waits for one if necessary.
     ///
     /// # Errors
-    /// No memory.
+    /// Fails if there is no memory.
     pub(super) fn buffer(&mut self, io: &mut IoContext, blocks: usize) -> Result<DmaBuf, Error> {
         while self.free.is_empty() && self.made >= BUFFERS_MOST && self.complete_oldest(io) {}
         let mut buf = match self.free.pop_back() {
@@ -91,7 +91,7 @@ impl BlockWriter {
     /// Sends `buf` to the blocks from `block` on, with FUA if `fua`.
     ///
     /// # Errors
-    /// The context may not write, or the request was rejected.
+    /// Fails if the context may not write, or the request is rejected.
     pub(super) fn send(
         &mut self,
         io: &mut IoContext,
@@ -132,7 +132,8 @@ impl BlockWriter {
     /// Waits for every request sent.
     ///
     /// # Errors
-    /// The first request that failed. (None is in flight afterwards in any case.)
+    /// Returns the error of the first request that failed. (None is in flight afterwards in any
+    /// case.)
     pub(super) fn finish(&mut self, io: &mut IoContext) -> Result<(), Error> {
         while self.complete_oldest(io) {}
         self.failed.take().map_or(Ok(()), Err)
@@ -141,7 +142,7 @@ impl BlockWriter {
     /// Writes `blocks`, in ascending order, adjacent ones in one request, and waits for them.
     ///
     /// # Errors
-    /// The first request that failed; others may have been written.
+    /// Returns the error of the first request that failed; others may have been written.
     pub(crate) fn write_all<'a>(
         &mut self,
         io: &mut IoContext,

@@ -33,7 +33,8 @@ impl Journal {
     /// The caller has no data of a transaction in flight.
     ///
     /// # Errors
-    /// The device. The journal is aborted then; the log still has what was not written.
+    /// Fails if the device fails. The journal is aborted then; the log still has what was not
+    /// written.
     pub(crate) fn checkpoint(&self, io: &mut IoContext) -> Result<(), Error> {
         let mut writer = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = self.failure.get() {

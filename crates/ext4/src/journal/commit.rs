@@ -36,7 +36,7 @@ impl Lead<'_> {
     /// oldest closed one, and sends its log.
     ///
     /// # Errors
-    /// The device; the journal has failed then.
+    /// Fails if the device fails; the journal has failed then.
     pub(crate) fn begin(&mut self, goal: &Goal, io: &mut IoContext) -> Result<Begun, Error> {
         let begun = self.try_begin(goal.upto, io);
         self.checked(begun, io)
@@ -89,7 +89,7 @@ impl Lead<'_> {
     /// the transaction is durable.
     ///
     /// # Errors
-    /// The device; the journal has failed then.
+    /// Fails if the device fails; the journal has failed then.
     pub(crate) fn finish(
         &mut self,
         commit: Commit,
@@ -172,8 +172,8 @@ impl Journal {
     /// The caller has no data in flight that a transaction waits for.
     ///
     /// # Errors
-    /// The device, or an earlier failure of the journal. Changes that were not durable before may
-    /// or may not be then, and no more changes are possible.
+    /// Fails if the device fails, or the journal has failed earlier. Changes that were not durable
+    /// before may or may not be then, and no more changes are possible.
     pub(crate) fn commit(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
         self.reach(self.goal(upto), io)
     }
@@ -182,7 +182,7 @@ impl Journal {
     /// that they freed can be reused.
     ///
     /// # Errors
-    /// As `commit`.
+    /// Fails as `commit` does.
     pub(crate) fn commit_whole(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
         self.reach(Self::whole_goal(upto), io)
     }
@@ -190,7 +190,7 @@ impl Journal {
     /// Commits everything that was changed so far.
     ///
     /// # Errors
-    /// As `commit`.
+    /// Fails as `commit` does.
     pub(crate) fn commit_all(&self, io: &mut IoContext) -> Result<(), Error> {
         let newest = {
             let open = self.opened();
@@ -247,7 +247,7 @@ impl Journal {
     /// Writes home everything that has committed, so that a fast commit becomes possible.
     ///
     /// # Errors
-    /// As `checkpoint`.
+    /// Fails as `checkpoint` does.
     pub(crate) fn bring_home(&self, goal: &mut Goal, io: &mut IoContext) -> Result<(), Error> {
         goal.is_home = true;
         self.checkpoint(io)
@@ -287,7 +287,7 @@ impl Journal {
     /// then by a thread that has no context, no token, and no lock that a token's holder may want.
     ///
     /// # Errors
-    /// As `commit`.
+    /// Fails as `commit` does.
     pub fn balance(&self) -> Result<(), Error> {
         let closed = self.opened().closed.back().map(|newest| newest.sequence);
         if let Some(newest) = closed {

@@ -69,7 +69,7 @@ impl Committer {
     /// Returns the block of the file system that holds the journal's superblock.
     ///
     /// # Errors
-    /// The journal has no blocks.
+    /// Fails if the journal has no blocks.
     pub(super) fn home(&self) -> Result<u64, Error> {
         let place = self.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
         Ok(place.0)

@@ -150,7 +150,7 @@ impl Unsaid {
     /// read from the device: the caller may have a channel that a read would wait for.)
     ///
     /// # Errors
-    /// It cannot be encoded.
+    /// Fails if it cannot be encoded.
     pub(super) fn write(
         &self,
         superblock: &Superblock,

@@ -273,7 +273,7 @@ impl Committer {
     /// continued it.
     ///
     /// # Errors
-    /// The log is too small for it.
+    /// Fails if the log is too small for it.
     pub(super) fn supersede(&mut self, need: usize) -> Result<Supersede, Error> {
         if self.fast.as_ref().is_none_or(|area| !area.used) {
             return Ok(Supersede::No);
@@ -293,7 +293,7 @@ impl Committer {
     /// Zeroes block `place`; like the transaction's own blocks it precedes the commit block.
     ///
     /// # Errors
-    /// The device.
+    /// Fails if the device fails.
     pub(super) fn end_log_with(&mut self, place: u64, io: &mut IoContext) -> Result<(), Error> {
         let zeroes = vec![0; self.format.block_bytes()];
         self.writer.write_all(io, std::iter::once((place, &zeroes[..])), false)
@@ -303,7 +303,7 @@ impl Committer {
     /// stops its fast commits from counting.
     ///
     /// # Errors
-    /// The device; what is durable is unknown then.
+    /// Fails if the device fails; what is durable is unknown then.
     pub(super) fn finish_superseding(
         &mut self,
         io: &mut IoContext,

@@ -105,7 +105,7 @@ impl<'a> Handle<'a> {
     /// Returns metadata block `block` with the changes so far.
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
         match self.changes.blocks.get(&block) {
             Some(changed) => Ok(Arc::clone(changed)),
@@ -116,7 +116,7 @@ impl<'a> Handle<'a> {
     /// Returns metadata block `block` for editing.
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
         let content = match self.changes.blocks.entry(block) {
             Entry::Occupied(changed) => changed.into_mut(),
@@ -131,7 +131,7 @@ impl<'a> Handle<'a> {
     /// Returns block `block`, which becomes metadata, zeroed.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`] if the file system has no such block.
+    /// Fails with [`Defect::BlockPointer`] if the file system has no such block.
     pub fn create(&mut self, block: u64) -> Result<&mut [u8], Error> {
         if block >= self.volume.block_count() {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
@@ -186,7 +186,7 @@ impl<'a> Handle<'a> {
     /// Returns group `number`.
     ///
     /// # Errors
-    /// As [`Volume::group`].
+    /// Fails as [`Volume::group`] does.
     pub fn group(&self, number: u32) -> Result<Group, Error> {
         Ok(self.volume.group_of(self, number)?)
     }
@@ -194,7 +194,7 @@ impl<'a> Handle<'a> {
     /// Returns inode `ino` for editing; [`store_inode`](Self::store_inode) writes it.
     ///
     /// # Errors
-    /// As [`Volume::inode`].
+    /// Fails as [`Volume::inode`] does.
     pub fn load_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
         // `inode_in_table` checks it.
         let (_, table, at) = self.volume().inode_in_table(ino)?;
@@ -204,7 +204,7 @@ impl<'a> Handle<'a> {
     /// Writes an inode to its place. `data`: `fdatasync` has to write the change (size, blocks).
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let (is_barred, volume) = (self.changes.fast.is_barred(), self.volume.clone());
@@ -224,7 +224,7 @@ impl<'a> Handle<'a> {
     /// [`store_superblock`](Self::store_superblock) writes it.
     ///
     /// # Errors
-    /// As [`Volume::block`], [`SuperblockEdit::of`].
+    /// Fails as [`Volume::block`] and [`SuperblockEdit::of`] do.
     pub fn load_superblock(&self) -> Result<SuperblockEdit, Error> {
         let (block, _) = superblock_place(self.superblock());
         Ok(SuperblockEdit::of(self.superblock(), &self.block(block)?)?)
@@ -233,7 +233,7 @@ impl<'a> Handle<'a> {
     /// Writes the superblock to its place.
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn store_superblock(&mut self, superblock: &SuperblockEdit) -> Result<(), Error> {
         let (block, at) = superblock_place(self.superblock());
         let sealed = superblock.sealed();

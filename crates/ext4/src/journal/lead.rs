@@ -170,7 +170,7 @@ impl Journal {
     /// Returns which thread has to commit, and takes the lead if none has it.
     ///
     /// # Errors
-    /// An earlier failure of the journal: nothing is committed any more.
+    /// Fails if the journal has failed earlier: nothing is committed any more.
     pub(crate) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
         loop {
             if self.is_reached(goal) {

@@ -33,7 +33,7 @@ pub(crate) enum Before {
 /// Makes completed writes durable, before the event that `before` names (rules 3, 6 and 18).
 ///
 /// # Errors
-/// The device.
+/// Fails if the device fails.
 pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<(), Error> {
     Ok(io.flush()?)
 }
@@ -41,7 +41,7 @@ pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<(), Error> {
 /// Waits for all log writes of a transaction, before its commit block (rule 1).
 ///
 /// # Errors
-/// The first write that failed.
+/// Returns the error of the first write that failed.
 pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
     writer.finish(io)
 }
@@ -55,7 +55,7 @@ pub(crate) fn finish_data(finish: impl FnOnce()) {
 /// Waits for the data of a closed transaction, before its commit block (rule 2).
 ///
 /// # Errors
-/// The first write that failed.
+/// Returns the error of the first write that failed.
 pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
     ordered.wait(group)
 }
@@ -73,7 +73,7 @@ pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
 /// Sends blocks of a fast commit, with FUA if `fua` (rule 3).
 ///
 /// # Errors
-/// The context may not write, or the request was rejected.
+/// Fails if the context may not write, or the request is rejected.
 pub(super) fn send_fast(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -88,7 +88,7 @@ pub(super) fn send_fast(
 /// log behind the old tail is overwritten (rule 7).
 ///
 /// # Errors
-/// The device.
+/// Fails if the device fails.
 pub(super) fn write_tail(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -109,7 +109,7 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 /// zeroes their first block (`head`), and lets later ones count.
 ///
 /// # Errors
-/// The device; what is durable is unknown then.
+/// Fails if the device fails; what is durable is unknown then.
 pub(super) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,

@@ -190,7 +190,8 @@ impl Recovery {
     /// Reads the journal of `volume`.
     ///
     /// # Errors
-    /// Refuses by name what could not be maintained correctly; damage; the device.
+    /// Refuses by name what could not be maintained correctly. Fails if there is damage, or the
+    /// device fails.
     pub(crate) fn read(
         contexts: &Arc<IoContexts>,
         volume: Volume<DeviceSource>,
@@ -255,7 +256,8 @@ impl Recovery {
     /// and the volume after that. `overlap` says which waits of a commit are moved.
     ///
     /// # Errors
-    /// Refuses by name what could not be maintained correctly, with nothing written; the device.
+    /// Refuses by name what could not be maintained correctly, with nothing written. Fails if the
+    /// device fails.
     pub(crate) fn begin(
         self,
         said: Option<Changes>,
@@ -399,7 +401,7 @@ impl Journal {
     /// has what was committed.
     ///
     /// # Errors
-    /// The device, or the earlier failure.
+    /// Fails if the device fails, or with the earlier failure.
     pub(crate) fn close(&self, io: &mut IoContext) -> Result<(), Error> {
         self.commit_all(io)?;
         self.checkpoint(io)?;

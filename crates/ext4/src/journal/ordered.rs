@@ -85,7 +85,8 @@ impl Ordered {
     /// Waits until no data of a closed transaction are in flight.
     ///
     /// # Errors
-    /// The first write that failed; [`Error::Resources`] if no token ends for `LONGEST_WAIT`.
+    /// Returns the error of the first write that failed, or [`Error::Resources`] if no token ends
+    /// for `LONGEST_WAIT`.
     pub(super) fn wait(&self, group: &GroupCommit) -> Result<(), Error> {
         wait_for(Rank::OrderedData);
         self.wait_at_most(group, LONGEST_WAIT)

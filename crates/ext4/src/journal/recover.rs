@@ -52,7 +52,7 @@ impl Replacement {
     /// `format` that lies in `runs`. Returns `None` if it does not fit into the log.
     ///
     /// # Errors
-    /// The journal's superblock is not valid.
+    /// Fails if the journal's superblock cannot be changed so, or the journal lacks a block.
     pub(super) fn new(
         mut format: JournalFormat,
         runs: Vec<LogRun>,
@@ -81,7 +81,7 @@ impl Replacement {
     /// where the fast commits continue it.
     ///
     /// # Errors
-    /// The device.
+    /// Fails if the device fails.
     pub(super) fn write(mut self, beginner: &mut Beginner<'_>) -> Result<(), Error> {
         let Self { committer, transaction, superblock, before } = &mut self;
         // The log is empty, and starts at a block that does not lead to the transaction.

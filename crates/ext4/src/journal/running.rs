@@ -92,7 +92,8 @@ impl Journal {
     /// cache locked, and `work` waits for nothing but the device.
     ///
     /// # Errors
-    /// Those of `work`; an earlier failure of the journal.
+    /// Fails as `work` does, if the change does not fit the journal, or if the journal has failed
+    /// earlier.
     pub fn change<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -105,7 +106,7 @@ impl Journal {
     /// does not commit before the token has [ended](OrderedToken::end).
     ///
     /// # Errors
-    /// As [`change`](Self::change).
+    /// Fails as [`change`](Self::change) does.
     pub fn change_with_data<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -197,7 +198,7 @@ impl Journal {
     /// Checks that changes are still possible.
     ///
     /// # Errors
-    /// [`Error::Aborted`].
+    /// Fails with [`Error::Aborted`] if they are not.
     pub fn usable(&self) -> Result<(), Error> {
         if self.failure.get().is_some() { Err(Error::Aborted) } else { Ok(()) }
     }

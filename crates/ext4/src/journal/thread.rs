@@ -50,7 +50,7 @@ impl JournalThread {
     /// Has everything up to transaction `upto` of `journal` committed, and waits for that.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// Fails if the journal has failed.
     pub(crate) fn commit(&self, journal: &Journal, upto: Sequence) -> Result<(), Error> {
         if journal.is_durable(upto) {
             return Ok(());
