@@ -168,7 +168,7 @@ impl IoContext {
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
         let result = self.read_pieces_by(memory, start, pieces, target, policy);
-        // In any case nothing is left in flight.
+        // Leaves nothing in flight, even after an error.
         while let Some(ended) = self.next(copies) {
             let _ = self.complete_copy(ended, None);
         }
