@@ -9,8 +9,8 @@
 //!   devices (it loses what is in the inode);
 //! - an inode's last name (e2fsck's replay removes the name and leaves the inode), so no inode is
 //!   freed or reused by a fast commit;
-//! - a change that allocates or frees a metadata block: replay allocates its own, at a time when the
-//!   blocks of the inodes that it replays count as free;
+//! - a change that allocates or frees a metadata block: replay allocates its own, at a time when
+//!   the blocks of the inodes that it replays count as free;
 //! - extended attributes (they have no tag), an inode with an attribute block (replay does not
 //!   count that), ACLs of new files.
 //!
