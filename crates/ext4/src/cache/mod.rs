@@ -1,11 +1,11 @@
 //! The page cache of a mount: pages of 4 KiB in DMA memory, by file and index.
 //!
 //! A hit takes no lock and writes to nothing that another core uses: [`PageCache::read`]. A miss is
-//! claimed ([`PageCache::claim`]) by exactly one reader, who brings a page
+//! claimed ([`PageCache::claim`]) by exactly one reader, which supplies a page
 //! ([`PageCache::take_pages`]) that the device reads into, and then [publishes](PageCache::publish)
-//! or [abandons](PageCache::abandon) it. Others who want the page meanwhile [wait](PageCache::wait)
-//! as long as they please, or read it past the cache. What is [invalidated](PageCache::invalidate)
-//! while it is being read stays out.
+//! or [abandons](PageCache::abandon) it. Other readers of the page [wait](PageCache::wait) for a
+//! time of their choice, or read past the cache. A page that is
+//! [invalidated](PageCache::invalidate) while it is being read does not enter the cache.
 //!
 //! ```text
 //!            claim            publish             evict, invalidate
@@ -16,9 +16,9 @@
 //! ```
 //!
 //! A page's memory has one owner at any time: the pool in here, a reader (as a [`DmaBuf`]), or the
-//! page's slot. A page that is ready can be written to, and is dirty then; it can be copied out for
-//! the device, and is under writeback meanwhile ([`write`]). Such a page is neither evicted nor
-//! invalidated.
+//! page's slot. A ready page can be written to, and is dirty then; it can be copied out for the
+//! device, and is under writeback meanwhile ([`write`]). A dirty page or one under writeback is
+//! neither evicted nor invalidated.
 
 mod parking;
 mod queues;
@@ -38,29 +38,29 @@ use queues::{Pages, Queues};
 use table::{At, Place, Published, Table};
 pub use write::Written;
 
-/// The size of a page of the cache in bytes, whatever the file system's blocks are.
+/// The size of a page of the cache in bytes, independent of the file system's block size.
 pub const PAGE_BYTES: usize = DMA_PAGE;
 
-/// The least memory of a cache, in bytes.
+/// The minimum memory of a cache, in bytes.
 pub const LEAST_BYTES: usize = 1 << 20;
 
-/// How many pages are had from the heap at a time.
+/// Pages allocated per growth step.
 const GROWTH_PAGES: usize = 512;
 
-/// So many published pages are put in their queues at once, if nobody did that in a gap.
+/// The number of published pages at which `publish` puts them in their queues itself.
 const ARRIVALS_MOST: usize = 256;
 
 /// The cache of a mount. Any thread may use it.
 pub struct PageCache {
     table: Table<PageCell>,
     heap: DmaHeap,
-    /// How many pages there may be.
+    /// The most pages.
     capacity: usize,
-    /// How many pages there are: here, in slots, and with readers.
+    /// Pages that exist: free, in slots, and with readers.
     made: AtomicUsize,
     pages: Mutex<Vec<DmaBuf>>,
     slots: Mutex<Vec<u32>>,
-    /// What was published since the queues were looked after.
+    /// Pages published since the last upkeep of the queues.
     arrivals: Mutex<Vec<At>>,
     /// Locked before the others.
     upkeep: Mutex<Upkeep>,
@@ -68,43 +68,43 @@ pub struct PageCache {
     dropped: AtomicU64,
 }
 
-/// What looking after the queues takes. Its lists are empty between two times, and keep their
+/// The state for the upkeep of the queues. Its lists are empty between two runs, and keep their
 /// memory.
 struct Upkeep {
     queues: Queues,
     arrived: Vec<At>,
-    /// What was evicted, on its way to the free ones.
+    /// Evicted slots and pages, before they are freed.
     slots: Vec<u32>,
     pages: Vec<DmaBuf>,
 }
 
-/// Where a page was found; of no more use than to look again.
+/// Where a page was found; it may have left since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hit(At);
 
-/// A page that somebody else is reading.
+/// A page that another reader is reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filling(At);
 
-/// What the cache has of a page.
+/// The state of a page in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookUp {
-    /// It is there: [`PageCache::copy`].
+    /// Ready: [`PageCache::copy`].
     Hit(Hit),
-    /// Somebody is reading it: [`PageCache::wait`].
+    /// Being read: [`PageCache::wait`].
     Filling(Filling),
-    /// Nothing: [`PageCache::claim`].
+    /// Not in the cache: [`PageCache::claim`].
     Absent,
 }
 
-/// The duty to read a page: to be given to [`PageCache::publish`] or [`PageCache::abandon`]. (If it
-/// is lost instead, which is logged, the page cannot be cached any more until it is invalidated,
-/// and its readers read past the cache.)
+/// The duty to read a page, which ends with [`PageCache::publish`] or [`PageCache::abandon`]. (If
+/// it is dropped instead, which is logged, the page cannot be cached until it is invalidated, and
+/// its readers read past the cache.)
 #[must_use = "others wait for the page"]
 #[derive(Debug)]
 pub struct Claim(At);
 
-// It goes beside a page in a request.
+// A request carries it beside a page.
 const _: () = assert!(size_of::<Claim>() == 8 && size_of::<DmaBuf>() + size_of::<Claim>() <= 48);
 
 impl Claim {
@@ -124,31 +124,31 @@ impl Drop for Claim {
     }
 }
 
-/// What became of a claim.
+/// The result of claiming a page.
 #[derive(Debug)]
 pub enum Claiming {
-    /// The caller is to read it.
+    /// The caller has to read it.
     Claimed(Claim),
-    /// It is there by now.
+    /// It is ready now.
     Hit(Hit),
-    /// Somebody else is reading it.
+    /// Another reader is reading it.
     Filling(Filling),
-    /// There is no slot to be had: read it past the cache.
+    /// No slot is free: read past the cache.
     Full,
 }
 
-/// What the cache did, and has.
+/// Counters and sizes of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// How many pages there may be.
+    /// The most pages.
     pub capacity_pages: usize,
-    /// How many there are, those of readers included.
+    /// Pages that exist, those with readers included.
     pub pages: usize,
-    /// How many of them are free.
+    /// Free pages.
     pub free_pages: usize,
     /// Pages evicted so far.
     pub evicted: u64,
-    /// Pages that were read in vain, since they were invalidated meanwhile.
+    /// Pages that were invalidated while they were read.
     pub dropped: u64,
 }
 
@@ -165,14 +165,14 @@ impl Place for PageCell {
 }
 
 impl PageCache {
-    /// A cache of at most `bytes` of `heap` (at least [`LEAST_BYTES`]). The memory is had as it is
-    /// needed; 2 MiB are there at once.
+    /// Makes a cache of at most `bytes` of `heap` (at least [`LEAST_BYTES`]). Memory is allocated
+    /// as needed, 2 MiB at once.
     ///
     /// # Errors
-    /// Without memory.
+    /// Fails if there is no memory.
     pub fn new(heap: &DmaHeap, bytes: usize) -> Result<Self, HwError> {
         let capacity = (bytes.max(LEAST_BYTES) / PAGE_BYTES).min(1 << 29);
-        // More than pages: a slot is free again later than its page.
+        // More slots than pages: a slot is freed later than its page.
         let slots = capacity + capacity / 8 + 64;
         let cache = Self {
             table: Table::new((0..slots).map(|_| PageCell::new(heap))),
@@ -198,12 +198,12 @@ impl PageCache {
         Ok(cache)
     }
 
-    /// How many pages there may be.
+    /// Returns the most pages.
     pub fn capacity_pages(&self) -> usize {
         self.capacity
     }
 
-    /// What it did, and has.
+    /// Returns the counters.
     pub fn counters(&self) -> CacheCounters {
         CacheCounters {
             capacity_pages: self.capacity,
@@ -214,27 +214,27 @@ impl PageCache {
         }
     }
 
-    /// What the cache has of page `index` of `file`.
+    /// Returns the state of page `index` of `file`.
     #[inline]
     pub fn look_up(&self, file: u64, index: u64) -> LookUp {
         self.table.look_up(file, index)
     }
 
-    /// Copies from a page that was found; false if it is not there any more: what `to` holds then
-    /// is of no use.
+    /// Copies from a page that was found. Returns false if the page has left the cache: the content
+    /// of `to` is invalid then.
     ///
     /// # Panics
-    /// Beyond the end of the page.
+    /// Panics if the range exceeds the page.
     #[inline]
     pub fn copy(&self, hit: Hit, offset_bytes: usize, to: &mut [u8]) -> bool {
         self.table.place(hit.0).copy_out(offset_bytes, to) && self.table.still(hit.0)
     }
 
-    /// Looks page `index` of `file` up, and copies from it if it is there. A page that leaves in
-    /// the middle is [`LookUp::Absent`]; `to` may have been written to then.
+    /// Looks page `index` of `file` up, and copies from it if it is ready. A page that leaves
+    /// during the copy is [`LookUp::Absent`]; `to` may have been overwritten then.
     ///
     /// # Panics
-    /// Beyond the end of the page.
+    /// Panics if the range exceeds the page.
     #[inline]
     pub fn read(&self, file: u64, index: u64, offset_bytes: usize, to: &mut [u8]) -> LookUp {
         match self.look_up(file, index) {
@@ -243,22 +243,22 @@ impl PageCache {
         }
     }
 
-    /// Counts a use of a page, for it to stay. The reads of one pass over a page should count as
-    /// one, or a scan by small reads looks like a page in use. Writes nothing once it was used
-    /// three times.
+    /// Counts a use of a page, which delays its eviction. The reads of one pass over a page should
+    /// count as one, or a scan by small reads makes the page look used. Writes nothing after three
+    /// uses.
     #[inline]
     pub fn visit(&self, hit: Hit) {
         self.table.visit(hit.0);
     }
 
-    /// Claims page `index` of `file`. A claimant should have a page to read it into.
+    /// Claims page `index` of `file`. The caller should already have a page to read it into.
     pub fn claim(&self, file: u64, index: u64) -> Claiming {
         let mut slots = lock(&self.slots);
         self.claim_in(&mut slots, file, index)
     }
 
-    /// Claims up to `most` pages of `file` from `first` on, into `claims`: as many as are absent,
-    /// up to the first that is not. How many.
+    /// Claims up to `most` pages of `file` from `first` on, into `claims`, up to the first that is
+    /// not absent. Returns how many.
     pub fn claim_run(&self, file: u64, first: u64, most: usize, claims: &mut Vec<Claim>) -> usize {
         let mut slots = lock(&self.slots);
         for count in 0..most {
@@ -286,12 +286,12 @@ impl PageCache {
         }
     }
 
-    /// The claimed page was read into `page`, and is in the cache from now on: everybody finds it,
-    /// and who waits is woken.
+    /// Publishes the claimed page, which was read into `page`: readers find it from now on, and
+    /// waiters are woken.
     ///
     /// # Errors
-    /// The page, if it does not go into the cache: it was invalidated meanwhile, or is no page of
-    /// this cache's heap. Its reader may use it.
+    /// Returns the page if it does not enter the cache: it was invalidated meanwhile, or is no page
+    /// of this cache's heap. Its reader may use it.
     pub fn publish(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
         let at = claim.redeem();
         self.published(at, self.table.publish(at, page))
@@ -305,7 +305,7 @@ impl PageCache {
                     arrivals.push(at);
                     arrivals.len()
                 };
-                // Whoever has the lock does it.
+                // The thread that has the lock does it.
                 if arrivals >= ARRIVALS_MOST
                     && let Ok(mut upkeep) = self.upkeep.try_lock()
                 {
@@ -325,38 +325,39 @@ impl PageCache {
         }
     }
 
-    /// The claimed page could not be read; who waits for it is woken, and may claim it.
+    /// Abandons a page that could not be read: its waiters are woken, and may claim it.
     pub fn abandon(&self, claim: Claim) {
         let at = claim.redeem();
         self.table.abandon(at);
         lock(&self.slots).push(at.slot);
     }
 
-    /// Waits until `filling`'s reader is done, well or not, for `timeout_ns` at most: looks for
-    /// about a microsecond, then sleeps. False: it is still being read. It may end early: look
-    /// again in any case.
+    /// Waits until `filling` has been published or abandoned, for `timeout_ns` at most: polls for
+    /// about a microsecond, then sleeps. Returns false if it is still being read. May return early:
+    /// look up again in any case.
     pub fn wait(&self, filling: Filling, timeout_ns: u64) -> bool {
         self.table.wait(filling.0, timeout_ns)
     }
 
-    /// `filling` is not waited for any more: what its reader has does not come into the cache, and
-    /// the page can be claimed.
+    /// Drops `filling`: what its reader reads does not enter the cache, and the page can be
+    /// claimed.
     pub fn drop_filling(&self, filling: Filling) {
         self.table.drop_filling(filling.0);
     }
 
-    /// Has `waker` woken when `filling`'s reader is done. False: it is done already; look again.
+    /// Registers `waker` for the end of `filling`. Returns false if it has ended already: look up
+    /// again.
     pub fn register(&self, filling: Filling, waker: &Waker) -> bool {
         self.table.register(filling.0, waker)
     }
 
-    /// Forgets the pages of `file` in `indices`, as after a truncation. Those that are being read
-    /// do not come into the cache; who waits for them is woken.
+    /// Removes the pages of `file` in `indices`, as after a truncation. Pages that are being read
+    /// do not enter the cache, and their waiters are woken.
     pub fn invalidate(&self, file: u64, indices: Range<u64>) {
         if indices.end.saturating_sub(indices.start) <= u64::from(self.table.slots()) {
             indices.for_each(|index| self.forget(file, index));
         } else {
-            // Fewer slots than pages.
+            // There are fewer slots than pages in the range.
             for slot in 0..self.table.slots() {
                 let (theirs, index) = self.table.key(At { slot, generation: 0 });
                 if theirs == file && indices.contains(&index) {
@@ -373,9 +374,8 @@ impl PageCache {
         }
     }
 
-    /// Takes up to `count` free pages, with anything in them, into `pages`: from those that are
-    /// free, from the heap, or from what is evicted for them. How many; fewer if all are in use, or
-    /// there is no memory.
+    /// Takes up to `count` free pages with arbitrary content into `pages`: from the pool, from the
+    /// heap, or by eviction. Returns how many; fewer if all are in use, or there is no memory.
     pub fn take_pages(&self, count: usize, pages: &mut Vec<DmaBuf>) -> usize {
         let mut taken = 0;
         while taken < count {
@@ -395,7 +395,7 @@ impl PageCache {
         taken
     }
 
-    /// Has the CPU's cache own the page that is taken next. Work for the gap.
+    /// Brings the page that is taken next into the CPU's cache. Runs while the device works.
     pub fn warm_page(&self) {
         let next = lock(&self.pages).pop();
         if let Some(mut page) = next {
@@ -404,7 +404,7 @@ impl PageCache {
         }
     }
 
-    /// Gives pages back.
+    /// Takes pages back.
     pub fn give_pages(&self, pages: impl IntoIterator<Item = DmaBuf>) {
         let fits = |page: &DmaBuf| page.capacity() == PAGE_BYTES && page.is_of(&self.heap);
         lock(&self.pages).extend(pages.into_iter().filter(fits).map(|mut page| {
@@ -413,14 +413,14 @@ impl PageCache {
         }));
     }
 
-    /// `count` pages will not come back: they were given up with their device, or dropped.
+    /// Records that `count` pages will not come back: the device kept them, or they were dropped.
     pub fn lose_pages(&self, count: usize) {
         let less = |made: usize| Some(made.saturating_sub(count));
         let _ = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// For the gap: puts what was published in its queue, and evicts until `spare` pages are free,
-    /// or could be had from the heap; at most `budget` pages are evicted. How many were.
+    /// Puts published pages in their queues, and evicts until `spare` pages are free or left on the
+    /// heap; evicts at most `budget` pages. Returns how many. Runs while the device works.
     pub fn maintain(&self, spare: usize, budget: usize) -> usize {
         let there = lock(&self.pages).len()
             + self.capacity.saturating_sub(self.made.load(Ordering::Relaxed));
@@ -433,9 +433,9 @@ impl PageCache {
         }
     }
 
-    /// More pages, if there may be.
+    /// Allocates more pages, up to the capacity.
     fn grow(&self, free: &mut Vec<DmaBuf>) -> Result<(), HwError> {
-        // One thread at a time: the caller has the lock.
+        // One thread at a time: the caller holds the lock.
         let count =
             self.capacity.saturating_sub(self.made.load(Ordering::Relaxed)).min(GROWTH_PAGES);
         if count > 0 {
@@ -452,7 +452,7 @@ impl PageCache {
         arrived.drain(..).for_each(|at| queues.arrive(at, &view));
     }
 
-    /// Evicts up to `count` pages; how many.
+    /// Evicts up to `count` pages. Returns how many.
     fn evict(&self, count: usize) -> usize {
         let mut upkeep = lock(&self.upkeep);
         self.queue_arrivals(&mut upkeep);
@@ -466,7 +466,7 @@ impl PageCache {
     }
 }
 
-/// The table as the queues see it.
+/// The table, for the queues.
 struct Evicting<'a> {
     table: &'a Table<PageCell>,
     slots: &'a mut Vec<u32>,
@@ -495,7 +495,7 @@ impl Pages for Evicting<'_> {
     }
 }
 
-/// Every list in here is whole after each step, so that a panic elsewhere does not spoil it.
+/// Locks; each list is consistent after each step, so a poisoned lock may be used.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

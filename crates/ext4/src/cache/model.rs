@@ -1,4 +1,4 @@
-//! Loom models of the page cache: no stale page, one reader of a missing one, no lost wake-up.
+//! Loom models of the page cache: no stale page, one reader of a missing page, no lost wake-up.
 //! Pages are numbers in loom's atomics.
 //!
 //! Run by `make loom`.
@@ -11,14 +11,13 @@ use super::{Filling, Hit, LookUp};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex};
 
-/// A page: two words, which are equal unless it is torn. Written by its owner alone, read by
-/// anybody.
+/// A page: two words, equal unless it is torn. Written by its owner only, read by any thread.
 type Page = Arc<[AtomicU64; 2]>;
 
-/// A slot's cell, whose memory readers may look at after the page was taken, as the library's.
+/// A slot's cell. As in the library, readers may access its memory after the page was taken.
 struct Cell {
     page: Mutex<Option<Page>>,
-    /// The addresses that a reader goes by: number of the page, from 1.
+    /// The page that readers access: its number, from 1.
     shown: AtomicUsize,
     all: [Page; 2],
 }
@@ -44,7 +43,7 @@ fn page() -> Page {
 }
 
 fn write(page: &Page, value: u64) {
-    // As a device, or a thread that fills it: after the claim's fence, in no order.
+    // As a device or a filling thread does: after the claim's fence, in no order.
     page[0].store(value, Ordering::Relaxed);
     page[1].store(value, Ordering::Relaxed);
 }
@@ -67,14 +66,14 @@ impl Rig {
         self.table.claim(slot, 1, index).ok()
     }
 
-    /// A whole miss: page `index` holds `index + 10`.
+    /// A complete miss: page `index` holds `index + 10`.
     fn fill(&self, slot: u32, index: u64, page: &Page) -> Option<At> {
         let at = self.claim(slot, index)?;
         write(page, index + 10);
         matches!(self.table.publish(at, Arc::clone(page)), Published::Ready).then_some(at)
     }
 
-    /// A hit, if it is one: it must be the right page, and whole.
+    /// A read: a hit must be the right page, and whole.
     fn read(&self, index: u64) -> Option<u64> {
         let LookUp::Hit(Hit(at)) = self.table.look_up(1, index) else { return None };
         let cell = self.table.place(at);
@@ -88,7 +87,7 @@ impl Rig {
     }
 }
 
-/// A page is evicted, and its memory and slot are used for another one, while somebody reads.
+/// A page is evicted, and its memory and slot are reused for another one, during a read.
 fn replaced() {
     loom::model(|| {
         let rig = rig(1);
@@ -110,7 +109,7 @@ fn no_page_is_stale() {
     replaced();
 }
 
-/// What is published is seen whole by who finds it.
+/// A reader that finds a published page sees all of it.
 fn published() {
     loom::model(|| {
         let rig = rig(1);
@@ -140,13 +139,13 @@ fn a_page_has_one_claimant() {
     });
 }
 
-/// A page that is there all the time is found, though the chain before it is changed.
+/// A page that stays is found, even if the chain before it is changed.
 #[test]
 fn what_stays_is_found() {
     loom::model(|| {
         let rig = rig(2);
         rig.fill(0, 0, &rig.pages[0]).expect("nobody else");
-        // In front of it in the only chain.
+        // Before it in the only chain.
         let second = rig.fill(1, 1, &rig.pages[1]).expect("nobody else");
         let theirs = Arc::clone(&rig);
         let writer = loom::thread::spawn(move || {
@@ -157,7 +156,7 @@ fn what_stays_is_found() {
     });
 }
 
-/// Who waits is woken, whatever becomes of the page.
+/// A waiter is woken, whether the page is published, abandoned or dropped.
 fn waited(end: impl Fn(&Rig, At) + Send + Sync + Copy + 'static) {
     loom::model(move || {
         let rig = rig(1);
@@ -217,8 +216,8 @@ fn a_task_is_woken_or_told() {
     });
 }
 
-/// Two futures of one task wait for one page. The second registers when the page is already there;
-/// the first one's waker stays.
+/// Two futures of one task wait for one page. The second registers when the page is ready; the
+/// waker of the first stays.
 #[test]
 fn a_task_that_waits_twice_is_woken() {
     loom::model(|| {
@@ -235,8 +234,8 @@ fn a_task_that_waits_twice_is_woken() {
     });
 }
 
-/// What is invalidated while it is being read does not come in after it, and a second reader's page
-/// is not mistaken for it.
+/// A page that is invalidated while it is being read does not enter the cache, and is not mistaken
+/// for a second reader's page.
 #[test]
 fn what_is_invalidated_stays_out() {
     loom::model(|| {
@@ -268,7 +267,7 @@ fn a_page_is_taken_out_once() {
     });
 }
 
-/// A page is written to while somebody takes it away: it is gone before the first byte, or stays.
+/// A page is written to during an eviction: it is gone before the first byte, or stays.
 fn written() {
     loom::model(|| {
         let rig = rig(1);
@@ -291,7 +290,7 @@ fn what_is_written_stays() {
     written();
 }
 
-/// A page that is written to when its writeback ends is dirty, and in the cache.
+/// A page that is written to when its writeback ends is dirty, and stays in the cache.
 #[test]
 fn what_is_written_during_writeback_is_dirty() {
     loom::model(|| {
@@ -307,8 +306,8 @@ fn what_is_written_during_writeback_is_dirty() {
     });
 }
 
-/// The models can fail: with `what` weakened, `model` does. In a process of its own, since loom
-/// ends a deadlocked model by aborting.
+/// The models can fail: with `what` weakened, `model` does. In a separate process, because loom
+/// aborts on a deadlock.
 fn is_caught(model: &str, what: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("cache::model::{model}")])

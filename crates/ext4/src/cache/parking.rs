@@ -1,9 +1,10 @@
-//! Waiting for another's I/O: threads sleep on a word of a lot, tasks leave their wakers in it.
+//! Waiting for another reader's I/O: threads sleep on a word of a lot, tasks leave their wakers in
+//! it.
 //!
-//! Who sleeps has read the lot's word first, then marked the slot; who ends the I/O changes the
-//! slot, sees the mark in what it replaced, and only then changes the word and wakes. So a wake-up
-//! is never lost: either the mark came too late, and the sleeper saw that, or the word it sleeps on
-//! is another one already.
+//! A sleeper first reads the lot's word, then marks the slot. The end of the I/O changes the slot,
+//! sees the mark in the replaced state, and only then changes the word and wakes. So no wake-up is
+//! lost: either the mark came too late, which the sleeper sees, or the word that it sleeps on has
+//! already changed.
 
 use std::task::Waker;
 
@@ -33,7 +34,7 @@ impl Bell {
     }
 }
 
-/// The same for a model. Without a time-out: a lost wake-up is a deadlock, which loom reports.
+/// The same for a model. Without a time-out: loom reports a lost wake-up as a deadlock.
 #[cfg(loom)]
 #[derive(Default)]
 struct Bell {
@@ -60,18 +61,18 @@ impl Bell {
     }
 }
 
-/// Where those sleep who wait for some of the slots.
+/// The threads and tasks that wait for some of the slots.
 #[derive(Default)]
 struct Lot {
     bell: Bell,
-    /// Of tasks: for which slot.
+    /// Wakers of tasks, with their slots.
     wakers: Mutex<Vec<(u32, Waker)>>,
 }
 
-/// Few, so that a lot is shared by many slots: who is woken looks.
+/// Few, so many slots share a lot: a woken thread checks its slot.
 const LOTS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// All of them.
+/// All lots.
 pub(super) struct Parking([Lot; LOTS]);
 
 impl Default for Parking {
@@ -85,18 +86,18 @@ impl Parking {
         &self.0[slot as usize % LOTS]
     }
 
-    /// To be asked for before the slot is marked.
+    /// Returns the lot's word; must be read before the slot is marked.
     pub(super) fn seen(&self, slot: u32) -> u32 {
         self.lot(slot).bell.count()
     }
 
-    /// Sleeps until somebody was woken since `seen`, for `timeout_ns` at most.
+    /// Sleeps until the word differs from `seen`, for `timeout_ns` at most.
     pub(super) fn sleep(&self, slot: u32, seen: u32, timeout_ns: u64) {
         self.lot(slot).bell.wait(seen, timeout_ns);
     }
 
-    /// Leaves a waker, before the slot is marked. One for the same task as another is not left
-    /// twice: false.
+    /// Leaves a waker; must precede the marking of the slot. Returns false if the same task has
+    /// left one already.
     pub(super) fn leave(&self, slot: u32, waker: &Waker) -> bool {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !wakers.iter().any(|(other, there)| *other == slot && there.will_wake(waker));
@@ -106,13 +107,13 @@ impl Parking {
         is_new
     }
 
-    /// Takes it back.
+    /// Removes the waker.
     pub(super) fn take_back(&self, slot: u32, waker: &Waker) {
         let mut wakers = self.lot(slot).wakers.lock().unwrap_or_else(PoisonError::into_inner);
         wakers.retain(|(other, there)| *other != slot || !there.will_wake(waker));
     }
 
-    /// Wakes all who wait for `slot`.
+    /// Wakes all that wait for `slot`.
     #[cold]
     pub(super) fn wake(&self, slot: u32) {
         let lot = self.lot(slot);
@@ -129,7 +130,7 @@ impl Parking {
                 }
             }
         }
-        // Outside of the lock: what a waker does is not ours to know.
+        // After the lock is released: a waker runs unknown code.
         woken.into_iter().for_each(Waker::wake);
     }
 }

@@ -1,27 +1,27 @@
-//! Which page goes next: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction",
-//! SOSP 2023).
+//! Selects the pages to evict: S3-FIFO (Yang et al., "FIFO queues are all you need for cache
+//! eviction", SOSP 2023).
 //!
-//! A new page goes to a small queue; whoever is not visited there leaves from it, so that a scan
-//! passes through a tenth of the cache and leaves the rest alone. Visited pages go to the main
-//! queue, and around in it as long as they are visited. A page that comes back soon after it left
-//! the small queue (the ghost queue remembers it) goes to the main queue at once.
+//! A new page enters a small queue, and leaves the cache from it if it is not visited there: so a
+//! scan passes through a tenth of the cache and leaves the rest alone. Visited pages enter the main
+//! queue, and stay in it as long as they are visited. A page that returns soon after it left the
+//! small queue (the ghost queue remembers it) enters the main queue at once.
 
 use std::collections::VecDeque;
 
 use super::table::{At, VISITS_MAX};
 
-/// How often a page must be visited in the small queue to go to the main one.
+/// Visits in the small queue that move a page to the main queue.
 const VISITS_TO_STAY: u32 = 2;
 
-/// The cache as the queues see it.
+/// The cache, as seen by the queues.
 pub(super) trait Pages {
-    /// How often a page was visited; `None` if it is no longer there.
+    /// Returns how often a page was visited; `None` if it is no longer in the cache.
     fn visits(&self, at: At) -> Option<u32>;
-    /// From now on it counts as visited so often.
+    /// Sets the number of its visits.
     fn set_visits(&self, at: At, count: u32);
-    /// A number for its key.
+    /// Returns a hash of its key.
     fn hash(&self, at: At) -> u64;
-    /// Takes it out; false if that cannot be now, or it is no longer there.
+    /// Evicts it. Returns false if that is not possible now, or it is no longer in the cache.
     fn evict(&mut self, at: At) -> bool;
 }
 
@@ -30,14 +30,14 @@ pub(super) struct Queues {
     small: VecDeque<At>,
     main: VecDeque<At>,
     ghosts: Ghosts,
-    /// Beyond this many the small queue is shortened first.
+    /// The small queue is shortened first while it is longer than this.
     small_most: usize,
-    /// Beyond this many entries those that are no longer there are removed.
+    /// With more entries than this, those of removed pages are dropped.
     most: usize,
 }
 
 impl Queues {
-    /// For a cache of `pages`.
+    /// Returns the queues of a cache of `pages`.
     pub(super) fn new(pages: usize) -> Self {
         Self {
             small: VecDeque::new(),
@@ -48,10 +48,10 @@ impl Queues {
         }
     }
 
-    /// A page has come.
+    /// Adds a page.
     pub(super) fn arrive(&mut self, at: At, pages: &impl Pages) {
         if self.small.len() + self.main.len() >= self.most {
-            // Pages were dropped over and over, and nothing was evicted.
+            // Pages were invalidated again and again, and none was evicted.
             self.small.retain(|at| pages.visits(*at).is_some());
             self.main.retain(|at| pages.visits(*at).is_some());
         }
@@ -62,18 +62,18 @@ impl Queues {
         }
     }
 
-    /// Evicts one page; false if there is none that can be. Each page is met as often as it has
-    /// visits, and once more, at most.
+    /// Evicts one page. Returns false if none can be evicted. Meets each page at most once more
+    /// than it has visits.
     pub(super) fn evict_one(&mut self, pages: &mut impl Pages) -> bool {
         let steps = (VISITS_MAX as usize + 2) * (self.small.len() + self.main.len());
-        // One that cannot go stays in the main queue, and must not be met for ever.
+        // A page that cannot be evicted stays in the main queue, and must not be met for ever.
         let mut refused = false;
         for _ in 0..steps {
             let prefers_small = self.small.len() > self.small_most || refused;
             let from_small = self.main.is_empty() || prefers_small && !self.small.is_empty();
             let queue = if from_small { &mut self.small } else { &mut self.main };
             let Some(at) = queue.pop_front() else { return false };
-            // No longer there.
+            // No longer in the cache.
             let Some(visits) = pages.visits(at) else { continue };
             if from_small && visits >= VISITS_TO_STAY {
                 pages.set_visits(at, 0);
@@ -88,7 +88,7 @@ impl Queues {
             let hash = pages.hash(at);
             if !pages.evict(at) {
                 refused = true;
-                // To be written first, or gone meanwhile.
+                // It is dirty, or has been removed meanwhile.
                 if pages.visits(at).is_some() {
                     self.main.push_back(at);
                 }
@@ -103,11 +103,10 @@ impl Queues {
     }
 }
 
-/// Who has left the small queue of late: as many as the main queue has room for. Of fixed size: one
-/// that is forgotten early, since another has its place, is a page that goes to the small queue
-/// once more.
+/// The pages that left the small queue last, as many as the main queue has room for. Of fixed size:
+/// a page that is forgotten early because another has its place enters the small queue once more.
 struct Ghosts {
-    /// Upper half: of the hash; lower half: when, counted in departures, from 1.
+    /// Upper half: of the hash. Lower half: when it left, as a count of departures from 1 on.
     places: Box<[u64]>,
     departures: u32,
     most: u32,
@@ -130,7 +129,7 @@ impl Ghosts {
         *self.place(hash) = hash >> 32 << 32 | u64::from(self.departures);
     }
 
-    /// Whether it has left of late; asked once, since it is back then.
+    /// Returns whether it has left recently, and forgets it, because it returns.
     fn remembers(&mut self, hash: u64) -> bool {
         let (departures, most) = (self.departures, self.most);
         let place = self.place(hash);
@@ -149,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Pages by slot: visits. A page's key is its slot.
+    /// Pages by slot, with visits. A page's key is its slot.
     #[derive(Default)]
     struct There {
         visits: std::cell::RefCell<HashMap<u32, u32>>,
@@ -178,7 +177,7 @@ mod tests {
         At { slot, generation: 0 }
     }
 
-    /// A read of `page` by a cache of `most` pages; whether it was a hit.
+    /// Reads `page` with a cache of `most` pages. Returns whether it was a hit.
     fn read(queues: &mut Queues, there: &mut There, page: u32, most: usize) -> bool {
         if let Some(visits) = there.visits(at(page)) {
             there.set_visits(at(page), (visits + 1).min(VISITS_MAX));
@@ -201,7 +200,7 @@ mod tests {
         (1_000..3_000).for_each(|page| _ = read(&mut queues, &mut there, page, 100));
         let kept = (0..50).filter(|page| there.visits(at(*page)).is_some()).count();
         assert_eq!(kept, 50);
-        // A queue that only keeps what was used last would have none of them.
+        // An LRU queue would have none of them.
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! Which page is where: a hash table of slots, which is read without a lock or a write.
+//! Finds pages: a hash table of slots, which is read without a lock or a write.
 //!
 //! A bucket is the head of a chain of slots, and a sequence that is odd while the chain is changed;
-//! a chain is changed by one thread at a time. A reader walks a chain whatever happens to it. What
-//! it finds is right if the slot's state is of one generation before and after the key was read: a
-//! slot's key changes only while the slot is free, and freeing it changes the generation. That it
-//! finds nothing is right if the bucket's sequence was even and did not change.
+//! one thread at a time changes a chain. A reader walks a chain while it may change. A slot that it
+//! finds is right if the slot's state has the same generation before and after the key was read: a
+//! slot's key changes only while the slot is free, and freeing it changes the generation. A result
+//! of absent is right if the bucket's sequence was even and did not change.
 //!
-//! The same goes for the page: a reader copies, then looks whether the generation is the same
-//! ([`Table::still`]). Whoever frees a slot changes the state before it takes the page away, and
-//! claims one with a fence before it writes to a page: a reader that saw a byte of the next page
-//! sees the next generation, too (Boehm, "Can seqlocks get along with programming language memory
-//! models?", MSPC 2012).
+//! The same holds for the page: a reader copies, then checks that the generation is the same
+//! ([`Table::still`]). Freeing a slot changes the state before the page is taken out, and a claim
+//! has a fence before the page is written to: a reader that saw a byte of the next page also sees
+//! the next generation (Boehm, "Can seqlocks get along with programming language memory models?",
+//! MSPC 2012).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -22,30 +22,30 @@ use super::parking::Parking;
 use super::word::{Phase, Word};
 use super::{Filling, Hit, LookUp};
 
-/// What a slot holds its page in.
+/// The cell in which a slot holds its page.
 pub(super) trait Place {
     /// A page.
     type Page;
-    /// Puts one in; gives it back if it does not fit.
+    /// Puts a page in; returns it if it does not fit.
     fn put(&self, page: Self::Page) -> Result<(), Self::Page>;
-    /// Takes it out.
+    /// Takes the page out.
     fn take(&self) -> Option<Self::Page>;
 }
 
 /// The end of a chain.
 const NOBODY: u32 = u32::MAX;
 
-/// How many slots of a chain are passed between two looks whether it was changed under the reader:
-/// one that is moved to another chain could lead around in circles.
+/// Slots of a chain between two checks whether it was changed: a slot that is moved to another
+/// chain could lead the reader in circles.
 const STEPS_PER_LOOK: u32 = if cfg!(loom) { 2 } else { 16 };
 
-/// How often a locked bucket is looked at before its owner is let run.
+/// Polls of a locked bucket per yield.
 const LOOKS_PER_YIELD: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// How often somebody's fill is looked at before its waiter sleeps: about 1 µs.
+/// Polls of another reader's fill before a waiter sleeps: about 1 µs.
 const LOOKS_PER_SLEEP: u32 = if cfg!(loom) { 0 } else { 128 };
 
-/// Slots and the chains that they are in.
+/// Slots and their chains.
 pub(super) struct Table<P> {
     buckets: Box<[Bucket]>,
     slots: Box<[Slot<P>]>,
@@ -65,33 +65,33 @@ struct Slot<P> {
     file: AtomicU64,
     index: AtomicU64,
     next: AtomicU32,
-    /// How often it was visited, as far as that counts.
+    /// Its visits, up to `VISITS_MAX`.
     visits: AtomicU32,
     place: P,
 }
 
-/// A slot at one generation: its page, as long as that is in the cache.
+/// A slot at one generation: identifies its page while that is in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub slot: u32,
     pub generation: u32,
 }
 
-/// What became of a page that was read for the cache.
+/// The result of publishing a page.
 pub(super) enum Published<T> {
-    /// It is there.
+    /// It is in the cache.
     Ready,
-    /// It was not wanted any more; the slot is free.
+    /// It was invalidated; the slot is free.
     Dropped(T),
     /// It does not fit the slot, which is free.
     Refused(T),
 }
 
-/// The most visits that are counted.
+/// The most visits counted.
 pub(super) const VISITS_MAX: u32 = 3;
 
-/// Under loom, whether the model named `what` in the environment is to be broken, so that one sees
-/// that it can be.
+/// Under loom, whether to weaken the order `what`, as the environment asks, to show that the models
+/// can fail.
 #[cfg(loom)]
 fn weak(what: &str) -> bool {
     std::env::var("LOOM_WEAK").is_ok_and(|weak| weak == what)
@@ -103,7 +103,7 @@ const fn weak(_: &str) -> bool {
 }
 
 impl<P: Place> Table<P> {
-    /// A table of as many slots as there are `places`, at least one, all free.
+    /// Makes a table of as many slots as there are `places`, at least one, all free.
     pub(super) fn new(places: impl ExactSizeIterator<Item = P>) -> Self {
         let count = places.len().clamp(1, 1 << 30);
         let buckets = if cfg!(loom) { 1 } else { (2 * count).next_power_of_two().max(8) };
@@ -134,13 +134,13 @@ impl<P: Place> Table<P> {
         &self.buckets[row & (self.buckets.len() - 1)]
     }
 
-    /// What is in `at`'s slot, of whatever generation.
+    /// Returns the cell of `at`'s slot, of any generation.
     #[inline(always)]
     pub(super) fn place(&self, at: At) -> &P {
         &self.slots[at.slot as usize].place
     }
 
-    /// What is known of page `index` of `file`.
+    /// Returns the state of page `index` of `file`.
     #[inline]
     pub(super) fn look_up(&self, file: u64, index: u64) -> LookUp {
         let bucket = self.bucket(file, index);
@@ -154,15 +154,15 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// One try; `None` if the chain was changed meanwhile.
+    /// Tries once; `None` if the chain was changed meanwhile.
     #[inline(always)]
     fn walk(&self, bucket: &Bucket, file: u64, index: u64) -> Option<LookUp> {
-        // Acquire: the chain is as whoever changed it last has left it, or newer.
+        // Acquire: the chain is as after its last change, or newer.
         let sequence = bucket.sequence.load(Ordering::Acquire);
         let mut at = bucket.head.load(Ordering::Acquire);
         let mut steps = 0u32;
         while let Some(slot) = self.slots.get(at as usize) {
-            // Acquire: the key is that of this generation, or a newer one's; and so is the page.
+            // Acquire: the key and the page are those of this generation, or newer.
             let state = Word(slot.state.load(Ordering::Acquire));
             if slot.index.load(Ordering::Relaxed) == index
                 && slot.file.load(Ordering::Relaxed) == file
@@ -172,7 +172,7 @@ impl<P: Place> Table<P> {
                     match state.phase() {
                         Phase::Ready => return Some(LookUp::Hit(Hit(found))),
                         Phase::Filling => return Some(LookUp::Filling(Filling(found))),
-                        // Just taken out of the chain.
+                        // Just removed from the chain.
                         Phase::Free | Phase::Dropped => {}
                     }
                 }
@@ -186,7 +186,7 @@ impl<P: Place> Table<P> {
         unchanged(bucket, sequence).then_some(LookUp::Absent)
     }
 
-    /// Whether the slot is of the same generation still, so that what was read of it so far is
+    /// Returns whether the slot still has the same generation, so that what was read of it is
     /// right.
     #[inline(always)]
     pub(super) fn still(&self, at: At) -> bool {
@@ -198,8 +198,8 @@ impl<P: Place> Table<P> {
             == at.generation
     }
 
-    /// Counts a visit, as far as visits count. No write if nothing changes; two at the same time
-    /// may count as one.
+    /// Counts a visit, up to `VISITS_MAX`. No write if nothing changes; two at the same time may
+    /// count as one.
     #[inline(always)]
     pub(super) fn visit(&self, at: At) {
         let visits = &self.slots[at.slot as usize].visits;
@@ -209,30 +209,30 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// How often it was visited; `None` if it is no longer there.
+    /// Returns its visits; `None` if it is no longer in the cache.
     pub(super) fn visits(&self, at: At) -> Option<u32> {
         let slot = &self.slots[at.slot as usize];
         let there = Word(slot.state.load(Ordering::Acquire)).is(Phase::Ready, at.generation);
         there.then(|| slot.visits.load(Ordering::Relaxed))
     }
 
-    /// Forgets visits.
+    /// Sets its visits.
     pub(super) fn set_visits(&self, at: At, count: u32) {
         self.slots[at.slot as usize].visits.store(count, Ordering::Relaxed);
     }
 
-    /// The key that `at` has, or had.
+    /// Returns the key that `at` has or had.
     pub(super) fn key(&self, at: At) -> (u64, u64) {
         let slot = &self.slots[at.slot as usize];
         (slot.file.load(Ordering::Relaxed), slot.index.load(Ordering::Relaxed))
     }
 
-    /// Runs `change` while nobody else changes the chain of `bucket`.
+    /// Runs `change` with the chain of `bucket` locked.
     fn change<T>(&self, bucket: &Bucket, change: impl FnOnce() -> T) -> T {
         let mut looks = 0u32;
         let sequence = loop {
             let sequence = bucket.sequence.load(Ordering::Relaxed);
-            // Acquire: after the last one's changes.
+            // Acquire: after the changes of the previous owner.
             let locked = sequence.is_multiple_of(2)
                 && bucket
                     .sequence
@@ -249,14 +249,14 @@ impl<P: Place> Table<P> {
             looks += 1;
             pause(looks);
         };
-        // Who sees one of the changes sees that there are some.
+        // A reader that sees one of the changes sees the odd sequence.
         fence(Ordering::Release);
         let result = change();
         bucket.sequence.store(sequence.wrapping_add(2), Ordering::Release);
         result
     }
 
-    /// In a chain that is locked: the slot of a key, and the slot before it.
+    /// In a locked chain: returns the slot of a key, and the slot before it.
     fn find(&self, bucket: &Bucket, file: u64, index: u64) -> Option<(u32, Option<u32>)> {
         let (mut at, mut before) = (bucket.head.load(Ordering::Relaxed), None);
         while let Some(slot) = self.slots.get(at as usize) {
@@ -270,7 +270,7 @@ impl<P: Place> Table<P> {
         None
     }
 
-    /// In a chain that is locked: takes the slot of a key out.
+    /// In a locked chain: removes the slot of a key.
     fn unlink(&self, bucket: &Bucket, (slot, before): (u32, Option<u32>)) {
         let next = self.slots[slot as usize].next.load(Ordering::Relaxed);
         match before {
@@ -279,15 +279,14 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// Claims page `index` of `file` for whoever asks first, in `slot`, which is free and the
-    /// caller's.
+    /// Claims page `index` of `file` in `slot`, which is free and owned by the caller. One thread
+    /// succeeds.
     ///
     /// # Errors
-    /// It is there, or another thread's to read; the slot is still free.
+    /// Fails if the page is ready, or another thread is reading it; the slot is still free.
     pub(super) fn claim(&self, slot: u32, file: u64, index: u64) -> Result<At, LookUp> {
         let bucket = self.bucket(file, index);
-        // What is written to the key, or to a page, from now on is seen by nobody who does not see
-        // that the slot was freed.
+        // A reader that sees later writes to the key or the page also sees that the slot was freed.
         fence(Ordering::Release);
         self.change(bucket, || {
             if let Some((there, _)) = self.find(bucket, file, index) {
@@ -313,25 +312,25 @@ impl<P: Place> Table<P> {
         })
     }
 
-    /// The claimant has read the page.
+    /// Publishes the page that the claimant has read.
     pub(super) fn publish(&self, at: At, page: P::Page) -> Published<P::Page> {
         self.publish_as(at, page, Word::published)
     }
 
-    /// The claimant has made a page that is newer than the device's.
+    /// Publishes a page that the claimant has made, newer than the device's.
     pub(super) fn publish_dirty(&self, at: At, page: P::Page) -> Published<P::Page> {
         self.publish_as(at, page, Word::published_dirty)
     }
 
-    /// `at` is about to be written to: it is newer than the device's, and so stays. False: it is no
-    /// longer there.
+    /// Makes `at` dirty, before it is written to: it cannot be evicted then. Returns false if it is
+    /// no longer in the cache.
     pub(super) fn make_dirty(&self, at: At) -> bool {
         let dirty = |word: Word| (word.phase() == Phase::Ready).then(|| word.dirtied());
         self.advance(at, Ordering::AcqRel, dirty).is_some()
     }
 
-    /// `at` is about to be written to the device; false if it is no longer there, or is being
-    /// written already. `again`: stays dirty.
+    /// Begins the writeback of `at`. Returns false if it is no longer in the cache, or already
+    /// under writeback. `again`: it stays dirty.
     pub(super) fn begin_writeback(&self, at: At, again: bool) -> bool {
         let begun = |word: Word| {
             (word.phase() == Phase::Ready && !word.is_under_writeback())
@@ -340,14 +339,14 @@ impl<P: Place> Table<P> {
         self.advance(at, Ordering::AcqRel, begun).is_some()
     }
 
-    /// `at` was written to the device, or, if `again`, could not be.
+    /// Ends the writeback of `at`; `again`: it failed, and the page is dirty.
     pub(super) fn end_writeback(&self, at: At, again: bool) {
         let ended = |word: Word| word.is_under_writeback().then(|| word.written_back(again));
         let ended = self.advance(at, Ordering::AcqRel, ended);
         debug_assert!(ended.is_some(), "what is under writeback stays");
     }
 
-    /// What is known of `at` by whoever writes: dirty, under writeback; `None` if it is not there.
+    /// Returns whether `at` is dirty, and under writeback; `None` if it is not in the cache.
     pub(super) fn writing_state(&self, at: At) -> Option<(bool, bool)> {
         let word = Word(self.slots[at.slot as usize].state.load(Ordering::Acquire));
         word.is(Phase::Ready, at.generation).then(|| (word.is_dirty(), word.is_under_writeback()))
@@ -359,7 +358,7 @@ impl<P: Place> Table<P> {
             self.abandon(at);
             return Published::Refused(page);
         }
-        // Release: with the page (which its cell sees to as well).
+        // Release: with the page (which its cell orders as well).
         match self.advance(at, Ordering::AcqRel, |word| {
             (word.phase() == Phase::Filling).then(|| to(word))
         }) {
@@ -374,14 +373,14 @@ impl<P: Place> Table<P> {
                 self.free_dropped(at);
                 match page {
                     Some(page) => Published::Dropped(page),
-                    // Only the claimant has it while it is dropped.
+                    // Not reached: only the claimant has the page while it is dropped.
                     None => Published::Ready,
                 }
             }
         }
     }
 
-    /// The claimant has not read the page: whoever waits for it may claim it.
+    /// Abandons a claim: a waiter may claim the page.
     pub(super) fn abandon(&self, at: At) {
         let (file, index) = self.key(at);
         let bucket = self.bucket(file, index);
@@ -398,7 +397,7 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// A slot whose page was dropped is free now; it is in no chain.
+    /// Frees the slot of a dropped page, which is in no chain.
     fn free_dropped(&self, at: At) {
         let freed = |word: Word| (word.phase() == Phase::Dropped).then(|| word.freed());
         let freed = self.advance(at, Ordering::AcqRel, freed);
@@ -411,8 +410,8 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// Changes the state of `at`, if it is of that generation, and `to` says so; what it was
-    /// before.
+    /// Changes the state of `at` to the result of `to`, if the generation is the same. Returns the
+    /// previous state; `None` if `to` refuses.
     fn advance(&self, at: At, order: Ordering, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
         let state = &self.slots[at.slot as usize].state;
         let mut word = Word(state.load(Ordering::Relaxed));
@@ -425,7 +424,7 @@ impl<P: Place> Table<P> {
         }
     }
 
-    /// Takes a page that is there, and clean, out of the cache. Its slot is free, and the caller's.
+    /// Removes a ready and clean page. Its slot is free then, and owned by the caller.
     pub(super) fn evict(&self, at: At) -> Option<Option<P::Page>> {
         let (file, index) = self.key(at);
         let bucket = self.bucket(file, index);
@@ -437,9 +436,9 @@ impl<P: Place> Table<P> {
         Some(self.take_out(at.slot))
     }
 
-    /// The page of a slot that was just freed.
+    /// Takes the page out of a slot that was just freed.
     fn take_out(&self, slot: u32) -> Option<P::Page> {
-        // As in `claim`: for who writes to the page without claiming another.
+        // As in `claim`: for a writer to the page that does not claim another.
         fence(Ordering::Release);
         self.slots[slot as usize].place.take()
     }
@@ -449,20 +448,20 @@ impl<P: Place> Table<P> {
         self.advance(at, Ordering::AcqRel, |word| free(word).then(|| word.freed()))
     }
 
-    /// Forgets page `index` of `file`. If it was there, its slot, which is free and the caller's,
-    /// and it. One that somebody is reading will not come into the cache; one that is dirty or
-    /// under writeback stays.
+    /// Removes page `index` of `file`. Returns its slot, which is free and owned by the caller
+    /// then, and its memory, if it was ready. A page that is being read will not enter the cache;
+    /// one that is dirty or under writeback stays.
     pub(super) fn forget(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
         self.forget_if(file, index, None, Word::is_clean)
     }
 
-    /// If `at` is being read still, it will not come into the cache.
+    /// Prevents `at` from entering the cache, if it is still being read.
     pub(super) fn drop_filling(&self, at: At) {
         let (file, index) = self.key(at);
         self.forget_if(file, index, Some(at), |_| false);
     }
 
-    /// The same for a page that may be dirty: what was written to it is gone.
+    /// Removes a page that may be dirty: what was written to it is lost.
     pub(super) fn discard(&self, file: u64, index: u64) -> Option<(u32, Option<P::Page>)> {
         self.forget_if(file, index, None, |word| !word.is_under_writeback())
     }
@@ -484,7 +483,7 @@ impl<P: Place> Table<P> {
                 return None;
             }
             let drop = |word: Word| (word.phase() == Phase::Filling).then(|| word.dropped());
-            // In this order: one that is being read may become ready between.
+            // In this order: a page that is being read may become ready between the two.
             let dropped = self.advance(at, Ordering::AcqRel, drop);
             if dropped.is_none() {
                 self.free_ready(at, &may)?;
@@ -498,20 +497,20 @@ impl<P: Place> Table<P> {
         freed.then(|| (slot, self.take_out(slot)))
     }
 
-    /// Whether somebody is still reading `at`.
+    /// Returns whether `at` is still being read.
     fn is_filling(&self, at: At) -> bool {
         Word(self.slots[at.slot as usize].state.load(Ordering::Acquire))
             .is(Phase::Filling, at.generation)
     }
 
-    /// Marks `at`, so that its end wakes; false if there is nothing to wait for.
+    /// Marks `at`, so that its end wakes. Returns false if there is nothing to wait for.
     fn mark(&self, at: At) -> bool {
         let marked = |word: Word| (word.phase() == Phase::Filling).then(|| word.with_waiters());
         self.advance(at, Ordering::AcqRel, marked).is_some()
     }
 
-    /// Waits until whoever reads `at` is done with it, well or not, for `timeout_ns` at most, or
-    /// less; false if it is still being read.
+    /// Waits until `at` has been published, abandoned or dropped, for `timeout_ns` at most; may
+    /// return early. Returns false if it is still being read.
     pub(super) fn wait(&self, at: At, timeout_ns: u64) -> bool {
         for _ in 0..LOOKS_PER_SLEEP {
             if !self.is_filling(at) {
@@ -523,7 +522,7 @@ impl<P: Place> Table<P> {
         let mut seen = self.parking.seen(at.slot);
         if self.mark(at) {
             if early {
-                // Too late: the wake-up may have been before.
+                // Too late: the wake-up may have come before.
                 seen = self.parking.seen(at.slot);
             }
             self.parking.sleep(at.slot, seen, timeout_ns);
@@ -531,12 +530,12 @@ impl<P: Place> Table<P> {
         !self.is_filling(at)
     }
 
-    /// Has `waker` woken when whoever reads `at` is done with it; false if that is so already, and
-    /// the waker was not kept.
+    /// Registers `waker` for the end of `at`. Returns false if it has ended already; the waker is
+    /// not kept then.
     pub(super) fn register(&self, at: At, waker: &Waker) -> bool {
         let is_ours = self.parking.leave(at.slot, waker);
         let marked = self.mark(at);
-        // (One that another future of the task has left is for that one.)
+        // (A waker that another future of the task has left stays for that one.)
         if !marked && is_ours {
             self.parking.take_back(at.slot, waker);
         }
@@ -563,7 +562,8 @@ fn pause(looks: u32) {
     }
 }
 
-/// A number from a key whose every bit depends on all of the key (the finisher of SplitMix64).
+/// Returns a hash of a key, every bit of which depends on all of the key (the finisher of
+/// SplitMix64).
 #[inline(always)]
 pub(super) fn hash(file: u64, index: u64) -> u64 {
     let mut bits =

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use meantime_hw::testing::NullTransport;
 
-/// Longer than any test: who sleeps so long was not woken.
+/// Longer than any test: a thread that sleeps this long was not woken.
 const LONG_NS: u64 = 3_600_000_000_000;
 
 fn cache(bytes: usize) -> PageCache {
@@ -95,8 +95,7 @@ fn what_is_invalidated_is_gone_and_what_is_being_read_stays_out() {
     cache.invalidate(1, 0..u64::MAX);
     assert!(!cache.copy(hit, 0, &mut [0; 8]));
     assert!(cache.wait(filling, LONG_NS));
-    // Somebody else reads it anew; the first one's data are not taken for the new ones, nor the
-    // other way round.
+    // Another reader reads it again; neither reader's data are taken for the other's.
     let theirs = claim(&cache, 1, 2);
     let back = cache.publish(ours, page(&cache, 8)).unwrap_err();
     assert!(back.iter().all(|byte| *byte == 8), "its own reader has them");
@@ -224,7 +223,7 @@ fn threads_that_wait_are_woken() {
     }
 }
 
-/// Threads that read, fill, invalidate in a cache much too small: every hit is the right page, and
+/// Threads read, fill and invalidate in a much too small cache: every hit is the right page, and
 /// whole.
 #[test]
 fn no_page_is_stale_or_torn() {
@@ -262,8 +261,8 @@ fn no_page_is_stale_or_torn() {
                 })
             })
             .collect();
-        // On a busy machine the readers may have to wait for their turn: goes on until they were at
-        // work, or have ended by a panic.
+        // On a busy machine the readers may be scheduled late: continue until they have worked, or
+        // have ended by a panic.
         let at_work = || {
             hits.load(Ordering::Relaxed) > 1000
                 || readers.iter().any(std::thread::ScopedJoinHandle::is_finished)
@@ -284,7 +283,7 @@ fn no_page_is_stale_or_torn() {
     assert_eq!(lock(&cache.slots).len(), cache.table.slots() as usize, "nor a slot");
 }
 
-/// What the cache may hold: every page is as it was published last, or gone.
+/// A model of the cache: every page is as last published, or absent.
 #[derive(Debug, Clone)]
 enum Step {
     Fill(u64, u64, u8),
@@ -363,7 +362,7 @@ proptest! {
             for file in 0..3 {
                 for index in 0..28 {
                     let found = value(&cache, file, index);
-                    // It may have been evicted, and is gone for good then.
+                    // It may have been evicted, and stays absent then.
                     if found.is_none() {
                         there.remove(&(file, index));
                     }
@@ -399,12 +398,12 @@ fn what_is_written_stays_until_it_is_written_back() {
     assert_eq!(cache.writing_state(1, 0), (false, true));
     assert!(!cache.discard(1, 0) && cache.discard(1, 1));
     assert_eq!(stays(&cache), (Some(4), None));
-    // Written to meanwhile: dirty once more.
+    // Written to meanwhile: dirty again.
     assert_eq!(cache.zero(1, 0, 0, PAGE_BYTES), Written::Done);
     cache.end_writeback(hit, false);
     assert_eq!((cache.writing_state(1, 0), stays(&cache)), ((true, false), (Some(0), None)));
     let hit = cache.begin_writeback(1, 0, false).unwrap();
-    // That failed.
+    // The writeback failed.
     cache.end_writeback(hit, true);
     assert_eq!(stays(&cache), (Some(0), None));
     let hit = cache.begin_writeback(1, 0, false).unwrap();

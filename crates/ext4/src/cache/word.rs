@@ -1,43 +1,43 @@
-//! The state of a slot in one word: what phase its page is in, and of which generation.
+//! The state of a slot in one word: the phase of its page, and the generation.
 
-/// Nobody's: in no chain.
+/// In no chain, without an owner.
 const FREE: u64 = 0;
-/// Claimed; its claimant reads the page.
+/// Claimed; the claimant is reading the page.
 const FILLING: u64 = 1;
-/// The page is there.
+/// The page is in the cache.
 const READY: u64 = 2;
-/// Still the claimant's, but in no chain any more: what it reads is not for the cache.
+/// Still claimed, but in no chain: the page will not enter the cache.
 const DROPPED: u64 = 3;
 const PHASE: u64 = 3;
 
-/// Somebody sleeps until the claimant is done.
+/// A thread or task waits for the claimant.
 const WAITERS: u64 = 1 << 2;
 /// The page is newer than the device's. Never evicted, nor dropped by
 /// [`invalidate`](super::PageCache::invalidate).
 const DIRTY: u64 = 1 << 3;
-/// What the page held is being written to the device. The same holds.
+/// The content is being written to the device. Never evicted or dropped either.
 const WRITEBACK: u64 = 1 << 4;
 
-/// What a slot is at.
+/// The phase of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nobody's.
+    /// Without an owner.
     Free,
-    /// Claimed, the page under way.
+    /// Claimed, and being read.
     Filling,
-    /// The page is there.
+    /// The page is in the cache.
     Ready,
-    /// Claimed, and the page no longer wanted.
+    /// Claimed, but no longer wanted.
     Dropped,
 }
 
-/// A state. The upper half is the generation, which changes whenever the slot is freed: 2³² times
-/// before one comes back, while a reader who would mistake it is at a copy of 4 KiB.
+/// A state. The upper half is the generation, which changes whenever the slot is freed: it repeats
+/// after 2³² times, and a reader would have to copy 4 KiB for that long to mistake it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(pub u64);
 
 impl Word {
-    /// A slot that nobody has had.
+    /// A slot that was never used.
     pub(super) const NEW: Self = Self(FREE);
 
     #[inline(always)]
@@ -55,48 +55,48 @@ impl Word {
         }
     }
 
-    /// Whether it is `phase` of `generation`.
+    /// Returns whether it is `phase` of `generation`.
     #[inline(always)]
     pub(super) fn is(self, phase: Phase, generation: u32) -> bool {
         self.phase() == phase && self.generation() == generation
     }
 
-    /// Whether somebody sleeps.
+    /// Returns whether there are waiters.
     pub(super) fn has_waiters(self) -> bool {
         self.0 & WAITERS != 0
     }
 
-    /// Whether the page may be taken away.
+    /// Returns whether the page may be removed.
     pub(super) fn is_clean(self) -> bool {
         self.0 & (DIRTY | WRITEBACK) == 0
     }
 
-    /// Whether it is newer than the device's.
+    /// Returns whether it is newer than the device's.
     pub(super) fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
     }
 
-    /// Whether it is being written to the device.
+    /// Returns whether it is being written to the device.
     pub(super) fn is_under_writeback(self) -> bool {
         self.0 & WRITEBACK != 0
     }
 
-    /// Newer than the device's, from now on.
+    /// Becomes newer than the device's.
     pub(super) fn dirtied(self) -> Self {
         Self(self.0 | DIRTY)
     }
 
-    /// The page is there, newer than the device's, and nobody sleeps any more.
+    /// Becomes ready and dirty, without waiters.
     pub(super) fn published_dirty(self) -> Self {
         self.published().dirtied()
     }
 
-    /// Being written to the device; `again`: what was written to it meanwhile is still to come.
+    /// Begins a writeback; `again`: the page stays dirty.
     pub(super) fn writing_back(self, again: bool) -> Self {
         Self(if again { self.0 } else { self.0 & !DIRTY } | WRITEBACK)
     }
 
-    /// No longer being written to the device; `again`: that has to be repeated.
+    /// Ends a writeback; `again`: the page becomes dirty.
     pub(super) fn written_back(self, again: bool) -> Self {
         Self(self.0 & !WRITEBACK | if again { DIRTY } else { 0 })
     }
@@ -109,22 +109,22 @@ impl Word {
         Self(phase | u64::from(generation) << 32)
     }
 
-    /// A free slot, claimed.
+    /// A free slot becomes claimed.
     pub(super) fn claimed(self) -> Self {
         Self::of(FILLING, self.generation())
     }
 
-    /// The page is there, and nobody sleeps any more.
+    /// Becomes ready, without waiters.
     pub(super) fn published(self) -> Self {
         Self::of(READY, self.generation())
     }
 
-    /// The page is not wanted any more, and nobody sleeps any more.
+    /// Becomes unwanted, without waiters.
     pub(super) fn dropped(self) -> Self {
         Self::of(DROPPED, self.generation())
     }
 
-    /// Free, of the next generation.
+    /// Becomes free, of the next generation.
     pub(super) fn freed(self) -> Self {
         Self::of(FREE, self.generation().wrapping_add(1))
     }

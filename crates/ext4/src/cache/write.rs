@@ -1,18 +1,17 @@
-//! The cache as writers use it. Whoever writes to a file's pages, and whoever writes them back,
-//! keeps a list of them, under a lock of the file's: under it a page becomes dirty, and its
-//! writeback begins.
+//! The cache for writers. Writers and writeback keep a list of a file's pages under a lock of the
+//! file; under that lock a page becomes dirty, and its writeback begins.
 
 use super::{Claim, Filling, Hit, LookUp, PageCache};
 use meantime_hw::DmaBuf;
 
-/// What became of a write to a page.
+/// The result of a write to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// It is in the page, which is dirty.
+    /// Written; the page is dirty.
     Done,
-    /// Somebody is reading the page: [`PageCache::wait`].
+    /// The page is being read: [`PageCache::wait`].
     Filling(Filling),
-    /// It is not there: [`PageCache::claim`], and [`PageCache::publish_dirty`].
+    /// Not in the cache: [`PageCache::claim`], and [`PageCache::publish_dirty`].
     Absent,
 }
 
@@ -20,7 +19,7 @@ impl PageCache {
     /// Writes `from` to page `index` of `file`, from byte `offset_bytes` on.
     ///
     /// # Panics
-    /// Beyond the end of the page.
+    /// Panics if the range exceeds the page.
     pub fn write(&self, file: u64, index: u64, offset_bytes: usize, from: &[u8]) -> Written {
         self.write_by(file, index, |cell| cell.copy_in(offset_bytes, from))
     }
@@ -28,7 +27,7 @@ impl PageCache {
     /// Zeroes `bytes` bytes of page `index` of `file`, from byte `offset_bytes` on.
     ///
     /// # Panics
-    /// Beyond the end of the page.
+    /// Panics if the range exceeds the page.
     pub fn zero(&self, file: u64, index: u64, offset_bytes: usize, bytes: usize) -> Written {
         self.write_by(file, index, |cell| cell.zero(offset_bytes, bytes))
     }
@@ -43,7 +42,7 @@ impl PageCache {
             match self.table.look_up(file, index) {
                 LookUp::Filling(filling) => return Written::Filling(filling),
                 LookUp::Absent => return Written::Absent,
-                // Before the first byte is written, so that nobody takes it away.
+                // Before the first byte is written, so that the page is not removed.
                 LookUp::Hit(Hit(at)) => {
                     if self.table.make_dirty(at) {
                         let written = write(self.table.place(at));
@@ -55,19 +54,19 @@ impl PageCache {
         }
     }
 
-    /// The claimed page was made by its claimant, and is newer than the device's: as
+    /// Publishes a page that its claimant has made, newer than the device's, like
     /// [`publish`](Self::publish).
     ///
     /// # Errors
-    /// The page, if it does not go into the cache: what was to be written is in it alone.
+    /// Returns the page if it does not enter the cache: only that has the data to be written.
     pub fn publish_dirty(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
         let at = claim.redeem();
         self.published(at, self.table.publish_dirty(at, page))
     }
 
-    /// Page `index` of `file` is about to be copied for the device; `None`: it is not there, or is
-    /// under writeback already. `again`: it stays dirty, since there is more in it than what is
-    /// written now.
+    /// Begins the writeback of page `index` of `file`, before it is copied; `None`: it is not in
+    /// the cache, or already under writeback. `again`: it stays dirty, because it has more than
+    /// what is written now.
     pub fn begin_writeback(&self, file: u64, index: u64, again: bool) -> Option<Hit> {
         match self.table.look_up(file, index) {
             LookUp::Hit(hit) if self.table.begin_writeback(hit.0, again) => Some(hit),
@@ -75,12 +74,12 @@ impl PageCache {
         }
     }
 
-    /// The page is on the device; or it is not, and is dirty `again`.
+    /// Ends the writeback of a page; `again`: it failed, and the page is dirty.
     pub fn end_writeback(&self, hit: Hit, again: bool) {
         self.table.end_writeback(hit.0, again);
     }
 
-    /// Whether page `index` of `file` is there and dirty, and whether it is under writeback.
+    /// Returns whether page `index` of `file` is dirty, and whether it is under writeback.
     pub fn writing_state(&self, file: u64, index: u64) -> (bool, bool) {
         match self.table.look_up(file, index) {
             LookUp::Hit(hit) => self.table.writing_state(hit.0).unwrap_or_default(),
@@ -88,8 +87,8 @@ impl PageCache {
         }
     }
 
-    /// Forgets page `index` of `file`, dirty or not: what was written to it is gone. False: it is
-    /// under writeback, and stays.
+    /// Removes page `index` of `file`, dirty or not: what was written to it is lost. Returns false
+    /// if it is under writeback, and stays.
     pub fn discard(&self, file: u64, index: u64) -> bool {
         if let Some((slot, page)) = self.table.discard(file, index) {
             super::lock(&self.pages).extend(page);

@@ -17,44 +17,45 @@ use meantime_completion::Policy;
 use meantime_hw::user_memory::UserMemory;
 use meantime_hw::{DmaBuf, DmaHeap};
 
-/// How often a thread lets others have its CPU before it waits for its device without.
+/// Yields of a thread before it waits for its device without them.
 const YIELDS: u32 = 2_000;
 
-/// A channel, everything that is in flight on it, and the memory that its requests use. One thread
-/// has it at a time.
+/// A channel, everything that is in flight on it, and the memory that its requests use. Exclusively
+/// owned by one thread at a time.
 pub(crate) struct IoContext {
     channel: Channel,
     in_flight: InFlight,
     pub(crate) heap: DmaHeap,
     /// The device's block size, in bytes.
     pub(crate) block_bytes: u32,
-    /// What requests for pages of the cache use.
+    /// Memory of requests for pages of the cache.
     pub(crate) fills: FillMemory,
-    /// Buffers that reads and writes past the cache use.
+    /// Buffers of reads and writes past the cache.
     pub(super) buffers: Buffers,
-    /// What direct reads lend the device; `None`: its transport takes nothing, or a read has it.
+    /// Memory of callers lent for direct reads; `None`: the transport accepts none, or a read is
+    /// using it.
     pub(super) user_memory: Option<UserMemory>,
     pub(crate) group: Arc<GroupCommit>,
     flushes: Arc<Flushes>,
     fenced: Arc<AtomicBool>,
 }
 
-/// What the contexts of a mount share.
+/// State that the contexts of a mount share.
 #[derive(Clone, Default)]
 pub(super) struct Shared {
     pub(super) group: Arc<GroupCommit>,
     pub(super) flushes: Arc<Flushes>,
-    /// Whether nothing may be written any more.
+    /// Whether writes are forbidden.
     pub(super) fenced: Arc<AtomicBool>,
 }
 
-/// One of the sets of what is in flight.
+/// Selects one of the sets of requests in flight.
 pub(crate) trait Select<T>: Fn(&mut InFlight) -> &mut RequestSet<T> + Copy {}
 
 impl<T, F: Fn(&mut InFlight) -> &mut RequestSet<T> + Copy> Select<T> for F {}
 
 impl IoContext {
-    /// With `channel`, whose memory is of `heap`.
+    /// Returns a context of `channel`, with memory of `heap`.
     pub(super) fn new(
         channel: Channel,
         heap: &DmaHeap,
@@ -77,17 +78,17 @@ impl IoContext {
         }
     }
 
-    /// What is in flight.
+    /// Returns what is in flight.
     #[inline]
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
     }
 
-    /// Sends `request`, which belongs to `set` with `tag`. If the channel is full, it waits until
-    /// one of its requests has ended, whoever's that is.
+    /// Sends `request` as a part of `set`, with `tag`. If the channel is full, it first waits until
+    /// one of its requests, of any set, has completed.
     ///
     /// # Errors
-    /// [`Rejected`], with the request, and its tag.
+    /// Returns [`Rejected`], with the request, and its tag.
     #[inline]
     #[allow(clippy::result_large_err)] // The buffer has to go back, and the path must not allocate.
     pub(crate) fn submit<T>(
@@ -120,11 +121,10 @@ impl IoContext {
         Err((rejected, tag))
     }
 
-    /// The same for a request that is not worth waiting for: if the channel is full, it is
-    /// rejected.
+    /// Sends a request that is not worth waiting for: if the channel is full, it is rejected.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// Fails as [`submit`](Self::submit) does.
     #[inline]
     #[allow(clippy::result_large_err)]
     pub(super) fn try_submit<T>(
@@ -142,20 +142,21 @@ impl IoContext {
         }
     }
 
-    /// Waits for the oldest request of `set`; `None`: there is none.
+    /// Waits for the oldest request of `set`; returns `None` if there is none.
     #[inline]
     pub(crate) fn next<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
         let Self { in_flight, channel, .. } = self;
         set(in_flight).take(0, |ticket| channel.wait(ticket))
     }
 
-    /// The same for the request at `place`.
+    /// Waits for the request at `place` of `set`.
     pub(super) fn next_at<T>(&mut self, set: impl Select<T>, place: usize) -> Option<(Done, T)> {
         let Self { in_flight, channel, .. } = self;
         set(in_flight).take(place, |ticket| channel.wait(ticket))
     }
 
-    /// As [`next`](Self::next); in a [group](GroupCommit), others have this CPU while it waits.
+    /// Does the same as [`next`](Self::next), but yields the CPU while it waits in a
+    /// [group](GroupCommit).
     pub(crate) fn next_in_group<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
         let Self { in_flight, channel, group, .. } = self;
         set(in_flight).take(0, |mut ticket| {
@@ -173,8 +174,8 @@ impl IoContext {
         })
     }
 
-    /// The oldest request of `set`, if it has ended. (Under the policy that sleeps for each request
-    /// it is waited for.)
+    /// Returns the oldest request of `set` if it has completed. (Under the policy that sleeps for
+    /// each request, it waits for it.)
     pub(crate) fn next_ended<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
         if !self.may_look() {
             return self.next(set);
@@ -183,32 +184,32 @@ impl IoContext {
         self.ended_at(set, 0)
     }
 
-    /// The request at `place` of `set`, if it has ended. The caller has [polled](Self::poll).
+    /// Returns the request at `place` of `set` if it has completed. The caller has
+    /// [polled](Self::poll).
     pub(super) fn ended_at<T>(&mut self, set: impl Select<T>, place: usize) -> Option<(Done, T)> {
         let Self { in_flight, channel, .. } = self;
         set(in_flight).try_take(place, |ticket| channel.try_take(ticket))
     }
 
-    /// Takes in what the device has done; how many requests that were.
+    /// Processes completions; returns how many.
     pub(crate) fn poll(&mut self) -> usize {
         self.channel.poll()
     }
 
-    /// Whether the device has anything to do.
+    /// Returns whether requests are in flight.
     pub(crate) fn is_device_busy(&self) -> bool {
         self.channel.in_flight() > 0
     }
 
-    /// Whether who waits with it may use his CPU meanwhile: under the policy that sleeps for each
-    /// request he may not.
+    /// Returns whether a waiter may use the CPU: not under the policy that sleeps for each request.
     pub(crate) fn may_look(&self) -> bool {
         self.channel.policy() != Policy::Interrupt
     }
 
-    /// Whether anything may be written still: asked before each request that does.
+    /// Checks that writes are still allowed; called before each write.
     ///
     /// # Errors
-    /// [`Error::Aborted`] when the contexts have been [fenced](super::IoContexts::fence).
+    /// Fails with [`Error::Aborted`] if the contexts have been [fenced](super::IoContexts::fence).
     #[inline]
     pub(crate) fn may_write(&self) -> Result<(), Error> {
         if self.fenced.load(Ordering::Acquire) { Err(Error::Aborted) } else { Ok(()) }
@@ -217,7 +218,7 @@ impl IoContext {
     /// Reads `buf` from block `lba` of the device on, and waits for it.
     ///
     /// # Errors
-    /// The device.
+    /// Fails if the device fails.
     pub(crate) fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, Error> {
         let sent = self.submit(log, Request::read(lba, buf), ());
         sent.map_err(|(rejected, ())| Error::from(RequestError::from(rejected.error)))?;
@@ -227,10 +228,10 @@ impl IoContext {
         done.buf.ok_or_else(|| RequestError::Quarantined.into())
     }
 
-    /// Has the device make everything durable that has completed, and waits for it.
+    /// Sends a FLUSH, and waits for it.
     ///
     /// # Errors
-    /// It did not; what was not durable before may be lost.
+    /// Fails if the FLUSH fails; what was not durable before may be lost.
     pub(crate) fn flush(&mut self) -> Result<(), RequestError> {
         let number = self.flushes.begin();
         let result = self.channel.flush();
@@ -238,15 +239,15 @@ impl IoContext {
         result
     }
 
-    /// Memory for requests past the cache, of `bytes` bytes.
+    /// Allocates `bytes` bytes for requests past the cache.
     ///
     /// # Errors
-    /// [`Error::Resources`].
+    /// Fails with [`Error::Resources`] if there is no memory.
     pub(super) fn alloc(&self, bytes: usize) -> Result<DmaBuf, Error> {
         self.channel.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))
     }
 
-    /// The mount ends: what is still read ahead ends with the channel.
+    /// Gives up read-ahead at the end of the mount; its requests end with the channel.
     pub(super) fn give_up_ahead(&mut self, cache: &PageCache) {
         let Self { in_flight, channel, .. } = self;
         for fill in in_flight.ahead.take_all(channel) {
@@ -265,7 +266,8 @@ impl IoContext {
         }
     }
 
-    /// The kernel's kind of polling is one of the channel's: it is changed.
+    /// Changes the channel's policy: one kind of polling in the kernel is a property of the
+    /// channel.
     #[cold]
     #[inline(never)]
     #[allow(clippy::result_large_err)]

@@ -1,4 +1,4 @@
-//! The I/O contexts of a mount, of which each thread takes its own.
+//! The I/O contexts of a mount; each thread takes one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{OnceLock, PoisonError, TryLockError};
@@ -15,27 +15,27 @@ use meantime_completion::Policy;
 use meantime_hw::user_memory::{Undo, UserMemory};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Pages of a context's pool: 256 KiB.
+/// Pages in a context's pool: 256 KiB.
 const POOL_PAGES: usize = 64;
 
-/// Requests that a context can have under way, read-ahead included.
+/// The most requests in flight of a context, read-ahead included.
 const DEPTH: u16 = 64;
 
 /// The most contexts of a mount.
 pub(crate) const CONTEXTS_MAX: usize = 64;
 
-/// The contexts of a mount. They are made when a thread first finds all others taken.
+/// The contexts of a mount. One is made when a thread first finds all others taken.
 pub(crate) struct IoContexts {
     slots: Box<[Slot]>,
-    /// One more, of a mount for writing: [`IoContexts::take_leaf`].
+    /// An additional one for a mount for writing: [`IoContexts::take_leaf`].
     spare: OnceLock<Slot>,
-    /// How many there can be: fewer than was asked for once the device has no more queues.
+    /// The most contexts: fewer than configured after the device has run out of queues.
     limit: AtomicUsize,
     options: ChannelOptions,
     info: BlockInfo,
     cache: PageCache,
     pool_pages: usize,
-    /// How direct reads take back what they lent.
+    /// How direct reads unmap the memory that they lent.
     undo: Undo,
     shared: Shared,
     device: Device,
@@ -46,14 +46,13 @@ pub(crate) struct IoContexts {
 #[derive(Default)]
 struct Slot {
     io: OnceLock<Mutex<IoContext>>,
-    /// Requests that were left under way by whoever had the context last. Written with the context
-    /// taken.
+    /// Requests that the last thread left in flight. Written while the context is taken.
     left: AtomicUsize,
-    /// Only one thread makes it. (The others do not wait.)
+    /// Held by the thread that makes the context. (Other threads do not wait.)
     making: std::sync::Mutex<()>,
 }
 
-/// An I/O context that the calling thread has to itself.
+/// An I/O context that the calling thread exclusively owns.
 pub(crate) struct OwnedContext<'a> {
     io: MutexGuard<'a, IoContext>,
     left: &'a AtomicUsize,
@@ -61,7 +60,7 @@ pub(crate) struct OwnedContext<'a> {
 }
 
 impl OwnedContext<'_> {
-    /// Whether it is the [spare](IoContexts::take_leaf) one.
+    /// Returns whether it is the [spare](IoContexts::take_leaf) one.
     pub(crate) fn is_spare(&self) -> bool {
         self.spare
     }
@@ -86,8 +85,8 @@ impl std::ops::DerefMut for OwnedContext<'_> {
 impl Drop for OwnedContext<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Before the context is given up: who finds it free knows whether there is something to be
-        // taken in.
+        // Stored before the context is released: a thread that finds it free knows whether there
+        // are requests to complete.
         debug_assert!(self.io.in_flight().is_idle() || std::thread::panicking());
         let left = self.io.in_flight().ahead.len();
         if self.left.load(Ordering::Relaxed) != left {
@@ -97,11 +96,12 @@ impl Drop for OwnedContext<'_> {
 }
 
 impl IoContexts {
-    /// Up to `count` contexts to `device`, one of which is made at once, and a page cache of
-    /// `cache_bytes`. Of `overlap`, `pool` (contexts have pages in stock) and `lazy_unmap` count.
+    /// Makes up to `count` contexts for `device`, the first one at once, and a page cache of
+    /// `cache_bytes`. Uses `pool` (a stock of pages for each context) and `lazy_unmap` of
+    /// `overlap`.
     ///
     /// # Errors
-    /// No queue or memory, or the device cannot wait by `policy`.
+    /// Fails if there is no queue or memory, or the device cannot wait by `policy`.
     pub(crate) fn new(
         device: Device,
         count: usize,
@@ -117,7 +117,7 @@ impl IoContexts {
         let options = ChannelOptions { depth: DEPTH, policy, ..ChannelOptions::default() };
         let limit = AtomicUsize::new(slots.len());
         let cache = PageCache::new(device.heap(), cache_bytes)?;
-        // In a small cache, the stocks of all contexts are a part of it only.
+        // The stocks of all contexts are at most a quarter of a small cache.
         let pool_pages = if overlap.pool {
             POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len()))
         } else {
@@ -142,17 +142,18 @@ impl IoContexts {
     }
 
     fn make(&self) -> Result<IoContext, ChannelError> {
-        // With an interrupt, if there is a vector left: a read may ask to be waited for so.
+        // With an interrupt, if a vector is left: a read may ask to be waited for by one.
         let any_way = ChannelOptions { interrupt: Some(true), ..self.options };
         let channel = match self.device.channel(&any_way) {
-            // A controller with short queues still does.
+            // A controller with short queues gets a shorter one.
             Err(ChannelError::Depth { limit, .. }) => {
                 self.device.channel(&ChannelOptions { depth: limit.max(1), ..self.options })
             }
             Err(_) => self.device.channel(&self.options),
             made => made,
         }?;
-        // When it is told of what the device loses; before it sends anything.
+        // From here on the channel is told of a cache loss. Counted before the channel sends
+        // anything.
         self.shared.flushes.channel_made();
         let user_memory = UserMemory::new(self.device.heap(), self.undo);
         let heap = self.device.heap();
@@ -161,42 +162,42 @@ impl IoContexts {
         Ok(io)
     }
 
-    /// Those who make things durable.
+    /// Returns the state of group commit.
     pub(crate) fn group(&self) -> &GroupCommit {
         &self.shared.group
     }
 
-    /// What was flushed.
+    /// Returns the FLUSHes of the mount.
     pub(crate) fn flushes(&self) -> &Flushes {
         &self.shared.flushes
     }
 
-    /// Nothing is written from now on, but for what is under way: the device is somebody else's.
+    /// Forbids further writes, except those in flight: another host has the device.
     pub(crate) fn fence(&self) {
         self.shared.fenced.store(true, Ordering::Release);
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The page cache.
+    /// Returns the page cache.
     #[inline(always)]
     pub(crate) fn cache(&self) -> &PageCache {
         &self.cache
     }
 
-    /// What the device is.
+    /// Returns the device's properties.
     pub(crate) fn info(&self) -> &BlockInfo {
         &self.info
     }
 
-    /// An I/O context for the calling thread: its own, or one that is free, or a new one; else it
+    /// Takes an I/O context for the calling thread: its own, a free one, or a new one; otherwise
     /// waits for its own.
     ///
     /// # Errors
-    /// [`Error::Resources`]: a panic has spoilt every context.
+    /// Fails with [`Error::Resources`] if a panic has poisoned every context.
     #[inline]
     pub(crate) fn take(&self) -> Result<OwnedContext<'_>, Error> {
         let limit = self.limit.load(Ordering::Relaxed);
@@ -232,7 +233,7 @@ impl IoContexts {
         Err(Error::Resources("every channel was spoilt by a panic: mount again".to_owned()))
     }
 
-    /// An I/O context for the calling thread, if one is free.
+    /// Takes an I/O context for the calling thread, if one is free.
     pub(crate) fn try_take(&self) -> Option<OwnedContext<'_>> {
         let own = thread_number();
         let limit = self.limit.load(Ordering::Relaxed);
@@ -247,11 +248,11 @@ impl IoContexts {
         })
     }
 
-    /// Makes one more context, for those who have to have one whatever others wait for:
-    /// [`IoContexts::take_leaf`]. Once.
+    /// Makes the spare context, for threads that must not wait for another thread's:
+    /// [`IoContexts::take_leaf`]. Called once.
     ///
     /// # Errors
-    /// No queue, or memory.
+    /// Fails if there is no queue, or no memory.
     pub(crate) fn make_spare(&self) -> Result<(), ChannelError> {
         let slot = Slot::default();
         let _ = slot.io.set(Mutex::new(Rank::SpareIoContext, self.make()?));
@@ -259,13 +260,13 @@ impl IoContexts {
         Ok(())
     }
 
-    /// An I/O context for the calling thread, which has something that others wait for while they
-    /// have contexts: a change of metadata under way, data that a transaction waits for. If all are
-    /// taken it is the spare one, and so there is no circle: who has a context from here waits for
-    /// nothing but the device until it is given back, and takes no second one.
+    /// Takes an I/O context for a thread that other threads with contexts may be waiting for: it
+    /// has a change of metadata in progress, or data that a transaction waits for. If all are
+    /// taken, it takes the spare one, which excludes a circular wait: a thread with a context from
+    /// here waits only for the device until it gives it back, and takes no second one.
     ///
     /// # Errors
-    /// [`Error::Resources`]: a panic has spoilt every context.
+    /// Fails with [`Error::Resources`] if a panic has poisoned every context.
     pub(crate) fn take_leaf(&self) -> Result<OwnedContext<'_>, Error> {
         let Some(spare) = self.spare.get() else { return self.take() };
         if let Some(taken) = self.try_take() {
@@ -297,16 +298,16 @@ impl IoContexts {
         slot.io.get()?.try_lock().ok()
     }
 
-    /// Calls `reap` with each context that nobody has, and that was left with requests under way.
+    /// Calls `reap` with each free context that was left with requests in flight.
     pub(crate) fn each_left(&self, mut reap: impl FnMut(&mut IoContext)) {
         for slot in self.slots.iter().chain(self.spare.get()) {
-            // Acquire: pairs with the store of whoever left it.
+            // Acquire: pairs with the store of the thread that left them.
             if slot.left.load(Ordering::Acquire) == 0 {
                 continue;
             }
             match slot.io.get().map(Mutex::try_lock) {
                 Some(Ok(io)) => reap(&mut OwnedContext { io, left: &slot.left, spare: false }),
-                // Whoever has it takes it in himself.
+                // The thread that has it completes them.
                 Some(Err(TryLockError::WouldBlock | TryLockError::Poisoned(_))) | None => {}
             }
         }
@@ -316,7 +317,7 @@ impl IoContexts {
 impl Drop for IoContexts {
     fn drop(&mut self) {
         for slot in self.slots.iter_mut().chain(self.spare.get_mut()) {
-            // One that a panic has spoilt too: its channel waits for what is under way.
+            // Includes poisoned ones: their channels wait for what is in flight.
             if let Some(io) = slot.io.get_mut() {
                 io.get_mut().unwrap_or_else(PoisonError::into_inner).give_up_ahead(&self.cache);
             }

@@ -1,9 +1,9 @@
-//! Reads past the cache: straight into the caller's memory, or into buffers of the context and from
-//! there to the caller, finished requests being copied while others are in flight.
+//! Reads past the cache: directly into the caller's memory, or into buffers of the context that are
+//! copied to the caller while other requests are in flight.
 //!
-//! Which of the two is decided by size, since lending memory costs two calls to the transport,
-//! whatever the length, and copying costs by the length: see [`pays`]. What is no whole page of the
-//! caller's is copied in any case, and so is everything where the transport does not lend
+//! The size decides between the two: lending memory costs two calls to the transport regardless of
+//! the length, and copying costs by the length: see [`pays`]. Partial pages of the caller's memory
+//! are always copied, and so is everything where the transport does not lend
 //! ([`user_memory`](meantime_hw::user_memory)).
 
 use std::io::IoSliceMut;
@@ -18,45 +18,45 @@ use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
 
-/// The most that one request reads, in bytes: so that there are several, of which the first is
-/// copied while the others are under way.
+/// The most bytes of one request: a read is several requests, so that the first is copied while the
+/// others are in flight.
 pub(crate) const CHUNK_BYTES: usize = 32 << 10;
 
-/// The most requests of a read that are under way at once.
+/// The most requests of a read in flight.
 const WINDOW: usize = 8;
 
-/// The most that one request reads into lent memory, in bytes: the device works on several at once,
-/// and what comes before one that fails is had.
+/// The most bytes of one request into lent memory: the device works on several at once, and what
+/// precedes a failed one counts as read.
 const LENT_REQUEST_BYTES: usize = 64 << 10;
 
-/// From so many bytes on it pays to lend memory that is mapped already, or will be needed again:
-/// what is left is a request with a list of pages. (With a software SSD a read of 8 KiB takes 1.4
-/// instead of 2.1 µs, one of 128 KiB 2.6 instead of 4.1.)
+/// From this size on, in bytes, it pays to lend memory that is mapped already or will be used
+/// again: the remaining cost is a request with a list of pages. (With a software SSD a read of 8
+/// KiB takes 1.4 instead of 2.1 µs, one of 128 KiB 2.6 instead of 4.1.)
 const LEND_AGAIN_BYTES: usize = 8 << 10;
 
-/// From so many bytes on it pays to map memory for one read and to undo that. (7.0 instead of 7.3
-/// µs; of 1 MiB 23 instead of 27; but of 128 KiB 4.8 instead of 4.0.)
+/// From this size on, in bytes, it pays to map and unmap memory for one read. (7.0 instead of 7.3
+/// µs; 1 MiB: 23 instead of 27; but 128 KiB: 4.8 instead of 4.0.)
 const LEND_ONCE_BYTES: usize = 256 << 10;
 
-/// Whether a read of `bytes` is to be lent its memory. `familiar`: it is mapped already, or was
-/// used by a read shortly before.
+/// Returns whether to lend memory for a read of `bytes`. `familiar`: the memory is mapped already,
+/// or was used by a recent read.
 fn pays(bytes: usize, familiar: bool, undo: Undo) -> bool {
     bytes >= if familiar && undo == Undo::Lazy { LEND_AGAIN_BYTES } else { LEND_ONCE_BYTES }
 }
 
-/// What went wrong, and where.
+/// An error, and where the read stopped.
 #[derive(Debug)]
 pub(crate) struct Stopped {
-    /// Everything before this byte of the target is there.
+    /// All bytes of the target before this one have been read.
     pub(crate) done: usize,
     pub(crate) error: Error,
 }
 
-/// The tag of a request into a buffer: which of its bytes are wanted where.
+/// The tag of a request into a buffer: which of its bytes go where.
 pub(crate) struct Copied {
-    /// Where in the target its first wanted byte goes.
+    /// The offset in the target of its first wanted byte.
     at: usize,
-    /// Bytes before that one, which nobody wants: requests are whole blocks.
+    /// Bytes before that one, which are not wanted: requests are whole blocks.
     lead: usize,
     len: usize,
 }
@@ -65,21 +65,21 @@ pub(crate) struct Copied {
 #[derive(Default)]
 pub(super) struct Buffers {
     free: Vec<DmaBuf>,
-    /// One more, to be filled first.
+    /// A buffer that is in the CPU's cache, used first.
     warm: Option<DmaBuf>,
     made: usize,
-    /// Requests that went into lent memory and that nobody has counted yet.
+    /// Requests into lent memory, not yet counted.
     lent: u64,
 }
 
 impl IoContext {
-    /// How many requests went into lent memory since this was asked last.
+    /// Returns the number of requests into lent memory since the last call.
     pub(crate) fn take_lent(&mut self) -> u64 {
         std::mem::take(&mut self.buffers.lent)
     }
 
-    /// A buffer for a request past the cache, if there may be one more; `None`: one has to end
-    /// first.
+    /// Returns a buffer for a request past the cache; `None`: all are in use, and a request has to
+    /// complete first.
     pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>, Error> {
         let buffers = &mut self.buffers;
         if let Some(buf) = buffers.warm.take().or_else(|| buffers.free.pop()) {
@@ -93,8 +93,8 @@ impl IoContext {
         Ok(Some(buf))
     }
 
-    /// Has the CPU's cache own what the next write is copied to. Work for the gap: another buffer
-    /// than that which is in flight.
+    /// Brings the memory that the next write is copied to into the CPU's cache, in a buffer that is
+    /// not in flight. Runs while the device works.
     pub(crate) fn warm_buffer(&mut self) {
         if self.buffers.warm.is_none()
             && let Ok(Some(mut buf)) = self.take_buffer()
@@ -104,8 +104,7 @@ impl IoContext {
         }
     }
 
-    /// Takes back a buffer that came from [`take_buffer`](Self::take_buffer); `None`: it will not
-    /// come back.
+    /// Takes back a buffer that came from [`take_buffer`](Self::take_buffer); `None`: it is lost.
     pub(crate) fn give_buffer(&mut self, buf: Option<DmaBuf>) {
         match buf {
             Some(buf) => self.buffers.free.push(buf),
@@ -113,7 +112,7 @@ impl IoContext {
         }
     }
 
-    /// Copies what is wanted of a request that has ended to `target`, if there still is one.
+    /// Copies the wanted bytes of a completed request to `target`, if there is one.
     fn complete_copy(
         &mut self,
         (done, tag): (Done, Copied),
@@ -133,8 +132,8 @@ impl IoContext {
         result
     }
 
-    /// Reads `pieces`, which are in order and without gaps, into `target` from byte `start` on; up
-    /// to which byte.
+    /// Reads `pieces`, which are in order and without gaps, into `target` from byte `start` on.
+    /// Returns the end offset.
     pub(crate) fn read_pieces(
         &mut self,
         start: usize,
@@ -145,8 +144,8 @@ impl IoContext {
         self.read_pieces_with(None, start, pieces, target, policy)
     }
 
-    /// The same for pieces that are large perhaps: the memory of `target` is lent to the device
-    /// where that pays. After an error, more than what counts as read may have been written.
+    /// Reads pieces that may be large: lends the memory of `target` to the device where that pays.
+    /// After an error, more may have been written than counts as read.
     pub(crate) fn read_pieces_lending(
         &mut self,
         start: usize,
@@ -169,7 +168,7 @@ impl IoContext {
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
         let result = self.read_pieces_by(memory, start, pieces, target, policy);
-        // Whatever happened: nothing is left in flight.
+        // Leaves nothing in flight, even after an error.
         while let Some(ended) = self.next(copies) {
             let _ = self.complete_copy(ended, None);
         }
@@ -207,7 +206,7 @@ impl IoContext {
                 }
             }
         }
-        // In the gap, if anything is under way.
+        // While the device works, if anything is in flight.
         if let Some(memory) = memory.filter(|_| !self.in_flight().copies.is_empty()) {
             memory.undo_idle();
         }
@@ -226,10 +225,9 @@ impl IoContext {
         Ok(())
     }
 
-    /// Sends, and waits for, up to `len` bytes from byte `offset` of the device on, in whose place
-    /// the memory of `target` is lent if that pays; else as [`IoContext::send_copy`]
-    /// does.
-    #[allow(clippy::too_many_arguments)] // Of `send_copy`, and who lends.
+    /// Reads up to `len` bytes from byte `offset` of the device on, with the memory of `target`
+    /// lent if that pays, and waits for that; otherwise does the same as [`IoContext::send_copy`].
+    #[allow(clippy::too_many_arguments)] // Those of `send_copy`, and the lender.
     fn lend(
         &mut self,
         memory: &mut UserMemory,
@@ -247,7 +245,7 @@ impl IoContext {
             .filter(|part| part.len() >= LEND_AGAIN_BYTES)
             .filter(|part| pays(part.len(), memory.is_familiar(buf), memory.undo()));
         let Some(part) = part else { return self.send_copy(offset, bytes, at, target, policy) };
-        // What is before it and after it comes at the same time.
+        // The parts before and after it are in flight at the same time.
         for around in [0..part.start, part.end..bytes] {
             let mut sent = around.start;
             while sent < around.end {
@@ -277,8 +275,8 @@ impl IoContext {
         if done == part.end {
             return Ok(bytes);
         }
-        // Without a mapping, or room in the queue: copied, and in order, so that an error is where
-        // it was.
+        // Without a mapping, or without room in the queue, the rest is copied, in order, so that an
+        // error stops the read at the right place.
         while self.in_flight().copies.back().is_some_and(|last| last.at >= at + part.end)
             && let Some(ended) = self.next_at(copies, self.in_flight().copies.len() - 1)
         {
@@ -289,8 +287,8 @@ impl IoContext {
         Ok(done + sent)
     }
 
-    /// Reads `bytes` from block `lba` on into what is lent; how many, if there was no room for more
-    /// requests. `gap` is called once, when all are under way.
+    /// Reads `bytes` from block `lba` on into lent memory. Returns how many; fewer if there was no
+    /// room for more requests. Calls `gap` once, when all are in flight.
     fn read_lent(
         &mut self,
         loan: &Loan<'_>,
@@ -308,7 +306,7 @@ impl IoContext {
             request.policy = policy;
             match self.submit(lent, request, len) {
                 Ok(()) => sent += len,
-                // Nothing is in flight here, and there is no room.
+                // Nothing is in flight in this context, and there is still no room.
                 Err((Rejected { error: SubmitError::Full { .. }, .. }, _)) => break,
                 Err((rejected, _)) => error = Some(RequestError::from(rejected.error).into()),
             }
@@ -329,7 +327,7 @@ impl IoContext {
     }
 
     /// Sends a request for up to `len` bytes from byte `offset` of the device on, when there is
-    /// room for one; how many it is for.
+    /// room for one. Returns the number of bytes.
     fn send_copy(
         &mut self,
         offset: u64,
@@ -341,7 +339,7 @@ impl IoContext {
         let block_bytes = self.block_bytes as usize;
         let lead = (offset % block_bytes as u64) as usize;
         loop {
-            // If the read ends here, it has what was asked for before the oldest request.
+            // If the read ends here, it has all bytes before the oldest request.
             let before = self.in_flight().copies.front().map_or(at, |front| front.at);
             let stopped = |error| Stopped { done: before, error };
             if let Some(mut buf) = self.take_buffer().map_err(stopped)? {
@@ -357,7 +355,7 @@ impl IoContext {
                     }
                 };
             }
-            // When one has ended there is a buffer.
+            // A completed request returns a buffer.
             let Some(ended) = self.next(copies) else {
                 return Err(stopped(Error::Resources("no buffer for a read came back".to_owned())));
             };
@@ -370,7 +368,7 @@ impl IoContext {
 /// Reads `buf` from byte `offset` of the device on.
 ///
 /// # Errors
-/// The device, or no context.
+/// Fails if the device fails, or there is no context.
 pub(crate) fn read_bytes(
     contexts: &IoContexts,
     offset: u64,

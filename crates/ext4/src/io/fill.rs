@@ -11,39 +11,38 @@ use meantime_block::{Done, IoError, Rejected, Request, RequestError, SubmitError
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaHeap, DmaPages};
 
-/// The most pages of one request: so that a long read is several, of which the first is copied
-/// while the others are under way.
+/// The most pages of one request: a long read is several, so that the first is copied while the
+/// others are in flight.
 pub(crate) const CHUNK_PAGES: usize = 8;
 
-/// The same for what is read ahead.
+/// The most pages of one read-ahead request.
 pub(crate) const AHEAD_CHUNK_PAGES: usize = 16;
 
 /// The most pages of any request.
 const REQUEST_PAGES: usize =
     if CHUNK_PAGES > AHEAD_CHUNK_PAGES { CHUNK_PAGES } else { AHEAD_CHUNK_PAGES };
 
-/// The most requests of a context that are in flight ahead of readers.
+/// The most read-ahead requests of a context in flight.
 pub(crate) const AHEAD_REQUESTS: usize = 24;
 
-/// Memory for requests that fill pages of the cache, and their lists: used again and again, so that
-/// reads do not allocate.
+/// Memory and lists of requests that fill pages of the cache: reused, so that reads do not
+/// allocate.
 pub(crate) struct FillMemory {
     heap: DmaHeap,
     block_bytes: u32,
-    /// Pages that the device may write to, the one that was given back last used first; and how
-    /// many of them are kept in stock.
+    /// Pages for the device to write to, last returned first used; and how many are kept in stock.
     pages: Vec<DmaBuf>,
     pool_pages: usize,
-    /// Claims of pages that no request has yet.
+    /// Claims without a request yet.
     claims: Vec<Claim>,
-    /// Pages that the cache has, to be copied in the gap.
+    /// Pages in the cache, to be copied while the device works.
     hits: Vec<u64>,
-    /// Emptied ones, to be used again.
+    /// Empty lists for reuse.
     page_lists: Vec<DmaPages>,
     claim_lists: Vec<Vec<Claim>>,
 }
 
-/// Whose the pages of a request are to be.
+/// The claims of a request's pages.
 enum Claims {
     One(Claim),
     Many(Vec<Claim>),
@@ -54,12 +53,12 @@ pub(crate) struct Fill {
     claims: Claims,
     file: u64,
     pub(crate) first: u64,
-    /// How much was asked for, in bytes: less than whole pages at the end of the file.
+    /// Bytes asked for: less than whole pages at the end of the file.
     bytes: usize,
 }
 
 impl Fill {
-    /// Its pages.
+    /// Returns its pages.
     pub(crate) fn pages(&self) -> Range<u64> {
         let count = match &self.claims {
             Claims::One(_) => 1,
@@ -68,7 +67,7 @@ impl Fill {
         self.first..self.first + count as u64
     }
 
-    /// Gives its claims up.
+    /// Abandons its claims.
     pub(crate) fn abandon(self, cache: &PageCache) {
         match self.claims {
             Claims::One(claim) => cache.abandon(claim),
@@ -77,26 +76,26 @@ impl Fill {
     }
 }
 
-/// For whom pages are filled.
+/// Why pages are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// A reader, who waits until there is room for the request.
+    /// For a reader, which waits for room in the queue.
     Reader,
-    /// Nobody yet.
+    /// Read-ahead.
     Ahead,
 }
 
-/// Why a request was not sent. Its claims were given up.
+/// Why a request was not sent. Its claims were abandoned.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// There is no room in the queue now: only for what is read [ahead](For::Ahead).
+    /// The queue is full: only for [read-ahead](For::Ahead).
     Full,
-    /// There is no page to be had: what is missing has to be read past the cache.
+    /// No page is available: read past the cache.
     NoPage,
     Failed(Error),
 }
 
-/// The stretch of a file that a request is for.
+/// The range of a file that a request reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FillRange {
     pub(crate) file: u64,
@@ -108,7 +107,8 @@ pub(crate) struct FillRange {
 }
 
 impl FillMemory {
-    /// Pages of `heap`, of which `pool_pages` are kept, for a device with blocks of `block_bytes`.
+    /// Makes a pool of up to `pool_pages` pages of `heap`, for a device with blocks of
+    /// `block_bytes`.
     pub(crate) fn new(heap: &DmaHeap, block_bytes: u32, pool_pages: usize) -> Self {
         Self {
             heap: heap.clone(),
@@ -122,7 +122,7 @@ impl FillMemory {
         }
     }
 
-    /// A page for the device to write to.
+    /// Returns a page for the device to write to.
     #[inline]
     pub(crate) fn page(&mut self, cache: &PageCache) -> Option<DmaBuf> {
         if self.pages.is_empty() {
@@ -131,18 +131,18 @@ impl FillMemory {
         self.pages.pop()
     }
 
-    /// Fills the pool up, with pages that were not used yet, or that the cache gives up for it.
-    /// Work for the gap.
+    /// Refills the pool with pages that were never used, or that the cache evicts. Runs while the
+    /// device works.
     #[inline]
     pub(crate) fn refill(&mut self, cache: &PageCache) {
         let missing = self.pool_pages.saturating_sub(self.pages.len());
-        // Not one at a time: each turn takes locks.
+        // In batches: each call takes locks.
         if missing > self.pool_pages / 4 {
             cache.take_pages(missing, &mut self.pages);
         }
     }
 
-    /// Takes a page back that nobody needs.
+    /// Takes back an unused page.
     fn keep_page(&mut self, cache: &PageCache, mut page: DmaBuf) {
         if self.pages.len() < self.pool_pages {
             page.set_len(PAGE_BYTES);
@@ -152,7 +152,7 @@ impl FillMemory {
         }
     }
 
-    /// The pages of a request that did not do what it should.
+    /// Takes back the pages of a failed request.
     #[cold]
     fn take_back(&mut self, cache: &PageCache, buf: DmaBuf) {
         match DmaPages::from_buf(buf) {
@@ -177,32 +177,33 @@ impl FillMemory {
         }
     }
 
-    /// Gives the claims in the scratch up.
+    /// Abandons the claims that have no request.
     #[cold]
     fn abandon_claims(&mut self, cache: &PageCache) {
         self.claims.drain(..).for_each(|claim| cache.abandon(claim));
     }
 
-    /// An empty list for pages that are to be copied in the gap: [`give_hits`](Self::give_hits).
+    /// Returns an empty list for pages to be copied while the device works;
+    /// [`give_hits`](Self::give_hits) returns it.
     pub(crate) fn take_hits(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.hits)
     }
 
-    /// Takes that back.
+    /// Takes the list back.
     pub(crate) fn give_hits(&mut self, mut hits: Vec<u64>) {
         hits.clear();
         self.hits = hits;
     }
 
-    /// The list that pages are claimed into before there is a [request](Self::request) for them:
-    /// empty.
+    /// Returns the empty list that pages are claimed into before a [request](Self::request) is
+    /// made.
     #[inline]
     pub(crate) fn claims(&mut self) -> &mut Vec<Claim> {
         debug_assert!(self.claims.is_empty());
         &mut self.claims
     }
 
-    /// The request for the pages that were [claimed](Self::claims), which are those of `stretch`.
+    /// Makes the request for the [claimed](Self::claims) pages, which are those of `stretch`.
     #[inline]
     pub(crate) fn request(
         &mut self,
@@ -233,7 +234,7 @@ impl FillMemory {
         Ok((request, Fill { claims, file, first, bytes }))
     }
 
-    /// The request of `fill` was not sent: its pages are given up.
+    /// Abandons `fill`, whose request was rejected, and takes its pages back.
     #[cold]
     pub(crate) fn take_rejected(
         &mut self,
@@ -251,7 +252,7 @@ impl FillMemory {
         }
     }
 
-    /// A buffer of as many pages as there are claims, for `bytes` bytes.
+    /// Returns a buffer of one page per claim, for `bytes` bytes.
     #[inline]
     fn buffer(&mut self, cache: &PageCache, bytes: usize) -> Result<DmaBuf, NotSent> {
         let count = self.claims.len();
@@ -281,12 +282,12 @@ impl FillMemory {
         Ok(list.into_buf())
     }
 
-    /// Has `seen` look at each page that the request of `fill` has read, with its number, and puts
-    /// them into the cache; whether all of them are there. (What was invalidated since it was
-    /// claimed is not.)
+    /// Calls `seen` with the number and content of each page that the request of `fill` has read,
+    /// and publishes them. Returns whether all of them are in the cache. (A page that was
+    /// invalidated after it was claimed is not.)
     ///
     /// # Errors
-    /// The device's: the pages were given up, and `seen` saw none.
+    /// Fails if the device fails; the pages were abandoned, and `seen` was not called.
     #[inline]
     pub(crate) fn complete(
         &mut self,
@@ -362,8 +363,7 @@ impl FillMemory {
 }
 
 impl IoContext {
-    /// Sends a request for the pages that were [claimed](FillMemory::claims), which are those of
-    /// `stretch`.
+    /// Sends a request for the [claimed](FillMemory::claims) pages, which are those of `stretch`.
     #[inline]
     pub(crate) fn send_claimed(
         &mut self,
@@ -384,8 +384,8 @@ impl IoContext {
         Ok(())
     }
 
-    /// Waits for the oldest request that a reader has sent, and [completes](FillMemory::complete)
-    /// it; its first page, and what came of it. `None`: there is none.
+    /// Waits for a reader's oldest request, and [completes](FillMemory::complete) it. Returns its
+    /// first page and the result; `None` if there is no request.
     #[inline]
     pub(crate) fn complete_read(
         &mut self,
@@ -394,12 +394,12 @@ impl IoContext {
     ) -> Option<(u64, Result<(), Error>)> {
         let (done, fill) = self.next(reads)?;
         let first = fill.first;
-        // (Blocks are not taken away from the file while its reader waits: what was read is right,
-        // whether it came into the cache or not.)
+        // (The file's blocks are not freed while its reader waits: what was read is right, even if
+        // it did not go into the cache.)
         Some((first, self.fills.complete(cache, done, fill, seen).map(|_| ())))
     }
 
-    /// Puts what was read ahead and has come into the cache; what has failed is simply not there.
+    /// Publishes completed read-ahead; failed pages are left absent.
     #[cold]
     #[inline(never)]
     pub(crate) fn reap_ahead(&mut self, cache: &PageCache, counts: &Counts) {
@@ -413,8 +413,8 @@ impl IoContext {
         }
     }
 
-    /// Waits for what was read ahead and has page `index` of `file`, or for the oldest; false:
-    /// there is none.
+    /// Waits for the read-ahead request that has page `index` of `file`, or for the oldest. Returns
+    /// false if there is none.
     pub(crate) fn wait_ahead(
         &mut self,
         cache: &PageCache,

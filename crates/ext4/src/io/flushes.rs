@@ -2,69 +2,69 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The FLUSHes of a mount, numbered from 1 as they begin. Each is for all channels: what had
-/// completed on any of them before it began is durable once it has succeeded, whoever sent it; if
-/// his channel was there already, for one that was made later was not told of an earlier loss of
-/// the cache.
+/// The FLUSHes of a mount, numbered from 1 as they begin. A FLUSH is for all channels: when it
+/// succeeds, every write is durable that had completed on any of them before it began. Writes older
+/// than the FLUSH's channel do not count: that channel was not told of an earlier loss of the
+/// cache.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
     begun: AtomicU64,
-    /// What `begun` was when the last channel was made, which counts as one.
+    /// The value of `begun` when the last channel was made, which counts as a FLUSH.
     newest_channel: AtomicU64,
-    /// The highest number of those that succeeded, and of those that failed.
+    /// The highest number of a successful FLUSH, and of a failed one.
     done: AtomicU64,
     failed: AtomicU64,
-    /// The highest of what [`Flushes::landed`] has returned.
+    /// The highest result of [`Flushes::landed`].
     landed: AtomicU64,
 }
 
-/// What has become of a write that landed.
+/// The state of a completed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// It is durable.
     Durable,
-    /// No FLUSH that began afterwards is known to have made it durable.
+    /// No FLUSH that began afterwards has made it durable yet.
     Open,
-    /// One that began afterwards has failed: the write may be lost.
+    /// A FLUSH that began afterwards has failed: the write may be lost.
     Unknown,
 }
 
 impl Flushes {
-    /// A write has completed. The first FLUSH that makes it durable: it has not begun yet.
+    /// Records a completed write. Returns the first FLUSH that makes it durable, which has not
+    /// begun.
     pub(crate) fn landed(&self) -> u64 {
         let number = self.begun.load(Ordering::SeqCst) + 1;
         self.landed.fetch_max(number, Ordering::SeqCst);
         number
     }
 
-    /// The first FLUSH that makes all of the mount's writes durable that have landed so far; 0:
-    /// there was none.
+    /// Returns the first FLUSH that makes all writes of the mount durable that have completed so
+    /// far; 0: there was none.
     pub(crate) fn all_landed(&self) -> u64 {
         self.landed.load(Ordering::SeqCst)
     }
 
-    /// A channel has been made, and has sent nothing: what landed before is not made durable by any
-    /// FLUSH that it may send.
+    /// Records a new channel, which has sent nothing: no FLUSH of it makes earlier writes durable.
     pub(crate) fn channel_made(&self) {
         let number = self.begin();
         self.newest_channel.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// A FLUSH is about to be sent: its number. (SeqCst, as for whom a write completes: whoever
-    /// does not see the number has seen his write complete before it is sent.)
+    /// Returns the number of a FLUSH that is about to be sent. (SeqCst, as in `landed`: if a thread
+    /// does not see the number, its write completed before the FLUSH is sent.)
     pub(crate) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// That FLUSH has ended.
+    /// Records the end of FLUSH `number`.
     pub(crate) fn end(&self, number: u64, succeeded: bool) {
         let highest = if succeeded { &self.done } else { &self.failed };
         highest.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// What has become of a write that FLUSH `number` is the first for. After a failure a later
-    /// success says nothing: the device may have lost its cache in between. (Nor does an earlier
-    /// one: which of them was first nobody remembers.)
+    /// Returns the state of a write for which FLUSH `number` is the first. After a failure a later
+    /// success means nothing: the device may have lost its cache in between. (Neither does an
+    /// earlier one: their order is not recorded.)
     pub(crate) fn durability(&self, number: u64) -> Durability {
         if self.failed.load(Ordering::SeqCst) >= number.max(1) {
             Durability::Unknown
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!((flushes.all_landed(), flushes.durability(0)), (0, Durability::Durable));
         let early = flushes.landed();
         let first = flushes.begin();
-        // It completed while a FLUSH was under way.
+        // Completed while a FLUSH was in flight.
         let late = flushes.landed();
         assert_eq!(flushes.durability(early), Durability::Open);
         flushes.end(first, true);

@@ -1,42 +1,41 @@
-//! Threads that make things durable at the same time.
+//! Group commit: whether fsync callers overlap.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::counters::thread_number;
 
-/// After so many turns of one thread alone nobody else is expected.
+/// After this many calls in a row by one thread, it counts as alone.
 const ALONE: u32 = 16;
 
-/// After so many commits one waiter less is believed.
+/// Commits after which the expected number of waiters falls by one.
 const SLOWNESS: u32 = 16;
 
-/// After so many looks a thread lets others have its CPU, though none are known of.
+/// A waiting thread yields once in this many polls, even if it counts as alone.
 const LOOKS_ALONE: u32 = 32;
 
-/// Whether several threads make things durable these days. Then each lets the others have its CPU,
-/// if they want it, as long as it waits: what they do until they have to wait too is done in its
-/// device's time, and made durable together. A thread that is alone does not ask for that: a system
-/// call is a part of a microsecond.
+/// Tracks whether fsync callers currently overlap. If so, each yields the CPU while it waits: what
+/// the others do until they have to wait is done while the device works, and is committed together.
+/// A thread that is alone does not yield: a system call takes a fraction of a microsecond.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(crate) struct GroupCommit {
-    /// The number of the thread that came last.
+    /// The number of the thread that called last.
     last: AtomicUsize,
-    /// How often it may come again before it counts as alone.
+    /// How many more calls it may make before it counts as alone.
     left: AtomicU32,
-    /// How many have come to wait for another thread's commit since the last one; and at most how
-    /// many did for one of the last, in parts of [`SLOWNESS`].
+    /// Threads that have begun to wait for another thread's commit since the last one; and a slowly
+    /// falling maximum of that over the last commits, in units of 1/[`SLOWNESS`].
     waiting: AtomicU32,
     waited: AtomicU32,
 }
 
 impl GroupCommit {
-    /// The calling thread makes something durable.
+    /// Records that the calling thread makes something durable.
     pub(crate) fn arrive(&self) {
         let number = thread_number();
         let left = self.left.load(Ordering::Relaxed);
         if self.last.load(Ordering::Relaxed) != number {
-            // Whoever is the first is none.
+            // The first thread has no predecessor.
             let others = self.last.swap(number, Ordering::Relaxed) != 0;
             self.left.store(if others { ALONE } else { 0 }, Ordering::Relaxed);
         } else if left > 0 {
@@ -44,24 +43,24 @@ impl GroupCommit {
         }
     }
 
-    /// Whether there are several.
+    /// Returns whether callers overlap.
     pub(crate) fn is_there(&self) -> bool {
         self.left.load(Ordering::Relaxed) > 0
     }
 
-    /// The calling thread waits for another one's commit.
+    /// Records that the calling thread waits for another thread's commit.
     pub(crate) fn wait(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A commit has ended, which nobody knows yet.
+    /// Records the end of a commit, before its waiters see it.
     pub(crate) fn committed(&self) {
         let waiting = self.waiting.load(Ordering::Relaxed);
         if waiting > 0 {
             self.waiting.store(0, Ordering::Relaxed);
         }
         let waited = self.waited.load(Ordering::Relaxed);
-        // Fewer are believed slowly: who finds few and does not let the others have the CPU finds
+        // The number falls slowly: a leader that finds few waiters and does not yield would find
         // few again.
         let now = waiting.saturating_mul(SLOWNESS).max(waited.saturating_sub(1));
         if now != waited {
@@ -69,16 +68,16 @@ impl GroupCommit {
         }
     }
 
-    /// Whether there are any who have something to do while one waits for the device: as many as
-    /// waited for the last commit wait for this one's, else.
+    /// Returns whether other threads may have work to do while one waits for the device: until as
+    /// many wait for this commit as for the last.
     pub(crate) fn is_busy(&self) -> bool {
         let waited = self.waited.load(Ordering::Relaxed).max(1);
         self.is_there() && self.waiting.load(Ordering::Relaxed).saturating_mul(SLOWNESS) < waited
     }
 
-    /// Look `look` of somebody who waits for another thread, and has found nothing.
+    /// Pauses after poll number `look` that found nothing, while it waits for another thread.
     pub(crate) fn pause(&self, look: u32) {
-        // Whom he waits for may want this CPU.
+        // The other thread may need this CPU.
         if self.is_there() || look.is_multiple_of(LOOKS_ALONE) {
             std::thread::yield_now();
         } else {

@@ -1,4 +1,4 @@
-//! The ways to the device.
+//! I/O to the device.
 //!
 //! ```text
 //!   requests       RequestSet: what is in flight for one purpose, each request with a tag
@@ -6,8 +6,8 @@
 //!   fill           requests that fill pages of the cache, for a reader or ahead of one
 //!   target         where a read's bytes go
 //!   direct         reads past the cache: buffers, or the caller's memory lent to the device
-//!   contexts       IoContexts: those of a mount, of which each thread takes its own
-//!   source         metadata from the device; or newer, as changes have made them (newest)
+//!   contexts       IoContexts: those of a mount; each thread takes one
+//!   source         metadata from the device, or newer ones from completed changes (newest)
 //!   group_commit   whether fsync callers overlap
 //!   flushes        which FLUSH has made which writes durable
 //! ```

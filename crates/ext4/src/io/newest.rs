@@ -1,8 +1,8 @@
-//! What metadata are now, where the device does not have it yet.
+//! The current metadata, where they are newer than the device's.
 //!
-//! A block is in here from the success of the first handle that changed it until what it is has
-//! reached its place. Who reads metadata looks here first ([`DeviceSource`](crate::DeviceSource)),
-//! for a word only while nothing was ever changed.
+//! A block is in here from the completion of the first handle that changed it until its content is
+//! written home. Readers of metadata look here first ([`DeviceSource`](crate::DeviceSource)), at
+//! the cost of one load if nothing was ever changed.
 
 use crate::numbers::ByNumber;
 use meantime_process::lock::{Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -11,22 +11,22 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, PoisonError};
 
-/// So often a reader tries to have read between two changes, before it keeps changes off.
+/// Tries of a reader to read between two changes, before it blocks changes.
 const TRIES: usize = 4;
 
 thread_local! {
-    /// Whether the calling thread keeps changes off.
+    /// Whether the calling thread blocks changes.
     static KEEPS_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The blocks that are newer than on the device.
 #[derive(Debug)]
 pub struct Newest {
-    /// Whether anything is, or may come to be.
+    /// Whether there are any, or may be later.
     active: AtomicBool,
-    /// Odd while a change is being published; another number after it.
+    /// Odd while a change is being published; different after it.
     epoch: AtomicU64,
-    /// Taken by whoever publishes, and by readers who never had two looks between changes.
+    /// Taken to publish, and by readers that always met a change.
     publishing: Mutex<()>,
     blocks: RwLock<Blocks>,
 }
@@ -42,37 +42,37 @@ impl Default for Newest {
     }
 }
 
-/// The blocks themselves.
+/// The newer blocks.
 #[derive(Debug, Default)]
 pub struct Blocks {
     newer: ByNumber<u64, Arc<[u8]>>,
-    /// How often any have left: what a reader has from the device may be older than what left
-    /// meanwhile.
+    /// How many blocks were removed because they are home: what was read from the device before
+    /// that may be older than these.
     departures: u64,
 }
 
 impl Blocks {
-    /// What block `block` is, if that is newer than on the device.
+    /// Returns the content of `block`, if it is newer than on the device.
     pub fn get(&self, block: u64) -> Option<&Arc<[u8]>> {
         self.newer.get(&block)
     }
 
-    /// How often blocks have left so far.
+    /// Returns how many blocks have been removed so far because they are home.
     pub fn departures(&self) -> u64 {
         self.departures
     }
 
-    /// How many there are.
+    /// Returns the number of blocks.
     pub fn len(&self) -> usize {
         self.newer.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.newer.is_empty()
     }
 
-    /// Takes block `block` out if it still is `content`, which is in its place by now.
+    /// Removes `block` if it still is `content`, which has been written home.
     pub fn settle(&mut self, block: u64, content: &Arc<[u8]>) -> bool {
         let settled = self.newer.get(&block).is_some_and(|newest| Arc::ptr_eq(newest, content));
         if settled {
@@ -84,24 +84,24 @@ impl Blocks {
 }
 
 impl Newest {
-    /// From now on there may be newer blocks.
+    /// Declares that there may be newer blocks from now on.
     pub fn activate(&self) {
         self.active.store(true, Ordering::Release);
     }
 
-    /// Whether there may be newer blocks: never on a mount for reading.
+    /// Returns whether there may be newer blocks: never on a mount for reading.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
     }
 
-    /// The blocks as they are now.
+    /// Returns the current blocks.
     pub fn read(&self) -> RwLockReadGuard<'_, Blocks> {
-        // Whole between any two changes, of which none panics.
+        // Consistent between any two changes, none of which panics.
         self.blocks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The blocks, to take some out.
+    /// Returns the blocks, to remove some.
     pub fn write(&self) -> RwLockWriteGuard<'_, Blocks> {
         self.blocks.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,9 +110,8 @@ impl Newest {
         self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of `newer` is so from now on, and nothing is known of `forgotten` any more, for every
-    /// reader at once. (One change at a time.) `meanwhile` is called once in between: what it does
-    /// counts for every reader that sees the change.
+    /// Publishes `newer` and removes `forgotten`, for all readers at once. (One change at a time.)
+    /// Calls `meanwhile` once in between: every reader that sees the change sees its effects.
     pub fn publish<'a, T>(
         &self,
         newer: impl IntoIterator<Item = (&'a u64, &'a Arc<[u8]>)>,
@@ -120,15 +119,15 @@ impl Newest {
         meanwhile: impl FnOnce() -> T,
     ) -> T {
         let _publishing = self.keep_off();
-        // Relaxed: nobody else writes it. The fence: whoever sees a block of this change sees the
-        // odd number, too.
+        // Relaxed: no other thread writes it. The fence: a thread that sees a block of this change
+        // also sees the odd number.
         let epoch = self.epoch.load(Ordering::Relaxed);
         self.epoch.store(epoch + 1, Ordering::Relaxed);
         fence(Ordering::Release);
         let mut blocks = self.write();
         for block in forgotten {
-            // What is kept of it elsewhere is as old as it ever was: nothing reads a block that no
-            // structure leads to.
+            // Copies kept elsewhere may be stale: no structure leads to the block, so it is not
+            // read.
             blocks.newer.remove(block);
         }
         blocks
@@ -140,11 +139,11 @@ impl Newest {
         done
     }
 
-    /// What `read` gives, all of whose reads of metadata were between two changes: it sees every
-    /// change altogether or not at all. It may be called several times, the last of which counts;
-    /// what it gives in the others may be nonsense, errors of damage included.
+    /// Returns the result of a call of `read` whose reads of metadata were all between two changes:
+    /// it sees each change as a whole or not at all. `read` may be called several times, and the
+    /// last call counts; the results of the others may be inconsistent, even errors of damage.
     ///
-    /// Not to be called in a handle, whose reads see no others' changes in any case.
+    /// Must not be called in a handle, whose reads never see others' changes.
     pub fn consistent<T>(&self, mut read: impl FnMut() -> T) -> T {
         if !self.is_active() || KEEPS_OFF.get() {
             return read();
@@ -152,7 +151,7 @@ impl Newest {
         for _ in 0..TRIES {
             let before = self.epoch.load(Ordering::Acquire);
             if before % 2 == 1 {
-                // As long as some blocks take to be put into a map.
+                // For as long as it takes to insert some blocks into a map.
                 std::thread::yield_now();
                 continue;
             }
@@ -170,7 +169,7 @@ impl Newest {
     }
 }
 
-/// While the calling thread keeps changes off: reads within its read need not.
+/// Exists while the calling thread blocks changes: nested reads need not.
 struct Mark;
 
 impl Mark {

@@ -12,16 +12,16 @@ use meantime_block::{BlockChannel, Channel, Done, Ticket};
 pub(crate) struct InFlight {
     /// Pages of the cache that a reader waits for.
     pub(crate) reads: RequestSet<Fill>,
-    /// Pages of the cache that nobody waits for. They stay in flight when the context is given
-    /// back; all others have ended by then.
+    /// Pages of the cache for read-ahead. They stay in flight when the context is given back; all
+    /// others have completed by then.
     pub(crate) ahead: RequestSet<Fill>,
-    /// Reads past the cache, into buffers that are copied from.
+    /// Reads past the cache, into buffers that are copied.
     pub(crate) copies: RequestSet<Copied>,
-    /// Reads past the cache, into memory of the caller: how many bytes.
+    /// Reads past the cache into memory of the caller; the tag is the number of bytes.
     pub(crate) lent: RequestSet<usize>,
-    /// Writes of data: which bytes of the file.
+    /// Writes of data; the tag is the range of bytes of the file.
     pub(crate) writes: RequestSet<Range<u64>>,
-    /// Writes of the journal, and of metadata into their places.
+    /// Writes of the journal, and writes home of metadata.
     pub(crate) log: RequestSet<()>,
     /// A commit block.
     pub(crate) commit: RequestSet<()>,
@@ -34,11 +34,11 @@ pub(crate) struct RequestSet<T> {
 
 enum State {
     InFlight(Ticket),
-    /// It was waited for so that there is room for another one. (Boxed: it is rare.)
+    /// It was waited for to make room for another request. (Boxed: it is rare.)
     Ended(Box<Done>),
 }
 
-/// For [`IoContext`](super::IoContext), which set is meant.
+/// Selects a set, for [`IoContext`](super::IoContext).
 pub(crate) fn reads(all: &mut InFlight) -> &mut RequestSet<Fill> {
     &mut all.reads
 }
@@ -90,18 +90,18 @@ impl<T> RequestSet<T> {
         self.requests.is_empty()
     }
 
-    /// The tag of the oldest.
+    /// Returns the tag of the oldest.
     #[inline]
     pub(crate) fn front(&self) -> Option<&T> {
         self.requests.front().map(|(_, tag)| tag)
     }
 
-    /// The tag of the newest.
+    /// Returns the tag of the newest.
     pub(crate) fn back(&self) -> Option<&T> {
         self.requests.back().map(|(_, tag)| tag)
     }
 
-    /// The place of the first whose tag `is_wanted`, for [`take`](Self::take).
+    /// Returns the place of the first whose tag `is_wanted`, for [`take`](Self::take).
     pub(super) fn position(&self, mut is_wanted: impl FnMut(&T) -> bool) -> Option<usize> {
         self.requests.iter().position(|(_, tag)| is_wanted(tag))
     }
@@ -111,7 +111,7 @@ impl<T> RequestSet<T> {
         self.requests.push_back((State::InFlight(ticket), tag));
     }
 
-    /// Takes out the one at `place`, as `wait` has it end.
+    /// Takes out the request at `place`; waits for it with `wait`.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -129,7 +129,7 @@ impl<T> RequestSet<T> {
         Some((done, tag))
     }
 
-    /// Takes out the one at `place`, if `try_take` says that it has ended.
+    /// Takes out the request at `place`, if it has completed according to `try_take`.
     #[inline]
     pub(super) fn try_take(
         &mut self,
@@ -150,7 +150,8 @@ impl<T> RequestSet<T> {
         }
     }
 
-    /// Waits for the oldest that has not ended, and keeps what came of it: false if there is none.
+    /// Waits for the oldest request in flight, and keeps its result. Returns false if there is
+    /// none.
     pub(super) fn end_oldest(&mut self, channel: &mut Channel) -> bool {
         let is_in_flight = |(state, _): &(State, T)| matches!(state, State::InFlight(_));
         let Some(place) = self.requests.iter().position(is_in_flight) else { return false };
@@ -164,7 +165,7 @@ impl<T> RequestSet<T> {
         }
     }
 
-    /// Takes out all: `give_up` has those that have not ended go on without us.
+    /// Takes out all requests; detaches those still in flight.
     pub(super) fn take_all(&mut self, channel: &mut Channel) -> impl Iterator<Item = T> {
         self.requests.drain(..).map(|(state, tag)| {
             if let State::InFlight(ticket) = state {
@@ -176,8 +177,8 @@ impl<T> RequestSet<T> {
 }
 
 impl InFlight {
-    /// Waits for a request, so that there is room for another: false if none is in flight. Those
-    /// first that nobody waits for.
+    /// Waits for a request, read-ahead first, to make room for another. Returns false if none is in
+    /// flight.
     #[cold]
     pub(super) fn make_room(&mut self, channel: &mut Channel) -> bool {
         let Self { reads, ahead, copies, lent, writes, log, commit } = self;
@@ -190,7 +191,7 @@ impl InFlight {
             || commit.end_oldest(channel)
     }
 
-    /// Whether nothing but what is read ahead is in flight.
+    /// Returns whether nothing but read-ahead is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.reads.is_empty()
             && self.copies.is_empty()

@@ -1,4 +1,4 @@
-//! Metadata from the device, a bounded number of them kept.
+//! Metadata from the device, with a bounded cache.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,14 +10,14 @@ use crate::error::Error;
 use meantime_completion::Policy;
 use meantime_ext4_format::{IoFailure, Source, SourceError};
 
-/// Smaller things are read, and kept, with their neighbours: inodes above all.
+/// Smaller structures, above all inodes, are read and cached together with their neighbours.
 const WINDOW_BYTES: u64 = 4096;
-/// So much of a table is read at once by who goes through it, in bytes: a request costs as much as
-/// transferring about this.
+/// Bytes of a table read at once in a sequential walk: a request costs about as much as
+/// transferring this many.
 const AHEAD_BYTES: u64 = 64 << 10;
 
-/// The metadata of a mounted device, as they are now: with what was changed and has not reached its
-/// place. Cloning is cheap.
+/// The current metadata of a mounted device, including changes that are not home yet. Cheap to
+/// clone.
 #[derive(Clone)]
 pub struct DeviceSource(Arc<Inner>);
 
@@ -25,7 +25,7 @@ struct Inner {
     contexts: Arc<IoContexts>,
     policy: Option<Policy>,
     cache_bytes: usize,
-    /// By byte offset and length. Never older than the device; older than `newest`, perhaps.
+    /// By byte offset and length. Never older than the device; may be older than `newest`.
     kept: Bounded<(u64, usize), Arc<[u8]>>,
     newest: Newest,
     /// Log2 of the file system's block size, once anything may be changed.
@@ -33,7 +33,7 @@ struct Inner {
 }
 
 impl DeviceSource {
-    /// Metadata through `contexts`, of which `cache_bytes` are kept.
+    /// Returns the metadata of the device of `contexts`, of which `cache_bytes` are cached.
     pub(crate) fn new(
         contexts: Arc<IoContexts>,
         policy: Option<Policy>,
@@ -50,34 +50,34 @@ impl DeviceSource {
         }))
     }
 
-    /// The same device, of which nothing was read yet.
+    /// Returns the same device with an empty cache.
     pub(crate) fn anew(&self) -> Self {
         Self::new(Arc::clone(&self.0.contexts), self.0.policy, self.0.cache_bytes)
     }
 
-    /// From now on there may be newer blocks, of `1 << block_bits` bytes.
+    /// Declares that there may be newer blocks, of `1 << block_bits` bytes, from now on.
     pub(crate) fn activate(&self, block_bits: u32) {
         let _ = self.0.block_bits.set(block_bits);
         self.0.newest.activate();
     }
 
-    /// What is newer than on the device.
+    /// Returns the blocks that are newer than on the device.
     pub fn newest(&self) -> &Newest {
         &self.0.newest
     }
 
-    /// Each of `written` is in its place now: what of them is not newer still is kept as other
-    /// metadata are.
+    /// Records that `written` are home: those without a newer content are cached as other metadata
+    /// are.
     pub(crate) fn settle<'a>(&self, written: impl IntoIterator<Item = (u64, &'a Arc<[u8]>)>) {
         let mut blocks = self.0.newest.write();
         for (block, content) in written {
-            // Even one that is newer still: what is kept must not be older than the device.
+            // Also one with a newer content: the cache must not be older than the device.
             self.update(block, content);
             blocks.settle(block, content);
         }
     }
 
-    /// What is kept of block `block` is `content`. Who calls has the newest blocks to itself.
+    /// Sets the cached content of `block`. The caller has the newest blocks locked for writing.
     fn update(&self, block: u64, content: &Arc<[u8]>) {
         let offset = block * content.len() as u64;
         let window = offset - offset % WINDOW_BYTES;
@@ -98,9 +98,9 @@ impl DeviceSource {
         });
     }
 
-    /// The bytes of `key`, which are within the device. They are kept if no block has left the
-    /// newest since `departures` were counted. If those before them are kept, and they are of a
-    /// table that goes on up to `end`, more of it is read.
+    /// Returns the bytes of `key`, which are within the device. They are cached if no block has
+    /// been removed from the newest since `departures` was read. If the bytes before them are
+    /// cached, and they belong to a table that continues up to `end`, more of it is read.
     fn fetch(
         &self,
         key: (u64, usize),
@@ -119,11 +119,11 @@ impl DeviceSource {
         {
             return Ok(bytes);
         }
-        // What cannot be read further on is no concern of who asks for this.
+        // An error further on does not concern this caller.
         self.read_lasting(offset, piece, piece, departures)
     }
 
-    /// Reads `bytes` bytes from the device, and keeps each `piece` of them; the first one.
+    /// Reads `bytes` bytes from the device, and caches each `piece` of them. Returns the first.
     fn read_lasting(
         &self,
         offset: u64,
@@ -137,7 +137,7 @@ impl DeviceSource {
             Error::Io(error) => SourceError::Io(IoFailure::new(error)),
             other => SourceError::Resources(other.to_string()),
         })?;
-        // Held while they are put where others find them.
+        // Held until they are cached.
         let blocks = departures.map(|_| newest.read());
         if blocks.as_ref().map(|blocks| blocks.departures()) != departures {
             all.truncate(piece);
@@ -151,8 +151,8 @@ impl DeviceSource {
         Ok(first)
     }
 
-    /// `bytes` bytes from `offset` on, as the device has them, or had them when `departures` were
-    /// counted; of a table up to `end`, perhaps.
+    /// Returns `bytes` bytes from `offset` on, as on the device now or when `departures` was read;
+    /// possibly of a table up to `end`.
     fn read_device(
         &self,
         offset: u64,
@@ -174,8 +174,8 @@ impl DeviceSource {
         if all.len() == bytes { Ok(all) } else { Ok(all[inside..inside + bytes].into()) }
     }
 
-    /// Block `block` as it is now, and whether it was changed in memory: by a change that was
-    /// complete, so that it has its checksum.
+    /// Returns the current content of `block`, and whether a completed change made it, which has
+    /// its checksum then.
     fn read_block(
         &self,
         block: u64,
@@ -196,14 +196,14 @@ impl DeviceSource {
             if let Some(newer) = blocks.get(block) {
                 return Ok((Arc::clone(newer), true));
             }
-            // Changed, written and settled while it was being read, perhaps: then once more.
+            // It may have been changed, written home and removed during the read: try again.
             if blocks.departures() == departures {
                 return Ok((found, false));
             }
         }
     }
 
-    /// Fails if `bytes` bytes from byte `offset` on are not all on the device.
+    /// Checks that `bytes` bytes from byte `offset` on are on the device.
     #[inline]
     fn check_range(&self, offset: u64, bytes: usize) -> Result<(), SourceError> {
         let device_bytes = self.0.contexts.info().bytes();
@@ -213,7 +213,7 @@ impl DeviceSource {
         }
     }
 
-    /// The same as [`Source::read_table`], where blocks may be newer than the device's.
+    /// Does the same as [`Source::read_table`], where blocks may be newer than the device's.
     #[cold]
     #[inline(never)]
     fn read_newest(

@@ -1,4 +1,4 @@
-//! Where a read's bytes come from, and where they go: the caller's buffers, one after another.
+//! Where a read's bytes come from, and the caller's buffers that they go to.
 
 use std::io::IoSliceMut;
 use std::sync::Arc;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 /// Where some bytes of a file are.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// Nowhere: they are zeroes.
+    /// A hole: zeroes.
     Zero,
     /// On the device, from this byte on.
     Device(u64),
-    /// In memory: from the journal.
+    /// In memory, from the journal: the block, and the offset in it.
     Memory(Arc<[u8]>, usize),
 }
 
-/// Bytes that are in one place.
+/// Bytes in one place.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub(crate) place: Place,
     pub(crate) len: usize,
 }
 
-/// The caller's buffers as one range, of which the part to be read begins at 0.
+/// The caller's buffers as one range, which is read from offset 0 on.
 pub(crate) struct Target<'a, 'b> {
     bufs: &'a mut [IoSliceMut<'b>],
 }
@@ -31,7 +31,7 @@ impl<'a, 'b> Target<'a, 'b> {
         Self { bufs }
     }
 
-    /// How many bytes there is room for.
+    /// Returns the total size of the buffers in bytes.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         match &*self.bufs {
@@ -40,7 +40,7 @@ impl<'a, 'b> Target<'a, 'b> {
         }
     }
 
-    /// Calls `fill` with the parts of bytes `at..at + len` that are contiguous, in order.
+    /// Calls `fill` with the contiguous parts of bytes `at..at + len`, in order.
     #[inline]
     pub(crate) fn each(&mut self, at: usize, len: usize, mut fill: impl FnMut(&mut [u8])) {
         if let [one] = &mut *self.bufs {
@@ -62,7 +62,7 @@ impl<'a, 'b> Target<'a, 'b> {
         debug_assert_eq!(left, 0, "the caller's buffers are shorter than what is read");
     }
 
-    /// As many of bytes `at..at + len` as are contiguous, the first one first.
+    /// Returns the longest contiguous prefix of bytes `at..at + len`.
     pub(crate) fn stretch(&mut self, at: usize, len: usize) -> &mut [u8] {
         let mut skip = at;
         for buf in self.bufs.iter_mut() {

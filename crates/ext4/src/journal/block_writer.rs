@@ -1,4 +1,4 @@
-//! Blocks on their way to the device, in buffers that are used again.
+//! Writes blocks to the device from reused buffers.
 
 use std::collections::VecDeque;
 
@@ -7,30 +7,30 @@ use crate::io::{IoContext, log};
 use meantime_block::{Done, Request, RequestError};
 use meantime_hw::DmaBuf;
 
-/// How much a buffer takes, in bytes, unless two blocks are more.
+/// Bytes of a buffer, unless four blocks are more.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// So many buffers there may be; who needs more waits for a request to end.
+/// The most buffers at a time; a caller that needs another waits for a request to complete.
 const BUFFERS_MOST: usize = 16;
 
-/// So much is made ready for the next time, in bytes: a few blocks.
+/// Bytes warmed for the next commit: a few blocks.
 const WARM_BYTES: usize = 32 << 10;
 
-/// Writes whole blocks of the file system, with the I/O context of whoever uses it. Between two
+/// Writes whole blocks of the file system with the caller's I/O context. Between two
 /// [finishes](Self::finish) that is one context, which no other writer uses.
 pub(crate) struct BlockWriter {
     block_bits: u32,
     buffer_bytes: usize,
-    /// The one that is used next is the last.
+    /// The last one is used next.
     free: VecDeque<DmaBuf>,
-    /// How many buffers there are.
+    /// Buffers that exist, free or in flight.
     made: usize,
     /// The first failure since the last [`finish`](Self::finish).
     failed: Option<Error>,
 }
 
 impl BlockWriter {
-    /// For blocks of `1 << block_bits` bytes.
+    /// Returns a writer for blocks of `1 << block_bits` bytes.
     pub(crate) fn new(block_bits: u32) -> Self {
         Self {
             block_bits,
@@ -41,15 +41,15 @@ impl BlockWriter {
         }
     }
 
-    /// How many blocks a buffer takes.
+    /// Returns how many blocks fit a buffer.
     pub(super) fn buffer_blocks(&self) -> usize {
         self.buffer_bytes >> self.block_bits
     }
 
-    /// A buffer of `blocks` blocks, with anything in it; waits for one if need be.
+    /// Returns a buffer of `blocks` blocks with arbitrary content; waits for one if necessary.
     ///
     /// # Errors
-    /// No memory; what failed of the requests before.
+    /// Fails if there is no memory.
     pub(super) fn buffer(&mut self, io: &mut IoContext, blocks: usize) -> Result<DmaBuf, Error> {
         while self.free.is_empty() && self.made >= BUFFERS_MOST && self.complete_oldest(io) {}
         let mut buf = match self.free.pop_back() {
@@ -65,10 +65,10 @@ impl BlockWriter {
         Ok(buf)
     }
 
-    /// Has the CPU's cache own what the next transaction is copied to, if that is as small as the
-    /// last one was. Work for the gap.
+    /// Brings the memory that the next transaction is copied to into this CPU's cache, for a
+    /// transaction as small as the last. Runs while the device works.
     pub(super) fn warm(&mut self, io: &IoContext) {
-        // One at least that is not under way.
+        // At least one buffer must not be in flight.
         if self.free.is_empty()
             && self.made < BUFFERS_MOST / 2
             && let Ok(mut buf) = io.heap.alloc(self.buffer_bytes)
@@ -88,10 +88,10 @@ impl BlockWriter {
         }
     }
 
-    /// Sends `buf` to block `block` and on; durable when done if `fua`.
+    /// Sends `buf` to the blocks from `block` on, with FUA if `fua`.
     ///
     /// # Errors
-    /// It was not taken.
+    /// Fails if the context may not write, or the request is rejected.
     pub(super) fn send(
         &mut self,
         io: &mut IoContext,
@@ -112,13 +112,13 @@ impl BlockWriter {
         })
     }
 
-    /// Waits for the oldest request; false: there is none.
+    /// Waits for the oldest request. Returns false if there is none.
     fn complete_oldest(&mut self, io: &mut IoContext) -> bool {
         let Some((Done { result, buf, .. }, ())) = io.next_in_group(log) else { return false };
         match (result, buf) {
             (Ok(()), Some(buf)) => self.free.push_front(buf),
             (result, buf) => {
-                // Given up with its device, unless it came back.
+                // A buffer that did not come back stays with the device.
                 self.made -= usize::from(buf.is_none());
                 self.free.extend(buf);
                 let error =
@@ -129,19 +129,20 @@ impl BlockWriter {
         true
     }
 
-    /// Waits for everything that was sent.
+    /// Waits for every request sent.
     ///
     /// # Errors
-    /// The first of them that failed. (None is under way in any case.)
+    /// Returns the error of the first request that failed. (None is in flight afterwards in any
+    /// case.)
     pub(super) fn finish(&mut self, io: &mut IoContext) -> Result<(), Error> {
         while self.complete_oldest(io) {}
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Writes `blocks`, in ascending order, neighbours together, and waits for them.
+    /// Writes `blocks`, in ascending order, adjacent ones in one request, and waits for them.
     ///
     /// # Errors
-    /// The first that failed; others may have been written.
+    /// Returns the error of the first request that failed; others may have been written.
     pub(crate) fn write_all<'a>(
         &mut self,
         io: &mut IoContext,
@@ -161,7 +162,7 @@ impl BlockWriter {
     ) -> Result<(), Error> {
         let most = self.buffer_blocks();
         let block_bytes = 1usize << self.block_bits;
-        // The first block, the buffer, and how many blocks are in it.
+        // The first block, the buffer, and the number of blocks in it.
         let mut current: Option<(u64, DmaBuf, usize)> = None;
         for (block, content) in blocks {
             let follows = current

@@ -1,5 +1,5 @@
-//! The log device of tests: it breaks one rule of `docs/ordering.md`, so that tests show that they
-//! notice. Each function stands for the one of [`log_device`] with its name.
+//! The log device of tests: it breaks one rule of `docs/ordering.md`, and the tests must notice.
+//! Each function replaces the function of [`log_device`] with the same name.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,41 +19,41 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::journal::JournalFormat;
 use meantime_hw::DmaBuf;
 
-/// A rule.
+/// A rule that can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Rule {
-    /// Everything of a transaction is in the log before its commit block (1).
+    /// All blocks of a transaction are in the log before its commit block (1).
     LogFirst = 1,
     /// Data are on the device before the commit block (2).
     DataFirst,
-    /// A FLUSH before the commit block (3).
+    /// A FLUSH precedes the commit block (3).
     FlushFirst,
     /// The commit block is written with FUA (3).
     Fua,
-    /// Blocks are home, and flushed, before the tail moves past them (6).
+    /// Blocks are written home and flushed before the tail moves past them (6).
     HomeBeforeTail,
-    /// A durable tail before the log is written again (7).
+    /// A tail is durable before the log behind the old one is overwritten (7).
     TailBeforeReuse,
-    /// What is freed is held until the commit (8).
+    /// Freed blocks are held until the commit (8).
     Held,
-    /// What is freed is revoked (9).
+    /// Freed metadata blocks are revoked (9).
     Revoke,
-    /// Fast commits do not count any more at the moment when their transaction does (16).
+    /// Fast commits stop counting at the moment at which their transaction starts to (16).
     Supersede,
-    /// Data in place have a FLUSH before `fsync` returns (18).
+    /// Data written in place are flushed before `fsync` returns (18).
     FlushData,
-    /// The log does not go round where there are fast commits (20).
+    /// The log does not wrap while fast commits are enabled (20).
     Straight,
-    /// Where the blocks of a file are is said only as long as the inode has all of it (21).
+    /// Extents are described only while the inode holds all of them (21).
     TreeInInode,
-    /// What waits for a commit is not trimmed (22).
+    /// Blocks that wait for a commit are not trimmed (22).
     Trim,
 }
 
 static BROKEN: AtomicU32 = AtomicU32::new(0);
 
-/// From now on every journal of this process breaks `rule`; `None`: none.
+/// Makes every journal of this process break `rule` from now on; `None` breaks none.
 pub fn break_rule(rule: Option<Rule>) {
     BROKEN.store(rule.map_or(0, |rule| rule as u32), Ordering::Relaxed);
 }
@@ -62,7 +62,7 @@ fn is_broken(rule: Rule) -> bool {
     BROKEN.load(Ordering::Relaxed) == rule as u32
 }
 
-/// Without the FLUSH.
+/// Skips the FLUSH.
 pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
     let rule = match before {
         Before::Commit => Rule::FlushFirst,
@@ -72,34 +72,34 @@ pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
     if is_broken(rule) { Ok(()) } else { log_device::flush(io, before) }
 }
 
-/// Without waiting.
+/// Does not wait.
 pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
     if is_broken(Rule::LogFirst) { Ok(()) } else { log_device::finish_log(writer, io) }
 }
 
-/// Without waiting.
+/// Does not wait.
 pub(crate) fn finish_data(finish: impl FnOnce()) {
     if !is_broken(Rule::DataFirst) {
         log_device::finish_data(finish);
     }
 }
 
-/// Without waiting.
+/// Does not wait.
 pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
     if is_broken(Rule::DataFirst) { Ok(()) } else { log_device::wait_for_data(ordered, group) }
 }
 
-/// Always.
+/// Always true.
 pub(super) fn has_data(ordered: &Ordered) -> bool {
     is_broken(Rule::DataFirst) || log_device::has_data(ordered)
 }
 
-/// Without FUA.
+/// Leaves out FUA.
 pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
     log_device::commit_block(lba, buf, volatile && !is_broken(Rule::Fua))
 }
 
-/// Without FUA.
+/// Leaves out FUA.
 pub(super) fn send_fast(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -110,7 +110,7 @@ pub(super) fn send_fast(
     log_device::send_fast(writer, io, place, buf, fua && !is_broken(Rule::Fua))
 }
 
-/// Not at all.
+/// Writes no tail.
 pub(super) fn write_tail(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -124,12 +124,12 @@ pub(super) fn write_tail(
     log_device::write_tail(writer, io, format, home, fua)
 }
 
-/// A block that revokes nothing.
+/// Writes a block that revokes nothing.
 pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
     log_device::revoke(format, to, tid, if is_broken(Rule::Revoke) { &[] } else { blocks });
 }
 
-/// The fast commits go on counting.
+/// Leaves the fast commits counting.
 pub(super) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -143,25 +143,25 @@ pub(super) fn supersede(
     log_device::supersede(writer, io, format, [home, head], fua)
 }
 
-/// It goes round.
+/// Lets the log wrap.
 pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
     let log = log_device::log(format, runs);
     if is_broken(Rule::Straight) { log.straight(false) } else { log }
 }
 
-/// Not held.
+/// Does not hold the blocks.
 pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
     if !is_broken(Rule::Held) {
         log_device::hold(held, blocks, sequence);
     }
 }
 
-/// None waits.
+/// Reports all blocks as reusable.
 pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Option<Range<u64>> {
     if is_broken(Rule::Trim) { None } else { log_device::first_not_reusable(handle, blocks) }
 }
 
-/// Always.
+/// Always true.
 pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
     is_broken(Rule::TreeInInode) || log_device::may_say_blocks(inode)
 }

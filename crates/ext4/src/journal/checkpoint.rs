@@ -1,5 +1,5 @@
-//! Checkpoints: committed blocks into their places, and the log's beginning behind them (rules 5 to
-//! 7 and 10 of `docs/ordering.md`).
+//! Checkpoints: write committed blocks home and move the log's tail past them (rules 5 to 7 and 10
+//! of `docs/ordering.md`).
 
 use std::sync::PoisonError;
 
@@ -13,27 +13,28 @@ use crate::Error;
 use crate::io::IoContext;
 use meantime_process::lock::MutexGuard;
 
-/// How many blocks are written home at a time.
+/// Blocks written home at a time.
 const BATCH_BLOCKS: usize = 256;
 
 impl Journal {
-    /// What has committed and is not home. Locked after everything else.
+    /// Returns the blocks that have committed and are not home, locked. This lock is taken last.
     pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
-        // Whole after each step.
+        // The state is consistent after each step, so a poisoned lock may be used.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is enough in the log for a checkpoint to be worth while.
+    /// Returns whether the log is full enough to be worth a checkpoint.
     pub fn wants_checkpoint(&self) -> bool {
         self.usable().is_ok() && self.commits.is_half_full()
     }
 
-    /// Writes home everything that has committed so far, and has the log begin behind it.
+    /// Writes home everything that has committed so far, and moves the log's tail past it.
     ///
-    /// Whoever calls has no data of a transaction under way.
+    /// The caller has no data of a transaction in flight.
     ///
     /// # Errors
-    /// The device; nothing can be changed any more, and the log has what was not written.
+    /// Fails if the device fails. The journal is aborted then; the log still has what was not
+    /// written.
     pub(crate) fn checkpoint(&self, io: &mut IoContext) -> Result<(), Error> {
         let mut writer = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = self.failure.get() {
@@ -73,8 +74,8 @@ impl Journal {
         if self.volatile {
             device::flush(io, Before::Tail)?;
         }
-        // What was not home when the flush began is not home now for this: it is of later
-        // transactions, or was put off by one.
+        // A block that is pending now and was not before the flush belongs to a later transaction,
+        // or a later transaction postponed it: it does not affect the tail up to `upto`.
         let mut lead = self.lead();
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
@@ -82,7 +83,7 @@ impl Journal {
         self.move_tail(&mut lead, writer, io, upto)
     }
 
-    /// Has the log begin behind the transactions up to `upto` of which everything is home.
+    /// Moves the tail past the transactions up to `upto` whose blocks are all home.
     fn move_tail(
         &self,
         committer: &mut Committer,
@@ -109,7 +110,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the journal's superblock, durably.
+    /// Writes the journal's superblock durably.
     pub(super) fn write_superblock(
         &self,
         committer: &Committer,

@@ -1,5 +1,5 @@
-//! Commits: the steps of one, which the `fsync` of a file takes between its own, and the whole of
-//! one for those who have no data in flight. The rules are those of `docs/ordering.md`.
+//! Commits: the steps of a commit, which the `fsync` of a file interleaves with its own, and a
+//! whole commit for callers that have no data in flight. The rules are those of `docs/ordering.md`.
 
 use super::Sequence;
 use super::committer::InLog;
@@ -11,7 +11,7 @@ use super::transaction::Transaction;
 use crate::Error;
 use crate::io::IoContext;
 
-/// A transaction whose log is on its way to the device.
+/// A transaction whose log blocks are in flight.
 #[must_use = "its log is in flight"]
 pub(crate) struct Commit {
     transaction: Transaction,
@@ -19,24 +19,24 @@ pub(crate) struct Commit {
     sent: InLog,
 }
 
-/// What came of beginning a commit.
+/// The result of beginning a commit.
 #[allow(clippy::large_enum_variant)] // It is taken apart at once, and the path must not allocate.
 pub(crate) enum Begun {
-    /// It is to be finished.
+    /// The commit was begun and has to be finished.
     Commit(Commit),
-    /// There is nothing to be committed.
+    /// There is nothing to commit.
     Nothing,
-    /// The log has no room for the next transaction, or nothing may be in it when that is written:
-    /// a checkpoint comes first.
+    /// The log has no room for the next transaction, or has to be empty before it is written: a
+    /// checkpoint comes first.
     NoRoom,
 }
 
 impl Lead<'_> {
-    /// Closes the oldest transaction that has not committed, of those up to that of `goal`, and
-    /// sends its log.
+    /// Closes the running transaction if no closed one is left and it is not past `goal`, takes the
+    /// oldest closed one, and sends its log.
     ///
     /// # Errors
-    /// The device, for which the journal has failed.
+    /// Fails if the device fails; the journal has failed then.
     pub(crate) fn begin(&mut self, goal: &Goal, io: &mut IoContext) -> Result<Begun, Error> {
         let begun = self.try_begin(goal.upto, io);
         self.checked(begun, io)
@@ -77,19 +77,19 @@ impl Lead<'_> {
             transaction.ordered.wait(&io.group)?;
         }
         let sent = self.write_log(io, &transaction, journal.overlap.prepare);
-        // Whose data are waited for sees to them meanwhile, if he has no CPU of his own.
+        // Yields: a thread whose data this commit waits for may share this CPU.
         if io.group.is_there() && !transaction.ordered.is_done() {
             std::thread::yield_now();
         }
         Ok(Begun::Commit(Commit { transaction, supersede, sent }))
     }
 
-    /// Finishes `commit`: its log is waited for, and all data of its transaction, a FLUSH is sent
-    /// if the device has a volatile cache, and the commit block, in whose time `gap` is done. Then
+    /// Finishes `commit`: waits for its log and for all data of its transaction, sends a FLUSH if
+    /// the device has a volatile cache, and writes the commit block, during which `gap` runs. Then
     /// the transaction is durable.
     ///
     /// # Errors
-    /// The device, for which the journal has failed.
+    /// Fails if the device fails; the journal has failed then.
     pub(crate) fn finish(
         &mut self,
         commit: Commit,
@@ -120,8 +120,8 @@ impl Lead<'_> {
             self.finish_superseding(io, journal.volatile)?;
         }
         let sequence = transaction.sequence;
-        // Rule 5: only now may its blocks go home. Rule 8: only now may what it freed be used again
-        // (10: unless a write home of it is under way).
+        // Rule 5: only now may its blocks go home. Rule 8: only now may the blocks that it freed be
+        // reused (10: unless one of them is being written home).
         let release = journal.pending().committed(transaction);
         if let Some(sequence) = release {
             journal.held.release(sequence);
@@ -131,8 +131,8 @@ impl Lead<'_> {
         Ok(())
     }
 
-    /// The journal has failed if `result` is an error: before the lead ends, so that nobody begins
-    /// another commit.
+    /// Fails the journal if `result` is an error. This happens before the lead ends, so no thread
+    /// begins another commit.
     fn checked<T>(&mut self, result: Result<T, Error>, io: &mut IoContext) -> Result<T, Error> {
         if let Err(error) = &result {
             let journal = self.journal;
@@ -144,45 +144,45 @@ impl Lead<'_> {
 }
 
 impl Journal {
-    /// What was written so far.
+    /// Returns what was written so far.
     pub fn counters(&self) -> JournalCounters {
         self.commits.counts.read()
     }
 
-    /// Whether something is prepared while the device works.
+    /// Returns whether the next step is prepared while the device works.
     pub(crate) fn prepares(&self) -> bool {
         self.overlap.prepare
     }
 
-    /// Whether data are on their way while the log is.
+    /// Returns whether data and log are in flight together.
     pub(crate) fn overlaps_data(&self) -> bool {
         self.overlap.data
     }
 
-    /// Whether who waits for another's commit must have all its data on the device: if they must
-    /// be before a commit is begun. (A fast commit is not written before all data are there: it is
-    /// not begun before that either.)
+    /// Returns whether a thread must complete its data before it waits for another leader's commit:
+    /// if data have to be complete before a commit begins. (A fast commit is also begun only when
+    /// all data have completed.)
     pub(crate) fn waits_for_data_first(&self) -> bool {
         !self.overlap.data || self.fast
     }
 
-    /// Makes all changes up to transaction `upto` durable that were made so far. By a fast commit,
-    /// if there are such and one can say it: then the transaction goes on.
+    /// Makes all changes up to transaction `upto` durable that were made so far. Uses a fast commit
+    /// if they are enabled and one can describe the changes; the transaction then goes on.
     ///
-    /// Whoever calls has no data in flight that a transaction waits for.
+    /// The caller has no data in flight that a transaction waits for.
     ///
     /// # Errors
-    /// The device; an earlier failure of the journal. What was not durable before may be or not be,
-    /// then; nothing can be changed any more.
+    /// Fails if the device fails, or the journal has failed earlier. Changes that were not durable
+    /// before may or may not be then, and no more changes are possible.
     pub(crate) fn commit(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
         self.reach(self.goal(upto), io)
     }
 
-    /// The same by whole transactions: those up to `upto` have ended then, and what they freed can
-    /// be used.
+    /// Does the same with whole transactions: those up to `upto` have ended then, and the blocks
+    /// that they freed can be reused.
     ///
     /// # Errors
-    /// As `commit`.
+    /// Fails as `commit` does.
     pub(crate) fn commit_whole(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
         self.reach(Self::whole_goal(upto), io)
     }
@@ -190,7 +190,7 @@ impl Journal {
     /// Commits everything that was changed so far.
     ///
     /// # Errors
-    /// As `commit`.
+    /// Fails as `commit` does.
     pub(crate) fn commit_all(&self, io: &mut IoContext) -> Result<(), Error> {
         let newest = {
             let open = self.opened();
@@ -203,7 +203,7 @@ impl Journal {
         self.commit_whole(newest, io)
     }
 
-    /// Until `goal` is reached.
+    /// Commits until `goal` is reached.
     fn reach(&self, mut goal: Goal, io: &mut IoContext) -> Result<(), Error> {
         loop {
             let mut lead = match self.turn(&goal)? {
@@ -244,16 +244,17 @@ impl Journal {
         }
     }
 
-    /// Has everything that has committed be home, so that there can be a fast commit.
+    /// Writes home everything that has committed, so that a fast commit becomes possible.
     ///
     /// # Errors
-    /// As `checkpoint`.
+    /// Fails as `checkpoint` does.
     pub(crate) fn bring_home(&self, goal: &mut Goal, io: &mut IoContext) -> Result<(), Error> {
         goal.is_home = true;
         self.checkpoint(io)
     }
 
-    /// Commits what is closed and waits for nobody, if nobody else does: after each change.
+    /// After each change: commits closed transactions if no thread leads and their data are
+    /// complete.
     pub(super) fn relieve(&self) {
         let ready = || {
             self.opened()
@@ -263,8 +264,8 @@ impl Journal {
                 .map(|oldest| oldest.sequence)
         };
         while let Some(sequence) = ready() {
-            // A context that nobody waits for, and the lead only if it is free: the caller may have
-            // what others wait for.
+            // Takes a context only if one is free, and the lead only if no thread has it: the
+            // caller may hold a token or lock that another thread waits for.
             let Some(mut io) = self.contexts.try_take() else { return };
             let Some(mut lead) = self.try_lead() else { return };
             if self.failure.get().is_some() || lead.is_spoilt() || ready() != Some(sequence) {
@@ -282,11 +283,11 @@ impl Journal {
         }
     }
 
-    /// Commits what is closed, and empties the log if it is more than half full: for whoever has no
-    /// context, no token and no lock that a token's holder may want, now and then.
+    /// Commits what is closed, and checkpoints if the log is more than half full. Called now and
+    /// then by a thread that has no context, no token, and no lock that a token's holder may want.
     ///
     /// # Errors
-    /// As `commit`.
+    /// Fails as `commit` does.
     pub fn balance(&self) -> Result<(), Error> {
         let closed = self.opened().closed.back().map(|newest| newest.sequence);
         if let Some(newest) = closed {

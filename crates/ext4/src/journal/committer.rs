@@ -1,4 +1,4 @@
-//! A transaction's way into the log, by whoever has the [lead](super::lead::Lead).
+//! How the [leader](super::lead::Lead) writes a transaction to the log.
 
 use std::collections::VecDeque;
 
@@ -14,34 +14,34 @@ use meantime_block::RequestError;
 use meantime_ext4_format::journal::{Copied, JournalFormat};
 use meantime_hw::DmaBuf;
 
-/// How many copies of blocks go into one request, of `copies` behind a descriptor, which has its
-/// own: a few requests that a device does side by side are done sooner than a long one.
+/// Returns how many copies of blocks go into one request, of the `copies` behind a descriptor,
+/// which has its own request: a device completes a few parallel requests sooner than a long one.
 pub fn log_piece_blocks(copies: usize) -> usize {
     copies.div_ceil(if copies <= 4 { 2 } else { 3 })
 }
 
-/// What its leader has to itself: the log.
+/// The state of the log, exclusively owned by the leader.
 pub(crate) struct Committer {
     pub(super) format: JournalFormat,
     pub(super) log: Log,
-    /// The next transaction's number in the journal.
+    /// The next transaction's number in the journal (32 bits).
     pub(super) tid: u32,
-    /// When the last one committed, in seconds since 1970: the next is not earlier.
+    /// When the last transaction committed, in seconds since 1970: the next time is not earlier.
     seconds: i64,
-    /// What is in the log, the oldest first.
+    /// The transactions in the log, oldest first.
     pub(super) logged: VecDeque<Logged>,
     pub(super) writer: BlockWriter,
-    /// Where fast commits go, if there are any.
+    /// Where fast commits are written, if they are enabled.
     pub(super) fast: Option<FastArea>,
     commit_block: Option<DmaBuf>,
     copies: Vec<Copied>,
 }
 
-/// What was sent to the log.
+/// The blocks of a transaction that were sent to the log.
 pub(super) struct InLog {
-    /// How many blocks.
+    /// The number of blocks, or why they could not be sent.
     blocks: Result<u32, Error>,
-    /// The commit block, if it is ready already.
+    /// The commit block, if it is prepared already.
     commit_block: Result<Option<DmaBuf>, Error>,
 }
 
@@ -66,16 +66,16 @@ impl Committer {
         }
     }
 
-    /// Where the journal's superblock is, in blocks of the file system.
+    /// Returns the block of the file system that holds the journal's superblock.
     ///
     /// # Errors
-    /// The journal has no blocks.
+    /// Fails if the journal has no blocks.
     pub(super) fn home(&self) -> Result<u64, Error> {
         let place = self.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
         Ok(place.0)
     }
 
-    /// How `transaction` would be written.
+    /// Returns how `transaction` would be divided.
     pub(super) fn plan(&self, transaction: &Transaction) -> Plan {
         Plan {
             revoke_blocks: transaction.revoked.len().div_ceil(self.format.revoked_most()),
@@ -85,8 +85,8 @@ impl Committer {
         }
     }
 
-    /// A buffer for up to `most` blocks of the log from `at` on, as many as are side by side on the
-    /// disk, and where that is.
+    /// Returns a buffer for up to `most` blocks of the log from `at` on, as many as are contiguous
+    /// on the disk, and the place of the first.
     fn piece(&mut self, io: &mut IoContext, at: u32, most: usize) -> Result<(u64, DmaBuf), Error> {
         let (place, side_by_side) =
             self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
@@ -94,8 +94,8 @@ impl Committer {
         Ok((place, buf))
     }
 
-    /// Sends all of `transaction` but its commit block, each piece as soon as it is there; how many
-    /// blocks of the log that are.
+    /// Sends all of `transaction` but its commit block, each piece as soon as it is copied. Returns
+    /// the number of log blocks.
     fn send_log(&mut self, io: &mut IoContext, transaction: &Transaction) -> Result<u32, Error> {
         let bytes = self.format.block_bytes();
         let revoked: Vec<u64> = transaction.revoked.iter().copied().collect();
@@ -105,7 +105,8 @@ impl Committer {
         let mut written = 0;
         for (revokes, copies) in self.plan(transaction) {
             let head = revokes + usize::from(copies > 0);
-            // The descriptor, which is before them, has their checksums.
+            // The copies go first: the descriptor, which precedes them in the log, has their
+            // checksums.
             self.copies.clear();
             while self.copies.len() < copies {
                 let done = self.copies.len();
@@ -136,7 +137,7 @@ impl Committer {
         Ok(written)
     }
 
-    /// The commit block that is to follow `written` blocks.
+    /// Prepares the next commit block.
     fn prepare(&mut self, io: &mut IoContext) -> Result<DmaBuf, Error> {
         let bytes = self.format.block_bytes();
         let mut buf = match self.commit_block.take() {
@@ -151,8 +152,8 @@ impl Committer {
         Ok(buf)
     }
 
-    /// Sends the commit block: what it depends on is durable by now. Rule 3: with FUA, if the cache
-    /// is volatile. Waits for it, and does meanwhile what the next transaction would wait for.
+    /// Sends the commit block, with FUA if the cache is volatile (rule 3); all that it depends on
+    /// is durable. Waits for it, and prepares the next transaction meanwhile.
     fn write_commit(
         &mut self,
         io: &mut IoContext,
@@ -183,13 +184,13 @@ impl Committer {
         done.result.map_err(Error::from_io)
     }
 
-    /// Whether the log has room for `transaction` as it is.
+    /// Returns whether the log has room for `transaction` as it is.
     pub(super) fn has_room_for(&self, transaction: &Transaction) -> bool {
         self.plan(transaction).log_blocks() <= self.log.free() as usize
     }
 
-    /// Sends `transaction` to the log, all but its commit block (rule 4: nobody else does so
-    /// meanwhile), and makes that ready if it is to be `prepared` while the device works.
+    /// Sends all of `transaction` but its commit block to the log (rule 4: no other thread does so
+    /// meanwhile), and prepares the commit block while the device works if `prepared`.
     pub(super) fn write_log(
         &mut self,
         io: &mut IoContext,
@@ -202,9 +203,9 @@ impl Committer {
         InLog { blocks: sent, commit_block: block }
     }
 
-    /// Writes the commit block of `transaction`, whose log was sent, in the order of rules 1 to 3,
-    /// and does `gap` while the device is at work, if the block was prepared; how many blocks of
-    /// the log all that took.
+    /// Writes the commit block of `transaction`, whose log was sent, in the order of rules 1 to 3.
+    /// Runs `gap` while the device works, if the block was prepared. Returns the number of log
+    /// blocks used.
     pub(super) fn finish_commit(
         &mut self,
         io: &mut IoContext,
@@ -213,14 +214,14 @@ impl Committer {
         volatile: bool,
         gap: impl FnOnce(),
     ) -> Result<u32, Error> {
-        // Rule 1. From here on nothing of the log is in flight, whatever happens.
+        // Rule 1. After this no log write is in flight, whether or not one failed.
         let logged = device::finish_log(&mut self.writer, io);
         let written = sent.blocks?;
         logged?;
         // Rule 2.
         device::wait_for_data(&transaction.ordered, &io.group)?;
         if written == 0 {
-            // There were data only, which nothing in the log leads to.
+            // The transaction had data only, and no log block leads to them.
             if volatile && transaction.ordered.is_unflushed() {
                 io.flush()?;
             }
@@ -236,7 +237,7 @@ impl Committer {
         }
         let at = self.log.behind(self.log.head(), written);
         self.write_commit(io, at, buf, volatile, has_gap.then_some(gap))?;
-        // Of the log there is something only where rule 1 was broken on purpose.
+        // Log writes are left only where a test broke rule 1.
         self.writer.finish(io)?;
         let start = self.log.head();
         self.log.take(written + 1);

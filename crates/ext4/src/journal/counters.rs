@@ -1,22 +1,22 @@
-//! What a journal has written.
+//! Counters of a journal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a journal has written since it was mounted.
+/// What a journal has written since the mount.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalCounters {
-    /// Transactions that committed, with a commit block.
+    /// Transactions committed with a commit block.
     pub commits: u64,
-    /// Blocks of the log that they took, commit blocks included.
+    /// Log blocks of these transactions, commit blocks included.
     pub log_blocks: u64,
     /// Fast commits.
     pub fast_commits: u64,
-    /// Blocks that they took.
+    /// Blocks of these fast commits.
     pub fast_blocks: u64,
 }
 
-/// The same, counted by whoever leads.
+/// The live counters; the leader updates them.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     commits: AtomicU64,
@@ -26,19 +26,19 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// A transaction took `blocks` blocks of the log.
+    /// Counts a transaction of `blocks` log blocks.
     pub(super) fn commit(&self, blocks: u32) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.log_blocks.fetch_add(u64::from(blocks), Ordering::Relaxed);
     }
 
-    /// A fast commit took `blocks` blocks.
+    /// Counts a fast commit of `blocks` blocks.
     pub(super) fn fast_commit(&self, blocks: u32) {
         self.fast_commits.fetch_add(1, Ordering::Relaxed);
         self.fast_blocks.fetch_add(u64::from(blocks), Ordering::Relaxed);
     }
 
-    /// What it has come to.
+    /// Returns the current values.
     pub(super) fn read(&self) -> JournalCounters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         JournalCounters {

@@ -1,4 +1,4 @@
-//! What is said on the disk of a failure, if anything still can be (rule 14 of `docs/ordering.md`).
+//! Records a failure on the disk, if that is still possible (rule 14 of `docs/ordering.md`).
 
 use super::block_writer::BlockWriter;
 use super::committer::Committer;
@@ -7,20 +7,20 @@ use crate::Error;
 use crate::io::IoContext;
 use meantime_ext4_format::edit::{SuperblockEdit, superblock_place};
 
-/// EIO, as Linux has it in the journal's superblock.
+/// EIO, as Linux writes it to the journal's superblock.
 const ERRNO: i32 = -5;
 
 impl Journal {
-    /// Says in the journal's superblock (`s_errno`) and in the file system's (`s_state`,
-    /// `s_first_error_…`, `s_last_error_…`) that `error` made the file system read only, so that
-    /// whoever mounts next has it checked, as Linux does it. What is in the log stays: the tail is
-    /// not moved.
+    /// Notes in the journal's superblock (`s_errno`) and in the file system's (`s_state`,
+    /// `s_first_error_…`, `s_last_error_…`) that `error` made the file system read only. The next
+    /// mount then asks for a check, as with Linux. The tail is not moved, so the log keeps its
+    /// content.
     ///
-    /// Nothing is said on the disk that somebody else may have: his journal's superblock would be
-    /// one of ours.
+    /// Writes nothing if another host has taken the file system: the journal's superblock is that
+    /// host's then, and must not be overwritten.
     ///
-    /// Whoever calls has the lead, so that nobody moves the tail past a superblock that is written
-    /// home meanwhile.
+    /// The caller has the lead, so no other thread moves the tail past a superblock that is being
+    /// written home.
     pub(super) fn note_failure(
         &self,
         error: &Error,
@@ -43,8 +43,8 @@ impl Journal {
         }
     }
 
-    /// The superblock at home says that there was `error`: that, and not the newest one, of which
-    /// the disk is not to have anything that has not committed.
+    /// Notes `error` in the superblock as it is on the disk, not in the newest one: the disk must
+    /// not get changes that have not committed.
     fn note_error(
         &self,
         error: &Error,
@@ -72,7 +72,7 @@ impl Journal {
     }
 }
 
-/// Block `number` as the device has it.
+/// Reads block `number` from the device.
 fn read(io: &mut IoContext, number: u64, bytes: usize) -> Result<Vec<u8>, Error> {
     let mut buf = io.heap.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))?;
     buf.set_len(bytes);

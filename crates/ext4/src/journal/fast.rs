@@ -1,21 +1,21 @@
-//! What changes do, in the words of fast commits.
+//! What changes do, as fast commits describe it.
 //!
-//! A change is in the running transaction as new contents of blocks. To be committed fast, it has
-//! to be sayable besides: as names, ranges and inodes, which a replay by the kernel, by e2fsck or
-//! by us turns into the same file system. What no replay gets quite right is never said; then the
-//! whole transaction commits:
+//! The running transaction has a change as new contents of blocks. To be committed fast, a change
+//! must also be described by names, ranges and inodes, which a replay by the kernel, by e2fsck or
+//! by us turns into the same file system. What a replay gets wrong is never described; the whole
+//! transaction commits instead:
 //!
 //! - directories made, moved and removed (the kernel's replay loses their link counts), links and
 //!   devices (it loses what is in the inode);
-//! - an inode's last name (e2fsck's replay takes the name, and leaves the inode), so that no inode
-//!   is freed, or used again, by what a fast commit says;
-//! - whatever takes or gives back a block of metadata: replay takes its own while the blocks of
-//!   inodes it replays are free for a time, as it has it;
-//! - extended attributes (there is no tag for them), an inode with a block of them (replay does not
+//! - an inode's last name (e2fsck's replay removes the name and leaves the inode), so no inode is
+//!   freed or reused by a fast commit;
+//! - a change that allocates or frees a metadata block: replay allocates its own, at a time when
+//!   the blocks of the inodes that it replays count as free;
+//! - extended attributes (they have no tag), an inode with an attribute block (replay does not
 //!   count that), ACLs of new files.
 //!
-//! Ranges are said as they were changed, one after another, not as the map is at the end: replay
-//! then goes through the same trees, which had room.
+//! Ranges are described in the order of the changes, not as the final map: replay then goes through
+//! the same trees, which had room.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,31 +27,31 @@ use meantime_ext4_format::Superblock;
 use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, Inode as DiskInode, flags};
 use meantime_ext4_format::journal::fast_commit::{Change, NotEncodable, Writer};
 
-/// Bytes of an inode before its newer fields, where the size of those is (`i_extra_isize`).
+/// Bytes of an inode before its newer fields; their size (`i_extra_isize`) follows.
 const GOOD_OLD_BYTES: usize = 128;
-/// Where an inode's block area is.
+/// Offset of an inode's block area.
 const BLOCK_AREA_AT: usize = 0x28;
-/// Where the number of its block of attributes is (`i_file_acl_lo`, `i_file_acl_high`).
+/// Offsets of the number of the attribute block (`i_file_acl_lo`, `i_file_acl_high`).
 const ATTRIBUTE_BLOCK_LOW: Range<usize> = 0x68..0x6C;
 const ATTRIBUTE_BLOCK_HIGH: Range<usize> = 0x76..0x78;
-/// What may change of a directory whose names do: times of change, in both parts, the checksum, in
-/// both parts, and version, in both parts.
+/// What may change in a directory's inode when its names change: times of change, checksum and
+/// version, each in both parts.
 const DIRECTORY_MAY_CHANGE: [Range<usize>; 6] =
     [0x0C..0x14, 0x24..0x28, 0x7C..0x7E, 0x82..0x84, 0x84..0x8C, 0x98..0x9C];
-/// The header of an extent root without extents: magic number, none of four, no depth.
+/// The header of an extent root without extents: magic number, 0 of 4 entries, depth 0.
 const EMPTY_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
-/// A fast commit of more operations than this is none any more.
+/// With more operations and inodes than this, the transaction commits instead.
 const OPERATIONS_MOST: usize = 512;
 
-/// What one change did.
+/// The description of one change for fast commits.
 #[derive(Debug, Default)]
 pub struct FastChanges {
     operations: Vec<Change>,
-    /// Where the inodes are that it changed: the block, and where in it.
+    /// The inodes that it changed: block of the inode table, and offset in it.
     places: BTreeMap<u32, (u64, usize)>,
-    /// They, and the inodes, are all it did.
+    /// The operations and the inodes are all that it did.
     complete: bool,
-    /// It did something that is never said.
+    /// It did something that is never described.
     barred: bool,
 }
 
@@ -62,12 +62,12 @@ impl FastChanges {
         }
     }
 
-    /// Whether it cannot be said, whatever else it does.
+    /// Returns whether the change cannot be described, whatever else it does.
     pub(super) fn is_barred(&self) -> bool {
         self.barred
     }
 
-    /// Inode `ino`, at this place, was stored.
+    /// Records that inode `ino` was stored at this place.
     pub(super) fn store(&mut self, ino: u32, block: u64, at: usize) {
         if !self.barred {
             self.places.insert(ino, (block, at));
@@ -82,24 +82,24 @@ impl FastChanges {
         self.barred = true;
     }
 
-    /// What it did besides changing inodes; `None`: it cannot be said.
+    /// Returns what the change did besides changing inodes; `None` if that cannot be described.
     pub fn operations(&self) -> Option<&[Change]> {
         (self.complete && !self.barred).then_some(&self.operations)
     }
 }
 
-/// What the running transaction did that no fast commit has said yet.
+/// What the running transaction did that no fast commit has described yet.
 #[derive(Debug, Default)]
 pub(super) struct Unsaid {
     operations: Vec<Change>,
-    /// Inodes, and where they are.
+    /// Inodes, and their places.
     inodes: BTreeMap<u32, (u64, usize)>,
-    /// Something cannot be said: until the next transaction, nothing is.
+    /// Something cannot be described: no fast commit until the next transaction.
     barred: bool,
 }
 
 impl Unsaid {
-    /// Takes `changes` in, which came after all before.
+    /// Adds `changes`, which follow all that were added before.
     pub(super) fn merge(&mut self, changes: &Changes) {
         if changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty() {
             return;
@@ -120,37 +120,37 @@ impl Unsaid {
         }
     }
 
-    /// From now on it cannot be said.
+    /// Excludes fast commits for the rest of the transaction.
     pub(super) fn bar(&mut self) {
         *self = Self { barred: true, ..Self::default() };
     }
 
-    /// Whether all of it can be said, as far as is known.
+    /// Returns whether all of it can be described, as far as is known.
     pub(super) fn is_sayable(&self) -> bool {
         !self.barred
     }
 
-    /// Whether there is nothing to be said.
+    /// Returns whether there is nothing to describe.
     pub(super) fn is_empty(&self) -> bool {
         self.operations.is_empty() && self.inodes.is_empty() && !self.barred
     }
 
-    /// The blocks of the tables that have the inodes it changes.
+    /// Returns the inode table blocks of the inodes that it changes.
     pub(super) fn places(&self) -> impl Iterator<Item = u64> {
         self.inodes.values().map(|(block, _)| *block)
     }
 
-    /// Whether blocks come to be reachable by it, whose data have to be on the device before.
+    /// Returns whether it makes blocks reachable, whose data have to be on the device before.
     pub(super) fn reaches_blocks(&self) -> bool {
         self.operations.iter().any(|operation| matches!(operation, Change::AddRange { .. }))
     }
 
-    /// The fast commit that says all of it, as blocks, on top of the transaction before `tid`;
-    /// `blocks` are those that were changed in a file system with `superblock`. (Nothing is read
-    /// from anywhere else: whoever wants this may have a channel that a read would wait for.)
+    /// Returns the blocks of the fast commit that describes all of it, on top of the transaction
+    /// before `tid`. `blocks` are those changed in a file system with `superblock`. (Nothing is
+    /// read from the device: the caller may have a channel that a read would wait for.)
     ///
     /// # Errors
-    /// It cannot be said.
+    /// Fails if it cannot be encoded.
     pub(super) fn write(
         &self,
         superblock: &Superblock,
@@ -179,7 +179,7 @@ impl Unsaid {
     }
 }
 
-/// Makes `last` stand for `next`, too, if that goes on where it ends.
+/// Extends `last` by `next` if that continues it. Returns whether it does.
 fn extend(last: &mut Change, next: &Change) -> bool {
     let Change::AddRange { ino, first, blocks, at, unwritten } = last else { return false };
     let Change::AddRange {
@@ -200,7 +200,7 @@ fn extend(last: &mut Change, next: &Change) -> bool {
     true
 }
 
-/// Has `writer` say what inode `ino` is. Nothing of a directory, of which only names are said.
+/// Adds inode `ino` to `writer`. Adds nothing for a directory, of which only names are described.
 fn add_inode(
     writer: &mut Writer,
     superblock: &Superblock,
@@ -225,7 +225,7 @@ fn add_inode(
     writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(bytes)].to_vec() })
 }
 
-/// How many bytes of an inode are fields.
+/// Returns how many bytes of an inode are fields.
 fn field_bytes(bytes: &[u8]) -> usize {
     let extra = match bytes.get(GOOD_OLD_BYTES..GOOD_OLD_BYTES + 2) {
         Some(&[low, high]) => usize::from(u16::from_le_bytes([low, high])),
@@ -234,9 +234,9 @@ fn field_bytes(bytes: &[u8]) -> usize {
     (GOOD_OLD_BYTES + extra).min(bytes.len())
 }
 
-/// Whether fast commits have words for what becomes of inode `old` if `new` is written over it: not
-/// if what is behind its fields changes, or its block of attributes; of a directory, nothing but
-/// its times may, which replay sets to those of its own.
+/// Returns whether a fast commit can describe that `new` is written over inode `old`: not if the
+/// bytes behind its fields or its attribute block change. Of a directory only the times may change,
+/// which replay sets to its own.
 pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
     let fields = field_bytes(new);
     let same = |range: Range<usize>| old.get(range.clone()) == new.get(range);
@@ -253,9 +253,9 @@ pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
         }) && same(at..fields)
 }
 
-/// Whether a replay that puts the fields of `new`, a file without blocks, over `old`, whatever that
-/// was, makes `new` of it: it leaves what is behind the fields, and what looks like the root of a
-/// tree.
+/// Returns whether a replay that writes the fields of `new`, a file without blocks, over `old`
+/// results in `new`. Replay leaves the bytes behind the fields, and anything that looks like the
+/// root of an extent tree.
 pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
     let fields = field_bytes(new);
     let area = BLOCK_AREA_AT..BLOCK_AREA_AT + BLOCK_AREA_BYTES;
@@ -321,7 +321,7 @@ mod tests {
             new[at] ^= 1;
             new
         };
-        // Size, mode, extents, time it was made; not attributes.
+        // Size, mode, extents, creation time; not attributes.
         for at in [0, 4, 0x28, 0x90] {
             assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
         }
@@ -335,7 +335,7 @@ mod tests {
         for at in [0, 2, 4, 0x08, 0x14, 0x1A, 0x1C, 0x28, 0x64, 0x8C, 0x9C, 160] {
             assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
         }
-        // One of 128 bytes.
+        // An inode of 128 bytes.
         assert!(is_sayable(&old[..128], &with(&old[..128], 0x10)));
         assert!(!is_sayable(&old[..128], &with(&old[..128], 4)));
     }
@@ -352,7 +352,7 @@ mod tests {
             old[at] = byte;
             old
         };
-        // Attributes behind the fields; an extent; another magic number is no root.
+        // Attributes behind the fields; an extent; with another magic number it is no root.
         assert!(!comes_out_of(&new, &with(160, 1)));
         assert!(!comes_out_of(&new, &with(BLOCK_AREA_AT + 2, 1)));
         assert!(comes_out_of(&new, &with(BLOCK_AREA_AT, 1)));

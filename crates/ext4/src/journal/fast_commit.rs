@@ -1,17 +1,17 @@
-//! Fast commits: what the running transaction did, said in the blocks behind the log, instead of
-//! the transaction itself.
+//! Fast commits: a description of what the running transaction did, in the blocks behind the log,
+//! instead of the transaction itself.
 //!
-//! It goes on running: a later fast commit says what was done since, and in the end it commits as
-//! any other, after which the area begins anew. The rules are those of a commit block
-//! (`docs/ordering.md`): all that a fast commit says is true of the device before it is written, or
-//! by the time that it is durable; transactions before are durable; what it says freed is held
-//! until its transaction commits.
+//! The transaction goes on: a later fast commit describes what was done since. In the end it
+//! commits as any other, and the area is used from its start again. The rules are those of a commit
+//! block (`docs/ordering.md`): all that a fast commit describes is on the device before it is
+//! written, or by the time that it is durable; earlier transactions are durable; blocks that it
+//! frees are held until its transaction commits.
 //!
-//! When that does, they must not count any more: e2fsck 1.47.0 takes fast commits that are older
-//! than the end of the log for an error, and recovers nothing. So there is no moment at which both
-//! are there (rule 16). The transaction is written where the log does not lead to, and the
-//! journal's superblock, in one write, has the log begin with it and says that there are no fast
-//! commits. Then their first block is zeroed, and it says that there may be some.
+//! When the transaction commits, its fast commits must not count any more: e2fsck 1.47.0 treats
+//! fast commits that are older than the end of the log as an error, and recovers nothing. So at no
+//! moment do both count (rule 16). The transaction is written where the log does not lead to. One
+//! write of the journal's superblock makes the log begin with it and removes the feature for fast
+//! commits. Then their first block is zeroed, and the feature is set again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,46 +28,46 @@ use crate::io::IoContext;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::journal::fast_commit::Writer;
 
-/// The blocks of the journal that fast commits are written to.
+/// The journal blocks that fast commits are written to.
 #[derive(Debug, Clone)]
 pub(super) struct FastArea {
     blocks: Range<u32>,
-    /// The next one, of those that follow the transaction before `tid`.
+    /// The next block, for a fast commit on top of the transaction before `tid`.
     next: u32,
     tid: u32,
-    /// One could not be written: there are no more.
+    /// A fast commit failed: no more are written.
     off: bool,
-    /// Whether there is anything in it that would be older than the log's end once its transaction
+    /// Whether the area holds anything that would be older than the log's end once its transaction
     /// has committed.
     used: bool,
 }
 
-/// Whether there can be a fast commit.
+/// Whether a fast commit is possible.
 pub(crate) enum Fast {
     /// Yes. `needs_data`: the caller's own data have to be on the device before.
     Can { needs_data: bool },
-    /// The transaction has to be committed.
+    /// No: the transaction has to commit.
     Cannot,
-    /// When what has committed is home.
+    /// Only when what has committed is home.
     WhenHome,
 }
 
-/// How a transaction commits that fast commits went on from.
+/// How a transaction that fast commits describe in part is committed.
 pub(super) enum Supersede {
-    /// As any other: there are none.
+    /// As any other: there are no fast commits.
     No,
-    /// When everything before it is home.
+    /// Only when everything before it is home.
     WhenHome,
-    /// With the log's beginning at its own, which is there now; before that is this block of the
-    /// file system, with which the log has to end meanwhile.
+    /// The log will begin with the transaction. This block of the file system precedes it, and ends
+    /// the log until then.
     Apart(u64),
 }
 
 impl FastArea {
-    /// `all`: the blocks behind the log.
+    /// Returns the area in `all`, the blocks behind the log.
     pub(super) fn new(all: Range<u32>) -> Option<Self> {
-        // The first is left out, as in Linux (`j_fc_first`), and the last, behind which it would
-        // look for more.
+        // Leaves out the first block, as Linux does (`j_fc_first`), and the last, behind which
+        // Linux would look for more.
         let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
         (!blocks.is_empty()).then_some(Self {
             next: blocks.start,
@@ -78,14 +78,14 @@ impl FastArea {
         })
     }
 
-    /// Where the next fast commit on top of the transaction before `tid` goes, and whether it is
-    /// the first.
+    /// Returns where the next fast commit on top of the transaction before `tid` goes, and whether
+    /// it is the first.
     fn at(&self, tid: u32) -> (u32, bool) {
         let first = self.tid != tid || self.next == self.blocks.start;
         (if first { self.blocks.start } else { self.next }, first)
     }
 
-    /// Whether `count` blocks fit at `at`.
+    /// Returns whether `count` blocks fit at `at`.
     fn has_room(&self, at: u32, count: usize) -> bool {
         count <= (self.blocks.end - at) as usize
     }
@@ -95,36 +95,36 @@ impl FastArea {
         self.used = true;
     }
 
-    /// One failed, and may be there all the same, or a part of it.
+    /// Stops fast commits after one failed, which may be on the device in whole or in part.
     fn turn_off(&mut self) {
         (self.off, self.used) = (true, true);
     }
 }
 
-/// A fast commit that is on its way.
+/// A fast commit in flight.
 #[must_use = "it is in flight"]
 pub(crate) struct FastCommit {
     said: Said,
     sent: Result<(), Error>,
 }
 
-/// What a fast commit says.
+/// An encoded fast commit.
 struct Said {
     bytes: Vec<u8>,
     at: u32,
-    /// How many changes it, and those before it, have in them.
+    /// How many changes it and the fast commits before it cover.
     changes: u64,
     /// Whether it makes blocks reachable, whose data have to be on the device before.
     reaches_blocks: bool,
 }
 
-/// How many bytes are there before there are only zeroes.
+/// Returns the length of `bytes` without trailing zeroes.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 impl Lead<'_> {
-    /// Whether a fast commit can reach `goal`.
+    /// Returns whether a fast commit can reach `goal`.
     pub(crate) fn can_commit_fast(&self, goal: &Goal) -> Fast {
         if goal.changes == u64::MAX || self.fast.as_ref().is_none_or(|area| area.off) {
             return Fast::Cannot;
@@ -142,8 +142,8 @@ impl Lead<'_> {
         Fast::Can { needs_data: reaches_blocks || !journal.overlap.data }
     }
 
-    /// Sends a fast commit of the running transaction as it is; `None`: it has to be committed
-    /// after all.
+    /// Sends a fast commit of the running transaction as it is. Returns `None` if the transaction
+    /// has to commit instead.
     pub(crate) fn send_fast(
         &mut self,
         goal: &Goal,
@@ -152,7 +152,8 @@ impl Lead<'_> {
     ) -> Option<FastCommit> {
         let journal = self.journal;
         if needs_data {
-            // Others' data: else the whole transaction would be committed because of them.
+            // Other threads' data: if they were in flight, the whole transaction would have to
+            // commit.
             let others = Arc::clone(&journal.opened().running.ordered);
             others.wait_a_little(&io.group);
         }
@@ -166,7 +167,7 @@ impl Lead<'_> {
         Some(FastCommit { said, sent })
     }
 
-    /// Makes ready what the next commit needs, while the device writes this one.
+    /// Prepares what the next commit needs, while the device writes this one.
     pub(crate) fn prepare_next(&mut self, io: &mut IoContext) {
         if self.journal.overlap.prepare {
             self.journal.make_spares();
@@ -174,8 +175,8 @@ impl Lead<'_> {
         }
     }
 
-    /// Waits for a fast commit; false: it failed, and the transaction has to be committed. The
-    /// caller's own data have ended.
+    /// Waits for a fast commit. Returns false if it failed and the transaction has to commit. The
+    /// caller's own data have completed.
     pub(crate) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
         let journal = self.journal;
         let changes = fast.said.changes;
@@ -184,7 +185,7 @@ impl Lead<'_> {
             if let Some(area) = &mut self.fast {
                 area.turn_off();
             }
-            // Some of it may be said and some not: the transaction says it.
+            // The device may have a part of it: the transaction has to commit.
             journal.opened().running.unsaid.bar();
             return false;
         }
@@ -216,14 +217,14 @@ impl Lead<'_> {
 }
 
 impl Journal {
-    /// What is to be said of the running transaction; `None`: it has to be committed.
+    /// Encodes the running transaction. Returns `None` if it has to commit instead.
     fn say(&self, committer: &Committer, upto: Sequence) -> Option<Said> {
         let area = committer.fast.as_ref()?;
         let mut open = self.opened();
         let changes = open.changes;
         let running = &mut open.running;
-        // Whoever has data under way for it may be waiting for the lead: a transaction that is
-        // closed gets no more of them, and waits for these.
+        // An owner of its data in flight may be waiting for the lead, so do not wait here. A closed
+        // transaction gets no more data, and its commit waits for these.
         if running.sequence > upto || !device::has_data(&running.ordered) {
             return None;
         }
@@ -231,10 +232,10 @@ impl Journal {
         let superblock = self.volume.superblock();
         let write = |first| running.unsaid.write(superblock, &running.blocks, committer.tid, first);
         let mut bytes = if running.unsaid.is_empty() { Vec::new() } else { write(first).ok()? };
-        // The first one of a transaction is whole or not there: of half a one, e2fsck and the
-        // kernel make an error, not the log's end. What is behind it in its block are zeroes, as
-        // there were before. So one that is longer than what cannot tear comes behind one that says
-        // nothing: without that it does not count, and half of it is the end.
+        // The first fast commit of a transaction must not tear: e2fsck and the kernel report half
+        // of one as an error, not as the log's end. The rest of its block is zeroes, as before. If
+        // it is longer than a logical sector, which cannot tear, an empty one precedes it: the
+        // longer one does not count without that, and half of it is the end.
         if first && used(&bytes) > self.contexts.info().block_bytes as usize {
             bytes =
                 Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
@@ -249,16 +250,15 @@ impl Journal {
         Some(Said { bytes, at, changes, reaches_blocks })
     }
 
-    /// Whether e2fsck 1.47.0 replays `unsaid` rightly on top of what is in the log: for what it has
-    /// read before that, it takes what the disk had then. That is the superblock, of which it
-    /// writes only the words that it changes itself; the descriptors of groups, whose counts of
-    /// directories it writes as they were; and the block of the inode table that has the journal's
-    /// inode, the whole of which it writes again with any inode in it.
+    /// Returns whether e2fsck 1.47.0 replays `unsaid` correctly on top of the log. It uses what it
+    /// read before the replay: the superblock, of which it writes only the words that it changes
+    /// itself; the group descriptors, whose directory counts it writes as they were; and the inode
+    /// table block with the journal's inode, all of which it writes again with any inode in it.
     fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
         let superblock = self.volume.superblock();
         let first = superblock.primary_block();
         let last = first + u64::from(superblock.descriptor_blocks_in(0));
-        // Where descriptors are spread over the disk, they are not looked for.
+        // Descriptors that are spread over the disk are not looked for.
         let is_spread = superblock.features().has_incompat(incompat::META_BG);
         let pending = self.pending();
         let table = |block: u64| block == self.journal_table && pending.has(block);
@@ -269,11 +269,11 @@ impl Journal {
 }
 
 impl Committer {
-    /// How a transaction that takes `need` blocks of the log commits, if there are fast commits
-    /// that went on from it.
+    /// Returns how a transaction of `need` log blocks commits, considering the fast commits that
+    /// continued it.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// Fails if the log is too small for it.
     pub(super) fn supersede(&mut self, need: usize) -> Result<Supersede, Error> {
         if self.fast.as_ref().is_none_or(|area| !area.used) {
             return Ok(Supersede::No);
@@ -290,20 +290,20 @@ impl Committer {
         Ok(Supersede::Apart(place))
     }
 
-    /// Zeroes block `place`, as all of a transaction's own before its commit block.
+    /// Zeroes block `place`; like the transaction's own blocks it precedes the commit block.
     ///
     /// # Errors
-    /// The device.
+    /// Fails if the device fails.
     pub(super) fn end_log_with(&mut self, place: u64, io: &mut IoContext) -> Result<(), Error> {
         let zeroes = vec![0; self.format.block_bytes()];
         self.writer.write_all(io, std::iter::once((place, &zeroes[..])), false)
     }
 
-    /// Has the log begin with the transaction that was written [apart](Self::supersede), and the
-    /// fast commits not count any more.
+    /// Makes the log begin with the transaction that was written [apart](Self::supersede), and
+    /// stops its fast commits from counting.
     ///
     /// # Errors
-    /// The device: whether it is durable nobody knows.
+    /// Fails if the device fails; what is durable is unknown then.
     pub(super) fn finish_superseding(
         &mut self,
         io: &mut IoContext,
@@ -314,16 +314,16 @@ impl Committer {
         let home = self.home()?;
         let area = self.fast.as_mut().ok_or_else(missing)?;
         let (head, _) = self.log.place(area.blocks.start).ok_or_else(missing)?;
-        // For whoever reads it now the log goes on into their blocks: nothing is written to it
-        // before they are out of it again.
+        // Until the feature is set again, a reader takes the blocks of fast commits for a part of
+        // the log: nothing is written to the log before that.
         self.format.set_tail(first.tid, first.start)?;
         device::supersede(&mut self.writer, io, &mut self.format, [home, head], fua)?;
         (area.next, area.used) = (area.blocks.start, false);
         Ok(())
     }
 
-    /// Sends the blocks of a fast commit. They may come to the device in any order: its checksum is
-    /// over all of them.
+    /// Sends the blocks of a fast commit. They may reach the device in any order: the checksum
+    /// covers all of them.
     fn send_said(&mut self, said: &Said, fua: bool, io: &mut IoContext) -> Result<(), Error> {
         let block_bytes = self.format.block_bytes();
         let (mut rest, mut at) = (&said.bytes[..], said.at);

@@ -1,5 +1,5 @@
-//! What changes say for fast commits, against what they do: whoever replays it (e2fsck, the kernel,
-//! we) has to come to the same files.
+//! What changes record for fast commits, against what they do: replay by e2fsck, the kernel and us
+//! has to result in the same files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,8 +27,7 @@ impl Random {
     }
 }
 
-/// What is compared of each file: mode, links, blocks, and its content, each run of the same byte
-/// as one.
+/// What is compared of each file: mode, links, blocks, and its content as runs of equal bytes.
 type Seen = (u16, u32, u64, Vec<(u8, usize)>);
 
 fn content<S: Source>(volume: &Volume<S>, inode: &DiskInode) -> Vec<u8> {
@@ -86,18 +85,18 @@ fn run(program: &str, args: &[&str], codes: &[i32]) {
     );
 }
 
-/// A file system as at its last whole commit, the fast commits since, and what it is now.
+/// A file system as of its last whole commit, the fast commits since, and its current state.
 struct Scene {
     image: Image,
     allocator: Allocator,
     base: Image,
     unsaid: Unsaid,
-    /// What was changed since the last whole commit.
+    /// Blocks changed since the last whole commit.
     blocks: BTreeMap<u64, Arc<[u8]>>,
     tid: u32,
     area: Vec<u8>,
     commits: usize,
-    /// As at the last fast commit.
+    /// The files as of the last fast commit.
     said: BTreeMap<String, Seen>,
     dir: tempfile::TempDir,
 }
@@ -149,7 +148,7 @@ impl Scene {
         names(&self.image.volume(), ROOT_INO)[name.as_bytes()]
     }
 
-    /// Writes data, which no journal has.
+    /// Writes data, which are not journalled.
     fn write(&self, block: u64, blocks: u32, byte: u8) {
         let block_bytes = self.image.volume().block_bytes();
         let data = vec![byte; blocks as usize * block_bytes];
@@ -157,7 +156,7 @@ impl Scene {
         self.base.write(block * block_bytes as u64, &data);
     }
 
-    /// Whether it could be done.
+    /// Makes a fast commit; false if that was not possible.
     fn commit_fast(&mut self) -> bool {
         let volume = self.image.volume();
         let first = self.area.is_empty();
@@ -184,7 +183,7 @@ impl Scene {
         self.said = tree(&self.image.volume());
     }
 
-    /// The disk after a crash.
+    /// Returns the disk after a crash.
     fn crashed(&self) -> Vec<u8> {
         let mut disk = self.base.bytes();
         let volume = self.base.volume();
@@ -233,8 +232,8 @@ impl Scene {
         let at = path.to_str().unwrap();
         let copy = self.dir.path().join("mounted");
         std::fs::copy(&path, &copy).unwrap();
-        // Without checksums, 1.47.0 takes groups for ones that were never written: mounts write no
-        // fast commits there.
+        // Without checksums, 1.47.0 takes groups for uninitialized ones: mounts write no fast
+        // commits there.
         if volume.superblock().has_checksums() {
             run("e2fsck", &["-p", at], &[0, 1]);
             run("e2fsck", &["-fn", at], &[0]);
@@ -257,7 +256,7 @@ impl Scene {
         }
     }
 
-    /// Something is done to a file.
+    /// Makes a random change to a file.
     fn step(&mut self, random: &mut Random) {
         let name = format!("f{}", random.below(4));
         let ino = self.ino(&name);
@@ -331,13 +330,13 @@ impl Scene {
         }
     }
 
-    /// Gives the file blocks behind its end; where they are, and how many.
+    /// Appends blocks to the file; returns their place and number.
     fn append(&mut self, ino: u32, end: u32, blocks: u32) -> Result<(u64, u32), Error> {
         let allocator = &self.allocator;
         let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
         let work = |handle: &mut Handle<'_>| {
             let mut inode = handle.load_inode(ino)?;
-            // Blocks that were set aside there are given up.
+            // Frees blocks preallocated there.
             let _ = extents::remove(handle, allocator, &mut inode, end..end + blocks, 100)?;
             let want =
                 Want { ino, goal: None, blocks, reservation: None, metadata: false, node: false };
@@ -358,7 +357,7 @@ impl Scene {
         })
     }
 
-    /// Writes to what is unwritten of blocks `from` to `from + blocks` below the file's end.
+    /// Writes to the unwritten blocks of `from` to `from + blocks` below the file's end.
     fn fill_unwritten(&mut self, ino: u32, from: u32, blocks: u32, byte: u8) {
         let volume = self.image.volume();
         let inode = volume.inode(ino).unwrap();
@@ -395,7 +394,7 @@ impl Scene {
     }
 }
 
-/// Has the kernel mount `image` for writing and unmount it, if it can be had.
+/// Mounts `image` for writing with the kernel and unmounts it; returns whether that was possible.
 fn mount_once(image: &Path, at: &Path) -> bool {
     std::fs::create_dir_all(at).unwrap();
     let output =

@@ -1,9 +1,8 @@
-//! One change of the metadata: all of it, or nothing.
+//! One change of the metadata, all or nothing.
 //!
-//! A handle has copies of the blocks that it changes; everything read through it sees them. Only
-//! when the change is complete do they become what the file system's metadata are, all at once, as
-//! a part of the running transaction. A change that fails, for whatever reason, has changed
-//! nothing.
+//! A handle copies the blocks that it changes; everything read through it sees the copies. When the
+//! change is complete, they become visible as metadata all at once, as a part of the running
+//! transaction. A change that fails has changed nothing.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,34 +24,32 @@ use meantime_ext4_format::{Group, Source, SourceError, Superblock, Volume};
 /// How an inode was changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// In a way that `fdatasync` has to write (size, blocks), not only times, owner or mode.
+    /// Whether `fdatasync` has to write it (size, blocks): not only times, owner or mode.
     pub data: bool,
-    /// How many links lead to it now.
+    /// Its link count now.
     pub links: u16,
 }
 
 /// What a handle has changed.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// What blocks of metadata are now.
+    /// The new contents of metadata blocks.
     pub blocks: BTreeMap<u64, Arc<[u8]>>,
-    /// Blocks that held metadata and were freed: what the journal has of them must not be replayed
-    /// any more.
+    /// Freed metadata blocks: the journal's copies of them must not be replayed any more.
     pub forgotten: BTreeSet<u64>,
-    /// Blocks that were freed, of data or metadata: not to be used before the change has committed.
+    /// Freed blocks of data or metadata: not to be reused before the change has committed.
     pub freed: Vec<Range<u64>>,
-    /// Inodes that were changed.
+    /// The inodes that were changed.
     pub inodes: BTreeMap<u32, Changed>,
-    /// Inodes that became orphans, or are none any more (`None`), or are so in another place.
+    /// Inodes that became orphans, moved in the list or file of orphans, or left it (`None`).
     pub orphans: BTreeMap<u32, Option<OrphanPlace>>,
-    /// The same in the words of fast commits, if they have any for it.
+    /// The description for fast commits, if one is possible.
     pub fast: FastChanges,
-    /// What it means for the totals: for
-    /// [`Allocator::completed`](crate::alloc::Allocator::completed).
+    /// The effect on the totals, for [`Allocator::completed`](crate::alloc::Allocator::completed).
     pub space: SpaceChanges,
 }
 
-/// A change under way.
+/// A change in progress.
 pub struct Handle<'a> {
     volume: Volume<()>,
     base: &'a (dyn Source + Sync),
@@ -64,8 +61,8 @@ pub struct Handle<'a> {
 }
 
 impl<'a> Handle<'a> {
-    /// A change, at time `now`, of what `base` has of `volume`; `held` and `orphans` are those of
-    /// the mount.
+    /// Begins a change of `volume`, whose current content is `base`, at time `now`. `held` and
+    /// `orphans` are those of the mount.
     pub fn new(
         volume: Volume<()>,
         base: &'a (dyn Source + Sync),
@@ -84,31 +81,31 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// With `copies` of blocks that may be changed by it.
+    /// Uses `copies` of blocks that the change may edit.
     pub fn with_copies(self, copies: Copies) -> Self {
         Self { copies, ..self }
     }
 
-    /// The file system as it is with what was changed so far.
+    /// Returns the file system with the changes so far.
     pub fn volume(&self) -> Volume<&Self> {
         self.volume.with_source(self)
     }
 
-    /// The superblock. Its counts of free blocks and inodes, and what else changes while it is
-    /// mounted, are those of the mount.
+    /// Returns the superblock as of the mount, also for the free counts and everything else that
+    /// changes while mounted.
     pub fn superblock(&self) -> &Superblock {
         self.volume.superblock()
     }
 
-    /// When the change is made.
+    /// Returns the time of the change.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Block `block` of metadata, as it is with what was changed so far.
+    /// Returns metadata block `block` with the changes so far.
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
         match self.changes.blocks.get(&block) {
             Some(changed) => Ok(Arc::clone(changed)),
@@ -116,10 +113,10 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Block `block` of metadata, to be changed.
+    /// Returns metadata block `block` for editing.
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
         let content = match self.changes.blocks.entry(block) {
             Entry::Occupied(changed) => changed.into_mut(),
@@ -131,10 +128,10 @@ impl<'a> Handle<'a> {
         Ok(Arc::make_mut(content))
     }
 
-    /// Block `block`, which is to hold metadata from now on: all zeroes, whatever was there.
+    /// Returns block `block`, which becomes metadata, zeroed.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`] if the file system has no such block.
+    /// Fails with [`Defect::BlockPointer`] if the file system has no such block.
     pub fn create(&mut self, block: u64) -> Result<&mut [u8], Error> {
         if block >= self.volume.block_count() {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
@@ -145,19 +142,19 @@ impl<'a> Handle<'a> {
         Ok(Arc::make_mut(content))
     }
 
-    /// Block `block` holds metadata no more. (It still has to be [freed](Self::hold).)
+    /// Records that block `block` is no longer metadata. (It still has to be [freed](Self::hold).)
     pub fn forget(&mut self, block: u64) {
         self.changes.blocks.remove(&block);
         self.changes.forgotten.insert(block);
         self.changes.fast.bar();
     }
 
-    /// `blocks` were marked as free: nobody gets them before the change has committed.
+    /// Holds `blocks`, which were marked as free, until the change has committed.
     pub fn hold(&mut self, blocks: Range<u64>) {
         self.changes.freed.push(blocks);
     }
 
-    /// The first blocks among `blocks` that are free, and nobody's to use yet.
+    /// Returns the first range of `blocks` that is free but may not be reused yet.
     pub fn first_held_in(&self, blocks: Range<u64>) -> Option<Range<u64>> {
         let overlaps = |range: &&Range<u64>| range.start < blocks.end && blocks.start < range.end;
         let own = self.changes.freed.iter().filter(overlaps).min_by_key(|range| range.start);
@@ -170,45 +167,44 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Where orphan `ino` is, with what was changed so far; `None`: it is none. (Only if it [is
-    /// known](Orphans::is_known).)
+    /// Returns the place of orphan `ino` with the changes so far; `None` if it is no orphan. (Only
+    /// valid if the places [are known](Orphans::is_known).)
     pub fn orphan(&self, ino: u32) -> Option<OrphanPlace> {
         self.changes.orphans.get(&ino).copied().unwrap_or_else(|| self.orphans.place(ino))
     }
 
-    /// Inode `ino` is an orphan in that place from now on, or none (`None`).
+    /// Sets the place of orphan `ino`; `None`: it is no orphan any more.
     pub fn set_orphan(&mut self, ino: u32, place: Option<OrphanPlace>) {
         self.changes.orphans.insert(ino, place);
     }
 
-    /// What is known of all orphans, by the changes before this one.
+    /// Returns the orphans as of the change before this one.
     pub fn orphans(&self) -> &Orphans {
         self.orphans
     }
 
-    /// Group `number`.
+    /// Returns group `number`.
     ///
     /// # Errors
-    /// As [`Volume::group`].
+    /// Fails as [`Volume::group`] does.
     pub fn group(&self, number: u32) -> Result<Group, Error> {
         Ok(self.volume.group_of(self, number)?)
     }
 
-    /// Inode `ino`, to be changed: [`store_inode`](Self::store_inode).
+    /// Returns inode `ino` for editing; [`store_inode`](Self::store_inode) writes it.
     ///
     /// # Errors
-    /// As [`Volume::inode`].
+    /// Fails as [`Volume::inode`] does.
     pub fn load_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
-        // Checked.
+        // `inode_in_table` checks it.
         let (_, table, at) = self.volume().inode_in_table(ino)?;
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
     }
 
-    /// Writes an inode to its place; `data`: in a way that `fdatasync` has to write (its size,
-    /// where its blocks are).
+    /// Writes an inode to its place. `data`: `fdatasync` has to write the change (size, blocks).
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let (is_barred, volume) = (self.changes.fast.is_barred(), self.volume.clone());
@@ -224,11 +220,11 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// The superblock as it is on the disk, to be changed:
-    /// [`store_superblock`](Self::store_superblock).
+    /// Returns the superblock as it is on the disk, for editing;
+    /// [`store_superblock`](Self::store_superblock) writes it.
     ///
     /// # Errors
-    /// As [`Volume::block`], [`SuperblockEdit::of`].
+    /// Fails as [`Volume::block`] and [`SuperblockEdit::of`] do.
     pub fn load_superblock(&self) -> Result<SuperblockEdit, Error> {
         let (block, _) = superblock_place(self.superblock());
         Ok(SuperblockEdit::of(self.superblock(), &self.block(block)?)?)
@@ -237,7 +233,7 @@ impl<'a> Handle<'a> {
     /// Writes the superblock to its place.
     ///
     /// # Errors
-    /// As [`Volume::block`].
+    /// Fails as [`Volume::block`] does.
     pub fn store_superblock(&mut self, superblock: &SuperblockEdit) -> Result<(), Error> {
         let (block, at) = superblock_place(self.superblock());
         let sealed = superblock.sealed();
@@ -247,18 +243,18 @@ impl<'a> Handle<'a> {
         Ok(())
     }
 
-    /// What it means for the totals, to be added to.
+    /// Returns the change's effect on the totals, to be added to.
     pub(crate) fn space(&mut self) -> &mut SpaceChanges {
         &mut self.changes.space
     }
 
-    /// Part of what the change does is `operation` (of inodes that are [stored](Self::store_inode),
-    /// nothing is to be recorded).
+    /// Records `operation` as part of the change, for fast commits. ([Stored](Self::store_inode)
+    /// inodes need no record.)
     pub fn record(&mut self, operation: Change) {
         self.changes.fast.record(operation);
     }
 
-    /// The same for a new regular file with its first name, whose inode is stored.
+    /// Records a new regular file with its first name, whose inode is stored.
     pub fn record_create(&mut self, parent: u32, ino: u32, name: &[u8]) {
         if !self.changes.fast.is_barred() && self.comes_out(ino).unwrap_or(false) {
             self.record(Change::Create { parent, ino, name: name.to_vec() });
@@ -267,7 +263,7 @@ impl<'a> Handle<'a> {
         }
     }
 
-    /// Whether replay makes inode `ino` what it is now, over what it was before.
+    /// Returns whether replay of inode `ino` over its old content results in the new one.
     fn comes_out(&self, ino: u32) -> Result<bool, Error> {
         let (block, at) = self.volume().inode_place(ino)?;
         let (new, bytes) = (self.block(block)?, self.superblock().inode_bytes() as usize);
@@ -279,30 +275,30 @@ impl<'a> Handle<'a> {
         Ok(fast::comes_out_of(&new[at..at + bytes], &old[at..at + bytes]))
     }
 
-    /// All that the change does has been recorded, and is nothing that a replay of fast commits
-    /// gets wrong ([`FastChanges`]): it can be committed fast. A change of which this is not said
-    /// has the whole transaction committed.
+    /// Declares that all of the change has been recorded, and that replay of fast commits gets none
+    /// of it wrong ([`FastChanges`]): it can be committed fast. Without this the whole transaction
+    /// commits.
     pub fn fast_eligible(&mut self) {
         self.changes.fast.complete();
     }
 
-    /// The change does something that fast commits have no words for, whoever says what of the
-    /// rest.
+    /// Declares that fast commits cannot describe the change, regardless of
+    /// [`fast_eligible`](Self::fast_eligible).
     pub fn fast_ineligible(&mut self) {
         self.changes.fast.bar();
     }
 
-    /// What was changed.
+    /// Returns what was changed so far.
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// The change is complete.
+    /// Completes the change.
     pub fn into_changes(self) -> Changes {
         self.changes
     }
 
-    /// The same, and what is left of the [copies](Self::with_copies).
+    /// Completes the change; also returns the unused [copies](Self::with_copies).
     pub(super) fn into_parts(self) -> (Changes, Copies) {
         (self.changes, self.copies)
     }

@@ -1,5 +1,5 @@
-//! Blocks that were freed by what has not committed yet: a crash would bring their owners back, so
-//! that nobody may write to them.
+//! Blocks freed by transactions that have not committed: a crash would return them to their owners,
+//! so they must not be reused yet.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use std::sync::PoisonError;
 use super::Sequence;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Ranges of blocks, none overlapping another, each until its transaction has committed.
+/// Ranges of blocks, without overlaps, each held until its transaction has committed.
 #[derive(Debug)]
 pub struct Held {
-    /// By the first block: the end, and the transaction that freed them.
+    /// By first block: the end, and the transaction that freed the range.
     ranges: Mutex<BTreeMap<u64, (u64, Sequence)>>,
 }
 
@@ -23,7 +23,7 @@ impl Default for Held {
 
 impl Held {
     fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Sequence)>> {
-        // Whole after each step.
+        // The state is consistent after each step, so a poisoned lock may be used.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -32,7 +32,7 @@ impl Held {
         self.ranges().insert(blocks.start, (blocks.end, sequence));
     }
 
-    /// The first held range that touches `blocks`, as far as it is inside them.
+    /// Returns the first held range that overlaps `blocks`, clipped to `blocks`.
     pub fn first_in(&self, blocks: Range<u64>) -> Option<Range<u64>> {
         let ranges = self.ranges();
         let before =
@@ -41,12 +41,12 @@ impl Held {
         Some((*start).max(blocks.start)..(*end).min(blocks.end))
     }
 
-    /// Transaction `sequence` and all before it have committed.
+    /// Releases what transaction `sequence` and older ones freed: they have committed.
     pub fn release(&self, sequence: Sequence) {
         self.ranges().retain(|_, (_, freed_in)| *freed_in > sequence);
     }
 
-    /// How many blocks are held.
+    /// Returns how many blocks are held.
     pub fn blocks(&self) -> u64 {
         self.ranges().iter().map(|(start, (end, _))| end - start).sum()
     }

@@ -1,7 +1,7 @@
-//! The lead of the log: one thread has it at a time, and commits for all (group commit).
+//! The lead of the log: one thread at a time has it, and commits for all (group commit).
 //!
-//! Whoever wants something durable leads, unless somebody does already: then it waits for that
-//! leader, whose commit, or the next one, has what it wanted.
+//! A thread that needs something durable takes the lead, unless another thread has it. Then it
+//! waits for that leader: its commit or the next one includes the change.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{PoisonError, TryLockError};
@@ -15,65 +15,65 @@ use crate::io::IoContext;
 use meantime_hw::futex::Futex;
 use meantime_process::lock::{Mutex, MutexGuard, Rank, wait_for};
 
-/// How often a waiter looks before it sleeps.
+/// Polls before a waiter sleeps.
 const LOOKS: u32 = 500;
 
-/// The longest sleep between two looks, in ns.
+/// The longest sleep between two polls, in ns.
 const NAP_NS: u64 = 50_000_000;
 
-/// So often a leader lets others have its CPU, before it closes the transaction.
+/// Yields of a leader before it closes the transaction.
 const GATHERING: u32 = 4;
 
-/// The log, and who waits for it.
+/// The log, and the state of the threads that wait for it.
 pub(super) struct Commits {
-    /// Rule 4: its leader holds it from the beginning of a commit to its end.
+    /// Rule 4: the leader holds it from the beginning of a commit to its end.
     committer: Mutex<Committer>,
-    /// Up to which transaction everything is durable.
+    /// All transactions up to this one are durable.
     durable: AtomicU64,
-    /// Up to which change everything is durable by fast commits.
+    /// All changes up to this one are durable by fast commits.
     pub(super) fast: AtomicU64,
     half_full: AtomicBool,
     pub(super) counts: Counts,
-    /// Who sleeps on `progress`.
+    /// The number of threads that sleep on `progress`.
     sleepers: AtomicU32,
-    /// How many leaders have ended.
+    /// The number of leads that have ended.
     ended: AtomicU64,
-    /// Changes when a leader has ended, if anybody sleeps.
+    /// Advances when a lead ends, if a thread sleeps.
     progress: Futex,
 }
 
-/// What is to be durable.
+/// What has to become durable.
 #[derive(Debug)]
 pub(crate) struct Goal {
-    /// All of the transactions up to this one,
+    /// All transactions up to this one,
     pub(super) upto: Sequence,
-    /// or, by fast commits, so many changes of this mount: as many as there are, for none.
+    /// or, with fast commits, the first `changes` changes of this mount; `u64::MAX` excludes them.
     pub(super) changes: u64,
-    /// Whether what has committed was brought home for the sake of a fast commit.
+    /// Whether committed blocks were written home to make a fast commit possible.
     pub(super) is_home: bool,
 }
 
-/// Whose turn it is to commit.
+/// Which thread has to commit.
 pub(crate) enum Turn<'a> {
-    /// Nobody's: the goal is reached.
+    /// None: the goal is reached.
     Reached,
-    /// Another thread's, which has to be waited for.
+    /// Another thread leads; wait for it.
     Others(Leader<'a>),
-    /// The caller's.
+    /// The caller leads.
     Ours(Lead<'a>),
 }
 
-/// The lead of the log. When it ends, who waits looks again.
+/// The lead of the log. Waiters check again when it ends.
 pub(crate) struct Lead<'a> {
     committer: Option<MutexGuard<'a, Committer>>,
     pub(super) journal: &'a Journal,
 }
 
-/// Another thread that has the lead.
+/// Another thread's lead.
 pub(crate) struct Leader<'a> {
     journal: &'a Journal,
     goal: &'a Goal,
-    /// How many leaders had ended when it led.
+    /// The value of `Commits::ended` while it led.
     ended: u64,
     looks: u32,
 }
@@ -98,8 +98,8 @@ impl Drop for Lead<'_> {
         commits.half_full.store(self.log.is_half_full(), Ordering::Relaxed);
         drop(self.committer.take());
         commits.ended.fetch_add(1, Ordering::Release);
-        // Either this sees the sleeper, or the sleeper, who looks once more after he said so, sees
-        // that nobody leads.
+        // Either this load sees the sleeper, or the sleeper, which checks again after it has
+        // announced itself, sees that no thread leads.
         fence(Ordering::SeqCst);
         if commits.sleepers.load(Ordering::Relaxed) > 0 {
             commits.progress.advance();
@@ -121,42 +121,43 @@ impl Commits {
         }
     }
 
-    /// Up to which transaction everything is durable.
+    /// Returns the transaction up to which everything is durable.
     pub(super) fn durable(&self) -> Sequence {
         Sequence(self.durable.load(Ordering::Acquire))
     }
 
-    /// Whether the log was more than half full when it was last looked.
+    /// Returns whether the log was more than half full when the last lead ended.
     pub(super) fn is_half_full(&self) -> bool {
         self.half_full.load(Ordering::Relaxed)
     }
 
-    /// Whether a leader has panicked: nobody knows what it left of the log and of its transaction.
+    /// Returns whether a leader has panicked: the state of the log and of its transaction is
+    /// unknown.
     fn is_spoilt(&self) -> bool {
         self.committer.is_poisoned()
     }
 
-    /// Everything up to transaction `sequence` is durable.
+    /// Records that everything up to transaction `sequence` is durable.
     pub(super) fn committed(&self, sequence: Sequence) {
-        // Release: who sees it sees what was released, too.
+        // Release: a thread that sees the number also sees the released blocks.
         self.durable.store(sequence.0, Ordering::Release);
     }
 }
 
 impl Journal {
-    /// Whether everything up to transaction `upto` is durable.
+    /// Returns whether everything up to transaction `upto` is durable.
     pub(crate) fn is_durable(&self, upto: Sequence) -> bool {
         self.commits.durable() >= upto
     }
 
-    /// All changes up to transaction `upto` that were made so far, by a fast commit if there are
-    /// such.
+    /// Returns the goal of all changes up to transaction `upto` made so far, by a fast commit if
+    /// they are enabled.
     pub(crate) fn goal(&self, upto: Sequence) -> Goal {
         let changes = if self.fast { self.opened().changes } else { u64::MAX };
         Goal { upto, changes, is_home: false }
     }
 
-    /// The same by whole transactions.
+    /// Returns the same goal by whole transactions.
     pub(super) fn whole_goal(upto: Sequence) -> Goal {
         Goal { upto, changes: u64::MAX, is_home: false }
     }
@@ -166,10 +167,10 @@ impl Journal {
             || self.commits.fast.load(Ordering::Acquire) >= goal.changes
     }
 
-    /// Whose turn it is to commit.
+    /// Returns which thread has to commit, and takes the lead if none has it.
     ///
     /// # Errors
-    /// An earlier failure of the journal: nothing is committed any more.
+    /// Fails if the journal has failed earlier: nothing is committed any more.
     pub(crate) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
         loop {
             if self.is_reached(goal) {
@@ -182,29 +183,29 @@ impl Journal {
             let Some(lead) = self.try_lead() else {
                 return Ok(Turn::Others(Leader { journal: self, goal, ended, looks: 0 }));
             };
-            // Those whom the last commit has set free do what they do next, if they have no CPU of
-            // their own: it is a part of this one then.
+            // Yield: threads that the last commit released and that share this CPU make their next
+            // changes, which then belong to this commit.
             let group = self.contexts.group();
             let gathers = |turn: &u32| if *turn == 0 { group.is_there() } else { group.is_busy() };
             (0..GATHERING).take_while(gathers).for_each(|_| std::thread::yield_now());
             if self.commits.is_spoilt() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
             }
-            // Somebody else may have done it meanwhile.
+            // Another leader may have reached the goal meanwhile.
             if !self.is_reached(goal) && self.failure.get().is_none() {
                 return Ok(Turn::Ours(lead));
             }
         }
     }
 
-    /// The lead, waited for.
+    /// Takes the lead; waits for it.
     pub(super) fn lead(&self) -> Lead<'_> {
-        // Who goes on to write asks whether it is spoilt.
+        // A caller that goes on to write checks `is_spoilt`.
         let committer = self.commits.committer.lock().unwrap_or_else(PoisonError::into_inner);
         Lead { committer: Some(committer), journal: self }
     }
 
-    /// The lead, if nobody has it.
+    /// Takes the lead if no thread has it.
     pub(super) fn try_lead(&self) -> Option<Lead<'_>> {
         match self.commits.committer.try_lock() {
             Ok(committer) => Some(Lead { committer: Some(committer), journal: self }),
@@ -217,21 +218,21 @@ impl Journal {
 }
 
 impl Lead<'_> {
-    /// Whether an earlier leader has panicked: nobody knows what it left of the log.
+    /// Returns whether an earlier leader has panicked: the state of the log is unknown.
     pub(super) fn is_spoilt(&self) -> bool {
         self.journal.commits.is_spoilt()
     }
 }
 
 impl Leader<'_> {
-    /// Whether it leads still, and what it does is of use.
+    /// Returns whether it still leads and the goal is not reached.
     pub(crate) fn leads(&self) -> bool {
         !self.journal.is_reached(self.goal)
             && self.journal.commits.ended.load(Ordering::Acquire) == self.ended
     }
 
-    /// Whether it leads still after a look, and is worth another one before the caller sleeps. Not
-    /// if the caller waits by interrupts.
+    /// Polls once. Returns whether it still leads and the caller should poll again before it
+    /// sleeps; false if the caller waits by interrupts.
     pub(crate) fn is_looked_at(&mut self, io: &IoContext) -> bool {
         if self.looks == 0 {
             wait_for(Rank::Committer);
@@ -243,8 +244,8 @@ impl Leader<'_> {
         io.may_look() && self.looks <= LOOKS && self.leads()
     }
 
-    /// Sleeps until it has ended, or a little longer or shorter. The caller has nothing in flight
-    /// that the leader may wait for.
+    /// Sleeps until the lead ends, or at most `NAP_NS`; may return early. The caller has nothing in
+    /// flight that the leader may wait for.
     pub(crate) fn sleep(self) {
         let commits = &self.journal.commits;
         commits.sleepers.fetch_add(1, Ordering::SeqCst);

@@ -1,22 +1,22 @@
-//! The journal's circle of blocks: where the next transaction goes.
+//! The circular log of the journal: where the next transaction goes.
 //!
-//! Where there are fast commits the log does not go round: e2fsck 1.47.0 and older versions of
-//! Linux look for what follows its last block in the blocks of fast commits, and find the log's end
-//! there (`wrap` of either's `recovery.c`). So it begins anew when it is empty (rule 20 of
+//! With fast commits the log does not wrap: e2fsck 1.47.0 and older versions of Linux look for what
+//! follows its last block in the blocks of fast commits, and find the log's end there (`wrap` in
+//! the `recovery.c` of each). The log then restarts at its first block when it is empty (rule 20 of
 //! `docs/ordering.md`).
 
 use std::ops::Range;
 
 use super::Sequence;
 
-/// A run of the journal's blocks that lie side by side in the file system.
+/// Blocks of the journal that are contiguous in the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogRun {
-    /// The first, of the journal.
+    /// The first, as a block of the journal.
     pub(super) first: u32,
-    /// How many.
+    /// The number of blocks.
     pub(super) blocks: u32,
-    /// Where it is, in blocks of the file system.
+    /// The place of the first, as a block of the file system.
     pub(super) place: u64,
 }
 
@@ -24,9 +24,9 @@ pub(super) struct LogRun {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Logged {
     pub(super) sequence: Sequence,
-    /// Its number in the journal.
+    /// Its number in the journal (32 bits).
     pub(super) tid: u32,
-    /// Its first block, and how many it has.
+    /// Its first block in the log, and its number of blocks.
     pub(super) start: u32,
     pub(super) blocks: u32,
 }
@@ -36,69 +36,69 @@ pub(super) struct Logged {
 pub(super) struct Log {
     runs: Vec<LogRun>,
     all: Range<u32>,
-    /// Where the next transaction goes.
+    /// The block at which the next transaction begins.
     head: u32,
-    /// How many blocks before it are in use.
+    /// Blocks in use before the head.
     used: u32,
-    /// Nothing in it goes over its end.
+    /// No transaction wraps around the end.
     straight: bool,
 }
 
 impl Log {
-    /// An empty log of the blocks `all` of a journal that lies in `runs` (all of it, in
-    /// order), which begins at its first block.
+    /// Returns an empty log that starts at the first of the blocks `all` of a journal, which lies
+    /// in `runs` (all of it, in order).
     pub(super) fn new(runs: Vec<LogRun>, all: Range<u32>) -> Self {
         Self { runs, head: all.start, all, used: 0, straight: false }
     }
 
-    /// The same log, in which nothing goes over its end (if `straight`).
+    /// Returns the same log; no transaction wraps around its end if `straight`.
     pub(super) fn straight(self, straight: bool) -> Self {
         Self { straight, ..self }
     }
 
-    /// How many blocks it has.
+    /// Returns the number of blocks of the log.
     pub(super) fn len(&self) -> u32 {
         self.all.end - self.all.start
     }
 
-    /// How many blocks a transaction may have now. (One is never used: a full log could not be told
-    /// from an empty one.)
+    /// Returns the most blocks that a transaction may have now. (One block is never used: a full
+    /// log could not be told from an empty one.)
     pub(super) fn free(&self) -> u32 {
         let unused = (self.len() - 1).saturating_sub(self.used);
         if !self.straight {
             unused
         } else if self.used > 0 && self.head == self.all.start {
-            // It is full to its last block.
+            // Full to its last block.
             0
         } else {
             unused.min(self.all.end - self.head)
         }
     }
 
-    /// Whether it is more than half full: less than half of it is free.
+    /// Returns whether the log is more than half full: less than half of it is free.
     pub(super) fn is_half_full(&self) -> bool {
         self.len() - 1 - self.free() > self.len() / 2
     }
 
-    /// Where it begins when it is empty.
+    /// Returns the block at which the log begins when it is empty.
     pub(super) fn start_if_empty(&self) -> u32 {
         if self.straight { self.all.start } else { self.head }
     }
 
-    /// The next block to be written.
+    /// Returns the next block to be written.
     pub(super) fn head(&self) -> u32 {
         self.head
     }
 
-    /// The block `count` behind `at`, which is in the log.
+    /// Returns the block `count` blocks behind `at`, which is in the log.
     pub(super) fn behind(&self, at: u32, count: u32) -> u32 {
         let offset =
             (u64::from(at - self.all.start) + u64::from(count)) % u64::from(self.len().max(1));
         self.all.start + offset as u32
     }
 
-    /// The log, which is empty, goes on behind its head, where `blocks` blocks lie one after
-    /// another. `false`: there are not so many.
+    /// Moves the head of an empty log on by one block, if `blocks` blocks follow before the end.
+    /// Returns false if they do not.
     pub(super) fn leave_out_head(&mut self, blocks: usize) -> bool {
         let room = self.all.end - self.head - 1;
         let fits = self.used == 0 && room as usize >= blocks;
@@ -106,14 +106,13 @@ impl Log {
         fits
     }
 
-    /// `blocks` from the head on are in use.
+    /// Marks `blocks` from the head on as used.
     pub(super) fn take(&mut self, blocks: u32) {
         self.head = self.behind(self.head, blocks);
         self.used += blocks;
     }
 
-    /// The oldest `blocks` are not in use any more. If nothing is, the log
-    /// [begins anew](Self::start_if_empty).
+    /// Marks the oldest `blocks` as free. An empty log [restarts](Self::start_if_empty).
     pub(super) fn give_back(&mut self, blocks: u32) {
         self.used = self.used.saturating_sub(blocks);
         if self.used == 0 {
@@ -121,8 +120,8 @@ impl Log {
         }
     }
 
-    /// Where block `index` of the journal is in the file system, and how many from there on are
-    /// side by side and in order.
+    /// Returns the place of block `index` of the journal in the file system, and how many blocks
+    /// from there on are contiguous.
     pub(super) fn place(&self, index: u32) -> Option<(u64, u32)> {
         let after = self.runs.partition_point(|run| run.first <= index);
         let run = self.runs.get(after.checked_sub(1)?)?;
@@ -133,13 +132,13 @@ impl Log {
     }
 }
 
-/// How a transaction is divided: for each buffer of the log, how many blocks of revocations are
-/// first in it, and how many copies follow, which have a descriptor before them.
+/// The parts in which a transaction is written: for each part, the number of revoke blocks that it
+/// begins with, and of copies that follow, after their descriptor.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) revoke_blocks: usize,
     pub(super) copies: usize,
-    /// The most blocks of a buffer, two at least, and the most copies a descriptor can name.
+    /// The most blocks of a part, at least two, and the most copies that a descriptor can name.
     pub(super) buffer_blocks: usize,
     pub(super) tags_most: usize,
 }
@@ -158,7 +157,7 @@ impl Iterator for Plan {
 }
 
 impl Plan {
-    /// How many blocks of the log it takes, the commit block included.
+    /// Returns how many log blocks the transaction takes, the commit block included.
     pub(super) fn log_blocks(&self) -> usize {
         let each = |(revokes, copies): (usize, usize)| revokes + copies + usize::from(copies > 0);
         self.clone().map(each).sum::<usize>() + 1
@@ -208,7 +207,7 @@ mod tests {
         log.take(6);
         log.take(4);
         log.give_back(6);
-        // What is free before the oldest is nobody's yet.
+        // The free blocks before the oldest transaction cannot be used yet.
         assert_eq!((log.free(), log.head(), log.is_half_full()), (5, 11, true));
         log.take(5);
         assert_eq!((log.free(), log.is_half_full()), (0, true));
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!((log.free(), log.start_if_empty()), (0, 1));
         log.give_back(5);
         assert_eq!((log.free(), log.head(), log.is_half_full()), (14, 1, false));
-        // At every moment it is one run, wherever transactions end.
+        // The used blocks are one run at all times, wherever transactions end.
         for blocks in 1..15 {
             let mut used = Vec::new();
             while log.free() >= blocks {

@@ -1,5 +1,5 @@
-//! The log device: all that the journal has the device do whose order or content a rule of
-//! `docs/ordering.md` is about. A function keeps one rule, which its comment names.
+//! The log device: all device operations of the journal whose order or content a rule of
+//! `docs/ordering.md` governs. Each function keeps one rule, which its comment names.
 //!
 //! The rest of the journal knows no broken rules. Tests replace these functions by those of
 //! `broken.rs`, which break one rule at a time (feature `broken-rules`).
@@ -19,34 +19,35 @@ use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::journal::JournalFormat;
 use meantime_hw::DmaBuf;
 
-/// What a FLUSH has to come before.
+/// What a FLUSH has to precede.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
     /// The commit block, or a fast commit (rule 3).
     Commit,
-    /// A tail of the log that is past what was written home (rule 6).
+    /// A tail of the log past what was written home (rule 6).
     Tail,
-    /// The return of an `fsync` of data that were written in place (rule 18).
+    /// The return of an `fsync` whose data were written in place (rule 18).
     Return,
 }
 
-/// Makes durable what has completed, before what `before` says (rules 3, 6 and 18).
+/// Makes completed writes durable, before the event that `before` names (rules 3, 6 and 18).
 ///
 /// # Errors
-/// The device.
+/// Fails if the device fails.
 pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<(), Error> {
     Ok(io.flush()?)
 }
 
-/// Waits for all of a transaction that was sent to the log, before its commit block (rule 1).
+/// Waits for all log writes of a transaction, before its commit block (rule 1).
 ///
 /// # Errors
-/// The first write that failed.
+/// Returns the error of the first write that failed.
 pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
     writer.finish(io)
 }
 
-/// Waits for the caller's own data by `finish`, before a commit that makes them reachable (rule 2).
+/// Waits with `finish` for the caller's own data, before a commit that makes them reachable (rule
+/// 2).
 pub(crate) fn finish_data(finish: impl FnOnce()) {
     finish();
 }
@@ -54,25 +55,25 @@ pub(crate) fn finish_data(finish: impl FnOnce()) {
 /// Waits for the data of a closed transaction, before its commit block (rule 2).
 ///
 /// # Errors
-/// The first write that failed.
+/// Returns the error of the first write that failed.
 pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
     ordered.wait(group)
 }
 
-/// Whether all data are on the device that a fast commit would make reachable (rule 2).
+/// Returns whether all data that a fast commit would make reachable are on the device (rule 2).
 pub(super) fn has_data(ordered: &Ordered) -> bool {
     ordered.has_succeeded() == Some(true)
 }
 
-/// The write of a commit block; forced, if the device has a volatile cache (rule 3).
+/// Returns the write of a commit block, with FUA if the device has a volatile cache (rule 3).
 pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
     Request { fua: volatile, ..Request::write(lba, buf) }
 }
 
-/// Sends blocks of a fast commit; forced, if `fua` (rule 3).
+/// Sends blocks of a fast commit, with FUA if `fua` (rule 3).
 ///
 /// # Errors
-/// They were not taken.
+/// Fails if the context may not write, or the request is rejected.
 pub(super) fn send_fast(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -83,11 +84,11 @@ pub(super) fn send_fast(
     writer.send(io, place, buf, fua)
 }
 
-/// Writes the journal's superblock, which is `format`'s, with a new tail to block `home`, durably,
-/// before the log behind the old one is written to (rule 7).
+/// Writes `format`, the journal's superblock with a new tail, to block `home`, durably, before the
+/// log behind the old tail is overwritten (rule 7).
 ///
 /// # Errors
-/// The device.
+/// Fails if the device fails.
 pub(super) fn write_tail(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -103,12 +104,12 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
     format.revoke(to, tid, blocks);
 }
 
-/// Has the log begin as `format` says, with a transaction that fast commits went on from: in the
-/// same write of the superblock (block `home`), the fast commits stop to count (rule 16). Then
-/// zeroes their first block (`head`), and lets those that follow count.
+/// Makes the log begin as `format` says, with a transaction that fast commits continued. The same
+/// write of the superblock (block `home`) stops the fast commits from counting (rule 16). Then
+/// zeroes their first block (`head`), and lets later ones count.
 ///
 /// # Errors
-/// The device; what is durable is not known then.
+/// Fails if the device fails; what is durable is unknown then.
 pub(super) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
@@ -124,31 +125,31 @@ pub(super) fn supersede(
     writer.write_all(io, std::iter::once((home, format.block())), fua)
 }
 
-/// The empty log of a journal that lies in `runs`: straight, if there are fast commits (rule
-/// 20). (Where a block goes is decided here, before it is sent anywhere.)
+/// Returns the empty log of a journal that lies in `runs`: straight if fast commits are enabled
+/// (rule 20). (This decides the place of a block before it is sent.)
 pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
     Log::new(runs, format.log()).straight(format.fast_commits().is_some())
 }
 
 /// Holds `blocks`, which transaction `sequence` freed, until it has committed (rule 8).
 ///
-/// No write of the journal shows whether this rule is kept: what breaks it is a write of data, by
-/// whoever the allocator gives the blocks to. This is the one place that keeps them from it.
+/// No write of the journal shows whether this rule is kept: a write of data to the reallocated
+/// blocks breaks it. Only this function keeps the allocator from reusing them.
 pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
     held.hold(blocks, sequence);
 }
 
-/// The first of the free `blocks` that nobody may be given now, as far as `handle` knows: the others
-/// may be trimmed (rule 22).
+/// Returns the first range of the free `blocks` that may not be allocated now, as far as `handle`
+/// knows; the others may be trimmed (rule 22).
 pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Option<Range<u64>> {
     handle.first_held_in(blocks)
 }
 
-/// Whether a fast commit may say where blocks of `inode` are: all extents are in the inode (rule
-/// 21).
+/// Returns whether a fast commit may describe the blocks of `inode`: all extents are in the inode
+/// (rule 21).
 ///
-/// What is sent is the same either way, but for what it leaves out: so the rule is kept where a
-/// change is noted for a fast commit.
+/// The rule only decides what a fast commit leaves out: so it is kept where a change is recorded,
+/// not where a fast commit is sent.
 pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
     NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0)
 }

@@ -1,16 +1,16 @@
-//! How metadata are changed: [handles](Handle), transactions of many of them, and the journal
-//! (JBD2) that makes each transaction happen altogether or not at all. What can go wrong, what is
-//! promised then, and why each wait is where it is: `docs/ordering.md`.
+//! Changes of metadata: [handles](Handle), transactions of many handles, and the journal (JBD2)
+//! that makes each transaction durable as a whole or not at all. `docs/ordering.md` describes the
+//! faults, what is promised for each, and why each wait is where it is.
 //!
 //! ```text
-//!   change     a Handle, all in memory, one at a time; then in the newest blocks, and in the running transaction
-//!   close      the running transaction becomes the next to be committed; a new one runs
-//!   commit     its blocks into the log, in the places behind the last; its data and they are on the device; then its commit block
-//!   checkpoint committed blocks into their places, flushed; then the log's beginning moves behind them
+//!   change      a Handle, in memory, one at a time; then newest blocks and running transaction
+//!   close       the running transaction becomes the next to commit; a new one runs
+//!   commit      its blocks go to the log; they and the data complete; then the commit block
+//!   checkpoint  committed blocks are written home and flushed; then the log's tail moves past them
 //! ```
 //!
-//! Nothing here has a thread of its own (`thread` is there to be measured): who wants something
-//! durable commits, and one for all who want it at a time.
+//! The journal has no thread of its own (`thread` exists for measurements): a caller that needs
+//! something durable commits, for all callers that wait at that time.
 
 mod block_writer;
 #[cfg(feature = "broken-rules")]
@@ -66,7 +66,7 @@ pub(crate) use running::time_now;
 pub use running::{Journal, Observe};
 pub(crate) use thread::JournalThread;
 
-/// The number of a transaction of this mount, from 1 on; 0 is before all of them. (In the journal
-/// it has another, of 32 bits.)
+/// The number of a transaction in this mount, from 1 on; 0 precedes all of them. (The journal has a
+/// separate 32-bit number for it.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sequence(pub u64);

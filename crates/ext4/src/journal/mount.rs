@@ -1,5 +1,5 @@
-//! The first writes of a mount, and the last: recovery, and the marks that say who has the file
-//! system (rules 11 to 13 of `docs/ordering.md`).
+//! The first and last writes of a mount: recovery, and the marks of a file system in use (rules 11
+//! to 13 of `docs/ordering.md`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -30,7 +30,7 @@ use meantime_ext4_format::{
 };
 use meantime_process::lock::{Mutex, Rank};
 
-/// Features that do not hinder reading, and that this implementation keeps right when it writes.
+/// The read-only-compatible features that this implementation maintains when it writes.
 const KEPT_RIGHT: u32 = ro_compat::SPARSE_SUPER
     | ro_compat::LARGE_FILE
     | ro_compat::HUGE_FILE
@@ -41,11 +41,11 @@ const KEPT_RIGHT: u32 = ro_compat::SPARSE_SUPER
     | ro_compat::VERITY
     | ro_compat::ORPHAN_PRESENT;
 
-/// The least log, in blocks.
+/// The smallest log, in blocks.
 const LOG_BLOCKS_LEAST: u32 = 256;
 
-/// A transaction has at most a part of the log's blocks (`j_max_transaction_buffers`), and revokes
-/// so many.
+/// The log's length divided by these is the most blocks of a transaction
+/// (`j_max_transaction_buffers`) and its most revoke blocks.
 const TRANSACTION_PART: u32 = 4;
 const REVOKE_PART: u32 = 32;
 
@@ -56,7 +56,7 @@ fn refused(what: impl Into<String>, advice: &'static str) -> MountFailure {
     OpenFailure::Unsupported(Unsupported { what: what.into(), advice }).into()
 }
 
-/// Refuses what could not be kept right, before anything is written.
+/// Refuses a file system that could not be maintained correctly, before anything is written.
 pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<(), MountFailure> {
     const READ: &str = "mount it for reading";
     let superblock = volume.superblock();
@@ -97,7 +97,7 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
     Ok(())
 }
 
-/// Where the journal's blocks are, in order.
+/// Returns where the journal's blocks are, in order.
 fn runs<S: Source>(
     volume: &Volume<S>,
     inode: &DiskInode,
@@ -126,7 +126,7 @@ fn runs<S: Source>(
     Ok(found)
 }
 
-/// Writes through a context that nobody else has, while there is no other.
+/// Writes through the only context in use at that time.
 pub(super) struct Beginner<'a> {
     pub(super) io: &'a mut IoContext,
     pub(super) writer: BlockWriter,
@@ -134,7 +134,7 @@ pub(super) struct Beginner<'a> {
 }
 
 impl Beginner<'_> {
-    /// Writes one block, durably.
+    /// Writes one block durably.
     pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
         self.writer.write_all(self.io, std::iter::once((block, content)), self.volatile)
     }
@@ -144,7 +144,7 @@ impl Beginner<'_> {
     }
 }
 
-/// Has `change` change the superblock in `block`, its block, and makes its checksum.
+/// Applies `change` to the superblock in `block`, its block, and renews its checksum.
 fn edit_superblock(
     superblock: &Superblock,
     block: &mut [u8],
@@ -162,7 +162,7 @@ fn edit_superblock(
     Ok(())
 }
 
-/// Refuses what failed before, by what the journal's superblock says.
+/// Refuses a file system whose journal superblock records an earlier failure.
 fn check_errno(errno: i32) -> Result<(), MountFailure> {
     if errno == 0 {
         return Ok(());
@@ -171,18 +171,18 @@ fn check_errno(errno: i32) -> Result<(), MountFailure> {
     Err(refused(format!("writing to a file system that has errors ({aborted})"), E2FSCK))
 }
 
-/// A file system that is about to be mounted for writing, as it is when what its journal has is
-/// home. All of that is in memory: nothing has been written.
+/// A file system about to be mounted for writing, as it is when its journal is home. All of that is
+/// in memory: nothing has been written.
 pub(crate) struct Recovery {
     contexts: Arc<IoContexts>,
-    /// As it was before: what was read of it is old once something is written.
+    /// The state before recovery: what was read of it is stale after the first write.
     before: Volume<DeviceSource>,
     replayed: Volume<Overlaid>,
     recovered: Option<Recovered>,
     fast_commits: Option<FastCommits>,
     format: JournalFormat,
     runs: Vec<LogRun>,
-    /// The newest number of a transaction that may be in the log.
+    /// The newest transaction number that may be in the log.
     last: u32,
 }
 
@@ -190,7 +190,8 @@ impl Recovery {
     /// Reads the journal of `volume`.
     ///
     /// # Errors
-    /// What could not be kept right is refused by name; damage; the device.
+    /// Refuses by name what could not be maintained correctly. Fails if there is damage, or the
+    /// device fails.
     pub(crate) fn read(
         contexts: &Arc<IoContexts>,
         volume: Volume<DeviceSource>,
@@ -217,8 +218,7 @@ impl Recovery {
         let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
         check(&replayed, contexts.info().block_bytes)?;
         let (format, runs) = Journal::load(&replayed)?;
-        // (The failure may have been that of an unmount's last write, after which there is nothing
-        // to recover.)
+        // (The last write of an unmount may have failed, after which there is nothing to recover.)
         check_errno(format.errno())?;
         if recovery.end.is_none() && format.start() != 0 {
             return Err(refused(
@@ -240,24 +240,24 @@ impl Recovery {
         })
     }
 
-    /// The file system as it is when the log's whole transactions are home.
+    /// Returns the file system as it is when the log's whole transactions are home.
     pub(crate) fn volume(&self) -> &Volume<Overlaid> {
         &self.replayed
     }
 
-    /// The fast commits that go on from there, if there are any: what they say is to be carried out
-    /// on [`volume`](Self::volume), and given to [`begin`](Self::begin).
+    /// Takes the fast commits that follow these transactions, if there are any: they have to be
+    /// applied to [`volume`](Self::volume), and the result passed to [`begin`](Self::begin).
     pub(crate) fn take_fast_commits(&mut self) -> Option<FastCommits> {
         self.fast_commits.take()
     }
 
-    /// Makes the file system ready for writing: what is in its journal is written home, with the
-    /// `said` of the fast commits, the log is emptied, the file system marked as in use. The
-    /// journal, and the volume as it is then. Of a commit's waits, those are moved that `overlap`
-    /// says.
+    /// Makes the file system ready for writing: writes its journal home, with the changes `said` by
+    /// the fast commits, empties the log, and marks the file system as in use. Returns the journal
+    /// and the volume after that. `overlap` says which waits of a commit are moved.
     ///
     /// # Errors
-    /// What could not be kept right is refused by name, and nothing was written; the device.
+    /// Refuses by name what could not be maintained correctly, with nothing written. Fails if the
+    /// device fails.
     pub(crate) fn begin(
         self,
         said: Option<Changes>,
@@ -273,15 +273,15 @@ impl Recovery {
         let features = replayed.superblock().features();
         let converted =
             (replayed.superblock().has_checksums(), features.has_incompat(incompat::BIT64));
-        // Without checksums, e2fsck 1.47.0 takes groups for ones that were never written when it
-        // replays fast commits, the kernel's as well.
+        // Without checksums, e2fsck 1.47.0 takes groups for uninitialized ones when it replays fast
+        // commits, also those of the kernel.
         let fast = fast_commit && features.has_compat(compat::FAST_COMMIT) && converted.0;
         let replacement = if let Some(changes) = said {
             let runs = runs.clone();
             let made =
                 Replacement::new(format.clone(), runs, &changes, last, block_bits, converted)?;
             let too_small = || refused("replaying fast commits with so small a journal", E2FSCK_P);
-            // That number is used, then.
+            // The replacement uses that number.
             last = last.wrapping_add(1);
             Some(made.ok_or_else(too_small)?)
         } else {
@@ -303,7 +303,7 @@ impl Recovery {
         let volatile = contexts.info().volatile_write_cache;
         let mut beginner = Beginner { io: &mut io, writer: BlockWriter::new(block_bits), volatile };
 
-        // (The steps are those of docs/ordering.md.) 1. Home with what was committed.
+        // (The steps are those of docs/ordering.md.) 1. Write home what was committed.
         let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
         beginner.writer.write_all(beginner.io, blocks, false)?;
         beginner.flush()?;
@@ -312,10 +312,10 @@ impl Recovery {
             replacement.write(&mut beginner)?;
         }
 
-        // What was read before is old.
+        // What was read before is stale.
         let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
 
-        // 3. The log is empty, and the next transaction's number is none that may be found in it.
+        // 3. The log is empty; the next transaction's number is in no old block of the log.
         beginner.write(place, format.block())?;
 
         // 4. The file system is in use.
@@ -329,9 +329,9 @@ impl Recovery {
         })?;
         beginner.write(primary, &block)?;
 
-        // 5. And its log begins here.
+        // 5. The log begins here.
         if let Some((place, _)) = format.fast_commits().and_then(|area| log.place(area.start + 1)) {
-            // What the mount before left: e2fsck takes one that is older than the log for an error.
+            // Fast commits of the previous mount: e2fsck takes one older than the log for an error.
             beginner.write(place, &vec![0; format.block_bytes()])?;
         }
         let tid = last.wrapping_add(1);
@@ -339,7 +339,7 @@ impl Recovery {
         beginner.write(place, format.block())?;
         drop(io);
 
-        // What is known of the superblock is old again.
+        // What was read of the superblock is stale again.
         let volume = Volume::open(volume.source().anew(), device_bytes, VolumeOptions::default())?;
         volume.source().activate(block_bits);
         let (journal_table, _) = volume.inode_place(volume.superblock().journal_ino())?;
@@ -372,7 +372,7 @@ impl Recovery {
 }
 
 impl Journal {
-    /// The journal's superblock, and where its blocks are.
+    /// Reads the journal's superblock and finds its blocks.
     fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<LogRun>), Error> {
         let ino = volume.superblock().journal_ino();
         let inode = volume.inode(ino)?;
@@ -391,17 +391,17 @@ impl Journal {
         Ok((format, runs(volume, &inode, used)?))
     }
 
-    /// What was replayed when it was mounted, if anything was.
+    /// Returns what the mount replayed, if anything.
     pub fn recovered(&self) -> Option<Recovered> {
         self.recovered
     }
 
-    /// Ends the mount: everything committed and home, the log empty, the file system marked as
-    /// clean. Nothing is changed afterwards. After a failure nothing is written: what was committed
-    /// is in the log.
+    /// Ends the mount: commits everything, writes it home, empties the log, and marks the file
+    /// system as clean. Nothing is changed afterwards. After a failure nothing is written: the log
+    /// has what was committed.
     ///
     /// # Errors
-    /// The device, or the earlier failure.
+    /// Fails if the device fails, or with the earlier failure.
     pub(crate) fn close(&self, io: &mut IoContext) -> Result<(), Error> {
         self.commit_all(io)?;
         self.checkpoint(io)?;
@@ -410,7 +410,7 @@ impl Journal {
         let mut lead = self.lead();
         self.usable()?;
         let result = self.close_by(&mut lead, &mut writer, io);
-        // Whatever came of it: nothing more.
+        // No more changes, whatever the result.
         self.end(result.as_ref().err());
         if let Err(error) = &result {
             self.note_failure(error, &mut lead, io);

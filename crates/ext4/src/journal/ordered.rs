@@ -1,5 +1,5 @@
-//! Data that have to be on the device before a transaction commits: what it makes reachable must
-//! not be what the blocks held before.
+//! Data that have to be on the device before a transaction commits: the blocks that it makes
+//! reachable must not expose their old content.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -10,28 +10,28 @@ use crate::io::GroupCommit;
 use meantime_hw::futex::Futex;
 use meantime_process::lock::{Mutex, Rank, wait_for};
 
-/// How often a waiter looks before it sleeps.
+/// Polls before a waiter sleeps.
 const LOOKS: u32 = 2_000;
 
-/// The same of one who need not wait.
+/// Polls of a caller that need not wait.
 const LOOKS_RUNNING: u32 = 100;
 
-/// The longest sleep between two looks, in ns.
+/// The longest sleep between two polls, in ns.
 const NAP_NS: u64 = 100_000_000;
 
-/// As long as nothing ends of what is waited for, a commit waits at most so long: longer than any
-/// device is given for all its tries. A token ends when it is dropped, so that only a thread that
-/// stands still with one can be why.
+/// How long a commit waits while no token ends: longer than any device is given for all its
+/// retries. A token ends when it is dropped, so only a thread that is stuck with one can cause
+/// this.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// The data that a transaction waits for.
 #[derive(Debug)]
 pub(super) struct Ordered {
     under_way: AtomicU32,
-    /// Whether any of them are in the device's volatile cache only.
+    /// Whether any of them are only in the device's volatile cache.
     unflushed: AtomicBool,
     failed: Mutex<Option<Error>>,
-    /// Changes when nothing is under way any more.
+    /// Advances when no data are in flight any more.
     none_left: Futex,
 }
 
@@ -46,12 +46,11 @@ impl Default for Ordered {
     }
 }
 
-/// Some data of a transaction, from the change that gave them blocks until they are on the device.
-/// Nothing commits that transaction before.
+/// Some data of a transaction, from the change that allocated their blocks until they are on the
+/// device. The transaction does not commit before.
 ///
-/// Between having it and giving it up, a thread waits for nothing but the device: for no lock that
-/// a thread in a commit may have. So it takes its channel by `IoContexts::take_leaf`, if it has not
-/// got it already.
+/// While a thread has a token, it waits for nothing but the device: for no lock that a committing
+/// thread may have. So it takes its channel by `IoContexts::take_leaf`, unless it already has one.
 #[must_use = "the transaction waits for it"]
 #[derive(Debug)]
 pub struct OrderedToken {
@@ -60,38 +59,40 @@ pub struct OrderedToken {
 }
 
 impl Ordered {
-    /// One more.
+    /// Returns a token for further data.
     pub(super) fn token(self: &Arc<Self>) -> OrderedToken {
-        // Relaxed: the transaction is open, which its lock says.
+        // Relaxed: the transaction is open, and its lock is held.
         self.under_way.fetch_add(1, Ordering::Relaxed);
         OrderedToken { ordered: Arc::clone(self), ended: false }
     }
 
-    /// Whether nothing is under way.
+    /// Returns whether no data are in flight.
     pub(super) fn is_done(&self) -> bool {
         self.under_way.load(Ordering::Acquire) == 0
     }
 
-    /// Whether any are in the device's volatile cache only. Of use when nothing is under way.
+    /// Returns whether any data are only in the device's volatile cache. Meaningful when none are
+    /// in flight.
     pub(super) fn is_unflushed(&self) -> bool {
         self.unflushed.load(Ordering::Relaxed)
     }
 
-    /// Whether all of them are on the device; `None`: some are under way.
+    /// Returns whether all data were written successfully; `None` if some are in flight.
     pub(super) fn has_succeeded(&self) -> Option<bool> {
         self.is_done().then(|| self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_none())
     }
 
-    /// Waits until nothing is under way, in a transaction that is closed.
+    /// Waits until no data of a closed transaction are in flight.
     ///
     /// # Errors
-    /// The first write that failed; [`Error::Resources`] if nothing ends for a very long time.
+    /// Returns the error of the first write that failed, or [`Error::Resources`] if no token ends
+    /// for `LONGEST_WAIT`.
     pub(super) fn wait(&self, group: &GroupCommit) -> Result<(), Error> {
         wait_for(Rank::OrderedData);
         self.wait_at_most(group, LONGEST_WAIT)
     }
 
-    /// Waits until nothing is under way, if that is soon, in a transaction to which more may come.
+    /// Waits briefly until no data are in flight, in a transaction that may get more.
     pub(super) fn wait_a_little(&self, group: &GroupCommit) {
         let _ = (1..=LOOKS_RUNNING).find(|look| {
             let done = self.is_done();
@@ -134,7 +135,7 @@ impl Ordered {
         if !durable {
             self.unflushed.store(true, Ordering::Relaxed);
         }
-        // Release: what was told above is seen by whoever sees the count.
+        // Release: a thread that sees the count also sees the result stored above.
         if self.under_way.fetch_sub(1, Ordering::Release) == 1 {
             self.none_left.advance();
         }
@@ -142,8 +143,8 @@ impl Ordered {
 }
 
 impl OrderedToken {
-    /// The data are on the device (`durable`: not only in its volatile cache, since they were
-    /// written with FUA), or they are not: then the transaction does not commit.
+    /// Ends the data: they are on the device (`durable`: written with FUA, not only in its volatile
+    /// cache), or their write failed and the transaction does not commit.
     pub fn end(mut self, result: Result<(), Error>, durable: bool) {
         self.ended = true;
         self.ordered.end(result, durable);

@@ -1,5 +1,5 @@
-//! Where the orphans are: what the disk says of them too, but there each is found only by a walk
-//! past all others.
+//! The index of the orphans. The disk has the same information, but finding an orphan there means
+//! walking past the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::PoisonError;
@@ -10,24 +10,24 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 /// Where an orphan is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanPlace {
-    /// In the list: which inode leads to it; 0: the superblock does.
+    /// In the list of orphans.
     List {
-        /// That inode.
+        /// The inode that points to it; 0: the superblock does.
         before: u32,
     },
-    /// In this block of the file of orphans.
+    /// In the orphan file.
     File {
-        /// The block's number in the file.
+        /// The block's number in the orphan file.
         logical: u64,
     },
 }
 
-/// All orphans, by the changes that are complete: one a mount.
+/// All orphans as of the completed changes; one per mount.
 #[derive(Debug)]
 pub struct Orphans {
-    /// `None`: nobody has looked yet.
+    /// `None`: not read from the disk yet.
     places: Mutex<Option<HashMap<u32, OrphanPlace>>>,
-    /// No block of the file of orphans before this one has room, as far as is known.
+    /// The first block of the orphan file that may have room, as far as is known.
     room: Mutex<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Default for Orphans {
 
 impl Orphans {
     fn places(&self) -> MutexGuard<'_, Option<HashMap<u32, OrphanPlace>>> {
-        // Whole after each step.
+        // The state is consistent after each step, so a poisoned lock may be used.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,33 +47,33 @@ impl Orphans {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is known where they are.
+    /// Returns whether the places are known.
     pub fn is_known(&self) -> bool {
         self.places().is_some()
     }
 
-    /// Says where they are, as they were found.
+    /// Sets the places, as they were found on the disk.
     pub fn learn(&self, found: HashMap<u32, OrphanPlace>) {
         *self.places() = Some(found);
     }
 
-    /// Where orphan `ino` is; `None`: it is none.
+    /// Returns the place of orphan `ino`; `None` if it is no orphan.
     pub fn place(&self, ino: u32) -> Option<OrphanPlace> {
         self.places().as_ref().and_then(|places| places.get(&ino)).copied()
     }
 
-    /// The first block of the file of orphans in which to look for room. (A hint: who finds none
-    /// there looks no further.)
+    /// Returns the first block of the orphan file in which to look for room. (A hint: blocks before
+    /// it are not searched.)
     pub fn room(&self) -> u64 {
         *self.room_mut()
     }
 
-    /// There is none before block `logical`.
+    /// Records that no block before `logical` has room.
     pub fn no_room_before(&self, logical: u64) {
         *self.room_mut() = logical;
     }
 
-    /// A handle is complete: each once, before the next one begins.
+    /// Applies the changes of a complete handle: each once, before the next handle begins.
     pub fn completed(&self, changes: &Changes) {
         self.apply(&changes.orphans);
     }

@@ -1,4 +1,4 @@
-//! What has committed and is not in its place yet.
+//! Committed blocks that are not home yet.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -11,23 +11,24 @@ use super::transaction::Transaction;
 /// Committed blocks that have to be written home.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// What each block is as of the last commit that changed it, and which that was.
+    /// For each block, its content as of the last commit that changed it, and that commit.
     blocks: BTreeMap<u64, (Arc<[u8]>, Sequence)>,
-    /// How many of them are of each transaction.
+    /// The number of these blocks for each transaction.
     counts: BTreeMap<Sequence, usize>,
-    /// Those that are being written home.
+    /// Blocks that are being written home.
     under_way: BTreeSet<u64>,
-    /// What is to be released when they are home: something of it is among them.
+    /// Freed blocks up to this transaction are released when the writes home complete: one of them
+    /// may be among these.
     release: Option<Sequence>,
-    /// What blocks were before the last commits, for whoever wants their memory.
+    /// Block contents from before the last commits, for reuse of their memory.
     replaced: Vec<Arc<[u8]>>,
 }
 
-/// So many replaced blocks are kept at most.
+/// The most replaced blocks that are kept.
 const REPLACED_MOST: usize = 64;
 
 impl Pending {
-    /// There is a block less of transaction `sequence`.
+    /// Counts a block less for transaction `sequence`.
     fn fewer(&mut self, sequence: Sequence) {
         if let Entry::Occupied(mut count) = self.counts.entry(sequence) {
             *count.get_mut() -= 1;
@@ -37,7 +38,8 @@ impl Pending {
         }
     }
 
-    /// What blocks were before the last commits. Others may have it still.
+    /// Takes the block contents from before the last commits. Others may still have references to
+    /// them.
     pub(super) fn take_replaced(&mut self) -> Vec<Arc<[u8]>> {
         std::mem::take(&mut self.replaced)
     }
@@ -48,8 +50,8 @@ impl Pending {
         }
     }
 
-    /// `transaction` has committed. Up to which transaction freed blocks may be released at once;
-    /// `None`: when what is under way is [home](Self::home).
+    /// Records that `transaction` has committed. Returns up to which transaction freed blocks may
+    /// be released at once; `None`: when the writes home [complete](Self::home).
     pub(super) fn committed(&mut self, transaction: Transaction) -> Option<Sequence> {
         let sequence = transaction.sequence;
         for block in &transaction.revoked {
@@ -75,7 +77,7 @@ impl Pending {
     }
 
     /// Takes up to `most` blocks of transactions up to `upto`, from block `from` on, to be written
-    /// home now; they are under way.
+    /// home now, and marks them as being written.
     pub(super) fn send(&mut self, from: u64, upto: Sequence, most: usize) -> Vec<(u64, Arc<[u8]>)> {
         let batch: Vec<_> = self
             .blocks
@@ -88,7 +90,8 @@ impl Pending {
         batch
     }
 
-    /// Nothing is under way any more: `batch` is home, if `written`. What may be released now.
+    /// Ends the writes home of `batch`, which is home if `written`. Returns what may be released
+    /// now.
     pub(super) fn home(&mut self, batch: &[(u64, Arc<[u8]>)], written: bool) -> Option<Sequence> {
         for (block, content) in batch {
             self.under_way.remove(block);
@@ -101,22 +104,22 @@ impl Pending {
         self.release.take()
     }
 
-    /// The oldest transaction of which anything is not home.
+    /// Returns the oldest transaction with a block that is not home.
     pub(super) fn oldest(&self) -> Option<Sequence> {
         self.counts.keys().next().copied()
     }
 
-    /// Whether what block `block` is as of the last commit is not home.
+    /// Returns whether the last committed content of `block` is not home.
     pub(super) fn has(&self, block: u64) -> bool {
         self.blocks.contains_key(&block)
     }
 
-    /// The same of any of `blocks`.
+    /// Returns the same for any of `blocks`.
     pub(super) fn has_any(&self, blocks: RangeInclusive<u64>) -> bool {
         self.blocks.range(blocks).next().is_some()
     }
 
-    /// How many blocks are not home.
+    /// Returns how many blocks are not home.
     pub(super) fn len(&self) -> usize {
         self.blocks.len()
     }
@@ -140,7 +143,7 @@ mod tests {
         assert_eq!(pending.committed(transaction(1, &[10, 11, 12], &[])), Some(Sequence(1)));
         let batch = pending.send(0, Sequence(1), 2);
         assert_eq!(batch.iter().map(|(block, _)| *block).collect::<Vec<_>>(), [10, 11]);
-        // Changed while it is under way.
+        // Changed while it is being written home.
         assert_eq!(pending.committed(transaction(2, &[11], &[])), Some(Sequence(2)));
         assert_eq!((pending.oldest(), pending.len()), (Some(Sequence(1)), 3));
         pending.home(&batch, true);
@@ -162,7 +165,7 @@ mod tests {
         let replaced = pending.take_replaced();
         assert_eq!(replaced, [Arc::from([1; 4])]);
         assert!(pending.take_replaced().is_empty());
-        // They are not kept for nobody.
+        // Their number is bounded.
         for sequence in 3..200 {
             pending.committed(transaction(sequence, &[10, 11], &[]));
         }

@@ -1,8 +1,8 @@
-//! What recovery puts onto the disk: the log's whole transactions, and what the fast commits behind
-//! them say (rules 13 and 16 of `docs/ordering.md`).
+//! What recovery writes to the disk: the log's whole transactions, and what the fast commits behind
+//! them describe (rules 13 and 16 of `docs/ordering.md`).
 //!
-//! All of it is made in memory first, over what the disk will be: whatever may have to be refused
-//! is known before the first write.
+//! All of it is made in memory first, over the future content of the disk: so anything that has to
+//! be refused is known before the first write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Source for Overlaid {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         let (block, at) =
             (offset >> self.block_bits, (offset & ((1 << self.block_bits) - 1)) as usize);
-        // Nothing that is read goes over the end of a block.
+        // No read crosses the end of a block.
         match self.blocks.get(&block).map(|newer| (newer, newer.get(at..at + bytes))) {
             Some((newer, Some(part))) if part.len() == newer.len() => Ok(Arc::clone(newer)),
             Some((_, Some(part))) => Ok(part.into()),
@@ -38,21 +38,21 @@ impl Source for Overlaid {
     }
 }
 
-/// The one transaction that says all that fast commits said.
+/// One transaction with everything that the fast commits described.
 pub(super) struct Replacement {
     committer: Committer,
     transaction: Transaction,
-    /// Where the journal's superblock is, and the block before the transaction.
+    /// The places of the journal's superblock, and of the log block before the transaction.
     superblock: u64,
     before: (u32, u64),
 }
 
 impl Replacement {
-    /// `changes` as transaction `tid`, the one that the fast commits went on from, in a journal of
-    /// `format`, which lies in `runs`. `None`: it does not fit into the log.
+    /// Prepares `changes` as transaction `tid`, which the fast commits continued, in a journal of
+    /// `format` that lies in `runs`. Returns `None` if it does not fit into the log.
     ///
     /// # Errors
-    /// The journal's superblock cannot be.
+    /// Fails if the journal's superblock cannot be changed so, or the journal lacks a block.
     pub(super) fn new(
         mut format: JournalFormat,
         runs: Vec<LogRun>,
@@ -62,7 +62,7 @@ impl Replacement {
         (checksums, is_64bit): (bool, bool),
     ) -> Result<Option<Self>, Error> {
         format.set_tail(tid, 0)?;
-        // They count still, and so the log is without their blocks.
+        // The fast commits still count, so the log excludes their blocks.
         format.convert(checksums, is_64bit, true)?;
         let mut log = Log::new(runs, format.log()).straight(true);
         let missing = || Error::Invalid("the journal has no such block");
@@ -76,22 +76,22 @@ impl Replacement {
         Ok(fits.then_some(Self { committer, transaction, superblock, before }))
     }
 
-    /// Has it count instead of the fast commits, at once, and writes it home. All transactions
-    /// before it are home, and flushed. At any moment until then the log ends where the fast
-    /// commits go on.
+    /// Writes the transaction, makes it count instead of the fast commits in one write, and writes
+    /// it home. All transactions before it are home and flushed. Until that write the log ends
+    /// where the fast commits continue it.
     ///
     /// # Errors
-    /// The device.
+    /// Fails if the device fails.
     pub(super) fn write(mut self, beginner: &mut Beginner<'_>) -> Result<(), Error> {
         let Self { committer, transaction, superblock, before } = &mut self;
-        // The log is empty, and is looked for in one block that will not lead to the transaction.
+        // The log is empty, and starts at a block that does not lead to the transaction.
         committer.format.set_tail(committer.tid, before.0)?;
         beginner.write(*superblock, committer.format.block())?;
         beginner.write(before.1, &vec![0; committer.format.block_bytes()])?;
         let (tid, start) = (committer.tid, committer.log.head());
         let sent = committer.write_log(beginner.io, transaction, false);
         committer.finish_commit(beginner.io, transaction, sent, beginner.volatile, || ())?;
-        // Here it does, and they do not.
+        // This write makes the transaction count, and the fast commits not.
         committer.format.set_fast_commits(false)?;
         committer.format.set_tail(tid, start)?;
         beginner.write(*superblock, committer.format.block())?;

@@ -1,4 +1,4 @@
-//! The running transaction, and what changes it.
+//! The running transaction, and how changes are added to it.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -22,31 +22,31 @@ use crate::{Error, Recovered, Timestamp};
 use meantime_ext4_format::Volume;
 use meantime_process::lock::{Mutex, MutexGuard};
 
-/// Whoever is told of each change that succeeded, of one after another.
+/// An observer of each successful change, called for one change after another.
 pub trait Observe: Send + Sync {
-    /// The change is going to be a part of transaction `sequence`. Nobody can see it yet: so
-    /// whoever has seen it, and wants what he saw to be durable, finds that said already.
+    /// The change is about to become a part of transaction `sequence`. No reader sees it yet, so a
+    /// thread that later sees it and wants it durable finds the sequence recorded.
     fn coming(&self, changes: &Changes, sequence: Sequence);
 
-    /// It is just becoming visible: readers that look for one state of the metadata wait or look
-    /// again. What was read of its inodes before must count as old from here on. What it returns is
-    /// dropped when the change is visible, since no lock may be taken here that comes before
-    /// publication.
+    /// The change is becoming visible: readers that need one state of the metadata wait or retry.
+    /// From here on, what was read of its inodes before must count as stale. The result is dropped
+    /// after the change is visible, because no lock that ranks before publication may be taken
+    /// here.
     fn visible(&self, changes: &Changes) -> Vec<Arc<dyn Any + Send + Sync>>;
 
-    /// It can be seen. The next change has not begun.
+    /// The change is visible. The next change has not begun.
     fn done(&self, changes: &Changes);
 }
 
 /// The transactions that have not committed.
 pub(super) struct Open {
-    /// Closed ones, the oldest first.
+    /// Closed ones, oldest first.
     pub(super) closed: VecDeque<Transaction>,
-    /// The one that changes go into.
+    /// The one that changes are added to.
     pub(super) running: Transaction,
-    /// How many changes there have been.
+    /// The number of changes so far.
     pub(super) changes: u64,
-    /// For the next one.
+    /// Copies for the next change.
     spares: Spares,
 }
 
@@ -55,22 +55,22 @@ pub struct Journal {
     pub(super) contexts: Arc<IoContexts>,
     pub(super) volume: Volume<DeviceSource>,
     pub(super) held: Held,
-    /// How many blocks a transaction may have at most, and how many it may revoke.
+    /// The most blocks that a transaction may have, and the most that it may revoke.
     pub(super) blocks_most: usize,
     pub(super) revoked_most: usize,
     pub(super) open: Mutex<Open>,
     pub(super) commits: Commits,
     pub(super) pending: Mutex<Pending>,
-    /// Who writes home has this; locked before the lead of the log.
+    /// Held while blocks are written home; locked before the lead of the log.
     pub(super) checkpointing: Mutex<BlockWriter>,
     pub(super) overlap: CommitOverlap,
-    /// Whether there are fast commits.
+    /// Whether fast commits are enabled.
     pub(super) fast: bool,
-    /// The block of the inode table that has the journal's own inode.
+    /// The inode table block with the journal's own inode.
     pub(super) journal_table: u64,
     /// Whether the device has a volatile cache.
     pub(super) volatile: bool,
-    /// Why nothing can be changed any more.
+    /// Why no more changes are possible.
     pub(super) failure: OnceLock<Error>,
     pub(super) observer: OnceLock<Box<dyn Observe>>,
     /// Where the orphans are.
@@ -79,20 +79,21 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Has `observer` told of each change that succeeded. Once.
+    /// Sets `observer`, which is called for each successful change. Only the first call counts.
     pub fn observe(&self, observer: impl Observe + 'static) {
         let _ = self.observer.set(Box::new(observer));
     }
 
-    /// Changes metadata by `work`: altogether if that succeeds, not at all if it fails. To which
-    /// transaction it belongs: after `commit` of that it is durable. ([`Sequence`] 0: nothing was
-    /// changed.)
+    /// Changes metadata by `work`: as a whole if that succeeds, not at all if it fails. Returns the
+    /// transaction that has the change; `commit` of that makes it durable. ([`Sequence`] 0: nothing
+    /// was changed.)
     ///
-    /// One at a time: whoever calls has no channel of this mount and no page of a cache locked, and
-    /// `work` waits for nothing but the device.
+    /// Changes are made one at a time. The caller has no channel of this mount and no page of a
+    /// cache locked, and `work` waits for nothing but the device.
     ///
     /// # Errors
-    /// Those of `work`; an earlier failure of the journal.
+    /// Fails as `work` does, if the change does not fit the journal, or if the journal has failed
+    /// earlier.
     pub fn change<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -101,11 +102,11 @@ impl Journal {
         Ok((result, sequence))
     }
 
-    /// The same, for a change that makes blocks reachable to which data are yet to be written: its
-    /// transaction does not commit before the token has [ended](OrderedToken::end).
+    /// Makes a change that makes blocks reachable whose data are yet to be written: its transaction
+    /// does not commit before the token has [ended](OrderedToken::end).
     ///
     /// # Errors
-    /// As [`change`](Self::change).
+    /// Fails as [`change`](Self::change) does.
     pub fn change_with_data<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -178,7 +179,8 @@ impl Journal {
         Ok((result, sequence, token))
     }
 
-    /// Makes the next change quicker, if it is like the last one. Work for the gap.
+    /// Copies blocks for the next change, in case it resembles the last one. Runs while the device
+    /// works.
     pub(super) fn make_spares(&self) {
         let wanted = self.opened().spares.wanted();
         if !wanted.is_empty() {
@@ -187,26 +189,26 @@ impl Journal {
         }
     }
 
-    /// What has not committed.
+    /// Returns the transactions that have not committed, locked.
     pub(super) fn opened(&self) -> MutexGuard<'_, Open> {
-        // A change that panics has changed nothing; what comes after does not panic.
+        // A change that panics has changed nothing; the code after it does not panic.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anything can be changed.
+    /// Checks that changes are still possible.
     ///
     /// # Errors
-    /// [`Error::Aborted`].
+    /// Fails with [`Error::Aborted`] if they are not.
     pub fn usable(&self) -> Result<(), Error> {
         if self.failure.get().is_some() { Err(Error::Aborted) } else { Ok(()) }
     }
 
-    /// Why nothing can be changed any more.
+    /// Returns why no more changes are possible.
     pub fn failure(&self) -> Option<Error> {
         self.failure.get().cloned()
     }
 
-    /// The mount has ended, for `error` or well.
+    /// Ends the mount, after `error` if there is one.
     pub(super) fn end(&self, error: Option<&Error>) {
         match error {
             Some(error) => self.fail(error),
@@ -214,8 +216,8 @@ impl Journal {
         }
     }
 
-    /// Nothing can be changed any more: what is in memory can never become durable, or metadata
-    /// cannot be believed.
+    /// Aborts the journal: what is in memory can never become durable, or metadata cannot be
+    /// trusted.
     pub fn fail(&self, error: &Error) {
         if self.failure.set(error.clone()).is_ok() {
             tracing::error!(%error, "the journal is aborted: the file system is read only from now on");
@@ -224,7 +226,7 @@ impl Journal {
 }
 
 impl Open {
-    /// No transaction has committed yet.
+    /// Returns the state before the first commit.
     pub(super) fn new() -> Self {
         Self {
             closed: VecDeque::new(),
@@ -234,14 +236,14 @@ impl Open {
         }
     }
 
-    /// Nothing more goes into the running transaction.
+    /// Closes the running transaction and begins the next.
     pub(super) fn close(&mut self) {
         let next = Transaction::new(Sequence(self.running.sequence.0 + 1));
         self.closed.push_back(std::mem::replace(&mut self.running, next));
     }
 }
 
-/// The time of day.
+/// Returns the time of day.
 pub(crate) fn time_now() -> Timestamp {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() }

@@ -1,33 +1,32 @@
 //! Copies of blocks that are about to be changed again.
 //!
-//! Nothing of a block that has been published is changed in place: readers have it, and so has the
-//! journal. A change begins with copies, on the way of whoever waits for it. Files that grow change
-//! the same few blocks each time: so they are copied for the next change as soon as there is a gap,
-//! while the device is at work, and their copies are in the CPU's cache by then.
+//! A published block is never changed in place: readers and the journal have references to it. A
+//! change begins with copies, while its caller waits. A growing file changes the same few blocks
+//! each time. So these are copied for the next change while the device works, and the copies are in
+//! the CPU's cache by then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many blocks are copied at most: what changes more of them is no small change that somebody
-/// waits for.
+/// The most blocks that are copied: a change of more is not a small change with a waiting caller.
 const SPARES_MOST: usize = 8;
 
-/// What the last change made of blocks, and copies of that.
+/// The blocks of the last change, and copies of them.
 #[derive(Debug, Default)]
 pub(super) struct Spares {
     last: BTreeMap<u64, Arc<[u8]>>,
     copies: Copies,
 }
 
-/// The memory of so many blocks is kept at most that nobody has any more.
+/// The most unused blocks whose memory is kept.
 const ROOM_MOST: usize = 64;
 
-/// Blocks, each with its copy, which nobody else has; and memory for further copies.
+/// Blocks with a copy each, exclusively owned, and memory for further copies.
 #[derive(Debug, Default)]
 pub struct Copies {
     pairs: Vec<Pair>,
-    /// Nobody else has these. Memory that was just in use is in the CPU's cache, and costs no call
-    /// of the allocator's.
+    /// Exclusively owned. Memory that was just in use is in the CPU's cache, and costs no call of
+    /// the allocator.
     room: Vec<Arc<[u8]>>,
 }
 
@@ -38,22 +37,21 @@ struct Pair {
 }
 
 impl Spares {
-    /// The last change has made `blocks` what they are.
+    /// Records the contents of `blocks` after the last change.
     pub(super) fn changed(&mut self, blocks: BTreeMap<u64, Arc<[u8]>>) {
         self.last = blocks;
     }
 
-    /// The copies there are, for a change.
+    /// Takes the copies for a change.
     pub(super) fn take(&mut self) -> Copies {
         std::mem::take(&mut self.copies)
     }
 
-    /// A change is done: `left` was not needed for it, and each of `replaced` is not what its block
-    /// is any more.
+    /// Ends a change: takes back its unused copies `left`, and the contents `replaced` by it.
     pub(super) fn give_back(&mut self, left: Copies, replaced: Vec<Arc<[u8]>>) {
         let mut room = left.room;
         for mut block in replaced {
-            // Whoever reads it, or commits it, has it still.
+            // Readers and commits may still have references to it.
             if room.len() < ROOM_MOST && Arc::get_mut(&mut block).is_some() {
                 room.push(block);
             }
@@ -61,20 +59,21 @@ impl Spares {
         self.copies.room = room;
     }
 
-    /// What is worth copying.
+    /// Returns the blocks worth copying.
     pub(super) fn wanted(&self) -> Vec<Arc<[u8]>> {
         let is_small = self.copies.pairs.is_empty() && self.last.len() <= SPARES_MOST;
         self.last.values().filter(|_| is_small).cloned().collect()
     }
 
-    /// There are `copies`.
+    /// Sets the copies.
     pub(super) fn put(&mut self, copies: Copies) {
         self.copies.pairs = copies.pairs;
     }
 }
 
 impl Copies {
-    /// Copies of `blocks`, in the memory of those of `old` that nobody else has. Work for the gap.
+    /// Copies `blocks`, into the memory of those of `old` that have no other reference. Runs while
+    /// the device works.
     pub(super) fn of(blocks: Vec<Arc<[u8]>>, old: Vec<Arc<[u8]>>) -> Self {
         let mut copies = Self { pairs: Vec::with_capacity(blocks.len()), room: old };
         copies.room.retain_mut(|old| Arc::get_mut(old).is_some());
@@ -85,19 +84,19 @@ impl Copies {
         copies
     }
 
-    /// Room for `bytes` bytes, with anything in it, which nobody else has.
+    /// Returns an exclusively owned block of `bytes` bytes with arbitrary content.
     fn room(&mut self, bytes: usize) -> Option<Arc<[u8]>> {
         self.room.pop().filter(|room| room.len() == bytes)
     }
 
-    /// A copy of `block`, if there is room for one.
+    /// Returns a copy of `block`, if memory is kept for one.
     fn copy(&mut self, block: &[u8]) -> Option<Arc<[u8]>> {
         let mut copy = self.room(block.len())?;
         Arc::get_mut(&mut copy)?.copy_from_slice(block);
         Some(copy)
     }
 
-    /// A block of `bytes` zeroes.
+    /// Returns a block of `bytes` zeroes.
     pub(super) fn zeroes(&mut self, bytes: usize) -> Arc<[u8]> {
         let mut room = self.room(bytes);
         if let Some(all) = room.as_mut().and_then(Arc::get_mut) {
@@ -106,7 +105,8 @@ impl Copies {
         room.unwrap_or_else(|| std::iter::repeat_n(0, bytes).collect())
     }
 
-    /// A copy of `block`, if there is one of what it is now, or room for one; else itself.
+    /// Returns a copy of the current `block`, if there is one or memory is kept for one; otherwise
+    /// `block` itself.
     pub(super) fn instead_of(&mut self, block: Arc<[u8]>) -> Arc<[u8]> {
         if let Some(at) = self.pairs.iter().position(|pair| Arc::ptr_eq(&pair.of, &block)) {
             return self.pairs.swap_remove(at).copy;
@@ -128,13 +128,13 @@ mod tests {
         spares.put(Copies::of(spares.wanted(), Vec::new()));
         assert!(spares.wanted().is_empty());
         let mut copies = spares.take();
-        // The same bytes, but another change's.
+        // The same bytes, but of another change.
         assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&new)), &new));
         let mut copy = copies.instead_of(Arc::clone(&old));
         assert!(!Arc::ptr_eq(&copy, &old));
         Arc::get_mut(&mut copy).expect("nobody else has it")[0] = 2;
         assert_eq!((old[0], copy[0]), (1, 2));
-        // Each is given once.
+        // A copy is returned only once.
         assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&old)), &old));
     }
 

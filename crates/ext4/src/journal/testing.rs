@@ -1,4 +1,4 @@
-//! An image in memory that handles change at once, for tests of what is done in them.
+//! An image in memory that handles change at once, for tests of handles.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,8 +10,8 @@ use crate::alloc::Allocator;
 use crate::{Error, Timestamp};
 use meantime_ext4_format::{Source, SourceError, Volume, VolumeOptions};
 
-/// Ends the mount at `at`. A process that another test is just starting has this one's files until
-/// it runs its program: so a mount can be busy for a moment.
+/// Unmounts `at`. A process that another test is starting has this one's files open until it
+/// executes its program, so a mount can be busy for a moment.
 pub(crate) fn unmount(at: &Path) {
     let ended =
         || Command::new("umount").arg(at).output().is_ok_and(|output| output.status.success());
@@ -27,19 +27,19 @@ pub(crate) fn unmount(at: &Path) {
 }
 
 impl Journal {
-    /// The last transaction that is durable.
+    /// Returns the last durable transaction.
     pub(crate) fn durable(&self) -> Sequence {
         self.commits.durable()
     }
 }
 
-/// An image; every change is in it as soon as it is complete.
+/// An image; a change is in it as soon as it is complete.
 pub(crate) struct Image {
     bytes: RwLock<Vec<u8>>,
-    /// Never released: what was freed stays unused.
+    /// Released only by `commit`: until then freed blocks stay unused.
     held: Held,
     orphans: Orphans,
-    /// How often something was read.
+    /// The number of reads.
     pub reads: AtomicUsize,
 }
 
@@ -54,7 +54,7 @@ impl Source for Image {
 }
 
 impl Image {
-    /// A new file system of `size` (as mke2fs has it), made with `args`; `None` without e2fsprogs.
+    /// Makes a file system of `size` (in mke2fs's notation) with `args`; `None` without e2fsprogs.
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
@@ -68,7 +68,7 @@ impl Image {
         Some(Self::load(&path))
     }
 
-    /// The image in file `path`.
+    /// Loads the image in file `path`.
     pub(crate) fn load(path: &Path) -> Self {
         let bytes = RwLock::new(std::fs::read(path).unwrap());
         Self {
@@ -79,13 +79,13 @@ impl Image {
         }
     }
 
-    /// The file system in it.
+    /// Opens the file system in it.
     pub(crate) fn volume(&self) -> Volume<&Self> {
         let bytes = self.bytes.read().unwrap().len() as u64;
         Volume::open(self, bytes, VolumeOptions::default()).unwrap()
     }
 
-    /// Changes it by `work`, at some time after 2001; not at all if that fails.
+    /// Changes it by `work`, at a time after 2001; not at all if `work` fails.
     pub(crate) fn change<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -93,7 +93,7 @@ impl Image {
         self.change_told(work, |_| {})
     }
 
-    /// The same, with `allocator` told that it is complete.
+    /// Changes it, and tells `allocator` when that is complete.
     pub(crate) fn change_with<T>(
         &self,
         allocator: &Allocator,
@@ -102,7 +102,7 @@ impl Image {
         self.change_told(work, |changes| allocator.completed(changes))
     }
 
-    /// The same, with `completed` told what was changed.
+    /// Changes it, and calls `completed` with the changes.
     pub(crate) fn change_told<T>(
         &self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
@@ -127,38 +127,38 @@ impl Image {
         Ok(result)
     }
 
-    /// All its bytes.
+    /// Returns all bytes.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.bytes.read().unwrap().clone()
     }
 
-    /// What was freed may be used again, as after a commit.
+    /// Releases freed blocks, as a commit does.
     pub(crate) fn commit(&self) {
         self.held.release(Sequence(1));
     }
 
-    /// Writes bytes of data.
+    /// Writes data.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) {
         self.bytes.write().unwrap()[offset as usize..offset as usize + data.len()]
             .copy_from_slice(data);
     }
 
-    /// Writes it to file `path`.
+    /// Saves it to file `path`.
     pub(crate) fn save(&self, path: &Path) {
         std::fs::write(path, &*self.bytes.read().unwrap()).unwrap();
     }
 
-    /// Runs `e2fsck -fn`, which must have nothing to say.
+    /// Runs `e2fsck -fn`, which must find nothing.
     ///
-    /// It may say that the superblock's counts of free blocks and inodes are wrong, since a mount
-    /// makes them right when it ends.
+    /// It may report wrong free block and inode counts in the superblock: a mount corrects them
+    /// when it ends.
     pub(crate) fn fsck(&self) {
         self.fsck_but(|line| {
             line.contains("Free blocks count wrong (") || line.contains("Free inodes count wrong (")
         });
     }
 
-    /// The same after the superblock's counts were written.
+    /// Runs `e2fsck -fn` after the superblock's counts were written.
     pub(crate) fn fsck_all(&self) {
         self.fsck_but(|_| false);
     }
@@ -173,7 +173,7 @@ impl Image {
             .lines()
             .filter(|line| !line.starts_with("Pass ") && !line.trim().is_empty())
             .filter(|line| !line.contains("files (") && !is_allowed(line))
-            // Trees are as high as they are: the kernel's give it the same ideas.
+            // The height of trees is not an error: e2fsck suggests the same for the kernel's.
             .filter(|line| {
                 !(line.contains(" extent tree (at level ") && line.ends_with("Optimize? no"))
             })

@@ -1,4 +1,4 @@
-//! The journal on a software SSD: what it leaves is read by e2fsprogs, and by our own recovery.
+//! The journal on a software SSD, read afterwards by e2fsprogs and by our own recovery.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +37,7 @@ fn run(program: &str, args: &[&str]) -> (Option<i32>, String) {
 }
 
 impl Disk {
-    /// A new file system of `size`, on a device that `query` describes further; `None` without
+    /// Makes a file system of `size`, on a device with the further options `query`; `None` without
     /// e2fsprogs.
     fn new(size: &str, args: &[&str], query: &str) -> Option<Self> {
         if !tools() {
@@ -75,7 +75,7 @@ impl Disk {
         Volume::open(source, self.contexts.info().bytes(), VolumeOptions::default()).unwrap()
     }
 
-    /// Its journal, if it has no fast commits.
+    /// Opens its journal, without fast commits.
     fn try_open(&self) -> Result<(Journal, Volume<DeviceSource>), MountFailure> {
         Recovery::read(&self.contexts, self.volume())?.begin(None, CommitOverlap::ALL, false)
     }
@@ -84,7 +84,7 @@ impl Disk {
         self.try_open().unwrap()
     }
 
-    /// What is on the device now, as if power were cut (without a volatile cache).
+    /// Saves the device's current content, as after a power cut (without a volatile cache).
     fn save(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         let mut io = self.contexts.take().unwrap();
@@ -99,13 +99,14 @@ impl Disk {
         path
     }
 
-    /// `e2fsck -fn` has nothing to say of `image`.
+    /// Asserts that `e2fsck -fn` finds nothing in `image`.
     fn assert_clean(image: &Path) {
         let (code, text) = run("e2fsck", &["-fn", image.to_str().unwrap()]);
         assert_eq!(code, Some(0), "{text}");
     }
 
-    /// After `e2fsck -fp`, which may replay the journal and nothing else, it has nothing to say.
+    /// Asserts that `e2fsck -fp` replays the journal and changes nothing else, and finds nothing
+    /// then.
     fn assert_recovers(image: &Path) -> String {
         let (code, text) = run("e2fsck", &["-fp", image.to_str().unwrap()]);
         assert!(code == Some(0) || code == Some(1), "{code:?} {text}");
@@ -136,7 +137,7 @@ fn touched<S: meantime_ext4_format::Source>(volume: &Volume<S>) -> i64 {
     volume.metadata(&volume.inode(2).unwrap()).modified.seconds
 }
 
-/// The shapes of file systems: block size, features.
+/// Returns the shapes of file systems: block size, features.
 fn shapes() -> Vec<Vec<&'static str>> {
     vec![
         vec!["-b", "4096"],
@@ -162,7 +163,7 @@ fn what_was_committed_is_there_and_nothing_else() {
         assert_eq!((first, second), (Sequence(1), Sequence(2)));
         assert_eq!((touched(&volume), journal.commits.durable()), (2_000_000, first));
         let cut = disk.save("cut");
-        // As we see it.
+        // Our own recovery.
         let fresh = disk.volume();
         let recovery = format_journal::recover(&fresh).unwrap();
         assert_eq!(
@@ -173,12 +174,12 @@ fn what_was_committed_is_there_and_nothing_else() {
         let mut replayed = fresh.clone();
         recovery.apply(&mut replayed).unwrap();
         assert_eq!(touched(&replayed), 1_000_000);
-        // As e2fsck does.
+        // e2fsck's recovery.
         let text = Disk::assert_recovers(&cut);
         assert!(text.contains("recovering journal"), "{text}");
         let (_, text) = run("debugfs", &["-R", "stat <2>", cut.to_str().unwrap()]);
         assert!(text.contains("mtime: 0x000f4240"), "{text}");
-        // And when it is ended well.
+        // A clean unmount.
         journal.close(&mut disk.contexts.take().unwrap()).unwrap();
         assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));
         let ended = disk.save("ended");
@@ -213,7 +214,7 @@ fn the_log_goes_round_many_times() {
         }
         assert!(log_blocks > 2 * journal.lead().log.len());
         assert_eq!(touched(&volume), 800);
-        // What was not closed is taken up by the next mount, several times.
+        // Without a clean unmount, the next mount recovers; several times.
         drop(journal);
         for round in 0..3 {
             let (journal, volume) = disk.mount();
@@ -225,7 +226,7 @@ fn the_log_goes_round_many_times() {
     }
 }
 
-/// Takes block `block`, which nobody uses, as metadata of nobody's: full of `byte`.
+/// Makes the unused block `block` metadata without an owner, filled with `byte`.
 fn scribble(handle: &mut Handle<'_>, block: u64, byte: u8, magic: bool) -> Result<(), Error> {
     let content = handle.create(block)?;
     content.fill(byte);
@@ -245,7 +246,7 @@ fn copies_are_escaped_and_revoked() {
             (0..600)
                 .try_for_each(|index| scribble(handle, free + index, byte, magic && index % 3 == 0))
         };
-        // More than fits a transaction: in parts.
+        // This does not fit a transaction; the parts below do.
         journal.change(work).map(|(_, sequence)| sequence)
     };
     assert!(matches!(all(1, true), Err(Error::Resources(_))));
@@ -283,7 +284,7 @@ fn copies_are_escaped_and_revoked() {
         assert_eq!(copy.starts_with(&0xc03b_3998_u32.to_be_bytes()), magic);
         assert!(copy[4..].iter().all(|byte| *byte == 5));
     }
-    // The same by e2fsck: what was not revoked is at home.
+    // The same with e2fsck: blocks that were not revoked are home.
     let cut = disk.save("cut");
     Disk::assert_recovers(&cut);
     let bytes = std::fs::read(&cut).unwrap();
@@ -378,8 +379,8 @@ fn a_transaction_whose_data_failed_does_not_commit() {
     Disk::assert_recovers(&disk.save("cut"));
 }
 
-/// A disk on which the commands that `rule` names fail, with the place of block 6 of the journal
-/// (in LBAs of 512 bytes) for `{lba}`.
+/// Returns a disk on which the commands of `rule` fail; `{lba}` stands for the place of block 6 of
+/// the journal (in LBAs of 512 bytes).
 fn failing(query: &str, rule: &str) -> Option<Disk> {
     if !tools() {
         return None;
@@ -401,10 +402,10 @@ fn failing(query: &str, rule: &str) -> Option<Disk> {
 #[test]
 fn a_commit_that_fails_is_the_last() {
     let rules = [
-        // The commit block of the second transaction (its blocks were written once before: with the
+        // The commit block of the second transaction (its place was written once before, with the
         // image).
         ("vwc=0", "status = \"write-fault\"\nopcode = \"write\"\nlba = {lba}\nfrom = 2\ntimes = 1"),
-        // The flush before it; the first is the mount's.
+        // The flush before it; the first flush is the mount's.
         ("vwc=1", "status = \"internal-error\"\nopcode = \"flush\"\nfrom = 3\ntimes = 1"),
     ];
     for (query, rule) in rules {
@@ -420,7 +421,7 @@ fn a_commit_that_fails_is_the_last() {
         assert!(matches!(journal.change(|_| Ok(())), Err(Error::Aborted)));
         assert!(journal.close(&mut disk.contexts.take().unwrap()).is_err());
         assert_eq!(touched(&volume), 2_000_000);
-        // What was promised is there; that something failed is said.
+        // What was promised is there, and the failure is recorded.
         let recovery = format_journal::recover(&disk.volume()).unwrap();
         assert_eq!((recovery.transactions, recovery.errno), (1, -5), "{query}");
         let refused = disk.try_open().err();

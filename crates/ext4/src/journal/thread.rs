@@ -1,5 +1,5 @@
-//! A thread that commits for all others, as a classic journal has one. Nobody needs it here, where
-//! whoever wants a commit leads it: it is there to measure what the hand-over costs.
+//! A thread that commits for all others, as in a classic journal. It only exists to measure what
+//! the hand-over costs: otherwise a caller that wants a commit leads it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use super::{Journal, Sequence};
 use crate::Error;
 use meantime_hw::futex::Futex;
 
-/// The longest sleep between two looks, in ns.
+/// The longest sleep between two polls, in ns.
 const NAP_NS: u64 = 50_000_000;
 
-/// The thread, which ends when this is dropped.
+/// The thread; dropping this ends it.
 pub(crate) struct JournalThread {
     asked: Arc<Asked>,
     thread: Option<JoinHandle<()>>,
@@ -20,19 +20,19 @@ pub(crate) struct JournalThread {
 
 #[derive(Default)]
 struct Asked {
-    /// Up to which transaction.
+    /// The newest transaction asked for.
     upto: AtomicU64,
     stopping: AtomicBool,
-    /// Changes when there is something to be done.
+    /// Advances when there is work.
     more: Futex,
-    /// Changes when something was.
+    /// Advances when a commit has ended.
     done: Futex,
 }
 
 impl JournalThread {
-    /// A thread that has everything up to a transaction committed by `commit`, which answers
-    /// whether it was, or `None` if the mount has ended. `None`, which is logged: there is no thread
-    /// to be had, and whoever wants a commit leads it.
+    /// Starts a thread that commits with `commit`, which returns whether everything up to the
+    /// transaction committed, or `None` if the mount has ended. Returns `None`, and logs that, if
+    /// no thread can be started; callers then lead their commits.
     pub(crate) fn start(
         commit: impl Fn(Sequence) -> Option<bool> + Send + 'static,
     ) -> Option<Self> {
@@ -47,10 +47,10 @@ impl JournalThread {
         }
     }
 
-    /// Has everything up to transaction `upto` of `journal` committed, and waits for it.
+    /// Has everything up to transaction `upto` of `journal` committed, and waits for that.
     ///
     /// # Errors
-    /// As the journal's.
+    /// Fails if the journal has failed.
     pub(crate) fn commit(&self, journal: &Journal, upto: Sequence) -> Result<(), Error> {
         if journal.is_durable(upto) {
             return Ok(());
@@ -93,7 +93,7 @@ fn run(asked: &Asked, commit: &dyn Fn(Sequence) -> Option<bool>) {
             asked.more.wait(seen, NAP_NS);
             continue;
         }
-        // Who asked sees what failed in the journal.
+        // Callers see a failure in the journal.
         let Some(committed) = commit(Sequence(upto)) else { return };
         if committed {
             done = upto;

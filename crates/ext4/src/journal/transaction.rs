@@ -1,4 +1,4 @@
-//! What many changes come to, until it commits.
+//! The sum of many changes, until it commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::ordered::Ordered;
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) sequence: Sequence,
-    /// What blocks are at its end.
+    /// The contents of blocks at its end.
     pub(super) blocks: BTreeMap<u64, Arc<[u8]>>,
-    /// Blocks of metadata that it freed: what older transactions have of them must not be replayed.
+    /// Metadata blocks that it freed: older transactions' copies of them must not be replayed.
     pub(super) revoked: BTreeSet<u64>,
-    /// Data that have to be on the device before.
+    /// Data that have to be on the device before it commits.
     pub(super) ordered: Arc<Ordered>,
-    /// Whether it is anything: it may be one without blocks, whose data or freed blocks wait all
-    /// the same.
+    /// Whether it has any change: one without blocks may have data or freed blocks that wait for
+    /// it.
     pub(super) used: bool,
-    /// What no fast commit has said of it.
+    /// What no fast commit has described yet.
     pub(super) unsaid: Unsaid,
 }
 
@@ -37,19 +37,19 @@ impl Transaction {
         }
     }
 
-    /// How many blocks it would have with `changes`, at most.
+    /// Returns how many blocks it would have with `changes`, at most.
     pub(super) fn blocks_with(&self, changes: &Changes) -> usize {
         let new = changes.blocks.keys().filter(|block| !self.blocks.contains_key(block)).count();
         self.blocks.len() + new
     }
 
-    /// How many revoked blocks it would have with `changes`, at most.
+    /// Returns how many revoked blocks it would have with `changes`, at most.
     pub(super) fn revoked_with(&self, changes: &Changes) -> usize {
         self.revoked.len() + changes.forgotten.len()
     }
 
-    /// Takes `changes` in, which came after all before; what their blocks were before, as far as
-    /// this transaction had changed them.
+    /// Adds `changes`, which follow all that were added before. Returns the contents that they
+    /// replace in this transaction.
     pub(super) fn merge(&mut self, changes: &Changes) -> Vec<Arc<[u8]>> {
         let mut replaced = Vec::with_capacity(changes.blocks.len());
         self.used = true;
@@ -59,7 +59,7 @@ impl Transaction {
             self.revoked.insert(*block);
         }
         for (block, content) in &changes.blocks {
-            // Metadata again: the copy in this transaction is to be replayed.
+            // Metadata again: replay needs the copy in this transaction.
             self.revoked.remove(block);
             replaced.extend(self.blocks.insert(*block, Arc::clone(content)));
         }

@@ -1,4 +1,4 @@
-//! What a change of metadata means for the totals.
+//! The effect of a change of metadata on the totals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,23 +8,23 @@ use super::pool::{Pool, Reserved};
 /// What one handle did to one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct GroupChange {
-    /// Blocks that were taken.
+    /// Blocks taken.
     pub(crate) taken: u32,
-    /// Blocks that were freed.
+    /// Blocks freed.
     pub(crate) freed: u32,
-    /// What was added to the free inodes.
+    /// The change in free inodes.
     pub(crate) inodes: i32,
-    /// What was added to the directories.
+    /// The change in directories.
     pub(crate) directories: i32,
-    /// Where the bitmaps that were changed are; 0: not changed.
+    /// The blocks of the changed bitmaps; 0: not changed.
     pub(crate) block_bitmap: u64,
     pub(crate) inode_bitmap: u64,
 }
 
 /// What one handle did to blocks and inodes.
 ///
-/// The blocks that it took are promised to it until it is complete, so that nobody is promised them
-/// meanwhile; if it never is, they are where they were.
+/// The blocks that it took stay promised to it until it is complete, so that they are promised to
+/// no other; if it fails, they go back to where they came from.
 #[derive(Debug, Default)]
 pub struct SpaceChanges {
     groups: Vec<(u32, GroupChange)>,
@@ -32,7 +32,7 @@ pub struct SpaceChanges {
 }
 
 impl SpaceChanges {
-    /// What was done to group `number`, to be added to.
+    /// Returns the changes of group `number`, to be added to.
     pub(crate) fn group(&mut self, number: u32) -> &mut GroupChange {
         let at = self.groups.iter().position(|(group, _)| *group == number).unwrap_or_else(|| {
             self.groups.push((number, GroupChange::default()));
@@ -41,34 +41,35 @@ impl SpaceChanges {
         &mut self.groups[at].1
     }
 
-    /// All groups something was done to.
+    /// Returns the changed groups.
     pub(crate) fn groups(&self) -> &[(u32, GroupChange)] {
         &self.groups
     }
 
-    /// `blocks` blocks were taken that were promised to `from`.
+    /// Records `blocks` blocks taken out of the promise `from`.
     pub(crate) fn take(&mut self, from: Promised, blocks: u64) {
         self.taken.push(TakenBlocks { from, blocks: AtomicU64::new(blocks) });
     }
 
-    /// The change is complete: how many promised blocks are promised no more, since they are in
-    /// use.
+    /// Completes the change. Returns how many promised blocks are in use now, and no longer
+    /// promised.
     pub(crate) fn settle(&self) -> u64 {
         self.taken.iter().map(|taken| taken.blocks.swap(0, Ordering::Relaxed)).sum()
     }
 }
 
-/// Who had been promised blocks.
+/// The origin of promised blocks.
 #[derive(Debug)]
 pub(crate) enum Promised {
-    /// The change itself, when it wanted them.
+    /// Promised to the change itself, when it wanted them.
     Change(Arc<Pool>),
-    /// Data, earlier.
+    /// Promised to data, earlier.
     Data(Arc<Reserved>),
 }
 
 impl Promised {
-    /// Promises `blocks` that were not taken again.
+    /// Gives back `blocks` that were not taken: those of a change are no longer promised, those of
+    /// data are promised to them again.
     pub(crate) fn put(&self, blocks: u64) {
         match self {
             Self::Change(pool) => pool.give_back(blocks),

@@ -1,6 +1,6 @@
-//! Free blocks as numbers: what is free in all, what of it is promised to whom, and what a change
-//! of metadata adds or takes. The allocator, which knows which blocks those are, comes later; the
-//! journal has what a change did with the rest of the change.
+//! Free space as numbers: how much is free, how much of it is promised, and what a change of
+//! metadata adds or takes. The allocator, which knows the blocks, ranks later; the journal keeps a
+//! change's numbers with the rest of the change.
 
 mod changes;
 mod pool;

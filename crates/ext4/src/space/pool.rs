@@ -1,4 +1,4 @@
-//! The totals: what is free, what of it is promised, and who may have the rest.
+//! The totals: how much is free, how much of it is promised, and which users may have the rest.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -6,28 +6,26 @@ use std::sync::{Arc, PoisonError};
 use crate::Error;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Who wants blocks: how much has to be left for others (kernel: `fs/ext4/balloc.c`,
+/// A user of blocks, which decides how many have to be left (kernel: `fs/ext4/balloc.c`,
 /// `ext4_has_free_clusters`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Anybody: root's blocks and the last reserve stay.
+    /// Any user: leaves root's blocks and the last reserve.
     Anybody,
-    /// Root: the last reserve stays.
+    /// Root: leaves the last reserve.
     Root,
-    /// Metadata without which what was promised could not be kept: nothing has to stay but what is
-    /// promised.
+    /// Metadata that are needed to keep a promise: leaves only what is promised.
     Need,
 }
 
-/// Sums over all groups, by the changes that are complete.
+/// Sums over all groups, as of the completed changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Free blocks, those included that were freed by what has not committed.
+    /// Free blocks, including those freed by transactions that have not committed.
     pub(crate) free: u64,
     pub(crate) free_inodes: u64,
     pub(crate) directories: u64,
-    /// Free blocks that are promised: to data that have none yet, and to the change that is under
-    /// way.
+    /// Free blocks promised to data without blocks yet, and to the change in progress.
     pub(crate) promised: u64,
 }
 
@@ -35,11 +33,11 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Pool {
     totals: Mutex<Totals>,
-    /// Blocks that only root gets (`s_r_blocks_count`).
+    /// Blocks only for root (`s_r_blocks_count`).
     root: u64,
-    /// Blocks that only [`Who::Need`] gets (`ext4_set_resv_clusters`).
+    /// Blocks only for [`Who::Need`] (`ext4_set_resv_clusters`).
     last: u64,
-    /// Whoever uses the file system counts as root.
+    /// Whether users count as root.
     privileged: AtomicBool,
 }
 
@@ -54,7 +52,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Totals> {
-        // Whole after each step.
+        // The state is consistent after each step, so a poisoned lock may be used.
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +60,7 @@ impl Pool {
         *self.lock()
     }
 
-    /// What `statfs` takes off for those who are not root.
+    /// Returns how many blocks `statfs` subtracts for users other than root.
     pub(crate) fn kept_back(&self) -> u64 {
         self.root.saturating_add(self.last)
     }
@@ -75,7 +73,7 @@ impl Pool {
         if self.privileged.load(Ordering::Relaxed) { Who::Root } else { Who::Anybody }
     }
 
-    /// Promises `who` between one and `most` blocks: how many.
+    /// Promises between one and `most` blocks to `who`. Returns how many.
     pub(crate) fn promise(&self, who: Who, most: u64) -> Result<u64, Error> {
         let mut totals = self.lock();
         let stays = match who {
@@ -91,7 +89,7 @@ impl Pool {
         Ok(blocks)
     }
 
-    /// Promised blocks that were not taken.
+    /// Ends the promise of `blocks` that were not taken.
     pub(crate) fn give_back(&self, blocks: u64) {
         if blocks > 0 {
             let mut totals = self.lock();
@@ -99,7 +97,7 @@ impl Pool {
         }
     }
 
-    /// A change is complete: what was added to the totals, and how many promised blocks it took.
+    /// Adds a completed change to the totals; `kept`: the promised blocks that it took.
     pub(crate) fn add(&self, blocks: i64, inodes: i64, directories: i64, kept: u64) {
         let mut totals = self.lock();
         totals.free = totals.free.saturating_add_signed(blocks);
@@ -108,7 +106,7 @@ impl Pool {
         totals.promised = totals.promised.saturating_sub(kept);
     }
 
-    /// Promises exactly `blocks` blocks to whoever uses the file system.
+    /// Promises exactly `blocks` blocks to the file system's user.
     pub(crate) fn reserve(self: &Arc<Self>, blocks: u64) -> Result<Reservation, Error> {
         if blocks > 0 {
             let promised = self.promise(self.user(), blocks)?;
@@ -124,7 +122,7 @@ impl Pool {
     }
 }
 
-/// Blocks that are promised to somebody.
+/// Promised blocks.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     pool: Arc<Pool>,
@@ -132,12 +130,12 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Takes blocks out that are there: they are promised to somebody else now.
+    /// Takes out `blocks`, which it has: another promise has them now.
     pub(crate) fn take(&self, blocks: u64) {
         self.blocks.fetch_sub(blocks, Ordering::Relaxed);
     }
 
-    /// Adds blocks that are promised already.
+    /// Adds `blocks` that are promised already.
     pub(crate) fn put(&self, blocks: u64) {
         self.blocks.fetch_add(blocks, Ordering::Relaxed);
     }
@@ -149,15 +147,15 @@ impl Drop for Reserved {
     }
 }
 
-/// A promise of blocks to data that have none yet (delayed allocation). What was not used is given
-/// back when it is dropped.
+/// A promise of blocks to data that have none yet (delayed allocation). Dropping it returns the
+/// unused blocks.
 ///
 /// A handle that takes blocks of it and then fails has taken nothing.
 #[derive(Debug)]
 pub struct Reservation(Arc<Reserved>);
 
 impl Reservation {
-    /// How many blocks are promised and not taken.
+    /// Returns how many blocks are promised and not taken.
     pub fn blocks(&self) -> u64 {
         self.0.blocks.load(Ordering::Relaxed)
     }
@@ -166,7 +164,7 @@ impl Reservation {
         &self.0
     }
 
-    /// Takes up to `blocks` of its blocks out, as another promise.
+    /// Splits off up to `blocks` of its blocks as another promise.
     #[must_use]
     pub fn split(&mut self, blocks: u64) -> Self {
         let blocks = blocks.min(self.blocks());
@@ -174,7 +172,7 @@ impl Reservation {
         Self(Arc::new(Reserved { pool: Arc::clone(&self.0.pool), blocks: AtomicU64::new(blocks) }))
     }
 
-    /// Adds another promise of the same mount to it.
+    /// Adds another promise of the same mount.
     pub fn merge(&mut self, other: Self) {
         let blocks = other.blocks();
         other.0.take(blocks);
