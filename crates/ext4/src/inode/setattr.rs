@@ -110,7 +110,7 @@ impl Mount {
         set.apply(handle, allocator, &mut edit)?;
         handle.store_inode(&edit, false)?;
         if inode.file_type == FileType::Regular {
-            // Changes of extended attributes call `fast_ineligible` themselves.
+            // (If extended attributes changed, `store_inode` has ruled fast commits out.)
             handle.fast_eligible();
         }
         Ok(times)
