@@ -19,7 +19,7 @@ fn wrong_count(number: u32, of: &'static str) -> Error {
 /// The descriptor and bitmap of a group that has free blocks.
 pub(super) type FreeBits = (Group, Arc<[u8]>);
 
-/// Most bitmaps that are remembered as verified.
+/// Maximum number of bitmaps that are remembered as verified.
 const KNOWN: usize = 16;
 
 /// Bitmaps whose checksum needs no further check: those that were verified or changed last.

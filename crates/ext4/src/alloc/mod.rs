@@ -38,7 +38,7 @@ pub struct Want<'r> {
     pub ino: u32,
     /// Preferred first block; `None`: near the inode.
     pub goal: Option<u64>,
-    /// Most blocks to take; 0 counts as 1.
+    /// Maximum number of blocks; 0 counts as 1.
     pub blocks: u32,
     /// Promise that the blocks are taken from.
     pub reservation: Option<&'r mut Reservation>,
@@ -55,7 +55,7 @@ struct Hint {
     free_blocks: u32,
     free_inodes: u32,
     directories: u32,
-    /// Longest run of free blocks that a search found; `u32::MAX` after blocks were freed.
+    /// Longest run that a search found and could have taken; `u32::MAX`: unknown.
     longest: u32,
     /// Bit after the block that was taken last.
     next: u32,
@@ -64,7 +64,7 @@ struct Hint {
     inodes_agree: bool,
 }
 
-/// Allocator of blocks and inodes of a file system that is mounted for writing: one a mount.
+/// Allocates blocks and inodes of a file system that is mounted for writing: one for each mount.
 #[derive(Debug)]
 pub struct Allocator {
     volume: Volume<()>,

@@ -20,12 +20,12 @@ const GROUPS: u32 = 16;
 /// two) if there is room.
 const ALIGNED: Range<u32> = 16..513;
 
-/// A search for blocks.
+/// A search for free blocks.
 pub(super) struct Search<'s, 'h> {
     pub(super) allocator: &'s Allocator,
     pub(super) handle: &'s Handle<'h>,
     pub(super) ino: u32,
-    /// Most blocks to find.
+    /// Maximum number of blocks to find.
     pub(super) blocks: u32,
     /// Whether the windows of other files are left out.
     pub(super) polite: bool,

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::numbers::ByNumber;
 
-/// Most files that have a window.
+/// Maximum number of files that have a window.
 const WINDOWS: usize = 64;
 /// First and largest size of a window, in blocks; each use doubles it.
 const FIRST: u32 = 8;

@@ -14,7 +14,7 @@ use crate::file::write::back::Units;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
 
-/// Most newer blocks that are collected in one step.
+/// Limit of the newer blocks that are collected in one step.
 const STRETCH_BLOCKS: u64 = 4096;
 
 /// Kind of a segment of a file.

@@ -150,14 +150,14 @@ impl Writable {
         self.users.load(Ordering::Acquire) & UNLINKED != 0
     }
 
-    /// Makes the inode gone if it has no name and no node. Returns whether this call did.
+    /// Marks the inode gone if it has no name and no node. Returns whether this call did.
     pub(crate) fn end(&self) -> bool {
         self.users
             .compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// Makes the inode gone if it has no node, while a change takes its last name.
+    /// Marks the inode gone if it has no node, while a change takes its last name.
     pub(crate) fn end_unused(&self) -> bool {
         self.users.compare_exchange(0, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }

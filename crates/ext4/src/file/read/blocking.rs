@@ -16,7 +16,7 @@ use crate::io::target::Target;
 use crate::options::ReadOptions;
 use meantime_process::lock::{Rank, wait_for};
 
-/// Most pages that are read with one context: 1 MiB.
+/// Maximum number of pages for which a read takes its I/O context once: 1 MiB.
 const TURN_PAGES: u64 = 256;
 
 /// Requests of a read that are in flight at once.
@@ -168,7 +168,7 @@ impl CachedRead<'_, '_, '_> {
         true
     }
 
-    /// Does the work that the device's time hides.
+    /// Does the work of the gap, while the device works.
     #[inline]
     fn gap(&mut self, io: &mut IoContext) {
         let mount = self.mount;

@@ -26,7 +26,7 @@ use meantime_completion::Policy;
 
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Most pages that are found to be zeroes in one step.
+/// Maximum number of pages that one step finds to be zeroes.
 const ZERO_PAGES: u64 = 256;
 
 /// The bytes of one page that a read wants.

@@ -27,11 +27,11 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{MappedExtent, RunState};
 use meantime_process::lock::{MutexGuard, Rank, wait_for};
 
-/// Most pages of a batch.
+/// Maximum number of pages of a batch.
 pub(super) const BATCH_PAGES: usize = 1024;
 
-/// Most runs of pages of a batch: each may become an extent, and a change of metadata must not have
-/// too many of them.
+/// Maximum number of runs of pages of a batch: each may become an extent, and a change of metadata
+/// must not have too many of them.
 const BATCH_STRETCHES: usize = 24;
 
 /// Sizes of the file system's blocks and the cache's pages in terms of each other.

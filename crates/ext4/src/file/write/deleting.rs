@@ -12,16 +12,16 @@ use crate::journal::Handle;
 use crate::ops::{Progress, orphans};
 use meantime_ext4_format::FileType;
 
-/// Most pages of a file that is deleted in that change, which keeps other changes waiting.
+/// Maximum pages of a file that is deleted in that change, which keeps other changes waiting.
 const FEW_PAGES: u64 = 256;
 
-/// About the most blocks that the change edits to delete an inode.
+/// Approximate limit of the blocks that the change edits to delete an inode.
 const STEP_BLOCKS: usize = 64;
 
 impl Mount {
-    /// Makes inode `ino`, whose last name a change under way takes, gone if it has no node and no
-    /// dirty state. It can no longer be found then. `None`: it is in use or dirty, or would take
-    /// long. This never waits.
+    /// Marks inode `ino` gone if it has no node and is clean, while a change takes its last name.
+    /// Look-ups no longer find it then. `None`: it is in use or dirty, or its deletion would take
+    /// long. Never waits.
     ///
     /// The caller [ends](Self::end_deletion) the deletion, whether the change succeeds or fails.
     pub(crate) fn end_unused(&self, ino: u32) -> Option<Arc<Inode>> {
@@ -55,7 +55,7 @@ impl Mount {
         }
     }
 
-    /// Deletes what [`orphans::delete`] left of `inode`, which was [made gone](Self::end_unused).
+    /// Deletes what [`orphans::delete`] left of `inode`, which was [marked gone](Self::end_unused).
     pub(crate) fn delete_rest(&self, inode: &Inode) {
         match self.finish_orphan(inode.ino) {
             Ok(()) => self.end_deletion(inode),
@@ -66,7 +66,7 @@ impl Mount {
         }
     }
 
-    /// Deletes as much of inode `ino`, which was [made gone](Self::end_unused), as one change may.
+    /// Deletes as much of inode `ino`, which was [marked gone](Self::end_unused), as a change may.
     ///
     /// # Errors
     /// As [`orphans::delete`].

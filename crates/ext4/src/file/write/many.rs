@@ -14,11 +14,11 @@ use crate::error::Error;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 
-/// Most files of a batch.
+/// Maximum number of files of a batch.
 const FILES_MOST: usize = 128;
 
-/// Runs of blocks from which on a batch gets no further file: each may become an extent, and a
-/// change of metadata must not have too many of them.
+/// Number of runs of blocks from which on a batch gets no further file: each may become an extent,
+/// and a change of metadata must not have too many of them.
 const RUNS_MANY: usize = 128;
 
 /// A file, by its address, and the error of its write.

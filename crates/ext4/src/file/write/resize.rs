@@ -16,10 +16,10 @@ use crate::ops::{Progress, fallocate, orphans, truncate};
 use crate::options::Allocate;
 use meantime_process::lock::{Rank, wait_for};
 
-/// About the most blocks that one change of metadata edits, if a large one is done in steps.
+/// Approximate limit of the blocks that one step of a large change of metadata edits.
 const STEP_BLOCKS: usize = 64;
 
-/// Most blocks of a file.
+/// Maximum number of blocks of a file.
 const BLOCKS_MOST: u64 = u32::MAX as u64;
 
 impl File {
@@ -131,7 +131,7 @@ impl File {
         finished
     }
 
-    /// Preallocates blocks for `bytes` from `offset` on, or takes them away (`fallocate`).
+    /// Preallocates, punches or zeroes `bytes` bytes from `offset` on (`fallocate`).
     ///
     /// # Errors
     /// As `fallocate(2)`.

@@ -28,7 +28,7 @@ pub(crate) struct Sending<'a> {
     first: PartSent,
     others: Vec<PartSent>,
     token: Option<OrderedToken>,
-    /// Whether all of it is on the device, or has failed.
+    /// Whether all requests have completed or failed.
     is_written: bool,
     /// Whether the work for the gap is done.
     gap_used: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Sending<'a> {
 /// Bytes of the stream that were not written, each with its error.
 type Failures = Vec<(Range<u64>, Error)>;
 
-/// The part of a batch that is of one file.
+/// One file's part of a batch.
 struct PartSent {
     part: Part,
     /// Its pages in the cache.
@@ -247,8 +247,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Makes the remaining changes of metadata, and the pages clean, now that the data are on the
-    /// device.
+    /// Converts the unwritten runs and makes the pages clean, now that the data are on the device.
     ///
     /// # Errors
     /// The first failed write; its pages stay dirty.
@@ -485,7 +484,7 @@ impl PartSent {
         true
     }
 
-    /// Converts the unwritten runs to data, and makes the pages clean.
+    /// As [`Sending::finish`], for one file.
     fn finish(&mut self, mount: &Mount) -> Result<(), Error> {
         if self.error.is_none() {
             self.set_written(mount);

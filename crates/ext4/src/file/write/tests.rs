@@ -205,7 +205,7 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     fs.unmount().unwrap();
 }
 
-/// An inode that has a node, or is dirty, is not made gone by the change that takes its last name.
+/// An inode that has a node, or is dirty, is not marked gone by the change that takes its last name.
 /// One that was made gone, and is not deleted after all, is read again from the disk.
 #[test]
 fn what_nobody_has_is_ended_by_the_change() {
