@@ -192,7 +192,7 @@ impl Inode {
         self.forget_access();
     }
 
-    /// Has the next read check the access time, because a time was changed.
+    /// Makes the next read check the access time, because a time was changed.
     pub(crate) fn forget_access(&self) {
         if self.access_noted.load(Ordering::Relaxed) != 0 {
             self.access_noted.store(0, Ordering::SeqCst);

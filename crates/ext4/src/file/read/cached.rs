@@ -53,7 +53,7 @@ pub(crate) struct CachedRead<'a, 't, 'b> {
     pub(crate) policy: Option<Policy>,
     /// First byte of the file that could not be read, and why.
     pub(crate) failed: Option<(u64, Error)>,
-    /// Whether the file's read-ahead knows of a miss.
+    /// Whether a miss was reported to the file's read-ahead.
     pub(crate) told: bool,
     /// The inode's version when the extents were looked up; `None`: it does not change.
     pub(crate) version: Option<u64>,
@@ -397,7 +397,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         stale
     }
 
-    /// Has the read repeated from page `index`, or from an earlier one.
+    /// Notes that the read has to be repeated from page `index`, or from an earlier one.
     #[cold]
     pub(crate) fn again_from(&mut self, index: u64) {
         self.stale = Some(self.stale.map_or(index, |first| first.min(index)));

@@ -442,7 +442,7 @@ impl PartSent {
         Self { part, hits: Vec::new(), has_ended: false, failed: Vec::new(), error: None }
     }
 
-    /// Has the cache begin the writeback of its pages, which are copied for the device next.
+    /// Begins the writeback of its pages in the cache; they are copied for the device next.
     fn begin_writeback(&mut self, cache: &PageCache) {
         let file = u64::from(self.part.inode.ino);
         let Some(writable) = &self.part.inode.writable else { return };

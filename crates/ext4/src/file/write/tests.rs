@@ -205,8 +205,8 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     fs.unmount().unwrap();
 }
 
-/// An inode that has a node, or is dirty, is not marked gone by the change that takes its last name.
-/// One that was made gone, and is not deleted after all, is read again from the disk.
+/// The change that takes the last name does not mark an inode gone that has a node or is dirty. An
+/// inode that was marked gone, and is not deleted after all, is read again from the disk.
 #[test]
 fn what_nobody_has_is_ended_by_the_change() {
     let dir = new_image();
