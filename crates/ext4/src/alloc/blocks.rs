@@ -1,4 +1,4 @@
-//! Blocks are taken and freed.
+//! Takes and frees blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,23 +12,21 @@ use crate::{Corruption, Defect, Error};
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
-/// Who wants so many blocks at once needs none kept behind them.
+/// Requests of this many blocks or more keep no window behind them.
 const MANY: u32 = 256;
 
 impl Allocator {
-    /// Takes between one and [`Want::blocks`] blocks that lie one after another.
+    /// Takes a run of between one and [`Want::blocks`] blocks.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: no block is free, or none that the caller may have, or those that are
-    ///                     wait for a
-    /// [commit](Self::would_commit_help). What
-    /// [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps say, if they are
-    /// damaged.
+    /// [`Error::NoSpace`]: no block is free, the caller may not have any, or all wait for a
+    /// [commit](Self::would_commit_help). Damage that
+    /// [`Volume::group`](meantime_ext4_format::Volume::group) or a bitmap shows.
     pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
         if want.metadata {
             handle.fast_ineligible();
         }
-        // None is longer than a group.
+        // No run is longer than a group.
         let asked = u64::from(want.blocks.max(1)).min(self.superblock().blocks_per_group());
         let reserved = want.reservation.as_ref().filter(|reservation| reservation.blocks() > 0);
         let (promised, blocks) = match reserved {
@@ -54,7 +52,7 @@ impl Allocator {
         let start = superblock.group_start(number);
         let taken = start + u64::from(bits.start)..start + u64::from(bits.end);
         self.hints()[number as usize].next = bits.end;
-        // A file that grows by and by.
+        // A file that grows in small steps.
         if want.goal.is_some() && !want.metadata && want.blocks < MANY {
             let end = superblock.blocks().min(start + superblock.blocks_per_group());
             self.windows().advance(want.ino, &taken, end);
@@ -62,7 +60,7 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Up to `blocks` free blocks: a group, its descriptor, and which of its bits.
+    /// Finds up to `blocks` free blocks: the group, its descriptor, and bits of its bitmap.
     fn find(
         &self,
         handle: &Handle<'_>,
@@ -87,8 +85,8 @@ impl Allocator {
         Err(Error::NoSpace)
     }
 
-    /// Where the first block of an inode would be good: in its group, after what was taken there
-    /// last.
+    /// Returns the goal for the first block of an inode: in its group, after the block that was
+    /// taken there last. For metadata, the start of the group.
     fn near_inode(&self, want: &Want<'_>) -> u64 {
         let superblock = self.superblock();
         let group = want.ino.saturating_sub(1) / superblock.inodes_per_group();
@@ -109,18 +107,18 @@ impl Allocator {
         let start = self.superblock().group_start(number);
         let blocks = start + u64::from(bits.start)..start + u64::from(bits.end);
         if let Some(own) = self.zones.within(blocks).next() {
-            // Its bitmap says that the file system's own are free.
+            // The bitmap is damaged: it says that blocks of the file system's own are free.
             return Err(Corruption::new(Defect::BlockUnmarked).in_block(own.start).into());
         }
         self.mark_blocks(handle, number, group, bits, true)
     }
 
-    /// Takes `blocks`, all of which have to be free: they are known to belong to what is being
-    /// changed. That nobody is to get them yet does not count.
+    /// Takes `blocks`, which are known to belong to what is being changed. All must be free; blocks
+    /// that are held until a commit count as free here.
     ///
     /// # Errors
     /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, the file system's own, or
-    /// in use; [`Error::NoSpace`] if they are promised to others; as for [`blocks`](Self::blocks).
+    /// in use. [`Error::NoSpace`]: promised to others. Otherwise as [`blocks`](Self::blocks).
     pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         handle.fast_ineligible();
         self.by_groups(blocks, |number, bits, blocks| {
@@ -141,13 +139,12 @@ impl Allocator {
         })
     }
 
-    /// Frees `blocks`, all of which are in use. Nobody gets them before the change has committed.
-    /// Whoever frees blocks of metadata [says so](Handle::forget) besides.
+    /// Frees `blocks`, all of which are in use. They are not reused before the change has
+    /// committed. A caller that frees metadata also calls [`forget`](Handle::forget).
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`], [`Defect::BlockUnmarked`] if they cannot
-    /// be freed: beyond the end, the file system's own, free already; as for
-    /// [`blocks`](Self::blocks).
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`], [`Defect::BlockUnmarked`]: beyond the
+    /// end, the file system's own, or free already. Otherwise as [`blocks`](Self::blocks).
     pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
         self.by_groups(blocks, |number, bits, blocks| {
             let group = handle.group(number)?;
@@ -162,12 +159,12 @@ impl Allocator {
         })
     }
 
-    /// Changes `blocks`, if they are such as a file may have, one group after another: its number,
-    /// which of its bits, and which blocks those are.
+    /// Calls `change` for each group of `blocks`, after checking that a file may own them. It gets
+    /// the group's number, the bits, and the blocks.
     ///
     /// # Errors
-    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, or the file system's own;
-    /// what `change` says.
+    /// [`Defect::BlockPointer`], [`Defect::BlockShared`]: beyond the end, or the file system's own.
+    /// What `change` returns.
     fn by_groups(
         &self,
         blocks: Range<u64>,
@@ -194,7 +191,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// File `ino` does not grow any more, for now: what was kept free behind it is everybody's.
+    /// Gives up the window behind file `ino`, which does not grow for now.
     pub fn stop_growing(&self, ino: u32) {
         self.windows().remove(ino);
     }

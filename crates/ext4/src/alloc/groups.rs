@@ -1,4 +1,4 @@
-//! Groups as a handle sees and changes them.
+//! Group descriptors and bitmaps as a handle sees and changes them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,18 +11,18 @@ use crate::{Corruption, Defect, Error};
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::{GroupEdit, bitmap};
 
-/// A count in the descriptor of group `number` cannot be.
+/// Returns the error for an impossible count in the descriptor of group `number`.
 fn wrong_count(number: u32, of: &'static str) -> Error {
     Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)).into()
 }
 
-/// The descriptor of a group that has free blocks, and its bitmap.
+/// The descriptor and bitmap of a group that has free blocks.
 pub(super) type FreeBits = (Group, Arc<[u8]>);
 
-/// So many bitmaps are known to be right.
+/// Maximum number of bitmaps that are remembered as verified.
 const KNOWN: usize = 16;
 
-/// Bitmaps whose checksum needs no second look: those that were checked or made last.
+/// Bitmaps whose checksum needs no further check: those that were verified or changed last.
 #[derive(Debug, Default)]
 pub(super) struct Known(VecDeque<(u64, Arc<[u8]>)>);
 
@@ -31,7 +31,7 @@ impl Known {
         self.0.iter().any(|(known, content)| *known == block && Arc::ptr_eq(content, bits))
     }
 
-    /// Block `block` is right as it is in `bits`.
+    /// Notes that `bits` are the right contents of block `block`.
     pub(super) fn learn(&mut self, block: u64, bits: &Arc<[u8]>) {
         if let Some((_, content)) = self.0.iter_mut().find(|(known, _)| *known == block) {
             *content = Arc::clone(bits);
@@ -45,8 +45,8 @@ impl Known {
 }
 
 impl Allocator {
-    /// A bitmap of `count` bits in block `block`, which `checksum` in the descriptor of `group` is
-    /// for.
+    /// Returns the bitmap of `count` bits in block `block`, verified against `checksum` from the
+    /// descriptor of `group`.
     fn bitmap(
         &self,
         handle: &Handle<'_>,
@@ -56,7 +56,7 @@ impl Allocator {
         group: &Group,
     ) -> Result<Arc<[u8]>, Error> {
         let bits = handle.block(block)?;
-        // What the handle has changed was checked before that, and given its checksum then.
+        // The handle's own copy was verified before it was changed, and has had its checksum since.
         if handle.changes().blocks.contains_key(&block) || self.known().has(block, &bits) {
             return Ok(bits);
         }
@@ -65,8 +65,8 @@ impl Allocator {
         Ok(bits)
     }
 
-    /// The block bitmap of group `number` as it is with what `handle` changed: if it was never
-    /// written, as it would have been.
+    /// Returns the block bitmap of group `number` with the changes of `handle`; for an
+    /// uninitialized bitmap, its initial contents.
     pub(super) fn block_bits(
         &self,
         handle: &Handle<'_>,
@@ -90,7 +90,7 @@ impl Allocator {
         Ok(bits)
     }
 
-    /// The same, and the descriptor, of a group that has free blocks; `None`: it has none.
+    /// Returns descriptor and block bitmap of group `number`; `None`: no block is free.
     pub(super) fn free_bits(
         &self,
         handle: &Handle<'_>,
@@ -123,8 +123,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Marks blocks (bits of its bitmap) of group `number` as in use, all of which are free, or as
-    /// free, all of which are in use.
+    /// Marks blocks (bits of the bitmap) of group `number`, all of which are free, as in use; or
+    /// all of which are in use, as free.
     pub(super) fn mark_blocks(
         &self,
         handle: &mut Handle<'_>,
@@ -172,8 +172,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// The checksum of a bitmap of `count` bits, which was `before` until those of `turned` were
-    /// turned; nothing in particular where bitmaps have none.
+    /// Returns the checksum of a bitmap of `count` bits, which was `before` until the bits `turned`
+    /// were flipped; 0 where bitmaps have no checksum.
     fn bitmap_checksum(
         &self,
         bits: &[u8],
@@ -190,7 +190,7 @@ impl Allocator {
         patched.unwrap_or_else(|| bitmap::checksum(superblock.seed(), bits, count))
     }
 
-    /// The inode bitmap of group `number`; `None`: no inode of it is in use.
+    /// Returns the inode bitmap of group `number`; `None`: no inode of the group is in use.
     pub(super) fn inode_bits(
         &self,
         handle: &Handle<'_>,
@@ -221,7 +221,7 @@ impl Allocator {
         Ok(bits)
     }
 
-    /// Marks inode `index` of group `number`, which is free, as in use; or the other way round.
+    /// Marks inode `index` of group `number`, which is free, as in use; or the reverse.
     pub(super) fn mark_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -250,7 +250,7 @@ impl Allocator {
         };
         let bits = if group.inode_uninit {
             let bits = handle.create(group.inode_bitmap)?;
-            // Bits that stand for nothing count as in use.
+            // Padding bits behind the last inode count as in use.
             bitmap::set(bits, per_group..superblock.block_bytes() * 8);
             bits
         } else {
@@ -268,7 +268,7 @@ impl Allocator {
         } else {
             group.unused_inodes
         };
-        // A group with an inode in use has its block bitmap written, as the kernel does it.
+        // A group with an inode in use has an initialized block bitmap, as in the kernel.
         let block_checksum = if used && group.block_uninit {
             let bits = handle.create(group.block_bitmap)?;
             bits.copy_from_slice(&self.zones.initial_bitmap(superblock, number));

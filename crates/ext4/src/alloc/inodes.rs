@@ -1,4 +1,4 @@
-//! Inodes are taken and freed.
+//! Takes and frees inodes.
 
 use super::Allocator;
 use crate::journal::Handle;
@@ -8,13 +8,12 @@ use meantime_ext4_format::edit::bitmap;
 
 impl Allocator {
     /// Takes an inode for a new file or `directory` in directory `parent`. Its slot in the table
-    /// holds anything: a [new inode](meantime_ext4_format::edit::InodeEdit::new) is to be written
-    /// over all of it.
+    /// may hold anything: the caller writes a [new
+    /// inode](meantime_ext4_format::edit::InodeEdit::new) over all of it.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]: no inode is free. What
-    ///                     [`Volume::group`](meantime_ext4_format::Volume::group) and the bitmaps
-    ///                     say, if they are damaged.
+    /// [`Error::NoSpace`]: no inode is free. Damage that
+    /// [`Volume::group`](meantime_ext4_format::Volume::group) or a bitmap shows.
     pub fn inode(
         &self,
         handle: &mut Handle<'_>,
@@ -43,7 +42,7 @@ impl Allocator {
         if group.free_inodes == 0 {
             return Ok(None);
         }
-        // Those before the first one are the file system's own.
+        // Inodes below `first_ino` are the file system's own.
         let reserved = superblock.first_ino() - 1;
         let first = u64::from(reserved).saturating_sub(u64::from(number) * u64::from(per_group));
         let first = first.min(u64::from(per_group)) as u32;
@@ -59,7 +58,7 @@ impl Allocator {
         Ok(Some(index))
     }
 
-    /// Where inode `ino`, which is nobody's own, is: its group, and which of it.
+    /// Returns group and index of inode `ino`, which must not be the file system's own.
     fn inode_index(&self, ino: u32) -> Result<(u32, u32), Error> {
         let superblock = self.superblock();
         if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino)
@@ -70,10 +69,10 @@ impl Allocator {
         Ok(((ino - 1) / per_group, (ino - 1) % per_group))
     }
 
-    /// Whether inode `ino` is taken, as its bitmap says.
+    /// Returns whether inode `ino` is in use according to its bitmap.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`] for the file system's own; as for [`inode`](Self::inode).
+    /// [`Defect::InodeNumber`] for the file system's own. Otherwise as [`inode`](Self::inode).
     pub fn is_inode_taken(&self, handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
         let (number, index) = self.inode_index(ino)?;
         let group = handle.group(number)?;
@@ -81,12 +80,12 @@ impl Allocator {
         Ok(bits.is_some_and(|bits| bitmap::first_free(&bits, index..index + 1) > index))
     }
 
-    /// Takes inode `ino` for a file or `directory`, as [`inode`](Self::inode) does with one of its
-    /// own choice; it has to be free.
+    /// Takes inode `ino`, which must be free, for a file or `directory`. Unlike
+    /// [`inode`](Self::inode), the caller chooses the number.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`] for the file system's own; [`Defect::InodeUnmarked`] if it is taken;
-    /// as for [`inode`](Self::inode).
+    /// [`Defect::InodeNumber`] for the file system's own. [`Defect::InodeUnmarked`] if it is in
+    /// use. Otherwise as [`inode`](Self::inode).
     pub fn take_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -102,9 +101,9 @@ impl Allocator {
         self.mark_inode(handle, number, &group, index, true, directory)
     }
 
-    /// Inode `index` of a group is about to be used: what lies before it in the table and was never
-    /// used is cleared, since it will count as inodes from now on, and nobody knows what is there.
-    /// (mke2fs writes only the part of a table that is in use.)
+    /// Clears the never used slots of the inode table up to slot `index`, which is about to be
+    /// used. They count as inodes from then on, and their contents are unknown: mke2fs writes only
+    /// the part of a table that is in use.
     fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<(), Error> {
         let superblock = self.superblock();
         let per_block = superblock.block_bytes() / superblock.inode_bytes();
@@ -127,8 +126,8 @@ impl Allocator {
     /// Frees inode `ino`, a `directory` or not.
     ///
     /// # Errors
-    /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`] if it cannot be freed: the file system's
-    /// own, free already; as for [`inode`](Self::inode).
+    /// [`Defect::InodeNumber`], [`Defect::InodeUnmarked`]: the file system's own, or free already.
+    /// Otherwise as [`inode`](Self::inode).
     pub fn free_inode(
         &self,
         handle: &mut Handle<'_>,

@@ -1,8 +1,8 @@
-//! Free blocks and inodes: who gets which.
+//! Allocation of free blocks and inodes.
 //!
-//! What is free is said by the bitmaps and descriptors, which are read and changed through a
-//! [`Handle`], so that a change that fails has taken nothing. What is kept in memory are totals and
-//! hints: totals follow changes that are complete ([`Allocator::completed`]), hints may be wrong.
+//! Bitmaps and group descriptors say what is free. They are read and changed through a [`Handle`],
+//! so a change that fails takes nothing. Memory holds totals and hints: totals follow complete
+//! changes ([`Allocator::completed`]), hints may be wrong.
 
 mod blocks;
 mod groups;
@@ -31,59 +31,59 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use windows::Windows;
 use zones::Zones;
 
-/// Blocks that somebody wants.
+/// A request for blocks.
 #[derive(Debug)]
 pub struct Want<'r> {
-    /// For which inode.
+    /// Inode that the blocks are for.
     pub ino: u32,
-    /// Where it would be best; `None`: near the inode.
+    /// Preferred first block; `None`: near the inode.
     pub goal: Option<u64>,
-    /// How many at most, beginning with 1.
+    /// Maximum number of blocks; 0 counts as 1.
     pub blocks: u32,
-    /// The promise that they are taken of.
+    /// Promise that the blocks are taken from.
     pub reservation: Option<&'r mut Reservation>,
-    /// For metadata (nodes of trees, directories, attributes).
+    /// Whether the blocks are metadata (nodes of trees, directories, attributes).
     pub metadata: bool,
-    /// For a node of a file's tree, without which what was promised could not be kept: what is kept
-    /// in reserve for them may be used.
+    /// Whether the block is a node of a file's tree, without which a promise could not be kept.
+    /// Such a block may use the last reserve.
     pub node: bool,
 }
 
-/// What is thought of a group. Its descriptor and bitmaps know better.
+/// Hints about a group. Its descriptor and bitmaps are authoritative.
 #[derive(Debug, Clone, Copy)]
 struct Hint {
     free_blocks: u32,
     free_inodes: u32,
     directories: u32,
-    /// No run of free blocks is longer.
+    /// Longest run that a search found and could have taken; `u32::MAX`: unknown.
     longest: u32,
-    /// The bit after the block that was taken last.
+    /// Bit after the block that was taken last.
     next: u32,
-    /// Whether the bitmaps were seen to agree with the descriptor.
+    /// Whether the bitmap was seen to agree with the descriptor.
     blocks_agree: bool,
     inodes_agree: bool,
 }
 
-/// Who gets which blocks and inodes of a file system that is mounted for writing: one a mount.
+/// Allocates blocks and inodes of a file system that is mounted for writing: one for each mount.
 #[derive(Debug)]
 pub struct Allocator {
     volume: Volume<()>,
     zones: Zones,
     pool: Arc<Pool>,
-    /// Of every group. (The locks are taken one at a time, after all others.)
+    /// One for each group. (These locks are taken one at a time, after all others.)
     hints: Mutex<Vec<Hint>>,
     windows: Mutex<Windows>,
     known: Mutex<Known>,
-    /// For bitmaps' checksums.
+    /// For the checksums of bitmaps.
     patch: Patch,
-    /// What `statfs` tells that does not change.
+    /// Constant part of what `statfs` returns.
     usage: Usage,
-    /// Whether blocks were missing last because those that are free wait for a commit.
+    /// Whether the last search failed because the free blocks wait for a commit.
     starved: AtomicBool,
 }
 
 impl Allocator {
-    /// The allocator of `volume`, all of whose descriptors are read.
+    /// Returns the allocator of `volume`, after reading all its descriptors.
     ///
     /// # Errors
     /// As [`Volume::group`] and [`Volume::usage`]; [`Error::Unsupported`] for `bigalloc`.
@@ -128,12 +128,12 @@ impl Allocator {
     }
 
     fn hints(&self) -> MutexGuard<'_, Vec<Hint>> {
-        // Hints.
+        // Only hints: they may be wrong.
         self.hints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn windows(&self) -> MutexGuard<'_, Windows> {
-        // Hints, too.
+        // Only hints.
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,25 +141,25 @@ impl Allocator {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No run of free blocks of group `number` is longer, as far as is known.
+    /// Returns a bound for the runs of free blocks of group `number`, as far as is known.
     fn longest_run(&self, number: u32) -> u32 {
         let hint = self.hints()[number as usize];
         hint.longest.min(hint.free_blocks)
     }
 
-    /// No run of free blocks of group `number` that could be taken is longer than `blocks`.
+    /// Notes that no run in group `number` that could be taken is longer than `blocks`.
     fn learn_longest(&self, number: u32, blocks: u32) {
         self.hints()[number as usize].longest = blocks;
     }
 
-    /// Says whether whoever uses the file system counts as root, who gets the blocks that are kept
-    /// for root. (No, unless it is said.)
+    /// Sets whether the user of the file system counts as root, and so gets the blocks that are
+    /// reserved for root. Initially it does not.
     pub fn set_privileged(&self, privileged: bool) {
         self.pool.set_privileged(privileged);
     }
 
-    /// Promises `blocks` blocks to data that are to get theirs later. Metadata that go with them
-    /// are taken of a reserve of their own, which the file system keeps for that.
+    /// Promises `blocks` blocks to data that are allocated later. The metadata that go with them
+    /// come from a reserve that the file system keeps for that.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
@@ -167,7 +167,7 @@ impl Allocator {
         self.pool.reserve(blocks)
     }
 
-    /// What `statfs` tells now. Promised blocks do not count as free.
+    /// Returns the current `statfs` counts. Promised blocks do not count as free.
     pub fn usage(&self) -> Usage {
         let totals = self.pool.totals();
         let free_blocks = totals.free.saturating_sub(totals.promised);
@@ -179,8 +179,8 @@ impl Allocator {
         }
     }
 
-    /// A handle is complete, and this is what it changed: from now on the totals have it, too. Each
-    /// handle once, before the next one begins.
+    /// Adds the changes of a complete handle to the totals. Called once for each handle, before the
+    /// next one begins.
     pub fn completed(&self, changes: &Changes) {
         let groups = changes.space.groups();
         if groups.is_empty() {
@@ -213,13 +213,13 @@ impl Allocator {
         self.pool.add(blocks, inodes, directories, changes.space.settle());
     }
 
-    /// After [`Error::NoSpace`]: whether blocks that were freed become free with the next commit,
-    /// so that it is worth trying once more then.
+    /// Returns whether, after [`Error::NoSpace`], the next commit frees blocks, so that a retry is
+    /// worthwhile.
     pub fn would_commit_help(&self) -> bool {
         self.starved.load(Ordering::Relaxed)
     }
 
-    /// Writes the totals of free blocks and inodes into the superblock, as at the end of a mount.
+    /// Writes the totals of free blocks and inodes into the superblock, for the end of a mount.
     ///
     /// # Errors
     /// As [`Handle::load_superblock`].

@@ -1,8 +1,8 @@
-//! Where blocks are looked for.
+//! Searches for free blocks.
 //!
-//! First exactly where they are wanted, so that what a file has goes on; then, from there on, for a
-//! run that has room for all of them; then for any. What is kept for other files comes last, what
-//! waits for a commit never.
+//! The search tries the goal itself, so that a file's blocks stay contiguous; then, from there on,
+//! a run with room for all blocks; then any run. Windows of other files come last. Blocks that wait
+//! for a commit are never taken.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,38 +14,37 @@ use crate::journal::Handle;
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
-/// So many groups' bitmaps are looked at for a run that is long enough, before the longest so far
-/// has to do.
+/// Bitmaps that are searched for a long enough run before the longest one so far is taken.
 const GROUPS: u32 = 16;
-/// From so many blocks on, and up to so many, runs begin at a multiple of their size if there is
-/// room for it.
+/// Request sizes in blocks whose runs begin at a multiple of the size (rounded up to a power of
+/// two) if there is room.
 const ALIGNED: Range<u32> = 16..513;
 
-/// A search for blocks.
+/// A search for free blocks.
 pub(super) struct Search<'s, 'h> {
     pub(super) allocator: &'s Allocator,
     pub(super) handle: &'s Handle<'h>,
     pub(super) ino: u32,
-    /// How many at most.
+    /// Maximum number of blocks to find.
     pub(super) blocks: u32,
-    /// What is kept for others is not looked at.
+    /// Whether the windows of other files are left out.
     pub(super) polite: bool,
-    /// Some that are free wait for a commit.
+    /// Whether free blocks were passed over because they wait for a commit.
     pub(super) held: bool,
-    /// The group that was looked at last.
+    /// Number and descriptor of the group that was searched last.
     pub(super) last: Option<(u32, Group)>,
 }
 
-/// What one group has.
+/// What a search of one group found.
 struct Looked {
-    /// A run with room for all.
+    /// A run with room for all blocks.
     found: Option<Range<u32>>,
-    /// The longest run otherwise.
+    /// Otherwise, the longest run.
     longest: Range<u32>,
 }
 
 impl Search<'_, '_> {
-    /// Finds between one and all blocks from `goal` on: the group, and which of its bits.
+    /// Finds between one and all blocks from `goal` on: the group, and bits of its bitmap.
     pub(super) fn run(
         &mut self,
         goal: u64,
@@ -64,7 +63,7 @@ impl Search<'_, '_> {
         self.any(first, from)
     }
 
-    /// The bitmap of group `number`; `None`: it has no free blocks.
+    /// Returns the bitmap of group `number`; `None`: it has no free blocks.
     fn free_bits(&mut self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
         let Some((group, bits)) = self.allocator.free_bits(self.handle, number)? else {
             return Ok(None);
@@ -79,7 +78,7 @@ impl Search<'_, '_> {
             .map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
     }
 
-    /// The first blocks in `run` of group `number` that are nobody's to have now.
+    /// Returns the first blocks in `run` of group `number` that may not be taken now.
     fn first_barred(&mut self, number: u32, run: &Range<u32>) -> Option<Range<u32>> {
         let start = self.allocator.superblock().group_start(number);
         let blocks = start + u64::from(run.start)..start + u64::from(run.end);
@@ -100,7 +99,7 @@ impl Search<'_, '_> {
         Some((first.start - start) as u32..(first.end - start) as u32)
     }
 
-    /// From bit `from` of group `number` on, if that is free.
+    /// Finds blocks from bit `from` of group `number` on, if that bit is free.
     fn at(&mut self, number: u32, from: u32) -> Result<Option<Range<u32>>, Error> {
         let Some(bits) = self.free_bits(number)? else { return Ok(None) };
         let most =
@@ -115,7 +114,8 @@ impl Search<'_, '_> {
         Ok((!run.is_empty()).then_some(run))
     }
 
-    /// Looks for a run of `range` of group `number`, whose `bits` these are, with room for all.
+    /// Searches `range` of group `number`, whose bitmap is `bits`, for a run with room for all
+    /// blocks.
     fn look(&mut self, bits: &[u8], number: u32, range: Range<u32>) -> Looked {
         let mut longest = 0..0;
         let mut at = range.start;
@@ -125,7 +125,7 @@ impl Search<'_, '_> {
                 break;
             }
             at = run.end;
-            // Only what could be taken is asked for.
+            // Check for barred blocks only while the rest of the run could be an improvement.
             let mut rest = run;
             while rest.len() > longest.len() {
                 let barred = self.first_barred(number, &rest);
@@ -142,7 +142,7 @@ impl Search<'_, '_> {
         Looked { found: None, longest }
     }
 
-    /// All blocks within `run`, which has room for them.
+    /// Places all blocks within `run`, which has room for them.
     fn place(&self, number: u32, run: Range<u32>) -> Range<u32> {
         let mut start = run.start;
         if ALIGNED.contains(&self.blocks) {
@@ -157,15 +157,15 @@ impl Search<'_, '_> {
         start..start + self.blocks
     }
 
-    /// A run with room for all blocks; after some groups, the longest that was seen.
+    /// Finds a run with room for all blocks; after some groups, the longest run that was seen.
     fn long(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
         let mut longest: Option<(u32, Range<u32>)> = None;
         let mut looked_at = 0;
         for number in self.order(first) {
-            // Nobody has longer runs than are known of.
             if looked_at == GROUPS {
                 break;
             }
+            // By the hints, no run of this group is long enough.
             if self.allocator.longest_run(number) < self.blocks {
                 continue;
             }
@@ -192,7 +192,7 @@ impl Search<'_, '_> {
         Ok(longest)
     }
 
-    /// Any blocks: the longest run of the first group that has some.
+    /// Finds any blocks: the longest run of the first group that has some.
     fn any(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
         for number in self.order(first) {
             let Some(bits) = self.free_bits(number)? else { continue };

@@ -1,10 +1,10 @@
-//! Which groups new inodes go to: files beside their directory, directories where there is room
+//! Chooses groups for new inodes: files beside their directory, directories where there is room
 //! (Orlov's allocator; kernel: `fs/ext4/ialloc.c`).
 
 use super::{Allocator, Hint};
 use meantime_ext4_format::ROOT_INO;
 
-/// The sums over some groups that lie together.
+/// Sums over adjacent groups.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     free_blocks: u64,
@@ -23,7 +23,7 @@ impl Sums {
 }
 
 impl Allocator {
-    /// All groups, in the order in which they are tried for an inode in directory `parent`.
+    /// Returns all groups in the order in which they are tried for an inode in directory `parent`.
     pub(super) fn groups_for_inode(
         &self,
         parent: u32,
@@ -38,8 +38,9 @@ impl Allocator {
             .map(move |step| ((u64::from(first) + u64::from(step)) % u64::from(groups)) as u32)
     }
 
-    /// The group for a file whose directory is in group `parent`: that, if it has both inodes and
-    /// blocks; one that keeps its metadata with it; one of a few others, further and further away.
+    /// Returns the group for a file whose directory is in group `parent`: the first with free
+    /// inodes and blocks among `parent`, the groups of its flex group, and groups at doubling
+    /// distances.
     fn beside(&self, parent: u32) -> u32 {
         let hints = self.hints();
         let groups = hints.len() as u32;
@@ -55,9 +56,10 @@ impl Allocator {
         near.chain(far).find(good).unwrap_or(parent)
     }
 
-    /// The group for a directory whose parent is in group `parent_group`. Those in the root
-    /// directory are spread over all that have more room than others; the rest stay with their
-    /// parents, unless there are many directories and little room.
+    /// Returns the group for a directory whose parent is in group `parent_group`. Directories in
+    /// the root are spread: the flex group with the fewest directories among those with at least
+    /// average room. Others stay with their parent, unless its flex group has many directories or
+    /// little room.
     fn group_for_directory(&self, parent: u32, parent_group: u32) -> u32 {
         let superblock = self.superblock();
         let hints = self.hints();
@@ -93,7 +95,7 @@ impl Allocator {
             order.map(|number| (number, Sums::of(unit(number)))).find(|(_, sums)| good(sums))
         };
         let number = found.map_or(parent_unit, |(number, _)| number);
-        // Within the unit: the first group with both.
+        // Within the flex group: the first group with free inodes and blocks, or else free inodes.
         let start = number * flex as usize;
         let within = unit(number);
         let good = within.iter().position(|hint| hint.free_inodes > 0 && hint.free_blocks > 0);

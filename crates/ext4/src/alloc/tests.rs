@@ -1,4 +1,4 @@
-//! Allocation against e2fsck's opinion.
+//! Compares allocation with what e2fsck finds.
 
 mod attach;
 mod model;
@@ -116,7 +116,7 @@ fn files_that_grow_by_turns_stay_in_few_pieces() {
 fn many_blocks_are_one_run_where_there_is_one() {
     let Some(image) = Image::make("64M", &["-b", "1024", "-O", "^has_journal"]) else { return };
     let allocator = Allocator::new(&image.volume()).unwrap();
-    // The first group has only holes.
+    // Leave only holes at the beginning of the first group.
     let mut holes = Vec::new();
     for at in 0..2000 {
         let taken =
@@ -199,7 +199,7 @@ fn a_bitmap_that_cannot_be_is_not_believed() {
     let Some(image) = Image::make("8M", &args) else { return };
     let group = image.volume().group(0).unwrap();
     let block = |number: u64| number * 1024;
-    // More is free than the descriptor says.
+    // The bitmap has one free block more than the descriptor says.
     let bits = image.volume().block(group.block_bitmap).unwrap();
     image.write(block(group.block_bitmap), &[bits[0] & 0xFE]);
     let allocator = Allocator::new(&image.volume()).unwrap();
@@ -209,7 +209,7 @@ fn a_bitmap_that_cannot_be_is_not_believed() {
     };
     let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, want(1)).map(drop));
     assert_eq!(damage(taken), Defect::FreeCount("free blocks"));
-    // As much, but what is free is the superblock's.
+    // The count agrees, but the free block is the superblock's.
     let first = bitmap::first_free(&bits, 0..8192);
     let mut wrong = bits.to_vec();
     wrong[0] &= 0xFE;
@@ -218,7 +218,7 @@ fn a_bitmap_that_cannot_be_is_not_believed() {
     let goal = Want { goal: None, metadata: true, node: true, ..want(1) };
     let taken = image.change_with(&allocator, |handle| allocator.blocks(handle, goal).map(drop));
     assert_eq!(damage(taken), Defect::BlockUnmarked);
-    // What is the file system's own is not freed.
+    // A block of the file system's own is not freed.
     let own = group.inode_table..group.inode_table + 1;
     let freed = image.change_with(&allocator, |handle| allocator.free_blocks(handle, own));
     assert_eq!(damage(freed), Defect::BlockShared);

@@ -9,11 +9,11 @@ use crate::{Corruption, Defect, Error};
 use meantime_ext4_format::edit::bitmap;
 
 impl Allocator {
-    /// The first run of at least `least` blocks within `bits` of group `number` that could be given
-    /// to anybody now, as long as `handle` is: free, and not waiting for a commit.
+    /// Finds the first run of at least `least` blocks within `bits` of group `number` that could be
+    /// allocated now: free, and not waiting for a commit. This stays true while `handle` exists.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub(crate) fn free_run(
         &self,
         handle: &Handle<'_>,
@@ -37,7 +37,8 @@ impl Allocator {
                 let run = rest.start..held.as_ref().map_or(rest.end, |held| held.start);
                 if run.end - run.start >= u64::from(least.max(1)) {
                     if let Some(own) = self.zones.within(run.clone()).next() {
-                        // Its bitmap says that the file system's own are free.
+                        // The bitmap is damaged: it says that blocks of the file system's own are
+                        // free.
                         let wrong = Corruption::new(Defect::BlockUnmarked);
                         return Err(wrong.in_block(own.start).into());
                     }

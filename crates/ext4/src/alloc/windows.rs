@@ -1,15 +1,15 @@
-//! Blocks that are kept, as long as others are to be had, for the file that ends before them: so
-//! files that grow at the same time do not end up interleaved. Only hints: nothing of it is on the
-//! disk, and nobody is refused a block for it.
+//! Windows: free blocks that are kept for the file that ends before them, so that files that grow
+//! at the same time do not interleave. They are hints: nothing of them is on the disk, and a
+//! request takes blocks of a window when no others are left.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::numbers::ByNumber;
 
-/// So many files have a window.
+/// Maximum number of files that have a window.
 const WINDOWS: usize = 64;
-/// A window's first size, in blocks; it doubles with each use, up to the second.
+/// First and largest size of a window, in blocks; each use doubles it.
 const FIRST: u32 = 8;
 const MOST: u32 = 1024;
 
@@ -21,20 +21,20 @@ struct Window {
     used: u64,
 }
 
-/// The windows of all files, none overlapping another.
+/// The windows of all files; they do not overlap.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
-    /// By inode.
+    /// Windows by inode.
     of: ByNumber<u32, Window>,
-    /// By the first block: the end, and whose.
+    /// End and inode of each window by its first block.
     by_start: BTreeMap<u64, (u64, u32)>,
-    /// Counts uses.
+    /// Number of uses so far: the age of windows.
     clock: u64,
 }
 
 impl Windows {
-    /// The first window of another file than `ino` that touches `blocks`, as far as it is inside
-    /// them.
+    /// Returns the part inside `blocks` of the first window in it that belongs to another file than
+    /// `ino`.
     pub(super) fn first_in(&self, blocks: &Range<u64>, ino: u32) -> Option<Range<u64>> {
         if self.by_start.is_empty() {
             return None;
@@ -47,7 +47,7 @@ impl Windows {
         Some((*start).max(blocks.start)..(*end).min(blocks.end))
     }
 
-    /// File `ino` goes on at the end of `taken`: what follows, before `end`, is kept for it.
+    /// Moves the window of file `ino` behind `taken`, before `end`.
     pub(super) fn advance(&mut self, ino: u32, taken: &Range<u64>, end: u64) {
         let size =
             self.of.get(&ino).map_or(FIRST, |window| window.size.saturating_mul(2).min(MOST));
@@ -68,7 +68,7 @@ impl Windows {
         }
     }
 
-    /// Nothing is kept for file `ino` any more.
+    /// Removes the window of file `ino`.
     pub(super) fn remove(&mut self, ino: u32) {
         if let Some(window) = self.of.remove(&ino)
             && self.by_start.get(&window.start).is_some_and(|(_, owner)| *owner == ino)

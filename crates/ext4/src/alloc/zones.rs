@@ -1,4 +1,4 @@
-//! Where the file system's own structures are: nobody gets those blocks, and nobody frees them.
+//! Zones: the blocks of the file system's own structures, which are neither allocated nor freed.
 
 use std::ops::Range;
 
@@ -7,13 +7,12 @@ use meantime_ext4_format::edit::bitmap;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::{Source, Superblock, Volume};
 
-/// Superblocks, descriptors, bitmaps and inode tables of all groups, and the block of multiple
-/// mount protection.
+/// Superblocks, descriptors, bitmaps and inode tables of all groups, and the MMP block.
 #[derive(Debug)]
 pub(super) struct Zones(Vec<Range<u64>>);
 
-/// Blocks that the superblock and the descriptors take at the beginning of group `number`, with the
-/// room to grow that is kept behind them (e2fsprogs: `lib/ext2fs/alloc_tables.c`,
+/// Returns how many blocks superblock, descriptors and the room for them to grow take at the
+/// beginning of group `number` (e2fsprogs: `lib/ext2fs/alloc_tables.c`,
 /// `ext2fs_super_and_bgd_loc2`).
 fn head_blocks(superblock: &Superblock, number: u32) -> u64 {
     let descriptors = u64::from(superblock.descriptor_blocks_in(number));
@@ -25,7 +24,7 @@ fn head_blocks(superblock: &Superblock, number: u32) -> u64 {
 }
 
 impl Zones {
-    /// Those of `volume`.
+    /// Returns the zones of `volume`.
     pub(super) fn of<S: Source>(volume: &Volume<S>) -> Result<Self, Error> {
         let superblock = volume.superblock();
         let table = superblock.inode_table_blocks();
@@ -39,7 +38,7 @@ impl Zones {
                 group.inode_table..group.inode_table + table,
             ];
             for range in own.into_iter().filter(|range| !range.is_empty()) {
-                // Mostly one goes on where the last one ended.
+                // Structures usually follow each other without a gap.
                 match ranges.last_mut().filter(|last| last.end == range.start) {
                     Some(last) => last.end = range.end,
                     None => ranges.push(range),
@@ -59,7 +58,7 @@ impl Zones {
         Ok(Self(ranges))
     }
 
-    /// The parts of `blocks` that are the file system's own.
+    /// Returns the parts of `blocks` that are the file system's own.
     pub(super) fn within(&self, blocks: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = self.0.partition_point(|range| range.end <= blocks.start);
         let inside = self.0[first..].iter().take_while({
@@ -69,7 +68,7 @@ impl Zones {
         inside.map(move |range| range.start.max(blocks.start)..range.end.min(blocks.end))
     }
 
-    /// The block bitmap of group `number` when nothing but the file system's own is in it.
+    /// Returns the block bitmap of group `number` with only the file system's own blocks in use.
     pub(super) fn initial_bitmap(&self, superblock: &Superblock, number: u32) -> Vec<u8> {
         let mut bits = vec![0; superblock.block_bytes() as usize];
         let start = superblock.group_start(number);
@@ -77,15 +76,15 @@ impl Zones {
         for own in self.within(start..start + u64::from(count)) {
             bitmap::set(&mut bits, (own.start - start) as u32..(own.end - start) as u32);
         }
-        // Bits that stand for nothing count as in use.
+        // Padding bits behind the last block count as in use.
         bitmap::set(&mut bits, count..superblock.block_bytes() * 8);
         bits
     }
 }
 
-/// Blocks of group `number`: the last one may have fewer than the others.
+/// Returns the number of blocks of group `number`: the last group may be shorter.
 pub(super) fn blocks_in(superblock: &Superblock, number: u32) -> u32 {
     let left = superblock.blocks().saturating_sub(superblock.group_start(number));
-    // At most 8 × 64 Ki.
+    // Fits: at most 8 × 64 Ki.
     left.min(superblock.blocks_per_group()) as u32
 }

@@ -21,25 +21,25 @@ use meantime_block::Device;
 use meantime_ext4_format::{FileType, Metadata};
 use meantime_process::lock::RwLockReadGuard;
 
-/// EXT4_INLINE_DATA_FL.
+/// `EXT4_INLINE_DATA_FL`.
 const INLINE_DATA: u32 = 0x1000_0000;
 
-/// A file that is open for reading. It has a position for [`std::io::Read`];
-/// [`read_at`](Self::read_at) has no need of one, and any thread may call it.
+/// An open file. It has a position for [`std::io::Read`]; [`read_at`](Self::read_at) does not use
+/// it, and any thread may call it.
 pub struct File {
     node: Node,
     kind: Kind,
-    /// All its extents, if they were read when it was opened, and nobody changes them.
+    /// All extents, if they were loaded at open, on a mount for reading.
     pub(crate) extents: Option<Arc<Extents>>,
     pub(crate) ahead: Ahead,
     pub(crate) position: u64,
-    /// What may be done with it.
+    /// Options of the open.
     pub(crate) options: OpenOptions,
-    /// How many failed writes its owner was told of.
+    /// Number of the inode's failed writes that this file has reported.
     pub(crate) failures_seen: AtomicU64,
 }
 
-/// How it is read.
+/// How the file's content is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Blocks,
@@ -72,7 +72,7 @@ impl File {
         };
         let preload = kind == Kind::Blocks && node.mount.options.overlap.preload;
         let extents = if preload { Some(node.inode.extents(&node.mount)?) } else { None };
-        // Where somebody may change them, the node has those of now.
+        // On a mount for writing they change: the inode has the current ones.
         let extents = extents.filter(|_| node.inode.writable.is_none());
         let ahead = Ahead::new(node.mount.options.read_ahead_bytes);
         let failures = node.inode.writable.as_ref().map_or(0, |writable| writable.failures());
@@ -80,60 +80,60 @@ impl File {
         Ok(Self { node, kind, extents, ahead, position: 0, options, failures_seen })
     }
 
-    /// The file's inode.
+    /// Returns the file's inode.
     pub fn node(&self) -> &Node {
         &self.node
     }
 
-    /// As long as what it gives is held, no block is taken away from the file.
+    /// Locks the file's blocks for reading: no block is taken away while the guard is held.
     pub(crate) fn keep_blocks(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.node.inode.writable.as_ref().map(|writable| writable.keep_blocks())
     }
 
-    /// Whether it is open for reading.
+    /// Returns whether the file is open for reading.
     pub(crate) fn may_be_read(&self) -> bool {
         self.options.read || !self.options.write
     }
 
-    /// Whether its content is in blocks: it is neither in the inode, nor a directory.
+    /// Returns whether the content is in blocks: neither in the inode, nor that of a directory.
     pub(crate) fn is_in_blocks(&self) -> bool {
         self.kind == Kind::Blocks
     }
 
-    /// Whether its content is in the inode.
+    /// Returns whether the content is in the inode.
     pub(crate) fn is_inline(&self) -> bool {
         self.kind == Kind::Inline
     }
 
-    /// The device that it is on.
+    /// Returns the device of the file system.
     pub fn device(&self) -> &Device {
         self.node.mount.contexts.device()
     }
 
-    /// What `fstat` tells.
+    /// Returns what `fstat` returns.
     pub fn metadata(&self) -> Metadata {
         self.node.metadata()
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[inline]
     pub fn size(&self) -> u64 {
         self.node.inode.size()
     }
 
-    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end
-    /// of the file.
+    /// Reads into `buf` from byte `offset` on. Returns the number of bytes: fewer than asked for
+    /// only at the end of the file.
     ///
     /// # Errors
-    /// As `pread(2)`. A part that was read before the failure is returned instead, if there is any.
+    /// As `pread(2)`. If a part was read before the failure, its length is returned instead.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_at_with(buf, offset, &ReadOptions::default())
     }
 
-    /// As [`read_at`](Self::read_at), as `options` say.
+    /// As [`read_at`](Self::read_at), with `options`.
     ///
     /// # Errors
-    /// As `preadv2(2)`; [`Error::WouldBlock`] if it was asked not to wait.
+    /// As `preadv2(2)`. [`Error::WouldBlock`] if `options` do not allow to wait.
     #[inline]
     pub fn read_at_with(
         &self,
@@ -190,7 +190,7 @@ impl File {
         let snapshot = inode.snapshot(mount)?;
         let data =
             mount.consistent(|| mount.volume.inline_data(&snapshot.on_disk))?.unwrap_or_default();
-        // What the inode does not hold of its size is zeroes.
+        // Bytes up to the size that the inode does not hold are zeroes.
         let held = data.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
         let held = &held[..held.len().min(len)];
         target.put(0, held);
@@ -198,10 +198,10 @@ impl File {
         Ok(len)
     }
 
-    /// Says what will be read (`posix_fadvise`); `bytes` 0 is up to the end.
+    /// Announces how the range will be read (`posix_fadvise`); `bytes` 0: up to the end.
     ///
     /// # Errors
-    /// The device, while reading for [`Advice::WillNeed`] was begun.
+    /// A failure of the device when the reads for [`Advice::WillNeed`] are started.
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
         if self.kind != Kind::Blocks {
             return Ok(());
@@ -212,8 +212,7 @@ impl File {
             Advice::Normal | Advice::Sequential | Advice::Random => self.ahead.advise(advice),
             Advice::WillNeed => self.fetch(offset, end)?,
             Advice::DontNeed => {
-                // Pages that are only touched stay, as Linux has it; but the file's last one is
-                // whole.
+                // Partly covered pages stay, as in Linux; but the file's last page counts as whole.
                 let last = if end == self.size() {
                     end.div_ceil(PAGE_BYTES as u64)
                 } else {

@@ -1,9 +1,9 @@
-//! Where a file has data, and where it has none.
+//! Finds the data and the holes of a file.
 //!
-//! Data are what has a place and was written to it, and what is newer than the disk: in the cache,
-//! or on its way from there. First it is looked what is newer, then what has a place: what is
-//! written back in between is found twice, and never not at all. Meanwhile nobody takes blocks
-//! away, so that what is found is not of a file that was punched half.
+//! Data are written extents, and pages that are newer than the disk: dirty or in flight. Newer
+//! pages are collected before the extents are read, so that pages written back in between are found
+//! twice rather than missed. No block is taken away meanwhile, so a half finished punch is never
+//! seen.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use crate::file::write::back::Units;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
 
-/// As many newer blocks are looked for at once, at most.
+/// Limit of the newer blocks that are collected in one step.
 const STRETCH_BLOCKS: u64 = 4096;
 
-/// What a stretch of a file is.
+/// Kind of a segment of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentKind {
-    /// Data, at this byte of the device. (What the cache has of it may be newer.)
+    /// Data at this byte of the device. (The cache may have newer data.)
     Data(u64),
-    /// Data that are not on the device yet: they get a place, or their place gets them, when they
-    /// are written back. Nothing on the device can be read instead; after
+    /// Data that are not on the device yet: writeback allocates blocks for them, or writes them to
+    /// their preallocated blocks. The device has nothing to be read instead. After
     /// [`sync_all`](File::sync_all) they are [`Data`](Self::Data).
     Delayed,
-    /// Room that is set aside and reads as zeroes, at this byte of the device.
+    /// Preallocated blocks at this byte of the device, which read as zeroes.
     Unwritten(u64),
-    /// Nothing: zeroes.
+    /// No blocks; reads as zeroes.
     Hole,
-    /// Data, in the inode itself.
+    /// Data in the inode itself.
     Inline,
 }
 
 impl SegmentKind {
-    /// Whether there are data, wherever they are; else it reads as zeroes.
+    /// Returns whether the segment has data, wherever they are; otherwise it reads as zeroes.
     pub fn is_data(self) -> bool {
         match self {
             Self::Data(_) | Self::Delayed | Self::Inline => true,
@@ -44,20 +44,20 @@ impl SegmentKind {
     }
 }
 
-/// A stretch of a file.
+/// A contiguous part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// How long it is, in bytes; the last one may reach beyond the file's size.
+    /// Length in bytes; the last segment may reach beyond the file's size.
     pub bytes: u64,
-    /// What it is.
+    /// Kind of the segment.
     pub kind: SegmentKind,
 }
 
 impl Pages {
-    /// The first blocks from block `from` on that are newer than the disk, one after another: not
-    /// all of them, perhaps. (Of a page in flight all blocks count.)
+    /// Returns the first run of blocks, from block `from` on, that are newer than the disk. It may
+    /// be shorter than the full run. (All blocks of a page in flight count.)
     pub(super) fn newer(&self, from: u64, units: &Units) -> Option<Range<u64>> {
         let first = from * units.per_block / units.per_page;
         let mut dirty = self.dirty.range(first..).peekable();
@@ -92,7 +92,7 @@ impl Pages {
     }
 }
 
-/// Adds `next` to `segments`, or has the last one be longer if neither has a place.
+/// Adds `next` to `segments`, or extends the last one if both are delayed.
 fn push(segments: &mut Vec<Segment>, next: Segment) {
     match segments.last_mut() {
         Some(last) if (last.kind, next.kind) == (SegmentKind::Delayed, SegmentKind::Delayed) => {
@@ -103,8 +103,8 @@ fn push(segments: &mut Vec<Segment>, next: Segment) {
 }
 
 impl File {
-    /// The first stretch of blocks from block `from` on that are newer than the disk. (To be asked
-    /// for before the extents.)
+    /// Returns the first run of newer blocks from block `from` on. Call it before the extents are
+    /// read.
     fn newer(&self, from: u64) -> Option<Range<u64>> {
         let node = self.node();
         node.inode
@@ -113,7 +113,7 @@ impl File {
             .and_then(|writable| writable.pages().newer(from, &node.mount.units()))
     }
 
-    /// All of them, in order.
+    /// Returns all runs of newer blocks, in order.
     fn all_newer(&self) -> Vec<Range<u64>> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Vec::new() };
@@ -138,11 +138,11 @@ impl File {
         ))
     }
 
-    /// What the file is made of, in order, without gaps, up to its end (unwritten or lone extents
-    /// beyond it too).
+    /// Returns the segments of the file in order, without gaps, up to its end. Extents beyond the
+    /// end are included.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub fn segments(&self) -> Result<Vec<Segment>, Error> {
         if self.is_inline() {
             return Ok(vec![Segment { offset: 0, bytes: self.size(), kind: SegmentKind::Inline }]);
@@ -156,7 +156,7 @@ impl File {
         let shift = self.node().mount.block_shift;
         let in_size = self.size().div_ceil(1 << shift);
         let end = extents.end().max(in_size);
-        // (What is newer behind the end is zeroes.)
+        // (Newer blocks behind the end are zeroes.)
         let mut newer = newer.into_iter().take_while(|newer| newer.start < in_size).peekable();
         let mut segments: Vec<Segment> = Vec::new();
         let mut block = 0;
@@ -185,8 +185,8 @@ impl File {
         Ok(segments)
     }
 
-    /// The next byte from `offset` on that is data, written back or not (unwritten room counts as a
-    /// hole); the file's size is the end.
+    /// Returns the first byte from `offset` on that is data, written back or not. Unwritten extents
+    /// count as a hole, and the data end at the file's size.
     ///
     /// # Errors
     /// [`Error::NotFound`] (ENXIO for `lseek`) if there is none.
@@ -205,14 +205,14 @@ impl File {
             if matches!(blocks, Blocks::Written(_)) {
                 break;
             }
-            // A hole may have no end.
+            // The last hole is endless.
             block = block.saturating_add(count).min(newer).min(size.div_ceil(1 << shift));
         }
         let at = offset.max(block << shift);
         if at < size { Ok(at) } else { Err(Error::NotFound) }
     }
 
-    /// The next byte from `offset` on that is no data; the file's end is a hole.
+    /// Returns the first byte from `offset` on that is no data; the file's end is a hole.
     ///
     /// # Errors
     /// [`Error::NotFound`] (ENXIO for `lseek`) beyond the end.
@@ -234,7 +234,7 @@ impl File {
         Ok(offset.max(block << shift).min(self.size()))
     }
 
-    /// Whether the file is all data, in its inode, of which byte `offset` is one.
+    /// Checks `offset`. Returns whether the content is inline, so that all of it is data.
     fn begin_seek(&self, offset: u64) -> Result<bool, Error> {
         if !self.is_inline() && !self.is_in_blocks() {
             return Err(Error::IsDirectory);

@@ -1,4 +1,4 @@
-//! Where a file's bytes are.
+//! Maps a file's blocks to blocks of the device.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use crate::io::DeviceSource;
 use crate::io::target::{Piece, Place};
 use meantime_ext4_format::{Inode as DiskInode, RunState, Source, Volume};
 
-/// What a stretch of blocks is.
+/// What a run of a file's blocks is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocks {
     /// Data, from this block of the file system on.
     Written(u64),
-    /// Set aside from this block on, and zeroes.
+    /// Preallocated from this block on, and reads as zeroes.
     Unwritten(u64),
-    /// Nothing.
+    /// Not allocated; reads as zeroes.
     Hole,
 }
 
@@ -23,28 +23,28 @@ pub(crate) enum Blocks {
 struct Extent {
     first: u32,
     blocks: u32,
-    /// The first block on the device, of at most 48 bits, and [`UNWRITTEN`].
+    /// The first block on the device, of at most 48 bits, with [`UNWRITTEN`].
     physical: u64,
 }
 
 const _: () = assert!(size_of::<Extent>() == 16);
 
-/// Set aside, and never written.
+/// Flags an extent that is preallocated and was never written.
 const UNWRITTEN: u64 = 1 << 63;
 
-/// The extents of a file, or of a part of one, in order; what is between them is a hole.
+/// The extents of a file, or of a part of one, in order; between them are holes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Extents {
     extents: Box<[Extent]>,
-    /// The block of the file up to which this is known.
+    /// Block of the file before which all extents are known.
     known: u64,
 }
 
 impl Extents {
-    /// All extents of `inode`, or of one with more than a million of them the first ones.
+    /// Loads all extents of `inode`; of a file with more than a million, the first ones.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub(crate) fn load(volume: &Volume<impl Source>, inode: &DiskInode) -> Result<Self, Error> {
         let map = volume.extent_map(inode)?;
         let extents = map.extents().iter().map(|extent| Extent {
@@ -55,10 +55,10 @@ impl Extents {
         Ok(Self { extents: extents.collect(), known: map.known() })
     }
 
-    /// Those that have blocks in `blocks`.
+    /// Loads the extents that have blocks in `blocks`.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub(crate) fn of_range(
         volume: &Volume<DeviceSource>,
         inode: &DiskInode,
@@ -75,14 +75,13 @@ impl Extents {
         Ok(Self { extents: extents.into(), known: blocks.end })
     }
 
-    /// Whether everything before byte `end` is known, with blocks of `1 << shift` bytes.
+    /// Returns whether everything before byte `end` is known, with blocks of `1 << shift` bytes.
     #[inline]
     pub(crate) fn reaches(&self, end: u64, shift: u32) -> bool {
         self.known == u64::MAX || end.div_ceil(1 << shift) <= self.known
     }
 
-    /// What block `block` of the file is, and how many more are the same, one after another: at
-    /// least 1.
+    /// Returns what block `block` of the file is, and the length of the run from it on: at least 1.
     #[inline]
     pub(crate) fn at(&self, block: u64) -> (Blocks, u64) {
         let after = self.extents.partition_point(|extent| u64::from(extent.first) <= block);
@@ -101,18 +100,18 @@ impl Extents {
         (Blocks::Hole, next - block)
     }
 
-    /// The block after the last that is set aside.
+    /// Returns the block after the last allocated one.
     pub(crate) fn end(&self) -> u64 {
         self.extents.last().map_or(0, |extent| u64::from(extent.first) + u64::from(extent.blocks))
     }
 
-    /// Memory that they take, in bytes.
+    /// Returns the memory of the extents, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.extents)
     }
 }
 
-/// Adds a stretch to `extents`, in pieces that their fields can hold.
+/// Adds a run to `extents`, in pieces that an [`Extent`] can hold.
 fn push(
     extents: &mut Vec<Extent>,
     mut first: u64,
@@ -125,7 +124,7 @@ fn push(
         RunState::Written => 0,
         RunState::Unwritten => UNWRITTEN,
     };
-    // A file has at most 2³² blocks: what could lie behind no read asks for.
+    // A file has at most 2³² blocks: no read asks for later ones.
     while blocks > 0
         && let Ok(start) = u32::try_from(first)
     {
@@ -136,19 +135,19 @@ fn push(
     }
 }
 
-/// Finds the places of a file's bytes.
+/// Finds the places of a file's bytes on the device or in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Finder<'a> {
     pub(crate) extents: &'a Extents,
     /// Log2 of the block size.
     pub(crate) block_shift: u32,
     pub(crate) volume: &'a Volume<DeviceSource>,
-    /// Whether any block of the file system is in memory.
+    /// Whether journal recovery left any block of the file system in memory.
     pub(crate) overlaid: bool,
 }
 
 impl<'a> Finder<'a> {
-    /// The place of byte `at`, and of up to `most` from there on.
+    /// Returns the place of byte `at`, and of up to `most` bytes from it on.
     #[inline]
     pub(crate) fn find(&self, at: u64, most: usize) -> Piece {
         let (block, inside) = (at >> self.block_shift, at & ((1 << self.block_shift) - 1));
@@ -166,7 +165,7 @@ impl<'a> Finder<'a> {
         Piece { place: Place::Device((physical << self.block_shift) + inside), len: bytes(count) }
     }
 
-    /// The same, when some blocks are in memory.
+    /// As [`find`](Self::find), when some blocks are in memory.
     #[cold]
     fn find_beside_memory(
         &self,
@@ -188,7 +187,7 @@ impl<'a> Finder<'a> {
         Piece { place: Place::Device((physical << self.block_shift) + inside), len }
     }
 
-    /// The places of bytes `range`, in order.
+    /// Returns the places of the bytes `range`, in order.
     pub(crate) fn pieces(self, range: Range<u64>) -> impl Iterator<Item = Piece> + 'a {
         let mut at = range.start;
         std::iter::from_fn(move || {

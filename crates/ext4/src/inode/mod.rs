@@ -1,14 +1,14 @@
-//! Inodes in memory, and what all of a mount share.
+//! Inodes in memory, and what a mount consists of.
 //!
 //! ```text
-//!   mount      Mount: the volume, the I/O contexts, what is kept of inodes and names
-//!   shared     Inode: one for each number at a time, and the Snapshot of it that was read last
-//!   extents    where a file's bytes are
-//!   writable   what an inode has on a mount for writing: its dirty pages, its locks
-//!   setattr    size, owner, permissions and times, changed together
-//!   times      when it was read and written
-//!   writer     what a mount for writing has: journal, allocator, inodes that are newer than the disk
-//!   node       Node: an inode that a program works with
+//!   mount           Mount: the volume, the I/O contexts, cached inodes and names
+//!   shared          Inode: one for each number at a time, and its Snapshot, read last
+//!   extents         maps a file's blocks to the device
+//!   writable        state of an inode on a mount for writing: dirty pages, locks
+//!   setattr         size, owner, permissions and times, changed together
+//!   times           times of reads and writes
+//!   writable_mount  WritableMount: journal, allocator, inodes that are newer than the disk
+//!   node            Node: an inode that a program works with
 //! ```
 
 pub(crate) mod extents;

@@ -1,4 +1,4 @@
-//! What a mount consists of, and how its metadata are read and changed.
+//! A mount, and how its metadata are read and changed.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, PoisonError};
@@ -16,34 +16,34 @@ use meantime_ext4_format::{Recovered, Volume};
 use meantime_hw::Clock;
 use meantime_process::lock::{Mutex, MutexGuard};
 
-/// What a mount consists of.
+/// A mounted file system.
 pub(crate) struct Mount {
     pub(crate) volume: Volume<DeviceSource>,
     pub(crate) contexts: Arc<IoContexts>,
     pub(crate) nodes: Bounded<u32, Arc<Inode>>,
-    /// Inodes by the directory's number, in four bytes, and the name.
+    /// Inode numbers by the directory's number (four bytes) and the name.
     pub(crate) names: Bounded<Box<[u8]>, u32>,
-    /// How often names were changed: what was looked up before must not be kept after.
+    /// Number of changes of names. A look-up that began before the last one must not be cached.
     pub(crate) names_changed: Mutex<u64>,
-    /// For writing.
+    /// Only on a mount for writing.
     pub(crate) writer: Option<WritableMount>,
     pub(crate) options: MountOptions,
     /// Log2 of the block size.
     pub(crate) block_shift: u32,
-    /// Whether recovery took any block from the journal.
+    /// Whether recovery keeps any block from the journal in memory.
     pub(crate) overlaid: bool,
     pub(crate) recovered: Option<Recovered>,
     pub(crate) counts: Counts,
     pub(crate) clock: Clock,
-    /// What an inode has noted whose time of reading need not be looked at.
+    /// Value of `Inode::access_noted` for inodes whose access time needs no check.
     pub(crate) access_epoch: AtomicU32,
-    /// Whether the work of the gaps is timed.
+    /// Whether the work in the gaps is timed.
     pub(crate) timed: AtomicBool,
 }
 
 impl Mount {
     pub(crate) fn lock_names(&self) -> MutexGuard<'_, u64> {
-        // A number.
+        // A plain number: valid after a panic.
         self.names_changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,9 +51,10 @@ impl Mount {
         *self.lock_names()
     }
 
-    /// `name` in directory `parent` leads to `ino` by a change that is complete, and during which
-    /// names had been changed `before` times: it is kept, unless another change may have come since
-    /// that says otherwise. (One that comes, or has come and has not said so yet, forgets it.)
+    /// Caches that `name` in directory `parent` leads to `ino`, as a complete change has made it.
+    /// Names had been changed `before` times when that change was made. If they were changed since,
+    /// nothing is cached, since the name may lead elsewhere. (A later change that has not reported
+    /// its names yet removes the entry.)
     pub(crate) fn learn_name(&self, parent: u32, name: &[u8], ino: u32, before: u64) {
         let mut changed = self.lock_names();
         let is_newest = *changed == before;
@@ -66,7 +67,7 @@ impl Mount {
         }
     }
 
-    /// `name` in directory `parent` is not what it was.
+    /// Removes `name` in directory `parent` from the cache, because it was changed.
     pub(crate) fn forget_name(&self, parent: u32, name: &[u8]) {
         let mut changed = self.lock_names();
         *changed += 1;
@@ -76,26 +77,26 @@ impl Mount {
 }
 
 impl Mount {
-    /// What it takes to change anything.
+    /// Returns what is needed to change anything.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]: it is mounted for reading, or no more; why the journal has failed.
+    /// [`Error::ReadOnly`]: mounted for reading, or the mount has ended. The journal's failure.
     pub(crate) fn writer(&self) -> Result<&WritableMount, Error> {
         let writer = self.writer.as_ref().ok_or(Error::ReadOnly)?;
         writer.usable()?;
         Ok(writer)
     }
 
-    /// What `read` gives: it sees every change altogether, or not at all. (It may be called several
-    /// times.)
+    /// Returns what `read` returns when it sees each change as a whole or not at all. It may be
+    /// called several times.
     pub(crate) fn consistent<T>(&self, read: impl FnMut() -> T) -> T {
         self.volume.source().newest().consistent(read)
     }
 
-    /// Changes metadata by `work`: altogether, or not at all if it fails.
+    /// Changes metadata by `work`: as a whole, or not at all if it fails.
     ///
     /// # Errors
-    /// Those of `work`; the journal's.
+    /// Those of `work`, and of the journal.
     pub(crate) fn change<T>(
         &self,
         mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
@@ -106,7 +107,8 @@ impl Mount {
         })
     }
 
-    /// The same, for a change that makes blocks reachable to which data are yet to be written.
+    /// As [`change`](Self::change), for a change that makes blocks reachable whose data are not
+    /// written yet.
     ///
     /// # Errors
     /// As [`change`](Self::change).
@@ -121,8 +123,8 @@ impl Mount {
         })
     }
 
-    /// Does `change`; if there is no space, and what was freed lately would be some, commits that
-    /// and does it again.
+    /// Calls `change`. If there is no space, but recently freed blocks become free with a commit,
+    /// commits and calls it again.
     fn with_room<T>(
         &self,
         mut change: impl FnMut(&WritableMount) -> Result<T, Error>,
@@ -137,11 +139,11 @@ impl Mount {
         }
     }
 
-    /// Commits everything up to `sequence`, so that what it freed can be used, and the journal's
-    /// blocks for fast commits.
+    /// Commits the whole transactions up to `sequence`, so that the blocks that they freed, and the
+    /// journal's blocks for fast commits, can be used.
     ///
     /// # Errors
-    /// As the journal's.
+    /// Those of the journal.
     pub(crate) fn commit_whole(&self, sequence: Sequence) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let mut io = self.contexts.take()?;
@@ -151,7 +153,7 @@ impl Mount {
     /// Makes everything up to `sequence` durable.
     ///
     /// # Errors
-    /// As the journal's.
+    /// Those of the journal.
     pub(crate) fn commit(&self, sequence: Sequence) -> Result<(), Error> {
         let Some(writer) = &self.writer else { return Ok(()) };
         let mut io = self.contexts.take()?;

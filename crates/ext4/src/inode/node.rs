@@ -6,9 +6,9 @@ use super::mount::Mount;
 use super::shared::Inode;
 use meantime_ext4_format::{FileType, Metadata};
 
-/// An inode that somebody works with: a place to look names up from. Cloning is cheap.
+/// A reference to an inode, from which names can be looked up. Cloning is cheap.
 ///
-/// One that no name leads to any more is deleted with its last node.
+/// An inode without a name is deleted when its last node is dropped.
 pub struct Node {
     pub(crate) mount: Arc<Mount>,
     pub(crate) inode: Arc<Inode>,
@@ -17,7 +17,7 @@ pub struct Node {
 impl Clone for Node {
     fn clone(&self) -> Self {
         if let Some(writable) = &self.inode.writable {
-            // What has a node is not gone.
+            // Cannot fail: an inode that has a node is not gone.
             writable.enter();
         }
         Self { mount: Arc::clone(&self.mount), inode: Arc::clone(&self.inode) }
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A node of `inode`; `None`: it is gone.
+    /// Returns a node of `inode`; `None`: the inode is gone.
     pub(crate) fn new(mount: &Arc<Mount>, inode: &Arc<Inode>) -> Option<Self> {
         let is_there = inode.writable.as_ref().is_none_or(|writable| writable.enter());
         is_there.then(|| Self { mount: Arc::clone(mount), inode: Arc::clone(inode) })
@@ -52,12 +52,12 @@ impl Node {
         self.inode.ino
     }
 
-    /// What it is.
+    /// Type of the inode.
     pub fn file_type(&self) -> FileType {
         self.inode.file_type
     }
 
-    /// What `stat` tells.
+    /// Returns what `stat` returns.
     pub fn metadata(&self) -> Metadata {
         self.inode.metadata(&self.mount)
     }

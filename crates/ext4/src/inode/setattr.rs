@@ -1,8 +1,8 @@
-//! Size, owner, permissions and times of an inode, changed together (kernel: `ext4_setattr`).
+//! Sets size, owner, permissions and times of an inode together (kernel: `ext4_setattr`).
 //!
-//! All that is asked for becomes visible at once, and survives a crash at once or not at all. A
-//! size that frees much is no exception: the blocks go in later steps, and the inode is an orphan
-//! until then.
+//! All attributes become visible at once, and survive a crash together or not at all. This includes
+//! a size that frees many blocks: they are freed in later steps, and the inode is an orphan until
+//! then.
 
 use super::mount::Mount;
 use super::shared::Inode;
@@ -15,49 +15,49 @@ use crate::ops::metadata;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{FileType, Timestamp};
 
-/// A time to be set.
+/// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// When the change is made (`UTIME_NOW`).
+    /// The time of the change (`UTIME_NOW`).
     Now,
-    /// This one.
+    /// A given time.
     To(Timestamp),
 }
 
-/// What [`set_metadata`](crate::FileSystem::set_metadata) changes; what is `None` stays as it is.
+/// Attributes that [`set_metadata`](crate::FileSystem::set_metadata) changes; `None` keeps the old
+/// value.
 ///
-/// Who may do it is the caller's to decide, as is what else depends on who does it: whether
-/// [privileges](Self::drop_privileges) go, and whether `mode` may have `S_ISGID` for a group that
-/// the caller is not in.
+/// The caller checks permissions. It also decides whether [privileges](Self::drop_privileges) are
+/// dropped, and whether `mode` may have `S_ISGID` for a group that the user is not in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetMetadata {
-    /// Size of a file's content, in bytes (`truncate`). As in Linux, for root too, its capabilities
-    /// go.
+    /// Size of a file's content in bytes (`truncate`). As in Linux, this drops its capabilities,
+    /// also for root.
     pub size: Option<u64>,
     /// Permissions: the lowest twelve bits of a mode (`chmod`).
     pub mode: Option<u16>,
-    /// Owner (`chown`). As in Linux, for root too, a new owner or group ends the privileges of
-    /// anything but a directory; a `mode` that is given as well counts after that.
+    /// Owner (`chown`). As in Linux, also for root, a new owner or group drops the privileges of
+    /// anything but a directory. A `mode` set together with it is applied afterwards.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// When it was last read (`utimensat`).
+    /// Time of the last read (`utimensat`).
     pub accessed: Option<SetTime>,
-    /// When its content was last changed.
+    /// Time of the last change of the content.
     pub modified: Option<SetTime>,
-    /// The set-user and set-group bits and the capabilities of a file go, as for a change by
-    /// somebody without `CAP_FSETID` (`FATTR_KILL_SUIDGID`).
+    /// Whether set-user and set-group bits and capabilities of a file are dropped, as for a change
+    /// without `CAP_FSETID` (`FATTR_KILL_SUIDGID`).
     pub drop_privileges: bool,
 }
 
 impl SetMetadata {
-    /// Whether an append-only inode may be changed so: both times become now, and nothing else.
+    /// Returns whether only both times are set, to now: an append-only inode allows this.
     pub(crate) fn only_touches(&self) -> bool {
         let now = Some(SetTime::Now);
         *self == Self { accessed: now, modified: now, ..Self::default() }
     }
 
-    /// Changes all but the size of `inode`. The caller stores it.
+    /// Changes all attributes but the size. The caller stores `inode`.
     fn apply(
         &self,
         handle: &mut Handle<'_>,
@@ -93,9 +93,9 @@ impl SetMetadata {
 }
 
 impl Mount {
-    /// Changes what `set` says of `inode`, but for the size, in `handle`, with the times that the
-    /// inode did not have yet: what was written before has its time before. These are to be said to
-    /// be [stored](Times::stored) once the change is complete.
+    /// Changes the attributes in `set`, but for the size, in `handle`. It also stores the times
+    /// that were only in memory, which come first, because they are of earlier writes. The caller
+    /// reports the returned times as [stored](Times::stored) when the change is complete.
     pub(crate) fn set_in(
         &self,
         handle: &mut Handle<'_>,
@@ -110,7 +110,7 @@ impl Mount {
         set.apply(handle, allocator, &mut edit)?;
         handle.store_inode(&edit, false)?;
         if inode.file_type == FileType::Regular {
-            // Attributes among what was changed are seen to by themselves.
+            // (If extended attributes changed, `store_inode` has ruled fast commits out.)
             handle.fast_eligible();
         }
         Ok(times)

@@ -1,4 +1,4 @@
-//! Inodes that somebody works with, or did lately.
+//! Inodes that are in use, or were recently.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -12,23 +12,22 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{FileType, Inode as DiskInode, Metadata, Source, SourceError};
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
-/// An inode whose extents take at most this, in bytes, keeps them when no file is open.
+/// Largest extents, in bytes, that an inode keeps while no file is open, on a mount for reading.
 const KEPT_EXTENTS_BYTES: usize = 1024;
 
-/// Of how many inodes, beside those that are in use, a mount keeps times of reading that the disk
-/// does not have.
+/// Inodes, beside those in use, for which a mount keeps access times that are not on the disk.
 pub(crate) const NODES_KEPT: usize = 16 << 10;
 
-/// How many inodes a mount keeps beside those that are in use, if its page cache has `cache_bytes`:
-/// one for each page, about, within limits. (One takes about 1 KiB.)
+/// Returns how many inodes a mount with a page cache of `cache_bytes` caches beside those in use:
+/// about one for each page, within limits. (One takes about 1 KiB.)
 pub(crate) fn nodes_kept(cache_bytes: usize) -> usize {
     (cache_bytes >> 12).clamp(16 << 10, 128 << 10)
 }
 
-/// How often what an inode leads to is read anew because the inode was changed meanwhile.
+/// Attempts at reading an inode, and what it leads to, without a concurrent change.
 const CONSISTENT_TRIES: u32 = 64;
 
-/// No block of metadata at all: what has to be found elsewhere than in an inode is not found.
+/// A source without any block: only what is in the inode itself can be parsed.
 struct Nothing;
 
 impl Source for Nothing {
@@ -37,33 +36,33 @@ impl Source for Nothing {
     }
 }
 
-/// An inode. There is one for each number at a time.
+/// An inode in memory. There is one for each number at a time.
 pub(crate) struct Inode {
     pub(crate) ino: u32,
     pub(crate) file_type: FileType,
     /// Size of the content in bytes, as readers see it.
     size: AtomicU64,
-    /// The mount's number of when its time of reading was last seen to; 0: it has to be.
+    /// The mount's access epoch when the access time was last checked; 0: it has to be checked.
     pub(crate) access_noted: AtomicU32,
     snapshot: RwLock<Arc<Snapshot>>,
-    /// How often the inode was changed; and how often when `snapshot` was what it is. (At least: a
-    /// change that comes while it is read may be in it.)
+    /// Number of changes of the inode, and a lower bound of it for `snapshot`, which may already
+    /// include a change that came while it was read.
     version: AtomicU64,
     snapshot_version: AtomicU64,
-    /// On a mount for writing.
+    /// Only on a mount for writing.
     pub(crate) writable: Option<Box<Writable>>,
 }
 
-/// An inode as it was read, and checked.
+/// An inode as it was read and verified.
 pub(crate) struct Snapshot {
     pub(crate) metadata: Metadata,
     pub(crate) on_disk: DiskInode,
     extents: OnceLock<Arc<Extents>>,
-    /// Of a file in many pieces: as long as somebody has it open.
+    /// Extents of a file in many pieces, as long as an open file holds them.
     many: Mutex<Weak<Extents>>,
 }
 
-/// Nobody has the extents of a file in many pieces.
+/// Returns the empty value of [`Snapshot::many`].
 fn no_extents() -> Mutex<Weak<Extents>> {
     Mutex::new(Rank::InodeExtents, Weak::new())
 }
@@ -77,7 +76,7 @@ impl Snapshot {
         Ok(Self { metadata, on_disk, extents: OnceLock::new(), many: no_extents() })
     }
 
-    /// Where its blocks are.
+    /// Returns the extents of the file.
     pub(crate) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
         if let Some(extents) = self.extents.get() {
             return Ok(Arc::clone(extents));
@@ -97,10 +96,11 @@ impl Snapshot {
 }
 
 impl Inode {
-    /// Inode `ino` of `mount`: `linked` if a directory leads to it, which has to be in use then.
+    /// Returns inode `ino` of `mount`. With `linked`, a directory leads to it, so it must be in
+    /// use.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if it is being deleted; damage, or the device.
+    /// [`Error::NotFound`] if it is being deleted. Damage, or a failed read of the device.
     pub(crate) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>, Error> {
         if let Some(inode) = mount.nodes.get(&ino) {
             return Ok(inode);
@@ -111,12 +111,12 @@ impl Inode {
         };
         let mut made = false;
         let inode = loop {
-            // Before it is read: what changes it from now on has a later one.
+            // Taken before the read: any later change has a later sequence.
             let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
             let snapshot = Snapshot::read(mount, ino, linked)?;
             let writable =
                 Some(Box::new(Writable::new(sequence, mount.contexts.flushes().all_landed())));
-            // Somebody has it perhaps, though it is no longer kept.
+            // Another user may hold it though the cache dropped it.
             let make = || {
                 made = true;
                 Arc::new(Self::of(snapshot, writable))
@@ -124,12 +124,12 @@ impl Inode {
             match writer.registry().enter(ino, changes, make) {
                 Entered::Inode(inode) => break inode,
                 Entered::Deleted => return Err(Error::NotFound),
-                // What was read is of a file that was there before, perhaps.
+                // The snapshot may be of a file that had the number before.
                 Entered::Changed => {}
             }
         };
-        // What was read for one that is new is as it was when that was entered: any change since
-        // would have been told of it, and one before would have been noticed.
+        // A new inode's snapshot is current as of its entry: a later change outdates it, and an
+        // earlier one would have returned `Changed`.
         if !made {
             inode.outdate();
         }
@@ -139,10 +139,11 @@ impl Inode {
         Ok(mount.nodes.keep(ino, inode, 1))
     }
 
-    /// Inode `ino`, which is being made by `handle`: none of its number is known.
+    /// Returns inode `ino`, which `handle` is making. It replaces any inode of that number in
+    /// memory.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub(crate) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
         let writer = mount.writer()?;
         let volume = handle.volume();
@@ -180,43 +181,43 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Who writes to it says how large it is now.
+    /// Sets the size. Of a file that can be written to, only its writer calls this.
     pub(crate) fn set_size(&self, bytes: u64) {
         self.size.store(bytes, Ordering::Release);
     }
 
-    /// Something was changed.
+    /// Notes that the inode was changed.
     pub(crate) fn outdate(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
         self.forget_access();
     }
 
-    /// Its next read may have to be noted: a time has changed.
+    /// Makes the next read check the access time, because a time was changed.
     pub(crate) fn forget_access(&self) {
         if self.access_noted.load(Ordering::Relaxed) != 0 {
             self.access_noted.store(0, Ordering::SeqCst);
         }
     }
 
-    /// How often it was changed. (What was found by a [`Snapshot`] of this version is right, if it is
-    /// looked at afterwards.)
+    /// Returns the number of changes. (What a [`Snapshot`] of this version leads to is valid if the
+    /// version is still the same afterwards.)
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether `snapshot` is what the file system has.
+    /// Returns whether `snapshot` is current.
     fn is_current(&self) -> bool {
         self.snapshot_version.load(Ordering::Acquire) == self.version()
     }
 
-    /// Has the snapshot be `changed`, what a change has made of the inode of a file, which was of
-    /// version `before` until then: so that nobody has to read it. Work for the gap, which waits
-    /// for nobody and reads nothing: it may also not be done.
+    /// Sets the snapshot to `changed`, the result of a change of a file's inode, which had version
+    /// `before` until then, so that no reader has to read it. This is optional work for a gap: it
+    /// neither waits nor reads.
     pub(crate) fn renew(&self, mount: &Mount, before: u64, changed: &InodeEdit) {
         let Ok(inode) = changed.parsed(mount.volume.superblock()) else { return };
         let Ok(mut snapshot) = self.snapshot.try_write() else { return };
-        // (Nobody else changes it before the change is done, and that makes it one version more.)
+        // (There is one change at a time, and this one has made it one version more.)
         let version = before + 1;
         if self.version() != version || self.is_current() {
             return;
@@ -230,25 +231,25 @@ impl Inode {
         self.snapshot_version.store(version, Ordering::Release);
     }
 
-    /// What it was when it was read last.
+    /// Returns the snapshot that was read last, which may be old.
     pub(crate) fn last_snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What it is.
+    /// Returns the current snapshot.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub(crate) fn snapshot(&self, mount: &Mount) -> Result<Arc<Snapshot>, Error> {
         if self.is_current() {
             return Ok(self.last_snapshot());
         }
         let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
         if !self.is_current() {
-            // Before it is read: what changes it from now on makes it old again.
+            // Taken before the read: a change from now on makes the snapshot old again.
             let version = self.version();
             let read = Snapshot::read(mount, self.ino, false)?;
-            // Of what is written to it alone its writers know.
+            // Only writers know the size of a file that is written to.
             if self.file_type != FileType::Regular || self.writable.is_none() {
                 self.set_size(read.metadata.size);
             }
@@ -258,11 +259,11 @@ impl Inode {
         Ok(Arc::clone(&snapshot))
     }
 
-    /// What `read` makes of the inode and of the metadata that it leads to, both from one state of
-    /// the file system. It may be called several times.
+    /// Returns what `read` makes of the inode and the metadata that it leads to, both from one
+    /// state of the file system. It may be called several times.
     ///
     /// # Errors
-    /// Those of `read`; the inode cannot be read.
+    /// Those of `read`. The inode cannot be read.
     pub(crate) fn consistent<T, E: Into<Error>>(
         &self,
         mount: &Mount,
@@ -272,19 +273,19 @@ impl Inode {
             let version = self.version();
             let snapshot = self.snapshot(mount)?;
             let result = mount.consistent(|| read(&snapshot.on_disk));
-            // A change that `read` saw, and that changed the inode, has outdated it by then.
+            // A change that `read` saw, and that changed the inode, has changed the version by now.
             if self.version() == version {
                 return result.map_err(Into::into);
             }
         }
-        // It changes all the time. One more read of the inode, then, with what it leads to.
+        // The inode changes all the time: read it once more together with what it leads to.
         mount.consistent(|| read(&mount.volume.inode(self.ino)?).map_err(Into::into))
     }
 
-    /// What `stat` tells.
+    /// Returns what `stat` returns.
     pub(crate) fn metadata(&self, mount: &Mount) -> Metadata {
         let Some(writable) = &self.writable else { return self.last_snapshot().metadata };
-        // If it cannot be read it is as it was.
+        // If it cannot be read, the last snapshot is returned.
         let snapshot = self.snapshot(mount).unwrap_or_else(|_| self.last_snapshot());
         let mut metadata = snapshot.metadata;
         if self.file_type == FileType::Regular {
@@ -296,7 +297,7 @@ impl Inode {
         metadata
     }
 
-    /// Where its blocks are.
+    /// Returns the extents of the file.
     pub(crate) fn extents(&self, mount: &Mount) -> Result<Arc<Extents>, Error> {
         self.snapshot(mount)?.extents(mount)
     }

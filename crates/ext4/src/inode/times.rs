@@ -1,9 +1,9 @@
-//! Times of reads and writes that an inode does not have yet.
+//! Times of reads and writes that are not in the inode yet.
 //!
-//! A read notes its time in memory only, if it has to be noted at all. It goes into the inode with
-//! the next change that writes data back or syncs a written file, with what the mount's thread
-//! writes back, and at the end of the mount; a crash before that loses it. No read waits for the
-//! journal, and no `fsync` commits for the sake of a time of reading alone.
+//! A read notes its access time, if it has to be updated at all, in memory only. The time is stored
+//! with the next change that writes back data or syncs a written file, by the writeback of the
+//! mount's thread, and at the end of the mount. A crash before that loses it. No read waits for the
+//! journal, and no `fsync` commits only for an access time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,33 +18,33 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::{Metadata, Timestamp};
 
-/// After so long a time of reading is renewed though nothing has changed, in seconds.
+/// Age in seconds at which an access time is updated though nothing has changed.
 const DAY: i64 = 24 * 60 * 60;
 
-/// How often it is looked whether it is that long, in ns.
+/// Interval of the checks for that age, in ns.
 const HOUR_NS: u64 = 60 * 60 * 1_000_000_000;
 
 /// Times that the inode does not have yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// When the content was last changed.
+    /// Time of the last change of the content.
     pub(crate) modified: Option<Timestamp>,
-    /// When it was last read.
+    /// Time of the last read.
     pub(crate) accessed: Option<Timestamp>,
 }
 
 impl Times {
-    /// Whether the inode has all of them.
+    /// Returns whether the inode has all of them.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Puts them into `inode`. The caller reads them within the change: earlier ones may be older
+    /// Puts them into `inode`. The caller reads them within the change: otherwise they may be older
     /// than what another change (`utimes`, a truncation) has set since.
     pub(crate) fn put(&self, inode: &mut InodeEdit) {
         if let Some(modified) = self.modified {
-            // `utimes` may have set a later time before the write, which then makes it earlier, as
-            // in Linux.
+            // `utimes` may have set a later time before the write: the write then makes it earlier,
+            // as in Linux.
             inode.set_modified(modified);
             // The mode or another field may have been changed after the write.
             inode.set_changed(modified.max(inode.changed()));
@@ -54,7 +54,7 @@ impl Times {
         }
     }
 
-    /// `metadata` with them.
+    /// Updates `metadata` with them.
     pub(crate) fn shown(&self, metadata: &mut Metadata) {
         if let Some(time) = self.modified {
             (metadata.modified, metadata.changed) = (time, metadata.changed.max(time));
@@ -62,7 +62,7 @@ impl Times {
         metadata.accessed = self.accessed.unwrap_or(metadata.accessed);
     }
 
-    /// The inode has `stored` now: what is newer still is left.
+    /// Removes the times that are `stored` in the inode now; newer ones stay.
     pub(crate) fn stored(&mut self, stored: Self) {
         if self.modified == stored.modified {
             self.modified = None;
@@ -74,7 +74,7 @@ impl Times {
 }
 
 impl Inode {
-    /// Its content is changed now. `pages` are its own.
+    /// Notes that the content changes now. `pages` are those of this inode.
     pub(crate) fn note_modified(&self, pages: &mut Pages) {
         pages.times.modified = Some(time_now());
         self.forget_access();
@@ -82,43 +82,42 @@ impl Inode {
 }
 
 impl Mount {
-    /// The number that stands for "its time of reading was noted", for a mount with `times`; 0: it
-    /// never has to be.
+    /// Returns the first access epoch of a mount with `times`; 0: access times are never updated.
     pub(crate) fn first_access_epoch(write: bool, times: AccessTimes) -> u32 {
         u32::from(write && times != AccessTimes::Never)
     }
 
-    /// Time passes: now and then it is looked again whether times of reading are old.
+    /// Renews the access epoch every hour, so that the age of access times is checked again.
     pub(crate) fn renew_access_epoch(&self, now_ns: u64) {
         if self.options.access_times == AccessTimes::Relative {
             self.access_epoch.store(1 + (now_ns / HOUR_NS) as u32, Ordering::Relaxed);
         }
     }
 
-    /// `inode` is read now, which may have to be noted.
+    /// Notes a read of `inode`, if its access time has to be updated.
     #[cold]
     #[inline(never)]
     fn note_access(&self, inode: &Arc<Inode>) {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
         let relative = self.options.access_times == AccessTimes::Relative;
         if relative {
-            // Before it is looked at the times: who changes them from now on has it looked at
-            // again.
+            // Set before the times are read: a thread that changes them later resets it.
             inode.access_noted.swap(self.access_epoch.load(Ordering::Relaxed), Ordering::SeqCst);
         }
-        // (Of a file system that cannot be changed any more nothing is noted.)
+        // (On a file system that cannot be changed any more, no time is noted.)
         let metadata = inode.metadata(self);
-        // (A large attribute's value has its checksum and its owners' count there.)
+        // (The inode of a large attribute value keeps its checksum and reference count in the
+        // times.)
         if writer.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {
             return;
         }
-        // Readers need not wait for room, nor fill memory: of more inodes than that no time is
-        // kept.
+        // Access times must not fill the memory or make readers wait: beyond the limit they are
+        // dropped.
         if self.volume.superblock().is_reserved(inode.ino) || writer.keeps_most() {
             return;
         }
         let (now, before) = (time_now(), metadata.accessed);
-        // Linux: relatime_need_update.
+        // As `relatime_need_update` in Linux.
         let is_old = before <= metadata.modified.max(metadata.changed)
             || now.seconds - before.seconds >= DAY;
         if relative && !is_old {
@@ -135,7 +134,7 @@ impl Mount {
 }
 
 impl Node {
-    /// Its content is read now. Where that was noted already this is a comparison.
+    /// Notes a read of the content. If it was noted already, this is one comparison.
     #[inline(always)]
     pub(crate) fn accessed(&self) {
         let noted = self.inode.access_noted.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Inodes that may be written to: who may, and what of them is newer than the disk.
+//! State of inodes that can be written to: their locks, and what is newer than the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,63 +15,63 @@ use meantime_process::lock::{
     Condvar, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 
-/// How long somebody else's writeback is waited for between two looks.
+/// Interval of the checks while waiting for another thread's writeback.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// In [`Writable::users`]: no name leads to it, so that it is deleted with its last user.
+/// Bit of [`Writable::users`]: no name leads to the inode. It is deleted with its last user.
 const UNLINKED: usize = 1 << (usize::BITS - 1);
 
-/// In [`Writable::users`]: it is no more. Its number is another inode's, perhaps, of which nothing may
-/// be changed by this one.
+/// Bit of [`Writable::users`]: the inode is gone. Its number may be another inode's, which must not
+/// be changed through this one.
 const GONE: usize = UNLINKED >> 1;
 
-/// What an inode has beside its state when it can be written to.
+/// Additional state of an inode that can be written to.
 ///
 /// [`Rank`] has the order of its locks: the writer's, the mapping's, (a change of metadata,) that
 /// of the pages.
 pub(crate) struct Writable {
-    /// Whoever changes the content or the size.
+    /// Held by the thread that changes the content or the size.
     writer: Mutex<()>,
-    /// Held by readers of blocks, and by who takes blocks away from the file.
+    /// Read-locked by readers of blocks, write-locked to take blocks away from the file.
     mapping: RwLock<()>,
     pages: Mutex<Pages>,
-    /// Whenever writeback has ended.
+    /// Notified when writeback has ended.
     written: Condvar,
     /// The last transaction that changed the inode, and the last that changed what is needed to
     /// find its data.
     last: AtomicU64,
     last_data: AtomicU64,
-    /// The [FLUSH](crate::io::Flushes) that makes all data durable that were written in place;
-    /// and the one up to which that was seen to.
+    /// Number of the [FLUSH](crate::io::Flushes) that makes all data durable that were written in
+    /// place, and the number up to which `fsync` has dealt with that.
     pub(crate) landed: AtomicU64,
     pub(crate) flushed: AtomicU64,
     failures: Mutex<Failures>,
-    /// How many nodes there are of it, and [`UNLINKED`] and [`GONE`]: in one, so that nobody has it
-    /// who comes when it is being deleted, and it is deleted once.
+    /// Number of nodes, with [`UNLINKED`] and [`GONE`]. They are one word so that an inode that is
+    /// being deleted gets no new node, and is deleted once.
     users: AtomicUsize,
-    /// Whether it never had a name.
+    /// Whether the inode never had a name.
     nameless: AtomicBool,
 }
 
-/// The pages that are newer than the disk.
+/// Pages of an inode that are newer than the disk.
 #[derive(Default)]
 pub(crate) struct Pages {
-    /// Dirty ones: which blocks of each, the first one in bit 0. (Of blocks larger than a page: bit
-    /// 0.)
+    /// Dirty pages: a mask of the dirty blocks of each, the first one in bit 0. (If blocks are
+    /// larger than pages: bit 0.)
     pub(crate) dirty: BTreeMap<u64, u8>,
-    /// Those that somebody writes back.
+    /// Pages in writeback.
     pub(crate) in_flight: BTreeSet<u64>,
-    /// Blocks of the file that are to be allocated, and the promise of room for them.
+    /// Blocks of the file that are to be allocated, and the promise of space for them.
     pub(crate) delayed: BTreeSet<u64>,
     pub(crate) reservation: Option<Reservation>,
-    /// Those that the inode does not say yet.
+    /// Times that the inode does not have yet.
     pub(crate) times: Times,
-    /// When the first of the dirty pages, or else of the times, became so, in ns of the mount's
+    /// When the first of the dirty pages, or else of the times, was noted, in ns of the mount's
     /// clock.
     pub(crate) since_ns: u64,
 }
 
-/// Writes that failed after the call that they were of.
+/// Writes that failed after the call that they belong to.
 #[derive(Default)]
 struct Failures {
     count: u64,
@@ -79,12 +79,12 @@ struct Failures {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole between any two steps.
+    // Each step leaves the contents valid, so a panic does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pages {
-    /// Whether the disk has everything.
+    /// Returns whether the disk has everything.
     pub(crate) fn are_clean(&self) -> bool {
         self.dirty.is_empty()
             && self.in_flight.is_empty()
@@ -94,9 +94,9 @@ impl Pages {
 }
 
 impl Writable {
-    /// Nothing is dirty; `sequence` is the last transaction that may have changed it, FLUSH
-    /// `landed` makes durable what was written in place so far: in a former life of the inode,
-    /// perhaps.
+    /// Returns the state of a clean inode. `sequence` is the last transaction that may have changed
+    /// it. FLUSH `landed` makes durable what was written in place so far, perhaps before the inode
+    /// was dropped from memory and loaded again.
     pub(crate) fn new(sequence: Sequence, landed: u64) -> Self {
         Self {
             writer: Mutex::new(Rank::FileWriter, ()),
@@ -113,19 +113,19 @@ impl Writable {
         }
     }
 
-    /// There is a node more. False: there is not, for it is gone.
+    /// Adds a node. Returns false if the inode is gone.
     pub(crate) fn enter(&self) -> bool {
         let more = |users: usize| (users & GONE == 0).then_some(users + 1);
         self.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// There is a node less. True: it was the last one, and no name leads to it.
+    /// Removes a node. Returns true if it was the last one, and no name leads to the inode.
     pub(crate) fn leave(&self) -> bool {
         self.users.fetch_sub(1, Ordering::AcqRel) == UNLINKED | 1
     }
 
-    /// So many links lead to it. (Said while no other change is made: so that it is always what the
-    /// last one made it.)
+    /// Sets whether names lead to the inode, which has `links` links. (Called within the change, so
+    /// the last change determines the value.)
     pub(crate) fn set_links(&self, links: u16) {
         if links == 0 {
             self.users.fetch_or(UNLINKED, Ordering::AcqRel);
@@ -135,55 +135,54 @@ impl Writable {
         }
     }
 
-    /// It is made without a name, and can get one.
+    /// Notes that the inode is made without a name. It can get one.
     pub(crate) fn set_nameless(&self) {
         self.nameless.store(true, Ordering::Release);
     }
 
-    /// Whether it never had a name. One that had, and has none, does not get one any more.
+    /// Returns whether the inode never had a name. One that lost its last name cannot get another.
     pub(crate) fn is_nameless(&self) -> bool {
         self.nameless.load(Ordering::Acquire)
     }
 
-    /// Whether no name leads to it.
+    /// Returns whether no name leads to the inode.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.users.load(Ordering::Acquire) & UNLINKED != 0
     }
 
-    /// From now on it is gone, if no name leads to it and nobody has it: whether it is, by this
-    /// call.
+    /// Marks the inode gone if it has no name and no node. Returns whether this call did.
     pub(crate) fn end(&self) -> bool {
         self.users
             .compare_exchange(UNLINKED, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// From now on it is gone, if nobody has it: it loses its last name in a change under way.
+    /// Marks the inode gone if it has no node, while a change takes its last name.
     pub(crate) fn end_unused(&self) -> bool {
         self.users.compare_exchange(0, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The same, if nobody has it but the caller, whose node is the only one.
+    /// As [`end_unused`](Self::end_unused), if the caller has the only node.
     pub(crate) fn end_alone(&self) -> bool {
         self.users.compare_exchange(1, GONE | 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Whether it is gone.
+    /// Returns whether the inode is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.users.load(Ordering::Acquire) & GONE != 0
     }
 
-    /// The right to change content and size.
+    /// Locks content and size for a change.
     pub(crate) fn write(&self) -> MutexGuard<'_, ()> {
         lock(&self.writer)
     }
 
-    /// As long as it is held, no block is taken away from the file.
+    /// Locks the file's blocks for reading: no block is taken away while it is held.
     pub(crate) fn keep_blocks(&self) -> RwLockReadGuard<'_, ()> {
         self.mapping.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As long as it is held, nobody reads the file's blocks.
+    /// Locks the file's blocks for taking some away: no reader uses them while it is held.
     pub(crate) fn take_blocks(&self) -> RwLockWriteGuard<'_, ()> {
         self.mapping.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,17 +191,18 @@ impl Writable {
         lock(&self.pages)
     }
 
-    /// Waits until something that was in flight has ended, or for a while.
+    /// Waits until something that was in flight has ended, or for [`LOOK`].
     pub(crate) fn wait<'a>(&self, pages: MutexGuard<'a, Pages>) -> MutexGuard<'a, Pages> {
         self.written.wait_timeout(pages, LOOK)
     }
 
-    /// Something that was in flight has ended.
+    /// Wakes the waiters, because something that was in flight has ended.
     pub(crate) fn wake(&self) {
         self.written.notify_all();
     }
 
-    /// Transaction `sequence` has changed the inode; `data`: what is needed to find its content.
+    /// Notes that transaction `sequence` changed the inode; `data`: also what is needed to find its
+    /// content.
     pub(crate) fn touched(&self, sequence: Sequence, data: bool) {
         self.last.fetch_max(sequence.0, Ordering::AcqRel);
         if data {
@@ -210,24 +210,25 @@ impl Writable {
         }
     }
 
-    /// Which transaction has to commit for the inode to be durable; `data`: for its content.
+    /// Returns the transaction that has to commit for the inode (`data`: for its content) to be
+    /// durable.
     pub(crate) fn sequence(&self, data: bool) -> Sequence {
         Sequence(if data { &self.last_data } else { &self.last }.load(Ordering::Acquire))
     }
 
-    /// A write failed of which nobody can be told now.
+    /// Notes a failed write, for later calls to report.
     pub(crate) fn fail(&self, error: Error) {
         let mut failures = lock(&self.failures);
         failures.count += 1;
         failures.last = Some(error);
     }
 
-    /// How many writes have failed so far.
+    /// Returns the number of failed writes so far.
     pub(crate) fn failures(&self) -> u64 {
         lock(&self.failures).count
     }
 
-    /// The last failure, unless there was none since they were `seen`.
+    /// Returns the last failure, if there was one since `seen`, and updates `seen`.
     pub(crate) fn failed_since(&self, seen: &AtomicU64) -> Result<(), Error> {
         let failures = lock(&self.failures);
         if seen.swap(failures.count, Ordering::Relaxed) == failures.count {
@@ -237,10 +238,10 @@ impl Writable {
     }
 }
 
-/// Inodes share a counter of changes with others: so many there are.
+/// Number of counters of changes; inodes share them.
 const CHANGES: usize = 256;
 
-/// All inodes that somebody has: so that there is one of each number.
+/// All inodes in use: it ensures that there is one for each number.
 pub(crate) struct Registry {
     numbers: Mutex<Numbers>,
     changes: [AtomicU64; CHANGES],
@@ -249,17 +250,17 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Numbers {
     all: ByNumber<u32, Weak<Inode>>,
-    /// Those that are gone, and still on the disk: by whom (the address of its [`Inode`]).
+    /// Gone inodes that are still on the disk: the address of the [`Inode`] by its number.
     deleted: ByNumber<u32, usize>,
 }
 
-/// What there is of a number.
+/// Result of [`Registry::enter`].
 pub(crate) enum Entered {
-    /// Its inode.
+    /// The inode of the number.
     Inode(Arc<Inode>),
-    /// It was changed meanwhile.
+    /// The inode was changed meanwhile.
     Changed,
-    /// An inode that is being deleted: nobody gets at it any more.
+    /// The inode is being deleted, and can no longer be found.
     Deleted,
 }
 
@@ -281,25 +282,25 @@ impl Registry {
         &self.changes[ino as usize % CHANGES]
     }
 
-    /// How often inode `ino`, or another, was changed.
+    /// Returns the number of changes of inode `ino` and of those that share its counter.
     pub(crate) fn changes(&self, ino: u32) -> u64 {
         self.counter(ino).load(Ordering::Acquire)
     }
 
-    /// The one of number `ino`, if there is one.
+    /// Returns the inode of number `ino`, if there is one.
     pub(crate) fn find(&self, ino: u32) -> Option<Arc<Inode>> {
         lock(&self.numbers).all.get(&ino).and_then(Weak::upgrade)
     }
 
-    /// The one of number `ino`, which was changed; if there is one.
+    /// Counts a change of inode `ino`, and returns the inode, if there is one.
     pub(crate) fn changed(&self, ino: u32) -> Option<Arc<Inode>> {
         let numbers = lock(&self.numbers);
         self.counter(ino).fetch_add(1, Ordering::AcqRel);
         numbers.all.get(&ino).and_then(Weak::upgrade)
     }
 
-    /// The one of number `ino`; `make` makes it, if there is none, unless it was changed since
-    /// there were `changes`: what `make` would make of it is another one's, perhaps.
+    /// Returns the inode of number `ino`. If there is none, `make` makes it, unless the counter is
+    /// no longer `changes`: what `make` would use may then be of another inode.
     pub(crate) fn enter(
         &self,
         ino: u32,
@@ -325,14 +326,14 @@ impl Registry {
         Entered::Inode(inode)
     }
 
-    /// `inode` is the one of its number from now on.
+    /// Makes `inode` the one of its number.
     pub(crate) fn replace(&self, inode: &Arc<Inode>) {
         let mut numbers = lock(&self.numbers);
         self.counter(inode.ino).fetch_add(1, Ordering::AcqRel);
         numbers.all.insert(inode.ino, Arc::downgrade(inode));
     }
 
-    /// Number `ino` is given to a new inode: the one that had it before is forgotten.
+    /// Removes the inode of number `ino`, which is given to a new inode.
     pub(crate) fn remove(&self, ino: u32) {
         let mut numbers = lock(&self.numbers);
         self.counter(ino).fetch_add(1, Ordering::AcqRel);
@@ -340,7 +341,7 @@ impl Registry {
         numbers.deleted.remove(&ino);
     }
 
-    /// Forgets `inode`, if it is the one of its number.
+    /// Removes `inode`, if it is the one of its number.
     pub(crate) fn remove_this(&self, inode: &Inode) {
         self.take_out(&mut lock(&self.numbers), inode);
     }
@@ -352,15 +353,15 @@ impl Registry {
         }
     }
 
-    /// `inode`, which is gone, is being deleted: until that has [ended](Self::end_deletion), nobody
-    /// gets at what the disk still has of it.
+    /// Notes that `inode`, which is gone, is being deleted. Until
+    /// [`end_deletion`](Self::end_deletion), what the disk still has of it cannot be found.
     pub(crate) fn begin_deletion(&self, inode: &Inode) {
         let mut numbers = lock(&self.numbers);
         self.take_out(&mut numbers, inode);
         numbers.deleted.insert(inode.ino, address(inode));
     }
 
-    /// The disk has `inode` no more. (Its number may be another one's already.)
+    /// Notes that `inode` is no longer on the disk. (Another inode may already have its number.)
     pub(crate) fn end_deletion(&self, inode: &Inode) {
         let mut numbers = lock(&self.numbers);
         if numbers.deleted.get(&inode.ino) == Some(&address(inode)) {

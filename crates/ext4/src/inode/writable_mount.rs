@@ -1,4 +1,4 @@
-//! What a mount for writing has beside one for reading.
+//! Additional state of a mount for writing.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,30 +20,30 @@ use crate::worker::Worker;
 use meantime_ext4_format::{Superblock, Volume};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Everything that changes a file system goes through this.
+/// State through which all changes of a file system go.
 pub(crate) struct WritableMount {
     pub(crate) journal: Journal,
     pub(crate) allocator: Arc<Allocator>,
     seen: Arc<Seen>,
-    /// Inodes with dirty pages, or whose times are newer than the disk: they stay. By number and
-    /// address: one that is gone may be here beside the one that has its number now, and letting
-    /// the one go does not let the other one go.
+    /// Inodes that are kept because they have dirty pages or times newer than the disk, by number
+    /// and address. An inode that is gone may be here beside the new one of its number, and
+    /// removing one must not remove the other.
     dirty: Mutex<BTreeMap<(u32, usize), Arc<Inode>>>,
-    /// Dirty pages of all files, and how many there may be before their writers have to wait.
+    /// Dirty pages of all files, and the number above which their writers write back.
     dirty_pages: AtomicUsize,
     pub(crate) dirty_most: usize,
     /// Whether the mount has ended.
     ended: AtomicBool,
     background: Mutex<Option<Worker>>,
-    /// Keeps other hosts off, where the file system has the feature `mmp`.
+    /// Keeps other hosts off, if the file system has the feature `mmp`.
     protection: Option<Arc<Protection>>,
-    /// Who commits for others, if somebody is to.
+    /// Thread that commits for others, if the mount has one.
     journal_thread: Mutex<Option<Arc<JournalThread>>>,
-    /// When a commit was last made because it was due, in ns of the mount's clock.
+    /// When a periodic commit was last due, in ns of the mount's clock.
     committed_ns: AtomicU64,
 }
 
-/// What everybody sees of changes besides the metadata themselves.
+/// What all threads see of changes besides the metadata themselves.
 #[derive(Default)]
 struct Seen {
     registry: Registry,
@@ -51,14 +51,15 @@ struct Seen {
     last: AtomicU64,
 }
 
-/// Whoever keeps that, and the allocator's totals, in step with the changes.
+/// Updates that, and the allocator's totals, with each change.
 struct Follower {
     seen: Arc<Seen>,
     allocator: Arc<Allocator>,
 }
 
 impl Observe for Follower {
-    /// Whoever sees the change, and makes durable what he saw, waits for its transaction.
+    /// Called before the change is visible: a reader that sees it, and syncs, waits for its
+    /// transaction.
     fn coming(&self, changes: &Changes, sequence: Sequence) {
         self.seen.last.fetch_max(sequence.0, Ordering::AcqRel);
         for (ino, changed) in &changes.inodes {
@@ -88,7 +89,7 @@ impl Observe for Follower {
     }
 }
 
-/// Whether the calling process gets the reserved blocks (kernel: `ext4_has_free_clusters`).
+/// Returns whether the calling process gets the reserved blocks (kernel: `ext4_has_free_clusters`).
 fn may_use_reserved(superblock: &Superblock) -> bool {
     let (uid, gid) = superblock.reserved_for();
     let is_in_group = || {
@@ -103,13 +104,13 @@ fn may_use_reserved(superblock: &Superblock) -> bool {
     rustix::process::geteuid().as_raw() == uid || (gid != 0 && is_in_group()) || is_capable()
 }
 
-/// By what `inode` is found among those that are kept.
+/// Returns the key of `inode` among those that are kept.
 fn key(inode: &Inode) -> (u32, usize) {
     (inode.ino, std::ptr::from_ref(inode) as usize)
 }
 
 impl WritableMount {
-    /// For `volume` with its `journal`, from which `protection` keeps others off.
+    /// Returns the state for `volume` with its `journal`; `protection` keeps other hosts off.
     ///
     /// # Errors
     /// As [`Allocator::new`].
@@ -120,7 +121,7 @@ impl WritableMount {
         protection: Option<Arc<Protection>>,
     ) -> Result<Self, Error> {
         let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
-        // Never more than half of the cache: what is dirty cannot leave.
+        // At most half of the cache: dirty pages cannot be evicted.
         let dirty_bytes =
             if dirty_bytes == 0 { cache_bytes / 4 } else { dirty_bytes.min(cache_bytes / 2) };
         let dirty_most = (dirty_bytes / PAGE_BYTES).max(16);
@@ -147,30 +148,30 @@ impl WritableMount {
         })
     }
 
-    /// What keeps other hosts off, where there is such a thing.
+    /// Returns the multiple mount protection, if there is any.
     pub(crate) fn protection(&self) -> Option<&Protection> {
         self.protection.as_deref()
     }
 
-    /// All inodes that somebody has.
+    /// Returns the registry of all inodes in use.
     pub(crate) fn registry(&self) -> &Registry {
         &self.seen.registry
     }
 
-    /// The last transaction in which anything was changed.
+    /// Returns the last transaction in which anything was changed.
     pub(crate) fn last_sequence(&self) -> Sequence {
         Sequence(self.seen.last.load(Ordering::Acquire))
     }
 
-    /// Fails from now on.
+    /// Ends the mount: every later change fails.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Whether anything can be changed.
+    /// Returns whether anything can be changed.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] after the end; why the journal has failed.
+    /// [`Error::ReadOnly`] after the end of the mount. The journal's failure.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         if self.ended.load(Ordering::Acquire) {
             return Err(Error::ReadOnly);
@@ -178,7 +179,7 @@ impl WritableMount {
         self.journal.usable()
     }
 
-    /// Whether it is `interval_ns` since this was last so.
+    /// Returns whether `interval_ns` have passed since the last call that returned true.
     pub(crate) fn commit_is_due(&self, now_ns: u64, interval_ns: u64) -> bool {
         let is_due =
             now_ns.saturating_sub(self.committed_ns.load(Ordering::Relaxed)) >= interval_ns;
@@ -188,22 +189,22 @@ impl WritableMount {
         is_due
     }
 
-    /// Has `worker` do what nobody waits for.
+    /// Sets the mount's background thread.
     pub(crate) fn set_background(&self, worker: Option<Worker>) {
         *self.background.lock().unwrap_or_else(PoisonError::into_inner) = worker;
     }
 
-    /// Has `thread` commit for others.
+    /// Sets the thread that commits for others.
     pub(crate) fn set_journal_thread(&self, thread: Option<JournalThread>) {
         *self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner) = thread.map(Arc::new);
     }
 
-    /// Who commits for others, if somebody does.
+    /// Returns the thread that commits for others, if there is one.
     pub(crate) fn journal_thread(&self) -> Option<Arc<JournalThread>> {
         self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops them.
+    /// Stops both threads.
     pub(crate) fn stop_background(&self) {
         drop(self.journal_thread.lock().unwrap_or_else(PoisonError::into_inner).take());
         let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -214,37 +215,37 @@ impl WritableMount {
         self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `inode` is newer than the disk.
+    /// Keeps `inode`, which is newer than the disk.
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
         self.dirty().entry(key(inode)).or_insert_with(|| Arc::clone(inode));
     }
 
-    /// Whether as many are kept as may be for the sake of times alone.
+    /// Returns whether no further inode may be kept only for its times.
     pub(crate) fn keeps_most(&self) -> bool {
         self.dirty().len() >= NODES_KEPT
     }
 
-    /// `inode` need not be kept any more.
+    /// Removes `inode` from those that are kept.
     pub(crate) fn let_go(&self, inode: &Inode) -> Option<Arc<Inode>> {
         self.dirty().remove(&key(inode))
     }
 
-    /// Those that are newer than the disk.
+    /// Returns the inodes that are kept because they are newer than the disk.
     pub(crate) fn kept(&self) -> Vec<Arc<Inode>> {
         self.dirty().values().cloned().collect()
     }
 
-    /// There are so many more dirty pages.
+    /// Adds `pages` to the number of dirty pages.
     pub(crate) fn more_dirty(&self, pages: usize) {
         self.dirty_pages.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// There are so many fewer dirty pages.
+    /// Subtracts `pages` from the number of dirty pages.
     pub(crate) fn fewer_dirty(&self, pages: usize) {
         self.dirty_pages.fetch_sub(pages, Ordering::Relaxed);
     }
 
-    /// How many pages are dirty.
+    /// Returns the number of dirty pages.
     pub(crate) fn dirty_pages(&self) -> usize {
         self.dirty_pages.load(Ordering::Relaxed)
     }

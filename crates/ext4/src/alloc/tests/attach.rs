@@ -1,5 +1,5 @@
-//! What was allocated is given owners and names, so that `e2fsck` can say whether all of it is
-//! right: by hand, since nothing here is to depend on the code that does so for files.
+//! Gives allocated blocks and inodes owners and names, so that `e2fsck` can check them. The
+//! structures are written by hand, to be independent of the code for files.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use meantime_ext4_format::edit::InodeEdit;
 const LOST_AND_FOUND: u32 = 11;
 const EXTENTS_FLAG: u32 = 0x8_0000;
 
-/// A file or directory that was made.
+/// A file or directory of the model.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Made {
     pub directory: bool,
-    /// Its blocks, a run each.
+    /// Its blocks, as runs.
     pub runs: Vec<Range<u64>>,
 }
 
@@ -27,8 +27,8 @@ fn put_header(bytes: &mut [u8], entries: usize, most: usize, depth: u16) {
     bytes[6..8].copy_from_slice(&depth.to_le_bytes());
 }
 
-/// Writes `runs`, from logical block `first` on, as extents behind a header; where the next one
-/// would begin.
+/// Writes `runs`, from logical block `first` on, as extents behind a header. Returns the logical
+/// block after the last.
 fn put_extents(bytes: &mut [u8], runs: &[Range<u64>], mut first: u32) -> u32 {
     for (at, run) in runs.iter().enumerate() {
         let entry = &mut bytes[12 + at * 12..24 + at * 12];
@@ -42,7 +42,7 @@ fn put_extents(bytes: &mut [u8], runs: &[Range<u64>], mut first: u32) -> u32 {
     first
 }
 
-/// Maps `runs` in `inode`, by one level of nodes if they are many.
+/// Maps `runs` in `inode`, with one level of nodes if the inode cannot hold them.
 fn map(handle: &mut Handle<'_>, allocator: &Allocator, inode: &mut InodeEdit, runs: &[Range<u64>]) {
     inode.set_flags(EXTENTS_FLAG);
     let mut blocks: u64 = runs.iter().map(|run| run.end - run.start).sum();
@@ -85,7 +85,7 @@ fn map(handle: &mut Handle<'_>, allocator: &Allocator, inode: &mut InodeEdit, ru
     inode.set_blocks(handle.superblock(), blocks);
 }
 
-/// Writes a block of directory `ino` with `entries`: inode, type, name.
+/// Writes `entries` (inode, type, name) as a block of directory `ino`.
 fn put_entries(handle: &mut Handle<'_>, ino: u32, block: u64, entries: &[(u32, u8, String)]) {
     let superblock = handle.superblock().clone();
     let generation = handle.load_inode(ino).map_or(0, |inode| inode.generation());
@@ -115,8 +115,7 @@ fn put_entries(handle: &mut Handle<'_>, ino: u32, block: u64, entries: &[(u32, u
     }
 }
 
-/// Gives every inode of `made` its blocks, and a name in `lost+found`, whose entries are written
-/// anew.
+/// Gives every inode of `made` its blocks, and a name in `lost+found`, whose entries are rewritten.
 pub(super) fn attach(image: &Image, allocator: &Allocator, made: &[(u32, Made)]) {
     for (ino, file) in made {
         let work = |handle: &mut Handle<'_>| {

@@ -1,5 +1,5 @@
-//! Random allocation on file systems of many shapes: what is given out is nobody else's, and in the
-//! end `e2fsck` finds nothing.
+//! Random allocation on file systems of many shapes: no block is allocated twice, and at the end
+//! `e2fsck` finds no error.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,20 @@ use crate::Error;
 use crate::journal::Handle;
 use crate::journal::testing::Image;
 
-/// Something that is done; numbers are taken modulo what there is.
+/// An operation; numbers are taken modulo the number of candidates.
 #[derive(Debug, Clone)]
 enum Op {
-    /// Blocks for a file: after its last one, near its inode, or anywhere.
+    /// Takes blocks for a file: after its last one, near its inode, or anywhere.
     Take { file: usize, blocks: u32, goal: Goal, metadata: bool, reserved: bool },
-    /// The end of a run of a file is freed.
+    /// Frees the end of a run of a file.
     Free { file: usize, run: usize, blocks: u64 },
-    /// A new file or directory.
+    /// Makes a file or directory.
     Make { parent: usize, directory: bool },
-    /// Something without blocks goes.
+    /// Removes a file or directory without blocks.
     Remove { file: usize },
-    /// The transaction commits.
+    /// Commits the transaction.
     Commit,
-    /// The allocator forgets all it only thinks.
+    /// Makes a new allocator, which has no hints.
     Forget,
 }
 
@@ -66,7 +66,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What should be.
+/// The image and its expected state.
 struct Model {
     image: Image,
     allocator: Allocator,
@@ -75,8 +75,7 @@ struct Model {
     held: BTreeSet<u64>,
 }
 
-/// Fills what was never written with garbage: unused slots of inode tables, bitmaps that are not
-/// there.
+/// Fills what was never written with garbage: unused slots of inode tables, uninitialized bitmaps.
 fn litter(image: &Image) {
     let volume = image.volume();
     let superblock = volume.superblock();
@@ -110,7 +109,7 @@ impl Model {
         (!files.is_empty()).then(|| files[number % files.len()])
     }
 
-    /// Changes the image by `work`: first in vain, then for good.
+    /// Changes the image by `work`: first in a handle that fails, then in one that succeeds.
     fn change<T>(&self, work: impl Fn(&mut Handle<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let before = self.allocator.usage();
         let in_vain: Result<(), Error> = self.image.change_with(&self.allocator, |handle| {
@@ -126,7 +125,7 @@ impl Model {
         let Some(at) = self.file(file) else { return };
         let (ino, made) = &self.made[at];
         let ino = *ino;
-        // As many as one level of nodes can have.
+        // One level of nodes cannot map more.
         if made.runs.len() >= 200 {
             return;
         }
@@ -190,7 +189,7 @@ impl Model {
             assert!(self.used.remove(&block));
             self.held.insert(block);
         }
-        // Not twice.
+        // A second free of the same blocks fails.
         let again = self
             .image
             .change_with(&self.allocator, |handle| self.allocator.free_blocks(handle, freed));
@@ -248,11 +247,11 @@ impl Model {
         image.commit();
         let volume = image.volume();
         for (ino, _) in &made {
-            // As the kernel has it: whoever looks for the table in the bitmap finds it.
+            // As in the kernel: the bitmap is initialized, and shows the inode table as in use.
             let group = volume.group((ino - 1) / volume.superblock().inodes_per_group()).unwrap();
             assert!(!group.block_uninit && !group.inode_uninit);
         }
-        // Room for the nodes of its trees.
+        // The nodes of its trees need room.
         let told = image.volume().usage().unwrap();
         if told.free_blocks < 300 {
             return;

@@ -1,9 +1,10 @@
-//! Reading ahead of a sequential reader: when, and how far.
+//! Read-ahead for a sequential reader: when, and how far.
 //!
-//! A file is read ahead of when its reader misses a page, and reads on from where it missed one
-//! before or had one read ahead, or from the beginning. It is read up to a *lead* before the reader, which doubles up to the mount's
-//! limit. From then on the device's queue is kept full: whenever the reader has come on by one
-//! request's worth, the next request is sent. So hits only compare a number, and write nothing.
+//! A file is read ahead when a read misses a page and is sequential: it begins at the start of the
+//! file, or continues from an earlier miss or from what was read ahead. Read-ahead goes up to a
+//! *lead* in front of the reader, which doubles up to the mount's limit. From then on the device's
+//! queue is kept full: each time the reader has advanced by the size of one request, the next is
+//! sent. So a hit only compares a number, and writes nothing.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -14,22 +15,22 @@ use crate::options::Advice;
 /// The first lead, in pages.
 const FIRST_PAGES: u64 = 4;
 
-/// The pages of one request.
+/// Pages of one request.
 const CHUNK: u64 = AHEAD_CHUNK_PAGES as u64;
 
 /// No page.
 const NOWHERE: u64 = u64::MAX;
 
-/// What an open file's reads look like. All relaxed: several readers of one file may confuse it,
-/// which costs no more than a few requests.
+/// Access pattern of an open file. All accesses are relaxed: concurrent readers of one file may
+/// disturb it, which costs only a few requests.
 pub(crate) struct Ahead {
-    /// The page that has more sent when it is read.
+    /// Page whose read sends the next window.
     trigger: AtomicU64,
-    /// The page after the last that was read ahead, or missed.
+    /// Page after the last that was read ahead, or missed.
     next: AtomicU64,
-    /// How far before its reader the file is read, in pages; 0: it is not.
+    /// Current lead in pages; 0: no read-ahead.
     lead: AtomicU64,
-    /// The largest lead, in pages, of the mount.
+    /// The mount's largest lead, in pages.
     most_pages: u64,
     advice: AtomicU8,
 }
@@ -45,7 +46,7 @@ impl Ahead {
         }
     }
 
-    /// The program says how it will read.
+    /// Sets the access pattern that the program announced.
     pub(crate) fn advise(&self, advice: Advice) {
         let kind = match advice {
             Advice::Normal => 0,
@@ -67,14 +68,14 @@ impl Ahead {
         }
     }
 
-    /// Whether a read of `pages` came to where more is to be sent.
+    /// Returns whether a read of `pages` has reached the trigger.
     #[inline(always)]
     pub(crate) fn is_due(&self, pages: &Range<u64>) -> bool {
         pages.contains(&self.trigger.load(Ordering::Relaxed))
     }
 
-    /// What is to be read ahead, if one of `pages`, which are read, has more sent. One of several
-    /// readers gets it.
+    /// Returns the window to be read ahead, if the trigger is among `pages`, which are being read.
+    /// Only one of several readers gets it.
     pub(crate) fn next_window(&self, pages: &Range<u64>) -> Option<Range<u64>> {
         let trigger = self.trigger.load(Ordering::Relaxed);
         if !pages.contains(&trigger) {
@@ -86,13 +87,13 @@ impl Ahead {
         self.window(pages, self.next.load(Ordering::Relaxed))
     }
 
-    /// A read of `pages` missed `missed`, the first of those that were not there. What is to be
-    /// read ahead of it, if it reads in order.
+    /// Notes a read of `pages` that missed; `missed` is the first missing page. Returns the window
+    /// to be read ahead, if the reader is sequential.
     pub(crate) fn missed(&self, missed: u64, pages: &Range<u64>) -> Option<Range<u64>> {
         let next = self.next.load(Ordering::Relaxed);
         let lead = self.lead.load(Ordering::Relaxed);
-        // (In the middle of what was read ahead: it has left the cache again, or it could not be
-        // sent for.)
+        // (A page missing within what was read ahead was evicted, or its request could not be
+        // sent.)
         let in_order = missed == 0 || (pages.start <= next && next.saturating_sub(missed) <= lead);
         if !in_order || self.most_pages() == 0 {
             self.next.store(pages.end, Ordering::Relaxed);
@@ -107,9 +108,9 @@ impl Ahead {
         self.window(pages, next)
     }
 
-    /// From page `next` on, up to twice the lead of before from the end of `pages` on.
+    /// Doubles the lead. Returns the window from page `next` on, up to the lead behind `pages`.
     fn window(&self, pages: &Range<u64>, next: u64) -> Option<Range<u64>> {
-        // A long read finds all of the next one under way.
+        // At least one read ahead, so that all of the next long read is in flight.
         let read = (pages.end - pages.start).min(AHEAD_REQUESTS as u64 * CHUNK);
         let most = match self.most_pages() {
             0 => return None,
@@ -126,13 +127,13 @@ impl Ahead {
         let end = if lead < CHUNK { end } else { end.next_multiple_of(CHUNK) };
         let end = end.max(start);
         self.next.store(end, Ordering::Relaxed);
-        // There is room for another request then.
+        // When the reader comes to this page, there is room for another request.
         let trigger = end.saturating_sub(lead - CHUNK.min(lead / 2));
         self.trigger.store(trigger.max(pages.end), Ordering::Relaxed);
         (start < end).then_some(start..end)
     }
 
-    /// What is to be read ahead was sent for up to page `next` only.
+    /// Notes that requests were sent only up to page `next`.
     pub(crate) fn stopped_at(&self, next: u64) {
         self.next.store(next, Ordering::Relaxed);
     }
@@ -153,20 +154,20 @@ mod tests {
         // From now on, one request after another.
         assert_eq!(ahead.next_window(&(24..25)), Some(32..48));
         assert_eq!(ahead.next_window(&(40..41)), Some(48..64));
-        // Where the queue was full it goes on.
+        // Read-ahead continues where a full queue stopped it.
         ahead.stopped_at(48);
         assert_eq!(ahead.missed(48, &(48..49)), Some(49..80));
-        // Elsewhere: no more.
+        // A random read ends it.
         assert_eq!(ahead.missed(100, &(100..101)), None);
         assert_eq!(ahead.missed(300, &(300..301)), None);
-        // Two in a row.
+        // Two reads in sequence.
         assert_eq!(ahead.missed(301, &(301..303)), Some(303..307));
         ahead.advise(Advice::Random);
         assert!(!ahead.is_due(&(303..307)));
         assert_eq!(ahead.missed(307, &(307..308)), None);
         ahead.advise(Advice::Sequential);
         assert_eq!(ahead.missed(308, &(308..328)), Some(328..368));
-        // As long as a long read.
+        // The lead is as long as a long read.
         assert_eq!(ahead.missed(368, &(368..768)), Some(768..1152));
         assert_eq!(Ahead::new(0).missed(0, &(0..1)), None);
     }

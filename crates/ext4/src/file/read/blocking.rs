@@ -1,4 +1,4 @@
-//! Cached reads of a thread, which waits for its I/O context.
+//! Cached reads of a thread, which waits with its I/O context.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -16,19 +16,19 @@ use crate::io::target::Target;
 use crate::options::ReadOptions;
 use meantime_process::lock::{Rank, wait_for};
 
-/// Pages that one turn through the context goes through at most: 1 MiB.
+/// Maximum number of pages for which a read takes its I/O context once: 1 MiB.
 const TURN_PAGES: u64 = 256;
 
-/// Requests of a read that are under way at once.
+/// Requests of a read that are in flight at once.
 const WINDOW: usize = 16;
 
-/// How long another's I/O is waited for before the page is read past the cache, in ns; and between
-/// two looks whether its context was left alone.
+/// How long another reader's I/O is waited for before the page is read past the cache, and the
+/// interval of the checks whether its context is free, in ns.
 const PATIENCE_NS: u64 = 20_000_000;
 const LOOK_NS: u64 = 100_000;
 
 impl File {
-    /// Reads from byte `at` on, whose page is not there.
+    /// Reads from byte `at` on, whose page is not in the cache.
     #[inline(never)]
     pub(super) fn read_missing(
         &self,
@@ -44,12 +44,12 @@ impl File {
         }
         let _guard = self.keep_blocks();
         if self.extents.is_none() {
-            // Cut off meanwhile, perhaps.
+            // The file may have been truncated meanwhile.
             end = end.min(self.size());
         }
         let (mut failed, mut told) = (None, false);
         while at < end && failed.is_none() {
-            // Of whole pages: that is what goes into the cache.
+            // Whole pages, because these go into the cache.
             let pages = at / PAGE..end.div_ceil(PAGE);
             let last = pages.end.saturating_mul(PAGE).min(self.size());
             let version = self.node().inode.writable.as_ref().map(|_| self.node().inode.version());
@@ -81,9 +81,10 @@ impl File {
 }
 
 impl CachedRead<'_, '_, '_> {
-    /// Reads `pages`, a bounded number of them.
+    /// Reads `pages`, a bounded number.
     fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
-        // Nobody waits for us while we wait: no claim is left, and the context is free.
+        // While this read waits no other reader waits for it: it has no claim, and its context is
+        // free.
         for index in self.through_context(pages)? {
             if self.stale.is_some_and(|stale| stale <= index) {
                 continue;
@@ -98,18 +99,18 @@ impl CachedRead<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reads of `pages` what nobody else is reading; those that somebody is.
+    /// Reads those of `pages` that no other reader is reading; returns the rest.
     fn through_context(&mut self, pages: Range<u64>) -> Result<Vec<u64>, Error> {
         let mount = self.mount;
         let io = &mut *mount.contexts.take()?;
         self.begin(pages);
         self.hits = io.fills.take_hits();
         loop {
-            // As much as there is room for.
+            // Send as much as there is room for.
             while io.in_flight().reads.len() < WINDOW {
                 match self.step(io.fills.claims()) {
                     Step::Send(stretch) if self.send(io, stretch) => {}
-                    // There is a page again when something has ended.
+                    // A completed request frees a page.
                     Step::Send(_) => break,
                     Step::Gather(index, claim) => self.gather(io, index, claim),
                     Step::Private(index) => self.read_private(io, index),
@@ -134,7 +135,7 @@ impl CachedRead<'_, '_, '_> {
         }
         io.fills.give_hits(std::mem::take(&mut self.hits));
         let mut others = std::mem::take(&mut self.others);
-        // What is being read ahead in this very context nobody else would take in.
+        // A read-ahead in flight in this context is completed by no other thread.
         if !io.in_flight().ahead.is_empty() {
             others.retain(|index| {
                 let page = Some((self.ino, *index));
@@ -146,8 +147,8 @@ impl CachedRead<'_, '_, '_> {
         Ok(others)
     }
 
-    /// Sends the request for `stretch`; false: it is to be claimed once more when another one has
-    /// ended.
+    /// Sends the request for `stretch`. Returns false if its pages have to be claimed again when
+    /// another request has completed.
     #[inline]
     fn send(&mut self, io: &mut IoContext, stretch: FillRange) -> bool {
         let counts = &self.mount.counts;
@@ -167,7 +168,7 @@ impl CachedRead<'_, '_, '_> {
         true
     }
 
-    /// What is done while the device works.
+    /// Does the work of the gap, while the device works.
     #[inline]
     fn gap(&mut self, io: &mut IoContext) {
         let mount = self.mount;
@@ -191,7 +192,7 @@ impl CachedRead<'_, '_, '_> {
         }
     }
 
-    /// Has `window` read ahead, later if that needs metadata, which would want a context too.
+    /// Sends the read-ahead of `window`; later if that needs metadata, which needs a context too.
     fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) {
         let end = window.end.saturating_mul(PAGE).min(self.file.size());
         if self.finder.extents.reaches(end, self.mount.block_shift) {
@@ -201,7 +202,7 @@ impl CachedRead<'_, '_, '_> {
         }
     }
 
-    /// Puts page `index` together from where its pieces are.
+    /// Assembles page `index` from its pieces.
     fn gather(&mut self, io: &mut IoContext, index: u64, claim: Claim) {
         let counts = &self.mount.counts;
         let Some(mut page) = io.fills.page(self.cache) else {
@@ -233,7 +234,7 @@ impl CachedRead<'_, '_, '_> {
     #[cold]
     #[inline(never)]
     fn read_private(&mut self, io: &mut IoContext, index: u64) {
-        // (Its extents may be those of before it was written; it was not there.)
+        // (The extents may be older than a write to the page, which was not in the cache.)
         if self.is_stale(index) {
             return;
         }
@@ -248,8 +249,8 @@ impl CachedRead<'_, '_, '_> {
         }
     }
 
-    /// Waits for somebody else's read of page `index`. If that takes unreasonably long (its thread
-    /// may not be running), reads it too.
+    /// Waits for another reader of page `index`. If that takes unreasonably long (its thread may
+    /// not be running), reads the page itself.
     #[cold]
     #[inline(never)]
     fn wait_for_other(&mut self, index: u64) -> Result<(), Error> {
@@ -266,8 +267,8 @@ impl CachedRead<'_, '_, '_> {
                     mount.contexts.each_left(|io| io.reap_ahead(self.cache, &mount.counts));
                     self.cache.wait(filling, LOOK_NS);
                 }
-                // Its reader has failed, or it has left again: it is ours to read. (Once another
-                // page of this read has failed or is stale, `through_context` reads nothing more.)
+                // Its reader has failed, or it was evicted: read it here. (Once another page of
+                // this read has failed or is stale, `through_context` reads nothing more.)
                 LookUp::Hit(_) | LookUp::Absent
                     if self.failed.is_none()
                         && self.stale.is_none()

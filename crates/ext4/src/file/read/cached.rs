@@ -1,14 +1,14 @@
 //! Reads through the page cache, overlapped with the device.
 //!
-//! Pages that are there are copied without a lock. From the first one that is not, a [`CachedRead`]
-//! says what comes next, [step](CachedRead::step) by step: what is missing is claimed, page by page,
-//! and sent as soon as a stretch of the device ends or is long enough, so that the device works
-//! while the next one is being claimed. What can wait is done after that, *in the gap*: copying what
-//! was there, the cache's queues, reading ahead. Then the requests are waited for one after another,
-//! each copied while the others are under way. Last, the reader waits for pages that others are
-//! reading: then nobody waits for this one.
+//! Cached pages are copied without a lock. From the first missing page on, a [`CachedRead`] decides
+//! what comes next, [step](CachedRead::step) by step. Missing pages are claimed one by one, and
+//! sent as soon as a run on the device ends or is long enough, so the device works while the next
+//! ones are claimed. What can wait is done after that, *in the gap*: copying hits, the cache's
+//! queues, read-ahead. Then the requests are waited for one after another, and each is copied while
+//! the others are in flight. Pages that other readers are reading come last: then no reader waits
+//! for this one.
 //!
-//! Who takes the steps is a thread that waits for its I/O context (`blocking`), or a future
+//! The steps are taken by a thread that waits with its I/O context (`blocking`), or by a future
 //! ([`AsyncFile`](crate::AsyncFile)).
 
 use std::ops::Range;
@@ -26,20 +26,20 @@ use meantime_completion::Policy;
 
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
 
-/// The most pages that are found to be zeroes at once.
+/// Maximum number of pages that one step finds to be zeroes.
 const ZERO_PAGES: u64 = 256;
 
 /// The bytes of one page that a read wants.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
-    /// Where in the target they go.
+    /// Offset in the target.
     pub(crate) at: usize,
-    /// Where in the page they begin.
+    /// Offset in the page.
     pub(crate) within: usize,
     pub(crate) len: usize,
 }
 
-/// A read that the cache has not all pages of.
+/// A read of which some pages are not in the cache.
 pub(crate) struct CachedRead<'a, 't, 'b> {
     pub(crate) file: &'a File,
     pub(crate) mount: &'a Mount,
@@ -47,46 +47,46 @@ pub(crate) struct CachedRead<'a, 't, 'b> {
     pub(crate) ino: u64,
     pub(crate) finder: Finder<'a>,
     pub(crate) target: &'a mut Target<'t, 'b>,
-    /// Bytes of the file that are read: the first is byte 0 of the target.
+    /// First and end of the bytes of the file that are read. The first is byte 0 of the target.
     pub(crate) offset: u64,
     pub(crate) end: u64,
     pub(crate) policy: Option<Policy>,
-    /// The first byte of the file that could not be read, and why.
+    /// First byte of the file that could not be read, and why.
     pub(crate) failed: Option<(u64, Error)>,
-    /// Whether the file's read-ahead was told of a miss.
+    /// Whether a miss was reported to the file's read-ahead.
     pub(crate) told: bool,
-    /// What the file's version was when its extents were looked up; `None`: nobody changes them.
+    /// The inode's version when the extents were looked up; `None`: it does not change.
     pub(crate) version: Option<u64>,
-    /// The page from which on the extents have to be looked up anew.
+    /// Page from which on the extents have to be looked up again.
     pub(crate) stale: Option<u64>,
-    /// The pages that are gone through from the first to before the last, and the next of them.
+    /// First page of the current steps, the next one, and the end.
     pub(crate) first: u64,
     pub(crate) next: u64,
     pub(crate) stop: u64,
-    /// The first page that was asked for since the last gap.
+    /// First page that was requested since the last gap.
     pub(crate) missed: Option<u64>,
-    /// Pages that the cache has, to be copied in the gap.
+    /// Cached pages that are copied in the gap.
     pub(crate) hits: Vec<u64>,
-    /// Pages that somebody else is reading, or was.
+    /// Pages that another reader is reading, or was.
     pub(crate) others: Vec<u64>,
-    /// What is to be read ahead when the context is free, since its extents are not at hand.
+    /// Window to be read ahead when the context is free, because its extents are not known.
     pub(crate) ahead_later: Option<Range<u64>>,
 }
 
-/// What a read does next.
+/// The next step of a read.
 pub(crate) enum Step {
-    /// Send a request for this stretch, whose pages are claimed.
+    /// Send a request for this range, whose pages are claimed.
     Send(FillRange),
-    /// Put this page, which is claimed, together from where its pieces are.
+    /// Assemble this page, which is claimed, from its pieces.
     Gather(u64, Claim),
     /// Read this page past the cache.
     Private(u64),
-    /// Nothing: every page was seen to, or the read is over before.
+    /// Nothing: all pages are dealt with, or the read has failed or is stale.
     End,
 }
 
 impl File {
-    /// Reads `len` bytes, more than none and all of them within the file.
+    /// Reads `len` bytes, at least one and all within the file.
     #[inline]
     pub(crate) fn read_cached(
         &self,
@@ -114,8 +114,8 @@ impl File {
 }
 
 impl File {
-    /// What of the rest of a read is there, or nowhere and so zeroes; if nothing was, it would have
-    /// to wait.
+    /// Copies the cached part of the rest of a read, and zeroes of its holes, up to the first byte
+    /// for which it would have to wait. Fails if that is the first byte.
     #[cold]
     pub(super) fn read_without_waiting(
         &self,
@@ -146,7 +146,7 @@ impl File {
     }
 }
 
-/// Copies `len` bytes of a page to `at` of the target, if it is there.
+/// Copies `len` bytes of a page to `at` of the target; false: the page is not cached.
 #[inline(always)]
 pub(crate) fn copy_hit(
     cache: &PageCache,
@@ -163,15 +163,15 @@ pub(crate) fn copy_hit(
         whole &= cache.copy(hit, from, part);
         from += part.len();
     });
-    // Of reads that go through a page in order one is in its first such part: the pass counts once.
+    // Of sequential reads of a page only the first counts: one visit a pass.
     if whole && within < len {
         cache.visit(hit);
     }
     whole
 }
 
-/// Copies those pages of a read of `bytes` that are there, up to the first that is not; up to which
-/// byte.
+/// Copies the cached pages of a read of `bytes`, up to the first missing one. Returns the byte at
+/// which it stopped.
 #[inline(always)]
 pub(crate) fn copy_hits(
     cache: &PageCache,
@@ -191,9 +191,9 @@ pub(crate) fn copy_hits(
     next
 }
 
-/// Where on the device page `index` begins, how many pages from there on, up to `most`, one request
-/// can read, and how many bytes they have; `None`: it is in pieces, or nowhere, or somewhere in the
-/// middle of a device's block.
+/// Returns where page `index` begins on the device, how many pages from it on (up to `most`) one
+/// request can read, and their bytes. `None`: the page is in pieces, or not on the device, or
+/// begins within a block of the device.
 #[inline]
 pub(crate) fn whole_pages(
     block_bytes: u32,
@@ -218,7 +218,7 @@ pub(crate) fn whole_pages(
 }
 
 impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
-    /// A read of `bytes` of `file`, which has `extents`.
+    /// Returns a read of `bytes` of `file`, which has `extents`.
     pub(crate) fn new(
         file: &'a File,
         extents: &'a Extents,
@@ -251,7 +251,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
     }
 
-    /// What comes next; of what is to be sent, the claims go into `claims`.
+    /// Returns the next step. Claims of pages to be sent go into `claims`.
     #[inline]
     pub(crate) fn step(&mut self, claims: &mut Vec<Claim>) -> Step {
         while !self.is_over() {
@@ -265,7 +265,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
                     None => continue,
                 }
             };
-            // Of the page that the read came to it is known that it is not there.
+            // The first page is known to be missing.
             let found = match index > self.first {
                 true => self.cache.look_up(self.ino, index),
                 false => LookUp::Absent,
@@ -285,32 +285,32 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             match self.cache.look_up(self.ino, index) {
                 LookUp::Hit(_) => self.hits.push(index),
                 LookUp::Filling(_) => self.others.push(index),
-                // There is no room for it, or it has just left.
+                // The cache is full, or the page was just evicted.
                 LookUp::Absent => return Step::Private(index),
             }
         }
         Step::End
     }
 
-    /// The steps that follow are for `pages`.
+    /// Starts the steps for `pages`.
     pub(crate) fn begin(&mut self, pages: Range<u64>) {
         (self.first, self.next, self.stop) = (pages.start, pages.start, pages.end);
     }
 
-    /// Whether no page is left that there is a step for.
+    /// Returns whether no step is left.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.next >= self.stop || self.failed.is_some() || self.stale.is_some()
     }
 
-    /// A page that is nowhere on the device, or in several places. `None`: it was seen to.
+    /// Handles a page that is not on the device, or in several places. `None`: no step is needed.
     #[cold]
     #[inline(never)]
     fn odd_step(&mut self, index: u64) -> Option<Step> {
         let most = (self.stop - index).min(ZERO_PAGES) as usize * PAGE_BYTES;
         let mut wanted = ((self.end - index * PAGE) as usize).min(most);
         if self.version.is_some() {
-            // What was written and has no place yet is in the cache.
+            // Written data without a block yet are in the cache.
             let pages = wanted.div_ceil(PAGE_BYTES) as u64;
             let absent = |n: &u64| self.cache.look_up(self.ino, index + n) != LookUp::Absent;
             match (0..pages).find(absent) {
@@ -330,7 +330,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
         let piece = self.finder.find(index * PAGE, wanted);
         if matches!(piece.place, Place::Zero) && (piece.len >= PAGE_BYTES || piece.len == wanted) {
-            // Zeroes are made as fast as they are copied: they are not kept.
+            // Zeroes are written as fast as they are copied: they are not cached.
             let count = if piece.len == wanted {
                 piece.len.div_ceil(PAGE_BYTES)
             } else {
@@ -358,8 +358,8 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
     }
 
-    /// Copies the pages that were found in the cache, in the gap; those that have left it
-    /// meanwhile: as if they had never been there.
+    /// Copies, in the gap, the pages that were found in the cache. Returns those that were evicted
+    /// meanwhile: they are treated as missing.
     pub(crate) fn copy_later(&mut self) -> Vec<u64> {
         let mut hits = std::mem::take(&mut self.hits);
         let found = hits.len() as u64;
@@ -374,7 +374,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         gone
     }
 
-    /// The bytes of page `index` that are wanted.
+    /// Returns the bytes of page `index` that are wanted.
     #[inline]
     pub(crate) fn part(&self, index: u64) -> Part {
         part(self.offset..self.end, index)
@@ -386,8 +386,8 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         copy_hit(self.cache, self.ino, index, within, at, len, self.target)
     }
 
-    /// Whether what the extents say of page `index`, which is not in the cache, may be old: it may
-    /// have been written, and left, since they were looked up. Then it is read once more.
+    /// Returns whether the extents of page `index`, which is not in the cache, may be old: it may
+    /// have been written and evicted since they were looked up. The page is then read again.
     #[inline]
     pub(crate) fn is_stale(&mut self, index: u64) -> bool {
         let stale = self.version.is_some_and(|version| version != self.file.node().inode.version());
@@ -397,19 +397,19 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         stale
     }
 
-    /// From page `index` on, or an earlier one, the read is done once more.
+    /// Notes that the read has to be repeated from page `index`, or from an earlier one.
     #[cold]
     pub(crate) fn again_from(&mut self, index: u64) {
         self.stale = Some(self.stale.map_or(index, |first| first.min(index)));
     }
 
-    /// Notes that page `index` could not be read, unless an earlier one could not.
+    /// Notes that page `index` could not be read, unless an earlier page failed.
     #[cold]
     pub(crate) fn fail(&mut self, index: u64, error: Error) {
         self.fail_at((index * PAGE).max(self.offset), error);
     }
 
-    /// The same for a byte of the file.
+    /// As [`fail`](Self::fail), for a byte of the file.
     #[cold]
     pub(crate) fn fail_at(&mut self, byte: u64, error: Error) {
         self.mount.counts.add(Count::Failed, 1);
@@ -418,8 +418,8 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
     }
 
-    /// Keeps the cache's queues: in the gap (0 pages are `claimed`), or where the mount is not to
-    /// overlap that, before the device is asked for pages that were just claimed.
+    /// Maintains the cache's queues: in the gap (`claimed` is 0), or, if the mount does not overlap
+    /// that, before the device is asked for the pages just claimed.
     #[inline]
     pub(crate) fn keep_up(&self, claimed: usize) {
         if self.mount.options.overlap.lazy_insert == (claimed == 0) {
@@ -427,7 +427,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
     }
 
-    /// What is to be read ahead, now that `missed` was asked for.
+    /// Returns the window to be read ahead, now that `missed` was requested.
     #[inline]
     pub(crate) fn window(&mut self, missed: Option<u64>) -> Option<Range<u64>> {
         let missed = missed?;
@@ -439,7 +439,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
     }
 }
 
-/// The bytes of page `index` that a read of `bytes` wants.
+/// Returns the bytes of page `index` that a read of `bytes` wants.
 #[inline]
 pub(crate) fn part(bytes: Range<u64>, index: u64) -> Part {
     let begin = (index * PAGE).max(bytes.start);

@@ -1,4 +1,4 @@
-//! The read path.
+//! Reads files, through the page cache or past it.
 
 pub(crate) mod ahead;
 mod blocking;
@@ -16,7 +16,7 @@ use crate::io::target::{Place, Target};
 use crate::options::ReadOptions;
 
 impl File {
-    /// The extents that have the bytes `offset..end`.
+    /// Returns extents that cover the bytes `offset..end`.
     pub(crate) fn extents_of(&self, offset: u64, end: u64) -> Result<Arc<Extents>, Error> {
         let node = self.node();
         let shift = node.mount.block_shift;
@@ -38,7 +38,7 @@ impl File {
         ))
     }
 
-    /// Finds the places of this file's bytes by `extents`.
+    /// Returns a finder for this file's bytes by `extents`.
     pub(crate) fn finder<'a>(&'a self, extents: &'a Extents) -> Finder<'a> {
         let mount = &*self.node().mount;
         Finder {
@@ -49,7 +49,7 @@ impl File {
         }
     }
 
-    /// Reads `len` bytes, more than none and all of them within the file, past the cache.
+    /// Reads `len` bytes, at least one and all within the file, past the cache.
     pub(crate) fn read_direct(
         &self,
         target: &mut Target<'_, '_>,
@@ -64,7 +64,7 @@ impl File {
             None => (None, self.extents_of(offset, end)?),
             Some(writable) => {
                 let (guard, extents) = self.settled_extents(writable, offset..end)?;
-                // Cut off meanwhile, perhaps.
+                // The file may have been truncated meanwhile.
                 end = end.min(self.size());
                 if end <= offset {
                     return Ok(0);

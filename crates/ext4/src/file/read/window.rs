@@ -1,4 +1,4 @@
-//! Sending what is read ahead, and what a program says it will need.
+//! Sends read-ahead, and the reads of [`Advice::WillNeed`](crate::options::Advice::WillNeed).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::options::ReadOptions;
 use meantime_completion::Policy;
 
 impl File {
-    /// A read came to `pages`: if one of them is to have more read ahead, that is sent.
+    /// Sends the next window, if a read of `pages` has reached the trigger.
     #[inline]
     pub(crate) fn go_ahead_of(&self, pages: &Range<u64>, options: &ReadOptions) {
         if self.ahead.is_due(pages) {
@@ -32,11 +32,11 @@ impl File {
         }
     }
 
-    /// Has `window` read ahead. The caller [keeps the file's blocks](File::keep_blocks): this does
-    /// not, for a reader that takes them twice waits for itself as soon as somebody wants to take
-    /// some away in between.
+    /// Sends the read-ahead of `window`. The caller [keeps the file's blocks](File::keep_blocks).
+    /// This function does not lock them itself: a second read lock deadlocks when a writer waits in
+    /// between.
     pub(crate) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
-        // (If it cannot be, its reader will hear of it.)
+        // (A failure is seen by the reader itself.)
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut io) = self.node().mount.contexts.take()
         {
@@ -44,7 +44,7 @@ impl File {
         }
     }
 
-    /// The same by a context that the caller has, and with the file's extents.
+    /// As [`send_window`](Self::send_window), with the caller's context and the file's extents.
     pub(super) fn send_more(
         &self,
         io: &mut IoContext,
@@ -59,7 +59,7 @@ impl File {
         }
     }
 
-    /// The extents that have `pages`.
+    /// Returns the extents of `pages`.
     pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>, Error> {
         let end = pages.end.saturating_mul(PAGE).min(self.size());
         if pages.start.saturating_mul(PAGE) >= end {
@@ -68,8 +68,8 @@ impl File {
         self.extents_of(pages.start * PAGE, end)
     }
 
-    /// Has the pages of `window` read that are not there, as far as there is room for requests; up
-    /// to which page.
+    /// Sends requests for the missing pages of `window`, as far as there is room for requests.
+    /// Returns the page at which it stopped.
     fn send_ahead(
         &self,
         io: &mut IoContext,
@@ -90,7 +90,7 @@ impl File {
             let Some((place, count, bytes)) =
                 whole_pages(io.block_bytes, finder, self.size(), next, most)
             else {
-                // Nothing that one request could read: its reader will.
+                // No single request can read this page: it is left to its reader.
                 next += 1;
                 continue;
             };
@@ -115,8 +115,8 @@ impl File {
         next
     }
 
-    /// Has the bytes `offset..end` read, without waiting for them: as much as half the cache at
-    /// most.
+    /// Sends reads of the bytes `offset..end`, at most half the cache, without waiting for the
+    /// data.
     pub(crate) fn fetch(&self, offset: u64, end: u64) -> Result<(), Error> {
         if offset >= end {
             return Ok(());
@@ -132,7 +132,7 @@ impl File {
         while next < pages.end {
             let before = next;
             next = self.send_ahead(&mut io, &finder, next..pages.end, None);
-            // Every request is under way: there is room when the oldest has come.
+            // Every request is in flight: there is room when the oldest has completed.
             if next == before && !io.wait_ahead(mount.contexts.cache(), &mount.counts, None) {
                 break;
             }

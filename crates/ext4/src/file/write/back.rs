@@ -1,14 +1,14 @@
 //! Writeback: dirty pages get their blocks, and go to the device.
 //!
 //! A batch has pages of one file, or of [several](super::many). It is made in four steps. *Take*:
-//! pages leave the list of dirty ones and are in flight, so that each is in one batch at a time, and
-//! who takes blocks away can wait for them. *Place* (`place_all`): one change of metadata gives blocks to what has
-//! none, and each file the size that it has with them; its transaction does not commit before the
-//! data are on the device. [*Send*](super::sending): each page is copied for the device; it can be
-//! written to again from then on, and is dirty once more if it is. *Finish*: what was set aside
-//! before is data from now on, and the pages are clean. In the order of these steps nothing ever
-//! reads a block that was given to the file and does not have its data: pages are in the cache, and
-//! stay, until then.
+//! pages leave the list of dirty ones and are in flight, so that each is in one batch at a time,
+//! and a thread that takes blocks away can wait for them. *Place* (`place_all`): one change of
+//! metadata allocates the missing blocks, and sets each file's size to what it is with them. Its
+//! transaction does not commit before the data are on the device. [*Send*](super::sending): each
+//! page is copied for the device. From then on it can be written again, and is dirty once more if
+//! it is. *Finish*: preallocated blocks become data, and the pages are clean. With these steps in
+//! order, no reader sees a block of the file that does not have its data yet: the pages stay in the
+//! cache until then.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,54 +27,56 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{MappedExtent, RunState};
 use meantime_process::lock::{MutexGuard, Rank, wait_for};
 
-/// The most pages of a batch.
+/// Maximum number of pages of a batch.
 pub(super) const BATCH_PAGES: usize = 1024;
 
-/// The most runs of pages of a batch: each may become an extent, of which a change of metadata
-/// must not have too many.
+/// Maximum number of runs of pages of a batch: each may become an extent, and a change of metadata
+/// must not have too many of them.
 const BATCH_STRETCHES: usize = 24;
 
-/// How a file system's blocks and the cache's pages fit together.
+/// Sizes of the file system's blocks and the cache's pages in terms of each other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Units {
     /// Log2 of the block size.
     pub(crate) shift: u32,
-    /// Blocks of a page, at least 1.
+    /// Blocks in a page, at least 1.
     pub(crate) per_page: u64,
-    /// Pages of a block, at least 1.
+    /// Pages in a block, at least 1.
     pub(crate) per_block: u64,
 }
 
 impl Units {
-    /// For blocks of `1 << shift` bytes.
+    /// Returns the units for blocks of `1 << shift` bytes.
     pub(crate) fn new(shift: u32) -> Self {
         let (per_page, per_block) = ((PAGE >> shift).max(1), (1u64 << shift >> 12).max(1));
         Self { shift, per_page, per_block }
     }
 
-    /// The larger of a block and a page, in bytes.
+    /// Returns the larger of a block and a page, in bytes.
     pub(crate) fn unit(&self) -> u64 {
         PAGE.max(1 << self.shift)
     }
 
-    /// The pages of the block that has page `index`: that page, unless blocks are larger.
+    /// Returns the pages of the block that has page `index`: only that page, unless blocks are
+    /// larger.
     pub(crate) fn block_pages(&self, index: u64) -> Range<u64> {
         let first = index / self.per_block * self.per_block;
         first..first + self.per_block
     }
 
-    /// All pages of the blocks that have pages `range`.
+    /// Returns all pages of the blocks that have pages of `range`.
     pub(crate) fn whole_blocks(&self, range: Range<u64>) -> Range<u64> {
         let end = range.end.checked_next_multiple_of(self.per_block).unwrap_or(u64::MAX);
         self.block_pages(range.start).start..end
     }
 
-    /// The blocks that have the bytes `range`.
+    /// Returns the blocks that have the bytes `range`.
     pub(crate) fn blocks(&self, range: Range<u64>) -> Range<u64> {
         range.start >> self.shift..range.end.div_ceil(1 << self.shift)
     }
 
-    /// Which blocks of page `index` are among `blocks`, the page's first one in bit 0.
+    /// Returns the mask of those blocks of page `index` that are in `blocks`, the first one in bit
+    /// 0.
     pub(crate) fn mask(&self, index: u64, blocks: &Range<u64>) -> u8 {
         if self.per_page == 1 {
             return 1;
@@ -86,50 +88,50 @@ impl Units {
     }
 }
 
-/// Blocks of a file that are next to each other, in it and on the device.
+/// A run of blocks, contiguous in the file and on the device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WriteRun {
     pub(super) logical: u64,
     pub(super) blocks: u64,
     pub(super) physical: u64,
-    /// All of each block has to be written: nothing else was.
+    /// Whether each block has to be written as a whole: it has no data yet.
     pub(super) whole: bool,
-    /// Becomes data when it is written.
+    /// Whether the blocks become data (written extents) when they are on the device.
     pub(super) unwritten: bool,
 }
 
-/// Pages of a file that are in flight.
+/// Pages of one file that are in flight.
 pub(super) struct Part {
     pub(super) inode: Arc<Inode>,
-    /// The pages, in order, and which blocks of each.
+    /// The pages in order, each with the mask of its blocks.
     pub(super) pages: Vec<(u64, u8)>,
     pub(super) runs: Vec<WriteRun>,
-    /// All of it is written over data that are there: no transaction waits for it.
+    /// Whether everything overwrites data that the disk has: no transaction waits for it.
     pub(super) in_place: bool,
-    /// Up to here the file reaches, in bytes, once what was set aside is data.
+    /// End in bytes up to which the file's size grows when the unwritten runs become data.
     pub(super) reaches: Option<u64>,
-    /// What the inode is with that, and which version it had before.
+    /// The inode's version before the batch's change of metadata, and the inode after it.
     pub(super) changed: Option<(u64, InodeEdit)>,
 }
 
-/// Pages that are in flight, of one file or several.
+/// Pages of one or several files that are in flight.
 pub(crate) struct Batch {
     pub(super) first: Part,
     pub(super) others: Vec<Part>,
-    /// One for all parts that are not in place.
+    /// Token for all parts that are not in place.
     pub(super) token: Option<OrderedToken>,
 }
 
-/// Pages of a file that were taken, and have no places yet.
+/// Pages of one file that were taken and have no blocks assigned yet.
 pub(super) struct CollectedPages {
     pub(super) part: Part,
     snapshot: Arc<Snapshot>,
-    /// The blocks that are to be written.
+    /// Blocks to be written.
     pub(super) blocks: Vec<Range<u64>>,
-    /// Those of them that the file did not have, and the promise of room for them.
+    /// Those of them that have to be allocated, and the promise of space for them.
     delayed: Vec<u64>,
     promised: Option<Reservation>,
-    /// What the inode says of its times with the change.
+    /// Times that the change stores in the inode.
     times: Times,
 }
 
@@ -138,12 +140,12 @@ impl Mount {
         Units::new(self.block_shift)
     }
 
-    /// Takes dirty pages among `range` of `inode`, and gives them places, and the inode its times
-    /// (`with_times`: if it would not be changed, too); `None`: there are none, but for those that
-    /// others have in flight.
+    /// Takes dirty pages in `range` of `inode`, and places them; the change of metadata stores the
+    /// inode's times, too. With `with_times`, the times are stored even if nothing else changes.
+    /// `None`: there are no dirty pages, or only ones whose block another thread has in flight.
     ///
     /// # Errors
-    /// Of the change of metadata; the pages are dirty as they were.
+    /// Those of the change of metadata. The pages are dirty again.
     pub(crate) fn begin_batch(
         &self,
         inode: &Arc<Inode>,
@@ -152,8 +154,8 @@ impl Mount {
     ) -> Result<Option<Batch>, Error> {
         let Some(writable) = &inode.writable else { return Ok(None) };
         let units = self.units();
-        // Of a block all that is dirty, by one at a time: who finds the block empty writes all of
-        // it.
+        // One thread at a time has all dirty pages of a block, because a thread that finds the
+        // block without data writes all of it.
         let range = units.whole_blocks(range);
         if writable.pages().dirty.is_empty() {
             return Ok(None);
@@ -166,8 +168,8 @@ impl Mount {
             while Self::waits_for_end(inode, &snapshot, &pages, &units) {
                 pages = writable.wait(pages);
             }
-            // Else blocks were taken away since, perhaps, whose pages are dirty again: they would
-            // be written to where the file was. Those that are in flight nobody takes away.
+            // Otherwise blocks may have been taken away since, and their pages dirtied again: these
+            // would be written to the old blocks. Blocks of pages in flight are not taken away.
             if inode.version() == version {
                 break (snapshot, pages);
             }
@@ -182,16 +184,16 @@ impl Mount {
         }
     }
 
-    /// Whether the page that the file ended in, on the disk, is in flight, and the file grows: what
-    /// is behind the end is zeroes in the cache, and goes first.
+    /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
+    /// cache has zeroes behind that end, which must reach the disk first.
     fn waits_for_end(inode: &Inode, snapshot: &Snapshot, pages: &Pages, units: &Units) -> bool {
         let disk_size = snapshot.metadata.size;
         inode.size() > disk_size
             && pages.in_flight.range(end_pages(disk_size, units)).next().is_some()
     }
 
-    /// As [`take`](Self::take), all of a file for whom nothing is waited for. `None` also if
-    /// something would have to be waited for, or its inode cannot be read.
+    /// As [`take`](Self::take), for a whole file, and without waiting. `None` also if it would have
+    /// to wait, or if the inode cannot be read.
     pub(super) fn try_take(&self, inode: &Arc<Inode>) -> Option<CollectedPages> {
         let writable = inode.writable.as_ref()?;
         if writable.pages().dirty.is_empty() {
@@ -208,8 +210,8 @@ impl Mount {
         self.take(inode, snapshot, pages, 0..u64::MAX)
     }
 
-    /// Takes some of the dirty `pages` of `inode` among `range`, which is whole blocks, but for
-    /// those that are in flight; `snapshot` is what the inode is. `None`: there are none.
+    /// Takes as many of the dirty `pages` of `inode` in `range`, which is whole blocks, as a batch
+    /// may have, except those in flight. `snapshot` is the current inode. `None`: there are none.
     #[inline]
     fn take(
         &self,
@@ -219,7 +221,8 @@ impl Mount {
         range: Range<u64>,
     ) -> Option<CollectedPages> {
         let units = self.units();
-        // (If it is behind the range, the file does not grow by this.)
+        // (The page of the disk's end goes first. Behind `range` it need not: the file does not
+        // grow then.)
         let end = end_pages(snapshot.metadata.size, &units);
         let in_end = pages.dirty.range(end).filter(|(index, _)| **index < range.start);
         let free = in_end.chain(pages.dirty.range(range.clone())).map(|(index, _)| *index);
@@ -251,7 +254,8 @@ impl Mount {
             all.push((index, mask));
             let first = index * units.per_page / units.per_block;
             for block in (0..units.per_page).filter(|n| mask >> n & 1 == 1).map(|n| first + n) {
-                // Cut off since: it is zeroes in the cache, and nothing on the disk.
+                // Behind the end, since the file was truncated: zeroes in the cache, and nothing on
+                // the disk.
                 if block << units.shift >= size {
                     if pages.delayed.remove(&block) {
                         delayed.push(block);
@@ -260,7 +264,7 @@ impl Mount {
                 }
                 match blocks.last_mut() {
                     Some(last) if last.end == block => last.end += 1,
-                    // Blocks of several pages.
+                    // Another page of the same block.
                     Some(last) if last.contains(&block) => {}
                     _ => blocks.push(block..block + 1),
                 }
@@ -270,7 +274,7 @@ impl Mount {
             }
         }
         let wanted = delayed.len() as u64;
-        // Mostly all of it.
+        // Usually this is the whole promise.
         let promised = pages.reservation.take_if(|promise| promise.blocks() == wanted);
         let promised = promised.or_else(|| Some(pages.reservation.as_mut()?.split(wanted)));
         drop(pages);
@@ -285,8 +289,8 @@ impl Mount {
         Some(CollectedPages { part, snapshot, blocks, delayed, promised, times: Times::default() })
     }
 
-    /// Finds places for what was `taken` of a file, and gives it some where it has none; the inode
-    /// gets its times `with_times` if it would not be changed, too.
+    /// Finds the blocks of the `taken` pages of a file, and allocates those that are missing. With
+    /// `with_times`, the inode's times are stored even if nothing else changes.
     #[inline]
     fn place(
         &self,
@@ -298,18 +302,18 @@ impl Mount {
         if !taken.part.in_place {
             return self.place_all(std::slice::from_mut(taken));
         }
-        // Nothing else of the metadata changes.
+        // No other metadata change.
         if with_times {
             taken.part.changed = self.store_times(&taken.part.inode, writable)?;
         }
         Ok(None)
     }
 
-    /// Places for `all` that was taken, by one change, which gives the inodes their times, too: the
-    /// token of what is not in place, if that is any.
+    /// Places all taken pages by one change, which stores the inodes' times, too. Returns the token
+    /// of the pages that are not in place, if there are any.
     ///
     /// # Errors
-    /// Of the change; nothing has a place by it.
+    /// Those of the change. No page is placed.
     pub(super) fn place_all(
         &self,
         all: &mut [CollectedPages],
@@ -337,14 +341,14 @@ impl Mount {
         Ok(token)
     }
 
-    /// Writes what is dirty among pages `range` of `inode` back, and waits for it. What others have
-    /// in flight is not waited for.
+    /// Writes back the dirty pages in `range` of `inode`, and waits for them. It does not wait for
+    /// what other threads have in flight.
     ///
     /// # Errors
-    /// What could not be written; it is dirty still.
+    /// The first failed write; its pages stay dirty.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
         let mut next = range.start;
-        // Each page once: who writes all the time is not waited for.
+        // Each page is written once, so that a busy writer cannot prolong this.
         while let Some(batch) = self.begin_batch(inode, next..range.end, false)? {
             next = self.after(&batch);
             let mut sending = self.sending(batch);
@@ -363,13 +367,13 @@ impl Mount {
         Ok(())
     }
 
-    /// The first page that what follows `batch` begins with.
+    /// Returns the page at which the next batch after `batch` begins.
     pub(crate) fn after(&self, batch: &Batch) -> u64 {
         self.units().block_pages(batch.last()).end
     }
 
-    /// Whether any of pages `range` was written to again while others have it in flight: it goes
-    /// back to the device once more when they have ended.
+    /// Returns whether a page in `range` was written again while another thread has it in flight:
+    /// it has to be written once more when that has ended.
     pub(crate) fn is_dirty_in_flight(&self, writable: &Writable, range: Range<u64>) -> bool {
         let (units, pages) = (self.units(), writable.pages());
         !pages.in_flight.is_empty()
@@ -379,7 +383,7 @@ impl Mount {
                 .any(|(index, _)| pages.in_flight.range(units.block_pages(*index)).next().is_some())
     }
 
-    /// Waits until none of pages `range` is in flight.
+    /// Waits until no page in `range` is in flight.
     pub(crate) fn wait_in_flight(&self, writable: &Writable, range: Range<u64>) {
         wait_for(Rank::PagesInFlight);
         let mut pages = writable.pages();
@@ -388,18 +392,19 @@ impl Mount {
         }
     }
 
-    /// Writes what is dirty among pages `range` of `inode` back, and waits until all of that is on
-    /// the device, whoever wrote it. (What is written to them meanwhile may be dirty.)
+    /// Writes back the dirty pages in `range` of `inode`, and waits until all of them are on the
+    /// device, also those that other threads wrote. (A page that is written meanwhile may be
+    /// dirty.)
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
     pub(crate) fn settle(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<(), Error> {
         let Some(writable) = &inode.writable else { return Ok(()) };
-        // A page waits for those of its block that others have in flight.
+        // A page waits for the other pages of its block that are in flight.
         let range = self.units().whole_blocks(range);
-        // What others have in flight, and was written to since, is not in what they write. When
-        // they have ended, it is ours to write; or it is in flight again, by who took it later than
-        // we came.
+        // A page in flight in another thread that was written again is not in that write. When that
+        // has ended, this thread writes it; or another thread has taken it since, after the call
+        // began.
         let again = self.is_dirty_in_flight(writable, range.clone());
         self.write_back(inode, range.clone())?;
         self.wait_in_flight(writable, range.clone());
@@ -410,8 +415,8 @@ impl Mount {
         Ok(())
     }
 
-    /// The same for the file's writer: nothing of `range` is dirty then, whatever failed for
-    /// others.
+    /// As [`settle`](Self::settle), for the file's writer: no page in `range` is dirty afterwards,
+    /// even if writes of other threads failed.
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
@@ -426,7 +431,7 @@ impl Mount {
     }
 }
 
-/// The pages of the block in which `size` lies, if it is not the block's beginning.
+/// Returns the pages of the block in which `size` lies, unless it is at the block's beginning.
 fn end_pages(size: u64, units: &Units) -> Range<u64> {
     let unit = units.unit();
     if size.is_multiple_of(unit) {
@@ -435,7 +440,7 @@ fn end_pages(size: u64, units: &Units) -> Range<u64> {
     size / unit * unit / PAGE..(size / unit + 1) * unit / PAGE
 }
 
-/// Adds `next`, or has the last one be longer.
+/// Adds `next` to `runs`, or extends the last run.
 fn push(runs: &mut Vec<WriteRun>, next: WriteRun) {
     if let Some(last) = runs.last_mut()
         && last.logical + last.blocks == next.logical
@@ -449,14 +454,14 @@ fn push(runs: &mut Vec<WriteRun>, next: WriteRun) {
 }
 
 impl CollectedPages {
-    /// The file's last byte that is to be written, and one more.
+    /// Returns the end, in bytes, of what is to be written.
     fn end(&self, mount: &Mount) -> u64 {
         let end = self.blocks.last().map_or(0, |last| last.end) << mount.block_shift;
         self.part.inode.size().min(end)
     }
 
-    /// Finds out whether all of it is written over data that are there, and where: so that no
-    /// metadata change for it.
+    /// Checks whether everything overwrites data that the disk has, so that no metadata change, and
+    /// finds the blocks.
     pub(super) fn find_in_place(&mut self, mount: &Mount) {
         if self.end(mount) > self.snapshot.metadata.size {
             return;
@@ -478,19 +483,19 @@ impl CollectedPages {
         });
     }
 
-    /// Whether the inode has times that the disk does not have.
+    /// Returns whether the inode has times that the disk does not have.
     fn has_times(&self) -> bool {
         self.part.inode.writable.as_ref().is_some_and(|writable| !writable.pages().times.is_empty())
     }
 
-    /// Finds its places in a change, and gives the file blocks where it has none.
+    /// Finds the blocks as part of a change, and allocates those that are missing.
     fn place(
         &mut self,
         mount: &Mount,
         handle: &mut Handle<'_>,
         allocator: &Allocator,
     ) -> Result<(), Error> {
-        // (It may be tried twice.)
+        // (A change may be tried twice.)
         (self.times, self.part.changed) = (Times::default(), None);
         if self.part.in_place && !self.has_times() {
             return Ok(());
@@ -516,8 +521,8 @@ impl CollectedPages {
         allocator: &Allocator,
         inode: &mut InodeEdit,
     ) -> Result<(), Error> {
-        // Of a larger block there may be pages that are not in the cache: who reads them before it
-        // is written must not find it.
+        // A page of a larger block may not be in the cache. Map the block unwritten: a reader of
+        // that page must not see stale data before the block is written.
         let aside = mount.units().per_block > 1;
         let runs = &mut self.part.runs;
         runs.clear();
@@ -574,7 +579,7 @@ impl CollectedPages {
         Ok(())
     }
 
-    /// It gets no places: its pages are dirty as they were.
+    /// Makes the pages dirty again, because they were not placed.
     pub(super) fn put_back(self) {
         let Self { part, delayed, promised, .. } = self;
         let Some(writable) = &part.inode.writable else { return };
@@ -594,20 +599,20 @@ impl CollectedPages {
 }
 
 impl Part {
-    /// Whether another change of metadata has to follow once it is written.
+    /// Returns whether unwritten runs have to be converted by another change after the write.
     pub(super) fn converts(&self) -> bool {
         self.runs.iter().any(|run| run.unwritten)
     }
 }
 
 impl Batch {
-    /// Of several files; `None`: of none.
+    /// Returns a batch of the files in `all`; `None`: there are none.
     pub(super) fn of(all: Vec<CollectedPages>, token: Option<OrderedToken>) -> Option<Self> {
         let mut parts = all.into_iter().map(|taken| taken.part);
         Some(Self { first: parts.next()?, others: parts.collect(), token })
     }
 
-    /// The last page of its first file.
+    /// Returns the last page of the batch's first file.
     pub(crate) fn last(&self) -> u64 {
         self.first.pages.last().map_or(0, |(index, _)| *index)
     }

@@ -1,5 +1,4 @@
-//! Writes through the page cache. Blocks are not looked for yet: they are promised, and had when
-//! the pages are written back.
+//! Writes through the page cache. Space is only promised: writeback allocates the blocks.
 
 use std::ops::Range;
 
@@ -15,16 +14,16 @@ use crate::io::target::Target;
 use meantime_hw::DmaBuf;
 use meantime_process::lock::{Rank, wait_for};
 
-/// EXT4_EXTENTS_FL.
+/// `EXT4_EXTENTS_FL`.
 const EXTENTS: u32 = 0x8_0000;
 
-/// How long somebody else's read of a page is waited for between two looks, in ns.
+/// Interval of the checks while another reader fills a page, in ns.
 const LOOK_NS: u64 = 100_000;
 
-/// And how many times, before it is taken away from its reader.
+/// Number of these checks before the page is taken away from its reader.
 const LOOKS: u32 = 20;
 
-/// How often memory for a page is looked for.
+/// Number of attempts to get memory for a page.
 const TRIES: u32 = 64;
 
 /// What is written.
@@ -44,8 +43,8 @@ impl Content<'_> {
 }
 
 impl File {
-    /// Writes `data` from byte `offset` on, into the cache; how many bytes, if it is not all. The
-    /// caller is the file's writer.
+    /// Writes `data` from byte `offset` on into the cache. Returns the number of bytes, which is
+    /// smaller than asked for if no more could be written. The caller is the file's writer.
     ///
     /// # Errors
     /// Nothing was written.
@@ -64,7 +63,7 @@ impl File {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            // (If that fails, whoever syncs hears of it.)
+            // (A failure is reported by a later sync.)
             if writer.dirty_pages() > writer.dirty_most
                 && node.mount.make_clean(&node.inode).is_err()
             {
@@ -74,7 +73,7 @@ impl File {
         Ok(done)
     }
 
-    /// Zeroes the bytes `range`, as far as they are no zeroes: within a block, or a page. The
+    /// Zeroes the bytes `range`, within a block or a page, where they are not zeroes already. The
     /// caller is the file's writer.
     pub(super) fn zero_cached(&self, range: Range<u64>) -> Result<(), Error> {
         let mount = &*self.node().mount;
@@ -96,8 +95,8 @@ impl File {
         Ok(())
     }
 
-    /// Before the file grows to `offset` or beyond: what its last block has behind its end is
-    /// zeroes from now on, on the disk too.
+    /// Zeroes the last block behind the file's end, in the cache and so later on the disk, before
+    /// the file grows to `offset` or beyond.
     pub(super) fn zero_end(&self, offset: u64) -> Result<(), Error> {
         let (size, unit) = (self.size(), self.node().mount.units().unit());
         if offset <= size || size % unit == 0 {
@@ -127,7 +126,7 @@ impl File {
             let promised = match self.promise(&pages, &extents, &blocks) {
                 Ok(promised) => promised,
                 Err(Error::NoSpace) if tries == 0 => {
-                    // Promises that are not needed, and blocks that wait for a commit.
+                    // Release unneeded promises, and blocks that wait for a commit.
                     drop(pages);
                     tries += 1;
                     mount.make_room()?;
@@ -175,7 +174,7 @@ impl File {
                     };
                     pages = writable.pages();
                     if let Err(page) = cache.publish_dirty(claim, page) {
-                        // It was invalidated meanwhile.
+                        // The claim was invalidated meanwhile.
                         drop(pages);
                         cache.give_pages([page]);
                         continue;
@@ -201,8 +200,8 @@ impl File {
             }
             if matches!(content, Content::Data(_)) {
                 inode.note_modified(&mut pages);
-                // Before anybody takes the page to write it back: what is behind the end need not
-                // be written.
+                // Set before the page can be taken for writeback, which leaves out what is behind
+                // the end.
                 let end = begin + content.len() as u64;
                 if end > inode.size() {
                     inode.set_size(end);
@@ -216,8 +215,8 @@ impl File {
         }
     }
 
-    /// A promise of those of `blocks` that the file does not have, and that were not promised;
-    /// `None`: there are none.
+    /// Promises space for those of `blocks` that are neither allocated nor promised; `None`: there
+    /// are none.
     fn promise(
         &self,
         pages: &Pages,
@@ -239,7 +238,7 @@ impl File {
         Ok(Some(self.node().mount.writer()?.allocator.reserve(missing)?))
     }
 
-    /// Waits for somebody else's read. One that takes long may be a task's, which this very thread
+    /// Waits for another reader of a page. If it takes long, it may be a task that this very thread
     /// would have to run: the page is taken away from it.
     fn wait_for(&self, filling: Filling) {
         wait_for(Rank::PagesFilling);
@@ -255,8 +254,8 @@ impl File {
         cache.drop_filling(filling);
     }
 
-    /// The content of page `index`, which is claimed, with what is written to it; `None`: there is
-    /// no memory for it now.
+    /// Returns the content of page `index`, which is claimed, with `content` written to it; `None`:
+    /// there is no memory for it now.
     fn make_page(
         &self,
         index: u64,
@@ -272,7 +271,8 @@ impl File {
         let end = within + content.len();
         let there = self.size().saturating_sub(index * PAGE).min(PAGE) as usize;
         if within > 0 || end < there {
-            // Once it is claimed: whoever wrote it back before has given it its place.
+            // Extents are read after the claim: an earlier writeback of the page has placed it by
+            // then.
             let read = self.read_page(index, &mut page[..there]);
             if let Err(error) = read {
                 cache.give_pages([page]);
@@ -287,7 +287,7 @@ impl File {
         Ok(Some(page))
     }
 
-    /// Reads the first bytes of page `index` from where they are.
+    /// Reads the first bytes of page `index` from the device.
     fn read_page(&self, index: u64, to: &mut [u8]) -> Result<(), Error> {
         if to.is_empty() {
             return Ok(());

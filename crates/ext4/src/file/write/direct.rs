@@ -1,4 +1,4 @@
-//! Writes past the page cache.
+//! Writes past the page cache, and the wait for clean pages that direct reads need.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use meantime_block::{Request, RequestError};
 use meantime_completion::Policy;
 use meantime_process::lock::RwLockReadGuard;
 
-/// How often a reader tries to find nothing dirty, before it keeps writers off.
+/// Attempts of a reader to find no dirty page before it locks writers out.
 const TRIES: u32 = 16;
 
 impl File {
-    /// Writes `data` from byte `offset` on, to the device: as it is where the file has blocks with
-    /// data already, and else through the cache. The caller is the file's writer.
+    /// Writes `data` from byte `offset` on to the device: directly where the file has written
+    /// blocks, otherwise through the cache. The caller is the file's writer.
     pub(super) fn write_direct(
         &self,
         data: &[u8],
@@ -38,7 +38,7 @@ impl File {
             && end.is_multiple_of(block_bytes)
             && end <= self.size()
         {
-            // Nothing is dirty then, and nothing becomes so: that is for the writer alone.
+            // No page of the range is dirty afterwards, and only the writer could dirty one.
             mount.settle_all(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             if let Some(places) = places(&extents, offset..end, mount.block_shift) {
@@ -48,7 +48,7 @@ impl File {
                     let mut io = mount.contexts.take_leaf()?;
                     write_places(&mut io, data, &places, policy)
                 };
-                // Who read them meanwhile has what was there before, perhaps.
+                // A concurrent reader may have cached the old data.
                 cache.invalidate(file, pages);
                 writable.landed.fetch_max(mount.contexts.flushes().landed(), Ordering::AcqRel);
                 inode.note_modified(&mut writable.pages());
@@ -61,8 +61,8 @@ impl File {
         Ok(written)
     }
 
-    /// The extents of the bytes `range`, none of whose pages is newer than the disk; and that stays
-    /// so for blocks that they have.
+    /// Returns the extents of the bytes `range` when none of its pages is newer than the disk.
+    /// While the guard is held, this stays so for the blocks that they have.
     pub(crate) fn settled_extents<'a>(
         &self,
         writable: &'a Writable,
@@ -72,7 +72,7 @@ impl File {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         let mut tries = 0;
         loop {
-            // Then it is the last turn: nobody makes anything dirty.
+            // On the last attempt no thread can make a page dirty.
             let _writer = (tries >= TRIES).then(|| writable.write());
             match tries >= TRIES {
                 true => node.mount.settle_all(&node.inode, pages.clone())?,
@@ -91,8 +91,8 @@ impl File {
     }
 }
 
-/// Where the bytes `range` are on the device, in runs of so many bytes; `None`: some of them
-/// are not, or hold no data.
+/// Returns where the bytes `range` are on the device, as runs (first byte, length in bytes);
+/// `None`: some have no written block.
 fn places(extents: &Extents, range: Range<u64>, shift: u32) -> Option<Vec<(u64, usize)>> {
     let mut places = Vec::new();
     let mut at = range.start;
@@ -106,7 +106,7 @@ fn places(extents: &Extents, range: Range<u64>, shift: u32) -> Option<Vec<(u64, 
     Some(places)
 }
 
-/// Writes `data` to `places`, one after another, and waits for it.
+/// Writes `data` to `places`, in order, and waits for the writes.
 fn write_places(
     io: &mut IoContext,
     data: &[u8],
@@ -125,7 +125,7 @@ fn write_places(
                     sent += len;
                     rest = &rest[len..];
                 }
-                // When one has ended there is a buffer.
+                // A completed request frees a buffer.
                 Ok(None) => match complete_oldest(io) {
                     Some(result) => failed = result.err(),
                     None => failed = Some(Error::Resources("no buffer came back".to_owned())),
@@ -140,8 +140,8 @@ fn write_places(
     failed.map_or(Ok(()), Err)
 }
 
-/// Sends a request that writes some of `data` to block `lba` of the device: how many bytes; `None`:
-/// there is no buffer now.
+/// Sends a request that writes the first part of `data` to block `lba` of the device. Returns the
+/// length of the part in bytes; `None`: no buffer is free.
 fn write_some(
     io: &mut IoContext,
     data: &[u8],

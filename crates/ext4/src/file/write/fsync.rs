@@ -1,4 +1,4 @@
-//! What makes writes durable.
+//! Makes writes durable.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use meantime_nvme::{CommandError, Op};
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 
 impl Mount {
-    /// Makes `inode` durable: its content, what is needed to find that, and, unless `data_only`,
-    /// the rest of its inode.
+    /// Makes `inode` durable: its content, the metadata that are needed to find it, and, unless
+    /// `data_only`, the rest of the inode.
     ///
     /// # Errors
-    /// What could not be written, now.
+    /// A write that failed in this call.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
         let writer = self.writer()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
-        // What others have in flight, and was written to since, has to go once more, as in
-        // `settle`.
+        // Pages in flight in other threads that were written again have to be written once more, as
+        // in `settle`.
         let again = self.is_dirty_in_flight(writable, ALL);
         let mut committed = self.write_and_commit(inode, writable, data_only)?;
         self.wait_in_flight(writable, ALL);
@@ -44,7 +44,7 @@ impl Mount {
         if !data_only {
             self.store_times(inode, writable)?;
         }
-        // What no data of this call were in flight for: times, what others wrote back.
+        // Times, and what other threads wrote back, are not part of the commits above.
         let upto = writable.sequence(data_only);
         if upto > committed {
             match writer.journal_thread() {
@@ -55,8 +55,8 @@ impl Mount {
         self.flush_data(writable)
     }
 
-    /// Writes what is dirty of `inode`, but for what others have in flight, and commits with the
-    /// last of it: up to which transaction.
+    /// Writes the dirty pages of `inode`, except those that other threads have in flight, and
+    /// commits with the last batch. Returns the last transaction that was committed.
     fn write_and_commit(
         &self,
         inode: &Arc<Inode>,
@@ -87,7 +87,7 @@ impl Mount {
             } else {
                 Ok(())
             };
-            // Whatever came of it, none of the data is left in flight.
+            // Whatever the result, no data stay in flight.
             sending.wait(&mut io);
             drop(io);
             sending.finish()?;
@@ -96,8 +96,8 @@ impl Mount {
         Ok(committed)
     }
 
-    /// Commits all up to transaction `upto`, while the data that are `sending` by the same context
-    /// are on their way: the rules are those of docs/ordering.md.
+    /// Commits everything up to transaction `upto`, while the data that the same context is
+    /// `sending` are in flight. The rules are those of docs/ordering.md.
     fn commit_with(
         &self,
         upto: Sequence,
@@ -107,7 +107,7 @@ impl Mount {
         let journal = &self.writer()?.journal;
         let mut goal = journal.goal(upto);
         loop {
-            // Rule 4: one leader at a time. It, or the next one, commits for all.
+            // Rule 4: one leader at a time. It, or the next one, commits for all waiters.
             let mut lead = match journal.turn(&goal)? {
                 Turn::Reached => return Ok(()),
                 Turn::Others(mut leader) => {
@@ -118,7 +118,7 @@ impl Mount {
                         sending.poll(io);
                     }
                     if leader.leads() {
-                        // It may be waiting for our data.
+                        // It may be waiting for this thread's data.
                         sending.wait(io);
                         leader.sleep();
                     }
@@ -139,7 +139,7 @@ impl Mount {
                             sending.finish_pages();
                             lead.prepare_next(io);
                         }
-                        // Data that were there before are only overwritten: nothing is in order.
+                        // Data that remain only overwrite old data, and need no order.
                         sending.wait(io);
                         if journal.prepares() {
                             sending.finish_pages();
@@ -160,12 +160,12 @@ impl Mount {
             if !journal.overlaps_data() {
                 sending.wait(io);
             }
-            // Write the log: it and the data are on their way together.
+            // Write the log: it and the data are in flight together.
             match lead.begin(&goal, io)? {
                 Begun::Commit(commit) => {
-                    // Rule 2: our data before the commit block; nobody else would take in what this
-                    // context has sent. (`finish` waits for the log, rule 1, and for others' data;
-                    // flushes, rule 3; writes the commit block.)
+                    // Rule 2: this thread's data before the commit block; no other thread completes
+                    // what this context has sent. (`finish` waits for the log, rule 1, and for
+                    // other threads' data; flushes, rule 3; writes the commit block.)
                     journal::finish_data(|| sending.wait(io));
                     lead.finish(commit, io, || sending.finish_pages())?;
                 }
@@ -179,8 +179,8 @@ impl Mount {
         }
     }
 
-    /// Rule 18: what was written in place is not only in the device's cache. A commit since then has
-    /// flushed it, if there was one.
+    /// Rule 18: flushes data that were written in place from the device's cache, unless a commit
+    /// has flushed them since.
     fn flush_data(&self, writable: &Writable) -> Result<(), Error> {
         let landed = writable.landed.load(Ordering::Acquire);
         if !self.contexts.info().volatile_write_cache
@@ -196,18 +196,18 @@ impl Mount {
                 Err(Error::from_io(IoError { op: Op::Flush, lba: 0, kind }))
             }
         };
-        // Before anybody sees that it was seen to.
+        // Noted before `flushed` changes: a thread that skips this flush reports the failure.
         if let Err(error) = &flushed {
             writable.fail(error.clone());
         }
-        // Once, whatever came of it: everybody who has the file open is told of a failure, and
-        // there is nothing to be written again.
+        // Once, whatever the result: each open file reports a failure, and there is nothing to
+        // write again.
         writable.flushed.fetch_max(landed, Ordering::AcqRel);
         flushed
     }
 
-    /// Writes the times of `inode` into its inode, if its content was changed: what it is then, and
-    /// which version it had before.
+    /// Stores the times of `inode`, if its content was changed. Returns the inode's version before
+    /// the change, and the inode after it.
     pub(crate) fn store_times(
         &self,
         inode: &Inode,
@@ -220,7 +220,7 @@ impl Mount {
         }
     }
 
-    /// The same, also if it was only read.
+    /// As [`store_times`](Self::store_times), also if the content was only read.
     pub(crate) fn store_all_times(
         &self,
         inode: &Inode,
@@ -231,8 +231,8 @@ impl Mount {
             return Ok(None);
         }
         let changed = self.change(|handle, _| {
-            // Its number may be another one's. (It is gone before it is deleted, by changes that
-            // come after this one if it is not yet.)
+            // Its number may belong to another inode. (An inode is gone before it is deleted: if it
+            // is not gone yet, the deletion is a later change than this one.)
             if writable.is_gone() {
                 return Ok(None);
             }
@@ -249,15 +249,15 @@ impl Mount {
         Ok(changed)
     }
 
-    /// Makes room for writers to `inode`: pages of it, or of others, are clean then.
+    /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.
     pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
         let writer = self.writer()?;
         self.write_back(inode, ALL)?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }
 
-    /// Makes room on the disk, if there may be any: what is promised and not needed, and what waits
-    /// for a commit.
+    /// Makes space on the disk, if possible: unneeded promises are released, and blocks that wait
+    /// for a commit are freed.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
         self.commit_whole(self.writer()?.last_sequence())
@@ -280,7 +280,7 @@ impl File {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
         let synced = node.mount.fsync(&node.inode, data_only);
-        // Of what failed before, too, and once.
+        // Reports earlier failures as well, and each once.
         let failed = writable.failed_since(&self.failures_seen);
         synced.and(failed)
     }
@@ -288,12 +288,12 @@ impl File {
     /// Makes content and metadata durable (`fsync`).
     ///
     /// # Errors
-    /// What could not be written since this file was opened, or last told; once.
+    /// A write that failed since this file was opened or last reported one. Each is reported once.
     pub fn sync_all(&self) -> Result<(), Error> {
         self.sync(false)
     }
 
-    /// Makes the content durable, and what of the metadata is needed to find it (`fdatasync`).
+    /// Makes the content durable, with the metadata that are needed to find it (`fdatasync`).
     ///
     /// # Errors
     /// As [`sync_all`](Self::sync_all).
@@ -301,8 +301,9 @@ impl File {
         self.sync(true)
     }
 
-    /// Writes back what is dirty of `range` (in bytes), and waits for it; no metadata, and no flush
-    /// of the device's cache: it is not durable after a power cut (`sync_file_range`).
+    /// Writes back the dirty pages of `range` (in bytes), and waits for them. It commits no
+    /// metadata and does not flush the device's cache: a power cut may lose the data
+    /// (`sync_file_range`).
     ///
     /// # Errors
     /// As [`sync_all`](Self::sync_all).

@@ -1,10 +1,10 @@
-//! Writeback of many files at once: of a sync, of the mount's thread, and to make room.
+//! Writeback of many files at once: for a sync, for the mount's thread, and to make room.
 //!
 //! A [batch](super::back) has pages of up to [`FILES_MOST`] files. One change of metadata places
-//! them all, so they have one token, and a file that cannot be placed has each be placed alone. All
-//! requests are under way together. Nothing is waited for while pages of several files are in
-//! flight, except for the device and for changes of metadata: what others have in flight is left to
-//! [`write_back_one`](Mount::write_back_one), which holds nothing.
+//! them all, so they have one token; if it fails, each file is placed alone. All requests are in
+//! flight together. While pages of several files are in flight, the thread waits only for the
+//! device and for changes of metadata. Pages that other threads have in flight are left to
+//! [`write_back_one`](Mount::write_back_one), which has none in flight itself when it waits.
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use crate::error::Error;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 
-/// The most files of a batch.
+/// Maximum number of files of a batch.
 const FILES_MOST: usize = 128;
 
-/// From so many runs of blocks on, a batch has no further file: each may become an extent, of
-/// which a change of metadata must not have too many.
+/// Number of runs of blocks from which on a batch gets no further file: each may become an extent,
+/// and a change of metadata must not have too many of them.
 const RUNS_MANY: usize = 128;
 
-/// A file, by its address, and what could not be written of it.
+/// A file, by its address, and the error of its write.
 type Failed = (*const Inode, Error);
 
 impl Mount {
-    /// Writes everything back that is dirty, and waits for it.
+    /// Writes back everything dirty, and waits for it.
     ///
     /// # Errors
-    /// The first that could not be written; the others were.
+    /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_all(&self) -> Result<(), Error> {
         self.writer.as_ref().map_or(Ok(()), |writer| self.write_back_many(&writer.kept()))
     }
 
-    /// Writes everything of `files` back, their times too; then they need not be kept.
+    /// Writes back all pages and times of `files`, which then need not be kept.
     ///
     /// # Errors
-    /// The first that could not be written; the others were.
+    /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
         let mut result = Ok(());
         let mut rest = files;
@@ -44,7 +44,7 @@ impl Mount {
             let (count, failed) = self.write_back_some(rest);
             let (some, more) = rest.split_at(count);
             for inode in some {
-                // What has just failed is not tried again.
+                // A write that has just failed is not repeated.
                 let failed = failed.iter().find(|(at, _)| std::ptr::eq(*at, Arc::as_ptr(inode)));
                 result = result.and(match failed {
                     Some((_, error))
@@ -60,9 +60,9 @@ impl Mount {
         result
     }
 
-    /// Writes back pages of the first of `files`, as one batch, and waits for it: how many files
-    /// those are, at least one, and of which something could not be written. Something may be left
-    /// of any of them.
+    /// Writes back pages of the first of `files`, as one batch, and waits for them. Returns the
+    /// number of these files, at least one, and those of which a write failed. Each file may have
+    /// dirty pages left.
     fn write_back_some(&self, files: &[Arc<Inode>]) -> (usize, Vec<Failed>) {
         let (mut taken, mut count) = (Vec::new(), 0);
         let (mut pages, mut runs) = (0, 0);
@@ -80,13 +80,13 @@ impl Mount {
         (count, self.write_taken(taken))
     }
 
-    /// Writes what was `taken` of several files back, and waits for it. If it cannot be placed, it is
-    /// left.
+    /// Writes back the pages `taken` of several files, and waits for them. If they cannot be
+    /// placed, they stay dirty.
     fn write_taken(&self, mut taken: Vec<CollectedPages>) -> Vec<Failed> {
         let mut failed = Vec::new();
         taken.iter_mut().for_each(|some| some.find_in_place(self));
         let Ok(token) = self.place_all(&mut taken) else {
-            // Each alone, perhaps.
+            // The caller writes each file alone, which may succeed.
             taken.into_iter().for_each(CollectedPages::put_back);
             return failed;
         };
@@ -105,19 +105,19 @@ impl Mount {
         failed
     }
 
-    /// Writes everything of `inode` back, its times too; then it need not be kept.
+    /// Writes back all pages and times of `inode`, which then need not be kept.
     pub(crate) fn write_back_one(&self, inode: &Arc<Inode>) -> Result<(), Error> {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return Ok(()) };
         match self.settle(inode, ALL).and_then(|()| self.store_all_times(inode, writable)) {
-            // There is nothing to be written of it, whatever was found in its place.
+            // A gone inode has nothing to write, whatever the failure was.
             Err(_) if writable.is_gone() => {}
             written => drop(written?),
         }
-        // Before it is looked at: whoever makes it dirty from now on keeps it again.
+        // Removed before the check: a thread that makes it dirty later keeps it again.
         let kept = writer.let_go(inode);
         let pages = writable.pages();
         if writable.is_gone() {
-            // Nobody makes it dirty any more.
+            // It cannot become dirty any more.
         } else if !pages.dirty.is_empty() || !pages.in_flight.is_empty() || !pages.times.is_empty()
         {
             drop(pages);

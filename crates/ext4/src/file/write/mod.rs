@@ -1,4 +1,4 @@
-//! Writing files.
+//! Writes files.
 
 pub(crate) mod back;
 mod buffered;
@@ -18,10 +18,10 @@ use crate::file::File;
 use crate::options::WriteOptions;
 
 impl File {
-    /// Whether its content may be changed by it.
+    /// Checks that this open file may change the content.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason if it may not.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         self.node().mount.writer()?;
         if !self.options.write {
@@ -30,8 +30,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes `data` from byte `offset` on (to the end, if it was opened for appending); how many
-    /// bytes: fewer than asked for only if a part of them could be written.
+    /// Writes `data` from byte `offset` on (to the end, if it was opened for appending). Returns
+    /// the number of bytes: fewer than asked for only if no more could be written.
     ///
     /// # Errors
     /// As `pwrite(2)`.
@@ -39,7 +39,7 @@ impl File {
         self.write_at_with(data, offset, &WriteOptions::default())
     }
 
-    /// As [`write_at`](Self::write_at), as `options` say.
+    /// As [`write_at`](Self::write_at), with `options`.
     ///
     /// # Errors
     /// As `pwritev2(2)`.
@@ -52,10 +52,10 @@ impl File {
         self.write_somewhere(data, offset, options).map(|(written, _)| written)
     }
 
-    /// Writes `data` to the end of the file, wherever that is; where it went.
+    /// Appends `data` to the file. Returns the offset at which they begin.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at); a part of it may have been written.
+    /// As [`write_at`](Self::write_at). Part of `data` may have been written.
     pub fn append(&self, data: &[u8]) -> Result<u64, Error> {
         let options = WriteOptions { append: true, ..WriteOptions::default() };
         match self.write_somewhere(data, 0, &options)? {
@@ -64,7 +64,7 @@ impl File {
         }
     }
 
-    /// How many bytes were written, and where.
+    /// Returns how many bytes were written, and at which offset.
     fn write_somewhere(
         &self,
         data: &[u8],
@@ -107,8 +107,8 @@ impl Write for File {
         Ok(written)
     }
 
-    /// Nothing is kept back: it is the file system that has it then. ([`sync_all`](Self::sync_all)
-    /// makes it durable.)
+    /// Does nothing: no data are buffered in [`File`]. ([`sync_all`](Self::sync_all) makes them
+    /// durable.)
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }

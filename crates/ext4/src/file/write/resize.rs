@@ -1,4 +1,4 @@
-//! Sizes, room that is set aside, and holes.
+//! Changes sizes, preallocates blocks, and punches holes; deletes files.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,14 +16,14 @@ use crate::ops::{Progress, fallocate, orphans, truncate};
 use crate::options::Allocate;
 use meantime_process::lock::{Rank, wait_for};
 
-/// Blocks that one change of metadata changes at most, about, when a large one is done in steps.
+/// Approximate limit of the blocks that one step of a large change of metadata edits.
 const STEP_BLOCKS: usize = 64;
 
-/// The most blocks of a file.
+/// Maximum number of blocks of a file.
 const BLOCKS_MOST: u64 = u32::MAX as u64;
 
 impl File {
-    /// Cuts the file off at `bytes`, or has it grow to that by a hole (`ftruncate`).
+    /// Truncates the file to `bytes`, or grows it to that by a hole (`ftruncate`).
     ///
     /// # Errors
     /// As `ftruncate(2)`.
@@ -31,7 +31,7 @@ impl File {
         self.set_len_with(bytes, None)
     }
 
-    /// The same with whatever else `set` says, in the same change.
+    /// As [`set_len`](Self::set_len), with the attributes of `set` in the same change.
     pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         self.check_writable()?;
         let node = self.node();
@@ -43,14 +43,14 @@ impl File {
         if bytes < self.size() { self.shrink(bytes, set) } else { self.grow(bytes, set) }
     }
 
-    /// Has the file grow to `bytes` by a hole, unless it is as large.
+    /// Grows the file to `bytes` by a hole, unless it is as large.
     pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
         let writable = self.node().inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let _writer = writable.write();
         if bytes <= self.size() { Ok(()) } else { self.grow(bytes, None) }
     }
 
-    /// In one change: the size, and whatever else `set` says.
+    /// Changes, in one change, the size and the attributes of `set`.
     fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress, Error> {
         let node = self.node();
         let (mount, inode) = (&*node.mount, &node.inode);
@@ -68,12 +68,12 @@ impl File {
         Ok(progress)
     }
 
-    /// The largest that the file can be, in bytes.
+    /// Returns the largest size of the file, in bytes.
     pub(crate) fn most_bytes(&self) -> u64 {
         BLOCKS_MOST << self.node().mount.block_shift
     }
 
-    /// What the disk has behind the file's end is zeroes: the file may grow.
+    /// Zeroes the last block behind the file's end on the disk, before the file grows to `bytes`.
     fn prepare_end(&self, bytes: u64) -> Result<(), Error> {
         let (size, unit) = (self.size(), self.node().mount.units().unit());
         self.zero_end(bytes)?;
@@ -95,7 +95,7 @@ impl File {
         mount.finish(inode, progress)
     }
 
-    /// The change that `handle` is of gives the inode a newer time than was to be stored.
+    /// Renews the modification time to be stored: the change of `handle` sets a newer one.
     fn renew_times(&self, handle: &Handle<'_>) {
         if let Some(writable) = &self.node().inode.writable {
             let times = &mut writable.pages().times;
@@ -103,7 +103,7 @@ impl File {
         }
     }
 
-    /// The inode has newer times than were to be stored.
+    /// Drops the modification time to be stored: the inode has a newer one.
     fn forget_times(&self) {
         if let Some(writable) = &self.node().inode.writable {
             writable.pages().times.modified = None;
@@ -117,7 +117,7 @@ impl File {
         let (old, unit) = (self.size(), mount.units().unit());
         let rest = bytes..old.min(bytes.next_multiple_of(unit));
         self.zero_cached(rest)?;
-        // From here on nobody reads its blocks.
+        // From here on no reader uses its blocks.
         let blocks = writable.take_blocks();
         inode.set_size(bytes);
         mount.drop_pages(inode, bytes.next_multiple_of(unit) / PAGE..(old + unit).div_ceil(PAGE));
@@ -131,7 +131,7 @@ impl File {
         finished
     }
 
-    /// Sets room aside for `bytes` from `offset` on, or takes it away (`fallocate`).
+    /// Preallocates, punches or zeroes `bytes` bytes from `offset` on (`fallocate`).
     ///
     /// # Errors
     /// As `fallocate(2)`.
@@ -165,7 +165,7 @@ impl File {
         }
         let blocks = mount.units().blocks(range);
         let (mut next, end) = (blocks.start as u32, blocks.end as u32);
-        // The size last: what is dirty may make it larger meanwhile, never smaller.
+        // The size is set last: writeback may make it larger meanwhile, never smaller.
         while next < end {
             next = mount.change(|handle, allocator| {
                 let next = fallocate::allocate(
@@ -182,7 +182,7 @@ impl File {
                 Ok(next)
             })?;
         }
-        // Else the content is as old as it was.
+        // Without a new size, the modification time stays.
         if let Some(size) = size {
             inode.set_size(size);
             self.forget_times();
@@ -190,28 +190,28 @@ impl File {
         Ok(())
     }
 
-    /// Has the bytes `range` be zeroes: with blocks that are set aside, or as a hole.
+    /// Makes the bytes `range` zeroes: with preallocated blocks (`aside`), or as a hole.
     fn make_zero(&self, range: Range<u64>, aside: bool, grow: bool) -> Result<(), Error> {
         let node = self.node();
         let (mount, inode) = (&*node.mount, &node.inode);
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let unit = mount.units().unit();
         let size = self.size();
-        // What is behind the end is zeroes in the cache, and need not be kept.
+        // Behind the end the cache has zeroes, which need not be kept.
         let kept = if range.end >= size { range.end.next_multiple_of(unit) } else { range.end };
         let whole = range.start.next_multiple_of(unit)..(kept / unit * unit).max(range.start);
         if whole.start >= whole.end {
             self.zero_cached(range.start..range.end.min(size.max(range.start)))?;
             if range.start < size {
-                // No block changes hands: the times are to be stored all the same, as for a write.
+                // No block changes, but the times have to be stored, as for a write.
                 inode.note_modified(&mut writable.pages());
                 mount.writer()?.keep(inode);
             }
         } else {
             self.zero_cached(range.start..whole.start.min(size.max(range.start)))?;
             self.zero_cached(whole.end..range.end.min(size).max(whole.end))?;
-            // It is the last pages that make the file as large on the disk as it is: without them
-            // it would stay smaller.
+            // The dirty pages at the end bring the disk's size up to the file's: without them it
+            // would stay smaller. Write them first.
             if range.end >= size && inode.snapshot(mount)?.metadata.size < size {
                 mount.settle_all(inode, whole.start / PAGE..whole.end / PAGE)?;
             }
@@ -246,7 +246,7 @@ impl File {
 }
 
 impl Mount {
-    /// Goes on with a truncation that was begun, to its end.
+    /// Continues a truncation that was begun, to its end.
     fn finish(&self, inode: &Inode, mut progress: Progress) -> Result<(), Error> {
         while progress == Progress::More {
             progress = self.change(|handle, allocator| {
@@ -256,8 +256,8 @@ impl Mount {
         Ok(())
     }
 
-    /// What was written to pages `range` of `inode` is gone, and none of them is in the cache or in
-    /// flight. The caller is the file's writer.
+    /// Drops the dirty pages in `range` of `inode`. Afterwards none of `range` is in the cache or
+    /// in flight. The caller is the file's writer.
     pub(crate) fn drop_pages(&self, inode: &Inode, range: Range<u64>) {
         let (Some(writer), Some(writable)) = (&self.writer, &inode.writable) else { return };
         let (cache, file, units) = (self.contexts.cache(), u64::from(inode.ino), self.units());
@@ -269,13 +269,13 @@ impl Mount {
                 pages.dirty.range(range.clone()).map(|(index, _)| *index).collect();
             for index in &dropped {
                 pages.dirty.remove(index);
-                // (Who has it in flight counts it.)
+                // (A page in flight is subtracted by its writeback.)
                 if !pages.in_flight.contains(index) {
                     writer.fewer_dirty(1);
                 }
             }
             gone.extend(dropped);
-            // Those that fail are dirty again.
+            // Pages whose write fails are dirty again, and dropped in the next turn.
             if pages.in_flight.range(range.clone()).next().is_none() {
                 break;
             }
@@ -297,24 +297,24 @@ impl Mount {
         cache.invalidate(file, range);
     }
 
-    /// Deletes inode `inode`, to which no name leads and which nobody has any more.
+    /// Deletes `inode`, to which no name leads and which has no node.
     pub(crate) fn delete(&self, inode: &Inode) {
         let Some(writable) = &inode.writable else { return };
         let Ok(writer) = self.writer() else { return };
         let _writer = writable.write();
-        // By one thread, once: afterwards its number, and the pages of it in the cache, are another
+        // By one thread, once: afterwards the number, and cached pages under it, are another
         // file's.
         if !writable.end() {
             return;
         }
-        // Nobody comes by its number any more, until another one has it.
+        // From here on a look-up by number finds it only when another inode has the number.
         self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
         writer.registry().begin_deletion(inode);
         self.drop_pages(inode, 0..inode.size().div_ceil(PAGE) + self.units().per_block);
         let kept = writer.let_go(inode);
         match self.finish_orphan(inode.ino) {
             Ok(()) => writer.registry().end_deletion(inode),
-            // It is an orphan, and will be deleted at the next mount.
+            // It stays an orphan, and is deleted at the next mount.
             Err(error) => {
                 tracing::warn!(ino = inode.ino, %error, "a file without names could not be deleted");
             }
@@ -322,10 +322,10 @@ impl Mount {
         drop(kept);
     }
 
-    /// Deletes, or cuts off, what was being when somebody was interrupted.
+    /// Finishes the deletions and truncations that a crash interrupted.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub(crate) fn delete_orphans(&self) -> Result<(), Error> {
         let all = self.change(|handle, _| {
             orphans::drop_stale(handle)?;
@@ -334,10 +334,10 @@ impl Mount {
         all.into_iter().try_for_each(|ino| self.finish_orphan(ino))
     }
 
-    /// Goes on with orphan `ino` to its end.
+    /// Finishes orphan `ino`.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a failed read of the device.
     pub(crate) fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
         let step = || {
             self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))
@@ -346,7 +346,7 @@ impl Mount {
         Ok(())
     }
 
-    /// `inode` is gone: whoever comes by its number reads it anew.
+    /// Drops `inode`, which is gone, from memory: the next look-up of its number reads the disk.
     pub(crate) fn forget_inode(&self, inode: &Inode) {
         self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
         if let Some(writer) = &self.writer {
@@ -354,7 +354,7 @@ impl Mount {
         }
     }
 
-    /// Inode `ino` is another one from now on.
+    /// Drops the inode of number `ino` from memory, because the number is given to another.
     pub(crate) fn forget_node(&self, ino: u32) {
         self.nodes.remove(&ino);
         if let Some(writer) = &self.writer {

@@ -1,8 +1,8 @@
-//! Writeback, on its way to the device: the last two steps of a [batch](super::back).
+//! The last two steps of a [batch](super::back): send and finish.
 //!
-//! What a batch writes is one stream of bytes, a file after another, and what lies side by side on
-//! the device goes in one request, whosever it is. So many small files, which get their blocks one
-//! after another, take few requests.
+//! The data of a batch are one stream of bytes, file after file. What is contiguous on the device
+//! goes in one request, even if it is of several files. So many small files, which get their blocks
+//! one after another, take few requests.
 
 use std::iter::once;
 use std::ops::Range;
@@ -20,49 +20,49 @@ use crate::ops::{extents, orphans};
 use meantime_block::{Request, RequestError};
 use meantime_hw::DmaBuf;
 
-/// A batch in flight, by one I/O context: its requests are those in the context's set of writes.
-/// [`wait`](Self::wait), and [`finish`](Self::finish) it.
+/// A batch in flight by one I/O context, as requests in its set of writes. [`wait`](Self::wait) for
+/// it, and [`finish`](Self::finish) it.
 #[must_use = "its pages are in flight"]
 pub(crate) struct Sending<'a> {
     mount: &'a Mount,
     first: PartSent,
     others: Vec<PartSent>,
     token: Option<OrderedToken>,
-    /// It is on the device, or has failed.
+    /// Whether all requests have completed or failed.
     is_written: bool,
-    /// What can be done in the device's time has been.
+    /// Whether the work for the gap is done.
     gap_used: bool,
-    /// Bytes of the stream that were not written, and why.
+    /// Bytes of the stream that were not written, each with its error.
     failed: Failures,
 }
 
-/// Bytes of the stream that were not written, and why.
+/// Bytes of the stream that were not written, each with its error.
 type Failures = Vec<(Range<u64>, Error)>;
 
-/// What a batch has of one file.
+/// One file's part of a batch.
 struct PartSent {
     part: Part,
-    /// Where its pages are in the cache.
+    /// Its pages in the cache.
     hits: Vec<Option<Hit>>,
-    /// Its pages are in flight no more.
+    /// Whether its pages are no longer in flight.
     has_ended: bool,
-    /// Bytes of the file that were not written, and why.
+    /// Bytes of the file that were not written, and the first error.
     failed: Vec<Range<u64>>,
     error: Option<Error>,
 }
 
-/// A request that is being put together.
+/// A request that is being assembled.
 struct Gathered {
     buf: DmaBuf,
-    /// The byte of the device that it begins at.
+    /// Byte of the device at which it begins.
     place: u64,
-    /// The bytes of the stream that are in it.
+    /// Its bytes of the stream.
     stream: Range<u64>,
 }
 
 impl Mount {
-    /// Has `batch` be ready to be [sent](Sending::send): before its I/O context is taken, since
-    /// this takes locks of the files.
+    /// Prepares `batch` to be [sent](Sending::send). This takes locks of the files, so it comes
+    /// before the I/O context is taken.
     pub(crate) fn sending(&self, batch: Batch) -> Sending<'_> {
         let mut sending = Sending::new(self, batch);
         for sent in sending.parts_mut() {
@@ -94,13 +94,13 @@ impl<'a> Sending<'a> {
         once(&mut self.first).chain(&mut self.others)
     }
 
-    /// Whether another change of metadata has to follow once it is written.
+    /// Returns whether another change of metadata has to follow the write.
     pub(crate) fn converts(&self) -> bool {
         self.parts().any(|sent| sent.part.converts())
     }
 
-    /// It cannot be sent, for `error`, of which `failed` is told for each file: its pages are dirty
-    /// again.
+    /// Gives up a batch that cannot be sent because of `error`, with which `failed` is called for
+    /// each file. The pages are dirty again.
     pub(super) fn give_up(mut self, error: &Error, failed: impl FnMut(&Inode, Error)) {
         if let Some(token) = self.token.take() {
             token.end(Err(error.clone()), false);
@@ -113,7 +113,7 @@ impl<'a> Sending<'a> {
         self.finish_each(failed);
     }
 
-    /// Sends its pages.
+    /// Sends the requests.
     pub(crate) fn send(&mut self, io: &mut IoContext) {
         let Self { mount, first, others, failed, .. } = self;
         let cache = mount.contexts.cache();
@@ -126,20 +126,20 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Takes in what the device has written, and waits for nothing.
+    /// Collects completed requests without waiting.
     pub(crate) fn poll(&mut self, io: &mut IoContext) {
         self.use_gap(io);
         while let Some((done, stream)) = io.next_ended(writes) {
             io.give_buffer(done.buf);
             note(&mut self.failed, stream, done.result.map_err(Error::from_io));
         }
-        // (Whoever polls waits in the end.)
+        // (Failures are left to `wait`, which the caller calls in any case.)
         if io.in_flight().writes.is_empty() && self.failed.is_empty() {
             self.end_data();
         }
     }
 
-    /// What would have to be done by the next write, and can be as long as the device is at work.
+    /// Does work that the next write would have to do, while the device works.
     fn use_gap(&mut self, io: &mut IoContext) {
         if io.in_flight().writes.is_empty() || std::mem::replace(&mut self.gap_used, true) {
             return;
@@ -156,7 +156,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Waits until everything has been written, or has failed.
+    /// Waits until all requests have completed or failed.
     pub(crate) fn wait(&mut self, io: &mut IoContext) {
         self.use_gap(io);
         while wait_for_oldest(io, &mut self.failed) {}
@@ -166,8 +166,8 @@ impl<'a> Sending<'a> {
         self.end_data();
     }
 
-    /// What failed of requests that were several files' is sent once more, in requests of one file
-    /// each, and waited for: so it fails for those only whose it is.
+    /// Sends failed requests of several files again, in requests of one file each, and waits for
+    /// them: so only the files concerned fail.
     #[cold]
     fn send_apart(&mut self, io: &mut IoContext) {
         let Self { mount, first, others, failed, .. } = self;
@@ -191,9 +191,9 @@ impl<'a> Sending<'a> {
         while wait_for_oldest(io, failed) {}
     }
 
-    /// Everything has been written, or has failed.
+    /// Reports the results to files and transaction: all data are written or have failed.
     fn end_data(&mut self) {
-        // Once: this may be called again when there is nothing left.
+        // Once: this may be called again when nothing is left.
         if std::mem::replace(&mut self.is_written, true) {
             return;
         }
@@ -202,21 +202,21 @@ impl<'a> Sending<'a> {
         }
         let flushes = self.mount.contexts.flushes();
         for sent in self.parts() {
-            // No transaction waits for what is written in place: `flush_data` sees to it (rule 18).
+            // No transaction covers data written in place: `flush_data` flushes them (rule 18).
             if let Some(writable) = sent.part.inode.writable.as_ref().filter(|_| sent.part.in_place)
             {
                 writable.landed.fetch_max(flushes.landed(), Ordering::AcqRel);
             }
         }
         if let Some(token) = self.token.take() {
-            // What failed in place does not concern the transaction.
+            // A failure in place does not concern the transaction.
             let mut ordered = self.parts().filter(|sent| !sent.part.in_place);
             let error = ordered.find_map(|sent| sent.error.clone());
             token.end(error.map_or(Ok(()), Err), false);
         }
     }
 
-    /// Bytes `stream` were not written: the files whose they are know which of theirs that is.
+    /// Tells the files concerned which of their bytes, those of `stream`, were not written.
     fn tell_parts(&mut self, stream: &Range<u64>, error: &Error) {
         let shift = self.mount.block_shift;
         let mut at = 0;
@@ -233,8 +233,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Has its pages be clean, if everything has been written and nothing else has to follow: in the
-    /// time of the commit block.
+    /// Makes the pages clean while the commit block is in flight, if everything has been written
+    /// and no change of metadata has to follow.
     pub(crate) fn finish_pages(&mut self) {
         let mount = self.mount;
         if !self.is_written {
@@ -247,18 +247,17 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// What was written is on the device: the rest of the metadata follows, and the pages are
-    /// clean.
+    /// Converts the unwritten runs and makes the pages clean, now that the data are on the device.
     ///
     /// # Errors
-    /// What could not be written; it is dirty still.
+    /// The first failed write; its pages stay dirty.
     pub(crate) fn finish(self) -> Result<(), Error> {
         let mut first = Ok(());
         self.finish_each(|_, error| first = std::mem::replace(&mut first, Ok(())).and(Err(error)));
         first
     }
 
-    /// The same, for who wants to know which files failed.
+    /// As [`finish`](Self::finish), with a call of `failed` for each file that failed.
     pub(super) fn finish_each(mut self, mut failed: impl FnMut(&Inode, Error)) {
         let mount = self.mount;
         for sent in self.parts_mut() {
@@ -269,17 +268,17 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Bytes of a file that are side by side on the device.
+/// Bytes of a file that are contiguous on the device.
 struct Piece<'a> {
     sent: &'a PartSent,
-    /// The bytes of the stream that they are.
+    /// Their place in the stream.
     stream: Range<u64>,
-    /// The first of them: of the file, and of the device.
+    /// The first of them, in the file and on the device.
     begin: u64,
     place: u64,
 }
 
-/// All of a batch, in the order in which it is sent.
+/// Returns all pieces of a batch, in the order of the stream.
 fn pieces<'a>(
     first: &'a PartSent,
     others: &'a [PartSent],
@@ -296,7 +295,7 @@ fn pieces<'a>(
 }
 
 impl Piece<'_> {
-    /// What is `stream` of it, if anything is.
+    /// Returns the part of it within `stream`, if there is any.
     fn within(mut self, stream: &Range<u64>) -> Option<Self> {
         self.skip(stream.start.saturating_sub(self.stream.start));
         self.stream.end = self.stream.end.min(stream.end);
@@ -309,7 +308,7 @@ impl Piece<'_> {
         self.place += count;
     }
 
-    /// Adds all of it to what is `gathered`, of which is sent what is full, or does not go on.
+    /// Adds all of it to `gathered`, which is sent when it is full or not contiguous with the rest.
     fn send(
         mut self,
         io: &mut IoContext,
@@ -325,7 +324,7 @@ impl Piece<'_> {
         }
     }
 
-    /// The same with the first of it: how many bytes.
+    /// As [`send`](Self::send), with the first part of it. Returns the length of that.
     fn send_some(
         &self,
         io: &mut IoContext,
@@ -360,12 +359,12 @@ impl Gathered {
         self.buf.capacity() as u64 - self.len()
     }
 
-    /// Whether byte `at` of the stream, which goes to byte `place` of the device, can be its next.
+    /// Returns whether byte `at` of the stream, with place `place` on the device, can be added.
     fn goes_on(&self, at: u64, place: u64) -> bool {
         self.stream.end == at && self.place + self.len() == place && self.room() > 0
     }
 
-    /// Memory for `count` bytes more.
+    /// Returns the memory for `count` bytes more.
     fn grow(&mut self, count: u64) -> &mut [u8] {
         let len = self.len() as usize;
         self.buf.set_len(len + count as usize);
@@ -375,7 +374,7 @@ impl Gathered {
     fn submit(mut self, io: &mut IoContext, failed: &mut Failures) {
         let (len, stream) = (self.len(), self.stream);
         if len == 0 {
-            // What was to be its first could not be copied.
+            // Its first bytes could not be copied.
             return io.give_buffer(Some(self.buf));
         }
         if let Err(error) = io.may_write() {
@@ -391,12 +390,12 @@ impl Gathered {
     }
 }
 
-/// A buffer for a request.
+/// Takes a buffer for a request; waits for one if all are in use.
 fn take_buffer(io: &mut IoContext, failed: &mut Failures) -> Result<DmaBuf, Error> {
     loop {
         match io.take_buffer()? {
             Some(buf) => return Ok(buf),
-            // When one has ended there is a buffer.
+            // A completed request frees a buffer.
             None if wait_for_oldest(io, failed) => {}
             None => return Err(Error::Resources("no buffer came back".to_owned())),
         }
@@ -411,7 +410,7 @@ fn wait_for_oldest(io: &mut IoContext, failed: &mut Failures) -> bool {
     true
 }
 
-/// The request for bytes `stream` has ended.
+/// Notes the result of the request for bytes `stream`.
 fn note(failed: &mut Failures, stream: Range<u64>, result: Result<(), Error>) {
     if let Err(error) = result {
         failed.push((stream, error));
@@ -419,13 +418,13 @@ fn note(failed: &mut Failures, stream: Range<u64>, result: Result<(), Error>) {
 }
 
 impl Part {
-    /// Which bytes of the file are to be written, and to which byte of the device.
+    /// Returns the bytes of the file to be written, each run with its byte of the device.
     fn pieces(&self, shift: u32) -> impl Iterator<Item = (Range<u64>, u64)> {
         self.runs.iter().flat_map(move |run| {
             let bytes = run.logical << shift..(run.logical + run.blocks) << shift;
             let place = run.physical << shift;
             let is_all = run.whole || 1 << shift <= PAGE_BYTES;
-            // Pages of larger blocks, of which the others are on the device.
+            // Only dirty pages of a larger block: the disk has the others.
             let pages = if is_all { &[][..] } else { &self.pages[..] };
             let (begin, end) = (bytes.start, bytes.end);
             let pages = pages.iter().filter_map(move |(index, _)| {
@@ -443,7 +442,7 @@ impl PartSent {
         Self { part, hits: Vec::new(), has_ended: false, failed: Vec::new(), error: None }
     }
 
-    /// Its pages are about to be copied for the device.
+    /// Begins the writeback of its pages in the cache; they are copied for the device next.
     fn begin_writeback(&mut self, cache: &PageCache) {
         let file = u64::from(self.part.inode.ino);
         let Some(writable) = &self.part.inode.writable else { return };
@@ -472,12 +471,12 @@ impl PartSent {
         Ok(())
     }
 
-    /// Copies from page `index`; false: it is one of ours, and not there.
+    /// Copies from page `index`; false: it is part of the batch, but not in the cache.
     fn copy_page(&self, cache: &PageCache, index: u64, within: usize, to: &mut [u8]) -> bool {
         if let Ok(at) = self.part.pages.binary_search_by_key(&index, |(index, _)| *index) {
             return self.hits[at].is_some_and(|hit| cache.copy(hit, within, to));
         }
-        // Another page of a new block: what was written to it, which is dirty still, or zeroes.
+        // Another page of a new block: its dirty contents, or else zeroes.
         let file = u64::from(self.part.inode.ino);
         if !matches!(cache.read(file, index, within, to), LookUp::Hit(_)) {
             to.fill(0);
@@ -485,16 +484,16 @@ impl PartSent {
         true
     }
 
-    /// What was set aside is data from now on, and its pages are clean.
+    /// As [`Sending::finish`], for one file.
     fn finish(&mut self, mount: &Mount) -> Result<(), Error> {
         if self.error.is_none() {
             self.set_written(mount);
         } else if self.part.converts() {
-            // Not told from those that failed: all are written again.
+            // Not distinguished from those that failed: all are written again.
             self.failed.push(0..u64::MAX);
         }
         let failed = self.error.take();
-        // Before its pages are in flight no more: who waits for them is told, too.
+        // Noted while its pages are in flight: a thread that waits for them reports it, too.
         if let (Some(error), Some(writable)) = (&failed, &self.part.inode.writable) {
             writable.fail(error.clone());
         }
@@ -533,7 +532,7 @@ impl PartSent {
         }
     }
 
-    /// Its pages are in flight no more: clean, but for what has failed. Once.
+    /// Ends the writeback of its pages, once: they are clean, but for those whose write failed.
     fn end_writeback(&mut self, mount: &Mount) {
         let Part { inode, pages, .. } = &self.part;
         let Some(writable) = inode.writable.as_ref().filter(|_| !self.has_ended) else { return };

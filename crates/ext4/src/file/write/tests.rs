@@ -1,5 +1,5 @@
-//! Inodes whose numbers are used again, that lose their names, or are looked at by one thread while
-//! another changes them.
+//! Inodes whose numbers are reused, that lose their names, or are used by one thread while another
+//! changes them.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn write(fs: &FileSystem, node: &Node, data: &[u8]) {
     assert_eq!(fs.open_node_with(node, &options).unwrap().write_at(data, 0).unwrap(), data.len());
 }
 
-/// A file that was written to and deleted, and the next one, which has its number.
+/// Writes and deletes a file. Returns its inode, and the next file, which has its number.
 fn successor(fs: &FileSystem) -> (Arc<Inode>, Node) {
     let root = fs.root().unwrap();
     let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
@@ -62,8 +62,8 @@ fn successor(fs: &FileSystem) -> (Arc<Inode>, Node) {
     (inode, new)
 }
 
-/// Whoever writes back, or has let go of a node, may come to an inode late: when it was deleted,
-/// and another one has its number.
+/// A thread that writes back, or has dropped a node, may come to an inode after it was deleted and
+/// its number reused.
 #[test]
 fn what_is_gone_does_not_take_its_successor_along() {
     let dir = new_image();
@@ -90,7 +90,7 @@ fn what_is_gone_does_not_take_its_successor_along() {
     fs.unmount().unwrap();
 }
 
-/// It may have been kept by a thread that had found it before it was deleted.
+/// A thread that found the inode before it was deleted may have put it into the cache.
 #[test]
 fn what_is_gone_is_not_found() {
     let dir = new_image();
@@ -104,7 +104,7 @@ fn what_is_gone_is_not_found() {
     fs.unmount().unwrap();
 }
 
-/// What was read before a change does not become the inode of after it.
+/// An inode that was read before a change is not entered after it.
 #[test]
 fn what_was_read_too_early_is_not_entered() {
     let dir = new_image();
@@ -119,8 +119,8 @@ fn what_was_read_too_early_is_not_entered() {
     fs.unmount().unwrap();
 }
 
-/// A thread makes something of a file, and is not running when everybody can see it: who sees it
-/// then and syncs it has it on the disk.
+/// A thread that makes a change is descheduled as soon as it is visible. Another thread that sees
+/// the change, and syncs, has it on the disk.
 #[test]
 fn what_is_seen_can_be_made_durable() {
     let dir = new_image();
@@ -130,7 +130,7 @@ fn what_is_seen_can_be_made_durable() {
     fs.sync().unwrap();
     let writer = fs.mount.writer().unwrap();
     let allocator = &writer.allocator;
-    // Only so far: what the thread does after that, it has not done yet.
+    // Stop here: the thread has not yet done what follows the change.
     let made = writer.journal.change(|handle| {
         names::create(handle, allocator, root.ino(), b"new", &NEW)?;
         names::link(handle, allocator, old.ino(), root.ino(), b"link")
@@ -150,7 +150,7 @@ fn what_is_seen_can_be_made_durable() {
     fs.unmount().unwrap();
 }
 
-/// A file gets its first name from one thread, and loses it by another at once.
+/// One thread gives a file its first name, and another takes it at once.
 #[test]
 fn a_first_name_that_is_taken_at_once() {
     let dir = new_image();
@@ -171,7 +171,7 @@ fn a_first_name_that_is_taken_at_once() {
     fs.unmount().unwrap();
 }
 
-/// Whoever knows only its number does not get hold of an inode that is being deleted.
+/// A look-up by number does not find an inode that is being deleted.
 #[test]
 fn what_is_being_deleted_is_not_found_by_its_number() {
     let dir = new_image();
@@ -186,14 +186,14 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
         .journal
         .change(|handle| names::unlink(handle, root.ino(), b"name", names::MAYBE_USED))
         .unwrap();
-    // As far as a deletion has come when it lets others in between.
+    // The state of a deletion at the point where other changes may come in between.
     assert!(inode.writable.as_ref().unwrap().end());
     fs.mount.nodes.remove(&ino);
     writer.registry().begin_deletion(&inode);
     assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
     assert_eq!(fs.losing(ino).map(drop), Err(Error::NotFound));
     fs.mount.delete_orphans().unwrap();
-    // Another has the number, before the deletion has said that it has ended.
+    // Another inode gets the number before the end of the deletion is noted.
     let node = fs.create(&root, OsStr::new("next"), &NEW).unwrap();
     assert_eq!(node.ino(), ino);
     drop(node);
@@ -205,8 +205,8 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     fs.unmount().unwrap();
 }
 
-/// What somebody has, or has written to, is not ended by the change that takes its last name; what
-/// was, and is not deleted after all, is what it was.
+/// The change that takes the last name does not mark an inode gone that has a node or is dirty. An
+/// inode that was marked gone, and is not deleted after all, is read again from the disk.
 #[test]
 fn what_nobody_has_is_ended_by_the_change() {
     let dir = new_image();
@@ -230,14 +230,14 @@ fn what_nobody_has_is_ended_by_the_change() {
     assert_eq!(fs.open_node(&node).unwrap().read_at(&mut read, 0).unwrap(), 4);
     assert_eq!(&read[..4], b"data");
     drop(node);
-    // A change that fails finds it again by itself.
+    // A change that fails restores the inode itself.
     assert_eq!(fs.unlink(&root, OsStr::new("none")), Err(Error::NotFound));
     assert_eq!(fs.rmdir(&root, name), Err(Error::NotDirectory));
     let free = fs.usage().unwrap().free_inodes;
     fs.unlink(&root, name).unwrap();
     assert_eq!(fs.usage().unwrap().free_inodes, free + 1, "it is deleted");
     assert_eq!(fs.lookup(&root, name).map(drop), Err(Error::NotFound));
-    // Its pages are not its successor's.
+    // The next inode of its number does not see its pages.
     let node = fs.create(&root, name, &NEW).unwrap();
     assert_eq!(node.ino(), ino, "the number is used again");
     write(&fs, &node, b"x");
@@ -246,7 +246,7 @@ fn what_nobody_has_is_ended_by_the_change() {
     fs.unmount().unwrap();
 }
 
-/// A name that was made is found without a look at the directory, and only as long as it is one.
+/// A new name is found without reading the directory, and only as long as it exists.
 #[test]
 fn names_made_and_moved_are_known() {
     let dir = new_image();
@@ -298,7 +298,7 @@ fn ten_thousand_files_without_names() {
         })
         .collect();
     assert_eq!(fs.usage().unwrap().free_inodes, free - 10_000);
-    // In no order.
+    // In no particular order.
     let mut at = 0;
     while open.len() > 10 {
         at = (at + 7919) % open.len();
@@ -315,7 +315,7 @@ fn ten_thousand_files_without_names() {
 }
 
 /// One thread takes blocks away from a file, and writes to their pages again, while another writes
-/// back what is dirty: that goes to where the file is now.
+/// back dirty pages: they go to the file's current blocks.
 #[test]
 fn writeback_goes_to_where_the_file_is_now() {
     const PAGES: u64 = 24;
@@ -371,8 +371,8 @@ fn writeback_goes_to_where_the_file_is_now() {
     fs.unmount().unwrap();
 }
 
-/// What is written to a page while somebody else has it on its way to the device is not on that
-/// way: fsync takes it there, too.
+/// A page is written while another thread has it in flight. That write does not have the new data:
+/// fsync writes them, too.
 #[test]
 fn what_was_written_to_a_page_in_flight_is_synced() {
     let dir = new_image();
@@ -388,7 +388,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
         File::sync_all,
         File::sync_data,
         |file| file.sync_range(0..4096),
-        // Past the cache: else the older one would come after it.
+        // Past the cache: otherwise the older data would follow the newer.
         |file| {
             let direct = WriteOptions { direct: true, ..WriteOptions::default() };
             file.write_at_with(&[9; 4096], 0, &direct).map(drop)
@@ -406,7 +406,7 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
                 file.write_at(&[2; 4096], 0).unwrap();
                 sync(file).unwrap();
             });
-            // As a rule, it waits for us by then.
+            // By then the other thread usually waits for this one.
             while writable.pages().dirty.is_empty() {
                 std::thread::yield_now();
             }
@@ -425,8 +425,8 @@ fn what_was_written_to_a_page_in_flight_is_synced() {
     fs.unmount().unwrap();
 }
 
-/// A sync of everything writes back all other files while it waits for what somebody has in flight
-/// of one.
+/// A sync of everything writes back all other files while it waits for one that another thread has
+/// in flight.
 #[test]
 fn one_file_in_flight_holds_up_no_other() {
     let dir = new_image();
@@ -441,7 +441,7 @@ fn one_file_in_flight_holds_up_no_other() {
         .collect();
     let mount = &*fs.mount;
     let batch = mount.begin_batch(&nodes[0].inode, 0..u64::MAX, false).unwrap().unwrap();
-    // It has to go once more.
+    // This has to be written once more.
     write(&fs, &nodes[0], &[0xAA; 4096]);
     let is_clean = |node: &Node| node.inode.writable.as_ref().unwrap().pages().are_clean();
     std::thread::scope(|scope| {
@@ -468,8 +468,8 @@ fn one_file_in_flight_holds_up_no_other() {
     fs.unmount().unwrap();
 }
 
-/// A block of four pages of which one was written: who reads the others before that is on the
-/// device does not see what it held before.
+/// One page of a block of four pages was written. Until that is on the device, a reader of the
+/// other pages does not see the block's old contents.
 #[test]
 fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     const BLOCK: usize = 16 << 10;
@@ -499,9 +499,9 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         file.write_at(&[7; 4096], at as u64).unwrap();
         model[at..at + 4096].fill(7);
         let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
-        // (A direct read waits for the block.)
+        // (A direct read would wait for the block.)
         check(&model, false);
-        // Another page of it is written meanwhile, and is not lost.
+        // Another page of the block is written meanwhile, and is not lost.
         file.write_at(&[8; 100], at as u64 + 8192).unwrap();
         model[at + 8192..at + 8292].fill(8);
         assert!(
@@ -512,7 +512,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         let mut sending = mount.sending(batch);
         sending.send(&mut io);
         std::thread::scope(|scope| {
-            // Which waits for the block, not only for its page.
+            // This waits for the block, not only for its page.
             let page = at as u64 + 8192;
             let synced = scope.spawn({
                 let file = &file;
@@ -530,7 +530,7 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
         check(&model, true);
         check(&model, false);
     }
-    // At the end: the file is as large as its data when they are there.
+    // At the end of the file: its size on the disk grows when the data are on the device.
     file.write_at(&[5; 100], 4 * BLOCK as u64).unwrap();
     let batch = mount.begin_batch(inode, 0..u64::MAX, false).unwrap().unwrap();
     let on_disk = || inode.snapshot(mount).unwrap().metadata.size;
@@ -551,8 +551,8 @@ fn nothing_old_is_seen_in_a_block_larger_than_a_page() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
 }
 
-/// A device with anything on it: what lies in inode tables and bitmaps that mkfs does not write is
-/// never taken for something.
+/// On a device full of garbage, what inode tables and bitmaps hold where mkfs does not write is
+/// never used.
 #[test]
 fn every_inode_of_a_device_that_held_garbage() {
     for zeroed in [false, true] {
@@ -582,7 +582,7 @@ fn every_inode_of_a_device_that_held_garbage() {
         };
         check();
         let mut count = 0;
-        // A part of a group's, then the rest.
+        // First part of a group's inodes, then all.
         for most in [700, u32::MAX] {
             let fs = mounted(&dir);
             let root = fs.root().unwrap();
