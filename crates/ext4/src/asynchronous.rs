@@ -92,7 +92,7 @@ impl AsyncFileSystem {
     /// Mounts the file system on `device`, with a channel for tasks of the calling thread.
     ///
     /// # Errors
-    /// As [`FileSystem::mount`].
+    /// The errors of [`FileSystem::mount`].
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         let uri = device.info().uri.clone();
         let fs = FileSystem::mount(device, options)?;
@@ -140,7 +140,7 @@ impl<S: Sharing> AsyncFileSystem<S> {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// As [`FileSystem::open`].
+    /// The errors of [`FileSystem::open`].
     pub async fn open(&self, path: impl AsRef<Path>) -> Result<AsyncFile<S>, Error> {
         Ok(self.with_file(self.fs.open(path)?))
     }
@@ -242,7 +242,7 @@ impl<S: Sharing> AsyncFile<S> {
     /// Same as [`File::advise`].
     ///
     /// # Errors
-    /// As [`File::advise`].
+    /// The errors of [`File::advise`].
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
         self.file.advise(offset, bytes, advice)
     }
@@ -251,7 +251,7 @@ impl<S: Sharing> AsyncFile<S> {
     /// `buf` only at the end of the file.
     ///
     /// # Errors
-    /// As [`File::read_at`].
+    /// The errors of [`File::read_at`].
     pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_at_with(buf, offset, &ReadOptions::default()).await
     }
@@ -259,7 +259,7 @@ impl<S: Sharing> AsyncFile<S> {
     /// Same as [`read_at`](Self::read_at), with `options`.
     ///
     /// # Errors
-    /// As [`File::read_at_with`].
+    /// The errors of [`File::read_at_with`].
     pub async fn read_at_with(
         &self,
         buf: &mut [u8],

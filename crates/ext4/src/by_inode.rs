@@ -33,7 +33,7 @@ impl FileSystem {
     /// reference to it exists.
     ///
     /// # Errors
-    /// [`Error::Stale`] if the inode was deleted or never existed; damage, or the device.
+    /// [`Error::Stale`] if the inode was deleted or never existed; damage, or a device error.
     pub fn node(&self, id: NodeId) -> Result<Node, Error> {
         let superblock = self.mount.volume.superblock();
         let is_own = superblock.is_reserved(id.ino) && id.ino != ROOT_INO;
@@ -68,7 +68,7 @@ impl Lookups {
     /// Creates an empty table for `fs`.
     ///
     /// # Errors
-    /// As [`FileSystem::root`].
+    /// The errors of [`FileSystem::root`].
     pub fn new(fs: &FileSystem) -> Result<Self, Error> {
         let shards = std::array::from_fn(|_| Mutex::new(Rank::Lookups, HashMap::new()));
         Ok(Self { fs: fs.clone(), root: fs.root()?, shards })
@@ -93,7 +93,7 @@ impl Lookups {
     /// Looks up `name` in directory `parent`, and counts the result.
     ///
     /// # Errors
-    /// As [`get`](Self::get) and [`FileSystem::lookup`].
+    /// The errors of [`get`](Self::get) and [`FileSystem::lookup`].
     pub fn lookup(&self, parent: u32, name: &OsStr) -> Result<Node, Error> {
         let node = self.fs.lookup(&self.get(parent)?, name)?;
         self.count(&node);

@@ -89,7 +89,7 @@ impl FileSystem {
     /// Does one round of the background thread's work. Returns whether there is more to do.
     ///
     /// # Errors
-    /// The device.
+    /// A device error.
     pub fn background_step(&self) -> Result<bool, Error> {
         self.mount.background_step()
     }
@@ -240,7 +240,7 @@ impl FileSystem {
     /// Creates directory `name` in `parent`.
     ///
     /// # Errors
-    /// As `mkdir(2)`.
+    /// The errors of `mkdir(2)`.
     pub fn mkdir(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
         self.make(parent, name, |handle, allocator, name| {
             names::mkdir(handle, allocator, parent.ino(), name, new)
@@ -251,7 +251,7 @@ impl FileSystem {
     /// minor number.
     ///
     /// # Errors
-    /// As `mknod(2)`.
+    /// The errors of `mknod(2)`.
     pub fn mknod(
         &self,
         parent: &Node,
@@ -268,7 +268,7 @@ impl FileSystem {
     /// Creates symbolic link `name` to `target` in `parent`.
     ///
     /// # Errors
-    /// As `symlink(2)`.
+    /// The errors of `symlink(2)`.
     pub fn symlink_at(
         &self,
         parent: &Node,
@@ -284,7 +284,7 @@ impl FileSystem {
     /// Adds name `name` in `parent` to `node`.
     ///
     /// # Errors
-    /// As `link(2)`.
+    /// The errors of `link(2)`.
     pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         // A deleted inode must not get a name again.
@@ -307,7 +307,7 @@ impl FileSystem {
     /// Removes `name` from `parent`. A file without names is deleted when it is no longer open.
     ///
     /// # Errors
-    /// As `unlink(2)`.
+    /// The errors of `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, _, unused| {
@@ -321,7 +321,7 @@ impl FileSystem {
     /// Removes the empty directory `name` from `parent`.
     ///
     /// # Errors
-    /// As `rmdir(2)`.
+    /// The errors of `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, _, unused| {
@@ -335,7 +335,7 @@ impl FileSystem {
     /// Renames `old_name` in `old_parent` to `new_name` in `new_parent` atomically.
     ///
     /// # Errors
-    /// As `renameat2(2)`.
+    /// The errors of `renameat2(2)`.
     pub fn rename_at(
         &self,
         old_parent: &Node,
@@ -377,7 +377,7 @@ impl FileSystem {
     /// it is no longer open, unless it is [linked](Self::link) before.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// The errors of `open(2)`.
     pub fn tmpfile(&self, parent: &Node, new: &NewNode) -> Result<Node, Error> {
         let node = self.mount.change(|handle, allocator| {
             let ino = names::tmpfile(handle, allocator, parent.ino(), new)?;
@@ -395,7 +395,7 @@ impl FileSystem {
     /// Sets attribute `name` (the full name, such as `user.x`) of `node`.
     ///
     /// # Errors
-    /// As `setxattr(2)`.
+    /// The errors of `setxattr(2)`.
     pub fn set_attribute(
         &self,
         node: &Node,
@@ -429,7 +429,7 @@ impl FileSystem {
     /// Opens the file at `path` with `options`. A file that is created belongs to user and group 0.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// The errors of `open(2)`.
     pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, Error> {
         if !options.create && !options.create_new {
             return self.open_node_with(&self.resolve(&self.root()?, path, true)?, options);
@@ -467,7 +467,7 @@ impl FileSystem {
     /// Opens `node` with `options`; their options for creation are ignored.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// The errors of `open(2)`.
     pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File, Error> {
         let options = OpenOptions { write: options.write || options.append, ..*options };
         if options.write || options.truncate {

@@ -59,7 +59,7 @@ impl FileSystem {
     /// Creates directory `path` with mode 755, owned by user and group 0.
     ///
     /// # Errors
-    /// As `mkdir(2)`.
+    /// The errors of `mkdir(2)`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
             return Err(Error::Exists);
@@ -71,7 +71,7 @@ impl FileSystem {
     /// may exist already.
     ///
     /// # Errors
-    /// As `mkdir(2)`.
+    /// The errors of `mkdir(2)`.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let mut at = self.root()?;
         for part in path.as_ref().components() {
@@ -99,7 +99,7 @@ impl FileSystem {
     /// Removes file `path`, or the link itself if it is one.
     ///
     /// # Errors
-    /// As `unlink(2)`.
+    /// The errors of `unlink(2)`.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, false)) => self.unlink(&parent, name),
@@ -116,7 +116,7 @@ impl FileSystem {
     /// Removes the empty directory `path`.
     ///
     /// # Errors
-    /// As `rmdir(2)`.
+    /// The errors of `rmdir(2)`.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, _)) => self.rmdir(&parent, name),
@@ -131,7 +131,7 @@ impl FileSystem {
     /// Renames `from` to `to` atomically. Replaces an existing file or empty directory.
     ///
     /// # Errors
-    /// As `rename(2)`.
+    /// The errors of `rename(2)`.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
         let (from, to) = (self.place(from.as_ref())?, self.place(to.as_ref())?);
         let (old_parent, Last::Name(old_name, old_slash)) = from else { return Err(Error::Busy) };
@@ -147,7 +147,7 @@ impl FileSystem {
     /// Adds the name `link` to file `original`. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As `link(2)`.
+    /// The errors of `link(2)`.
     pub fn hard_link(
         &self,
         original: impl AsRef<Path>,
@@ -161,7 +161,7 @@ impl FileSystem {
     /// Creates symbolic link `link` to `original`.
     ///
     /// # Errors
-    /// As `symlink(2)`.
+    /// The errors of `symlink(2)`.
     pub fn symlink(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
         let (parent, name) = self.new_place(link.as_ref())?;
         self.symlink_at(&parent, name, original.as_ref().as_os_str(), &new_node(LINK_MODE))
@@ -171,7 +171,7 @@ impl FileSystem {
     /// Returns the target of symbolic link `path`.
     ///
     /// # Errors
-    /// As `readlink(2)`.
+    /// The errors of `readlink(2)`.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
         self.read_link_at(&self.resolve(&self.root()?, path, false)?)
     }
@@ -179,7 +179,7 @@ impl FileSystem {
     /// Sets the permissions of `path` to the lowest twelve bits of `mode`. Follows links.
     ///
     /// # Errors
-    /// As `chmod(2)`.
+    /// The errors of `chmod(2)`.
     pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u16) -> Result<(), Error> {
         let node = self.resolve(&self.root()?, path, true)?;
         let set = SetMetadata { mode: Some(mode), ..SetMetadata::default() };
@@ -189,7 +189,7 @@ impl FileSystem {
     /// Whether `path` exists. Follows links.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a device error.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
         match self.resolve(&self.root()?, path, true) {
             Ok(_) => Ok(true),
@@ -201,7 +201,7 @@ impl FileSystem {
     /// Returns `path` from the root, without links and dots.
     ///
     /// # Errors
-    /// As `realpath(3)`.
+    /// The errors of `realpath(3)`.
     pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
         // This fails if any part of the path cannot be followed.
         let mut node = self.resolve(&self.root()?, path.as_ref(), true)?;
@@ -245,7 +245,7 @@ impl FileSystem {
     /// link as `path` is refused.
     ///
     /// # Errors
-    /// As `unlink(2)` and `rmdir(2)`; part of the content may have been removed.
+    /// The errors of `unlink(2)` and `rmdir(2)`; part of the content may have been removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
             // `remove_dir` returns the reason.

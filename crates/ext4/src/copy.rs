@@ -14,8 +14,8 @@ impl File {
     /// Other calls may change both files between the single reads and writes.
     ///
     /// # Errors
-    /// As `copy_file_range(2)`: [`Error::Invalid`] if both ranges are of one file and overlap. If a
-    /// part was copied before a failure, its size is returned instead.
+    /// The errors of `copy_file_range(2)`: [`Error::Invalid`] if both ranges are of one file and
+    /// overlap. If a part was copied before a failure, its size is returned instead.
     pub fn copy_range(
         &self,
         offset: u64,

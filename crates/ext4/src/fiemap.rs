@@ -41,7 +41,7 @@ impl File {
     /// location.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a device error.
     pub fn extents(&self, range: Range<u64>) -> Result<Vec<Extent>, Error> {
         let mut all: Vec<Extent> = Vec::new();
         for segment in self.segments()? {

@@ -137,7 +137,7 @@ impl FileSystem {
     /// for reading does not write it.
     ///
     /// # Errors
-    /// The block is damaged; the device.
+    /// The block is damaged; a device error.
     pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
         mmp::who_has(&self.mount.contexts, &self.mount.volume)
     }
@@ -145,7 +145,7 @@ impl FileSystem {
     /// Checks for damage, and reports events to `watch`, which may end the check. Repairs nothing.
     ///
     /// # Errors
-    /// The device, or memory. Damage is not an error.
+    /// A device error, or a lack of memory. Damage is not an error.
     pub fn check(
         &self,
         watch: &mut dyn FnMut(check::Event<'_>) -> ControlFlow<()>,
@@ -317,7 +317,7 @@ impl FileSystem {
     /// Opens the file at `path` (from the root, following links) for reading.
     ///
     /// # Errors
-    /// As `open(2)`; a directory can be opened, but not read.
+    /// The errors of `open(2)`; a directory can be opened, but not read.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         self.open_node(&self.resolve(&self.root()?, path, true)?)
     }
@@ -325,7 +325,7 @@ impl FileSystem {
     /// Returns the metadata of `path`, following links.
     ///
     /// # Errors
-    /// As `stat(2)`.
+    /// The errors of `stat(2)`.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
         Ok(self.resolve(&self.root()?, path, true)?.metadata())
     }
@@ -333,7 +333,7 @@ impl FileSystem {
     /// Returns the metadata of `path` itself, without following a link.
     ///
     /// # Errors
-    /// As `lstat(2)`.
+    /// The errors of `lstat(2)`.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
         Ok(self.resolve(&self.root()?, path, false)?.metadata())
     }
@@ -341,7 +341,7 @@ impl FileSystem {
     /// Lists the directory at `path`.
     ///
     /// # Errors
-    /// As `opendir(3)`.
+    /// The errors of `opendir(3)`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
         self.entries(&self.resolve(&self.root()?, path, true)?)
     }
@@ -349,7 +349,7 @@ impl FileSystem {
     /// Returns the root directory.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a device error.
     pub fn root(&self) -> Result<Node, Error> {
         self.linked(ROOT_INO)
     }
@@ -408,7 +408,7 @@ impl FileSystem {
     /// whether to follow a link as the last part.
     ///
     /// # Errors
-    /// As `stat(2)`.
+    /// The errors of `stat(2)`.
     pub fn resolve(
         &self,
         from: &Node,
@@ -511,7 +511,7 @@ impl FileSystem {
     /// disk.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a device error.
     pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
         let snapshot = node.inode.snapshot(&self.mount)?;
         Ok(self.mount.consistent(|| self.mount.volume.attributes(&snapshot.on_disk))?)

@@ -133,7 +133,7 @@ impl Shared {
     /// Writes a new state if the device still has this host's last block.
     ///
     /// # Errors
-    /// [`Error::Taken`] if it has another one; the device.
+    /// [`Error::Taken`] if it has another one; a device error.
     fn say(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<(), Error> {
         let mut said = self.said();
         let Said { mmp, block, tried, since, writer } = &mut *said;
@@ -228,8 +228,8 @@ impl Protection {
     /// device before is then stale.
     ///
     /// # Errors
-    /// [`MountError::Protected`] if another host has it; damage; the device. In these cases nothing
-    /// was written, or another host wrote after this one.
+    /// [`MountError::Protected`] if another host has it; damage; a device error. In these cases
+    /// nothing was written, or another host wrote after this one.
     pub(crate) fn take(
         contexts: &Arc<IoContexts>,
         source: &DeviceSource,
@@ -327,7 +327,7 @@ impl Protection {
     /// Marks the file system as unused. Everything else must be durable.
     ///
     /// # Errors
-    /// [`Error::Taken`] if another host has it; the device.
+    /// [`Error::Taken`] if another host has it; a device error.
     pub(crate) fn release(&self) -> Result<(), Error> {
         self.stop();
         self.usable()?;
@@ -345,7 +345,7 @@ impl Protection {
 /// the file system; `None`: there is no such block.
 ///
 /// # Errors
-/// The block is damaged; the device.
+/// The block is damaged; a device error.
 pub(crate) fn who_has(
     contexts: &Arc<IoContexts>,
     volume: &Volume<DeviceSource>,

@@ -68,8 +68,8 @@ impl Default for CommitOverlap {
 #[derive(Debug, Clone)]
 pub struct MountOptions {
     /// The memory of the page cache, in bytes; at least 1 MiB. In addition, metadata and names take
-    /// about a sixteenth of that each, and a mount keeps one inode per 4 KiB of it in memory (at
-    /// most, and from 16,384 to 131,072 of about 1 KiB each).
+    /// about a sixteenth of that each, and a mount keeps up to one inode per 4 KiB of it in memory
+    /// (the limit is between 16,384 and 131,072 inodes, of about 1 KiB each).
     pub cache_bytes: usize,
     /// The wait policy of reads that name none; `None`: `poll`, or `interrupt` if the device cannot
     /// be polled.

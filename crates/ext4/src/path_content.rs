@@ -42,7 +42,7 @@ impl FileSystem {
     /// Returns the content of file `path`.
     ///
     /// # Errors
-    /// As `open(2)` and `read(2)`; [`Error::Resources`] if it does not fit into memory.
+    /// The errors of `open(2)` and `read(2)`; [`Error::Resources`] if it does not fit into memory.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         let file = self.open(path)?;
         let (mut content, mut end) = (Vec::new(), 0);
@@ -66,7 +66,7 @@ impl FileSystem {
     /// Returns the content of file `path` as text.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Invalid`] if it is not UTF-8.
+    /// The errors of [`read`](Self::read); [`Error::Invalid`] if it is not UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, Error> {
         String::from_utf8(self.read(path)?)
             .map_err(|_| Error::Invalid("the content of the file is not UTF-8"))
@@ -76,7 +76,7 @@ impl FileSystem {
     /// mode 644, for user and group 0. The content is not durable before a sync.
     ///
     /// # Errors
-    /// As `open(2)` and `write(2)`; the file may then have a part of the content.
+    /// The errors of `open(2)` and `write(2)`; the file may then have a part of the content.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<(), Error> {
         write_all(&self.open_with(path, &ANEW)?, content.as_ref())
     }
@@ -85,7 +85,7 @@ impl FileSystem {
     /// Returns the number of bytes. Holes stay holes.
     ///
     /// # Errors
-    /// As `open(2)`, `read(2)` and `write(2)`; `to` may then have a part of the content.
+    /// The errors of `open(2)`, `read(2)` and `write(2)`; `to` may then have a part of the content.
     /// [`Error::Invalid`] if both are one file.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
         let from = self.open(from)?;

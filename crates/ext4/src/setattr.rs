@@ -13,8 +13,8 @@ impl FileSystem {
     /// new metadata.
     ///
     /// # Errors
-    /// As `truncate(2)`, `chown(2)`, `chmod(2)` and `utimensat(2)`. Nothing has then changed,
-    /// unless freeing blocks failed after the size was changed.
+    /// The errors of `truncate(2)`, `chown(2)`, `chmod(2)` and `utimensat(2)`. Nothing has then
+    /// changed, unless freeing blocks failed after the size was changed.
     pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
         let Node { mount, inode } = node;
         mount.writer()?;

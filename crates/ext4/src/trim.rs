@@ -24,8 +24,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] for a range behind the
-    /// end, or for a `min_bytes` longer than any run; damage, or the device: some blocks may then
-    /// have been trimmed.
+    /// end, or for a `min_bytes` longer than any run; damage, or a device error: some blocks may
+    /// then have been trimmed.
     pub fn trim(&self, range: Range<u64>, min_bytes: u64) -> Result<u64, Error> {
         let mount = &*self.mount;
         mount.writer()?;

@@ -279,7 +279,7 @@ pub(super) fn follow_mode(
 /// [stores](Handle::store_inode) it.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NoSpace`]; damage, or a device error.
 pub fn inherit(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

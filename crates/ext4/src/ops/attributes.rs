@@ -81,7 +81,7 @@ fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
 /// name is too long; [`Error::TooBig`] if the value is; [`Error::NotPermitted`] for `user.` on
 /// anything but files and directories, and for inodes that must not be changed;
 /// [`Error::Unsupported`] for other names, and if the old value is stored in an inode of its own;
-/// damage, or the device.
+/// damage, or a device error.
 pub fn set(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -107,7 +107,7 @@ pub fn set(
 /// the inode.
 ///
 /// # Errors
-/// [`Error::NoAttribute`]; as [`set`].
+/// [`Error::NoAttribute`]; the errors of [`set`].
 pub fn remove(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -314,7 +314,7 @@ fn release_block(
 /// remove its last name.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if a value is stored in an inode of its own; damage, or the device.
+/// [`Error::Unsupported`] if a value is stored in an inode of its own; damage, or a device error.
 pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     let body = body_list(inode)?.unwrap_or_default();
     let block = block_of(handle, inode)?;
@@ -330,7 +330,7 @@ pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<()
 /// [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// As [`check_releasable`].
+/// The errors of [`check_releasable`].
 pub fn release(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -74,7 +74,7 @@ fn corrupt(dir: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
 /// # Errors
 /// [`Error::NoSpace`], also for an index that cannot grow; [`Error::Unsupported`] for inline data,
 /// or for a further block in a directory without extents; damage, in particular
-/// [`Defect::HashTree`]; the device.
+/// [`Defect::HashTree`]; a device error.
 pub fn add(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -357,7 +357,7 @@ fn change_at(
 /// Removes `name` from `dir`. Returns its inode.
 ///
 /// # Errors
-/// [`Error::NotFound`]; as [`add`] for what cannot be changed, damage, or the device.
+/// [`Error::NotFound`]; [`Error::Unsupported`] for inline data; damage, or a device error.
 pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<u32, Error> {
     change_at(handle, dir, name, |block, shape| dirent::remove(block, shape, name))
 }
@@ -365,7 +365,7 @@ pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<u
 /// Points the existing name of `entry` to another inode. Returns the previous one.
 ///
 /// # Errors
-/// As [`remove`].
+/// The errors of [`remove`].
 pub fn replace(
     handle: &mut Handle<'_>,
     dir: &InodeEdit,
@@ -377,7 +377,7 @@ pub fn replace(
 /// Points `..` of `dir` to `parent`.
 ///
 /// # Errors
-/// As [`remove`].
+/// The errors of [`remove`].
 pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Result<(), Error> {
     let entry = NewEntry { ino: parent, file_type: Some(FileType::Directory), name: b".." };
     replace(handle, dir, entry).map(|_| ()).map_err(|error| match error {
@@ -389,7 +389,7 @@ pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Resu
 /// Creates the first block of the new directory `dir`, with `.` and `..`.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NoSpace`]; damage, or a device error.
 pub fn create(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -413,7 +413,7 @@ pub fn create(
 /// Whether `dir` contains only `.` and `..`.
 ///
 /// # Errors
-/// [`Error::NotDirectory`]; damage, or the device.
+/// [`Error::NotDirectory`]; damage, or a device error.
 pub fn is_empty(handle: &Handle<'_>, dir: &DiskInode) -> Result<bool, Error> {
     let volume = handle.volume();
     let mut cookie = 0;

@@ -26,7 +26,7 @@ fn end_of(range: &Range<u32>) -> u64 {
     if range.end == MAX_LOGICAL { LOGICAL_BLOCKS } else { u64::from(range.end) }
 }
 
-/// The part of `extent` in `logical`, both of whose ends are in it.
+/// The part of `extent` that maps `logical`, a range within it.
 fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
     MappedExtent {
         logical: logical.start as u32,
@@ -305,7 +305,7 @@ impl Removal<'_, '_> {
 /// as zeroes. Holes stay holes. The caller stores the inode.
 ///
 /// # Errors
-/// As [`insert`].
+/// The errors of [`insert`].
 pub fn set_written(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

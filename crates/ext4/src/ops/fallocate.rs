@@ -32,7 +32,7 @@ enum There {
 /// # Errors
 /// [`Error::NoSpace`], after which earlier changes' blocks stay; [`Error::FileTooBig`];
 /// [`Error::Unsupported`] for files without extents; [`Error::IsDirectory`], [`Error::Special`];
-/// damage, or the device.
+/// damage, or a device error.
 pub fn allocate(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -47,7 +47,7 @@ pub fn allocate(
 /// Same as [`allocate`], but written blocks in the range become zeroes, too.
 ///
 /// # Errors
-/// As [`allocate`].
+/// The errors of [`allocate`].
 pub fn zero(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -127,7 +127,7 @@ fn last_block(handle: &Handle<'_>, inode: &InodeEdit, from: u32) -> Result<Optio
 ///
 /// # Errors
 /// [`Error::NoSpace`], only where an extent is cut in two; [`Error::IsDirectory`],
-/// [`Error::Special`], [`Error::Unsupported`]; damage, or the device.
+/// [`Error::Special`], [`Error::Unsupported`]; damage, or a device error.
 pub fn punch(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

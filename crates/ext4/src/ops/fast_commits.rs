@@ -67,7 +67,7 @@ pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
 /// # Errors
 /// Outcomes that cannot be applied: blocks already in use, impossible inodes;
 /// [`Error::Unsupported`] for what no kernel writes; [`Error::NoSpace`] for trees and directories;
-/// damage, or the device.
+/// damage, or a device error.
 pub fn carry_out(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -18,7 +18,7 @@ const MODE_BITS: u16 = 0o7777;
 /// caller [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a symbolic link, which has none; damage, or the device.
+/// [`Error::Unsupported`] for a symbolic link, which has none; damage, or a device error.
 pub fn set_mode(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -42,7 +42,7 @@ pub fn set_mode(
 /// anything changed. The caller [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// As [`attributes::remove`].
+/// The errors of [`attributes::remove`].
 pub fn drop_privileges(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -62,7 +62,7 @@ pub fn drop_privileges(
 /// there were any. The caller [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// As [`attributes::remove`].
+/// The errors of [`attributes::remove`].
 pub fn drop_capabilities(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -81,7 +81,7 @@ pub fn drop_capabilities(
 /// [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn set_owner(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

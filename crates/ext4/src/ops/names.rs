@@ -184,7 +184,7 @@ fn put(
 ///
 /// # Errors
 /// [`Error::Exists`], [`Error::NameTooLong`], [`Error::NotPermitted`], [`Error::NoSpace`],
-/// [`Error::NotFound`] in a removed directory, …; damage, or the device.
+/// [`Error::NotFound`] in a removed directory, …; damage, or a device error.
 pub fn create(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -199,7 +199,8 @@ pub fn create(
 /// its major and minor number.
 ///
 /// # Errors
-/// As [`create`]; [`Error::Invalid`] for another type, or for numbers that are too large.
+/// The errors of [`create`]; [`Error::Invalid`] for another type, or for numbers that are too
+/// large.
 pub fn mknod(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -233,7 +234,7 @@ pub fn mknod(
 /// inode, which is an orphan until it is [linked](link).
 ///
 /// # Errors
-/// As [`create`].
+/// The errors of [`create`].
 pub fn tmpfile(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -250,7 +251,7 @@ pub fn tmpfile(
 /// Creates directory `name` in directory `parent`. Returns its inode.
 ///
 /// # Errors
-/// As [`create`]; [`Error::TooManyLinks`].
+/// The errors of [`create`]; [`Error::TooManyLinks`].
 pub fn mkdir(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -273,7 +274,7 @@ pub fn mkdir(
 /// Creates symbolic link `name` to `target` in directory `parent`. Returns its inode.
 ///
 /// # Errors
-/// As [`create`]; [`Error::NameTooLong`] for a target that does not fit into a block.
+/// The errors of [`create`]; [`Error::NameTooLong`] for a target that does not fit into a block.
 pub fn symlink(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -297,7 +298,7 @@ pub fn symlink(
 /// [`tmpfile`] and not a deleted file.
 ///
 /// # Errors
-/// As [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`];
+/// The errors of [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`];
 /// [`Error::CrossDevice`] into a directory of another project.
 pub fn link(
     handle: &mut Handle<'_>,
@@ -377,7 +378,7 @@ fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdi
 /// # Errors
 /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], …; [`Error::Unsupported`]
 /// for the last name of an inode that cannot be deleted, because an attribute value is stored in an
-/// inode of its own; damage, or the device.
+/// inode of its own; damage, or a device error.
 pub fn unlink(
     handle: &mut Handle<'_>,
     parent: u32,
@@ -399,7 +400,7 @@ pub fn unlink(
 /// [deletes](orphans::delete) it.
 ///
 /// # Errors
-/// As [`unlink`]; [`Error::NotDirectory`], [`Error::NotEmpty`].
+/// The errors of [`unlink`]; [`Error::NotDirectory`], [`Error::NotEmpty`].
 pub fn rmdir(
     handle: &mut Handle<'_>,
     parent: u32,

@@ -64,7 +64,7 @@ fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32, Error> {
 /// if there is one. The caller stores the inode.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NoSpace`]; damage, or a device error.
 pub(super) fn make(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -120,7 +120,7 @@ pub(super) fn make(
 ///
 /// # Errors
 /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one that does not fit into a
-/// block; [`Error::NoSpace`]; damage, or the device.
+/// block; [`Error::NoSpace`]; damage, or a device error.
 pub(super) fn set_target(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

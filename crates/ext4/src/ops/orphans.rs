@@ -25,7 +25,7 @@ const TAIL_BYTES: usize = 8;
 /// needs it.
 ///
 /// # Errors
-/// As [`Handle::edit`].
+/// The errors of [`Handle::edit`].
 pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
     if size <= i32::MAX as u64 {
         return Ok(());
@@ -44,7 +44,7 @@ pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
 /// without an orphan file.
 ///
 /// # Errors
-/// As [`Handle::edit`].
+/// The errors of [`Handle::edit`].
 pub fn set_present(handle: &mut Handle<'_>, present: bool) -> Result<(), Error> {
     let mut superblock = handle.load_superblock()?;
     let has_file = handle.superblock().features().has_compat(compat::ORPHAN_FILE);
@@ -162,7 +162,7 @@ impl OrphanFile {
 /// Makes `inode` an orphan, unless a truncation made it one already. The caller stores it.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
     let ino = inode.ino();
@@ -191,7 +191,7 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
 /// inode that it has changed, because that may be in the list, too.
 ///
 /// # Errors
-/// [`Defect::OrphanList`] if `inode` is no orphan; the device.
+/// [`Defect::OrphanList`] if `inode` is no orphan; a device error.
 pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
     learn(handle)?;
@@ -288,8 +288,8 @@ fn learn(handle: &Handle<'_>) -> Result<(), Error> {
 /// Lists all orphans: those of the list, then those of the file.
 ///
 /// # Errors
-/// [`Defect::OrphanList`] if the list is circular, or contains an inode that is free or reserved;
-/// the device.
+/// [`Defect::OrphanList`] if the list is circular, or contains an inode that is free or reserved; a
+/// device error.
 pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
     Ok(walk(handle)?.orphans.into_iter().map(|(ino, _)| ino).collect())
 }
@@ -297,7 +297,7 @@ pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
 /// Removes the entries of deleted inodes from the orphan file, before their numbers are reused.
 ///
 /// # Errors
-/// As [`list`].
+/// The errors of [`list`].
 pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
     let stale = walk(handle)?.stale;
     if stale.is_empty() {
@@ -314,7 +314,7 @@ pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
 /// Whether inode `ino` is an orphan.
 ///
 /// # Errors
-/// As [`list`].
+/// The errors of [`list`].
 pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
     learn(handle)?;
     Ok(handle.orphan(ino).is_some())
@@ -326,7 +326,7 @@ pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
 /// another change. When it is done, the inode is no orphan any more.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn finish(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -362,7 +362,7 @@ pub fn finish(
 /// [`Progress::More`]; [`finish`] then does the rest.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn delete(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -13,7 +13,7 @@ use meantime_ext4_format::{ROOT_INO, Source, Volume};
 /// root directory, correct group descriptors, a valid list of orphans.
 ///
 /// # Errors
-/// One of these is missing or damaged; the device.
+/// One of these is missing or damaged; a device error.
 pub(crate) fn look_over(volume: &Volume<impl Source + Sync>) -> Result<(), Error> {
     if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
         return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
@@ -28,7 +28,7 @@ pub(crate) fn look_over(volume: &Volume<impl Source + Sync>) -> Result<(), Error
 /// transactions before them.
 ///
 /// # Errors
-/// Fast commits that cannot be applied; damage, or the device.
+/// Fast commits that cannot be applied; damage, or a device error.
 pub(crate) fn carry_out(
     volume: &Volume<impl Source + Sync>,
     commits: FastCommits,

@@ -234,7 +234,7 @@ impl<'a> Ends<'a> {
 /// # Errors
 /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`],
 /// [`Error::NotDirectory`]; [`Error::Invalid`] for contradictory flags, and for a directory moved
-/// into itself; [`Error::CrossDevice`] into a directory of another project; as
+/// into itself; [`Error::CrossDevice`] into a directory of another project; the errors of
 /// [`create`](super::names::create); for a replaced inode, as [`unlink`](super::names::unlink).
 pub fn rename(
     handle: &mut Handle<'_>,

@@ -31,7 +31,8 @@ pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
 /// Loads the inode of a file whose content can be changed.
 ///
 /// # Errors
-/// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; as [`Handle::load_inode`].
+/// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; the errors of
+/// [`Handle::load_inode`].
 pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Error> {
     let inode = handle.load_inode(ino)?;
     inode.parsed(handle.superblock())?.check_supported()?;
@@ -69,7 +70,7 @@ pub(super) fn remove_behind(
 ///
 /// # Errors
 /// [`Error::FileTooBig`]; [`Error::IsDirectory`], [`Error::Special`]; [`Error::Unsupported`];
-/// damage, or the device.
+/// damage, or a device error.
 pub fn set_size(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -103,7 +104,7 @@ pub fn set_size(
 /// stays an orphan until it ends. (Preallocated blocks may stay there.)
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<bool, Error> {
     if inode.flags() & (flags::EXTENTS | flags::INLINE_DATA) != flags::EXTENTS {
         return Ok(false);
@@ -125,7 +126,7 @@ pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<boo
 /// inode itself stays. Returns [`Progress::More`] as `set_size` does.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn go_on(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
