@@ -50,7 +50,7 @@ impl FileSystem {
     /// longer be written.
     ///
     /// # Errors
-    /// The first write that failed; the mount has ended all the same.
+    /// The first failure; the mount has ended all the same.
     pub fn unmount(self) -> Result<(), Error> {
         let mount = &*self.mount;
         let Some(writer) = &mount.writer else { return Ok(()) };
@@ -81,7 +81,7 @@ impl FileSystem {
     /// Makes all earlier changes durable (`sync`).
     ///
     /// # Errors
-    /// The first write that failed.
+    /// The first failure.
     pub fn sync(&self) -> Result<(), Error> {
         self.mount.sync_all()
     }
@@ -220,7 +220,7 @@ impl FileSystem {
             work(handle, allocator, &mut inode)?;
             handle.store_inode(&inode, false)?;
             if inode.file_type() == Some(FileType::Regular) {
-                // Changes of attributes mark themselves ineligible.
+                // Changed attributes are detected when the inode is stored or encoded.
                 handle.fast_eligible();
             }
             Ok(())
@@ -421,7 +421,7 @@ impl FileSystem {
     /// Makes `node` durable: a file's content and metadata, or a directory's names (`fsync`).
     ///
     /// # Errors
-    /// The first write that failed.
+    /// The first failure.
     pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
         self.mount.fsync(&node.inode, false)
     }

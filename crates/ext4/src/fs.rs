@@ -158,10 +158,10 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`MountError`]. A failed mount for reading has written nothing. A failed mount for writing
-    /// has written nothing either if the file system is in use elsewhere, has errors, or has
-    /// features that cannot be kept consistent. The exception is the block of multiple mount
-    /// protection, if there is one, which is left marked unused. With that protection, a mount for
-    /// writing can take long: see [`MountOptions::write`].
+    /// has written nothing either if the file system is in use elsewhere, has errors, or cannot be
+    /// kept consistent. The exception is the block of multiple mount protection, if there is one,
+    /// which is left marked unused. With that protection, a mount for writing can take long: see
+    /// [`MountOptions::write`].
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         if options.cache_bytes < LEAST_BYTES {
             return Err(MountError::Option(format!(

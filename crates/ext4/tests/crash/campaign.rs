@@ -25,14 +25,14 @@ pub(crate) struct Effort {
     pub per_cut: u64,
     /// The most states per run.
     pub per_run: usize,
-    /// Every how many states the kernel mounts one; 0: none.
+    /// The kernel mounts one in this many states; 0: none.
     pub kernel: u64,
-    /// Every how many states power is cut during recovery, too; 0: none.
+    /// In one in this many states, power is cut during recovery, too; 0: none.
     pub again: u64,
 }
 
-/// Every how many states one is checked even if it is indistinguishable from an earlier one after
-/// its recovery.
+/// One in this many states is checked even if it is indistinguishable from an earlier one after its
+/// recovery.
 const THOROUGH: u64 = 16;
 
 /// The violations and the progress of a test.

@@ -210,7 +210,7 @@ pub(crate) fn mounted(
 
 /// Runs e2fsck on `image`. Returns its exit status and its output without phases and figures.
 pub(crate) fn e2fsck(image: &Path, flags: &str) -> (i32, Vec<String>) {
-    // e2fsck's clock is a few ms behind the one of our timestamps: a write at the end of a second
+    // e2fsck's clock is a few ms behind that of the timestamps: a write at the end of a second
     // would be in its future.
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 1;

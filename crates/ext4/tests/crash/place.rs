@@ -107,7 +107,7 @@ impl Place {
         }
     }
 
-    /// Loads the base with these states, one upon the other, into the image.
+    /// Loads the base with these states, applied in order, into the image.
     pub(crate) fn put(&mut self, states: &[&State]) {
         for page in std::mem::take(&mut self.dirty) {
             let at = page * PAGE_BYTES;

@@ -114,7 +114,7 @@ fn unexpected<'a>(said: &'a [String], task: &Task<'_>) -> Vec<&'a String> {
     said.iter().filter(|line| !is_expected(line)).collect()
 }
 
-/// Whether our mount is refused because of an earlier failure.
+/// Whether this crate's mount is refused because of an earlier failure.
 fn is_marked(error: &MountError) -> bool {
     error.to_string().contains("has errors")
 }
