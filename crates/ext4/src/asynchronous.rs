@@ -28,20 +28,20 @@ use meantime_completion::Policy;
 use meantime_ext4_format::Metadata;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Pages that are gone through before what was sent is waited for.
+/// Pages looked up before the reads sent for them are waited for.
 const TURN_PAGES: u64 = 64;
 
-/// Requests of a direct read that are under way at once.
+/// The most requests of a direct read in flight.
 const WINDOW: usize = 8;
 
-/// How often a file that is changed meanwhile is read once more, before a thread reads it.
+/// How often a read is repeated because the file changed, before it is done as a thread's read.
 const TRIES: u32 = 8;
 
-/// A mounted file system, and the channel that its files are read through. Cloning shares both.
+/// A mounted file system and the channel through which its files are read. Clones share both.
 ///
-/// Data are read through the channel, so that tasks of one thread have their reads under way
-/// together. What is read of directories and inodes is read at once, by the calling thread, through
-/// the mount's own channels; the mount keeps it.
+/// File data are read through the channel, so the reads of all tasks of a thread are in flight
+/// together. Directories and inodes are read synchronously by the calling thread, through the
+/// mount's own channels, and stay in the mount's memory.
 ///
 /// ```
 /// # use meantime::block::{self, Executor, OpenOptions};
@@ -65,13 +65,13 @@ pub struct AsyncFileSystem<S: Sharing = Local> {
     memory: Arc<Mutex<FillMemory>>,
 }
 
-/// A file that is open for reading by futures.
+/// A file open for reading by futures.
 ///
-/// A future that is dropped gives up what it had asked for. One that was polled and is kept without
-/// being polled keeps other tasks from the pages that it has asked for: poll it, or drop it.
+/// Dropping a future gives up its requests and page claims. A future that was polled and is kept
+/// without being polled blocks other tasks that need the pages it claimed: poll it, or drop it.
 ///
-/// What is read ahead goes through the mount's own channels. On a mount for writing, what is changed
-/// while it is read is read once more.
+/// Read-ahead uses the mount's own channels. On a mount for writing, data that change during the
+/// read are read again.
 pub struct AsyncFile<S: Sharing = Local> {
     file: File,
     channel: AsyncChannel<Channel, S>,
@@ -92,7 +92,7 @@ impl AsyncFileSystem {
     /// Mounts the file system on `device`, with a channel for tasks of the calling thread.
     ///
     /// # Errors
-    /// As [`FileSystem::mount`].
+    /// The errors of [`FileSystem::mount`].
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         let uri = device.info().uri.clone();
         let fs = FileSystem::mount(device, options)?;
@@ -107,7 +107,7 @@ impl AsyncFileSystem {
     }
 }
 
-/// What requests for pages of the cache use: no page in stock.
+/// Creates the memory for requests of page-cache pages, with no page in stock.
 fn memory(fs: &FileSystem) -> Arc<Mutex<FillMemory>> {
     let device = fs.device();
     let memory = FillMemory::new(device.heap(), device.info().block_bytes, 0);
@@ -115,10 +115,10 @@ fn memory(fs: &FileSystem) -> Arc<Mutex<FillMemory>> {
 }
 
 impl<S: Sharing> AsyncFileSystem<S> {
-    /// The files of `fs` by `channel`, which is one of its device's.
+    /// Reads the files of `fs` through `channel`, which belongs to the same device.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is another's.
+    /// [`Error::Invalid`] if the channel is another device's.
     pub fn new(fs: FileSystem, channel: AsyncChannel<Channel, S>) -> Result<Self, Error> {
         let buf = channel.alloc(PAGE_BYTES).map_err(|error| Error::Resources(error.to_string()))?;
         if !buf.is_of(fs.device().heap()) {
@@ -127,12 +127,12 @@ impl<S: Sharing> AsyncFileSystem<S> {
         Ok(Self { memory: memory(&fs), fs, channel })
     }
 
-    /// The channel: for an executor that drives it.
+    /// The channel, for an executor that drives it.
     pub fn channel(&self) -> &AsyncChannel<Channel, S> {
         &self.channel
     }
 
-    /// The mount: for everything but reading files.
+    /// The mount, for everything except reading files.
     pub fn file_system(&self) -> &FileSystem {
         &self.fs
     }
@@ -140,18 +140,18 @@ impl<S: Sharing> AsyncFileSystem<S> {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// As [`FileSystem::open`].
+    /// The errors of [`FileSystem::open`].
     pub async fn open(&self, path: impl AsRef<Path>) -> Result<AsyncFile<S>, Error> {
         Ok(self.with_file(self.fs.open(path)?))
     }
 
-    /// `file`, which is one of this mount's, to be read by futures.
+    /// Wraps `file`, which is on this mount, for reading by futures.
     pub fn with_file(&self, file: File) -> AsyncFile<S> {
         AsyncFile { file, channel: self.channel.clone(), memory: Arc::clone(&self.memory) }
     }
 }
 
-/// A request's tag. If the request is given up, so are its claims.
+/// A request's tag, which gives up the claims of its pages when it is dropped.
 struct Filling<'a> {
     cache: &'a PageCache,
     fill: Option<Fill>,
@@ -160,14 +160,14 @@ struct Filling<'a> {
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
         if let Some(fill) = self.fill.take() {
-            // The pages go back to the heap, when the device is done with them.
+            // The pages return to the heap once the device no longer uses them.
             self.cache.lose_pages(fill.pages().count());
             fill.abandon(self.cache);
         }
     }
 }
 
-/// A claim, which is given up if it is dropped.
+/// A claim, which is given up when it is dropped.
 struct Claimed<'a> {
     cache: &'a PageCache,
     claim: Option<Claim>,
@@ -181,14 +181,14 @@ impl Drop for Claimed<'_> {
     }
 }
 
-/// A request that was sent, if there was room for it.
+/// A request that was submitted, or that waits for room in the queue.
 struct Sent<'a, S: Sharing> {
     io: Io<'a, Channel, S>,
     early: Option<Result<Done, Rejected>>,
 }
 
 impl<'a, S: Sharing> Sent<'a, S> {
-    /// Sends `request`, or has it wait for room.
+    /// Submits `request`, or queues it until there is room.
     fn send(channel: &'a AsyncChannel<Channel, S>, request: Request, cx: &mut Context<'_>) -> Self {
         let mut io = channel.submit(request);
         let early = match Pin::new(&mut io).poll(cx) {
@@ -198,7 +198,7 @@ impl<'a, S: Sharing> Sent<'a, S> {
         Self { io, early }
     }
 
-    /// What came of it.
+    /// Waits for the request's result.
     async fn outcome(self) -> Result<Done, Rejected> {
         match self.early {
             Some(outcome) => outcome,
@@ -214,22 +214,22 @@ struct Flight<'a, S: Sharing> {
     first: u64,
 }
 
-/// What was begun of a turn.
+/// The reads that a turn has begun.
 struct Begun<'a, S: Sharing> {
     flights: VecDeque<Flight<'a, S>>,
-    /// Pages to be put together.
+    /// Pages to be assembled from several pieces.
     gathered: Vec<(u64, Claimed<'a>)>,
     /// Pages to be read past the cache.
     private: Vec<u64>,
 }
 
 impl<S: Sharing> AsyncFile<S> {
-    /// The file, for everything but reading by futures.
+    /// The file, for everything except reading by futures.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// What `fstat` tells.
+    /// The metadata, as `fstat` returns them.
     pub fn metadata(&self) -> Metadata {
         self.file.metadata()
     }
@@ -239,27 +239,27 @@ impl<S: Sharing> AsyncFile<S> {
         self.file.size()
     }
 
-    /// As [`File::advise`].
+    /// Same as [`File::advise`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`File::advise`].
     pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
         self.file.advise(offset, bytes, advice)
     }
 
-    /// Reads into `buf` from byte `offset` on; how many bytes: fewer than asked for only at the end
-    /// of the file.
+    /// Reads into `buf` from byte `offset`. Returns the number of bytes, which is smaller than
+    /// `buf` only at the end of the file.
     ///
     /// # Errors
-    /// As [`File::read_at`].
+    /// The errors of [`File::read_at`].
     pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_at_with(buf, offset, &ReadOptions::default()).await
     }
 
-    /// As [`read_at`](Self::read_at), as `options` say.
+    /// Same as [`read_at`](Self::read_at), with `options`.
     ///
     /// # Errors
-    /// As [`File::read_at_with`].
+    /// The errors of [`File::read_at_with`].
     pub async fn read_at_with(
         &self,
         buf: &mut [u8],
@@ -269,7 +269,7 @@ impl<S: Sharing> AsyncFile<S> {
         let left = self.file.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         if len == 0 || options.no_wait || !self.file.is_in_blocks() || !self.file.may_be_read() {
-            // Nothing of that is waited for but what an inode has inside.
+            // None of these waits for the device, except to read inline data.
             return self.file.read_at_with(buf, offset, options);
         }
         let (mut at, end) = (offset, offset + len as u64);
@@ -293,7 +293,7 @@ impl<S: Sharing> AsyncFile<S> {
             self.file.node().accessed();
             return Ok((at - offset) as usize);
         }
-        // It changes all the time: then a thread reads the rest, which keeps others off meanwhile.
+        // The file keeps changing: a thread's read of the rest keeps its blocks meanwhile.
         let rest = self.file.read_at_with(&mut buf[(at - offset) as usize..len], at, options);
         match rest {
             Ok(read) => Ok((at - offset) as usize + read),
@@ -303,12 +303,12 @@ impl<S: Sharing> AsyncFile<S> {
     }
 }
 
-/// How far a read came.
+/// How far a read got.
 enum Read {
-    /// Everything before this byte of the file was read: it all, or what comes before an error, or
-    /// before its end.
+    /// Everything before this byte of the file was read. An error or the end of the file may
+    /// follow.
     Until(u64),
-    /// From this byte on the file was changed meanwhile.
+    /// From this byte on, the file changed during the read.
     Again(u64),
 }
 
@@ -321,7 +321,7 @@ impl<S: Sharing> AsyncFile<S> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the file's version is, if somebody may change it.
+    /// The file's version, if the file may change.
     fn version(&self) -> Option<u64> {
         let inode = &self.file.node().inode;
         inode.writable.as_ref().map(|_| inode.version())
@@ -349,7 +349,7 @@ impl<S: Sharing> AsyncFile<S> {
         let pieces = self.file.finder(&extents).pieces(bytes.start..end);
         let read = self.read_pieces(0, pieces, target, options.policy).await;
         match read {
-            // Blocks may have been taken away since, and be another file's.
+            // Blocks may have been freed since, and may belong to another file.
             _ if version != self.version() => Ok(Read::Again(bytes.start)),
             Ok(()) => Ok(Read::Until(end)),
             Err(Stopped { done: 0, error }) => Err(error),
@@ -375,7 +375,7 @@ impl<S: Sharing> AsyncFile<S> {
             let mut turn = next..pages.end.min(next + TURN_PAGES);
             let (version, extents) = {
                 let _guard = self.file.keep_blocks();
-                // Cut off meanwhile, perhaps.
+                // The file may have been truncated.
                 end = end.min(self.file.size());
                 turn.end = turn.end.min(end.div_ceil(PAGE));
                 (self.version(), self.file.extents_of_pages(&turn)?)
@@ -389,7 +389,7 @@ impl<S: Sharing> AsyncFile<S> {
             (read.told, read.version) = (told, version);
             self.turn(&mut read, turn).await;
             told = read.told;
-            // What comes before an error, and was not changed meanwhile, was read.
+            // Data before an error or a change are valid.
             let again = read.stale.map(|index| (index * PAGE).max(bytes.start));
             match (again, read.failed) {
                 (Some(byte), Some((failed, _))) if byte <= failed => return Ok(Read::Again(byte)),
@@ -402,7 +402,7 @@ impl<S: Sharing> AsyncFile<S> {
         Ok(Read::Until(end.max(bytes.start)))
     }
 
-    /// Reads `pages`, a bounded number of them.
+    /// Reads `pages`, at most [`TURN_PAGES`] of them.
     async fn turn(&self, read: &mut CachedRead<'_, '_, '_>, pages: Range<u64>) {
         let begun = poll_fn(|cx| Poll::Ready(self.begin(read, pages.clone(), cx))).await;
         let Begun { mut flights, gathered, private } = begun;
@@ -425,7 +425,7 @@ impl<S: Sharing> AsyncFile<S> {
         }
     }
 
-    /// Sends for what is missing of `pages`, and does what can be done meanwhile.
+    /// Submits reads for the missing pages of `pages`, and does the work that fits into the gap.
     fn begin<'a>(
         &'a self,
         read: &mut CachedRead<'_, '_, '_>,
@@ -434,8 +434,8 @@ impl<S: Sharing> AsyncFile<S> {
     ) -> Begun<'a, S> {
         let mut begun =
             Begun { flights: VecDeque::new(), gathered: Vec::new(), private: Vec::new() };
-        // No block is taken away from the file until everything is claimed. Afterwards, what is
-        // taken away does not come into the cache, for it is invalidated, nor into this read.
+        // The file keeps its blocks until all pages are claimed. Blocks freed later are
+        // invalidated, so they reach neither the cache nor this read.
         let _guard = self.file.keep_blocks();
         if read.version != self.version() {
             read.again_from(pages.start);
@@ -484,7 +484,7 @@ impl<S: Sharing> AsyncFile<S> {
         begun
     }
 
-    /// Takes in the pages of `flight`.
+    /// Completes `flight`, and copies its pages.
     async fn land(&self, flight: Flight<'_, S>, read: &mut CachedRead<'_, '_, '_>) {
         let Flight { sent, mut filling, first } = flight;
         let outcome = sent.outcome().await;
@@ -502,14 +502,14 @@ impl<S: Sharing> AsyncFile<S> {
             },
         };
         match result {
-            // Blocks may have been taken away since, and be another file's.
+            // Blocks may have been freed since, and may belong to another file.
             Ok(is_there) if !is_there && read.version.is_some() => read.again_from(first),
             Ok(_) => {}
             Err(error) => read.fail(first, error),
         }
     }
 
-    /// Puts page `index` together from its pieces.
+    /// Assembles page `index` from its pieces.
     async fn gather(
         &self,
         index: u64,
@@ -529,7 +529,7 @@ impl<S: Sharing> AsyncFile<S> {
         read.target.put(at, &content[within..within + len]);
         read.mount.counts.add(Count::Misses, 1);
         let mut is_there = false;
-        // (Without a page, the claim is given up.)
+        // (Without a free page, dropping the claim gives it up.)
         let page = self.memory().page(read.cache);
         if let Some(mut page) = page
             && let Some(claim) = claimed.claim.take()
@@ -557,7 +557,7 @@ impl<S: Sharing> AsyncFile<S> {
         let pieces = read.finder.pieces(from..from + len as u64);
         let policy = read.policy;
         let result = self.read_pieces(at, pieces, read.target, policy).await;
-        // Written, or taken away, meanwhile.
+        // The page was written or freed during the read.
         if read.is_stale(index) {
             return;
         }
@@ -566,7 +566,7 @@ impl<S: Sharing> AsyncFile<S> {
         }
     }
 
-    /// Waits until whoever reads page `index` is done with it.
+    /// Waits until another reader has filled page `index`.
     async fn wait_for_other(&self, index: u64, read: &mut CachedRead<'_, '_, '_>) {
         let (cache, mount, ino) = (read.cache, read.mount, read.ino);
         mount.counts.add(Count::Waits, 1);
@@ -574,8 +574,8 @@ impl<S: Sharing> AsyncFile<S> {
             let LookUp::Filling(filling) = cache.look_up(ino, index) else {
                 return Poll::Ready(());
             };
-            // A context that no thread holds may be reading it ahead: then no thread would wake
-            // this task.
+            // An I/O context without a thread may be reading the page ahead. No thread would then
+            // wake this task.
             mount.contexts.each_left(|io| io.reap_ahead(cache, &mount.counts));
             if mount.counts.is_ahead() {
                 cx.waker().wake_by_ref();
@@ -585,12 +585,12 @@ impl<S: Sharing> AsyncFile<S> {
         })
         .await;
         if !read.copy(index) {
-            // It could not be read, or has left again.
+            // The page could not be read, or was evicted again.
             read.again_from(index);
         }
     }
 
-    /// Reads `pieces`, which are in order and without gaps, into `target` from byte `at` on.
+    /// Reads `pieces`, which are contiguous and in order, into `target` from byte `at`.
     async fn read_pieces(
         &self,
         mut at: usize,

@@ -1,4 +1,4 @@
-//! What a mount for writing does when nobody waits for it.
+//! Background work of a mount for writing.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use super::inode::Mount;
 use super::inode::shared::Inode;
 use super::worker::{Stopping, Worker};
 
-/// How often the thread looks for something to do, in an interval between two commits.
+/// How often the thread checks for work in a commit interval.
 const LOOKS: u64 = 5;
 
-/// A thread that writes back for `mount`; `None`, which is logged: there is none to be had, and
-/// whoever writes does its work.
+/// Starts a thread that writes back for `mount`. Returns `None` (logged) if no thread can be
+/// started; writers then do its work.
 pub(super) fn start(mount: &Arc<Mount>) -> Option<Worker> {
     let mount = Arc::downgrade(mount);
     match Worker::start("meantime-ext4", move |stopping| run(stopping, &mount)) {
@@ -33,18 +33,18 @@ fn run(stopping: &Stopping, mount: &Weak<Mount>) {
         let Some(mount) = mount.upgrade() else { return };
         match mount.background_step() {
             Ok(_) => {}
-            // Whoever syncs is told.
+            // The next sync returns the error.
             Err(error) => tracing::warn!(%error, "writing back"),
         }
     }
 }
 
 impl Mount {
-    /// Writes back what is old, or if much is dirty; commits what is old; empties the journal if it
-    /// is getting full. Whether there is more to do.
+    /// Writes back old dirty pages, or all if many are dirty; commits an old transaction; empties a
+    /// journal that is getting full. Returns whether there is more to do.
     ///
     /// # Errors
-    /// The first; the rest was done.
+    /// The first error; the remaining steps were done.
     pub(super) fn background_step(&self) -> Result<bool, Error> {
         let Some(writer) = &self.writer else { return Ok(false) };
         writer.usable()?;

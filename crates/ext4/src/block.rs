@@ -1,4 +1,4 @@
-//! A file as a block device, for whoever measures or copies devices.
+//! A file as a block device, for programs that measure or copy devices.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaHeap, HwError};
 use meantime_nvme::Op;
 
-/// The most requests that a [`FileChannel`] keeps.
+/// The most requests that a [`FileChannel`] holds.
 const DEPTH_MAX: u16 = 1023;
 
-/// The most that is read at once, in bytes.
+/// The largest read, in bytes.
 const TRANSFER_BYTES: u32 = 1 << 20;
 
 /// How a file is read as a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileDeviceOptions {
-    /// Past the page cache (O_DIRECT).
+    /// Reads past the page cache (O_DIRECT).
     pub direct: bool,
-    /// Logical block size, in bytes: a power of two from 512 to 65,536. What is left at the file's
-    /// end is not seen.
+    /// The logical block size in bytes: a power of two from 512 to 65,536. A partial block at the
+    /// file's end is not visible.
     pub block_bytes: u32,
-    /// What it is called; `None`: the device's name and the inode's number.
+    /// The device's name; `None`: the underlying device's name and the inode's number.
     pub name: Option<String>,
 }
 
@@ -38,15 +38,15 @@ impl Default for FileDeviceOptions {
     }
 }
 
-/// A file of a mounted file system as a block device, for reading.
+/// A file of a mounted file system as a block device for reading.
 pub struct FileDevice {
     file: Arc<File>,
     direct: bool,
     info: BlockInfo,
 }
 
-/// A channel to a [`FileDevice`]. A request is read when it is waited or looked for, one at a time:
-/// as `pread` does it.
+/// A channel of a [`FileDevice`]. It executes requests one at a time, when the caller waits or
+/// polls, as `pread` does.
 pub struct FileChannel {
     file: Arc<File>,
     direct: bool,
@@ -55,9 +55,9 @@ pub struct FileChannel {
     policy: Policy,
     slots: Box<[Slot]>,
     free: Vec<u16>,
-    /// Requests that were not read yet, oldest first.
+    /// Requests still to be read, oldest first.
     waiting: VecDeque<u16>,
-    /// Ended requests that nobody has a ticket for.
+    /// Completed requests without a ticket.
     ended: VecDeque<u16>,
 }
 
@@ -66,17 +66,17 @@ struct Slot {
     generation: u32,
     request: Option<Request>,
     done: Option<Done>,
-    /// Nobody has a ticket for it.
+    /// The request has no ticket.
     queued: bool,
-    /// Nobody asks for it any more.
+    /// The caller has given up the request.
     detached: bool,
 }
 
 impl FileDevice {
-    /// `file` as a device.
+    /// Creates a device of `file`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the block size cannot be.
+    /// [`Error::Invalid`] if the block size is invalid.
     pub fn new(file: File, options: FileDeviceOptions) -> Result<Self, Error> {
         let FileDeviceOptions { direct, block_bytes, name } = options;
         if !block_bytes.is_power_of_two() || !(512..=65_536).contains(&block_bytes) {
@@ -100,7 +100,7 @@ impl FileDevice {
         &self.file
     }
 
-    /// Memory for its buffers.
+    /// The heap for its buffers.
     pub fn heap(&self) -> &DmaHeap {
         self.file.device().heap()
     }
@@ -160,7 +160,7 @@ impl FileChannel {
         Ok(())
     }
 
-    #[allow(clippy::result_large_err)] // As the trait has it.
+    #[allow(clippy::result_large_err)] // The trait's signature.
     fn start(&mut self, request: Request, queued: bool) -> Result<u16, Rejected> {
         if let Err(error) = self.check(&request) {
             return Err(Rejected { error, request });
@@ -174,7 +174,7 @@ impl FileChannel {
         Ok(index)
     }
 
-    /// Reads what the request in slot `index` asks for, if that was not done.
+    /// Executes the request in slot `index`, unless that was done before.
     fn serve(&mut self, index: u16) {
         let Self { file, direct, info, policy, slots, ended, free, waiting, .. } = self;
         let slot = &mut slots[usize::from(index)];

@@ -1,5 +1,5 @@
-//! A map that keeps what is used, up to a limit: for metadata, inodes and names, which never change
-//! while a file system is mounted for reading.
+//! A bounded map that evicts unused entries first. It holds metadata, inodes and names; on a mount
+//! for reading, these never change.
 
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use std::borrow::Borrow;
@@ -7,21 +7,21 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::PoisonError;
 
-/// Independent parts, so that threads seldom meet.
+/// Independent shards, so that threads seldom contend.
 const SHARDS: usize = 16;
 
-/// Keeps values by key until their weights exceed the limit. What was used since it came, or since
-/// it was last spared, is spared.
+/// Keeps values by key until their weights exceed the limit. An entry that was used since it was
+/// added, or since it was last spared, is spared once more.
 pub(super) struct Bounded<K, V> {
     shards: [Mutex<Shard<K, V>>; SHARDS],
-    /// Chosen at random, so that no disk can make everything fall into one part.
+    /// Randomly seeded, so that no disk can put all keys into one shard.
     hasher: RandomState,
     shard_limit: usize,
 }
 
 struct Shard<K, V> {
     kept: HashMap<K, Kept<V>>,
-    /// In the order of their coming, or of their second chance.
+    /// Keys in the order in which they were added or last spared.
     queue: VecDeque<K>,
     weight: usize,
 }
@@ -33,7 +33,7 @@ struct Kept<V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
-    /// Up to `limit`, in whatever unit weights have.
+    /// Creates a map with a limit in the unit of the weights.
     pub(super) fn new(limit: usize) -> Self {
         let shard = |_| {
             Mutex::new(
@@ -50,11 +50,11 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
 
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, Shard<K, V>> {
         let shard = self.hasher.hash_one(key) as usize % SHARDS;
-        // Every update leaves the shard consistent, so that a panic elsewhere does not spoil it.
+        // Every update leaves the shard consistent, so a panic elsewhere does no harm.
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is kept for `key`.
+    /// Returns the value of `key`.
     pub(super) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -65,7 +65,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         Some(kept.value.clone())
     }
 
-    /// Keeps nothing for `key` any more.
+    /// Removes the entry of `key`.
     pub(super) fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q)
     where
         K: Borrow<Q>,
@@ -73,7 +73,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         self.remove_if(key, |_| true);
     }
 
-    /// The same, if what is kept is what `which` says.
+    /// Removes the entry of `key` if `which` accepts its value.
     pub(super) fn remove_if<Q: Hash + Eq + ?Sized>(&self, key: &Q, which: impl FnOnce(&V) -> bool)
     where
         K: Borrow<Q>,
@@ -85,15 +85,15 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         }
         if let Some(entry) = kept.remove(key) {
             *weight -= entry.weight;
-            // Its place in the queue is passed over, or goes with many.
+            // Its key in the queue is skipped later, or removed here with many others.
             if queue.len() > 2 * kept.len() + 64 {
                 queue.retain(|queued| kept.contains_key(queued.borrow()));
             }
         }
     }
 
-    /// Replaces what is kept for `key`, if anything is, by what `change` makes of it, which weighs
-    /// as much.
+    /// Replaces the value of `key`, if there is one, by the result of `change`, which must weigh
+    /// the same.
     pub(super) fn update<Q: Hash + Eq + ?Sized>(&self, key: &Q, change: impl FnOnce(&V) -> V)
     where
         K: Borrow<Q>,
@@ -104,8 +104,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
         }
     }
 
-    /// Keeps `value`, unless it alone weighs too much; what is kept for `key` then: what was there
-    /// before, if anything was.
+    /// Adds `value`, unless it exceeds the limit by itself. Returns the value in use for `key`: an
+    /// existing one is kept.
     pub(super) fn keep(&self, key: K, value: V, weight: usize) -> V {
         let mut shard = self.shard(&key);
         if let Some(there) = shard.kept.get(&key) {
@@ -115,8 +115,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Bounded<K, V> {
             return value;
         }
         let Shard { kept, queue, weight: total } = &mut *shard;
-        // Each turn removes something, or takes a second chance away that only a look-up gives: it
-        // ends.
+        // This ends, because each turn removes an entry or clears a mark that only a look-up sets.
         while *total + weight > self.shard_limit
             && let Some(oldest) = queue.pop_front()
         {
@@ -153,7 +152,7 @@ mod tests {
         bounded.keep(same_shard[4], 0, 1);
         assert_eq!(bounded.get(&same_shard[0]), Some(same_shard[0]));
         assert_eq!(bounded.get(&same_shard[1]), None);
-        // The first to come stays; what is too heavy is not kept, and nothing lost for it.
+        // The first value stays. A value that is too heavy is not added, and evicts nothing.
         assert_eq!(bounded.keep(same_shard[0], 77, 1), same_shard[0]);
         assert_eq!(bounded.keep(same_shard[5], 5, 5), 5);
         assert_eq!(bounded.get(&same_shard[5]), None);

@@ -1,4 +1,4 @@
-//! Inodes by number, for a FUSE or NFS server.
+//! Access to inodes by number, for a FUSE or NFS server.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
@@ -11,8 +11,8 @@ use super::inode::Node;
 use meantime_ext4_format::ROOT_INO;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// What tells an inode from all that ever were: its number, which is used again, and its
-/// generation, which is another one then.
+/// Identifies an inode for all time: its number, which is reused, and its generation, which is then
+/// a different one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId {
     /// Inode number.
@@ -22,18 +22,18 @@ pub struct NodeId {
 }
 
 impl Node {
-    /// Number and generation.
+    /// The inode's number and generation.
     pub fn id(&self) -> NodeId {
         NodeId { ino: self.ino(), generation: self.inode.last_snapshot().metadata.generation }
     }
 }
 
 impl FileSystem {
-    /// The inode `id`, whether a name leads to it or not: on a mount for writing, one to which none
-    /// leads only as long as somebody has it.
+    /// Returns inode `id`. On a mount for writing, an inode without names is found only while a
+    /// reference to it exists.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it is no more, or never was; damage, or the device.
+    /// [`Error::Stale`] if the inode was deleted or never existed; damage, or a device error.
     pub fn node(&self, id: NodeId) -> Result<Node, Error> {
         let superblock = self.mount.volume.superblock();
         let is_own = superblock.is_reserved(id.ino) && id.ino != ROOT_INO;
@@ -49,15 +49,14 @@ impl FileSystem {
     }
 }
 
-/// So many locks share the numbers.
+/// The number of locks that share the inode numbers.
 const SHARDS: usize = 16;
 
-/// The inodes that somebody else was told of, by number, and how often each: a kernel counts the
-/// look-ups that it was answered, and says when it forgets some of them. As long as one is counted
-/// it is not deleted, and its number is no other's. The root is always there, uncounted.
+/// Look-up counts by inode number, for a FUSE kernel: the kernel counts the look-ups it was
+/// answered, and reports when it forgets some of them. A counted inode is not deleted, and its
+/// number is not reused. The root is always present and not counted.
 ///
-/// What is still counted when this is dropped is forgotten: at the end of a mount a kernel does not
-/// say so.
+/// Dropping this forgets all counts, because a kernel does not report them at the end of a mount.
 #[derive(Debug)]
 pub struct Lookups {
     fs: FileSystem,
@@ -66,24 +65,24 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// Of `fs`; nothing was told yet.
+    /// Creates an empty table for `fs`.
     ///
     /// # Errors
-    /// As [`FileSystem::root`].
+    /// The errors of [`FileSystem::root`].
     pub fn new(fs: &FileSystem) -> Result<Self, Error> {
         let shards = std::array::from_fn(|_| Mutex::new(Rank::Lookups, HashMap::new()));
         Ok(Self { fs: fs.clone(), root: fs.root()?, shards })
     }
 
     fn shard(&self, ino: u32) -> MutexGuard<'_, HashMap<u32, (Node, u64)>> {
-        // Whole after each step.
+        // The map is consistent after each step.
         self.shards[ino as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The inode of number `ino`, which was told of and not forgotten.
+    /// Returns counted inode `ino`, or the root.
     ///
     /// # Errors
-    /// [`Error::Stale`] for any other.
+    /// [`Error::Stale`] if `ino` is not counted.
     pub fn get(&self, ino: u32) -> Result<Node, Error> {
         if ino == ROOT_INO {
             return Ok(self.root.clone());
@@ -91,17 +90,17 @@ impl Lookups {
         self.shard(ino).get(&ino).map(|(node, _)| node.clone()).ok_or(Error::Stale)
     }
 
-    /// What `name` in directory `parent` is, which is counted.
+    /// Looks up `name` in directory `parent`, and counts the result.
     ///
     /// # Errors
-    /// As [`get`](Self::get) and [`FileSystem::lookup`].
+    /// The errors of [`get`](Self::get) and [`FileSystem::lookup`].
     pub fn lookup(&self, parent: u32, name: &OsStr) -> Result<Node, Error> {
         let node = self.fs.lookup(&self.get(parent)?, name)?;
         self.count(&node);
         Ok(node)
     }
 
-    /// `node` is told of once more: by the answer to whatever made it, or by a listing.
+    /// Counts `node` once more: it was returned by an operation that created it, or by a listing.
     pub fn count(&self, node: &Node) {
         if node.ino() == ROOT_INO {
             return;
@@ -115,7 +114,7 @@ impl Lookups {
     /// Forgets inode `ino` `count` times. At a count of 0 its reference is dropped. That deletes an
     /// inode without names, unless another reference to it is left.
     pub fn forget(&self, ino: u32, count: u64) {
-        // Dropped when the lock is not held any more: a deletion changes metadata.
+        // Dropped after the lock is released, because a deletion changes metadata.
         let _forgotten = match self.shard(ino).entry(ino) {
             Place::Occupied(mut there) if there.get().1 > count => {
                 there.get_mut().1 -= count;
@@ -126,21 +125,21 @@ impl Lookups {
         };
     }
 
-    /// How many inodes are counted.
+    /// The number of counted inodes.
     pub fn len(&self) -> usize {
         (0..SHARDS).map(|shard| self.shard(shard as u32).len()).sum()
     }
 
-    /// Whether none is.
+    /// Whether no inode is counted.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl ReadDir {
-    /// The next name, with its inode: what a look-up of it would give now. (So its attributes can
-    /// be told with it.) There is none for `.` and `..`, nor for what cannot be read, of which a
-    /// look-up says why. A name that is gone since it was listed is left out.
+    /// Returns the next name with its inode, as a look-up would return it now. (So a listing can
+    /// include attributes.) `.` and `..` have no inode, nor does a name whose inode cannot be read;
+    /// a look-up returns the reason. Skips a name that was removed since it was listed.
     pub fn next_with_node(&mut self) -> Option<Result<(Entry, Option<Node>), Error>> {
         loop {
             let mut entry = match self.next()? {
@@ -152,7 +151,7 @@ impl ReadDir {
             }
             match self.node_of(&entry) {
                 Ok(node) => {
-                    // Another one has the name since, perhaps.
+                    // The name may lead to another inode since.
                     (entry.ino, entry.file_type) = (node.ino(), Some(node.file_type()));
                     return Some(Ok((entry, Some(node))));
                 }
@@ -166,8 +165,8 @@ impl ReadDir {
         let Node { mount, inode } = &self.node;
         let fs = FileSystem { mount: mount.clone() };
         let found = fs.linked(entry.ino);
-        // If no name came or went since it was listed, the name leads to what has the number; and
-        // as long as there is a node of it, nothing else has.
+        // If no name was added or removed since the listing, the name still leads to this number;
+        // and while a node of it exists, the number is not reused.
         if inode.writable.is_none() || found.is_ok() && inode.version() == self.version {
             return found;
         }

@@ -1,4 +1,4 @@
-//! Changing a file system by name.
+//! Changes of a file system by name.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -23,40 +23,40 @@ use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::path::LINKS_MAX;
 
-/// EXT4_IMMUTABLE_FL and others.
+/// Inode flags: EXT4_IMMUTABLE_FL and others.
 const IMMUTABLE: u32 = 0x10;
 const APPEND_ONLY: u32 = 0x20;
 const ENCRYPTED: u32 = 0x800;
 const VERITY: u32 = 0x10_0000;
 const INLINE_DATA: u32 = 0x1000_0000;
 
-/// What has lost its last name, if anything has.
+/// The inode that lost its last name, if any.
 enum LostName {
-    /// Nothing.
+    /// No inode lost its last name.
     None,
-    /// That inode: it is deleted with its last node.
+    /// This inode did, and is deleted when its last node is dropped.
     Last(Node),
-    /// Nobody had it: so it was deleted, or most of it.
+    /// This inode did and was unused: it was deleted, at least in part.
     Deleted(Arc<Inode>, Progress),
 }
 
 impl FileSystem {
-    /// Whether it is mounted for writing.
+    /// Whether the file system is mounted for writing.
     pub fn is_writable(&self) -> bool {
         self.mount.options.write
     }
 
-    /// Ends the mount: everything is written, and the journal empty. Files and nodes that are still
-    /// there are of no more use for writing.
+    /// Ends the mount: writes everything and empties the journal. Remaining files and nodes can no
+    /// longer be written.
     ///
     /// # Errors
-    /// What could not be written; the mount has ended all the same.
+    /// The first failure; the mount has ended all the same.
     pub fn unmount(self) -> Result<(), Error> {
         let mount = &*self.mount;
         let Some(writer) = &mount.writer else { return Ok(()) };
         writer.stop_background();
         let written = mount.write_back_all();
-        // What no name leads to, and somebody has still.
+        // Inodes without names that are still referenced.
         let deleted = mount.delete_orphans();
         writer.end();
         let superblock = writer.journal.change(|handle| {
@@ -66,7 +66,7 @@ impl FileSystem {
         let mut io = mount.contexts.take()?;
         let closed = writer.journal.close(&mut io);
         drop(io);
-        // Last: whoever sees it may mount it.
+        // Last, because another host may then mount the file system.
         let released = match writer.protection() {
             Some(protection) if closed.is_ok() => protection.release(),
             Some(protection) => {
@@ -78,23 +78,23 @@ impl FileSystem {
         written.and(deleted).and(superblock.map(drop)).and(closed).and(released)
     }
 
-    /// Makes everything durable that was done so far (`sync`).
+    /// Makes all earlier changes durable (`sync`).
     ///
     /// # Errors
-    /// What could not be written.
+    /// The first failure.
     pub fn sync(&self) -> Result<(), Error> {
         self.mount.sync_all()
     }
 
-    /// One turn of what the mount's own thread does. True: there is more to be done.
+    /// Does one round of the background thread's work. Returns whether there is more to do.
     ///
     /// # Errors
-    /// The device.
+    /// A device error.
     pub fn background_step(&self) -> Result<bool, Error> {
         self.mount.background_step()
     }
 
-    /// A mount for writing begins: what was being deleted when it last ended is.
+    /// Begins a mount for writing, and deletes the orphans that the last mount left.
     pub(super) fn begin_writing(&self) -> Result<(), Error> {
         let mount = &self.mount;
         let Some(writer) = &mount.writer else { return Ok(()) };
@@ -122,7 +122,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes an inode by `work`, which has name `name` in `parent` then.
+    /// Creates an inode with name `name` in `parent` by `work`.
     fn make(
         &self,
         parent: &Node,
@@ -134,10 +134,11 @@ impl FileSystem {
         let node = self.mount.change(|handle, allocator| {
             names_before.set(self.mount.names_changed());
             let ino = work(handle, allocator, name)?;
-            // Nobody can know the new one yet: whom it is found for had the one that had its number
-            // before.
+            // The new inode is not visible yet: a cached node of this number is that of its
+            // previous owner.
             self.mount.forget_node(ino);
-            // Before anybody can take its name away: it is not deleted while there is a node of it.
+            // Done before another thread can remove the name: the inode is not deleted while it has
+            // a node.
             self.made(handle, ino)
         })?;
         self.mount.nodes.keep(node.ino(), Arc::clone(&node.inode), 1);
@@ -145,18 +146,18 @@ impl FileSystem {
         Ok(node)
     }
 
-    /// Takes a name from an inode by `work`; with its last one it is deleted, as soon as nobody has
-    /// it any more: by the same change, if nobody has.
+    /// Removes a name from an inode by `work`. An inode that loses its last name is deleted when it
+    /// is no longer in use; if it is unused already, by the same change.
     fn take_name(
         &self,
         work: impl Fn(&mut Handle<'_>, &Allocator, Unused<'_>) -> Result<Option<Unlinked>, Error>,
     ) -> Result<LostName, Error> {
         let mount = &self.mount;
-        // Set while a change is under way, which may fail.
+        // Set while a change is under way, because the change may fail.
         let ended: Cell<Option<Arc<Inode>>> = Cell::new(None);
         let restore = || ended.take().iter().for_each(|inode| mount.end_deletion(inode));
         let lost = mount.change(|handle, allocator| {
-            // By an attempt for which there was no space.
+            // Undo an earlier attempt that found no space.
             restore();
             let unused = |ino| {
                 let inode = mount.end_unused(ino);
@@ -172,8 +173,8 @@ impl FileSystem {
                 let progress = Mount::delete_ended(handle, allocator, unlinked.ino)?;
                 return Ok(Some(Err(progress)));
             }
-            // A node, before anybody can see that it has none: so there is somebody to delete it,
-            // and what has its number is it.
+            // Take a node before other threads can see that the inode has no name: dropping it
+            // deletes the inode, and until then its number is not reused.
             Ok(Some(Ok(self.losing(unlinked.ino)?)))
         });
         match lost {
@@ -189,12 +190,12 @@ impl FileSystem {
         }
     }
 
-    /// Something may have lost its last name.
+    /// Completes the removal of a name, which may have been an inode's last.
     fn lost_name(&self, lost: LostName) {
         match lost {
             LostName::None => {}
             LostName::Last(node) => {
-                // It has no others: it is nobody's parent any more.
+                // A directory without a name is no parent any more.
                 if node.file_type() == FileType::Directory {
                     self.mount.forget_name(node.ino(), b".");
                     self.mount.forget_name(node.ino(), b"..");
@@ -219,14 +220,14 @@ impl FileSystem {
             work(handle, allocator, &mut inode)?;
             handle.store_inode(&inode, false)?;
             if inode.file_type() == Some(FileType::Regular) {
-                // Attributes among what was changed are seen to by themselves.
+                // Changed attributes are detected when the inode is stored or encoded.
                 handle.fast_eligible();
             }
             Ok(())
         })
     }
 
-    /// Makes file `name` in `parent`.
+    /// Creates file `name` in `parent`.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`], … as `open(2)`.
@@ -236,21 +237,21 @@ impl FileSystem {
         })
     }
 
-    /// Makes directory `name` in `parent`.
+    /// Creates directory `name` in `parent`.
     ///
     /// # Errors
-    /// As `mkdir(2)`.
+    /// The errors of `mkdir(2)`.
     pub fn mkdir(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
         self.make(parent, name, |handle, allocator, name| {
             names::mkdir(handle, allocator, parent.ino(), name, new)
         })
     }
 
-    /// Makes a device, pipe or socket `name` in `parent`; `device`: major and minor number of a
-    /// device.
+    /// Creates a device, pipe or socket `name` in `parent`. For a device, `device` is its major and
+    /// minor number.
     ///
     /// # Errors
-    /// As `mknod(2)`.
+    /// The errors of `mknod(2)`.
     pub fn mknod(
         &self,
         parent: &Node,
@@ -264,10 +265,10 @@ impl FileSystem {
         })
     }
 
-    /// Makes symbolic link `name` in `parent`, which leads to `target`.
+    /// Creates symbolic link `name` to `target` in `parent`.
     ///
     /// # Errors
-    /// As `symlink(2)`.
+    /// The errors of `symlink(2)`.
     pub fn symlink_at(
         &self,
         parent: &Node,
@@ -280,13 +281,13 @@ impl FileSystem {
         })
     }
 
-    /// Gives `node` a further name: `name` in `parent`.
+    /// Adds name `name` in `parent` to `node`.
     ///
     /// # Errors
-    /// As `link(2)`.
+    /// The errors of `link(2)`.
     pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        // One that was deleted does not come back.
+        // A deleted inode must not get a name again.
         if writable.is_unlinked() && !writable.is_nameless() {
             return Err(Error::NotFound);
         }
@@ -303,11 +304,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Takes `name` out of `parent`; a file without names is deleted when nobody has it open any
-    /// more.
+    /// Removes `name` from `parent`. A file without names is deleted when it is no longer open.
     ///
     /// # Errors
-    /// As `unlink(2)`.
+    /// The errors of `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, _, unused| {
@@ -318,10 +318,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Takes the empty directory `name` out of `parent`.
+    /// Removes the empty directory `name` from `parent`.
     ///
     /// # Errors
-    /// As `rmdir(2)`.
+    /// The errors of `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, _, unused| {
@@ -332,10 +332,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes `old_name` in `old_parent` `new_name` in `new_parent`, in one step.
+    /// Renames `old_name` in `old_parent` to `new_name` in `new_parent` atomically.
     ///
     /// # Errors
-    /// As `renameat2(2)`.
+    /// The errors of `renameat2(2)`.
     pub fn rename_at(
         &self,
         old_parent: &Node,
@@ -359,13 +359,13 @@ impl FileSystem {
             moved.set([Some(renamed.ino), renamed.exchanged]);
             Ok(renamed.replaced)
         })?;
-        // (What stays where it is under both names has the new one, too.)
+        // (If both names are of one inode, both stay, and the new one still leads to it.)
         match moved.get()[0] {
             Some(ino) => self.mount.learn_name(new.parent, new.name, ino, names_before.get()),
             None => self.mount.forget_name(new.parent, new.name),
         }
         self.mount.forget_name(old.parent, old.name);
-        // A directory has another parent, perhaps.
+        // A moved directory may have another parent.
         for ino in moved.get().into_iter().flatten() {
             self.mount.forget_name(ino, b"..");
         }
@@ -373,11 +373,11 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Makes a file without a name (O_TMPFILE), on the file system of `parent`; it is deleted when
-    /// nobody has it open, unless it is [linked](Self::link) before.
+    /// Creates a file without a name (O_TMPFILE) on the file system of `parent`. It is deleted when
+    /// it is no longer open, unless it is [linked](Self::link) before.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// The errors of `open(2)`.
     pub fn tmpfile(&self, parent: &Node, new: &NewNode) -> Result<Node, Error> {
         let node = self.mount.change(|handle, allocator| {
             let ino = names::tmpfile(handle, allocator, parent.ino(), new)?;
@@ -392,10 +392,10 @@ impl FileSystem {
         Ok(node)
     }
 
-    /// Sets attribute `name` (in full: `user.x`) of `node`.
+    /// Sets attribute `name` (the full name, such as `user.x`) of `node`.
     ///
     /// # Errors
-    /// As `setxattr(2)`.
+    /// The errors of `setxattr(2)`.
     pub fn set_attribute(
         &self,
         node: &Node,
@@ -418,18 +418,18 @@ impl FileSystem {
         })
     }
 
-    /// Makes `node` durable: content and metadata of a file, names in a directory (`fsync`).
+    /// Makes `node` durable: a file's content and metadata, or a directory's names (`fsync`).
     ///
     /// # Errors
-    /// What could not be written.
+    /// The first failure.
     pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
         self.mount.fsync(&node.inode, false)
     }
 
-    /// Opens the file at `path` as `options` say. A file that is made belongs to user and group 0.
+    /// Opens the file at `path` with `options`. A file that is created belongs to user and group 0.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// The errors of `open(2)`.
     pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, Error> {
         if !options.create && !options.create_new {
             return self.open_node_with(&self.resolve(&self.root()?, path, true)?, options);
@@ -439,14 +439,14 @@ impl FileSystem {
             let (parent, name) = match self.place_from(&from, &path)? {
                 (parent, Last::Name(name, false)) => (parent, name),
                 _ if options.create_new => return Err(Error::Exists),
-                // What is made here is no directory.
+                // Only files are created here.
                 _ => return Err(Error::IsDirectory),
             };
             let new = NewNode { mode: options.mode, uid: 0, gid: 0, umask: 0 };
             let node = match self.resolve(&parent, name, !options.create_new) {
                 Ok(_) if options.create_new => return Err(Error::Exists),
                 Err(Error::NotFound) => match self.create(&parent, name, &new) {
-                    // Another thread was faster; or it is a link to what is not there.
+                    // Another thread created it first, or it is a dangling link.
                     Err(Error::Exists) if !options.create_new => {
                         self.resolve(&parent, name, false)?
                     }
@@ -457,17 +457,17 @@ impl FileSystem {
             if node.file_type() != FileType::Symlink {
                 return self.open_node_with(&node, options);
             }
-            // The file is made where the link leads to.
+            // The file is created at the link's target.
             let target = self.read_link_at(&node)?;
             (from, path) = (parent, target);
         }
         Err(Error::Loop)
     }
 
-    /// Opens `node` as `options` say; it is there, whatever they say of making it.
+    /// Opens `node` with `options`; their options for creation are ignored.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// The errors of `open(2)`.
     pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File, Error> {
         let options = OpenOptions { write: options.write || options.append, ..*options };
         if options.write || options.truncate {

@@ -1,4 +1,5 @@
-//! Names by path, as in `std::fs`. `path_content.rs` reads and writes a file's content by path.
+//! Operations on names by path, as in `std::fs`. `path_content.rs` reads and writes content by
+//! path.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,33 +13,33 @@ use super::options::{NewNode, RenameFlags};
 use meantime_ext4_format::path::{LINKS_MAX, PATH_BYTES_MAX};
 use meantime_ext4_format::{FileType, ROOT_INO};
 
-/// Permissions of what is made.
+/// The permissions of new directories and links.
 const DIRECTORY_MODE: u16 = 0o755;
 const LINK_MODE: u16 = 0o777;
 
-/// What is made belongs to user and group 0, as what [`open_with`](FileSystem::open_with) makes.
+/// New inodes belong to user and group 0, as with [`open_with`](FileSystem::open_with).
 fn new_node(mode: u16) -> NewNode {
     NewNode { mode, uid: 0, gid: 0, umask: 0 }
 }
 
-/// What another thread removed already need not be removed.
+/// Treats a name that another thread removed as removed.
 fn gone(removed: Result<(), Error>) -> Result<(), Error> {
     if removed == Err(Error::NotFound) { Ok(()) } else { removed }
 }
 
-/// What a path ends in, as Linux tells it apart (`LAST_NORM`, …). `std::path` leaves a dot out, and
-/// slashes at the end.
+/// The last component of a path, by the kernel's kinds (`LAST_NORM`, …). `std::path` drops a final
+/// dot and trailing slashes.
 pub(super) enum Last<'p> {
-    /// A name, and whether a slash comes after it: then only a directory can have it.
+    /// A name, and whether a slash follows it: it must then be a directory's.
     Name(&'p OsStr, bool),
-    /// There is no name, but slashes.
+    /// No name, only slashes.
     Root,
     Dot,
     DotDot,
 }
 
 impl<'p> Last<'p> {
-    /// What comes before the last part of `path`, and that part.
+    /// Splits `path` before its last component.
     fn of(path: &'p Path) -> (&'p Path, Self) {
         let bytes = path.as_os_str().as_bytes();
         let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
@@ -55,10 +56,10 @@ impl<'p> Last<'p> {
 }
 
 impl FileSystem {
-    /// Makes directory `path`, with mode 755. It belongs to user and group 0.
+    /// Creates directory `path` with mode 755, owned by user and group 0.
     ///
     /// # Errors
-    /// As `mkdir(2)`.
+    /// The errors of `mkdir(2)`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
             return Err(Error::Exists);
@@ -66,11 +67,11 @@ impl FileSystem {
         self.mkdir(&parent, name, &new_node(DIRECTORY_MODE)).map(drop)
     }
 
-    /// Makes directory `path`, and those above it that are not there, as
-    /// [`create_dir`](Self::create_dir). It may be there already.
+    /// Creates directory `path` and its missing parents, as [`create_dir`](Self::create_dir). It
+    /// may exist already.
     ///
     /// # Errors
-    /// As `mkdir(2)`.
+    /// The errors of `mkdir(2)`.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let mut at = self.root()?;
         for part in path.as_ref().components() {
@@ -80,7 +81,7 @@ impl FileSystem {
                 Component::Normal(name) => match self.resolve(&at, name, true) {
                     Err(Error::NotFound) => {
                         match self.mkdir(&at, name, &new_node(DIRECTORY_MODE)) {
-                            // Another thread was faster.
+                            // Another thread created it first.
                             Err(Error::Exists) => self.resolve(&at, name, true)?,
                             made => made?,
                         }
@@ -95,10 +96,10 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Removes file `path`, or the link, if it is one.
+    /// Removes file `path`, or the link itself if it is one.
     ///
     /// # Errors
-    /// As `unlink(2)`.
+    /// The errors of `unlink(2)`.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, false)) => self.unlink(&parent, name),
@@ -115,7 +116,7 @@ impl FileSystem {
     /// Removes the empty directory `path`.
     ///
     /// # Errors
-    /// As `rmdir(2)`.
+    /// The errors of `rmdir(2)`.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, _)) => self.rmdir(&parent, name),
@@ -127,10 +128,10 @@ impl FileSystem {
         }
     }
 
-    /// Makes `from` `to` in one step; a file or an empty directory that is there is replaced.
+    /// Renames `from` to `to` atomically. Replaces an existing file or empty directory.
     ///
     /// # Errors
-    /// As `rename(2)`.
+    /// The errors of `rename(2)`.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
         let (from, to) = (self.place(from.as_ref())?, self.place(to.as_ref())?);
         let (old_parent, Last::Name(old_name, old_slash)) = from else { return Err(Error::Busy) };
@@ -143,10 +144,10 @@ impl FileSystem {
         self.rename_at(&old_parent, old_name, &new_parent, new_name, RenameFlags::default())
     }
 
-    /// Gives the file `original` a further name, `link`. A symbolic link gets one itself.
+    /// Adds the name `link` to file `original`. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As `link(2)`.
+    /// The errors of `link(2)`.
     pub fn hard_link(
         &self,
         original: impl AsRef<Path>,
@@ -157,38 +158,38 @@ impl FileSystem {
         self.link(&node, &parent, name)
     }
 
-    /// Makes symbolic link `link`, which leads to `original`.
+    /// Creates symbolic link `link` to `original`.
     ///
     /// # Errors
-    /// As `symlink(2)`.
+    /// The errors of `symlink(2)`.
     pub fn symlink(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
         let (parent, name) = self.new_place(link.as_ref())?;
         self.symlink_at(&parent, name, original.as_ref().as_os_str(), &new_node(LINK_MODE))
             .map(drop)
     }
 
-    /// Where the symbolic link `path` leads.
+    /// Returns the target of symbolic link `path`.
     ///
     /// # Errors
-    /// As `readlink(2)`.
+    /// The errors of `readlink(2)`.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
         self.read_link_at(&self.resolve(&self.root()?, path, false)?)
     }
 
-    /// Sets the permissions of `path`: the lowest twelve bits of a mode. Links are followed.
+    /// Sets the permissions of `path` to the lowest twelve bits of `mode`. Follows links.
     ///
     /// # Errors
-    /// As `chmod(2)`.
+    /// The errors of `chmod(2)`.
     pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u16) -> Result<(), Error> {
         let node = self.resolve(&self.root()?, path, true)?;
         let set = SetMetadata { mode: Some(mode), ..SetMetadata::default() };
         self.set_metadata(&node, &set).map(drop)
     }
 
-    /// Whether `path` leads to something; links are followed.
+    /// Whether `path` exists. Follows links.
     ///
     /// # Errors
-    /// It cannot be said: damage, or the device.
+    /// Damage, or a device error.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
         match self.resolve(&self.root()?, path, true) {
             Ok(_) => Ok(true),
@@ -197,19 +198,19 @@ impl FileSystem {
         }
     }
 
-    /// `path` from the root, without links and dots in it.
+    /// Returns `path` from the root, without links and dots.
     ///
     /// # Errors
-    /// As `realpath(3)`.
+    /// The errors of `realpath(3)`.
     pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
-        // What there is of it, and whether all of it can be gone along.
+        // This fails if any part of the path cannot be followed.
         let mut node = self.resolve(&self.root()?, path.as_ref(), true)?;
         if node.file_type() == FileType::Directory {
             return self.path_of(node);
         }
         let (mut from, mut path) = (self.root()?, path.as_ref().to_owned());
         for _ in 0..=LINKS_MAX {
-            // (A directory would have been found above.)
+            // (A directory was returned above.)
             let (parent, Last::Name(name, _)) = self.place_from(&from, &path)? else {
                 return Err(Error::NotFound);
             };
@@ -233,28 +234,28 @@ impl FileSystem {
                 Ok(entry) => (entry.ino == node.ino()).then_some(Ok(entry.name)),
                 Err(error) => Some(Err(error)),
             });
-            // It was moved right now, or removed.
+            // It was just moved or removed.
             names.push(name.ok_or(Error::NotFound)??);
             node = above;
         }
         Ok(Path::new("/").join(names.iter().rev().collect::<PathBuf>()))
     }
 
-    /// Removes directory `path` with all that is in it. Links in it are removed, not followed; a
-    /// link itself is refused.
+    /// Removes directory `path` with everything in it. Links in it are removed, not followed; a
+    /// link as `path` is refused.
     ///
     /// # Errors
-    /// As `unlink(2)` and `rmdir(2)`; a part may have been removed.
+    /// The errors of `unlink(2)` and `rmdir(2)`; part of the content may have been removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
-            // As `remove_dir` says why.
+            // `remove_dir` returns the reason.
             return self.remove_dir(path);
         };
         let top = self.resolve(&parent, name, false)?;
         if top.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        // Directories that are being emptied, each with its parent and its name there.
+        // The directories being emptied, each with its parent and its name there.
         let mut open = vec![(parent, name.to_owned(), self.entries(&top)?)];
         while let Some((_, _, entries)) = open.last_mut() {
             let dir = entries.node.clone();
@@ -278,12 +279,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// The directory that `path` is in, from the root, and what it ends in.
+    /// Finds the parent directory of `path`, from the root, and its last component.
     fn place<'p>(&self, path: &'p Path) -> Result<(Node, Last<'p>), Error> {
         self.place_from(&self.root()?, path)
     }
 
-    /// The same for a path that, without a slash at its beginning, leads on from directory `from`.
+    /// Same as [`place`](Self::place); a relative path starts at directory `from`.
     pub(super) fn place_from<'p>(
         &self,
         from: &Node,
@@ -295,7 +296,7 @@ impl FileSystem {
             _ => {}
         }
         let (before, last) = Last::of(path);
-        // (It ends in a slash: it is a directory.)
+        // (The part before ends in a slash, so it resolves to a directory.)
         let parent = match before.as_os_str().is_empty() {
             true => from.clone(),
             false => self.resolve(from, before, true)?,
@@ -303,7 +304,7 @@ impl FileSystem {
         Ok((parent, last))
     }
 
-    /// The same for what is to be made there, and is no directory.
+    /// Same as [`place`](Self::place), for a new name of something that is not a directory.
     fn new_place<'p>(&self, path: &'p Path) -> Result<(Node, &'p OsStr), Error> {
         match self.place(path)? {
             (parent, Last::Name(name, false)) => Ok((parent, name)),

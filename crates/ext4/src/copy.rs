@@ -3,19 +3,19 @@
 use super::error::Error;
 use super::file::File;
 
-/// So much is copied at a time, in bytes.
+/// The bytes copied at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
 impl File {
-    /// Copies up to `bytes` bytes from byte `offset` on to `to`, from its byte `to_offset` on: how
-    /// many there were to be copied. It goes through the page cache at both ends, so what is not
-    /// written back yet is copied too. A hole stays one where `to` has nothing yet.
+    /// Copies up to `bytes` bytes from byte `offset` to byte `to_offset` of `to`. Returns the
+    /// number of bytes copied. The copy goes through the page cache on both sides, so it includes
+    /// dirty pages. A hole stays a hole where `to` has no data yet.
     ///
-    /// Both files can be changed meanwhile, as by other calls between single reads and writes.
+    /// Other calls may change both files between the single reads and writes.
     ///
     /// # Errors
-    /// As `copy_file_range(2)`: [`Error::Invalid`] if both ranges are of one file and overlap. A
-    /// part that was copied before the failure is returned instead, if there is any.
+    /// The errors of `copy_file_range(2)`: [`Error::Invalid`] if both ranges are of one file and
+    /// overlap. If a part was copied before a failure, its size is returned instead.
     pub fn copy_range(
         &self,
         offset: u64,
@@ -44,7 +44,7 @@ impl File {
         let mut done = 0;
         while done < bytes {
             match self.copy_piece(offset + done, to, to_offset + done, bytes - done, &mut room) {
-                // It was cut off meanwhile.
+                // The file was truncated.
                 Ok(0) => break,
                 Ok(copied) => done += copied,
                 Err(error) if done == 0 => return Err(error),
@@ -54,7 +54,7 @@ impl File {
         Ok(done)
     }
 
-    /// Copies some of `bytes` bytes by way of `room`: how many.
+    /// Copies some of `bytes` bytes by way of `room`. Returns how many.
     fn copy_piece(
         &self,
         offset: u64,
@@ -75,7 +75,7 @@ impl File {
                 to.grow_to(to_offset + hole)?;
                 return Ok(hole);
             }
-            // Up to the next one. (It was cut off before that, perhaps.)
+            // Copy up to the next hole. (The file may have been truncated before it.)
             if let Ok(end) = self.seek_hole(offset)
                 && end > offset
             {
@@ -83,7 +83,7 @@ impl File {
             }
         }
         let read = self.read_at(&mut room[..most], offset)?;
-        // (Of less than was asked for the rest is still to be written.)
+        // (After a short read, `write_at` still writes what was read.)
         if read == 0 { Ok(0) } else { Ok(to.write_at(&room[..read], to_offset)? as u64) }
     }
 }

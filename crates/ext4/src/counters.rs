@@ -1,12 +1,12 @@
-//! What the reads of a mount have come to.
+//! Counters of a mount's reads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Independent counters, so that threads do not share lines.
+/// Independent counters, so that threads do not share cache lines.
 const SHARDS: usize = 16;
 
-/// A number of the calling thread: small, and no other living thread's as long as there are few.
+/// Returns the calling thread's number: unique in the process, counted from 1.
 #[inline]
 pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -22,25 +22,23 @@ pub(crate) fn thread_number() -> usize {
     })
 }
 
-/// What the reads of a mount have come to. Pages are of 4 KiB.
+/// Counters of a mount's reads. Pages are 4 KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Pages that a read found in the cache.
+    /// Pages found in the cache.
     pub hits: u64,
-    /// Pages that a read had the device fill, and that went into the cache.
+    /// Pages read from the device into the cache.
     pub misses: u64,
-    /// Pages that were read ahead into the cache.
+    /// Pages read ahead into the cache.
     pub ahead: u64,
-    /// Times a read waited for a page that another one, or read-ahead, had asked the device for.
+    /// Waits for a page that another read, or read-ahead, had requested.
     pub waits: u64,
-    /// Pages that were read past the cache because such a wait took too long, or no page could be
-    /// had.
+    /// Pages read past the cache because such a wait took too long or no page was free.
     pub private: u64,
-    /// Pages' worth of direct reads, begun ones included.
+    /// Direct reads, in pages, partial ones included.
     pub direct: u64,
-    /// Requests of direct reads that the device answered straight into the caller's memory, without
-    /// a copy.
+    /// Requests of direct reads that the device completed in the caller's memory, without a copy.
     pub lent: u64,
     /// Requests sent to the device for file data.
     pub requests: u64,
@@ -48,15 +46,14 @@ pub struct Counters {
     pub requested_bytes: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Work that could be deferred and was done while the device worked, in ns; and all of it. Only
-    /// while times are taken: see
+    /// Deferrable work done while the device worked, in ns. Counted only while timing is on: see
     /// [`FileSystem::time_deferrable`](super::FileSystem::time_deferrable).
     pub hidden_ns: u64,
-    /// See [`hidden_ns`](Self::hidden_ns).
+    /// All deferrable work, in ns; as [`hidden_ns`](Self::hidden_ns).
     pub deferrable_ns: u64,
 }
 
-/// What is counted.
+/// The kinds of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Count {
     Hits,
@@ -83,35 +80,35 @@ struct Shard([AtomicU64; KINDS]);
 #[derive(Default)]
 pub(super) struct Counts {
     shards: [Shard; SHARDS],
-    /// Requests ahead of their readers that are under way, and those who are about to send some.
+    /// Read-ahead requests in flight, and threads about to send one.
     ahead: AtomicUsize,
 }
 
 impl Counts {
-    /// `n` more of `count`.
+    /// Adds `n` to `count`.
     #[inline]
     pub(super) fn add(&self, count: Count, n: u64) {
         let shard = &self.shards[thread_number() % SHARDS];
         shard.0[count as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Something is read ahead from now on: before its pages are claimed, so that who finds them
-    /// claimed finds this too.
+    /// Announces read-ahead. Called before its pages are claimed, so a thread that finds them
+    /// claimed also finds [`is_ahead`](Self::is_ahead).
     pub(super) fn begin_ahead(&self) {
         self.ahead.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One less.
+    /// Ends one read-ahead.
     pub(super) fn end_ahead(&self) {
         self.ahead.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether anything is being read ahead.
+    /// Whether any read-ahead is under way.
     pub(super) fn is_ahead(&self) -> bool {
         self.ahead.load(Ordering::Acquire) > 0
     }
 
-    /// The sums.
+    /// Returns the sums over all shards.
     pub(super) fn read(&self) -> Counters {
         let sum = |count: Count| {
             self.shards.iter().fold(0u64, |sum, shard| {

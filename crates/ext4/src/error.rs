@@ -1,33 +1,33 @@
-//! What can go wrong with a file system.
+//! Errors of a file system.
 
 use meantime_block::{IoError, RequestError};
 use meantime_ext4_format::{self as format, OpenFailure, SourceError};
 
 pub use meantime_ext4_format::{Corruption, Defect, Unsupported};
 
-/// Why something could not be done with a file.
+/// Why an operation on a file failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No such file or directory (ENOENT).
     #[error("no such file or directory")]
     NotFound,
-    /// A part of the path that should be a directory is none (ENOTDIR).
+    /// A part of the path that must be a directory is not one (ENOTDIR).
     #[error("not a directory")]
     NotDirectory,
-    /// A directory, where a file was wanted (EISDIR).
+    /// A directory where a file is needed (EISDIR).
     #[error("is a directory")]
     IsDirectory,
-    /// A device, socket or pipe: they have no content here (ENXIO).
+    /// A device, socket or pipe, which has no content here (ENXIO).
     #[error("a device, socket or pipe has no content in the file system")]
     Special,
-    /// Too many symbolic links, or one that leads to itself (ELOOP).
+    /// Too many symbolic links, or a loop of links (ELOOP).
     #[error("too many symbolic links")]
     Loop,
     /// A name of more than 255 bytes, or a path of more than 4,095 (ENAMETOOLONG).
     #[error("the name is too long")]
     NameTooLong,
-    /// An argument that makes no sense (EINVAL).
+    /// An invalid argument (EINVAL).
     #[error("{0}")]
     Invalid(&'static str),
     /// The file system is read only (EROFS).
@@ -39,62 +39,62 @@ pub enum Error {
     /// The data are not in the cache, and the caller did not want to wait (EAGAIN).
     #[error("the data are not in the cache")]
     WouldBlock,
-    /// The disk says what cannot be (EUCLEAN; for data that cannot be had for it, EIO).
+    /// The disk contains impossible data (EUCLEAN; EIO if file data cannot be read because of it).
     #[error("the file system is damaged: {0}")]
     Corrupt(#[from] Corruption),
-    /// Something that is not supported (EOPNOTSUPP).
+    /// An unsupported feature or operation (EOPNOTSUPP).
     #[error("not supported: {0}")]
     Unsupported(#[from] Unsupported),
     /// The device failed (EIO).
     #[error(transparent)]
     Io(#[from] RequestError),
-    /// No memory, or no queue left (ENOMEM).
+    /// No memory or no queue is left (ENOMEM).
     #[error("no memory or queue for it: {0}")]
     Resources(String),
-    /// No block or inode is free, or those that are free are root's (ENOSPC).
+    /// No block or inode is free, or the free blocks are reserved for root (ENOSPC).
     #[error("no space left on the file system")]
     NoSpace,
-    /// Something of that name, or an attribute, is there already (EEXIST).
+    /// The name or the attribute exists already (EEXIST).
     #[error("it exists already")]
     Exists,
-    /// A directory with names in it (ENOTEMPTY).
+    /// The directory is not empty (ENOTEMPTY).
     #[error("the directory is not empty")]
     NotEmpty,
-    /// An inode has as many names as it can have (EMLINK).
+    /// The inode has the maximum number of links (EMLINK).
     #[error("too many links")]
     TooManyLinks,
-    /// Beyond what a file of this kind can have (EFBIG).
+    /// Beyond the maximum size of this kind of file (EFBIG).
     #[error("the file would be too large")]
     FileTooBig,
     /// It is in use (EBUSY).
     #[error("it is in use")]
     Busy,
-    /// It may not be changed: immutable, append-only, or the like (EPERM).
+    /// The inode must not be changed: immutable, append-only, or the like (EPERM).
     #[error("the operation is not permitted")]
     NotPermitted,
-    /// A change could not be made durable, and the file system is read only since then (EROFS).
+    /// A change could not be made durable; the file system is read only since then (EROFS).
     #[error("the journal was aborted after an error: the file system is read only")]
     Aborted,
-    /// Somebody else may have the file system (feature `mmp`), and it is read only since that was
-    /// seen (EROFS).
+    /// Another host may have the file system mounted (feature `mmp`); it is read only since that
+    /// was detected (EROFS).
     #[error("multiple mount protection: {0}: the file system is read only")]
     Taken(String),
     /// A name or value is too long for its place (ERANGE).
     #[error("too long for its place")]
     Range,
-    /// The value of an attribute of more than 64 KiB (E2BIG).
+    /// An attribute value of more than 64 KiB (E2BIG).
     #[error("the attribute's value is too long")]
     TooBig,
-    /// The inode that was meant is no more; its number may be another one's (ESTALE).
+    /// The inode was deleted; its number may be in use again (ESTALE).
     #[error("the file is no more: stale handle")]
     Stale,
-    /// From one file system to another (EXDEV).
+    /// Source and destination are on different file systems or projects (EXDEV).
     #[error("on another file system")]
     CrossDevice,
 }
 
 impl Error {
-    /// What Linux would write into the superblock for it (`EXT4_ERR_*`).
+    /// The code that Linux stores in the superblock for this error (`EXT4_ERR_*`).
     pub(super) fn noted_code(&self) -> u8 {
         match self {
             Self::Io(_) => 2,
@@ -117,7 +117,7 @@ impl Error {
         }
     }
 
-    /// The device failed.
+    /// Wraps a failure of the device.
     pub(super) fn from_io(error: IoError) -> Self {
         Self::Io(error.into())
     }
@@ -143,7 +143,7 @@ impl From<SourceError> for Error {
     fn from(error: SourceError) -> Self {
         match error {
             SourceError::NotHere => Self::WouldBlock,
-            // Every pointer is checked against the file system, and that against the device.
+            // Pointers are checked against the file system's size, and that against the device's.
             SourceError::OutOfRange => Self::Corrupt(Corruption::new(Defect::BlockPointer)),
             SourceError::Io(failure) => match failure.downcast_ref::<RequestError>() {
                 Some(error) => Self::Io(error.clone()),
@@ -192,22 +192,22 @@ impl From<Error> for std::io::Error {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// There is no ext4 on it.
+    /// The device has no ext4 file system.
     #[error("{uri} holds no ext4 file system: {why}")]
     NotExt4 {
         /// The device.
         uri: String,
-        /// What was found instead, as far as that can be said.
+        /// What was found instead, if known.
         why: String,
     },
-    /// The primary superblock is damaged, and others are there.
+    /// The primary superblock is damaged, and an intact backup exists.
     #[error("{uri}: {corruption}; a backup at block {block} is intact: try --superblock {block}")]
     Backup {
         /// The device.
         uri: String,
-        /// What is wrong with the primary one.
+        /// The defect of the primary superblock.
         corruption: Corruption,
-        /// Where a good one is, in blocks of the file system.
+        /// The block of an intact backup, in blocks of the file system.
         block: u64,
     },
     /// The device is smaller than its file system.
@@ -217,65 +217,65 @@ pub enum MountError {
     TooSmall {
         /// The device.
         uri: String,
-        /// Size of the device.
+        /// The size of the device, in bytes.
         device_bytes: u64,
-        /// Size of the file system.
+        /// The size of the file system, in bytes.
         fs_bytes: u64,
     },
-    /// A feature that this implementation does not have.
+    /// A feature that this implementation does not support.
     #[error("{uri}: {unsupported}")]
     Unsupported {
         /// The device.
         uri: String,
-        /// What.
+        /// The feature.
         unsupported: Unsupported,
     },
-    /// The kernel has it mounted or uses it otherwise, and it was to be mounted for writing.
+    /// A mount for writing was requested, and the kernel has the device mounted or in use.
     #[error("{uri} cannot be written: {who}")]
     InUse {
         /// The device.
         uri: String,
-        /// What uses it and what would help, for people.
+        /// What uses the device and what would help, for people.
         who: String,
     },
-    /// The device cannot be written, and it was to be mounted for writing.
+    /// A mount for writing was requested, and the device cannot be written.
     #[error("{uri} cannot be written: {why}")]
     ReadOnly {
         /// The device.
         uri: String,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// Multiple mount protection says that somebody else has it, and it was to be mounted for
-    /// writing.
+    /// A mount for writing was requested, and multiple mount protection marks the file system as in
+    /// use by another host.
     #[error("{uri}: {who}: {advice}")]
     Protected {
         /// The device.
         uri: String,
-        /// Who, since when, for people.
+        /// The host and the time of its last update, for people.
         who: String,
         /// What would help.
         advice: &'static str,
     },
-    /// An option's value cannot be.
+    /// An invalid value of an option.
     #[error("{0}")]
     Option(String),
-    /// The device, or something read on the way.
+    /// The device failed, or the metadata read by the mount are damaged.
     #[error("{uri}: {error}")]
     Failed {
         /// The device.
         uri: String,
-        /// Why.
+        /// The reason.
         error: Error,
     },
 }
 
-/// Why a mount fails, before it is said of which device.
+/// Why a mount failed, without the device's name.
 #[derive(Debug)]
 pub(crate) enum MountFailure {
-    /// The volume does not open.
+    /// The volume could not be opened.
     Open(OpenFailure),
-    /// Something after that.
+    /// A later step failed.
     Failed(Error),
 }
 
@@ -301,7 +301,7 @@ impl From<Error> for MountFailure {
 }
 
 impl MountError {
-    /// `failure` for people, who called the device of `device_bytes` bytes `uri`.
+    /// Describes `failure` of the device `uri`, which has `device_bytes` bytes.
     pub fn of_device(failure: OpenFailure, uri: &str, device_bytes: u64) -> Self {
         let uri = uri.to_owned();
         match failure {
@@ -313,7 +313,7 @@ impl MountError {
         }
     }
 
-    /// The same for a mount.
+    /// Same as [`of_device`](Self::of_device), for a mount.
     pub(crate) fn new(failure: impl Into<MountFailure>, uri: &str, device_bytes: u64) -> Self {
         match failure.into() {
             MountFailure::Open(failure) => Self::of_device(failure, uri, device_bytes),

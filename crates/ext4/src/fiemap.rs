@@ -1,4 +1,4 @@
-//! Where a file's blocks are, as `FS_IOC_FIEMAP` tells it.
+//! The blocks of a file, as `FS_IOC_FIEMAP` reports them.
 
 use std::ops::Range;
 
@@ -8,39 +8,40 @@ use super::file::SegmentKind;
 
 /// Flags of an [`Extent`] (`FIEMAP_EXTENT_*`).
 pub mod extent_flags {
-    /// It is the file's last one.
+    /// The file's last extent.
     pub const LAST: u32 = 0x1;
-    /// It has no place on the device yet.
+    /// The extent has no location on the device yet.
     pub const UNKNOWN: u32 = 0x2;
-    /// It is in memory, and gets a place when it is written back.
+    /// The data are in memory; writeback allocates their blocks.
     pub const DELAYED: u32 = 0x4;
-    /// It may begin or end within a block.
+    /// The extent may begin or end within a block.
     pub const NOT_ALIGNED: u32 = 0x100;
-    /// It is in a block with metadata.
+    /// The data share a block with metadata.
     pub const INLINE: u32 = 0x200;
-    /// Room that is set aside, and reads as zeroes.
+    /// Allocated blocks that read as zeroes.
     pub const UNWRITTEN: u32 = 0x800;
 }
 
-/// A stretch of a file that has room on the device, or will have.
+/// A range of a file that is allocated or will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
-    /// Where it begins on the device, in bytes; 0 if it has no place.
+    /// The offset on the device, in bytes; 0 if there is none.
     pub place: u64,
-    /// How long it is, in bytes.
+    /// The length, in bytes.
     pub bytes: u64,
-    /// [`extent_flags`].
+    /// The [`extent_flags`].
     pub flags: u32,
 }
 
 impl File {
-    /// The extents that touch `range` (in bytes), in order. What is only in memory so far is there,
-    /// as [delayed](extent_flags::DELAYED); after [`sync_range`](Self::sync_range) it has its place.
+    /// Returns the extents that overlap `range` (in bytes), in order. Data that are only in memory
+    /// are [delayed](extent_flags::DELAYED); after [`sync_range`](Self::sync_range) they have a
+    /// location.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a device error.
     pub fn extents(&self, range: Range<u64>) -> Result<Vec<Extent>, Error> {
         let mut all: Vec<Extent> = Vec::new();
         for segment in self.segments()? {
@@ -64,9 +65,9 @@ impl File {
         Ok(all)
     }
 
-    /// Where the content begins of a file that has it in its inode, in bytes.
+    /// The device offset of a file's inline content, in bytes.
     fn inode_place(&self) -> Result<u64, Error> {
-        /// `i_block`.
+        /// The offset of `i_block` in the inode.
         const AT: u64 = 0x28;
         let node = self.node();
         let (block, at) = node.mount.volume.inode_place(node.ino())?;

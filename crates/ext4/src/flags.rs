@@ -8,10 +8,10 @@ use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::{FileType, Metadata};
 
-/// What a user can set (EXT4_FL_USER_MODIFIABLE, without EXT4_EOFBLOCKS_FL, which means nothing any
-/// more): secure deletion, undeletable, compression, synchronous, immutable, append-only, no dump,
-/// no access times, journalled data, no tail merging, synchronous directory, top of hierarchies,
-/// extents, direct access, project, casefold.
+/// The flags that a user can set (EXT4_FL_USER_MODIFIABLE without EXT4_EOFBLOCKS_FL, which is
+/// obsolete): secure deletion, undeletable, compression, synchronous, immutable, append-only, no
+/// dump, no access times, journalled data, no tail merging, synchronous directory, top of
+/// hierarchies, extents, direct access, project, casefold.
 const SETTABLE: u32 = 0x1
     | 0x2
     | 0x4
@@ -28,7 +28,7 @@ const SETTABLE: u32 = 0x1
     | 0x200_0000
     | flags::PROJINHERIT
     | flags::CASEFOLD;
-/// What a user can see (EXT4_FL_USER_VISIBLE): that and EXT4_DIRTY_FL, EXT4_COMPRBLK_FL,
+/// The flags that a user can see (EXT4_FL_USER_VISIBLE): those and EXT4_DIRTY_FL, EXT4_COMPRBLK_FL,
 /// EXT4_NOCOMPR_FL, encrypted, with an index, with verity, EXT4_EOFBLOCKS_FL, inline data.
 const VISIBLE: u32 = SETTABLE
     | 0x100
@@ -39,11 +39,11 @@ const VISIBLE: u32 = SETTABLE
     | flags::VERITY
     | 0x40_0000
     | flags::INLINE_DATA;
-/// What only directories have (those that EXT4_REG_FLMASK leaves out).
+/// The flags that only directories have (excluded by EXT4_REG_FLMASK).
 const OF_DIRECTORIES: u32 = 0x1_0000 | flags::CASEFOLD | flags::PROJINHERIT;
-/// What anything else than files and directories may have (EXT4_OTHER_FLMASK).
+/// The flags that types other than files and directories may have (EXT4_OTHER_FLMASK).
 const OF_ALL: u32 = 0x40 | flags::NOATIME;
-/// What would have to change more than the flag.
+/// The flags whose change requires converting the content.
 const CONVERTED: u32 = flags::JOURNAL_DATA | flags::EXTENTS | flags::CASEFOLD;
 
 fn unsupported(what: &str) -> Error {
@@ -52,20 +52,19 @@ fn unsupported(what: &str) -> Error {
 }
 
 impl FileSystem {
-    /// The flags of `node` as a user sees them (`FS_IOC_GETFLAGS`).
-    /// ([`Metadata::flags`] has all.)
+    /// The flags of `node` that a user can see (`FS_IOC_GETFLAGS`). ([`Metadata::flags`] has all.)
     pub fn flags(&self, node: &Node) -> u32 {
         node.metadata().flags & VISIBLE
     }
 
-    /// Sets the flags of `node` (`FS_IOC_SETFLAGS`): those that can be set are as `new` has them,
-    /// and the others stay. What `stat` tells afterwards. Who may set [immutable](flags::IMMUTABLE)
-    /// and [append-only](flags::APPEND) is the caller's to decide (`CAP_LINUX_IMMUTABLE`).
+    /// Sets the settable flags of `node` to those of `new`, and keeps the others
+    /// (`FS_IOC_SETFLAGS`). Returns the new metadata. The caller checks the permission to change
+    /// [immutable](flags::IMMUTABLE) and [append-only](flags::APPEND) (`CAP_LINUX_IMMUTABLE`).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for flags that mean nothing, or nothing for a file of this type, and
-    /// for those that would have the content converted: extents, journalled data, casefold.
-    /// [`Error::NotPermitted`] for any other change of what stays immutable.
+    /// [`Error::Unsupported`] for unknown flags, flags that do not apply to this file type, and
+    /// flags that require converting the content: extents, journalled data, casefold.
+    /// [`Error::NotPermitted`] for any other change of an inode that stays immutable.
     pub fn set_flags(&self, node: &Node, new: u32) -> Result<Metadata, Error> {
         let mount = &node.mount;
         mount.writer()?;
@@ -81,8 +80,8 @@ impl FileSystem {
         if new & !of_type != 0 {
             return Err(unsupported("a flag for another type of file"));
         }
-        // Nobody writes meanwhile: so what was written before is on the disk by the time that
-        // nothing may be written any more.
+        // Writers are excluded meanwhile, so all earlier writes are on the disk before the inode
+        // becomes immutable.
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let _writer = writable.write();
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
@@ -105,12 +104,12 @@ impl FileSystem {
         Ok(node.metadata())
     }
 
-    /// Sets the project of `node` ([`Metadata::project`]; `FS_IOC_FSSETXATTR`): what `stat` tells
-    /// afterwards.
+    /// Sets the project of `node` ([`Metadata::project`]; `FS_IOC_FSSETXATTR`). Returns the new
+    /// metadata.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the file system, or the inode, has no room for projects: there
-    /// only project 0 can be set. [`Error::NotPermitted`] for an immutable inode.
+    /// [`Error::Unsupported`] if the file system or the inode has no room for projects; without the
+    /// feature, only project 0 can be set. [`Error::NotPermitted`] for an immutable inode.
     pub fn set_project(&self, node: &Node, project: u32) -> Result<Metadata, Error> {
         let mount = &node.mount;
         mount.writer()?;

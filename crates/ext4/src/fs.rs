@@ -29,11 +29,10 @@ use meantime_ext4_format::{FileType, Metadata, Mmp, Recovered, Usage, VolumeInfo
 use meantime_hw::Clock;
 use meantime_process::lock::{Mutex, Rank};
 
-/// Memory for metadata: a sixteenth of the page cache's, within these, in bytes.
+/// The memory for metadata: a sixteenth of the page cache's, within these limits, in bytes.
 const METADATA_BYTES: std::ops::RangeInclusive<usize> = (1 << 20)..=(64 << 20);
 
-/// Memory for names that were looked up or made: a sixteenth of the page cache's, within these, in
-/// bytes.
+/// The memory for cached names: a sixteenth of the page cache's, within these limits, in bytes.
 const NAMES_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(64 << 20);
 
 /// A mounted ext4 file system. Cloning shares the mount; any thread may use it.
@@ -45,26 +44,26 @@ pub struct FileSystem {
 /// A name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The name; `.` and `..` are among them.
+    /// The name; a listing includes `.` and `..`.
     pub name: OsString,
-    /// Its inode.
+    /// The inode's number.
     pub ino: u32,
-    /// What it is, if the directory says so.
+    /// The file type, if the directory contains it.
     pub file_type: Option<FileType>,
-    /// Where the next one begins, for `telldir`: any number up to `i64::MAX` that does not fall
-    /// from one to the next. It stays what it is while names are added, removed and renamed. Names
-    /// of one full hash are one place: then it is where the first of them begins.
+    /// Where the next name begins, for `telldir`: a number up to `i64::MAX` that does not decrease
+    /// from one name to the next. It stays valid while names are added, removed and renamed. Names
+    /// with the same full hash share one position, that of the first of them.
     pub cookie: u64,
 }
 
-/// The names in a directory, block by block, in the order in which the kernel's ext4 lists them.
-/// What is there all the while comes once, whatever is added, removed and renamed beside it. After
-/// an error nothing more comes.
+/// The names in a directory, block by block, in the order in which the kernel's ext4 lists them. A
+/// name that exists all the while is listed once, whatever changes beside it. Nothing follows an
+/// error.
 pub struct ReadDir {
     pub(super) node: Node,
-    /// Those of the current block that were not given out yet.
+    /// The names of the current block that were not returned yet.
     entries: VecDeque<Entry>,
-    /// Where to go on after them; `None`: nowhere.
+    /// Where to continue after them; `None`: the listing ends.
     cookie: Option<u64>,
     /// The directory's version when they were listed, or an earlier one.
     pub(super) version: u64,
@@ -84,7 +83,7 @@ impl Iterator for ReadDir {
             let entries = inode.consistent(mount, |inode| mount.volume.list(inode, cookie));
             match entries {
                 Ok(entries) => {
-                    // (They grow: so it ends.)
+                    // (Cookies grow, so the listing ends.)
                     self.cookie =
                         entries.last().map(|last| last.cookie).filter(|next| *next > cookie);
                     self.entries = entries.into_iter().map(Entry::from).collect();
@@ -103,7 +102,7 @@ impl From<DirectoryEntry> for Entry {
 }
 
 impl ReadDir {
-    /// Goes on at `cookie`, of an [`Entry`] of the same directory; 0 is the beginning.
+    /// Continues at `cookie` of an [`Entry`] of the same directory; 0 is the beginning.
     pub fn seek(&mut self, cookie: u64) {
         self.entries.clear();
         self.cookie = Some(cookie);
@@ -118,7 +117,7 @@ impl std::fmt::Debug for FileSystem {
     }
 }
 
-/// The journal of `volume`, which is recovered, and the volume as it is then.
+/// Recovers the journal of `volume`. Returns it with the recovered volume.
 fn begin_journal(
     contexts: &Arc<IoContexts>,
     volume: Volume<DeviceSource>,
@@ -133,20 +132,20 @@ fn begin_journal(
 }
 
 impl FileSystem {
-    /// Who has the file system mounted for writing, or checks it, as the block of multiple mount
-    /// protection has it on the device now; `None`: it has no such block. A mount for reading takes
-    /// no part in it.
+    /// Returns the host that has the file system mounted for writing or checks it, as the block of
+    /// multiple mount protection on the device now says; `None`: there is no such block. A mount
+    /// for reading does not write it.
     ///
     /// # Errors
-    /// The block is damaged; the device.
+    /// The block is damaged; a device error.
     pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
         mmp::who_has(&self.mount.contexts, &self.mount.volume)
     }
 
-    /// Looks for damage; `watch` is told what is found, and may end it. Nothing is repaired.
+    /// Checks for damage, and reports events to `watch`, which may end the check. Repairs nothing.
     ///
     /// # Errors
-    /// The device, or memory: damage is none.
+    /// A device error, or a lack of memory. Damage is not an error.
     pub fn check(
         &self,
         watch: &mut dyn FnMut(check::Event<'_>) -> ControlFlow<()>,
@@ -154,14 +153,14 @@ impl FileSystem {
         Ok(check::Checker::new(&self.mount.volume, watch)?.run()?)
     }
 
-    /// Mounts the file system on `device`: for reading, if the options do not say otherwise. A
-    /// journal that needs recovery is replayed: into memory, or, for writing, onto the disk.
+    /// Mounts the file system on `device`, for reading by default. A journal that needs recovery is
+    /// replayed: into memory, or, for writing, onto the disk.
     ///
     /// # Errors
-    /// [`MountError`]; mounted for reading, nothing was written in any case. For writing, nothing
-    /// was written either if the file system is in use elsewhere, has errors, or cannot be kept
-    /// right; but for the block of multiple mount protection, where there is one, which says that
-    /// nobody has it then. With that, a mount for writing can take long: see
+    /// [`MountError`]. A failed mount for reading has written nothing. A failed mount for writing
+    /// has written nothing either if the file system is in use elsewhere, has errors, or cannot be
+    /// kept consistent. The exception is the block of multiple mount protection, if there is one,
+    /// which is left marked unused. With that protection, a mount for writing can take long: see
     /// [`MountOptions::write`].
     pub fn mount(device: Device, options: &MountOptions) -> Result<Self, MountError> {
         if options.cache_bytes < LEAST_BYTES {
@@ -199,20 +198,20 @@ impl FileSystem {
         if !options.write || superblock.mmp_block().is_none() {
             return Self::begin(&contexts, volume, options, None);
         }
-        // What could not be kept right is refused before anything is written.
+        // Refuse unsupported features before anything is written.
         check(&volume, contexts.info().block_bytes)
             .map_err(|failure| MountError::new(failure, &uri, device_bytes))?;
         let taken =
             Protection::take(&contexts, volume.source(), superblock, &uri, options.on_wait)?;
         let protection = taken.map(Arc::new);
-        // It may have been somebody else's meanwhile: what is known of it is old.
+        // Another host may have changed the file system meanwhile: read it anew.
         let volume =
             Volume::open(volume.source().anew(), device_bytes, volume_options).map_err(for_device);
         let begun =
             volume.and_then(|volume| Self::begin(&contexts, volume, options, protection.clone()));
         if let (Err(error), Some(protection)) = (&begun, protection) {
             match error {
-                // Nobody knows what is under way still: the next one waits, as after a crash.
+                // Writes may still be in flight: the next mount has to wait, as after a crash.
                 MountError::Failed { error: Error::Io(_) | Error::Taken(_), .. } => {
                     protection.stop()
                 }
@@ -226,8 +225,8 @@ impl FileSystem {
         begun
     }
 
-    /// The mount of `volume` by `contexts`; for writing, from which `protection` keeps others off,
-    /// if need be.
+    /// Mounts `volume` through `contexts`. For writing, `protection` keeps other hosts off if the
+    /// file system has that feature.
     fn begin(
         contexts: &Arc<IoContexts>,
         mut volume: Volume<DeviceSource>,
@@ -274,7 +273,7 @@ impl FileSystem {
             timed: AtomicBool::new(false),
         };
         let fs = Self { mount: Arc::new(mount) };
-        // A mount without a root is of no use to anybody.
+        // A mount without a root is useless.
         let root = fs.root().map_err(failed)?;
         if root.file_type() != FileType::Directory {
             return Err(failed(
@@ -285,91 +284,91 @@ impl FileSystem {
         Ok(fs)
     }
 
-    /// The device that it is on.
+    /// The underlying device.
     pub fn device(&self) -> &Device {
         self.mount.contexts.device()
     }
 
-    /// The structures on the disk.
+    /// The on-disk structures.
     pub fn volume(&self) -> &Volume<DeviceSource> {
         &self.mount.volume
     }
 
-    /// What its reads have come to so far.
+    /// The counters of the mount's reads.
     pub fn counters(&self) -> Counters {
         self.mount.counts.read()
     }
 
-    /// What its journal has written so far; `None`: it is mounted for reading only, or has none.
+    /// The counters of the journal's writes; `None`: mounted for reading.
     pub fn journal_counters(&self) -> Option<JournalCounters> {
         self.mount.writer.as_ref().map(|writer| writer.journal.counters())
     }
 
-    /// From now on times what reads do in their gaps, or not: [`Counters::deferrable_ns`].
+    /// Switches timing of the work in reads' gaps on or off: [`Counters::deferrable_ns`].
     pub fn time_deferrable(&self, timed: bool) {
         self.mount.timed.store(timed, Ordering::Relaxed);
     }
 
-    /// What its page cache has, and did.
+    /// The counters of the page cache.
     pub fn cache_counters(&self) -> CacheCounters {
         self.mount.contexts.cache().counters()
     }
 
-    /// Opens the file at `path` (from the root, links are followed) for reading.
+    /// Opens the file at `path` (from the root, following links) for reading.
     ///
     /// # Errors
-    /// As `open(2)`; a directory can be opened, and not read.
+    /// The errors of `open(2)`; a directory can be opened, but not read.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         self.open_node(&self.resolve(&self.root()?, path, true)?)
     }
 
-    /// What `stat` tells of `path`.
+    /// Returns the metadata of `path`, following links.
     ///
     /// # Errors
-    /// As `stat(2)`.
+    /// The errors of `stat(2)`.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
         Ok(self.resolve(&self.root()?, path, true)?.metadata())
     }
 
-    /// What `lstat` tells of `path`.
+    /// Returns the metadata of `path` itself, without following a link.
     ///
     /// # Errors
-    /// As `lstat(2)`.
+    /// The errors of `lstat(2)`.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
         Ok(self.resolve(&self.root()?, path, false)?.metadata())
     }
 
-    /// The names in the directory at `path`.
+    /// Lists the directory at `path`.
     ///
     /// # Errors
-    /// As `opendir(3)`.
+    /// The errors of `opendir(3)`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
         self.entries(&self.resolve(&self.root()?, path, true)?)
     }
 
-    /// The root directory.
+    /// Returns the root directory.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Damage, or a device error.
     pub fn root(&self) -> Result<Node, Error> {
         self.linked(ROOT_INO)
     }
 
-    /// The inode of number `ino`, whether a name leads to it or not; on a mount for writing, one to
-    /// which none leads only as long as somebody has it.
+    /// Returns inode `ino`, with or without a name. On a mount for writing, an inode without names
+    /// is found only while it is in use.
     ///
     /// # Errors
-    /// There is no such number, or it cannot be read; [`Error::NotFound`], on a mount for writing,
-    /// if it is free or being deleted.
+    /// The number does not exist, or the inode cannot be read; [`Error::NotFound`], on a mount for
+    /// writing, if it is free or being deleted.
     pub fn inode(&self, ino: u32) -> Result<Node, Error> {
         let node = self.node_of(ino, false)?;
         let Some(writable) = &node.inode.writable else { return Ok(node) };
         let inode = self.mount.consistent(|| self.mount.volume.inode(ino))?;
-        // Of one without links that somebody has open, it is known that it has none. Any other is
-        // free; or it has lost its last name right now.
+        // An open inode without links is known to be unlinked. Any other one without links is free,
+        // or is losing its last name right now.
         if inode.is_free() && !writable.is_unlinked() {
             if writable.end_alone() {
-                // It may be made any time, and be something else then.
+                // The number may be reused at any time, so this inode must not be cached.
                 self.mount.forget_inode(&node.inode);
             }
             return Err(Error::NotFound);
@@ -377,18 +376,18 @@ impl FileSystem {
         Ok(node)
     }
 
-    /// Inode `ino`, from which its last name is being taken in a handle: it is not deleted before
-    /// the node is dropped.
+    /// Returns inode `ino`, whose last name a handle is removing. It is not deleted before the node
+    /// is dropped.
     pub(super) fn losing(&self, ino: u32) -> Result<Node, Error> {
         self.node_of(ino, false)
     }
 
-    /// The inode of number `ino`, to which a name leads.
+    /// Returns inode `ino`, to which a name leads.
     pub(super) fn linked(&self, ino: u32) -> Result<Node, Error> {
         self.node_of(ino, true)
     }
 
-    /// Inode `ino`, which is being made by `handle`.
+    /// Returns inode `ino`, which `handle` is creating.
     pub(super) fn made(&self, handle: &Handle<'_>, ino: u32) -> Result<Node, Error> {
         let inode = Inode::made(&self.mount, handle, ino)?;
         Node::new(&self.mount, &inode).ok_or(Error::NotFound)
@@ -400,16 +399,16 @@ impl FileSystem {
             if let Some(node) = Node::new(&self.mount, &inode) {
                 return Ok(node);
             }
-            // It was deleted right now: what has its number next is another one.
+            // It was deleted just now: its number's next owner is another inode.
             self.mount.forget_inode(&inode);
         }
     }
 
-    /// What `path` leads to, from `from` on, or from the root if it begins with a slash. `follow`:
-    /// the last part too, if it is a link.
+    /// Resolves `path` relative to `from`, or to the root if it begins with a slash. `follow`:
+    /// whether to follow a link as the last part.
     ///
     /// # Errors
-    /// As `stat(2)`.
+    /// The errors of `stat(2)`.
     pub fn resolve(
         &self,
         from: &Node,
@@ -419,7 +418,7 @@ impl FileSystem {
         self.walk(from, path.as_ref(), follow)
     }
 
-    /// What `name` in directory `parent` is; a link is not followed.
+    /// Looks up `name` in directory `parent`. Does not follow a link.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], …
@@ -434,10 +433,10 @@ impl FileSystem {
         key[4..].copy_from_slice(name);
         if let Some(ino) = self.mount.names.get(&*key) {
             match self.linked(ino) {
-                // It was taken away right now.
+                // The name was removed just now.
                 Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
-                // It, and another file has its number already, perhaps. (As long as there is a
-                // node, none has.)
+                // So it was, and its number may be another file's already. (Not while a node of it
+                // exists.)
                 Ok(_)
                     if self.mount.writer.is_some() && self.mount.names.get(&*key) != Some(ino) => {}
                 found => return found,
@@ -452,7 +451,7 @@ impl FileSystem {
             let (ino, _) = found.ok_or(Error::NotFound)?;
             tries += 1;
             match self.linked(ino) {
-                // Another thread has deleted it between, perhaps. (If it is damage, it stays.)
+                // Another thread may have deleted it in between. (Damage persists.)
                 Err(Error::Corrupt(_) | Error::NotFound)
                     if tries < 100 && self.mount.writer.is_some() => {}
                 Err(error) => return Err(error),
@@ -463,8 +462,8 @@ impl FileSystem {
                         return Ok(node);
                     }
                     drop(changed);
-                    // Another thread may have deleted it between, and made another file of the same
-                    // number; not while there is a node of it.
+                    // Another thread may have deleted the inode in between and reused its number,
+                    // but not while a node of it exists.
                     if last.is_some_and(|last| Arc::ptr_eq(&last.inode, &node.inode)) {
                         return Ok(node);
                     }
@@ -474,10 +473,10 @@ impl FileSystem {
         }
     }
 
-    /// Where the link `node` leads.
+    /// Returns the target of symbolic link `node`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is none.
+    /// [`Error::Invalid`] if it is no symbolic link.
     pub fn read_link_at(&self, node: &Node) -> Result<PathBuf, Error> {
         if node.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
@@ -488,7 +487,7 @@ impl FileSystem {
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
-    /// The names in directory `node`.
+    /// Lists directory `node`.
     ///
     /// # Errors
     /// [`Error::NotDirectory`], …
@@ -508,17 +507,17 @@ impl FileSystem {
         File::open(node.clone(), OpenOptions { read: true, ..OpenOptions::default() })
     }
 
-    /// The extended attributes of `node`: full names (`user.x`) and values, in the order of the
+    /// Returns the extended attributes of `node`, with full names (`user.x`), in the order of the
     /// disk.
     ///
     /// # Errors
-    /// Damage, or the device.
+    /// Damage, or a device error.
     pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
         let snapshot = node.inode.snapshot(&self.mount)?;
         Ok(self.mount.consistent(|| self.mount.volume.attributes(&snapshot.on_disk))?)
     }
 
-    /// The value of attribute `name` of `node`.
+    /// Returns the value of attribute `name` of `node`.
     ///
     /// # Errors
     /// [`Error::NoAttribute`], …
@@ -527,7 +526,7 @@ impl FileSystem {
         found.map(|(_, value)| value).ok_or(Error::NoAttribute)
     }
 
-    /// What `statfs` tells.
+    /// Returns the usage of space and inodes, as `statfs` does.
     ///
     /// # Errors
     /// A group descriptor could not be read.
@@ -538,13 +537,13 @@ impl FileSystem {
         Ok(self.mount.volume.usage()?)
     }
 
-    /// What the superblock says.
+    /// Returns the superblock's information.
     pub fn info(&self) -> VolumeInfo {
         VolumeInfo { recovered: self.mount.recovered, ..self.mount.volume.info() }
     }
 }
 
-/// Takes what the journal of `volume` holds into memory, if it has to be replayed.
+/// Replays the journal of `volume` into memory, if it needs recovery.
 fn recover(volume: &mut Volume<DeviceSource>) -> Result<Option<Recovered>, MountFailure> {
     let recovery = journal::recover(volume)?;
     if recovery.is_empty() {

@@ -1,42 +1,43 @@
-//! The ext4 file layer: reads and writes the file systems that people already have, over our own
-//! driver.
+//! The ext4 file layer: reads and writes existing ext2, ext3 and ext4 file systems through
+//! Meantime's own driver.
 //!
 //! # What it is for
-//! [`FileSystem::mount`] opens one on any [`Device`](meantime_block::Device). A [`File`] reads and
-//! writes like a `std::fs::File`; with [`File::read_at_with`] each read says how it is waited for.
-//! The on-disk format is in [`mod@format`], which knows no device. docs/ext4.md is the design,
+//! [`FileSystem::mount`] opens a file system on any [`Device`](meantime_block::Device). A [`File`]
+//! reads and writes like a `std::fs::File`; [`File::read_at_with`] sets how each read waits. The
+//! on-disk format is in [`mod@format`], which accesses no device. docs/ext4.md is the design,
 //! docs/ordering.md the order of writes.
 //!
 //! # What it owns
-//! A mount owns its channels (an I/O context has one, and one thread has that at a time), its page
-//! cache in DMA memory, and, if it writes, the journal and the running transaction.
+//! A mount owns its channels (one per I/O context, which one thread uses at a time), its page cache
+//! in DMA memory, and, if it writes, the journal and the running transaction.
 //!
 //! # What it promises
 //! - A mount for reading writes nothing.
-//! - A change of metadata happens as a whole or not at all, also across a power cut. What
-//!   `sync_all` returned for survives. No block is reachable that holds what another file had in
-//!   it.
-//! - What cannot be kept right is refused by name before the first write.
-//! - A page is read by one reader at a time; a hit takes no lock and writes nothing shared.
-//! - While the device works, this crate does its own work.
+//! - A metadata change takes effect as a whole or not at all, also across a power cut. What
+//!   `sync_all` returned for survives. No reachable block holds another file's old data.
+//! - What cannot be kept consistent is refused by name before the first write.
+//! - One reader reads a page from the device at a time; a hit takes no lock and writes nothing
+//!   shared.
+//! - This crate does its own work while the device works.
 //!
 //! # Parts
-//! In ranks: each uses only those above it, which a test checks (`crates/meantime/tests/layers.rs`).
+//! In ranks: each uses only those above it, which a test checks
+//! (`crates/meantime/tests/layers.rs`).
 //! ```text
-//!   cache/      table (the protocol), queues (S3-FIFO), parking (another's page)
-//!   space/      how much is free, and promised to whom
-//!   io/         context, requests (all that is in flight), contexts (who has them), fill (pages of
+//!   cache/      table (the protocol), queues (S3-FIFO), parking (waits for another reader's page)
+//!   space/      free space, and what is reserved of it for changes
+//!   io/         context, requests (everything in flight), contexts (their owners), fill (pages of
 //!                 the cache), direct (past it), source (metadata), flushes, group_commit
 //!   journal/    handle, running (changes); transaction, ordered (data before a commit); lead,
-//!                 commit, committer, log, writer; checkpoint; fast_commit; recover and mount
+//!                 commit, committer, log, block_writer; checkpoint; fast_commit; recover and mount
 //!   mmp         other hosts
 //!   alloc/      free blocks and inodes
-//!   ops/        what can be done to metadata: names, directories, extents, attributes
-//!   inode/      mount (what all share), shared (an inode in memory), writable (when it is written
-//!                 to), extents (where bytes are), times, node (for programs)
+//!   ops/        operations on metadata: names, directories, extents, attributes
+//!   inode/      mount (shared state), shared (an inode in memory), writable (its writable state),
+//!                 extents (block mapping), times, node (for programs)
 //!   file/       read/: cached (through the cache), ahead and window (read-ahead)
 //!               write/: buffered (to the cache), back (writeback), fsync, direct, resize
-//!   fs, by_name, walk    FileSystem: what programs ask for; by_inode, by_path, path_content
+//!   fs, by_name, walk    FileSystem: the interface for programs; by_inode, by_path, path_content
 //!   setattr, flags       attributes of an inode; fiemap, copy: ranges of a file; trim: free blocks
 //!   background  the mount's own thread
 //!   block, asynchronous           a file as a block device; files with futures

@@ -1,4 +1,4 @@
-//! New file systems, written to devices.
+//! Creates file systems on devices.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,25 +10,25 @@ use meantime_block::{
 use meantime_ext4_format::mkfs::{Content, Layout, MakeOptions, MakeRefusal};
 use meantime_hw::{DmaBuf, HwError};
 
-/// The most that is written at once, in bytes.
+/// The largest write, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
-/// The most that is zeroed at once, in bytes.
+/// The largest Write Zeroes, in bytes.
 const ZEROES_BYTES: u64 = 256 << 20;
-/// Writes under way at once.
+/// The most writes in flight.
 const DEPTH: u16 = 16;
-/// What is looked at for signs of somebody's data, in bytes from the beginning.
+/// The bytes at the device's beginning that are searched for signatures.
 const SIGNS_BYTES: u64 = 72 << 10;
 
-/// Why a file system could not be made.
+/// Why no file system was created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MakeError {
-    /// There can be none like that on this device.
+    /// These options are not possible on this device.
     #[error("{uri}: {refusal}")]
     Refused {
         /// The device.
         uri: String,
-        /// Why.
+        /// The reason.
         refusal: MakeRefusal,
     },
     /// The device has no channel, or no memory for it.
@@ -36,35 +36,35 @@ pub enum MakeError {
     Resources {
         /// The device.
         uri: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A write failed: what was there is no more, and what was to come is not there yet.
+    /// A write failed: the old content is lost, and the new file system is incomplete.
     #[error("{uri}: {error}")]
     Failed {
         /// The device.
         uri: String,
-        /// Why.
+        /// The reason.
         error: RequestError,
     },
 }
 
-/// What was made.
+/// The new file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
-    /// Size of a block, in bytes.
+    /// The block size, in bytes.
     pub block_bytes: u32,
-    /// Blocks.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Inodes.
+    /// The number of inodes.
     pub inodes: u32,
-    /// Groups of blocks.
+    /// The number of block groups.
     pub groups: u32,
-    /// Size of the journal, in bytes.
+    /// The size of the journal, in bytes.
     pub journal_bytes: u64,
 }
 
-/// What programs put where, by which it is known: byte, bytes, name.
+/// Signatures of formats: byte offset, bytes, name.
 const SIGNS: [(usize, &[u8], &str); 19] = [
     (0, b"XFSB", "an XFS file system"),
     (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
@@ -87,10 +87,10 @@ const SIGNS: [(usize, &[u8], &str); 19] = [
     (65_600, b"_BHRfS_M", "a btrfs file system"),
 ];
 
-/// What seems to be on `device`, for people; `None`: nothing that is known.
+/// Returns what `device` seems to contain, for people; `None`: nothing known.
 ///
 /// # Errors
-/// It cannot be read.
+/// The device cannot be read.
 pub fn found_on(device: &Device) -> Result<Option<&'static str>, MakeError> {
     let mut writer = ImageWriter::new(device)?;
     let bytes = SIGNS_BYTES.min(device.info().bytes());
@@ -102,16 +102,16 @@ pub fn found_on(device: &Device) -> Result<Option<&'static str>, MakeError> {
     if let Some((_, _, name)) = SIGNS.iter().find(is_there) {
         return Ok(Some(name));
     }
-    // The type of the first partition, where other boot sectors have code.
+    // The type of the first partition. Other boot sectors have code there.
     let partitions =
         buf.get(510..512) == Some(&[0x55, 0xAA]) && buf.get(450).is_some_and(|kind| *kind != 0);
     Ok(partitions.then_some("a partition table"))
 }
 
-/// Makes an empty ext4 file system on `device`. What was there is lost.
+/// Creates an empty ext4 file system on `device`. Its old content is lost.
 ///
-/// The superblock is written last, when all else is durable: a file system that was not completed
-/// is none.
+/// The superblock is written last, when everything else is durable, so an incomplete file system is
+/// not recognized.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -136,16 +136,16 @@ pub fn make(device: &Device, options: &MakeOptions) -> Result<Made, MakeError> {
     })
 }
 
-/// Writes several pieces at once; pieces that overlap, one after the other.
+/// Writes several pieces at a time, but overlapping ones in order.
 struct ImageWriter {
     channel: Channel,
     uri: String,
     lba_bytes: u32,
-    /// Logical blocks of a block of the file system.
+    /// Logical blocks per block of the file system.
     block_lbas: u64,
     under_way: VecDeque<(Ticket, Range<u64>)>,
     spare: Vec<DmaBuf>,
-    /// The device zeroes by itself.
+    /// Whether the device supports Write Zeroes.
     can_zero: bool,
 }
 
@@ -199,7 +199,7 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Zeroes from `lba` on, to `end` at most; how far.
+    /// Zeroes some blocks from `lba`, at most up to `end`. Returns where to continue.
     fn zero(&mut self, lba: u64, end: u64) -> Result<u64, MakeError> {
         let lba_bytes = u64::from(self.lba_bytes);
         if self.can_zero {
@@ -222,7 +222,7 @@ impl ImageWriter {
         self.write(lba, buf)
     }
 
-    /// A buffer of `bytes` bytes: [`CHUNK_BYTES`] at most.
+    /// Returns a buffer of `bytes` bytes, at most [`CHUNK_BYTES`].
     fn buffer(&mut self, bytes: usize) -> Result<DmaBuf, MakeError> {
         while self.under_way.len() + 1 >= usize::from(DEPTH) {
             self.wait_for_oldest()?;
@@ -244,8 +244,8 @@ impl ImageWriter {
         Ok(end)
     }
 
-    /// Waits until there is room for one more, and none under way touches `range`: a device may do
-    /// them in any order.
+    /// Waits until there is room for another request and none in flight overlaps `range`, because a
+    /// device may execute them in any order.
     fn wait_for(&mut self, range: &Range<u64>) -> Result<(), MakeError> {
         let touches =
             |(_, other): &(Ticket, Range<u64>)| other.start < range.end && range.start < other.end;
@@ -262,7 +262,7 @@ impl ImageWriter {
         done.result.map_err(|error| self.failed(error))
     }
 
-    /// Everything so far is durable.
+    /// Makes all earlier writes durable.
     fn flush(&mut self) -> Result<(), MakeError> {
         while !self.under_way.is_empty() {
             self.wait_for_oldest()?;

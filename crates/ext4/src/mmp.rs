@@ -1,10 +1,10 @@
-//! Multiple mount protection (feature `mmp`): a block in which whoever has the file system mounted
-//! for writing says so again and again, so that a second host that reaches the same device keeps
-//! off. The format is in [`format::mmp`](meantime_ext4_format::mmp).
+//! Multiple mount protection (feature `mmp`): a host that has the file system mounted for writing
+//! keeps updating a block, so that another host with access to the same device does not mount it.
+//! The format is in [`format::mmp`](meantime_ext4_format::mmp).
 //!
-//! Each time the block is read before it is written, past every cache: what we did not write,
-//! somebody else did. Then nothing more is written at all, not even that there was an error: the
-//! journal is his.
+//! Before each update, the block is read past every cache. If it is not what this host wrote,
+//! another host wrote it. This host then writes nothing more, not even the error, because the
+//! journal is the other host's.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError};
@@ -18,18 +18,17 @@ use meantime_ext4_format::mmp::check_interval_s;
 use meantime_ext4_format::{Mmp, MmpState, Source, Superblock, Volume};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Who found that nobody had it lets so much pass between writing that he has it and looking
-/// whether it still says so: somebody else may have found the same at the same time. (Linux looks
-/// at once.)
+/// A host that found the file system unused waits this long between writing its mark and reading it
+/// back, because another host may have done the same at the same time. (Linux reads at once.)
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// After an update that failed it is tried again soon.
+/// The pause before a failed update is repeated.
 const RETRY: Duration = Duration::from_millis(500);
 
 const UNMOUNT: &str = "unmount it there first; `meantime fs info` says who has it";
 const FSCK: &str = "wait for it; if it was killed, tune2fs -f -E clear_mmp takes the mark off";
 
-/// The block of a file system on a device.
+/// The MMP block of a file system on a device.
 struct MmpBlock {
     contexts: Arc<IoContexts>,
     source: DeviceSource,
@@ -52,10 +51,10 @@ impl MmpBlock {
         Ok(Some(Self { contexts, source, superblock: superblock.clone(), block }))
     }
 
-    /// The block as the device has it now.
+    /// Reads the block from the device.
     fn read(&self) -> Result<Vec<u8>, Error> {
         let bytes = self.superblock.block_bytes();
-        // A source that has kept nothing yet has everything from the device.
+        // A new source has nothing cached.
         let read = self.source.anew().read(self.block * u64::from(bytes), bytes as usize)?;
         Ok(read.to_vec())
     }
@@ -64,7 +63,7 @@ impl MmpBlock {
         Ok(Mmp::parse(&self.superblock, self.block, block)?)
     }
 
-    /// Writes the block, durably.
+    /// Writes the block durably.
     fn write(&self, writer: &mut BlockWriter, content: &[u8]) -> Result<(), Error> {
         let volatile = self.contexts.info().volatile_write_cache;
         let mut io = self.contexts.take_leaf()?;
@@ -72,11 +71,11 @@ impl MmpBlock {
     }
 }
 
-/// `mmp`'s host, device and time, for people.
+/// Describes `mmp`'s host, device and time for people.
 fn who(mmp: &Mmp) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).escape_debug().to_string();
     let (node, device) = (text(&mmp.node), text(&mmp.device));
-    // Seconds, as dumpe2fs has them too: what time that was there is not known here.
+    // In seconds, as dumpe2fs prints them too: the other host's time zone is unknown.
     format!("host {node:?}, device {device:?}, last seen at {} s since 1970", mmp.seconds)
 }
 
@@ -86,28 +85,28 @@ fn host() -> Vec<u8> {
     name.trim().as_bytes().to_vec()
 }
 
-/// What the device of `uri` is called in short.
+/// The short name of device `uri`.
 fn short_name(uri: &str) -> &str {
     let path = uri.split('?').next().unwrap_or(uri);
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What was written last, and when.
+/// The last update, and when it was made.
 struct Said {
     mmp: Mmp,
     /// The whole block.
     block: Vec<u8>,
-    /// What was to be there instead, and is there or not, since writing it failed.
+    /// The block of a failed write, which may or may not be on the device.
     tried: Option<Vec<u8>>,
-    /// When writing it began.
+    /// When writing the last update began.
     since: Instant,
     writer: BlockWriter,
 }
 
-/// What is called when somebody else has it.
+/// Called when another host has the file system.
 type Told = Box<dyn Fn(&Error) + Send>;
 
-/// Who is told that somebody else has it.
+/// The loss of the file system to another host, and the function to call then.
 #[derive(Default)]
 struct Watch {
     lost: Option<Error>,
@@ -123,7 +122,7 @@ struct Shared {
 
 impl Shared {
     fn said(&self) -> MutexGuard<'_, Said> {
-        // Whole after each step.
+        // The state is consistent after each step.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,10 +130,10 @@ impl Shared {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that it is `state` now, if what is there is what was said before.
+    /// Writes a new state if the device still has this host's last block.
     ///
     /// # Errors
-    /// [`Error::Taken`] if it is not; the device.
+    /// [`Error::Taken`] if it has another one; a device error.
     fn say(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<(), Error> {
         let mut said = self.said();
         let Said { mmp, block, tried, since, writer } = &mut *said;
@@ -154,7 +153,7 @@ impl Shared {
         };
         let mut bytes = found.clone();
         next.write(&self.place.superblock, &mut bytes)?;
-        // If that fails, one of the two is there.
+        // If the write fails, the device has either this block or the new one.
         *block = found;
         let tried = tried.insert(bytes);
         self.place.write(writer, tried)?;
@@ -164,7 +163,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Says again that we have it.
+    /// Renews the mark of this host.
     fn update(&self) -> Result<(), Error> {
         self.say(|state| match state {
             MmpState::InUse(sequence) => MmpState::next(sequence),
@@ -172,17 +171,17 @@ impl Shared {
         })
     }
 
-    /// For how long nothing could be said, if that is longer than others were told to count with.
+    /// The time since the last update, if it exceeds what other hosts were told to wait.
     fn silent(&self) -> Option<Duration> {
         let said = self.said();
         let silent = said.since.elapsed();
         (silent > Duration::from_secs(u64::from(said.mmp.check_interval_s))).then_some(silent)
     }
 
-    /// Nothing may be written any more.
+    /// Stops all writes of this host.
     fn lose(&self, error: Error) {
         tracing::error!(%error, "nothing more is written");
-        // Not even of what others have begun.
+        // Includes operations that other threads have begun.
         self.place.contexts.fence();
         let mut watch = self.watch();
         watch.lost.get_or_insert(error.clone());
@@ -193,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// What the thread does.
+    /// Runs the thread that renews the mark.
     fn run(&self, stopping: &Stopping) {
         let mut pause = self.interval;
         while !stopping.sleep(pause) {
@@ -215,22 +214,22 @@ impl Shared {
     }
 }
 
-/// A file system with the feature `mmp` that we have mounted for writing. When it is dropped, it
-/// stays marked as in use, as after a crash.
+/// A file system with the feature `mmp` that this host has mounted for writing. When this is
+/// dropped, the file system stays marked as in use, as after a crash.
 pub(crate) struct Protection {
     shared: Arc<Shared>,
     worker: Mutex<Option<Worker>>,
 }
 
 impl Protection {
-    /// Takes the file system of `superblock` on the device of `contexts`, which is called `uri`,
-    /// for us: it may take a while (as long as [`MountOptions::write`](super::MountOptions::write)
-    /// says), of which `on_wait` is told. `None`: it has no such protection. What was read of it
-    /// before is old then.
+    /// Takes the file system of `superblock` on the device of `contexts`, named `uri`, for this
+    /// host. This may wait (as long as [`MountOptions::write`](super::MountOptions::write) says),
+    /// which is reported to `on_wait`. Returns `None` without the feature. Anything read from the
+    /// device before is then stale.
     ///
     /// # Errors
-    /// [`MountError::Protected`] if somebody else has it; damage; the device. In these cases
-    /// nothing was written, or somebody else wrote after us.
+    /// [`MountError::Protected`] if another host has it; damage; a device error. In these cases
+    /// nothing was written, or another host wrote after this one.
     pub(crate) fn take(
         contexts: &Arc<IoContexts>,
         source: &DeviceSource,
@@ -271,7 +270,7 @@ impl Protection {
         let taken =
             |mmp: &Mmp| protected(format!("somebody else has mounted it ({})", who(mmp)), UNMOUNT);
         let (now, mut block) = read()?;
-        // (Whoever took it since it was clean has waited for nothing, perhaps.)
+        // (A host that took it since it was clean may not have waited.)
         if now.state != before.state {
             return Err(taken(&now));
         }
@@ -292,7 +291,7 @@ impl Protection {
             return Err(taken(&now));
         }
 
-        // The wait was none between updates, and nobody could have taken it in it.
+        // No other host could take it during the last wait, which was not a gap between updates.
         let said = Said { mmp, block, tried: None, since: Instant::now(), writer };
         let shared = Arc::new(Shared {
             place,
@@ -300,7 +299,7 @@ impl Protection {
             said: Mutex::new(Rank::ProtectionSaid, said),
             watch: Mutex::new(Rank::ProtectionWatch, Watch::default()),
         });
-        // At once: that was a while ago.
+        // Update at once: the mark was written before the wait.
         shared.update().map_err(failed)?;
         let updated = Arc::clone(&shared);
         let worker = Worker::start("meantime-mmp", move |stopping| updated.run(stopping));
@@ -308,45 +307,45 @@ impl Protection {
         Ok(Some(Self { shared, worker: Mutex::new(Rank::ProtectionThread, Some(worker)) }))
     }
 
-    /// Whether it is still ours.
+    /// Checks that this host still has the file system.
     ///
     /// # Errors
-    /// [`Error::Taken`].
+    /// [`Error::Taken`] if it does not.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         self.shared.watch().lost.clone().map_or(Ok(()), Err)
     }
 
-    /// `tell` is told when somebody else has it, once.
+    /// Has `tell` called once when another host has the file system.
     ///
     /// # Errors
-    /// [`Error::Taken`]: somebody has.
+    /// [`Error::Taken`] if another host has it already.
     pub(crate) fn watch(&self, tell: impl Fn(&Error) + Send + 'static) -> Result<(), Error> {
         self.shared.watch().tell = Some(Box::new(tell));
         self.usable()
     }
 
-    /// Says that nobody has it any more. Everything else is durable.
+    /// Marks the file system as unused. Everything else must be durable.
     ///
     /// # Errors
-    /// Somebody else has it; the device.
+    /// [`Error::Taken`] if another host has it; a device error.
     pub(crate) fn release(&self) -> Result<(), Error> {
         self.stop();
         self.usable()?;
         self.shared.say(|_| MmpState::Clean)
     }
 
-    /// Nothing more is said: it stays marked as in use.
+    /// Stops the updates. The file system stays marked as in use.
     pub(crate) fn stop(&self) {
         let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(worker);
     }
 }
 
-/// Who has the file system that `volume` is of, as the block of multiple mount protection has it on
-/// the device now; `None`: it has no such block.
+/// Returns the state of the MMP block of `volume` on the device now, which names the host that has
+/// the file system; `None`: there is no such block.
 ///
 /// # Errors
-/// The block is damaged; the device.
+/// The block is damaged; a device error.
 pub(crate) fn who_has(
     contexts: &Arc<IoContexts>,
     volume: &Volume<DeviceSource>,

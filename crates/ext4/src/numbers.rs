@@ -1,16 +1,16 @@
-//! Maps by number: of blocks, of inodes. Each change looks some dozens of them up.
+//! Maps keyed by block or inode numbers. Each change makes some dozens of look-ups in them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A map by a number.
+/// A map keyed by a number.
 pub(crate) type ByNumber<K, V> = HashMap<K, V, Keyed>;
 
 /// 2^64 over the golden ratio, odd.
 const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Hashes numbers by a product with a secret, chosen at random for each map, so that no disk can
-/// have all its numbers in one place.
+/// Hashes numbers by a product with a secret, random for each map, so that no disk can make all its
+/// numbers collide.
 #[derive(Debug, Clone)]
 pub(crate) struct Keyed {
     secret: u64,
@@ -30,7 +30,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// What a number comes to so far.
+/// The hash of the numbers so far.
 pub(crate) struct Folded(u64);
 
 impl Hasher for Folded {
@@ -65,7 +65,7 @@ mod tests {
             let mut counts = [0; 64];
             for number in 0..6400_u64 {
                 let hash = keyed.hash_one(number * step);
-                // The table takes the lowest bits, and compares the highest seven.
+                // The table uses the lowest bits, and compares the highest seven.
                 counts[(hash & 63) as usize] += 1;
             }
             assert!(counts.iter().all(|count| (20..400).contains(count)), "{step}: {counts:?}");

@@ -1,31 +1,31 @@
-//! How a file system is mounted and its files are read.
+//! Options for mounts, files, reads and writes.
 
 use std::time::Duration;
 
 use meantime_completion::Policy;
 
-/// Which steps of the read path are taken while the device works. All of them, unless somebody
-/// measures.
+/// The steps of the read path that are taken while the device works. All by default; fewer only for
+/// measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overlap {
-    /// The file's extents are read and kept when it is opened (`preload`).
+    /// Reads and keeps the file's extents when it is opened (`preload`).
     pub preload: bool,
-    /// Pages come from a pool of mapped ones, refilled in the gap (`pool`); else each is had from
-    /// the heap when it is needed.
+    /// Takes pages from a pool of mapped ones, refilled in the gap (`pool`). Otherwise each comes
+    /// from the heap when it is needed.
     pub pool: bool,
-    /// Pages become visible in the cache, queues and counters are kept, in the gap (`lazy-insert`);
-    /// else before the device is asked.
+    /// Makes pages visible in the cache, and updates queues and counters, in the gap
+    /// (`lazy-insert`). Otherwise before the request is sent.
     pub lazy_insert: bool,
-    /// A user's buffer that was lent to the device for a direct read is taken back in the gap of a
-    /// later read (`lazy-unmap`); else before the read returns: for a device that is not trusted to
+    /// Unmaps a user's buffer that was lent to the device for a direct read in the gap of a later
+    /// read (`lazy-unmap`). Otherwise before the read returns, for a device that is not trusted to
     /// write only where it was told to.
     pub lazy_unmap: bool,
 }
 
 impl Overlap {
-    /// Every step overlapped.
+    /// All steps overlap.
     pub const ALL: Self = Self { preload: true, pool: true, lazy_insert: true, lazy_unmap: true };
-    /// None: each step where a classic stack has it.
+    /// No step overlaps: each is where a classic stack has it.
     pub const NONE: Self =
         Self { preload: false, pool: false, lazy_insert: false, lazy_unmap: false };
 }
@@ -36,24 +36,25 @@ impl Default for Overlap {
     }
 }
 
-/// Which waits of a commit are moved from where a classic journal has them. All of them, unless
-/// somebody measures.
+/// The waits of a commit that are moved from their places in a classic journal. All by default;
+/// fewer only for measuring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitOverlap {
-    /// The log is written while the data are under way (`data`); else they are waited for first.
+    /// Writes the log while the data are in flight (`data`). Otherwise the data are waited for
+    /// first.
     pub data: bool,
-    /// The commit block is made while the log is under way (`prepare`); else when that was waited
-    /// for.
+    /// Prepares the commit block while the log is in flight (`prepare`). Otherwise after the log
+    /// has completed.
     pub prepare: bool,
-    /// Whoever wants a commit leads it, if nobody does (`direct`); else it is handed over to a
-    /// thread of the journal's.
+    /// The thread that wants a commit leads it, unless there is a leader (`direct`). Otherwise a
+    /// thread of the journal does.
     pub direct: bool,
 }
 
 impl CommitOverlap {
-    /// Every wait moved.
+    /// All waits are moved.
     pub const ALL: Self = Self { data: true, prepare: true, direct: true };
-    /// None.
+    /// No wait is moved.
     pub const NONE: Self = Self { data: false, prepare: false, direct: false };
 }
 
@@ -63,88 +64,88 @@ impl Default for CommitOverlap {
     }
 }
 
-/// What a mount is to be.
+/// Options of a mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// How much memory the page cache may use, in bytes; at least 1 MiB. Beside it, metadata and
-    /// names take about a sixteenth of that each; and a mount keeps an inode in memory for each 4 KiB (from
-    /// 16,384 to 131,072 of them, of about 1 KiB each, as far as there are so many).
+    /// The memory of the page cache, in bytes; at least 1 MiB. In addition, metadata and names take
+    /// about a sixteenth of that each, and a mount keeps up to one inode per 4 KiB of it in memory
+    /// (the limit is between 16,384 and 131,072 inodes, of about 1 KiB each).
     pub cache_bytes: usize,
-    /// The way to wait for reads that name none; `None`: `poll`, or `interrupt` if the device
-    /// cannot be polled.
+    /// The wait policy of reads that name none; `None`: `poll`, or `interrupt` if the device cannot
+    /// be polled.
     pub policy: Option<Policy>,
-    /// Which steps are overlapped.
+    /// The steps of reads that overlap.
     pub overlap: Overlap,
-    /// Which waits of a commit are moved.
+    /// The waits of a commit that are moved.
     pub commit_overlap: CommitOverlap,
-    /// The most that is read ahead of a sequential reader, in bytes; 0: nothing.
+    /// The most read-ahead for a sequential reader, in bytes; 0: none.
     pub read_ahead_bytes: usize,
-    /// Wrong checksums are counted instead of refused: to rescue what can be.
+    /// Counts wrong checksums instead of refusing them, to rescue data.
     pub ignore_checksums: bool,
-    /// Where the superblock is, in blocks of the file system, if not at its usual place.
+    /// The superblock's block, in blocks of the file system, if not the usual one.
     pub superblock: Option<u64>,
-    /// The most channels (queue pairs) to use; threads beyond that share them.
+    /// The most channels (queue pairs) to use; more threads than that share them.
     pub channels: usize,
-    /// For writing, too. It has to be ended by [`unmount`](super::FileSystem::unmount), or the
-    /// journal is replayed at the next mount.
+    /// Mounts for writing, too. The mount must be ended by [`unmount`](super::FileSystem::unmount);
+    /// otherwise the next mount replays the journal.
     ///
-    /// Where the file system has the feature `mmp` (multiple mount protection), and was not
-    /// unmounted, the mount has to wait whether somebody else has it, before anything is written
-    /// and once more when it has said that it is here: 22 s as a rule, more with a long update
-    /// interval (`mke2fs -E mmp_update_interval`), 22 minutes at the most.
+    /// If the file system has the feature `mmp` (multiple mount protection) and was not unmounted,
+    /// the mount waits to see whether another host has it: once before it writes anything, and
+    /// again after it has written its mark. That is 22 s as a rule, more with a long update
+    /// interval (`mke2fs -E mmp_update_interval`), at most 22 minutes.
     pub write: bool,
-    /// Is told once if a mount has to wait for that, and for how long at the most, before it does.
+    /// Called once before a mount has to wait for that, with the longest time it may take.
     pub on_wait: Option<fn(Duration)>,
-    /// A thread of the mount's own writes back what is old, commits and empties the journal; else
-    /// only [`background_step`](super::FileSystem::background_step) does. For writing only.
+    /// Starts a thread of the mount that writes back old pages, commits and empties the journal.
+    /// Otherwise only [`background_step`](super::FileSystem::background_step) does. For writing
+    /// only.
     pub background: bool,
-    /// How often the running transaction is committed and what is dirty is written back, in ms, at
-    /// the latest.
+    /// The longest interval between commits of the running transaction and writebacks of dirty
+    /// pages, in ms.
     pub commit_interval_ms: u64,
-    /// Changes of single files are committed as fast commits, where the journal has room for those
-    /// and metadata have checksums (`fast_commit` and `metadata_csum` of mkfs.ext4).
+    /// Commits changes of single files as fast commits, if the journal has room for them and
+    /// metadata have checksums (`fast_commit` and `metadata_csum` of mkfs.ext4).
     ///
-    /// They survive a recovery by us, by Linux and by e2fsck 1.47.0. For its sake, a file of more
-    /// than four extents is committed whole when it gets or gives up blocks, though not when it is
-    /// overwritten; and the journal is emptied when its end comes.
+    /// They survive a recovery by this crate, by Linux and by e2fsck 1.47.0. For e2fsck's sake, a
+    /// file of more than four extents needs a whole commit when blocks are added or removed, but
+    /// not when it is overwritten, and the journal is emptied when its end is reached.
     pub fast_commit: bool,
-    /// The most dirty pages, in bytes: who writes beyond that writes back. 0: a quarter of the page
+    /// The most dirty pages, in bytes: a writer beyond that writes back. 0: a quarter of the page
     /// cache.
     pub dirty_bytes: usize,
-    /// Who gets the blocks that the file system keeps in reserve.
+    /// Whether the file system's reserved blocks can be used.
     pub reserved: ReservedBlocks,
-    /// When a read is noted in the inode. For writing only: a mount for reading writes nothing.
+    /// When reads update the access time. For writing only: a mount for reading writes nothing.
     pub access_times: AccessTimes,
 }
 
-/// When reading a file, a directory or a symbolic link sets its time of reading (`atime`), as the
-/// mount options of the same names. It is kept in memory and written with a later change, by the
-/// mount's thread, with [`sync`](super::FileSystem::sync) or at the end of the mount: a crash loses
-/// it.
+/// When reading a file, a directory or a symbolic link updates its access time (`atime`), as the
+/// mount options of the same names. The time is kept in memory and written with a later change, by
+/// the mount's thread, by [`sync`](super::FileSystem::sync) or at the end of the mount. A crash
+/// loses it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AccessTimes {
-    /// If it is not later than the last change of content and inode, or a day old (`relatime`).
-    /// (That a day has passed is seen within an hour, by
+    /// If it is not later than the last changes of content and inode, or is a day old (`relatime`).
+    /// (That a day has passed is noticed within an hour, by
     /// [`background_step`](super::FileSystem::background_step).)
     #[default]
     Relative,
     /// Never (`noatime`).
     Never,
-    /// At each read (`strictatime`): each takes a lock of the file's, and reads the time.
+    /// At each read (`strictatime`): each takes a lock of the file and reads the clock.
     Strict,
 }
 
-/// Who gets the blocks that a file system keeps in reserve (`mke2fs -m`): all who use the mount, or
-/// nobody.
+/// Whether a mount's users get the blocks that the file system reserves (`mke2fs -m`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReservedBlocks {
-    /// As the kernel has it, for the process that mounts: it gets them as the user or in the group
-    /// that they are kept for (root, as a rule), or with `CAP_SYS_RESOURCE`.
+    /// As the kernel decides for the mounting process: it gets them if it runs as the user or in
+    /// the group that they are reserved for (usually root), or with `CAP_SYS_RESOURCE`.
     #[default]
     ByProcess,
     /// They can be used.
     Use,
-    /// They cannot.
+    /// They cannot be used.
     Keep,
 }
 
@@ -171,126 +172,125 @@ impl Default for MountOptions {
     }
 }
 
-/// How one read is done.
+/// Options of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ReadOptions {
-    /// The way to wait, if not the mount's (RWF_HIPRI asks for `poll`).
+    /// The wait policy, if not the mount's (RWF_HIPRI asks for `poll`).
     pub policy: Option<Policy>,
-    /// Past the cache, into the caller's memory (O_DIRECT). What is dirty is written back before.
+    /// Reads past the cache into the caller's memory (O_DIRECT). Dirty pages are written back
+    /// first.
     pub direct: bool,
-    /// Only what is in the cache: [`Error::WouldBlock`](super::Error::WouldBlock) if nothing is, a
-    /// short read if some is (RWF_NOWAIT).
+    /// Reads only from the cache: [`Error::WouldBlock`](super::Error::WouldBlock) if nothing is
+    /// there, a short read if a part is (RWF_NOWAIT).
     pub no_wait: bool,
 }
 
-/// What a program says of its reads to come (`posix_fadvise`).
+/// A program's announcement of its later reads (`posix_fadvise`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// Nothing special.
     Normal,
-    /// In order: twice the read-ahead.
+    /// In order: doubles the read-ahead.
     Sequential,
     /// Anywhere: no read-ahead.
     Random,
-    /// This range soon: it is read now, without waiting.
+    /// This range soon: its pages are read ahead now, without waiting.
     WillNeed,
-    /// This range no more: its pages are dropped.
+    /// This range no longer: its pages are dropped.
     DontNeed,
 }
 
-/// How a file is opened, as the flags of `open(2)`.
+/// Options for opening a file, as the flags of `open(2)`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenOptions {
     /// For reading.
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// Made if it is not there (O_CREAT).
+    /// Creates the file if it does not exist (O_CREAT).
     pub create: bool,
-    /// Made; it must not be there (O_CREAT and O_EXCL).
+    /// Creates the file, which must not exist (O_CREAT and O_EXCL).
     pub create_new: bool,
-    /// Emptied (O_TRUNC).
+    /// Truncates the file to zero (O_TRUNC).
     pub truncate: bool,
     /// Every write goes to the end (O_APPEND).
     pub append: bool,
-    /// Past the page cache (O_DIRECT).
+    /// Reads and writes past the page cache (O_DIRECT).
     pub direct: bool,
-    /// A write returns when it, and what is needed to find it, is durable, with all metadata
-    /// (O_SYNC).
+    /// A write returns when its data, the metadata needed to find them, and all other metadata are
+    /// durable (O_SYNC).
     pub sync: bool,
-    /// A write returns when it, and what is needed to find it, is durable (O_DSYNC).
+    /// A write returns when its data and the metadata needed to find them are durable (O_DSYNC).
     pub dsync: bool,
-    /// Permissions of a file that is made, as they are: there is no umask.
+    /// The permissions of a new file; no umask is applied.
     pub mode: u16,
 }
 
-/// What a new inode is to be.
+/// Attributes of a new inode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NewNode {
-    /// Permissions, `S_ISUID` and the like included; without the type.
+    /// Permissions, with `S_ISUID` and the like, without the type.
     pub mode: u16,
     /// Owner.
     pub uid: u32,
     /// Group (a directory with `S_ISGID` gives its own instead).
     pub gid: u32,
-    /// Permissions that it does not get (`umask(2)`), of the lowest nine bits; 0, the default,
-    /// takes none away. As for the kernel it does not count where the directory has a default
-    /// access list: what is made there has that list, restricted by `mode`. It never counts for a
-    /// symbolic link.
+    /// Permissions to remove (`umask(2)`), of the lowest nine bits; 0, the default, removes none.
+    /// As in the kernel, it does not apply if the directory has a default ACL: new inodes get that
+    /// list, restricted by `mode`. It never applies to a symbolic link.
     pub umask: u16,
 }
 
-/// How [`rename_at`](super::FileSystem::rename_at) treats what is there.
+/// How [`rename_at`](super::FileSystem::rename_at) treats an existing target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RenameFlags {
-    /// Nothing may be there (RENAME_NOREPLACE).
+    /// The target must not exist (RENAME_NOREPLACE).
     pub no_replace: bool,
-    /// The two change places (RENAME_EXCHANGE).
+    /// Exchanges source and target (RENAME_EXCHANGE).
     pub exchange: bool,
-    /// A whiteout stays where it was (RENAME_WHITEOUT).
+    /// Leaves a whiteout at the old name (RENAME_WHITEOUT).
     pub whiteout: bool,
 }
 
-/// Whether an attribute that is set has to be there before.
+/// Whether setting an attribute requires that it exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SetAttribute {
-    /// It may.
+    /// It may exist.
     #[default]
     Any,
-    /// It must not (XATTR_CREATE).
+    /// It must not exist (XATTR_CREATE).
     Create,
-    /// It must (XATTR_REPLACE).
+    /// It must exist (XATTR_REPLACE).
     Replace,
 }
 
 /// What [`allocate`](super::File::allocate) does with a range, as `fallocate(2)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocate {
-    /// Sets room aside, which reads as zeroes; the file grows if need be.
+    /// Allocates blocks that read as zeroes, and extends the size if necessary.
     Extend,
-    /// Sets room aside; the size stays (FALLOC_FL_KEEP_SIZE).
+    /// Allocates blocks and keeps the size (FALLOC_FL_KEEP_SIZE).
     KeepSize,
-    /// Makes a hole; the size stays (FALLOC_FL_PUNCH_HOLE).
+    /// Makes a hole and keeps the size (FALLOC_FL_PUNCH_HOLE).
     Punch,
-    /// Makes zeroes, with room set aside; the file grows if need be (FALLOC_FL_ZERO_RANGE).
+    /// Makes allocated zeroes, and extends the size if necessary (FALLOC_FL_ZERO_RANGE).
     Zero,
-    /// Makes zeroes, with room set aside; the size stays (FALLOC_FL_ZERO_RANGE and
-    /// FALLOC_FL_KEEP_SIZE).
+    /// Makes allocated zeroes and keeps the size (FALLOC_FL_ZERO_RANGE and FALLOC_FL_KEEP_SIZE).
     ZeroKeepSize,
 }
 
-/// How one write is done.
+/// Options of one write.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WriteOptions {
-    /// The way to wait, if not the mount's.
+    /// The wait policy, if not the mount's.
     pub policy: Option<Policy>,
-    /// Past the cache, if it is of whole blocks of the device (O_DIRECT); else through it, and
-    /// written back at once.
+    /// Writes past the cache if the write covers whole blocks of the device (O_DIRECT). Otherwise
+    /// writes through the cache and writes back at once.
     pub direct: bool,
-    /// Returns when it is durable, with all metadata (RWF_SYNC).
+    /// Returns when the data and all metadata are durable (RWF_SYNC).
     pub sync: bool,
-    /// Returns when it is durable, and what is needed to find it (RWF_DSYNC).
+    /// Returns when the data and the metadata needed to find them are durable (RWF_DSYNC).
     pub dsync: bool,
-    /// At the end of the file, wherever that is (RWF_APPEND); the offset does not count.
+    /// Writes at the end of the file (RWF_APPEND); the offset is ignored.
     pub append: bool,
 }

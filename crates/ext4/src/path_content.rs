@@ -1,4 +1,4 @@
-//! A file's whole content by path, as `std::fs` has it.
+//! Reads, writes and copies a file's whole content by path, as `std::fs` does.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use super::inode::setattr::SetMetadata;
 use super::options::OpenOptions;
 use meantime_ext4_format::FileType;
 
-/// Permissions of a file that is made.
+/// The permissions of a new file.
 const FILE_MODE: u16 = 0o644;
 
-/// A file that is made, or emptied.
+/// Creates a file, or truncates an existing one.
 const ANEW: OpenOptions = OpenOptions {
     read: false,
     write: true,
@@ -26,7 +26,7 @@ const ANEW: OpenOptions = OpenOptions {
     mode: FILE_MODE,
 };
 
-/// Writes all of `data` to the end of `file`, which is empty.
+/// Writes all of `data` to the empty `file`.
 fn write_all(file: &File, data: &[u8]) -> Result<(), Error> {
     let mut done = 0;
     while done < data.len() {
@@ -39,15 +39,15 @@ fn write_all(file: &File, data: &[u8]) -> Result<(), Error> {
 }
 
 impl FileSystem {
-    /// The content of file `path`.
+    /// Returns the content of file `path`.
     ///
     /// # Errors
-    /// As `open(2)` and `read(2)`; [`Error::Resources`] if memory has no room for it.
+    /// The errors of `open(2)` and `read(2)`; [`Error::Resources`] if it does not fit into memory.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         let file = self.open(path)?;
         let (mut content, mut end) = (Vec::new(), 0);
         loop {
-            // (It may grow meanwhile.)
+            // (The file may grow meanwhile.)
             let more = file.size().saturating_sub(end as u64);
             let more = usize::try_from(more).unwrap_or(usize::MAX).max(1);
             content
@@ -63,30 +63,30 @@ impl FileSystem {
         }
     }
 
-    /// The content of file `path`, which is text.
+    /// Returns the content of file `path` as text.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Invalid`] if it is not UTF-8.
+    /// The errors of [`read`](Self::read); [`Error::Invalid`] if it is not UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, Error> {
         String::from_utf8(self.read(path)?)
             .map_err(|_| Error::Invalid("the content of the file is not UTF-8"))
     }
 
-    /// Has `content` be the content of file `path`, which is made if it is not there: with mode
-    /// 644, for user and group 0. It is not durable before a sync.
+    /// Writes `content` as the content of file `path`. Creates the file if it does not exist, with
+    /// mode 644, for user and group 0. The content is not durable before a sync.
     ///
     /// # Errors
-    /// As `open(2)` and `write(2)`; the file may have a part of it.
+    /// The errors of `open(2)` and `write(2)`; the file may then have a part of the content.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<(), Error> {
         write_all(&self.open_with(path, &ANEW)?, content.as_ref())
     }
 
-    /// Copies content and permissions of file `from` to `to`, which is made or replaced: how many
-    /// bytes. Holes stay holes.
+    /// Copies the content and permissions of file `from` to `to`, which is created or replaced.
+    /// Returns the number of bytes. Holes stay holes.
     ///
     /// # Errors
-    /// As `open(2)`, `read(2)` and `write(2)`; `to` may have a part of it. [`Error::Invalid`] if
-    /// both are one file.
+    /// The errors of `open(2)`, `read(2)` and `write(2)`; `to` may then have a part of the content.
+    /// [`Error::Invalid`] if both are one file.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
         let from = self.open(from)?;
         let metadata = from.metadata();
@@ -96,7 +96,7 @@ impl FileSystem {
             _ => return Err(Error::Special),
         }
         let mode = metadata.mode & 0o7777;
-        // Before it is emptied.
+        // Checked before the file is truncated.
         let to = self.open_with(to, &OpenOptions { truncate: false, mode, ..ANEW })?;
         if to.node().ino() == from.node().ino() {
             return Err(Error::Invalid("a file cannot be copied to itself"));

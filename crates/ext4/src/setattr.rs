@@ -1,4 +1,4 @@
-//! Attributes of an inode, changed together.
+//! Changes several attributes of an inode together.
 
 use super::error::Error;
 use super::fs::FileSystem;
@@ -9,12 +9,12 @@ use meantime_ext4_format::Metadata;
 use meantime_ext4_format::inode::flags;
 
 impl FileSystem {
-    /// Changes what `set` says of `node`, in one step, without a file being open: what `stat` tells
-    /// afterwards.
+    /// Applies the changes in `set` to `node`, in one step and without an open file. Returns the
+    /// new metadata.
     ///
     /// # Errors
-    /// As `truncate(2)`, `chown(2)`, `chmod(2)` and `utimensat(2)`; then nothing was changed, but
-    /// where freeing blocks failed after the size was changed.
+    /// The errors of `truncate(2)`, `chown(2)`, `chmod(2)` and `utimensat(2)`. Nothing has then
+    /// changed, unless freeing blocks failed after the size was changed.
     pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
         let Node { mount, inode } = node;
         mount.writer()?;

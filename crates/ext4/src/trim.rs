@@ -1,4 +1,4 @@
-//! Telling the device which blocks are free (`FITRIM`): rule 22 of docs/ordering.md.
+//! Trims free blocks (`FITRIM`): rule 22 of docs/ordering.md.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use super::inode::Mount;
 use super::io::{IoContext, writes};
 use meantime_block::{Request, RequestError, SubmitError};
 
-/// So many blocks are trimmed while nobody can change metadata, at most; and so many runs of them.
+/// The most bytes, and the most runs of blocks, trimmed while metadata changes are excluded.
 const STEP_BYTES: u64 = 64 << 20;
 const STEP_RUNS: usize = 32;
 
-/// How long others have between two steps.
+/// The pause between two steps, for other threads' changes.
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl FileSystem {
-    /// Has the device forget what is in free blocks (Dataset Management, or what a kernel device
-    /// makes of it): in runs of at least `min_bytes` within the bytes `range` of the file system.
-    /// How many bytes. Blocks that a transaction which is not durable has freed are left out;
-    /// [`sync`](Self::sync) before has them trimmed too. Metadata can be changed between steps of
-    /// 64 MiB.
+    /// Trims free blocks (Dataset Management, or a kernel device's equivalent): runs of at least
+    /// `min_bytes` within the bytes `range` of the file system. Returns the number of bytes
+    /// trimmed. Skips blocks freed by a transaction that is not durable yet; a [`sync`](Self::sync)
+    /// before includes them. Metadata can be changed between steps of 64 MiB.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device cannot; [`Error::Invalid`] for a range behind the end,
-    /// or runs longer than any can be; damage, or the device: some may have been trimmed.
+    /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] for a range behind the
+    /// end, or for a `min_bytes` longer than any run; damage, or a device error: some blocks may
+    /// then have been trimmed.
     pub fn trim(&self, range: Range<u64>, min_bytes: u64) -> Result<u64, Error> {
         let mount = &*self.mount;
         mount.writer()?;
@@ -48,8 +48,8 @@ impl FileSystem {
             let group_end = (start + superblock.blocks_per_group()).min(end);
             let (next, blocks) = mount.trim_some(number, start, at..group_end, least)?;
             (at, trimmed) = (next, trimmed + blocks);
-            // Whoever waits to change metadata comes first: the lock alone would let this thread
-            // have it again.
+            // Let threads that wait to change metadata go first: without the pause, this thread
+            // could take the lock again at once.
             if blocks > 0 {
                 std::thread::sleep(PAUSE);
             }
@@ -59,8 +59,8 @@ impl FileSystem {
 }
 
 impl Mount {
-    /// Trims some of `blocks` of group `number`, which begins at `start`: up to where it has looked,
-    /// and how many.
+    /// Trims some of `blocks` of group `number`, which begins at `start`. Returns the block up to
+    /// which it looked, and the number of blocks trimmed.
     fn trim_some(
         &self,
         number: u32,
@@ -77,7 +77,8 @@ impl Mount {
                     at = blocks.end;
                     break;
                 };
-                // (What is left of it is long enough, too, or is looked at with what comes then.)
+                // (The rest of the run is long enough itself, or is part of the next step's
+                // search.)
                 if run.end - run.start > most + u64::from(least) {
                     run.end = run.start + most;
                 }
@@ -85,12 +86,12 @@ impl Mount {
                 count += run.end - run.start;
                 runs.push(run);
             }
-            // Rule 22: as long as the handle is there, nobody gets any of them, nor before the
+            // Rule 22: none of these blocks is allocated while the handle exists, nor before the
             // device has answered.
             if !runs.is_empty() {
                 let mut io = self.contexts.take_leaf()?;
                 let done = self.discard(&mut io, &runs);
-                // None is left under way, whatever came of the others.
+                // Wait for all requests, even if one failed.
                 let mut failed = done.err();
                 while let Some((done, _)) = io.next(writes) {
                     failed = failed.or(done.result.err().map(Error::from_io));

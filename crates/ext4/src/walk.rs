@@ -1,4 +1,4 @@
-//! From a path to an inode, by the inodes and names that the mount knows already.
+//! Resolves paths, using the mount's cached inodes and names.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -12,8 +12,8 @@ use meantime_ext4_format::FileType;
 use meantime_ext4_format::ROOT_INO;
 use meantime_ext4_format::path::{Names, resolve};
 
-/// A way through a file system. It keeps what it has come by: as long as there are nodes of it, its
-/// number is not another one's.
+/// A path resolution. It keeps the nodes that it has passed, because the number of an inode is not
+/// reused while a node of it exists.
 struct Way<'a> {
     fs: &'a FileSystem,
     passed: RefCell<Vec<Node>>,
@@ -54,7 +54,7 @@ impl Names for Way<'_> {
 
 impl FileSystem {
     pub(super) fn walk(&self, from: &Node, path: &Path, follow: bool) -> Result<Node, Error> {
-        // (Whoever has the directory open keeps it, though its last name may be gone.)
+        // (An open directory stays usable even without a name.)
         let way = Way { fs: self, passed: RefCell::new(vec![from.clone()]) };
         way.node(resolve(&way, from.ino(), path.as_os_str().as_bytes(), follow)?)
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use meantime_process::lock::{Condvar, Mutex, Rank};
 
-/// A thread of a mount's, which ends when this is dropped.
+/// A thread of a mount, which ends when this is dropped.
 pub(crate) struct Worker {
     stopping: Arc<Stopping>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How it is told to.
+/// The signal for the thread to end.
 pub(crate) struct Stopping {
     stopped: Mutex<bool>,
     told: Condvar,
@@ -25,7 +25,7 @@ impl Default for Stopping {
 }
 
 impl Stopping {
-    /// Sleeps; whether it is to end.
+    /// Sleeps for `time`. Returns whether the thread is to end.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         *self.told.wait_timeout_while(stopped, time, |stopped| !*stopped)
@@ -33,10 +33,10 @@ impl Stopping {
 }
 
 impl Worker {
-    /// A thread called `name` that does `work` until it is told to end.
+    /// Starts a thread `name` that runs `work` until it is told to end.
     ///
     /// # Errors
-    /// There is none to be had.
+    /// No thread can be started.
     pub(crate) fn start(
         name: &str,
         work: impl FnOnce(&Stopping) + Send + 'static,
@@ -53,7 +53,7 @@ impl Drop for Worker {
         *self.stopping.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stopping.told.notify_all();
         if let Some(thread) = self.thread.take()
-            // The mount may end in the thread itself.
+            // The thread itself may drop the mount.
             && thread.thread().id() != std::thread::current().id()
         {
             let _ = thread.join();

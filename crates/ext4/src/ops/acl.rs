@@ -6,17 +6,17 @@ use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
 use meantime_ext4_format::edit::InodeEdit;
 
-/// Which of the two lists of an inode.
+/// One of the two lists of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Who may do what with it.
+    /// The permissions on the inode itself.
     Access,
-    /// What is made in a directory begins with this.
+    /// The initial list of new inodes in a directory.
     Default,
 }
 
 impl Kind {
-    /// The list that attribute `full` is.
+    /// The list stored in attribute `full`.
     pub(super) fn of_attribute(full: &[u8]) -> Option<Self> {
         match full {
             b"system.posix_acl_access" => Some(Self::Access),
@@ -25,7 +25,7 @@ impl Kind {
         }
     }
 
-    /// Its name as it is stored.
+    /// The list's attribute name as stored.
     pub(super) fn name(self) -> Name<'static> {
         let index = match self {
             Self::Access => 2,
@@ -35,33 +35,33 @@ impl Kind {
     }
 }
 
-/// Whom an entry is about, with the number of a user or group.
+/// The subject of an entry, with the number of a named user or group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tag {
     Owner,
     User(u32),
     OwningGroup,
     Group(u32),
-    /// The most that named users and groups, and the owning group, may do.
+    /// The upper bound for named users and groups and for the owning group.
     Mask,
     Other,
 }
 
-/// An entry: whom it is about, and what they may do (three bits: read, write, execute).
+/// An entry: its subject and its permissions (three bits: read, write, execute).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     tag: Tag,
     permissions: u16,
 }
 
-/// A list whose entries are in order and complete.
+/// A list whose entries are ordered and complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Acl(Vec<Entry>);
 
 const STORED_VERSION: [u8; 4] = 1_u32.to_le_bytes();
 const GIVEN_VERSION: [u8; 4] = 2_u32.to_le_bytes();
 
-/// Tag, permissions and identifier as both forms have them.
+/// Builds an entry from the tag, permissions and identifier that both encodings share.
 fn entry(tag: u16, permissions: u16, id: u32) -> Option<Entry> {
     let tag = match tag {
         0x01 => Tag::Owner,
@@ -77,8 +77,8 @@ fn entry(tag: u16, permissions: u16, id: u32) -> Option<Entry> {
 }
 
 impl Acl {
-    /// One of `entries`, which have to be those of a list (`posix_acl_valid`): the owner's, users',
-    /// the owning group's, groups', the mask (if any users or groups are named), the others'.
+    /// Returns a list of `entries` if they form a valid one (`posix_acl_valid`): the owner, users,
+    /// the owning group, groups, the mask (required if users or groups are named), others.
     fn new(entries: Vec<Entry>) -> Option<Self> {
         let rank = |entry: &Entry| match entry.tag {
             Tag::Owner => 0,
@@ -98,7 +98,7 @@ impl Acl {
         (complete && masked && entries.is_sorted_by_key(rank)).then_some(Self(entries))
     }
 
-    /// One as `setxattr` is given it (`linux/posix_acl_xattr.h`); `None`: it has no entries.
+    /// Decodes the format of `setxattr` (`linux/posix_acl_xattr.h`); `None`: no entries.
     fn from_given(given: &[u8]) -> Result<Option<Self>, Error> {
         let wrong = Error::Invalid("the ACL cannot be");
         let Some(rest) = given.strip_prefix(&GIVEN_VERSION) else {
@@ -128,7 +128,7 @@ impl Acl {
         entries.collect::<Option<_>>().and_then(Self::new).map(Some).ok_or(wrong)
     }
 
-    /// One as ext4 stores it (`fs/ext4/acl.h`); `None`: it is malformed.
+    /// Decodes ext4's stored format (`fs/ext4/acl.h`); `None`: malformed.
     fn from_stored(stored: &[u8]) -> Option<Self> {
         let mut rest = stored.strip_prefix(&STORED_VERSION)?;
         let mut entries = Vec::new();
@@ -163,17 +163,17 @@ impl Acl {
         stored
     }
 
-    /// Whether it says more than a mode can.
+    /// Whether the list says more than a mode can.
     fn is_extended(&self) -> bool {
         self.0.iter().any(|entry| matches!(entry.tag, Tag::User(_) | Tag::Group(_) | Tag::Mask))
     }
 
-    /// Which entry is what the group bits of a mode are about: the mask, if there is one.
+    /// The entry that a mode's group bits describe: the mask if there is one.
     fn group_tag(&self) -> Tag {
         if self.0.iter().any(|entry| entry.tag == Tag::Mask) { Tag::Mask } else { Tag::OwningGroup }
     }
 
-    /// The entries that a mode has, with where in it their bits are.
+    /// The entries that a mode covers, each with the shift of its bits in the mode.
     fn of_mode(&mut self) -> impl Iterator<Item = (&mut Entry, u32)> {
         let group = self.group_tag();
         self.0.iter_mut().filter_map(move |entry| {
@@ -187,19 +187,19 @@ impl Acl {
         })
     }
 
-    /// The nine bits of a mode that say the same, as far as they can.
+    /// The nine mode bits that come closest to this list.
     fn mode(&mut self) -> u16 {
         self.of_mode().fold(0, |mode, (entry, shift)| mode | entry.permissions << shift)
     }
 
-    /// Has it say what the nine bits of `mode` say (`posix_acl_chmod`).
+    /// Sets the entries to the nine bits of `mode` (`posix_acl_chmod`).
     fn set_mode(&mut self, mode: u16) {
         for (entry, shift) in self.of_mode() {
             entry.permissions = mode >> shift & 7;
         }
     }
 
-    /// Has nobody do what `mode` does not allow (`posix_acl_create_masq`).
+    /// Removes permissions that `mode` does not allow (`posix_acl_create_masq`).
     fn restrict(&mut self, mode: u16) {
         for (entry, shift) in self.of_mode() {
             entry.permissions &= mode >> shift & 7;
@@ -207,10 +207,10 @@ impl Acl {
     }
 }
 
-/// The list of `kind` that `inode` has.
+/// Loads the list of `kind` of `inode`.
 fn load(handle: &Handle<'_>, inode: &mut InodeEdit, kind: Kind) -> Result<Option<Acl>, Error> {
     let Some(stored) = stored(handle, inode, kind.name())? else { return Ok(None) };
-    // No entries: counts as none.
+    // A list without entries counts as none.
     if stored == STORED_VERSION {
         return Ok(None);
     }
@@ -234,7 +234,7 @@ fn set_permissions(inode: &mut InodeEdit, permissions: u16) {
     inode.set_mode(inode.mode() & !0o777 | permissions);
 }
 
-/// Sets a list as `setxattr` does; one that says no more than a mode is not kept.
+/// Sets a list as `setxattr` does. An access list that says no more than a mode is not stored.
 pub(super) fn set_attribute(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -262,7 +262,7 @@ pub(super) fn set_attribute(
     }
 }
 
-/// Has the access list of `inode`, if it has one, say what its mode says: that was changed.
+/// Updates the access list of `inode`, if it has one, after a change of its mode.
 pub(super) fn follow_mode(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -273,13 +273,13 @@ pub(super) fn follow_mode(
     save(handle, allocator, inode, Kind::Access, Some(&acl))
 }
 
-/// Gives `child`, which is being made with its type and mode, what the default list of directory
-/// `parent` says (`posix_acl_create`): its mode becomes narrower, and it gets lists of its own. If
-/// there is no default list, its mode loses what `umask` has. Nothing for a symbolic link. The
-/// caller [stores](Handle::store_inode) it.
+/// Applies the default list of directory `parent` to the new inode `child`, whose type and mode are
+/// set (`posix_acl_create`): restricts its mode and gives it its own lists. Without a default list,
+/// clears the bits of `umask` in the mode. Does nothing for a symbolic link. The caller
+/// [stores](Handle::store_inode) it.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NoSpace`]; damage, or a device error.
 pub fn inherit(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

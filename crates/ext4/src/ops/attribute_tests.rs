@@ -1,4 +1,4 @@
-//! Attributes against a model, e2fsck's opinion, and what the kernel reads.
+//! Compares attributes with a model, with e2fsck's verdict, and with what the kernel reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const FILES: usize = 3;
 
-/// An image made with `args`, with files `f0` … and directory `d`, and its allocator.
+/// An image made with `args`, with files `f0`, … and directory `d`, and its allocator.
 fn image(args: &[&str]) -> Option<(Image, Allocator)> {
     let dir = tempfile::tempdir().unwrap();
     for file in 0..FILES {
@@ -68,7 +68,7 @@ fn read(image: &Image, ino: u32) -> Model {
 struct Step {
     file: usize,
     name: Vec<u8>,
-    /// `None`: it is removed.
+    /// The value to set; `None`: the attribute is removed.
     value: Option<Vec<u8>>,
     how: SetAttribute,
 }
@@ -101,7 +101,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What a step should end with, but for a lack of room.
+/// The expected result of a step, apart from a lack of room.
 fn expected(model: &Model, step: &Step) -> Result<(), Error> {
     match (model.contains_key(&step.name), &step.value, step.how) {
         (false, None, _) | (false, Some(_), SetAttribute::Replace) => Err(Error::NoAttribute),
@@ -128,8 +128,7 @@ fn play(image: &Image, allocator: &Allocator, models: &mut [Model; FILES], steps
                 .filter(|(name, _)| **name != step.name)
                 .map(|(name, value)| name.len() + value.len() + 19)
                 .sum();
-            // It would have fitted into the block with all others, even if nothing fitted into the
-            // inode.
+            // It would not have fitted into the block with all others, even if the inode held none.
             assert!(other + step.name.len() + value.len() + 19 + 36 > block_bytes, "{step:?}");
         } else {
             assert_eq!(result, expected, "{step:?}");
@@ -176,7 +175,7 @@ fn what_is_set_is_read_and_e2fsck_agrees() {
     }
 }
 
-/// The image mounted by the kernel while `work` is done; `None` if that cannot be.
+/// Runs `work` on the kernel's mount of the image; `None` if it cannot be mounted.
 fn mounted<T>(path: &Path, work: impl FnOnce(&Path) -> T) -> Option<T> {
     let dir = tempfile::tempdir().unwrap();
     let mount = Command::new("mount")
@@ -266,7 +265,7 @@ fn blocks_that_the_kernel_shares_are_copied() {
     }
 }
 
-/// An ACL as `setxattr` takes it.
+/// Encodes an ACL in the format of `setxattr`.
 fn given(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut given = vec![2, 0, 0, 0];
     for (tag, permissions, id) in entries {
@@ -280,7 +279,7 @@ const NOBODY: u32 = u32::MAX;
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
-/// Modes and ACLs after the same steps, done by the kernel and here.
+/// Compares modes and ACLs after the same steps by the kernel and by this crate.
 #[test]
 fn acls_and_modes_are_as_the_kernel_makes_them() {
     let Some((image, allocator)) = image(&["-b", "1024"]) else { return };
@@ -374,14 +373,14 @@ fn acls_and_modes_are_as_the_kernel_makes_them() {
     all.push(seen(f0));
     set(d, DEFAULT, &named).unwrap();
     all.push(seen(d));
-    // What is made in it: other files take the place of new ones, and are as they were afterwards.
+    // Inheritance of new inodes: existing files stand in for new ones, and are restored afterwards.
     let make = |file: &str, mode: u16| -> Seen {
         let ino = ino(&image, file);
         let mut seen = None;
         let undone = image.change(|handle| {
             let mut inode = handle.load_inode(ino)?;
             inode.set_mode(mode);
-            // There is a default list: no umask counts.
+            // There is a default list, so the umask does not count.
             acl::inherit(handle, &allocator, d, &mut inode, 0o777)?;
             let held = inode.parsed(handle.superblock())?;
             seen = Some((
@@ -434,7 +433,7 @@ fn what_cannot_be_is_refused() {
     .unwrap();
     assert_eq!(set("f1", b"user.x", b""), Err(Error::NotPermitted));
     image.fsck();
-    // The link still leads somewhere, with an attribute in a block of its own too.
+    // The link keeps its target, even with an attribute in a block of its own.
     assert_eq!(set("link", b"trusted.long", &[1; 500]), Ok(()));
     let volume = image.volume();
     assert_eq!(volume.read_link(&volume.inode(ino(&image, "link")).unwrap()).unwrap(), b"f0");

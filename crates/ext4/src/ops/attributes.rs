@@ -1,7 +1,7 @@
-//! Extended attributes: set, replaced, removed (kernel: `fs/ext4/xattr.c`).
+//! Sets, replaces and removes extended attributes (kernel: `fs/ext4/xattr.c`).
 //!
-//! They are kept in the inode's body as long as they have room there, and in a block otherwise.
-//! Such a block can be that of many inodes: it is not changed then, but copied.
+//! Attributes are stored in the inode's body while they fit there, otherwise in a block. Several
+//! inodes can share such a block: a shared block is copied instead of changed.
 
 use super::acl;
 use crate::alloc::{Allocator, Want};
@@ -16,7 +16,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// The longest value that Linux lets programs set, in bytes (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
-/// A name as it is stored: what it begins with, as a number (`EXT4_XATTR_INDEX_*`), and the rest.
+/// A name as stored: its prefix as a number (`EXT4_XATTR_INDEX_*`), and the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Name<'a> {
     pub(super) index: u8,
@@ -56,13 +56,12 @@ impl<'a> Name<'a> {
     }
 }
 
-/// `i_flags`: nothing of it may be changed.
+/// `i_flags`: the inode must not be changed.
 const IMMUTABLE: u32 = 0x10;
-/// `i_flags`: it may only be appended to.
+/// `i_flags`: the file may only be appended to.
 const APPEND_ONLY: u32 = 0x20;
 
-/// Whether attribute `name` of such an inode may be changed, as Linux sees it for whoever may do
-/// anything.
+/// Checks that Linux would let a fully privileged caller change attribute `name` of `inode`.
 fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
     let plain = matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory));
     if inode.flags() & (IMMUTABLE | APPEND_ONLY) != 0 || (name.index == USER && !plain) {
@@ -71,18 +70,18 @@ fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives `inode` attribute `name`, the whole name (`user.x`), with `value`, as `setxattr` does. The
-/// caller [stores](Handle::store_inode) it.
+/// Sets attribute `name` (the full name, such as `user.x`) of `inode` to `value`, as `setxattr`
+/// does. The caller [stores](Handle::store_inode) the inode.
 ///
-/// An ACL that says no more than a mode becomes that mode.
+/// An access ACL that says no more than a mode becomes that mode.
 ///
 /// # Errors
-/// [`Error::Exists`], [`Error::NoAttribute`] as `how` has it; [`Error::NoSpace`] if it does not fit
-/// into the inode and one block with the others, or there is no block; [`Error::Range`]: the name
-/// is too long; [`Error::TooBig`]: the value is; [`Error::NotPermitted`] for `user.` of anything
-/// but files and directories, and for inodes that must not be changed; [`Error::Unsupported`] for
-/// other names, and if the value that would be replaced has an inode of its own; damage, or the
-/// device.
+/// [`Error::Exists`] and [`Error::NoAttribute`] according to `how`; [`Error::NoSpace`] if the
+/// attributes do not fit into the inode and one block, or no block is free; [`Error::Range`] if the
+/// name is too long; [`Error::TooBig`] if the value is; [`Error::NotPermitted`] for `user.` on
+/// anything but files and directories, and for inodes that must not be changed;
+/// [`Error::Unsupported`] for other names, and if the old value is stored in an inode of its own;
+/// damage, or a device error.
 pub fn set(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -104,11 +103,11 @@ pub fn set(
     Ok(())
 }
 
-/// Takes attribute `name`, the whole name, from `inode`. The caller [stores](Handle::store_inode)
-/// it.
+/// Removes attribute `name` (the full name) from `inode`. The caller [stores](Handle::store_inode)
+/// the inode.
 ///
 /// # Errors
-/// [`Error::NoAttribute`]; as [`set`].
+/// [`Error::NoAttribute`]; the errors of [`set`].
 pub fn remove(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -119,7 +118,7 @@ pub fn remove(
     check_permitted(inode, stored_name)?;
     let removed = store(handle, allocator, inode, stored_name, None, SetAttribute::Replace);
     match (removed, acl::Kind::of_attribute(name)) {
-        // Linux sees nothing wrong in taking away an ACL that is not there.
+        // Linux treats removing an absent ACL as success.
         (Err(Error::NoAttribute), Some(_)) => {}
         (result, _) => result?,
     }
@@ -127,11 +126,11 @@ pub fn remove(
     Ok(())
 }
 
-/// The block of attributes of an inode.
+/// The attribute block of an inode.
 struct AttributeBlock {
     number: u64,
     list: AttributeList,
-    /// How many inodes have it, this one too.
+    /// The number of inodes that share the block, including this one.
     references: u32,
 }
 
@@ -140,7 +139,7 @@ fn wrong(inode: &InodeEdit, block: Option<u64>) -> Error {
     block.map_or(corruption, |block| corruption.in_block(block)).into()
 }
 
-/// The attributes in `inode`'s body; `None`: it has no room for any.
+/// The attributes in `inode`'s body; `None`: the body has no room for any.
 fn body_list(inode: &mut InodeEdit) -> Result<Option<AttributeList>, Error> {
     if inode.extra_bytes() == 0 {
         return Ok(None);
@@ -163,7 +162,7 @@ fn block_of(handle: &Handle<'_>, inode: &InodeEdit) -> Result<Option<AttributeBl
     Ok(Some(AttributeBlock { number, list, references }))
 }
 
-/// The value of attribute `name` of `inode`, as it is stored; `None`: it has none.
+/// The stored value of attribute `name` of `inode`; `None`: there is none.
 pub(super) fn stored(
     handle: &Handle<'_>,
     inode: &mut InodeEdit,
@@ -185,8 +184,8 @@ fn value_inode() -> Error {
     })
 }
 
-/// Gives attribute `name` the value `value`, or takes it away, in the inode's body if it fits
-/// there, and in its block otherwise.
+/// Sets attribute `name` to `value`, or removes it (`None`). A value goes into the inode's body if
+/// it fits, otherwise into the attribute block.
 pub(super) fn store(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -244,8 +243,8 @@ pub(super) fn store(
     Ok(())
 }
 
-/// Writes a changed list to its block: a new one (number 0), a copy of one that others have too, or
-/// none if it is empty.
+/// Writes a changed list to its block. Allocates a block if `block.number` is 0, copies a shared
+/// block, and releases the block if the list is empty.
 fn write_block(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -263,7 +262,7 @@ fn write_block(
         handle.edit(block.number)?.copy_from_slice(&content);
         return Ok(());
     }
-    // Whether it fits is known before a block is taken for it.
+    // Check that the list fits before a block is allocated.
     block
         .list
         .write_to_block(handle.superblock(), 0, 1, &mut content)
@@ -290,7 +289,7 @@ fn write_block(
     Ok(())
 }
 
-/// `inode` has its block of attributes no more; whoever was the last to have it frees it.
+/// Detaches `inode` from its attribute block, and frees the block with the last reference.
 fn release_block(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -311,15 +310,15 @@ fn release_block(
     Ok(())
 }
 
-/// Whether the attributes of an inode could be [released](release): to be asked before its last
-/// name is taken away.
+/// Checks that the attributes of an inode can be [released](release). Callers ask before they
+/// remove its last name.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if the value of one has an inode of its own; damage, or the device.
+/// [`Error::Unsupported`] if a value is stored in an inode of its own; damage, or a device error.
 pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     let body = body_list(inode)?.unwrap_or_default();
     let block = block_of(handle, inode)?;
-    // The values of a block that others have stay.
+    // A shared block keeps its values.
     let last = block.filter(|block| block.references == 1);
     if body.has_value_inodes() || last.is_some_and(|block| block.list.has_value_inodes()) {
         return Err(value_inode());
@@ -327,11 +326,11 @@ pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<()
     Ok(())
 }
 
-/// Takes all attributes from `inode`, which is being deleted. The caller
-/// [stores](Handle::store_inode) it.
+/// Removes all attributes of `inode`, which is being deleted. The caller
+/// [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// As [`check_releasable`].
+/// The errors of [`check_releasable`].
 pub fn release(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

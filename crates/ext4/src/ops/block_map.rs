@@ -1,5 +1,5 @@
-//! Taking blocks from the files of ext2 and ext3, whose blocks are found by a map. (None are given
-//! to them here.)
+//! Removes blocks from files of ext2 and ext3, which are mapped by indirect blocks. (No blocks are
+//! added to such files here.)
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use meantime_ext4_format::edit::InodeEdit;
 
 /// Pointers in the inode.
 const SLOTS: usize = DIRECT + 3;
-/// The longest run of blocks that is freed at once.
+/// The longest run that is freed at once, in blocks.
 const MAX_RUN: u64 = 0x8000;
 
 struct Removal<'t, 'h> {
@@ -22,15 +22,15 @@ struct Removal<'t, 'h> {
     inode: &'t mut InodeEdit,
     range: Range<u64>,
     metadata: bool,
-    /// Pointers in a block.
+    /// Pointers per block.
     pointers: u64,
     limit: usize,
     freed: usize,
-    /// Blocks of the file, one after another on the disk, whose pointers are gone: not freed yet.
+    /// A physical run of blocks whose pointers are cleared, and which is not freed yet.
     pending: Range<u64>,
 }
 
-/// As [`extents::remove`](super::extents::remove), for a file with a map.
+/// Same as [`extents::remove`](super::extents::remove), for a file with a block map.
 pub(super) fn remove(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -39,7 +39,7 @@ pub(super) fn remove(
     metadata: bool,
     budget: usize,
 ) -> Result<Progress, Error> {
-    // They have no words for maps.
+    // Fast commits cannot describe block maps.
     handle.fast_ineligible();
     let pointers = u64::from(handle.superblock().block_bytes()) / 4;
     let limit = weight(handle) + budget.max(1);
@@ -58,7 +58,7 @@ pub(super) fn remove(
     for slot in (0..SLOTS).rev() {
         let block = pointer(removal.inode.block_area(), slot);
         let below = slot.saturating_sub(DIRECT - 1);
-        // What is before this one: the direct blocks, and all of each lower level.
+        // The first logical block of this slot: the direct blocks and all lower levels precede it.
         let first =
             (1..below).fold(slot.min(DIRECT) as u64, |first, level| first + span(pointers, level));
         if removal.is_over(block, first, below) {
@@ -81,16 +81,16 @@ impl Removal<'_, '_> {
         self.freed >= MAX_FREED || weight(self.handle) >= self.limit
     }
 
-    /// Whether nothing is to be removed below a pointer to `block`, from which `below` more lead to
-    /// data, the first of which is block `first` of the file.
+    /// Whether the subtree of a pointer to `block` has nothing to remove. `below` is the number of
+    /// pointer levels below it, `first` its first logical block.
     fn is_over(&self, block: u64, first: u64, below: usize) -> bool {
         block == 0
             || first >= self.range.end
             || first + span(self.pointers, below) <= self.range.start
     }
 
-    /// Frees what is in the range below a pointer to `block`; `true`: nothing is left there, and
-    /// the block is freed too.
+    /// Frees the part of the range below a pointer to `block`. Returns `true` if nothing is left
+    /// there; `block` is freed then, too.
     fn branch(&mut self, block: u64, below: usize, first: u64) -> Result<bool, Error> {
         if !self.handle.superblock().holds(block, 1) {
             return Err(Corruption::new(Defect::BlockPointer).in_inode(self.inode.ino()).into());
@@ -128,7 +128,7 @@ impl Removal<'_, '_> {
         Ok(!left)
     }
 
-    /// Frees a block of the file, together with those beside it.
+    /// Frees a data block, batched with adjacent ones.
     fn data(&mut self, block: u64) -> Result<(), Error> {
         let run = self.pending.end - self.pending.start;
         if block + 1 == self.pending.start && run < MAX_RUN && !self.metadata {
@@ -154,7 +154,7 @@ impl Removal<'_, '_> {
         Ok(())
     }
 
-    /// The file has `fewer` blocks less.
+    /// Subtracts `fewer` from the file's block count.
     fn count(&mut self, fewer: u64) {
         let superblock = self.handle.superblock();
         let blocks = self.inode.blocks(superblock).saturating_sub(fewer);

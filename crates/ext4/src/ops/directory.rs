@@ -1,7 +1,7 @@
-//! Directories changed: names put in, taken out, led elsewhere (kernel: `fs/ext4/namei.c`).
+//! Changes directories: adds, removes and redirects names (kernel: `fs/ext4/namei.c`).
 //!
-//! Whoever calls stores the directory's inode, of which only size, blocks and flags are changed
-//! here. Directories do not become shorter.
+//! The caller stores the directory's inode; only its size, blocks and flags change here.
+//! Directories never shrink.
 
 use crate::FileType;
 use crate::alloc::{Allocator, Want};
@@ -17,35 +17,35 @@ use meantime_ext4_format::features::compat;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::{Inode as DiskInode, MappedExtent};
 
-/// More turns than it takes to find room: a directory gets an index, the index a level more, each
-/// level another node.
+/// More attempts than finding room can take: creating the index, adding a level to it, and adding a
+/// node on each level.
 const TURNS: usize = 8;
-/// How many blocks the inode of a file without extents knows itself.
+/// The number of direct pointers in the inode of a file without extents.
 const DIRECT_BLOCKS: u32 = 12;
 
-/// Where there is room for a name.
+/// Where a new name fits.
 enum Room {
     /// In this block.
     In(u64),
-    /// In none: another one is needed at the end.
+    /// In no block: the directory needs another one at its end.
     Behind,
-    /// Not in the first block, which is the only one: the directory is to get an index.
+    /// Not in the only block: the directory needs an index.
     Unindexed(Block),
-    /// Not in the leaf that it has to be in.
+    /// Not in the leaf that the name's hash belongs to.
     FullLeaf(IndexPath, Block),
 }
 
-/// What the blocks of a directory are written with.
+/// How the blocks of a directory are encoded.
 #[derive(Clone, Copy)]
 struct Style {
     shape: DirectoryShape,
-    /// Of the checksums.
+    /// The checksum seed.
     seed: u32,
 }
 
 type Opened<'a, 'h> = Directory<'a, &'a Handle<'h>>;
 
-/// Reads directory `dir` as it is now.
+/// Runs `work` on the current content of directory `dir`.
 fn read<T>(
     handle: &Handle<'_>,
     dir: &InodeEdit,
@@ -69,12 +69,12 @@ fn corrupt(dir: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
     block.map_or(corruption, |block| corruption.in_block(block)).into()
 }
 
-/// Puts `entry`, whose name is not there yet, into `dir`.
+/// Adds `entry`, whose name does not exist yet, to `dir`.
 ///
 /// # Errors
 /// [`Error::NoSpace`], also for an index that cannot grow; [`Error::Unsupported`] for inline data,
-/// or a block more in a directory without extents; damage, above all [`Defect::HashTree`]; the
-/// device.
+/// or for a further block in a directory without extents; damage, in particular
+/// [`Defect::HashTree`]; a device error.
 pub fn add(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -86,7 +86,7 @@ pub fn add(
         seed: dir.checksum_seed(handle.superblock()),
     };
     if !handle.superblock().features().has_compat(compat::DIR_INDEX) {
-        // An index would lead past the new name.
+        // The index would not lead to the new name.
         dir.set_flags(dir.flags() & !flags::INDEX);
     }
     for _ in 0..TURNS {
@@ -118,8 +118,7 @@ fn kind_at(depth: usize) -> NodeKind {
     if depth == 0 { NodeKind::Root } else { NodeKind::Inner }
 }
 
-/// Looks for room for `name`, as the kernel does: where its hash belongs, or from the first block
-/// on.
+/// Finds room for `name` as the kernel does: in the leaf of its hash, or from the first block on.
 fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Room, Error> {
     let has_room = |block: &Block| {
         let found = dirent::has_room(&block.bytes, directory.shape, name.len());
@@ -153,7 +152,7 @@ fn room(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Room, Error> {
     })
 }
 
-/// Puts `entry` into block `number`, which has room for it.
+/// Inserts `entry` into block `number`, which has room for it.
 fn insert(
     handle: &mut Handle<'_>,
     dir: &InodeEdit,
@@ -172,8 +171,7 @@ fn insert(
     }
 }
 
-/// Gives `dir` another block at its end, all zeroes: where it is in the directory, and in the file
-/// system.
+/// Appends a zeroed block to `dir`. Returns its logical and its physical number.
 fn append(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -210,7 +208,7 @@ fn append(
     Ok((logical, number))
 }
 
-/// Gives `dir`, whose only block is `first`, an index: the names move to a second block
+/// Gives `dir`, whose only block is `first`, an index, and moves its names to a second block
 /// (`make_indexed_dir`).
 fn index(
     handle: &mut Handle<'_>,
@@ -248,7 +246,7 @@ fn index(
     Ok(())
 }
 
-/// Rewrites the node at `depth` of `path`, whose entries are changed by `work`.
+/// Rewrites the node at `depth` of `path` with its entries changed by `work`.
 fn rewrite(
     handle: &mut Handle<'_>,
     dir: &InodeEdit,
@@ -264,8 +262,8 @@ fn rewrite(
         .map_err(|defect| corrupt(dir, defect, Some(step.number)))
 }
 
-/// Splits `leaf`, which `path` leads to and whose node has room for another entry, and puts `entry`
-/// into the half that it belongs to.
+/// Splits `leaf`, the end of `path`, and inserts `entry` into the half that it belongs to. The
+/// leaf's parent node has room for another entry.
 fn split(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -289,8 +287,8 @@ fn split(
     insert(handle, dir, style, if is_high { number } else { leaf.number }, entry)
 }
 
-/// Makes room for an entry more in the lowest node of `path`, or at least above it: another node,
-/// or another level.
+/// Adds a node or a level to the index, so that the lowest node of `path`, or at least a node above
+/// it, gets room for another entry.
 fn widen(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -301,7 +299,7 @@ fn widen(
     let Style { shape, seed } = style;
     let has_room = |depth: &usize| path.steps[*depth].node.count() < kind_at(*depth).limit(shape);
     let Some(depth) = (0..path.steps.len()).rev().find(has_room) else {
-        // Full up to the root.
+        // All nodes are full up to the root.
         let levels = path.steps.len();
         let (Some(root), true) = (path.steps.first(), levels <= shape.levels_max()) else {
             return Err(Error::NoSpace);
@@ -328,7 +326,7 @@ fn widen(
     rewrite(handle, dir, style, (path, depth), |entries, index| entries.insert(index + 1, new))
 }
 
-/// Changes the block of `dir` that has `name` by `work`, which answers the inode the name led to.
+/// Changes the block of `dir` that has `name` by `work`, which returns the name's previous inode.
 fn change_at(
     handle: &mut Handle<'_>,
     dir: &InodeEdit,
@@ -356,18 +354,18 @@ fn change_at(
     Ok(ino)
 }
 
-/// Takes `name` out of `dir`; the inode it led to.
+/// Removes `name` from `dir`. Returns its inode.
 ///
 /// # Errors
-/// [`Error::NotFound`]; as [`add`] for what cannot be changed, damage, or the device.
+/// [`Error::NotFound`]; [`Error::Unsupported`] for inline data; damage, or a device error.
 pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<u32, Error> {
     change_at(handle, dir, name, |block, shape| dirent::remove(block, shape, name))
 }
 
-/// Has `entry`'s name, which is in `dir`, lead to another inode; the one it led to.
+/// Points the existing name of `entry` to another inode. Returns the previous one.
 ///
 /// # Errors
-/// As [`remove`].
+/// The errors of [`remove`].
 pub fn replace(
     handle: &mut Handle<'_>,
     dir: &InodeEdit,
@@ -376,10 +374,10 @@ pub fn replace(
     change_at(handle, dir, entry.name, |block, shape| dirent::replace(block, shape, entry))
 }
 
-/// Has `..` of `dir` lead to `parent`.
+/// Points `..` of `dir` to `parent`.
 ///
 /// # Errors
-/// As [`remove`].
+/// The errors of [`remove`].
 pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Result<(), Error> {
     let entry = NewEntry { ino: parent, file_type: Some(FileType::Directory), name: b".." };
     replace(handle, dir, entry).map(|_| ()).map_err(|error| match error {
@@ -388,10 +386,10 @@ pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Resu
     })
 }
 
-/// Gives the new directory `dir`, which has nothing yet, `.` and `..`.
+/// Creates the first block of the new directory `dir`, with `.` and `..`.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NoSpace`]; damage, or a device error.
 pub fn create(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -412,10 +410,10 @@ pub fn create(
     Ok(())
 }
 
-/// Whether there is nothing in `dir` but `.` and `..`.
+/// Whether `dir` contains only `.` and `..`.
 ///
 /// # Errors
-/// [`Error::NotDirectory`]; damage, or the device.
+/// [`Error::NotDirectory`]; damage, or a device error.
 pub fn is_empty(handle: &Handle<'_>, dir: &DiskInode) -> Result<bool, Error> {
     let volume = handle.volume();
     let mut cookie = 0;

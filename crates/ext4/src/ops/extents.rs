@@ -1,4 +1,4 @@
-//! Which blocks a file has: giving, taking, and what they are.
+//! Adds, removes and converts the blocks of a file.
 
 use std::ops::Range;
 
@@ -13,21 +13,20 @@ use meantime_ext4_format::extents::LOGICAL_BLOCKS;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::journal::fast_commit::Change;
 
-/// No block of a file has this number or a higher one (EXT_MAX_BLOCKS).
+/// The exclusive upper bound of logical block numbers (EXT_MAX_BLOCKS).
 pub const MAX_LOGICAL: u32 = u32::MAX;
-/// Where the root of a file's tree says how many entries it has (`eh_entries`).
+/// The bytes of a tree's root that hold its number of entries (`eh_entries`).
 const ROOT_ENTRIES: Range<usize> = 2..4;
-/// Extents that are freed in one change at most, however few blocks it changes for that: it holds
-/// up all others.
+/// The most extents freed in one change, even if few blocks change: other changes wait meanwhile.
 pub(super) const MAX_FREED: usize = 1024;
 
-/// The end of a range of a file's blocks: [`MAX_LOGICAL`] means all that there are, though they
-/// should not be.
+/// The end of a range of logical blocks. [`MAX_LOGICAL`] means every block that can be encoded,
+/// even one beyond that bound.
 fn end_of(range: &Range<u32>) -> u64 {
     if range.end == MAX_LOGICAL { LOGICAL_BLOCKS } else { u64::from(range.end) }
 }
 
-/// A part of `extent`, of which both ends are in it.
+/// The part of `extent` that maps `logical`, a range within it.
 fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
     MappedExtent {
         logical: logical.start as u32,
@@ -37,18 +36,17 @@ fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
     }
 }
 
-/// How much a change has to write: blocks that it changed, and blocks that must not be replayed any
-/// more.
+/// The size of a change: the blocks that it changed and those that it revokes.
 pub(super) fn weight(handle: &Handle<'_>) -> usize {
     handle.changes().blocks.len() + handle.changes().forgotten.len()
 }
 
-/// Gives `extent`, whose blocks were allocated, to the file of `inode`; it has nothing there yet.
-/// `i_blocks` is kept, `i_size` is the caller's, and the inode is to be stored by it.
+/// Maps the allocated blocks of `extent` into a hole of `inode`'s file. Updates `i_blocks`. The
+/// caller sets `i_size` and stores the inode.
 ///
 /// # Errors
 /// [`Error::NoSpace`] for nodes of the tree; [`Error::FileTooBig`]; [`Error::Unsupported`] for
-/// files without extents; [`Error::Invalid`] if it has blocks there; damage.
+/// files without extents; [`Error::Invalid`] if blocks are mapped there already; damage.
 pub fn insert(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -69,7 +67,7 @@ pub fn insert(
     Ok(())
 }
 
-/// That `extent` is what the file of `inode` has there now, for fast commits.
+/// Records for fast commits that `extent` is now mapped in the file of `inode`.
 fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
     let (ino, first, blocks) = (inode.ino(), extent.logical, extent.blocks);
     let range =
@@ -77,11 +75,11 @@ fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
     record_range(handle, inode, range);
 }
 
-/// That `range` is what was done to where the blocks of `inode` are, for fast commits: if all of
-/// that is in the inode. The nodes of a larger tree e2fsck 1.47.0 frees when it replays one range
-/// of it, and takes blocks for the new ones that it believes to be free: those that a later range
-/// gives to a file as well. (A tree that has grown out of its inode, or back into it, has taken or
-/// given up a block for that.)
+/// Records mapping change `range` of `inode` for fast commits if the whole tree is in the inode.
+/// For a larger tree, e2fsck 1.47.0 frees the nodes when it replays one range, and takes blocks for
+/// the new ones that it believes to be free, including those that a later range gives to a file
+/// (rule 21). (A tree that moved out of its inode, or back into it, has allocated or freed a
+/// block.)
 fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
     if may_say_blocks(inode) {
         handle.record(range);
@@ -91,7 +89,7 @@ fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
 }
 
 impl Tree<'_, '_> {
-    /// Puts `extent` into the tree, in as many pieces as it takes.
+    /// Inserts `extent` into the tree, split where it exceeds the longest extent.
     fn insert(&mut self, extent: &MappedExtent) -> Result<(), Error> {
         let longest = u64::from(max_blocks(extent.unwritten));
         let mut from = u64::from(extent.logical);
@@ -104,8 +102,8 @@ impl Tree<'_, '_> {
     }
 
     fn insert_piece(&mut self, piece: &MappedExtent) -> Result<(), Error> {
-        // Each turn but the last makes room on one level: no more than twice as many as there are
-        // levels.
+        // Each turn but the last makes room on one level, so there are at most twice as many turns
+        // as levels.
         loop {
             let path = self.descend(u64::from(piece.logical))?;
             let Some((leaf, at)) = path.last().map(|leaf| (leaf, leaf.slot)) else { return Ok(()) };
@@ -127,15 +125,14 @@ impl Tree<'_, '_> {
     }
 }
 
-/// Takes blocks `range` of the file from it, those at the end first; [`MAX_LOGICAL`] is an end
-/// beyond all there are. They are freed, and so are the nodes of the tree that lead to nothing
-/// then. `i_blocks` is kept; the inode is to be stored by the caller.
+/// Unmaps and frees blocks `range` of the file, from the end, with tree nodes that become empty.
+/// [`MAX_LOGICAL`] as the end means all blocks. Updates `i_blocks`; the caller stores the inode.
 ///
-/// Once this has added `budget` blocks to what `handle` changes, it ends with [`Progress::More`]:
-/// to be called again for the same range in another change. Each one leaves a file that is sound.
+/// Returns [`Progress::More`] once it has added `budget` blocks to what `handle` changes. The
+/// caller then calls it again for the same range in another change. The file is sound after each.
 ///
 /// # Errors
-/// [`Error::NoSpace`], which is possible only where an extent is cut in two; damage.
+/// [`Error::NoSpace`], only where an extent is cut in two; damage.
 pub fn remove(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -147,8 +144,7 @@ pub fn remove(
     if range.is_empty() {
         return Ok(Progress::Done);
     }
-    // What the journal may have of blocks of metadata must not be replayed over what they will hold
-    // next.
+    // Logged copies of metadata blocks must not be replayed over their next content.
     let metadata =
         inode.file_type() != Some(FileType::Regular) || inode.flags() & flags::EA_INODE != 0;
     if inode.flags() & flags::INLINE_DATA != 0 {
@@ -182,11 +178,11 @@ pub fn remove(
     let any = removal.freed > 0;
     removal.tree.collapse()?;
     if progress == Progress::More {
-        // What is left is behind the file's end, maybe.
+        // Blocks behind the file's end may remain.
         handle.fast_ineligible();
     } else if any && inode.block_area()[ROOT_ENTRIES] == [0; 2] {
-        // e2fsck 1.47.0 makes a broken tree of what comes after that, unless it is at the file's
-        // beginning.
+        // e2fsck 1.47.0 builds a broken tree from ranges that follow an empty tree, unless they are
+        // at the file's beginning.
         handle.fast_ineligible();
     } else if any {
         let blocks = (end - u64::from(range.start)).min(u64::from(u32::MAX - range.start)) as u32;
@@ -200,7 +196,7 @@ struct Removal<'t, 'h> {
     tree: Tree<'t, 'h>,
     range: Range<u64>,
     metadata: bool,
-    /// The weight that ends it.
+    /// The weight at which the removal stops.
     limit: usize,
     freed: usize,
 }
@@ -210,7 +206,7 @@ impl Removal<'_, '_> {
         self.freed >= MAX_FREED || weight(self.tree.handle) >= self.limit
     }
 
-    /// Whether the file still has anything of the range.
+    /// Whether blocks of the range are still mapped.
     fn rest(&self) -> Result<Progress, Error> {
         let path = self.tree.descend(self.range.end - 1)?;
         let last = path.last().and_then(|leaf| Some(leaf.node.extent(leaf.slot.checked_sub(1)?)));
@@ -218,7 +214,7 @@ impl Removal<'_, '_> {
         Ok(if left { Progress::More } else { Progress::Done })
     }
 
-    /// Frees what is in the last leaf that has anything of the range; `false`: none has.
+    /// Frees blocks of the last leaf that maps any of the range. Returns `false` if none does.
     fn leaf(&mut self) -> Result<bool, Error> {
         let path = self.tree.descend(self.range.end - 1)?;
         let Some(leaf) = path.last() else { return Ok(false) };
@@ -250,7 +246,7 @@ impl Removal<'_, '_> {
                 (false, _) => {
                     node.set_extent(at, &part(&extent, before));
                     rest = (!behind.is_empty()).then(|| part(&extent, behind));
-                    // What is left of it is before the range, or for another time.
+                    // The rest is before the range, or left for another change.
                     break;
                 }
             }
@@ -259,7 +255,7 @@ impl Removal<'_, '_> {
         if !any {
             return Ok(false);
         }
-        // One that was cut at its beginning is behind those that are gone.
+        // An extent cut at its beginning follows the removed ones, and stays.
         if gone.start < gone.end {
             let kept = gone.end - 1;
             if u64::from(node.first(kept)) >= self.range.end {
@@ -305,11 +301,11 @@ impl Removal<'_, '_> {
     }
 }
 
-/// Has what the file has of blocks `range` hold data, or (`written` is false) be unwritten and read
-/// as zeroes; holes stay holes. The inode is to be stored by the caller.
+/// Marks the mapped blocks of `range` written, or unwritten (`written` is false), so that they read
+/// as zeroes. Holes stay holes. The caller stores the inode.
 ///
 /// # Errors
-/// As [`insert`].
+/// The errors of [`insert`].
 pub fn set_written(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -332,17 +328,17 @@ pub fn set_written(
     Ok(())
 }
 
-/// Whether replay of a fast commit can cut one more extent in two, as the kernel's does before it
-/// joins them again.
+/// Whether replay of a fast commit can split one more extent, as the kernel's does before it joins
+/// them again.
 fn has_room(inode: &InodeEdit) -> bool {
-    // Of a deeper tree, all is well only if no leaf is full: that is not looked for.
+    // A deeper tree would need room in each leaf; that is not examined.
     NodeEdit::of(&inode.block_area()[..])
         .is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
 
 impl Tree<'_, '_> {
-    /// Converts the first extent of the file that is in `range`, and not converted yet; where to go
-    /// on. What it is now goes into `converted`.
+    /// Converts the first extent in `range` that is not converted yet, and adds the result to
+    /// `converted`. Returns where to continue.
     fn convert(
         &mut self,
         range: Range<u64>,
@@ -367,8 +363,8 @@ impl Tree<'_, '_> {
         converted.push(piece);
         let (ahead, behind) = (u64::from(extent.logical)..from, to..extent.end());
         if ahead.is_empty() && behind.is_empty() {
-            // No room is needed, and none may be: this is how data that were written become
-            // visible.
+            // Converting a whole extent needs no room, and there may be none: written data become
+            // visible this way.
             let now = self.edit(leaf.block, |node| {
                 node.remove(at..at + 1);
                 node.put(at, &piece);

@@ -1,4 +1,4 @@
-//! Setting blocks aside, and giving them back: `fallocate`.
+//! Reserves blocks for files and gives them back: `fallocate`.
 
 use std::ops::Range;
 
@@ -9,31 +9,30 @@ use crate::journal::Handle;
 use meantime_ext4_format::edit::{InodeEdit, max_blocks};
 use meantime_ext4_format::{MappedExtent, RunState};
 
-/// Runs that are looked at in one change at most, however few blocks it changes for that: it holds
-/// up all others.
+/// The most runs examined in one change, even if few blocks change: other changes wait meanwhile.
 const MAX_RUNS: usize = 1024;
 
-/// What is done with blocks that are there already.
+/// What happens to blocks that are already mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum There {
     /// They stay as they are.
     Keep,
-    /// They are read as zeroes.
+    /// They become unwritten, so they read as zeroes.
     Zero,
 }
 
-/// Sets blocks aside for what the file `ino` does not have of blocks `range`: they are read as
-/// zeroes until they are written to.
+/// Allocates unwritten blocks for the holes in blocks `range` of file `ino`. They read as zeroes
+/// until they are written.
 ///
-/// With `size`, the file has at least as many bytes in the end, which is to be in the last block of
-/// the range, and as many as there are blocks for before. Once this has added about `budget` blocks
-/// to what `handle` changes it ends, and returns where it is to go on in another change; at the end
-/// of the range it is done.
+/// With `size`, which must be in the last block of the range, the file grows to at least that many
+/// bytes in the end; before that, to the end of what is allocated. Stops once it has added about
+/// `budget` blocks to what `handle` changes, and returns the block at which to continue in another
+/// change. It is done when that is the end of the range.
 ///
 /// # Errors
-/// [`Error::NoSpace`]: what earlier changes set aside stays; [`Error::FileTooBig`];
-///                     [`Error::Unsupported`] for files without extents;
-/// [`Error::IsDirectory`], [`Error::Special`]; damage, or the device.
+/// [`Error::NoSpace`], after which earlier changes' blocks stay; [`Error::FileTooBig`];
+/// [`Error::Unsupported`] for files without extents; [`Error::IsDirectory`], [`Error::Special`];
+/// damage, or a device error.
 pub fn allocate(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -45,10 +44,10 @@ pub fn allocate(
     fill(handle, allocator, ino, range, size, budget, There::Keep)
 }
 
-/// As [`allocate`], but what the file has there is read as zeroes from now on, too.
+/// Same as [`allocate`], but written blocks in the range become zeroes, too.
 ///
 /// # Errors
-/// As [`allocate`].
+/// The errors of [`allocate`].
 pub fn zero(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -115,20 +114,20 @@ fn fill(
     Ok(from)
 }
 
-/// Where what is behind block `from` of the file should be, if it has anything right before.
+/// The goal for the block after the one that precedes `from`, if that one is mapped.
 fn last_block(handle: &Handle<'_>, inode: &InodeEdit, from: u32) -> Result<Option<u64>, Error> {
     let Some(before) = from.checked_sub(1) else { return Ok(None) };
     let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, u64::from(before))?;
     Ok((run.state != RunState::Hole).then_some(run.physical + 1))
 }
 
-/// Takes blocks `range` of file `ino` from it: they become a hole. (The parts of blocks at either
-/// end are the caller's to zero.) Once this has added about `budget` blocks to what `handle`
-/// changes it ends with [`Progress::More`], to be called again in another change.
+/// Makes blocks `range` of file `ino` a hole. (The caller zeroes partial blocks at either end.)
+/// Returns [`Progress::More`] once it has added about `budget` blocks to what `handle` changes; the
+/// caller then calls it again in another change.
 ///
 /// # Errors
-/// [`Error::NoSpace`], which is possible only where an extent is cut in two;
-/// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; damage, or the device.
+/// [`Error::NoSpace`], only where an extent is cut in two; [`Error::IsDirectory`],
+/// [`Error::Special`], [`Error::Unsupported`]; damage, or a device error.
 pub fn punch(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -1,10 +1,10 @@
-//! Fast commits carried out on the disk, when it is mounted for writing: what they made of inodes,
-//! files and directories ([`Outcome`]) as one change of the metadata, with the bitmaps and counts
-//! that go with it, none of which a fast commit says.
+//! Applies fast commits at a mount for writing: carries out their [`Outcome`] for inodes, files and
+//! directories as one metadata change, with the bitmaps and counts, which fast commits do not
+//! contain.
 //!
-//! All that is taken away is taken away before anything is taken: what one file gave up, another
-//! may have. What the trees and directories need besides is not found among the blocks that fast
-//! commits give to files, if the caller holds those ([`given`]).
+//! Everything is freed before anything is allocated, because one file may get what another gave up.
+//! If the caller holds the blocks that fast commits give to files ([`given`]), blocks for trees and
+//! directories are not taken from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,17 +20,16 @@ use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 use meantime_ext4_format::journal::fast_commit::{Names, Outcome};
 use meantime_ext4_format::{ExtentMap, MappedExtent, ROOT_INO, Run, RunState};
 
-/// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth
-/// 0.
+/// An empty extent tree in an inode: magic number, no entries, room for four, depth 0.
 const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
-/// A file whose inode is known, and what its blocks are to be.
+/// A file whose inode is decoded, with the changes to its blocks.
 struct Pending {
     inode: InodeEdit,
     is_new: bool,
-    /// Blocks that it has not got yet.
+    /// Extents still to be mapped.
     added: Vec<MappedExtent>,
-    /// Blocks that it has, and that are to hold data, or none.
+    /// Mapped extents to be converted to written or unwritten.
     converted: Vec<MappedExtent>,
 }
 
@@ -46,8 +45,8 @@ fn unsupported(what: &str, ino: u32) -> Error {
     .into()
 }
 
-/// The blocks that `outcome` says belong to files, in order and none twice: nobody else is to get
-/// them.
+/// The blocks that `outcome` gives to files, ordered and merged. They must not be allocated
+/// otherwise.
 pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
     let extents = outcome.maps.values().flat_map(|map| map.extents());
     let mut all: Vec<_> =
@@ -63,12 +62,12 @@ pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
     all
 }
 
-/// Makes of the file system that `handle` changes what `outcome` says, which was made of the same.
+/// Applies `outcome` to the file system that `handle` changes, from which `outcome` was computed.
 ///
 /// # Errors
-/// What cannot be carried out: blocks that are in use already, inodes that cannot be;
-/// [`Error::Unsupported`] for what no kernel says; [`Error::NoSpace`] for trees and directories;
-/// damage, or the device.
+/// Outcomes that cannot be applied: blocks already in use, impossible inodes;
+/// [`Error::Unsupported`] for what no kernel writes; [`Error::NoSpace`] for trees and directories;
+/// damage, or a device error.
 pub fn carry_out(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -82,7 +81,7 @@ pub fn carry_out(
         let lives = now.links() > 0 && now.file_type().is_some();
         match (taken, lives) {
             (true, false) => lose(handle, *ino)?,
-            // Made and taken away again.
+            // Created and deleted again.
             (false, false) => {}
             (true, true) if outcome.gone.contains(ino) => {
                 strip(handle, allocator, *ino, &listed)?;
@@ -118,11 +117,11 @@ pub fn carry_out(
     Ok(())
 }
 
-/// Inode `ino` has lost its last name: as an orphan it is deleted when the mount begins.
+/// Makes inode `ino`, which lost its last name, an orphan. The mount deletes it when it begins.
 fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
     let mut inode = handle.load_inode(ino)?;
     if inode.links() == 0 {
-        // An orphan, then.
+        // It is an orphan already.
         return Ok(());
     }
     inode.set_links(0);
@@ -131,8 +130,7 @@ fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
     handle.store_inode(&inode, true)
 }
 
-/// Takes from inode `ino` all that it has, the inode itself too: it was deleted, and is to be
-/// something else.
+/// Frees everything inode `ino` has, and the inode itself: it was deleted, and its number reused.
 fn strip(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -163,7 +161,7 @@ fn remove(
     Ok(())
 }
 
-/// The new inode `inode`, with what it is to have.
+/// Prepares the new inode `inode` and the extents to map for it.
 fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result<Pending, Error> {
     let ino = inode.ino();
     let superblock = handle.superblock();
@@ -176,7 +174,7 @@ fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result
         let area = inode.block_area_mut();
         area.fill(0);
         area[..EMPTY_TREE.len()].copy_from_slice(&EMPTY_TREE);
-        // What a new directory has is made anew.
+        // The block of a new directory is created, not taken from the fast commit.
         if inode.file_type() != Some(FileType::Directory)
             && let Some(map) = outcome.maps.get(&ino)
         {
@@ -190,7 +188,7 @@ fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result
     Ok(Pending { inode, is_new: true, added, converted: Vec::new() })
 }
 
-/// Inode `now`, which was there before, without the blocks that it is not to have any more.
+/// Prepares the existing inode `now`, and frees the blocks that it loses.
 fn known(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -228,7 +226,7 @@ fn known(
         *now.block_area_mut() = *before.block_area();
     }
     now.set_blocks(superblock, before.blocks(superblock));
-    // In the list of orphans it is the next one.
+    // In the orphan list, this field links to the next orphan.
     now.set_deletion_time(if listed.contains(&ino) { before.deletion_time() } else { 0 });
     let mut file = Pending { inode: now, is_new: false, added: Vec::new(), converted: Vec::new() };
     let Some(map) = map.filter(|_| !keeps_blocks) else { return Ok(file) };
@@ -249,7 +247,7 @@ fn known(
     Ok(file)
 }
 
-/// Whether `map` has the blocks of the file of `inode` where they are.
+/// Whether `map` equals the current mapping of `inode`'s file.
 fn same_blocks(handle: &Handle<'_>, inode: &InodeEdit, map: &ExtentMap) -> Result<bool, Error> {
     let old = handle.volume().extent_map(&inode.parsed(handle.superblock())?)?;
     let same = |(piece, run): (MappedExtent, Run)| {
@@ -258,7 +256,7 @@ fn same_blocks(handle: &Handle<'_>, inode: &InodeEdit, map: &ExtentMap) -> Resul
     Ok(split(&old, map).all(same) && split(map, &old).all(same))
 }
 
-/// The extents of `of` in pieces for each of which `by` has one answer, and that.
+/// Splits the extents of `of` where `by` changes, each piece with its run in `by`.
 fn split(of: &ExtentMap, by: &ExtentMap) -> impl Iterator<Item = (MappedExtent, Run)> {
     of.extents().iter().flat_map(move |extent| {
         let mut at = u64::from(extent.logical);
@@ -290,7 +288,7 @@ fn is_same_place(piece: &MappedExtent, run: &Run) -> bool {
     run.state != RunState::Hole && run.physical == piece.physical
 }
 
-/// Adds `piece` to `pieces`, which are in order.
+/// Appends `piece` to the ordered `pieces`, merged with the last one if possible.
 fn join(pieces: &mut Vec<MappedExtent>, piece: MappedExtent) {
     if let Some(last) = pieces.last_mut()
         && last.end() == u64::from(piece.logical)
@@ -304,7 +302,7 @@ fn join(pieces: &mut Vec<MappedExtent>, piece: MappedExtent) {
     pieces.push(piece);
 }
 
-/// Gives `file` what it has not got yet, and stores its inode.
+/// Applies the pending changes of `file`, and stores its inode.
 fn give(handle: &mut Handle<'_>, allocator: &Allocator, file: &mut Pending) -> Result<(), Error> {
     let inode = &mut file.inode;
     if file.is_new {
@@ -329,7 +327,7 @@ fn give(handle: &mut Handle<'_>, allocator: &Allocator, file: &mut Pending) -> R
     handle.store_inode(inode, true)
 }
 
-/// Has the names in directory `dir` be what `names` says of them.
+/// Makes the names in directory `dir` match `names`.
 fn rename(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -349,7 +347,7 @@ fn rename(
             directory::remove(handle, &inode, name)?;
             continue;
         };
-        // What it leads to is in use, whatever fast commits say.
+        // The target must be in use, whatever fast commits say.
         let target = handle.volume().linked_inode(ino)?;
         let entry = NewEntry { ino, file_type: Some(target.file_type()), name };
         if before.is_some() {

@@ -11,14 +11,14 @@ use meantime_ext4_format::inode::flags;
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
-/// Bits of a mode that are not the type.
+/// The bits of a mode other than the type.
 const MODE_BITS: u16 = 0o7777;
 
-/// Gives `inode` the permissions of `mode` (its lowest twelve bits), and has its ACL say so too.
-/// The caller [stores](Handle::store_inode) it.
+/// Sets the permissions of `inode` to the lowest twelve bits of `mode`, and updates its ACL. The
+/// caller [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a symbolic link, which has none; damage, or the device.
+/// [`Error::Unsupported`] for a symbolic link, which has none; damage, or a device error.
 pub fn set_mode(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -37,19 +37,19 @@ pub fn set_mode(
     Ok(())
 }
 
-/// Takes from `inode`, a file that was written to or gets another owner, what lets programs run as
-/// somebody else: the set-user and set-group bits, and its capabilities. Whether anything was
-/// changed. The caller [stores](Handle::store_inode) it.
+/// Removes what lets programs run as another user from `inode`, a file that was written to or
+/// changes its owner: the set-user and set-group bits, and its capabilities. Returns whether
+/// anything changed. The caller [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// As [`attributes::remove`].
+/// The errors of [`attributes::remove`].
 pub fn drop_privileges(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
     inode: &mut InodeEdit,
 ) -> Result<bool, Error> {
     let mut mode = inode.mode() & !SET_UID;
-    // Without the right to execute it once meant mandatory locking.
+    // Without group execute, this bit once meant mandatory locking.
     if mode & GROUP_EXECUTE != 0 {
         mode &= !SET_GID;
     }
@@ -58,11 +58,11 @@ pub fn drop_privileges(
     Ok(drop_capabilities(handle, allocator, inode)? || changed)
 }
 
-/// Takes from `inode` its capabilities alone, as each change of its content does, whoever makes it.
-/// Whether it had some. The caller [stores](Handle::store_inode) it.
+/// Removes only the capabilities of `inode`, as every change of its content must. Returns whether
+/// there were any. The caller [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// As [`attributes::remove`].
+/// The errors of [`attributes::remove`].
 pub fn drop_capabilities(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -76,12 +76,12 @@ pub fn drop_capabilities(
     }
 }
 
-/// Gives `inode` another owner, another group, or both; unless it is a directory,
-/// [privileges](drop_privileges) end, as in Linux for root too. The caller
-/// [stores](Handle::store_inode) it.
+/// Changes the owner, the group, or both of `inode`. Unless it is a directory, [drops its
+/// privileges](drop_privileges), as Linux does for root, too. The caller
+/// [stores](Handle::store_inode) the inode.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn set_owner(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -98,13 +98,13 @@ pub fn set_owner(
     Ok(())
 }
 
-/// The project that `dir` gives to what is in it, if it gives one (EXT4_PROJINHERIT_FL).
+/// The project that new inodes in `dir` inherit, if any (EXT4_PROJINHERIT_FL).
 pub(super) fn project_given(handle: &Handle<'_>, dir: &InodeEdit) -> Option<u32> {
     let has_projects = handle.superblock().features().has_ro_compat(ro_compat::PROJECT);
     (has_projects && dir.flags() & flags::PROJINHERIT != 0).then(|| dir.project()).flatten()
 }
 
-/// Fails if `inode` cannot get a name in `dir`, since that is for another project.
+/// Fails if `inode` cannot get a name in `dir`, which belongs to another project.
 pub(super) fn check_project(
     handle: &Handle<'_>,
     dir: &InodeEdit,
@@ -114,14 +114,14 @@ pub(super) fn check_project(
     if given.is_some() && given != inode.project() { Err(Error::CrossDevice) } else { Ok(()) }
 }
 
-/// The first second that an inode can tell.
+/// The first second that an inode can store.
 const SECONDS_MIN: i64 = i32::MIN as i64;
-/// The last second that an inode with two more bits of them can tell: in 2446.
+/// The last second that an inode with two extra epoch bits can store: in 2446.
 const SECONDS_MAX: i64 = (3 << 32) + i32::MAX as i64;
-/// `i_extra_isize` that reaches behind the newer parts of all three times, in bytes.
+/// The `i_extra_isize` that covers the extra fields of all three times, in bytes.
 const TIMES_EXTRA_BYTES: usize = 16;
 
-/// `time`, or the nearest that `inode` can tell.
+/// Clamps `time` to what `inode` can store.
 fn told(inode: &InodeEdit, time: Timestamp) -> Timestamp {
     let wide = inode.extra_bytes() >= TIMES_EXTRA_BYTES;
     let last = if wide { SECONDS_MAX } else { i64::from(i32::MAX) };
@@ -130,8 +130,8 @@ fn told(inode: &InodeEdit, time: Timestamp) -> Timestamp {
     Timestamp { seconds, nanoseconds }
 }
 
-/// Sets the times of `inode`'s last read and last change of content, one or both; times that it
-/// cannot tell become the nearest it can. The caller [stores](Handle::store_inode) it.
+/// Sets the access time, the modification time, or both of `inode`, clamped to what it can store.
+/// The caller [stores](Handle::store_inode) the inode.
 pub fn set_times(
     handle: &Handle<'_>,
     inode: &mut InodeEdit,

@@ -1,5 +1,4 @@
-//! What can be done to a file system, as changes of its metadata in a
-//! [`Handle`](super::journal::Handle).
+//! Operations on a file system, as metadata changes in a [`Handle`](super::journal::Handle).
 
 pub mod acl;
 #[cfg(all(test, not(loom)))]
@@ -23,12 +22,12 @@ pub mod truncate;
 
 pub use rename::{Name, Renamed, rename};
 
-/// Whether there is more to do, in another change.
+/// Whether an operation needs another change to finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// There is.
+    /// More work remains.
     More,
-    /// It is done.
+    /// The operation is complete.
     Done,
 }

@@ -1,8 +1,8 @@
-//! Names made, taken away and moved, with the inodes they lead to: each as one change (kernel:
-//! `fs/namei.c`, `fs/ext4/namei.c`).
+//! Creates, removes and links names with their inodes, each as one change (kernel: `fs/namei.c`,
+//! `fs/ext4/namei.c`).
 //!
-//! Who may do it (permissions, the sticky bit) is asked before; only immutable and append-only
-//! inodes are seen to here.
+//! Callers check permissions and the sticky bit first. Only immutable and append-only inodes are
+//! checked here.
 
 use super::{attributes, directory, metadata, new_inode, orphans, truncate};
 use crate::alloc::Allocator;
@@ -16,31 +16,31 @@ use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::inode::flags;
 use meantime_ext4_format::journal::fast_commit::Change;
 
-/// The most names an inode has, and subdirectories are counted to (`EXT4_LINK_MAX`).
+/// The most links of an inode, and the most subdirectories counted (`EXT4_LINK_MAX`).
 const LINKS_MAX: u16 = 65_000;
 
-/// A name that was taken from an inode.
+/// The result of removing a name from an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unlinked {
     /// The inode.
     pub ino: u32,
-    /// It was the last one: the inode is an orphan now, to be [finished](orphans::finish) when
-    /// nobody has it open any more. If it is known that [nobody has](Unused), it is none, and to be
-    /// [deleted](orphans::delete) in the same change.
+    /// Whether it was the last name. The inode is then an orphan, to be [finished](orphans::finish)
+    /// when it is no longer open. If it is known to be [unused](Unused), it is no orphan, and the
+    /// caller [deletes](orphans::delete) it in the same change.
     pub is_last: bool,
-    /// Whether it is none.
+    /// Whether the inode is unused, and so no orphan.
     pub is_unused: bool,
 }
 
-/// Answers whether nobody has an inode, which is just losing its last name, nor will get it: then
-/// it is no orphan, and is deleted by the change that took the name.
+/// Tells whether an inode that is losing its last name is open nowhere and cannot be opened again.
+/// It is then deleted by the change that removes the name, and does not become an orphan.
 pub type Unused<'a> = &'a dyn Fn(u32) -> bool;
 
-/// Whoever has an inode is not known.
+/// Treats every inode as possibly open.
 #[cfg(test)]
 pub(crate) const MAYBE_USED: Unused<'static> = &|_| false;
 
-/// Whether `name` can be a new one.
+/// Checks that `name` is valid for a new name.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
     match name {
         b"" => Err(Error::NotFound),
@@ -53,7 +53,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// The same for a name that is there.
+/// Same as [`check_name`], for an existing name.
 pub(super) fn check_old_name(name: &[u8]) -> Result<(), Error> {
     check_name(name).map_err(|error| match error {
         Error::Exists => Error::Invalid("`.` and `..` stay where they are"),
@@ -61,25 +61,25 @@ pub(super) fn check_old_name(name: &[u8]) -> Result<(), Error> {
     })
 }
 
-/// Directory `ino`, in which names are put (`may_create`).
+/// Loads directory `ino`, to which a name is to be added (`may_create`).
 pub(super) fn load_parent(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Error> {
     let dir = handle.load_inode(ino)?;
     if dir.file_type() != Some(FileType::Directory) {
         return Err(Error::NotDirectory);
     }
     if dir.links() == 0 {
-        // It was removed.
+        // The directory was removed.
         return Err(Error::NotFound);
     }
     if dir.flags() & flags::IMMUTABLE != 0 { Err(Error::NotPermitted) } else { Ok(dir) }
 }
 
-/// Fails for whoever wants to take names out of `dir` if it must not lose any (`may_delete`).
+/// Fails if `dir` must not lose names (`may_delete`).
 pub(super) fn check_may_lose(dir: &InodeEdit) -> Result<(), Error> {
     if dir.flags() & flags::APPEND != 0 { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Fails if `inode` has to keep its names.
+/// Fails if `inode` must keep its names.
 pub(super) fn check_may_go(inode: &InodeEdit) -> Result<(), Error> {
     if inode.flags() & (flags::APPEND | flags::IMMUTABLE) != 0 {
         Err(Error::NotPermitted)
@@ -88,7 +88,7 @@ pub(super) fn check_may_go(inode: &InodeEdit) -> Result<(), Error> {
     }
 }
 
-/// The inode that `name` in `dir` leads to.
+/// Loads the inode of `name` in `dir`.
 pub(super) fn look_up(
     handle: &Handle<'_>,
     dir: &InodeEdit,
@@ -111,7 +111,7 @@ pub(super) fn is_directory(inode: &InodeEdit) -> bool {
     inode.file_type() == Some(FileType::Directory)
 }
 
-/// Changes directory `ino`, whose content is newer then.
+/// Changes directory `ino` by `work`, and updates its modification and change times.
 pub(super) fn change_directory<T>(
     handle: &mut Handle<'_>,
     ino: u32,
@@ -126,7 +126,7 @@ pub(super) fn change_directory<T>(
     Ok(result)
 }
 
-/// Changes inode `ino` but for its content.
+/// Changes inode `ino` by `work`, and updates its change time only.
 pub(super) fn change_inode(
     handle: &mut Handle<'_>,
     ino: u32,
@@ -142,20 +142,20 @@ pub(super) fn entry_for<'a>(inode: &InodeEdit, name: &'a [u8]) -> NewEntry<'a> {
     NewEntry { ino: inode.ino(), file_type: inode.file_type(), name }
 }
 
-/// Fails if `dir` cannot have a subdirectory more (`EXT4_DIR_LINK_MAX`).
+/// Fails if `dir` cannot have another subdirectory (`EXT4_DIR_LINK_MAX`).
 pub(super) fn check_may_count(handle: &Handle<'_>, dir: &InodeEdit) -> Result<(), Error> {
     let uncounted = handle.superblock().features().has_ro_compat(ro_compat::DIR_NLINK)
         && dir.flags() & flags::INDEX != 0;
     if dir.links() >= LINKS_MAX && !uncounted { Err(Error::TooManyLinks) } else { Ok(()) }
 }
 
-/// `dir` has a subdirectory more: above 65,000 they are not counted any more, and 1 says so.
+/// Counts a new subdirectory of `dir`. From 65,000 on, a link count of 1 means "not counted".
 pub(super) fn count_subdirectory(dir: &mut InodeEdit) {
     let links = dir.links();
     dir.set_links(if links == 1 || links >= LINKS_MAX { 1 } else { links + 1 });
 }
 
-/// `dir` has a subdirectory less.
+/// Counts one subdirectory of `dir` less.
 pub(super) fn discount_subdirectory(dir: &mut InodeEdit) {
     let links = dir.links();
     if links > 2 {
@@ -163,7 +163,7 @@ pub(super) fn discount_subdirectory(dir: &mut InodeEdit) {
     }
 }
 
-/// Puts `inode`, which is stored, into `parent` as `name`.
+/// Adds the stored inode `inode` to `parent` as `name`.
 fn put(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -180,11 +180,11 @@ fn put(
     })
 }
 
-/// Makes file `name` in directory `parent`: its inode.
+/// Creates file `name` in directory `parent`. Returns its inode.
 ///
 /// # Errors
 /// [`Error::Exists`], [`Error::NameTooLong`], [`Error::NotPermitted`], [`Error::NoSpace`],
-/// [`Error::NotFound`] in a directory that was removed, …; damage, or the device.
+/// [`Error::NotFound`] in a removed directory, …; damage, or a device error.
 pub fn create(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -195,11 +195,12 @@ pub fn create(
     mknod(handle, allocator, parent, name, new, FileType::Regular, (0, 0))
 }
 
-/// Makes `name` in directory `parent` a file, pipe, socket or device; of a device, `device` has the
-/// major and minor number.
+/// Creates a file, pipe, socket or device `name` in directory `parent`. For a device, `device` is
+/// its major and minor number.
 ///
 /// # Errors
-/// As [`create`]; [`Error::Invalid`] for another type, or numbers that are too large.
+/// The errors of [`create`]; [`Error::Invalid`] for another type, or for numbers that are too
+/// large.
 pub fn mknod(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -229,11 +230,11 @@ pub fn mknod(
     Ok(inode.ino())
 }
 
-/// Makes a file in no directory (O_TMPFILE), on behalf of `parent`: its inode, which is an orphan
-/// until it is [linked](link).
+/// Creates a file without a name (O_TMPFILE), in the context of directory `parent`. Returns its
+/// inode, which is an orphan until it is [linked](link).
 ///
 /// # Errors
-/// As [`create`].
+/// The errors of [`create`].
 pub fn tmpfile(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -247,10 +248,10 @@ pub fn tmpfile(
     Ok(inode.ino())
 }
 
-/// Makes directory `name` in directory `parent`: its inode.
+/// Creates directory `name` in directory `parent`. Returns its inode.
 ///
 /// # Errors
-/// As [`create`]; [`Error::TooManyLinks`].
+/// The errors of [`create`]; [`Error::TooManyLinks`].
 pub fn mkdir(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -270,10 +271,10 @@ pub fn mkdir(
     Ok(inode.ino())
 }
 
-/// Makes symbolic link `name` in directory `parent`, which leads to `target`: its inode.
+/// Creates symbolic link `name` to `target` in directory `parent`. Returns its inode.
 ///
 /// # Errors
-/// As [`create`]; [`Error::NameTooLong`] for a target that does not fit into a block.
+/// The errors of [`create`]; [`Error::NameTooLong`] for a target that does not fit into a block.
 pub fn symlink(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -293,12 +294,12 @@ pub fn symlink(
     Ok(inode.ino())
 }
 
-/// Gives inode `ino` a further name. If it has none, the caller knows that it is a [`tmpfile`] and
-/// not one that was deleted.
+/// Adds a name to inode `ino`. If the inode has no name, the caller ensures that it is a
+/// [`tmpfile`] and not a deleted file.
 ///
 /// # Errors
-/// As [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`];
-/// [`Error::CrossDevice`] into a directory for another project.
+/// The errors of [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`];
+/// [`Error::CrossDevice`] into a directory of another project.
 pub fn link(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -319,7 +320,7 @@ pub fn link(
     }
     metadata::check_project(handle, &dir, &inode)?;
     if inode.links() == 0 {
-        // Whoever is cutting it off has it be none in the end.
+        // A truncation under way removes the orphan when it ends.
         if !truncate::is_under_way(handle, &inode)? {
             orphans::remove(handle, &mut inode)?;
         }
@@ -334,7 +335,7 @@ pub fn link(
     Ok(())
 }
 
-/// Inode `ino` has a name less; a directory, which has only one, none.
+/// Removes one link of inode `ino`; a directory, which has only one name, loses all.
 pub(super) fn lose_name(
     handle: &mut Handle<'_>,
     ino: u32,
@@ -348,9 +349,9 @@ pub(super) fn lose_name(
         if !is_last {
             return Ok(());
         }
-        // Before it goes: what could not be deleted would be an orphan for ever.
+        // Checked first: an inode that cannot be deleted would stay an orphan forever.
         attributes::check_releasable(handle, inode)?;
-        // (It may be an orphan: somebody is cutting it off.)
+        // (A truncation under way makes it an orphan already.)
         is_unused = !orphans::contains(handle, ino)? && unused(ino);
         if is_unused {
             handle.fast_ineligible();
@@ -361,7 +362,7 @@ pub(super) fn lose_name(
     Ok(Unlinked { ino, is_last, is_unused })
 }
 
-/// The inode of `name`, which is to be taken out of directory `parent`.
+/// Loads the inode of `name`, which is to be removed from directory `parent`.
 fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdit, Error> {
     check_old_name(name)?;
     let dir = load_parent(handle, parent)?;
@@ -371,13 +372,13 @@ fn load_victim(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<InodeEdi
     Ok(inode)
 }
 
-/// Takes `name`, which is not a directory, out of directory `parent`. If it was the last name and
-/// the inode is `unused`, the caller [deletes](orphans::delete) that.
+/// Removes `name`, which is not a directory, from directory `parent`. If it was the last name and
+/// the inode is `unused`, the caller [deletes](orphans::delete) the inode.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::IsDirectory`], [`Error::NotPermitted`], …; [`Error::Unsupported`]
-/// for the last name of an inode that could not be deleted, since the value of an attribute has an
-/// inode of its own; damage, or the device.
+/// for the last name of an inode that cannot be deleted, because an attribute value is stored in an
+/// inode of its own; damage, or a device error.
 pub fn unlink(
     handle: &mut Handle<'_>,
     parent: u32,
@@ -390,16 +391,16 @@ pub fn unlink(
     }
     change_directory(handle, parent, |handle, dir| directory::remove(handle, dir, name))?;
     handle.record(Change::Unlink { parent, ino: inode.ino(), name: name.to_vec() });
-    // If it was the last one, it is not: the inode is an orphan.
+    // Removing the last name is not eligible after all: it makes the inode an orphan.
     handle.fast_eligible();
     lose_name(handle, inode.ino(), unused)
 }
 
-/// Takes the empty directory `name` out of directory `parent`. If the inode is `unused`, the caller
+/// Removes the empty directory `name` from directory `parent`. If the inode is `unused`, the caller
 /// [deletes](orphans::delete) it.
 ///
 /// # Errors
-/// As [`unlink`]; [`Error::NotDirectory`], [`Error::NotEmpty`].
+/// The errors of [`unlink`]; [`Error::NotDirectory`], [`Error::NotEmpty`].
 pub fn rmdir(
     handle: &mut Handle<'_>,
     parent: u32,

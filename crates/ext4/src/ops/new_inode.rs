@@ -1,4 +1,4 @@
-//! Inodes made (kernel: `fs/ext4/ialloc.c`).
+//! Creates inodes (kernel: `fs/ext4/ialloc.c`).
 
 use crate::alloc::{Allocator, Want};
 use crate::error::Error;
@@ -11,9 +11,9 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::inode::{BLOCK_AREA_BYTES, flags};
 
-/// A directory gives its group to what is made in it (`S_ISGID`).
+/// The directory's group becomes that of new inodes in it (`S_ISGID`).
 const SET_GROUP: u16 = 0o2000;
-/// Flags that what is made in a directory has from it (`EXT4_FL_INHERITED`): secure deletion,
+/// The flags that new inodes inherit from their directory (`EXT4_FL_INHERITED`): secure deletion,
 /// undeletable, compression, synchronous, no dump, no access times, no compression, journalled
 /// data, no tail merging, synchronous directory, direct access, project, casefold.
 const INHERITED: u32 = 0x1
@@ -28,11 +28,11 @@ const INHERITED: u32 = 0x1
     | 0x1_0000
     | 0x200_0000
     | 0x6000_0000;
-/// Those of them that only directories have (`EXT4_REG_FLMASK`).
+/// The flags among them that only directories have (`EXT4_REG_FLMASK`).
 const OF_DIRECTORIES: u32 = 0x1_0000 | 0x2_0000 | 0x6000_0000;
-/// Those that anything else may have (`EXT4_OTHER_FLMASK`): no dump, no access times.
+/// The flags that other types may have (`EXT4_OTHER_FLMASK`): no dump, no access times.
 const OF_ALL: u32 = 0x40 | 0x80;
-/// An extent tree with nothing in it, in an inode: magic number, no entries, room for four, depth 0
+/// An empty extent tree in an inode: magic number, no entries, room for four, depth 0
 /// (`struct ext4_extent_header`).
 const EMPTY_TREE: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
@@ -49,7 +49,7 @@ fn type_bits(file_type: FileType) -> u16 {
     number << 12
 }
 
-/// A generation other than that of the slot's last owner.
+/// Returns a generation other than that of the slot's last inode.
 fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32, Error> {
     let (block, at) = handle.volume().inode_place(ino)?;
     let slot_bytes = handle.superblock().inode_bytes() as usize;
@@ -60,11 +60,11 @@ fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32, Error> {
     Ok(if new == before { new.wrapping_add(1) } else { new })
 }
 
-/// Takes an inode for something new in directory `parent`, whose default access list it has, if
-/// there is one. It has no names; the caller stores it.
+/// Allocates an inode without names in directory `parent`, and applies the directory's default ACL,
+/// if there is one. The caller stores the inode.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NoSpace`]; damage, or a device error.
 pub(super) fn make(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -103,7 +103,7 @@ pub(super) fn make(
     }
     inode.set_flags(inherited);
     if let Some(project) = metadata::project_given(handle, parent) {
-        // (An inode without room for one has none.)
+        // (Does nothing for an inode without room for a project.)
         inode.set_project(project);
     }
     let now = handle.now();
@@ -115,12 +115,12 @@ pub(super) fn make(
     Ok(inode)
 }
 
-/// Gives the new symbolic link `inode` its target: in itself if that is short, in a block (that is
-/// journalled) if not.
+/// Sets the target of the new symbolic link `inode`: in the inode if it is short, otherwise in a
+/// journalled block.
 ///
 /// # Errors
-/// [`Error::NotFound`] for an empty one, [`Error::NameTooLong`] for one that does not fit into a
-/// block; [`Error::NoSpace`]; damage, or the device.
+/// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one that does not fit into a
+/// block; [`Error::NoSpace`]; damage, or a device error.
 pub(super) fn set_target(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -133,7 +133,7 @@ pub(super) fn set_target(
     if target.contains(&0) {
         return Err(Error::Invalid("the target of a link has no NUL in it"));
     }
-    // With room for a NUL; PATH_MAX.
+    // Includes a NUL, and is at most PATH_MAX.
     if target.len() >= (handle.superblock().block_bytes() as usize).min(4096) {
         return Err(Error::NameTooLong);
     }

@@ -1,8 +1,8 @@
-//! Inodes that are to be deleted, or truncated: whoever finds them after a crash goes on with it.
+//! Orphans: inodes whose deletion or truncation has to be completed after a crash.
 //!
-//! They are in the file of orphans, if the file system has one and there is room in it (kernel
-//! documentation: `filesystems/ext4/orphan.rst`), or else in the list that begins in the superblock
-//! and goes on through `i_dtime`.
+//! They are recorded in the orphan file if the file system has one with room in it (kernel
+//! documentation: `filesystems/ext4/orphan.rst`), otherwise in the list that begins in the
+//! superblock and is linked through `i_dtime`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::features::{compat, ro_compat};
 use meantime_ext4_format::{Inode as DiskInode, RunState};
 
-/// At the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
+/// The magic number at the end of each block of the orphan file (EXT4_ORPHAN_BLOCK_MAGIC).
 const MAGIC: u32 = 0x0B10_CA04;
 /// `struct ext4_orphan_block_tail`: magic number and checksum.
 const TAIL_BYTES: usize = 8;
 
-/// The superblock says that there is a file of 2 GiB or more, once there is one: `size` is a
-/// file's, in bytes.
+/// Sets the superblock's feature for files of 2 GiB or more if `size`, a file's size in bytes,
+/// needs it.
 ///
 /// # Errors
-/// As [`Handle::edit`].
+/// The errors of [`Handle::edit`].
 pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
     if size <= i32::MAX as u64 {
         return Ok(());
@@ -39,12 +39,12 @@ pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
     handle.store_superblock(&superblock)
 }
 
-/// The file of orphans says whether anybody may have put something into it: for as long as the file
-/// system is mounted for writing (`present`), and that it is empty when that ends. Nothing if there
-/// is no such file.
+/// Records in the superblock whether the orphan file may contain entries: set (`present`) while the
+/// file system is mounted for writing, cleared at unmount, when the file is empty. Does nothing
+/// without an orphan file.
 ///
 /// # Errors
-/// As [`Handle::edit`].
+/// The errors of [`Handle::edit`].
 pub fn set_present(handle: &mut Handle<'_>, present: bool) -> Result<(), Error> {
     let mut superblock = handle.load_superblock()?;
     let has_file = handle.superblock().features().has_compat(compat::ORPHAN_FILE);
@@ -59,13 +59,13 @@ pub fn set_present(handle: &mut Handle<'_>, present: bool) -> Result<(), Error> 
     handle.store_superblock(&superblock)
 }
 
-/// The file of orphans.
+/// The orphan file.
 struct OrphanFile {
     inode: DiskInode,
     blocks: u64,
 }
 
-/// A block of it, checked.
+/// A checked block of the orphan file.
 struct OrphanBlock {
     block: u64,
     content: Arc<[u8]>,
@@ -79,7 +79,7 @@ impl OrphanBlock {
 }
 
 impl OrphanFile {
-    /// That of the file system, if it has one.
+    /// The file system's orphan file, if it has one.
     fn of(handle: &Handle<'_>) -> Result<Option<Self>, Error> {
         if !handle.superblock().features().has_compat(compat::ORPHAN_FILE) {
             return Ok(None);
@@ -114,7 +114,7 @@ impl OrphanFile {
         }
     }
 
-    /// Puts `ino` where the first entry of `instead` is in block `logical`; `false`: there is none.
+    /// Replaces the first entry `instead` in block `logical` by `ino`. Returns `false` without one.
     fn replace(
         &self,
         handle: &mut Handle<'_>,
@@ -135,7 +135,7 @@ impl OrphanFile {
         Ok(true)
     }
 
-    /// Puts `ino` where there is room; in which block; `None`: there is none.
+    /// Stores `ino` in a free entry. Returns its block; `None`: the file is full.
     fn put(&self, handle: &mut Handle<'_>, ino: u32) -> Result<Option<u64>, Error> {
         let first = handle.orphans().room();
         for logical in first..self.blocks {
@@ -148,7 +148,7 @@ impl OrphanFile {
         Ok(None)
     }
 
-    /// Its orphans, each with the block that it is in.
+    /// The orphans in the file, each with its logical block.
     fn list(&self, handle: &Handle<'_>) -> Result<Vec<(u32, u64)>, Error> {
         let mut all = Vec::new();
         for logical in 0..self.blocks {
@@ -159,14 +159,14 @@ impl OrphanFile {
     }
 }
 
-/// Makes `inode` an orphan, unless it is one: because it is being truncated. The caller stores it.
+/// Makes `inode` an orphan, unless a truncation made it one already. The caller stores it.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
     let ino = inode.ino();
-    // Once more would make the list a circle.
+    // A second entry would make the list a circle.
     if contains(handle, ino)? {
         return Ok(());
     }
@@ -187,11 +187,11 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
     handle.store_superblock(&superblock)
 }
 
-/// `inode` is no orphan any more. The caller stores it; other inodes that it holds for later must
-/// have been stored, for they may be in the list too.
+/// Removes `inode` from the orphans. The caller stores it. The caller must have stored any other
+/// inode that it has changed, because that may be in the list, too.
 ///
 /// # Errors
-/// [`Defect::OrphanList`] if it was none; the device.
+/// [`Defect::OrphanList`] if `inode` is no orphan; a device error.
 pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
     handle.fast_ineligible();
     learn(handle)?;
@@ -230,21 +230,21 @@ pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Erro
     handle.store_inode(&other, false)
 }
 
-/// What [`walk`] finds.
+/// The result of [`walk`].
 #[derive(Default)]
 struct Walk {
-    /// All orphans, and where: those of the list, then those of the file.
+    /// All orphans with their places: those of the list, then those of the file.
     orphans: Vec<(u32, OrphanPlace)>,
-    /// Entries of the file, each with the block that it is in, whose inodes were deleted: e2fsck
-    /// -p, when it has only the journal to recover, deletes orphans and leaves their entries.
+    /// Entries of the file whose inodes were deleted, each with its logical block. e2fsck -p
+    /// deletes orphans and leaves their entries if it has only the journal to recover.
     stale: Vec<(u32, u64)>,
 }
 
-/// The orphans on the disk.
+/// Finds the orphans on the disk.
 fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
     let mut found = Walk::default();
     let mut listed = HashSet::new();
-    // `None`: it is free.
+    // Returns `None` if the inode is free.
     let mut check = |ino: u32| -> Result<Option<DiskInode>, Error> {
         let wrong = Corruption::new(Defect::OrphanList).in_inode(ino);
         let superblock = handle.superblock();
@@ -276,8 +276,8 @@ fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
     Ok(found)
 }
 
-/// From now on it is known where the orphans are, without a walk. (Whatever is changed of them asks
-/// first: so the disk has them as they were before `handle`.)
+/// Loads the places of all orphans into memory, if they are not there yet. (Every change of an
+/// orphan calls this first, so the disk has the state before `handle`.)
 fn learn(handle: &Handle<'_>) -> Result<(), Error> {
     if !handle.orphans().is_known() {
         handle.orphans().learn(walk(handle)?.orphans.into_iter().collect());
@@ -285,20 +285,19 @@ fn learn(handle: &Handle<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// All orphans: those of the list, then those of the file.
+/// Lists all orphans: those of the list, then those of the file.
 ///
 /// # Errors
-/// [`Defect::OrphanList`] if the list goes in circles, or an inode is in it that is not in use, or
-/// the file system's own; the device.
+/// [`Defect::OrphanList`] if the list is circular, or contains an inode that is free or reserved; a
+/// device error.
 pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
     Ok(walk(handle)?.orphans.into_iter().map(|(ino, _)| ino).collect())
 }
 
-/// Takes entries out of the file of orphans whose inodes were deleted, before their numbers are
-/// given to others.
+/// Removes the entries of deleted inodes from the orphan file, before their numbers are reused.
 ///
 /// # Errors
-/// As [`list`].
+/// The errors of [`list`].
 pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
     let stale = walk(handle)?.stale;
     if stale.is_empty() {
@@ -315,19 +314,19 @@ pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
 /// Whether inode `ino` is an orphan.
 ///
 /// # Errors
-/// As [`list`].
+/// The errors of [`list`].
 pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
     learn(handle)?;
     Ok(handle.orphan(ino).is_some())
 }
 
-/// Goes on with what is to be done with orphan `ino`, which nobody has open: one without links is
-/// deleted, another one loses its blocks beyond its size. Once it has added about `budget` blocks
-/// to what `handle` changes it ends with [`Progress::More`], to be called again in another change;
-/// in the end, the inode is no orphan any more.
+/// Continues the deletion or truncation of orphan `ino`, which is not open: deletes an inode
+/// without links, or frees the blocks behind the size of another. Returns [`Progress::More`] once
+/// it has added about `budget` blocks to what `handle` changes; the caller then calls it again in
+/// another change. When it is done, the inode is no orphan any more.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn finish(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -358,12 +357,12 @@ pub fn finish(
     Ok(Progress::Done)
 }
 
-/// Deletes inode `ino`, which lost its last name in this change and is no orphan, since nobody has
-/// it. If it has so much that about `budget` blocks are changed before it has nothing, it is an
-/// orphan then: [`Progress::More`], and the rest is [`finish`]'s.
+/// Deletes inode `ino`, which lost its last name in this change, and is no orphan because it is not
+/// in use. If that takes more than about `budget` changed blocks, makes it an orphan and returns
+/// [`Progress::More`]; [`finish`] then does the rest.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn delete(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -380,7 +379,7 @@ pub fn delete(
     Ok(Progress::Done)
 }
 
-/// Takes from `inode`, to which no name leads, its blocks and attributes. The caller stores it.
+/// Frees the blocks and attributes of `inode`, which has no name. The caller stores it.
 fn empty(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -398,7 +397,7 @@ fn empty(
     Ok(Progress::Done)
 }
 
-/// Gives back the number of `inode`, which has nothing any more and is no orphan.
+/// Frees the number of `inode`, which has no blocks or attributes and is no orphan.
 fn free(handle: &mut Handle<'_>, allocator: &Allocator, mut inode: InodeEdit) -> Result<(), Error> {
     inode.set_deletion_time(handle.now().seconds as u32);
     inode.set_changed(handle.now());

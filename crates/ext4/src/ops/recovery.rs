@@ -1,5 +1,5 @@
-//! What a mount for writing asks of metadata before anything is written: whether they can be worked
-//! with, and what the fast commits behind the log make of them.
+//! What a mount for writing examines before it writes: whether the metadata are usable, and what
+//! the fast commits behind the log change.
 
 use super::{fast_commits, orphans};
 use crate::FileType;
@@ -9,11 +9,11 @@ use crate::journal::{Changes, Handle, Held, Orphans, Sequence, time_now};
 use meantime_ext4_format::journal::FastCommits;
 use meantime_ext4_format::{ROOT_INO, Source, Volume};
 
-/// Whether `volume`, as it is when everything is home, has what a mount for writing begins with: a
-/// root directory, groups whose descriptors are right, a list of orphans that can be.
+/// Checks that `volume`, as it is after the log's replay, has what a mount for writing needs: a
+/// root directory, correct group descriptors, a valid list of orphans.
 ///
 /// # Errors
-/// It has not; the device.
+/// One of these is missing or damaged; a device error.
 pub(crate) fn look_over(volume: &Volume<impl Source + Sync>) -> Result<(), Error> {
     if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
         return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
@@ -24,11 +24,11 @@ pub(crate) fn look_over(volume: &Volume<impl Source + Sync>) -> Result<(), Error
     orphans::list(&handle).map(drop)
 }
 
-/// What `commits` make of the metadata of `volume`, which has what the transactions before them
-/// had.
+/// Returns the changes that `commits` make to the metadata of `volume`, which includes the
+/// transactions before them.
 ///
 /// # Errors
-/// What cannot be carried out; damage, or the device.
+/// Fast commits that cannot be applied; damage, or a device error.
 pub(crate) fn carry_out(
     volume: &Volume<impl Source + Sync>,
     commits: FastCommits,

@@ -1,4 +1,4 @@
-//! Names moved (kernel: `vfs_rename`, `ext4_rename`, `ext4_cross_rename`).
+//! Moves names (kernel: `vfs_rename`, `ext4_rename`, `ext4_cross_rename`).
 
 use std::collections::HashSet;
 
@@ -16,12 +16,12 @@ use meantime_ext4_format::ROOT_INO;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::journal::fast_commit::Change;
 
-/// A name of a directory.
+/// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a> {
-    /// The directory.
+    /// The directory's inode.
     pub parent: u32,
-    /// What it is called there.
+    /// The name.
     pub name: &'a [u8],
 }
 
@@ -32,13 +32,13 @@ pub struct Renamed {
     pub ino: u32,
     /// The inode that had the new name before.
     pub replaced: Option<Unlinked>,
-    /// The inode that was exchanged for it: it has the old name now.
+    /// The inode that was exchanged for it, and has the old name now.
     pub exchanged: Option<u32>,
     /// The whiteout that has the old name now.
     pub whiteout: Option<u32>,
 }
 
-/// What is to be moved, and what is where it is to go.
+/// The inode to be moved, and the inode at its destination.
 struct Ends<'a> {
     old: Name<'a>,
     new: Name<'a>,
@@ -46,7 +46,7 @@ struct Ends<'a> {
     target: Option<InodeEdit>,
 }
 
-/// Whether directory `dir` is directory `above`, or somewhere in it.
+/// Whether directory `dir` is `above`, or below it.
 fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool, Error> {
     let volume = handle.volume();
     let mut seen = HashSet::new();
@@ -66,8 +66,8 @@ fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool, Error> {
 }
 
 impl<'a> Ends<'a> {
-    /// Looks at everything before anything is changed; `None`: both names are the same inode's, and
-    /// stay.
+    /// Checks everything before anything changes. Returns `None` if both names are of one inode;
+    /// both stay.
     fn find(
         handle: &Handle<'_>,
         old: Name<'a>,
@@ -142,7 +142,7 @@ impl<'a> Ends<'a> {
         self.old.parent != self.new.parent
     }
 
-    /// `inode`, which was moved, knows: when, and if it is a directory, where it is now.
+    /// Updates the moved `inode`: its change time, and `..` if it is a directory.
     fn moved(&self, handle: &mut Handle<'_>, inode: &InodeEdit, parent: u32) -> Result<(), Error> {
         let has_parent = is_directory(inode) && self.has_other_parent();
         change_inode(handle, inode.ino(), |handle, inode| {
@@ -150,7 +150,7 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// The two change places.
+    /// Exchanges source and `target`.
     fn exchange(&self, handle: &mut Handle<'_>, target: &InodeEdit) -> Result<(), Error> {
         let (source, old, new) = (&self.source, self.old, self.new);
         let recount = |dir: &mut InodeEdit, comes: &InodeEdit, goes: &InodeEdit| match (
@@ -174,7 +174,7 @@ impl<'a> Ends<'a> {
         self.moved(handle, target, old.parent)
     }
 
-    /// The new name leads to the source, whatever it led to before.
+    /// Points the new name to the source. Returns the inode that it led to before.
     fn put(
         &self,
         handle: &mut Handle<'_>,
@@ -193,8 +193,8 @@ impl<'a> Ends<'a> {
                     directory::add(handle, allocator, dir, entry)
                 }
                 Some(target) => {
-                    // One directory comes and one goes; if the other one comes from beside it,
-                    // there is one less.
+                    // The target leaves. If the source is a directory from another parent, it takes
+                    // the target's place in the count; otherwise the count drops by one.
                     if is_directory(target) && !counts {
                         discount_subdirectory(dir);
                     }
@@ -205,7 +205,7 @@ impl<'a> Ends<'a> {
         self.target.as_ref().map(|target| lose_name(handle, target.ino(), unused)).transpose()
     }
 
-    /// The old name leads nowhere any more, or to a whiteout.
+    /// Removes the old name, or points it to a whiteout.
     fn leave(&self, handle: &mut Handle<'_>, whiteout: Option<&InodeEdit>) -> Result<(), Error> {
         let counts = is_directory(&self.source) && self.has_other_parent();
         change_directory(handle, self.old.parent, |handle, dir| {
@@ -227,15 +227,15 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Moves what has the name `old` to the name `new`, as `renameat2(2)` does; what had that name
-/// loses it; if that had no other one and is `unused`, the caller
-/// [deletes](super::orphans::delete) it. `owner` is that of a whiteout.
+/// Moves name `old` to name `new`, as `renameat2(2)` does. The inode that had the new name loses
+/// it; if it was its last and the inode is `unused`, the caller [deletes](super::orphans::delete)
+/// it. `owner` is the owner of a whiteout.
 ///
 /// # Errors
 /// [`Error::NotFound`]; [`Error::Exists`]; [`Error::NotEmpty`], [`Error::IsDirectory`],
-/// [`Error::NotDirectory`]; [`Error::Invalid`] for flags that contradict one another, and a
-/// directory that would be in itself; [`Error::CrossDevice`] into a directory for another project;
-/// as [`create`](super::names::create); for what is replaced, as [`unlink`](super::names::unlink).
+/// [`Error::NotDirectory`]; [`Error::Invalid`] for contradictory flags, and for a directory moved
+/// into itself; [`Error::CrossDevice`] into a directory of another project; the errors of
+/// [`create`](super::names::create); for a replaced inode, as [`unlink`](super::names::unlink).
 pub fn rename(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -278,7 +278,7 @@ pub fn rename(
     Ok(Renamed { ino, replaced, exchanged: None, whiteout: whiteout.map(|inode| inode.ino()) })
 }
 
-/// What an overlay takes for nothing: character device 0:0.
+/// Creates character device 0:0, which overlayfs treats as a deleted name.
 fn new_whiteout(
     handle: &mut Handle<'_>,
     allocator: &Allocator,

@@ -1,4 +1,4 @@
-//! Ways through a file's extent tree, and nodes that come and go.
+//! Paths through a file's extent tree; adds and removes nodes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::extents::{MAX_DEPTH, NodePlace};
 use meantime_ext4_format::inode::flags;
 
-/// A node on the way to a block of the file.
+/// A node on the path to a logical block.
 #[derive(Debug)]
 pub(super) struct Level {
-    /// Where the node is; `None`: in the inode.
+    /// The block of the node; `None`: in the inode.
     pub(super) block: Option<u64>,
-    /// The blocks of the file that it is responsible for.
+    /// The logical blocks that the node covers.
     pub(super) range: Range<u64>,
-    /// In an index, the entry that leads on; in a leaf, the first one that begins behind the block.
+    /// In an index, the entry that the path follows; in a leaf, the first entry behind the block.
     pub(super) slot: usize,
-    /// Its content.
+    /// The node's content.
     pub(super) node: NodeEdit<Arc<[u8]>>,
 }
 
-/// A file's extent tree that is being changed.
+/// An extent tree being changed.
 pub(super) struct Tree<'t, 'h> {
     pub(super) handle: &'t mut Handle<'h>,
     pub(super) allocator: &'t Allocator,
@@ -36,8 +36,8 @@ fn wrong(inode: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
     block.map_or(corruption, |block| corruption.in_block(block)).into()
 }
 
-/// The way to block `logical` of the file of `inode`, which has an extent tree, from the root to a
-/// leaf. Each node was checked.
+/// Returns the path from the root of `inode`'s extent tree to the leaf of block `logical`, each
+/// node checked.
 pub(super) fn descend(
     handle: &Handle<'_>,
     inode: &InodeEdit,
@@ -46,7 +46,7 @@ pub(super) fn descend(
     let volume = handle.volume();
     let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
     let (mut block, mut place) = (None, NodePlace::root());
-    // Each step is one level down, and the root is at most at level 5.
+    // Each step goes down one level, and the root's depth is at most 5.
     loop {
         let bytes = match block {
             None => Arc::from(&inode.block_area()[..]),
@@ -74,7 +74,7 @@ impl<'t, 'h> Tree<'t, 'h> {
     /// The tree of `inode`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`]: it has none.
+    /// [`Error::Unsupported`] if it has none.
     pub(super) fn of(
         handle: &'t mut Handle<'h>,
         allocator: &'t Allocator,
@@ -94,12 +94,12 @@ impl<'t, 'h> Tree<'t, 'h> {
         wrong(self.inode, defect, block)
     }
 
-    /// The way to block `logical` of the file, from the root to a leaf. Each node was checked.
+    /// Returns the path from the root to the leaf of block `logical`, each node checked.
     pub(super) fn descend(&self, logical: u64) -> Result<Vec<Level>, Error> {
         descend(self.handle, self.inode, logical)
     }
 
-    /// Changes the node in `block`, or that in the inode, which is there and was checked.
+    /// Changes the node in `block`, or the root in the inode. The node was checked before.
     pub(super) fn edit<T>(
         &mut self,
         block: Option<u64>,
@@ -120,18 +120,18 @@ impl<'t, 'h> Tree<'t, 'h> {
         Ok(result)
     }
 
-    /// Has the file `added` more blocks, or fewer.
+    /// Adds `added`, which may be negative, to the file's block count.
     pub(super) fn count(&mut self, added: i64) {
         let superblock = self.handle.superblock();
         let blocks = self.inode.blocks(superblock).saturating_add_signed(added);
         self.inode.set_blocks(superblock, blocks);
     }
 
-    /// A new node without entries, `depth` levels above the leaves, for a file that has data in
-    /// block `near`.
+    /// Allocates an empty node, `depth` levels above the leaves, for a file with data in block
+    /// `near`.
     fn new_node(&mut self, depth: u16, parent: Option<u64>, near: u64) -> Result<u64, Error> {
         let superblock = self.handle.superblock();
-        // Beside other nodes, or else at the beginning of the group: not where the data will go on.
+        // Near other nodes, or else at the start of the group: not where the data will continue.
         let first = superblock.group_start(0);
         let group = near.saturating_sub(first) / superblock.blocks_per_group();
         let goal =
@@ -150,7 +150,7 @@ impl<'t, 'h> Tree<'t, 'h> {
         Ok(block)
     }
 
-    /// Frees the block of a node that is not a part of the tree any more.
+    /// Frees the block of a node that was removed from the tree.
     fn free_node(&mut self, block: u64) -> Result<(), Error> {
         self.allocator.free_blocks(self.handle, block..block + 1)?;
         self.handle.forget(block);
@@ -158,7 +158,7 @@ impl<'t, 'h> Tree<'t, 'h> {
         Ok(())
     }
 
-    /// The node `at` on the way begins with block `first` of the file now: says so in those above.
+    /// Updates the nodes above node `at` of `path`, which now begins with logical block `first`.
     pub(super) fn set_first(&mut self, path: &[Level], at: usize, first: u32) -> Result<(), Error> {
         for level in path[..at].iter().rev() {
             self.edit(level.block, |node| node.set_first(level.slot, first))?;
@@ -169,16 +169,16 @@ impl<'t, 'h> Tree<'t, 'h> {
         Ok(())
     }
 
-    /// Makes room in a full leaf, the last on the way, for `extent` behind those before slot
-    /// `slot`. One node is split, or the tree grows by a level: there may be no room in the leaf
-    /// yet. `true`: `extent` has been put into a leaf of its own.
+    /// Makes room in the full leaf at the end of `path` for `extent`, which belongs at the leaf's
+    /// `slot`. Splits one node, or adds a level to the tree, so the leaf itself may still be full.
+    /// Returns `true` if it put `extent` into a new leaf.
     pub(super) fn make_room(
         &mut self,
         path: &[Level],
         extent: &MappedExtent,
     ) -> Result<bool, Error> {
         let leaf = path.len() - 1;
-        // The one above the node to be split has room for another entry.
+        // The parent of the node to be split has room for another entry.
         let Some(above) = path[..leaf].iter().rposition(|level| !level.node.is_full()) else {
             self.grow(&path[0], extent.physical)?;
             return Ok(false);
@@ -191,7 +191,7 @@ impl<'t, 'h> Tree<'t, 'h> {
             self.edit(Some(block), |new| new.insert_extent(0, extent))?;
             extent.logical
         } else {
-            // Who always adds at the end leaves full nodes behind.
+            // Split off only the last entry when a file grows at its end: nodes stay full.
             let at = if above + 1 < leaf && level.slot + 1 == len { len - 1 } else { len / 2 };
             if at == 0 {
                 return Err(self.wrong(Defect::ExtentHeader, level.block));
@@ -206,7 +206,7 @@ impl<'t, 'h> Tree<'t, 'h> {
         Ok(appended)
     }
 
-    /// The root's entries move to a node of their own.
+    /// Moves the root's entries to a new node.
     fn grow(&mut self, root: &Level, near: u64) -> Result<(), Error> {
         let depth = root.node.depth();
         if depth >= MAX_DEPTH || root.node.is_empty() {
@@ -224,8 +224,8 @@ impl<'t, 'h> Tree<'t, 'h> {
         })
     }
 
-    /// Takes the last node on the way, which is empty now, out of the tree, and those above that
-    /// have nothing else.
+    /// Removes the empty leaf at the end of `path` from the tree, with the nodes above it that have
+    /// no other child.
     pub(super) fn remove_leaf(&mut self, path: &[Level]) -> Result<(), Error> {
         for (at, level) in path.iter().enumerate().rev() {
             if at + 1 == path.len() {
@@ -248,7 +248,7 @@ impl<'t, 'h> Tree<'t, 'h> {
         Ok(())
     }
 
-    /// The root takes the entries of its only child, if it has room for them.
+    /// Moves the entries of the root's only child into the root while they fit.
     pub(super) fn collapse(&mut self) -> Result<(), Error> {
         loop {
             let area = *self.inode.block_area();
@@ -256,7 +256,7 @@ impl<'t, 'h> Tree<'t, 'h> {
             if root.depth() == 0 || root.len() != 1 {
                 return Ok(());
             }
-            // Checked on the way.
+            // `descend` checks the child.
             let path = self.descend(0)?;
             let Some(child) = path.get(1) else { return Ok(()) };
             let Some(block) = child.block.filter(|_| child.node.len() <= root.capacity()) else {

@@ -1,4 +1,4 @@
-//! The size of a file.
+//! Changes the size of a file.
 
 use super::{Progress, extents, orphans};
 use crate::alloc::Allocator;
@@ -11,7 +11,7 @@ use meantime_ext4_format::extents::LOGICAL_BLOCKS;
 use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::inode::flags;
 
-/// How large the file of `inode` can be, in bytes.
+/// The largest size that the file of `inode` can have, in bytes.
 pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
     let superblock = handle.superblock();
     let block_bytes = u64::from(superblock.block_bytes());
@@ -22,16 +22,17 @@ pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
     } else {
         most
     };
-    // `i_blocks` counts units of 512 bytes, and without that feature it has 32 bits.
+    // `i_blocks` counts units of 512 bytes, and has 32 bits without that feature.
     let counted = if superblock.features().has_ro_compat(ro_compat::HUGE_FILE) { 48 } else { 32 };
     let limit = ((1u64 << counted) - 1) >> (superblock.block_bits() - 9);
     blocks.min(limit) * block_bytes
 }
 
-/// The inode of a file whose content can be changed.
+/// Loads the inode of a file whose content can be changed.
 ///
 /// # Errors
-/// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; as [`Handle::load_inode`].
+/// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; the errors of
+/// [`Handle::load_inode`].
 pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Error> {
     let inode = handle.load_inode(ino)?;
     inode.parsed(handle.superblock())?.check_supported()?;
@@ -50,7 +51,7 @@ pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Erro
     Ok(inode)
 }
 
-/// Frees what the file has behind its size.
+/// Frees the blocks behind the file's size.
 pub(super) fn remove_behind(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -62,15 +63,14 @@ pub(super) fn remove_behind(
     extents::remove(handle, allocator, inode, from..extents::MAX_LOGICAL, budget)
 }
 
-/// File `ino` has `size` bytes from now on. If it had as many or more, blocks behind that are
-/// freed, even those that were set aside; once that has added about `budget` blocks to what
-/// `handle` changes, it ends with [`Progress::More`], and [`go_on`] is to be called in other
-/// changes, until it is done. (The inode is an orphan until then.) What the last block has behind
-/// the size is the caller's to zero.
+/// Sets the size of file `ino`, in bytes. Unless the file grows, frees the blocks behind the new
+/// size, including preallocated ones. Returns [`Progress::More`] once it has added about `budget`
+/// blocks to what `handle` changes; the inode is then an orphan, and the caller calls [`go_on`] in
+/// other changes until that is done. The caller zeroes the rest of the last block.
 ///
 /// # Errors
 /// [`Error::FileTooBig`]; [`Error::IsDirectory`], [`Error::Special`]; [`Error::Unsupported`];
-/// damage, or the device.
+/// damage, or a device error.
 pub fn set_size(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -91,7 +91,7 @@ pub fn set_size(
     if size <= before {
         progress = remove_behind(handle, allocator, &mut inode, budget)?;
     }
-    // One without a name is an orphan already; so is one whose truncation failed half-way.
+    // An inode without a name is an orphan already, and so is one whose truncation failed midway.
     if progress == Progress::More && inode.links() != 0 && !orphans::contains(handle, ino)? {
         orphans::add(handle, &mut inode)?;
     }
@@ -100,11 +100,11 @@ pub fn set_size(
     Ok(progress)
 }
 
-/// Whether the file has data behind its size: it is being cut off there, and has to stay an orphan
-/// until it is. (What was only set aside there may stay.)
+/// Whether the file has written blocks behind its size: a truncation is under way, and the inode
+/// stays an orphan until it ends. (Preallocated blocks may stay there.)
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<bool, Error> {
     if inode.flags() & (flags::EXTENTS | flags::INLINE_DATA) != flags::EXTENTS {
         return Ok(false);
@@ -122,11 +122,11 @@ pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<boo
     Ok(false)
 }
 
-/// Goes on with the truncation that [`set_size`] began, whether the file still has names or not:
-/// the inode itself stays. The same must be said of what it returns.
+/// Continues the truncation that [`set_size`] began, whether or not the file still has names: the
+/// inode itself stays. Returns [`Progress::More`] as `set_size` does.
 ///
 /// # Errors
-/// Damage, or the device.
+/// Damage, or a device error.
 pub fn go_on(
     handle: &mut Handle<'_>,
     allocator: &Allocator,
@@ -135,8 +135,8 @@ pub fn go_on(
 ) -> Result<Progress, Error> {
     let mut inode = load_file(handle, ino)?;
     let progress = remove_behind(handle, allocator, &mut inode, budget)?;
-    // One that has lost its last name meanwhile stays an orphan; one that has got its first is none
-    // any more.
+    // An inode that lost its last name meanwhile stays an orphan. One that got its first name stops
+    // being one.
     if progress == Progress::Done && inode.links() != 0 && orphans::contains(handle, ino)? {
         orphans::remove(handle, &mut inode)?;
     }

@@ -1,4 +1,4 @@
-//! Every state (or many) that a power cut may leave of a workload: recovered, looked at, compared.
+//! Recovers and checks all (or many) disk states that a power cut may leave of a workload.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,28 +18,28 @@ use crate::recovery::{self, Kind, Seen, Task, Violation};
 use crate::tally::{Counts, Tally};
 use crate::tree::Tree;
 
-/// How much is looked at.
+/// How many states are checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    /// States of one cut, at most.
+    /// The most states per cut.
     pub per_cut: u64,
-    /// States of a run, at most.
+    /// The most states per run.
     pub per_run: usize,
-    /// One state in so many is mounted by the kernel; 0: none.
+    /// The kernel mounts one in this many states; 0: none.
     pub kernel: u64,
-    /// In one state in so many power is cut during recovery as well; 0: none.
+    /// In one in this many states, power is cut during recovery, too; 0: none.
     pub again: u64,
 }
 
-/// One state in so many is checked all the same if another was that it cannot be told from after
-/// its recovery.
+/// One in this many states is checked even if it is indistinguishable from an earlier one after its
+/// recovery.
 const THOROUGH: u64 = 16;
 
-/// A test's violations, and how far it is.
+/// The violations and the progress of a test.
 pub(crate) struct Campaign {
     name: &'static str,
     pub tally: Tally,
-    /// States that were begun: says which one the kernel mounts.
+    /// The number of states begun, which selects those that the kernel mounts.
     number: AtomicU64,
     violations: Mutex<Vec<Violation>>,
     begun: Instant,
@@ -59,7 +59,7 @@ impl Campaign {
         }
     }
 
-    /// Looks at a run; whether to go on.
+    /// Checks a run. Returns whether to continue.
     pub(crate) fn look(
         &self,
         run: Result<Run, Violation>,
@@ -101,10 +101,10 @@ impl Campaign {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells what was looked at.
+    /// Prints a summary.
     ///
     /// # Panics
-    /// There were violations.
+    /// If there were violations.
     pub(crate) fn end(self) {
         println!("{}: {} s, {}", self.name, self.begun.elapsed().as_secs(), self.tally.line());
         println!("{}", self.tally.table());
@@ -119,7 +119,7 @@ impl Campaign {
 
 static KEPT: AtomicU64 = AtomicU64::new(0);
 
-/// Keeps the image that `place` would hold with `on`, if that is wanted; where.
+/// Keeps the image of `place` with the states `on`, if requested. Returns a message with its path.
 fn keep(place: &mut Place, on: &[&State]) -> String {
     let Ok(directory) = std::env::var("MEANTIME_CRASH_KEEP") else { return String::new() };
     let number = KEPT.fetch_add(1, Relaxed);
@@ -128,19 +128,19 @@ fn keep(place: &mut Place, on: &[&State]) -> String {
     }
     place.put(on);
     let path = std::path::Path::new(&directory).join(format!("crash-{number}.img"));
-    // A run of many minutes does not end for want of room for an image.
+    // A long run does not fail because there is no room for an image.
     match std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, place.bytes())) {
         Ok(()) => format!("\n    kept as {}", path.display()),
         Err(error) => format!("\n    not kept as {}: {error}", path.display()),
     }
 }
 
-/// A device whose unit is smaller may tear a superblock, which is at its own size.
+/// The size and alignment of a superblock. A device with a smaller atomic unit may tear it.
 const SUPERBLOCK_BYTES: usize = 1024;
 
-/// Whether the primary superblock of what `place` holds with `state` is torn: its checksum is
-/// wrong, which neither ext4 nor anybody else survives. (All that are torn have one: without
-/// checksums nobody could tell.)
+/// Whether the primary superblock of `place` with `state` is torn: its checksum is wrong, which
+/// ext4 cannot survive either. (All that may be torn have a checksum; without one this could not be
+/// detected.)
 fn is_torn(place: &Place, state: &State) -> bool {
     let mut superblock = place.base()[1024..2048].to_vec();
     for (offset, content) in state.changes() {
@@ -155,7 +155,7 @@ fn is_torn(place: &Place, state: &State) -> bool {
         }
     }
     let sum = u32::from_le_bytes(superblock[1020..].try_into().expect("four bytes"));
-    // (ext4's has no last inversion.)
+    // (ext4's has no final inversion.)
     !crc32c::crc32c(&superblock[..1020]) != sum
 }
 
@@ -171,7 +171,7 @@ impl Look<'_> {
         run.tracks.iter().map(|track| &*track.root).collect()
     }
 
-    /// How many operations of each track had begun and returned at event `at`.
+    /// The numbers of operations of each track that had begun and returned at event `at`.
     fn promises(&self, at: usize) -> Vec<(usize, usize)> {
         let count = |track: &Track| {
             let begun = track.marks.iter().filter(|(begun, _)| *begun <= at).count();
@@ -181,7 +181,7 @@ impl Look<'_> {
         self.run.tracks.iter().map(count).collect()
     }
 
-    /// Looks at what power cuts may leave.
+    /// Checks what power cuts may leave.
     fn all(&mut self, place: &mut Place, rng: &mut SsdRng) -> Vec<Violation> {
         let mut violations = Vec::new();
         let run = self.run;
@@ -189,10 +189,10 @@ impl Look<'_> {
             let why = format!("a buffer was changed while the device had it: {}", run.what);
             violations.push(Violation::new(Kind::Workload, why));
         }
-        // With several threads, one may have been told of something in a turn in which another's
-        // request was taken, and that because of it: there the order of events is all that is known
-        // to be an order. With one, nothing that is taken in a turn can come of what is told in it.
-        // (The journal's thread is not one more: who has it commit sleeps meanwhile.)
+        // With several threads, one may learn of a completion in the same turn in which another's
+        // request is taken because of it, so only the order of events is a known order. With one
+        // thread, no request taken in a turn can result from a completion in it. (The journal's
+        // thread does not count: the thread that has it commit sleeps meanwhile.)
         let cut = CutOptions { strict: run.tracks.len() == 1, ..run.config.cut() };
         let returns =
             run.tracks.iter().flat_map(|track| track.marks.iter().map(|(_, returned)| *returned));
@@ -248,7 +248,7 @@ impl Look<'_> {
         violations
     }
 
-    /// Why `trees` cannot be, with what was promised.
+    /// The reason why `trees` violates the promises, if it does.
     fn check(&mut self, trees: &[Tree], promises: &[(usize, usize)]) -> Option<String> {
         let mut tracks = self.run.tracks.iter().zip(trees).zip(promises);
         self.counts.checks += trees.len() as u64;
@@ -257,7 +257,7 @@ impl Look<'_> {
         })
     }
 
-    /// What a new state comes to; `None`: nobody can recover it.
+    /// The result of a new state; `None`: it cannot be recovered at all.
     fn one(
         &mut self,
         place: &mut Place,
@@ -286,7 +286,7 @@ impl Look<'_> {
         Ok(Some(trees))
     }
 
-    /// A torn superblock: nobody mounts it, and nobody makes something else of it.
+    /// Checks a torn superblock: it must not be mounted, nor read as anything else.
     fn torn(&mut self, place: &mut Place, state: &State, task: &Task<'_>) -> Result<(), Violation> {
         place.put(&[state]);
         if let Ok((trees, ..)) = recovery::ours(place, task, "null") {
@@ -323,8 +323,8 @@ impl Look<'_> {
         Violation::new(why.kind, text)
     }
 
-    /// Cuts the power during the recovery of `first` as well: whatever is left is recovered to the
-    /// same `trees`.
+    /// Cuts the power during the recovery of `first`, too. Whatever is left must be recovered to
+    /// the same `trees`.
     fn again(
         &mut self,
         place: &mut Place,
@@ -339,7 +339,7 @@ impl Look<'_> {
         let options = task.config.cut();
         let points: Vec<usize> = history.turning_points(options.volatile).collect();
         if points.is_empty() {
-            // A mount that is refused writes nothing.
+            // A refused mount writes nothing.
             return Ok(());
         }
         let mut seen = Seen::default();
@@ -372,7 +372,7 @@ impl Look<'_> {
     }
 }
 
-/// What is left at the end of a workload and a clean unmount.
+/// The result of a workload and a clean unmount.
 pub(crate) fn clean_end(
     place: &mut Place,
     base: &Base,
@@ -399,7 +399,7 @@ pub(crate) fn clean_end(
     Ok(())
 }
 
-/// The tree of `bytes` after e2fsck's recovery.
+/// The tree of `place`'s image after e2fsck's recovery.
 pub(crate) fn recovered_by_e2fsck(
     place: &mut Place,
     base: &Base,

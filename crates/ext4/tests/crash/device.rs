@@ -17,25 +17,25 @@ use meantime_testkit::power_cut::CutOptions;
 use crate::model::{DIRECTORY_MODE, FILE_MODE, beginning_id, content};
 use crate::ops::BEGINNING;
 
-/// What kind of device and mount.
+/// A configuration of device, file system and mount.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Config {
     pub block_bytes: usize,
     pub lba_bytes: u32,
-    /// With a volatile write cache.
+    /// Whether the device has a volatile write cache.
     pub volatile: bool,
-    /// What the device never tears, in bytes.
+    /// The device's atomic unit, in bytes.
     pub unit_bytes: usize,
     pub overlap: Overlap,
     pub commit_overlap: CommitOverlap,
-    /// The most dirty pages, in bytes; 0: as usual.
+    /// The most dirty pages, in bytes; 0: the default.
     pub dirty_bytes: usize,
-    /// Length of the log, in blocks.
+    /// The length of the log, in blocks.
     pub log_blocks: usize,
     pub fast_commit: bool,
     /// The service-time model.
     pub model: &'static str,
-    /// More features for mkfs.
+    /// Additional features for mkfs.
     pub features: &'static str,
 }
 
@@ -58,8 +58,8 @@ impl Config {
         CutOptions { volatile: self.volatile, unit_bytes: self.unit_bytes, ..CutOptions::default() }
     }
 
-    /// Whether there are fast commits: they are wanted, and neither made without checksums, which
-    /// e2fsck 1.47.0 gets wrong, nor by a thread of the journal's.
+    /// Whether fast commits are made: they are wanted, there are checksums (without which e2fsck
+    /// 1.47.0 gets fast commits wrong), and no journal thread commits.
     pub(crate) fn makes_fast_commits(&self) -> bool {
         self.fast_commit && self.commit_overlap.direct && !self.features.contains("^metadata_csum")
     }
@@ -83,20 +83,21 @@ impl Config {
         }
     }
 
-    /// For a mount that only recovers, and is read: with little memory, which costs time.
+    /// Options for a mount that only recovers and reads: with little memory, because filling it
+    /// takes time.
     pub(crate) fn recovery_options(&self, write: bool) -> MountOptions {
         MountOptions { write, cache_bytes: 1 << 20, channels: 1, ..self.mount_options() }
     }
 }
 
-/// What blocks hold that nobody has written to.
+/// The content of blocks that were never written.
 pub(crate) const STALE: u8 = 0xDB;
 
 /// A file system as e2fsprogs made it.
 #[derive(Default)]
 pub(crate) struct Base {
     pub bytes: Vec<u8>,
-    /// Where the log's blocks are, without the journal's superblock; and where that is.
+    /// The places of the log's blocks without the journal's superblock, and the place of that.
     pub log: Vec<Range<usize>>,
     pub journal: usize,
 }
@@ -122,8 +123,8 @@ impl Base {
     }
 }
 
-/// A new file system with what is there in the beginning, on blocks full of [`STALE`]; `None`
-/// without e2fsprogs.
+/// Makes a file system with the initial files, on blocks full of [`STALE`]; `None` without
+/// e2fsprogs.
 pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
     let dir = meantime_testkit::image::scratch();
     let root = dir.path().join("root");
@@ -143,10 +144,10 @@ pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
         std::fs::set_permissions(&top, Permissions::from_mode(u32::from(DIRECTORY_MODE))).unwrap();
     }
     let image = dir.path().join("image");
-    // (mkfs takes whole MiB for a log. What fast commits have comes on top.)
+    // (mkfs takes whole MiB for a log. The blocks of fast commits come on top.)
     let log_bytes = (config.log_blocks * config.block_bytes).next_multiple_of(1 << 20);
     let fast_bytes = if config.fast_commit { 256 * config.block_bytes } else { 0 };
-    // mkfs wants as much beside the journal as for it.
+    // mkfs wants as much space beside the journal as for it.
     let bytes = (log_bytes + (6 << 20)).max(2 * (log_bytes + fast_bytes) + (1 << 20));
     std::fs::write(&image, vec![STALE; bytes]).unwrap();
     let (block_bytes, log) = (config.block_bytes.to_string(), format!("size={}", log_bytes >> 20));
@@ -168,20 +169,20 @@ pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
     Some(Base::of(&image, config))
 }
 
-/// An SSD with our driver.
+/// An SSD with this project's driver.
 pub(crate) struct Attached {
     pub ssd: SteppedSsd,
     controller: Arc<Controller>,
 }
 
 impl Attached {
-    /// The device; as often as one likes.
+    /// Returns the device. Can be called any number of times.
     pub(crate) fn device(&self) -> Device {
         Device::Nvme(NvmeDevice::new(Arc::clone(&self.controller), 1, "stepped".into()).unwrap())
     }
 }
 
-/// An SSD of `config` on `medium`, with our driver.
+/// Attaches an SSD of `config` on `medium` to this project's driver.
 pub(crate) fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
     let ssd_config = SsdConfig {
         model: Model::named(config.model).unwrap(),
@@ -196,7 +197,7 @@ pub(crate) fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
     Attached { ssd, controller }
 }
 
-/// The same with what costs no time, mounted as `options` say.
+/// Same as [`attach`] with a model without service times, mounted with `options`.
 pub(crate) fn mounted(
     medium: Medium,
     config: &Config,
@@ -207,10 +208,10 @@ pub(crate) fn mounted(
     Ok((ssd, FileSystem::mount(attached.device(), options)?))
 }
 
-/// Runs e2fsck on `image`; its exit status and what it said beside its phases and figures.
+/// Runs e2fsck on `image`. Returns its exit status and its output without phases and figures.
 pub(crate) fn e2fsck(image: &Path, flags: &str) -> (i32, Vec<String>) {
-    // Its clock is a few ms behind the one that gives us times: what was written at the end of a
-    // second would be in its future.
+    // e2fsck's clock is a few ms behind that of the timestamps: a write at the end of a second
+    // would be in its future.
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() + 1;
     let mut command = e2fs::command("e2fsck");

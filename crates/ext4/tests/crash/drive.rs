@@ -1,4 +1,4 @@
-//! Does operations: on our file system, and with the kernel's.
+//! Executes operations on this crate's file system and on the kernel's.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use meantime_ext4::{
 use crate::model::{Fail, Model, content, target, value};
 use crate::ops::Op;
 
-/// Our file system, below directory `root`.
+/// This crate's file system below directory `root`.
 pub(crate) struct Ours<'a> {
     pub fs: &'a FileSystem,
     pub root: &'a str,
 }
 
-/// Of so much a trim tells the device what is free: where the files lie, and are freed. (Each block
-/// that is trimmed is one more write of which a power cut leaves any part.)
+/// The bytes from the beginning in which free blocks are trimmed: where the files are. (Each
+/// trimmed block is one more write of which a power cut may leave any part.)
 const TRIMMED_BYTES: u64 = 2 << 20;
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
-/// `error` in the model's words; `None`: the model knows of none like it.
+/// Converts `error` to the model's error; `None`: the model has no such error.
 pub(crate) fn failed(error: &Error) -> Option<Fail> {
     match error {
         Error::NotFound => Some(Fail::NotFound),
@@ -47,7 +47,7 @@ impl Ours<'_> {
         self.fs.resolve(&self.fs.root()?, self.path(name), false)
     }
 
-    /// The directory, and the last part.
+    /// The parent directory and the last component of `name`.
     fn place<'n>(&self, name: &'n str) -> Result<(Node, &'n OsStr), Error> {
         let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
         Ok((self.fs.resolve(&self.fs.root()?, self.path(above), true)?, OsStr::new(last)))
@@ -82,7 +82,7 @@ impl Ours<'_> {
         Ok(())
     }
 
-    /// Does `op` with the identity that `model` has for it. Whether it could be done.
+    /// Executes `op` with the identity that `model` gives it.
     pub(crate) fn apply(&self, op: &Op, model: &Model) -> Result<(), Error> {
         let fs = self.fs;
         let id = model.next_id();
@@ -114,7 +114,7 @@ impl Ours<'_> {
             }
             Op::Rename(old, new) | Op::Exchange(old, new) => {
                 let (from, old) = self.place(old)?;
-                // As a path is gone along, before the other is looked at.
+                // Path resolution fails here, before the other path is examined.
                 if from.file_type() != FileType::Directory {
                     return Err(Error::NotDirectory);
                 }
@@ -203,7 +203,7 @@ impl Ours<'_> {
             Op::Sync => fs.sync(),
             Op::Step => fs.background_step().map(drop),
             Op::Trim => fs.trim(0..TRIMMED_BYTES, 0).map(drop),
-            // Whoever has the device does that.
+            // The owner of the device remounts.
             Op::Remount => Ok(()),
         }
     }
@@ -214,7 +214,7 @@ impl Ours<'_> {
     }
 }
 
-/// The kernel's, mounted at `root`: to see whether the model is right.
+/// The kernel's file system, mounted at `root`, to validate the model.
 pub(crate) struct Kernels<'a> {
     pub root: &'a Path,
 }
@@ -271,7 +271,7 @@ impl Kernels<'_> {
                 XattrFlags::empty(),
             )?),
             Op::RemoveAttribute(name) => Ok(rustix::fs::removexattr(not_link(name)?, "user.x")?),
-            // (What memory is aligned to is not worth the trouble here.)
+            // (Direct writes are not aligned for O_DIRECT here, so they are buffered.)
             Op::Write(name, offset, bytes) | Op::Direct(name, offset, bytes) => {
                 write(name, offset, bytes, 0)
             }

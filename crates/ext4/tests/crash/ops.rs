@@ -1,4 +1,4 @@
-//! What a program does to a small tree.
+//! Operations of a program on a small tree.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ pub(crate) enum Op {
     Rename(Name, Name),
     Exchange(Name, Name),
     Mode(Name, u16),
-    /// Permissions and size, together.
+    /// Sets permissions and size together.
     Set(Name, u16, u64),
-    /// So many bytes of `user.x`.
+    /// Sets `user.x` to a value of this many bytes.
     Attribute(Name, usize),
     RemoveAttribute(Name),
     Write(Name, u64, u64),
@@ -33,29 +33,29 @@ pub(crate) enum Op {
     Truncate(Name, u64),
     Punch(Name, u64, u64),
     Zero(Name, u64, u64),
-    /// Room, the size stays.
+    /// Preallocates; the size stays.
     Keep(Name, u64, u64),
-    /// Room, the size grows.
+    /// Preallocates; the size grows.
     Extend(Name, u64, u64),
-    /// The content is what the program wrote.
+    /// Reads the file and compares its content.
     Read(Name),
     Fsync(Name),
     Fdatasync(Name),
     Sync,
-    /// A turn of the background's work.
+    /// One round of background work.
     Step,
-    /// The device is told of all that is free.
+    /// Trims free blocks.
     Trim,
     Remount,
 }
 
 impl Op {
-    /// Whether it does nothing but make durable what others did.
+    /// Whether it only makes earlier operations durable.
     pub(crate) fn is_sync(&self) -> bool {
         matches!(self, Op::Fsync(_) | Op::Fdatasync(_) | Op::Sync | Op::Step)
     }
 
-    /// Whether it changes no names, and no attributes.
+    /// Whether it changes no names and no attributes.
     pub(crate) fn is_on_data(&self) -> bool {
         use Op::*;
         let is_write =
@@ -79,11 +79,11 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// What is there in the beginning: files with their sizes, directories with `None`.
+/// The initial tree: files with their sizes, directories with `None`.
 pub(crate) const BEGINNING: [(Name, Option<u64>); 4] =
     [("a", Some(6000)), ("d", None), ("d/a", Some(12_288)), ("d/s", Some(10))];
 
-/// Every operation that the exhaustive sequences are made of.
+/// The operations of the exhaustive sequences.
 pub(crate) fn alphabet() -> Vec<Op> {
     use Op::*;
     vec![
@@ -132,7 +132,7 @@ pub(crate) fn alphabet() -> Vec<Op> {
 const FILES: [Name; 9] = ["a", "b", "c", "d/a", "d/b", "d/s", "e/a", "e/b", "d/f/a"];
 const DIRECTORIES: [Name; 4] = ["d", "e", "d/f", "e/f"];
 
-/// A random operation; `heavy`: with many bytes now and then.
+/// Returns a random operation; `heavy`: sometimes with many bytes.
 pub(crate) fn random(rng: &mut Rng, heavy: bool) -> Op {
     use Op::*;
     let file = |rng: &mut Rng| FILES[rng.below(FILES.len() as u64) as usize];

@@ -1,4 +1,4 @@
-//! A file that holds one state after the other, each written over what is left of the one before.
+//! A file that holds one state after another, each written over the remains of the last.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,13 +12,13 @@ use meantime_testkit::power_cut::{History, State, content_hash};
 
 use crate::device::Base;
 
-/// What is kept account of, in bytes.
+/// The granularity of `dirty`, in bytes.
 const PAGE_BYTES: usize = 4096;
 
-/// What is compared at a time, in bytes: little enough to stay in a CPU's cache.
+/// The bytes compared at a time, few enough to stay in a CPU's cache.
 const PIECE_BYTES: usize = 16 * PAGE_BYTES;
 
-/// How long the lock of an SSD that is gone may stay.
+/// How long the lock of a stopped SSD may persist.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One worker's image, in memory if there is such a directory.
@@ -26,13 +26,13 @@ pub(crate) struct Place {
     dir: tempfile::TempDir,
     image: PathBuf,
     file: File,
-    /// How the medium was when recording began.
+    /// The medium when recording began.
     base: Vec<u8>,
     base_hash: u64,
-    /// Pages that may differ from it.
+    /// Pages that may differ from `base`.
     dirty: BTreeSet<usize>,
     scratch: Vec<u8>,
-    /// Where the log's blocks are, without the journal's superblock; and where that is.
+    /// The places of the log's blocks without the journal's superblock, and the place of that.
     log: Vec<Range<usize>>,
     journal: usize,
 }
@@ -50,12 +50,12 @@ impl Place {
         &self.image
     }
 
-    /// Another file beside it.
+    /// The path of another file beside the image.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Has the image hold what `base` has.
+    /// Loads the content of `base` into the image.
     pub(crate) fn load(&mut self, base: &Base) {
         self.file.set_len(base.bytes.len() as u64).unwrap();
         self.file.write_all_at(&base.bytes, 0).unwrap();
@@ -67,8 +67,7 @@ impl Place {
 
     /// The image as an SSD's medium.
     pub(crate) fn medium(&self) -> Medium {
-        // A process that another thread is just starting has the lock of the SSD before for a
-        // moment.
+        // A process that another thread is just starting briefly holds the previous SSD's lock.
         let begun = Instant::now();
         loop {
             match Medium::file(&self.image, None) {
@@ -78,7 +77,7 @@ impl Place {
         }
     }
 
-    /// From now on the image as it is, is what states are of.
+    /// Makes the current image the base of later states.
     pub(crate) fn begin(&mut self) {
         let bytes = self.file.metadata().unwrap().len() as usize;
         self.base.resize(bytes, 0);
@@ -92,7 +91,7 @@ impl Place {
         &self.base
     }
 
-    /// One number for all of a state's content.
+    /// A hash of the content of the base with `state`.
     pub(crate) fn hash(&self, state: &State) -> u64 {
         self.base_hash.wrapping_add(state.hash())
     }
@@ -101,14 +100,14 @@ impl Place {
         offset as usize / PAGE_BYTES..(offset as usize + bytes).div_ceil(PAGE_BYTES)
     }
 
-    /// What `history` tells of was written to the image.
+    /// Notes that the writes of `history` were made to the image.
     pub(crate) fn wrote(&mut self, history: &History) {
         for write in history.writes() {
             self.dirty.extend(Self::pages(write.offset, write.data.len()));
         }
     }
 
-    /// Has the image hold these states, one upon the other.
+    /// Loads the base with these states, applied in order, into the image.
     pub(crate) fn put(&mut self, states: &[&State]) {
         for page in std::mem::take(&mut self.dirty) {
             let at = page * PAGE_BYTES;
@@ -120,8 +119,8 @@ impl Place {
         }
     }
 
-    /// Another program has written to the image: finds out where, beside the log or (`log`) in
-    /// there as well.
+    /// Finds the pages that another program has changed in the image: outside of the log, or
+    /// (`log`) in it, too.
     pub(crate) fn find_changes(&mut self, log: bool) {
         self.scratch.resize(PIECE_BYTES, 0);
         let all = 0..self.base.len();
@@ -135,7 +134,7 @@ impl Place {
         }
         kept.push(at..all.end);
         for range in kept {
-            // In large pieces first: most are as they were.
+            // In large pieces first, because most are unchanged.
             for begin in range.clone().step_by(PIECE_BYTES) {
                 let end = (begin + PIECE_BYTES).min(range.end);
                 let now = &mut self.scratch[..end - begin];
@@ -151,20 +150,20 @@ impl Place {
         }
     }
 
-    /// All of the image may have changed.
+    /// Marks the whole image as changed.
     pub(crate) fn spoil(&mut self) {
         self.dirty.extend(0..self.base.len() / PAGE_BYTES);
     }
 
-    /// The image.
+    /// The bytes of the image.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         std::fs::read(&self.image).unwrap()
     }
 
-    /// One number for what a check of the image, whose log is empty, looks at: all but what the
-    /// log's blocks still hold, and the times and counts in the superblock and the number in the
-    /// journal's, which say nothing of anything else. Two images with the same one are as good as
-    /// each other.
+    /// A hash of what a check of the image, whose log is empty, depends on: everything except the
+    /// content of the log's blocks, the times and counts in the superblock, and the number in the
+    /// journal's superblock, on which nothing else depends. Images with equal hashes are
+    /// equivalent.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut sum = 0_u64;
         let special = [0, self.journal / PAGE_BYTES];
@@ -185,7 +184,7 @@ impl Place {
         sum
     }
 
-    /// Makes fields zero that differ from one mount to the next.
+    /// Zeroes the fields that differ from mount to mount.
     fn forget_times(&self, first: usize, content: &mut [u8; PAGE_BYTES]) {
         let mut forget = |at: usize, bytes: usize| {
             if let Some(field) =
@@ -194,8 +193,8 @@ impl Place {
                 field.fill(0);
             }
         };
-        // Mounted and written (with the counter behind), checked, KiB written, the high bytes of
-        // times, the checksum.
+        // Mount and write times (and the mount count behind), last check, KiB written, the high
+        // bytes of times, the checksum.
         for (at, bytes) in [(0x2C, 10), (0x40, 4), (0x178, 8), (0x274, 6), (0x3FC, 4)] {
             forget(1024 + at, bytes);
         }

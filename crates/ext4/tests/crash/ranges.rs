@@ -1,9 +1,9 @@
-//! Something of every byte of a file.
+//! A map from the bytes of a file to values.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A value for every number, the same for long stretches.
+/// A value for every number, stored by ranges of equal values.
 #[derive(Debug, Clone)]
 pub(crate) struct Ranges<T>(BTreeMap<u64, T>);
 
@@ -20,7 +20,7 @@ impl<T: Clone> Ranges<T> {
         }
     }
 
-    /// Changes what is in `range`.
+    /// Changes the values in `range`.
     pub(crate) fn change(&mut self, range: Range<u64>, mut change: impl FnMut(&mut T)) {
         if range.is_empty() {
             return;
@@ -30,7 +30,7 @@ impl<T: Clone> Ranges<T> {
         self.0.range_mut(range).for_each(|(_, value)| change(value));
     }
 
-    /// `value` in all of `range`.
+    /// Sets all of `range` to `value`.
     pub(crate) fn set(&mut self, range: Range<u64>, value: T) {
         if range.is_empty() {
             return;
@@ -44,7 +44,7 @@ impl<T: Clone> Ranges<T> {
         self.0.insert(range.start, value);
     }
 
-    /// The stretches of `range`, in order.
+    /// The pieces of `range`, in order.
     pub(crate) fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &T)> + '_ {
         let ends = self.0.keys().skip(1).copied().chain([u64::MAX]);
         let all = self.0.iter().zip(ends).map(|((begin, value), end)| (*begin..end, value));

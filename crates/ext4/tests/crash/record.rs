@@ -1,4 +1,4 @@
-//! A workload on a recorded SSD.
+//! Runs a workload on a recorded SSD.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,31 +16,31 @@ use crate::recovery::{Kind, Violation};
 /// One thread's operations, on a tree of its own.
 pub(crate) struct Script<'a> {
     pub root: &'a str,
-    /// Done before recording begins, and synced.
+    /// Operations done and synced before recording begins.
     pub warm: Vec<Op>,
     pub ops: Vec<Op>,
 }
 
-/// When an operation began and returned, in events.
+/// The event numbers at which each operation began and returned.
 type Marks = Vec<(usize, usize)>;
 
-/// An operation that has not returned, or not as it should have.
+/// The mark of an operation that has not returned, or has failed.
 const NEVER: usize = usize::MAX;
 
-/// What was recorded.
+/// A recorded run.
 pub(crate) struct Run {
     pub history: History,
     pub tracks: Vec<Track>,
     pub config: Config,
     pub what: String,
-    /// A call failed since the device did.
+    /// Whether a call failed because the device did.
     pub failed: bool,
 }
 
 pub(crate) struct Track {
     pub root: String,
     pub model: Model,
-    /// How many operations were done before recording began.
+    /// The number of operations before recording began.
     pub warm: usize,
     pub marks: Marks,
 }
@@ -51,7 +51,7 @@ fn workload(why: impl Into<String>) -> Violation {
 
 /// Why a call failed.
 pub(crate) struct Failed {
-    /// In the model's words; `None`: for a reason that it knows nothing of.
+    /// The model's error; `None`: the model has no such error.
     fail: Option<Fail>,
     text: String,
 }
@@ -68,7 +68,7 @@ impl From<String> for Failed {
     }
 }
 
-/// The model and the file system must be of one mind, of why something cannot be done as well.
+/// Checks that the model and the file system agree, also on why an operation fails.
 pub(crate) fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> Result<(), String> {
     let number = model.len() + 1;
     match (model.apply(op), done) {
@@ -84,7 +84,7 @@ pub(crate) fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> R
     }
 }
 
-/// As [`record`]; a panic is a violation.
+/// Same as [`record`]; a panic becomes a violation.
 pub(crate) fn run(
     place: &mut Place,
     base: &Base,
@@ -103,8 +103,8 @@ pub(crate) fn run(
     }
 }
 
-/// Does the scripts, each in a thread if there are several, on what `base` holds. From when
-/// recording begins the device has `faults`.
+/// Runs the scripts, each in a thread if there are several, on the content of `base`. The device
+/// has `faults` from the start of recording.
 fn record(
     place: &mut Place,
     base: &Base,
@@ -162,8 +162,8 @@ fn record(
     }
     .map_err(|why| workload(format!("{why} [{what}] {config:?}")))?;
     let history = recorder.take().into();
-    // A mount that is dropped ends as by a crash, or not: it is not recorded any more, and what it
-    // writes is written over.
+    // A dropped mount ends as by a crash, or not. It is not recorded any more, and its writes are
+    // overwritten.
     ssd.set_faults(FaultPlan::NONE);
     let last = ssd.record();
     drop(fs);
@@ -174,8 +174,8 @@ fn record(
     Ok(Run { history, tracks, config: *config, what, failed })
 }
 
-/// One thread's operations. The file system, if it is still mounted, and whether a call failed
-/// since the device did, which ends it.
+/// Runs one thread's operations. Returns the file system, if it is still mounted, and whether a
+/// call failed because the device did, which ends the run.
 fn alone(
     fs: FileSystem,
     attached: &Attached,
@@ -206,7 +206,7 @@ fn alone(
         let refused = track.model.would_fail(op);
         let is_faulty = is_faulty && has_failed();
         if !(is_faulty && done.is_err() && refused.is_none()) {
-            // What could not have been done either way may also fail for what the device did.
+            // An operation that would have failed anyway may fail because of the device instead.
             if let Err(Failed { fail: fail @ None, .. }) = &mut done
                 && is_faulty
             {
@@ -217,8 +217,8 @@ fn alone(
             continue;
         }
         failed = true;
-        // What was to be synced is not promised. Everything else may have happened or not, and is
-        // the last.
+        // A failed sync promises nothing. Any other operation may have happened or not, and is the
+        // last.
         if op.is_sync() && fs.is_some() {
             track.marks.push((begun, position()));
             compare(&mut track.model, &Op::Step, Ok(()))?;

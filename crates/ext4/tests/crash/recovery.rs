@@ -1,4 +1,4 @@
-//! What comes of a state: recovered by us, by e2fsck and by the kernel.
+//! Recovers a state by this crate, by e2fsck and by the kernel.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -13,18 +13,18 @@ use crate::place::Place;
 use crate::tally::Counts;
 use crate::tree::Tree;
 
-/// In what way a promise was not kept.
+/// How a promise was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Something that was synced is not there, or what never was there is: by the model.
+    /// By the model: synced data are missing, or there is something that never was.
     Broken,
-    /// e2fsck finds something to mend.
+    /// e2fsck finds something to fix.
     Unclean,
-    /// It is not recovered, or cannot be read.
+    /// The state is not recovered, or cannot be read.
     Refused,
-    /// Two recoveries come to different things.
+    /// Two recoveries have different results.
     Differs,
-    /// The workload itself went wrong: no power was cut.
+    /// The workload itself failed: no power was cut.
     Workload,
 }
 
@@ -44,7 +44,7 @@ impl Violation {
     }
 }
 
-/// What was found out in a run already, by fingerprint: states come to few different things.
+/// The results of a run by fingerprint: many states have the same result.
 #[derive(Default)]
 pub(crate) struct Seen {
     ours: HashSet<u64>,
@@ -56,12 +56,12 @@ pub(crate) struct Seen {
 pub(crate) struct Task<'a> {
     pub config: &'a Config,
     pub roots: &'a [&'a str],
-    /// By the kernel, too.
+    /// Whether the kernel recovers it, too.
     pub kernel: bool,
-    /// Whatever looks like something known is looked at all the same.
+    /// Whether it is checked even if it equals a known result.
     pub thorough: bool,
-    /// The device failed: the file system may be marked, so that who mounts it has it checked
-    /// first.
+    /// Whether the device failed. The file system may then be marked, so that it has to be checked
+    /// before the next mount.
     pub failed: bool,
 }
 
@@ -73,7 +73,7 @@ fn trees(fs: &FileSystem, roots: &[&str]) -> Result<Vec<Tree>, Violation> {
     roots.iter().map(tree).collect()
 }
 
-/// That `e2fsck -fn` has nothing to say of `image`.
+/// Checks that `e2fsck -fn` finds no problem in `image`.
 pub(crate) fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
     let (code, said) = e2fsck(image, "-fn");
     if code == 0 && said.is_empty() {
@@ -83,22 +83,22 @@ pub(crate) fn silent(image: &Path, whose: &str) -> Result<(), Violation> {
     }
 }
 
-/// What e2fsck says of a file of orphans that is empty, if the superblock says that it is in use.
-/// It is so while the file system is mounted; e2fsck takes that away when it checks everything, and
-/// not when it only recovers the journal.
+/// e2fsck's message for an empty orphan file that the superblock marks as in use, as it is while
+/// the file system is mounted. e2fsck clears the mark in a full check, but not when it only
+/// recovers the journal.
 const ORPHANS_LEFT: &str = "Feature orphan_present is set but orphan file is clean.";
 
-/// The lines among `said` by e2fsck -p that tell of more than what is left to do for every mount
-/// after a crash.
+/// The lines of e2fsck -p's output `said` that report more than a mount always has to do after a
+/// crash.
 fn unexpected<'a>(said: &'a [String], task: &Task<'_>) -> Vec<&'a String> {
     let mut cleared = false;
     let mut is_expected = |line: &str| {
-        // The answer to what was said before.
+        // The answer to the previous line.
         let may_clear = std::mem::replace(&mut cleared, false);
         if may_clear && line == "CLEARED." {
             return true;
         }
-        // A device that failed: the file system is marked, so that all of it is checked.
+        // The device failed, so the file system is marked for a full check.
         if task.failed && line.ends_with("contains a file system with errors, check forced.") {
             return true;
         }
@@ -106,7 +106,7 @@ fn unexpected<'a>(said: &'a [String], task: &Task<'_>) -> Vec<&'a String> {
             cleared = true;
             return true;
         }
-        // Whose last name was gone, but not yet its blocks. And figures.
+        // An inode that had lost its last name, but not its blocks yet; and the summary.
         let is_orphan = line.contains(": Clearing orphaned inode ");
         let is_summary = line.contains(": clean, ") && line.ends_with(" blocks");
         line.ends_with(": recovering journal") || is_orphan || is_summary
@@ -114,12 +114,12 @@ fn unexpected<'a>(said: &'a [String], task: &Task<'_>) -> Vec<&'a String> {
     said.iter().filter(|line| !is_expected(line)).collect()
 }
 
-/// Whether our mount is refused since there was a failure.
+/// Whether this crate's mount is refused because of an earlier failure.
 fn is_marked(error: &MountError) -> bool {
     error.to_string().contains("has errors")
 }
 
-/// Recovered by us: mounted for writing, and unmounted. With what was written for it.
+/// Recovers by this crate: mounts for writing and unmounts. Returns the writes, too.
 pub(crate) fn ours(
     place: &mut Place,
     task: &Task<'_>,
@@ -131,7 +131,7 @@ pub(crate) fn ours(
     let recorder = attached.ssd.record();
     let mount = |write| FileSystem::mount(attached.device(), &config.recovery_options(write));
     let (fs, marked) = match mount(true) {
-        // Reading it is all that may be done.
+        // It can only be mounted for reading.
         Err(error) if task.failed && is_marked(&error) => (mount(false).map_err(refused)?, true),
         mounted => (mounted.map_err(refused)?, false),
     };
@@ -159,8 +159,8 @@ fn same(ours: &[Tree], theirs: &[Tree], whose: &str) -> Result<(), Violation> {
     }
 }
 
-/// Recovers what is `on` the run's base by everybody, who must come to the same trees: those. If
-/// that fails, the place is no more what it says it is.
+/// Recovers the states `on` the run's base by all three, which must have the same trees. Returns
+/// these. After a failure, the image differs from what `place` records.
 pub(crate) fn recover(
     place: &mut Place,
     on: &[&State],
@@ -194,7 +194,7 @@ fn by_e2fsck(
     place.put(on);
     let (code, said) = e2fsck(place.image(), "-p");
     counts.e2fsck += 1;
-    // (1: it has mended something. What it does after a crash is not that.)
+    // (1: it has fixed something. Recovery after a crash does not count.)
     if code > i32::from(task.failed) || code < 0 || !unexpected(&said, task).is_empty() {
         return Err(Violation::new(Kind::Unclean, format!("e2fsck -p: {code}, {said:?}")));
     }
@@ -211,7 +211,7 @@ fn by_e2fsck(
             .insert(print, trees(&fs, task.roots).map_err(|why| why.before("after e2fsck"))?);
         drop((fs, ssd));
         if entries_left {
-            // Who mounts it next takes them out.
+            // The next mount for writing removes them.
             let (ours, ..) = self::ours(place, task, "null")?;
             silent(place.image(), "our mount after e2fsck's recovery")?;
             same(&ours, &seen.theirs[&print], "e2fsck")?;
@@ -220,8 +220,8 @@ fn by_e2fsck(
     same(ours, &seen.theirs[&print], "e2fsck")
 }
 
-/// Whether the kernel has mounted any state: then it is not for want of loop devices, or rights,
-/// that it does not mount another.
+/// Whether the kernel has mounted any state. If so, a later failure is not for lack of loop devices
+/// or privileges.
 static KERNEL_MOUNTS: AtomicBool = AtomicBool::new(false);
 
 fn by_kernel(
@@ -233,7 +233,7 @@ fn by_kernel(
 ) -> Result<(), Violation> {
     place.put(on);
     let mut kernels = kernel(place, task.roots)?;
-    // A loop device may be somebody else's for a moment.
+    // Another process may use the loop device for a moment.
     for _ in 0..50 {
         if kernels.is_some() || !KERNEL_MOUNTS.load(Ordering::Relaxed) {
             break;
@@ -259,9 +259,9 @@ fn by_kernel(
     Ok(())
 }
 
-/// That `e2fsck -fn` has nothing to say after e2fsck -p, but of what this leaves of orphans, as it
-/// does with file systems that the kernel has written, too: the mark that there are some; and in
-/// their file, those that it has deleted. Whether there are such.
+/// Checks that `e2fsck -fn` after e2fsck -p finds only what that leaves of orphans, as it does with
+/// file systems written by the kernel, too: the mark that there are some, and entries of deleted
+/// ones in the orphan file. Returns whether there are such entries.
 fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation> {
     let (code, said) = e2fsck(place.image(), "-fn");
     let said: Vec<&str> = said.iter().map(String::as_str).collect();
@@ -287,7 +287,7 @@ fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation
     ))
 }
 
-/// The trees that the kernel finds in the image; `None`: it cannot be mounted here.
+/// The trees that the kernel reads from the image; `None`: it cannot be mounted here.
 pub(crate) fn kernel(place: &Place, roots: &[&str]) -> Result<Option<Vec<Tree>>, Violation> {
     let at = place.beside("mnt");
     let Some(mounted) = meantime_testkit::image::Mounted::new(place.image(), &at, "noatime") else {

@@ -1,4 +1,4 @@
-//! Rules of docs/ordering.md that are not kept any more are noticed, each one.
+//! Breaking a rule of docs/ordering.md is detected, for each rule that has a switch.
 
 use std::ops::Range;
 use std::process::Command;
@@ -17,13 +17,13 @@ use crate::workloads::{coming_round, spread, wanted};
 use meantime_testkit::Rng;
 use meantime_testkit::image;
 
-/// Which rule a process breaks: rules are of the process, so that each is broken in one of its own.
+/// The rule that a process breaks. Rules are process-wide, so each is broken in its own process.
 const RULE: &str = "MEANTIME_CRASH_BREAK";
 
 /// No rule: the same runs must be clean.
 const NONE: &str = "none";
 
-/// Each rule, and in which runs its absence must be noticed.
+/// Each rule, and the runs in which breaking it must be detected.
 const RULES: [(&str, Rule, Range<usize>); 16] = [
     ("log-first", Rule::LogFirst, WHOLE),
     ("data-first", Rule::DataFirst, WHOLE),
@@ -44,10 +44,9 @@ const RULES: [(&str, Rule, Range<usize>); 16] = [
     ("fua of fast commits", Rule::Fua, FAST),
 ];
 
-/// Runs with whole commits only; those in which whole commits follow fast ones; those with fast
-/// ones only; those with no change of metadata that anybody waits for; those in which the log's end
-/// has come; those with fast commits of trees that have left their inodes; those in which the
-/// device is told what is free.
+/// The runs with whole commits only; with whole commits after fast ones; with fast commits only;
+/// without metadata changes that are waited for; in which the log wraps; with fast commits of trees
+/// that have left their inodes; with trims.
 const WHOLE: Range<usize> = 0..36;
 const SUPERSEDED: Range<usize> = 36..40;
 const FAST: Range<usize> = 40..44;
@@ -89,8 +88,8 @@ fn broken_rules_are_noticed() {
     assert!(wrong.is_empty(), "broken and not noticed, or kept and not clean: {wrong:?}");
 }
 
-/// Does `runs` until the loss of a rule shows, or (`all`) all of them; what was found. What goes
-/// wrong before any power cut does not count: it is told.
+/// Makes `runs` until a broken rule shows, or (`all`) all of them. Returns the violations. A
+/// failure before any power cut does not count, but is printed.
 fn all_runs(runs: Range<usize>, all: bool) -> String {
     let campaign = Campaign::new("rules");
     let plain = Config::PLAIN;
@@ -143,9 +142,8 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
     text.replace('\n', " ")
 }
 
-/// What is done in a run, on which of the configurations: blocks change hands between files,
-/// directories and attributes, with syncs between; the file system is unmounted and mounted again;
-/// the log comes round.
+/// The configuration and the operations of run `number`: blocks move between files, directories and
+/// attributes, with syncs between; the file system is remounted; the log wraps.
 fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     let mut rng = Rng::new(number as u64);
     let (volatile, small) = ((number / 3).is_multiple_of(2), number / 6 % 2 == 1);
@@ -153,8 +151,8 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     let mut ops = changing_hands(&mut rng);
     match number % 3 {
         0 => {
-            // (Without data: where there may be some in the device's cache, a flush comes after the
-            // commit as well.)
+            // (Without data: if there may be data in the device's cache, a flush follows the
+            // commit, too.)
             ops.splice(
                 0..0,
                 [Op::Create("d/b"), Op::Fsync("d"), Op::Unlink("d/b"), Op::Fsync("d")],
@@ -166,7 +164,7 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
             ops.extend([Op::Remount, Op::Mode("a", 0o600), Op::Fsync("a")]);
             (which, Vec::new(), ops)
         }
-        // On a small log: its end comes, and its beginning again.
+        // On a small log, which wraps.
         _ => {
             let turn = |n: usize| match n % 4 {
                 0 => Op::Attribute("d/a", 700),
@@ -180,7 +178,7 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     }
 }
 
-/// Fast commits that go on from one another, of a name and of data.
+/// Consecutive fast commits, of a name and of data.
 fn fast() -> Vec<Op> {
     let mut ops = vec![Op::Create("b"), Op::Fsync("b")];
     for name in ["b", "d/a", "d/s", "b"] {
@@ -189,14 +187,14 @@ fn fast() -> Vec<Op> {
     ops
 }
 
-/// Data over data that are there.
+/// Overwrites of existing data.
 fn in_place() -> Vec<Op> {
     let write = |at| [Op::Write("d/a", at, 4096), Op::Fdatasync("d/a")];
     let direct = |at| [Op::Direct("d/a", at, 4096), Op::Fdatasync("d/a")];
     [write(0), write(4096), direct(8192), write(0), direct(4096)].concat()
 }
 
-/// What was freed is trimmed before and after it has committed.
+/// Trims freed blocks before and after their transaction commits.
 fn trimming() -> Vec<Op> {
     let mut ops = vec![Op::Append("a", 12_000), Op::Fsync("a"), Op::Trim];
     ops.extend([Op::Truncate("d/a", 0), Op::Trim, Op::Fsync("d/a"), Op::Trim]);
@@ -205,8 +203,8 @@ fn trimming() -> Vec<Op> {
     ops
 }
 
-/// Fast commits, then the whole transaction, since no fast commit says that a directory was made or
-/// that a file has gone; and fast commits that go on from that.
+/// Fast commits, then the whole transaction, because no fast commit can describe a new directory or
+/// a deleted file; then fast commits that continue from that.
 fn superseding() -> Vec<Op> {
     let mut ops = fast();
     ops.extend([Op::Mkdir("e"), Op::Fsync("e"), Op::Append("b", 5000), Op::Fsync("b")]);
@@ -219,7 +217,7 @@ fn changing_hands(rng: &mut Rng) -> Vec<Op> {
     let mut ops = Vec::new();
     for _ in 0..2 + rng.below(3) {
         match rng.below(6) {
-            // Blocks of metadata that become data: of a directory, and of attributes.
+            // Metadata blocks that become data: of a directory, and of attributes.
             0 => ops.extend([
                 Op::Mkdir("e"),
                 Op::Fsync("e"),
@@ -240,7 +238,7 @@ fn changing_hands(rng: &mut Rng) -> Vec<Op> {
                 Op::Append("a", 30_000),
                 Op::Fsync("a"),
             ]),
-            // Blocks of data that change hands.
+            // Data blocks that move to another file.
             2 => ops.extend([
                 Op::Truncate("d/a", 0),
                 Op::Append("a", 12_000),

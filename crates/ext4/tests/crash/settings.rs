@@ -1,4 +1,4 @@
-//! Devices, file systems and mounts: each pair of settings occurs in one of them.
+//! Devices, file systems and mounts such that each pair of settings occurs in one of them.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +7,23 @@ use meantime_ext4::{CommitOverlap, Overlap};
 use crate::device::Config;
 use meantime_testkit::Rng;
 
-/// How many values each setting has: blocks, cache, unit, data, prepare, reads, fast commits,
-/// features, log, dirty pages, logical blocks, kind of device, who commits.
+/// The number of values of each setting: blocks, cache, unit, data, prepare, reads, fast commits,
+/// features, log, dirty pages, logical blocks, kind of device, committing thread.
 const LEVELS: [usize; 13] = [3, 2, 2, 2, 2, 2, 2, 4, 2, 2, 2, 3, 2];
 
 /// Fast commits are wanted.
 const FAST: Value = (6, 1);
 
-/// With which there are none all the same: no checksums, and a thread of the journal's that
-/// commits.
+/// The values that prevent fast commits: no checksums, and a journal thread that commits.
 const NOT_FAST: [Value; 2] = [(7, 1), (12, 1)];
 
-/// Features for mkfs beside its own.
+/// Additional features for mkfs.
 const FEATURES: [&str; 4] =
     ["", "^metadata_csum,^64bit", "metadata_csum_seed,orphan_file", "^flex_bg,^dir_index"];
 
 type Row = [usize; LEVELS.len()];
 
-/// What cannot be: logical blocks that are larger than the file system's.
+/// Excludes logical blocks larger than the file system's blocks.
 fn is_possible(one: Value, two: Value) -> bool {
     !matches!((one, two), ((0, 1 | 2), (10, 0)))
 }
@@ -50,10 +49,10 @@ fn config(row: &Row) -> Config {
     }
 }
 
-/// A setting, and which of its values.
+/// A setting and one of its values, by index.
 type Value = (usize, usize);
 
-/// Each two values of different settings.
+/// All pairs of values of different settings.
 fn pairs() -> impl Iterator<Item = (Value, Value)> {
     let values = || {
         LEVELS
@@ -65,8 +64,8 @@ fn pairs() -> impl Iterator<Item = (Value, Value)> {
         .flat_map(move |one| values().filter(move |two| two.0 > one.0).map(move |two| (one, two)))
 }
 
-/// Whether `row` has both values, and what they are of: a row with fast commits that are not made
-/// has them only together with what they are not made for.
+/// Whether the pair takes effect in `row`. If a row's fast commits are prevented, its value "fast
+/// commits" counts only in pairs with the values that prevent them.
 fn occurs(row: &Row, one: Value, two: Value) -> bool {
     let has = |value: Value| row[value.0] == value.1;
     let is_about_fast =
@@ -74,7 +73,7 @@ fn occurs(row: &Row, one: Value, two: Value) -> bool {
     has(one) && has(two) && !(is_about_fast && NOT_FAST.into_iter().any(has))
 }
 
-/// Rows in which each pair of values occurs, the same each time. The first is the usual one.
+/// Rows in which each pair of values occurs, deterministic. The first is the default.
 fn rows() -> Vec<Row> {
     let mut missing: BTreeSet<_> = pairs().filter(|(one, two)| is_possible(*one, *two)).collect();
     let mut rng = Rng::new(7);

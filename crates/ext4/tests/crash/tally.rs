@@ -1,4 +1,4 @@
-//! What was looked at, by kind of device and setting.
+//! Counts of what was checked, by kind of device and setting.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -11,19 +11,19 @@ use crate::device::Config;
 pub(crate) struct Counts {
     pub runs: u64,
     pub cuts: u64,
-    /// Different contents of the medium.
+    /// Distinct contents of the medium.
     pub states: u64,
-    /// Of those, such as a power cut during a recovery leaves.
+    /// Those among them left by a power cut during recovery.
     pub again: u64,
     /// Comparisons with the model.
     pub checks: u64,
-    /// Recovered by us, by e2fsck, by the kernel.
+    /// Recoveries by this crate, by e2fsck, by the kernel.
     pub ours: u64,
     pub e2fsck: u64,
     pub kernel: u64,
-    /// Looked at by `e2fsck -fn`.
+    /// Checks by `e2fsck -fn`.
     pub silent: u64,
-    /// Superblocks that were torn, and so nobody's to recover.
+    /// Torn superblocks, which cannot be recovered.
     pub torn: u64,
     pub violations: u64,
 }
@@ -63,12 +63,12 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the state has not been looked at before, in whatever run.
+    /// Whether no run has checked this state before.
     pub(crate) fn is_new(&self, hash: u64) -> bool {
         self.known().states.insert(hash)
     }
 
-    /// Adds what was counted in a run on `config`; `what`: of which kind it was.
+    /// Adds the counts of a run of kind `what` on `config`.
     pub(crate) fn add(&self, config: &Config, what: &str, counts: &Counts) {
         let mut known = self.known();
         known.total.add(counts);
@@ -77,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Distinct states so far.
+    /// The number of distinct states so far.
     pub(crate) fn states(&self) -> u64 {
         self.known().total.states
     }

@@ -1,8 +1,8 @@
-//! Random trees from several threads beside a model of each, and one that they share; and what the
-//! kernel wrote, or was stopped in, is gone on with.
+//! Random operations of several threads on trees of their own, each with a model, and on a shared
+//! one; and trees that the kernel wrote, or was stopped in, are continued here.
 //!
-//! `MEANTIME_TREE_OPS=n` operations of each thread (400 unless told), `MEANTIME_TREE_SEED=n` begins
-//! elsewhere.
+//! `MEANTIME_TREE_OPS=n` sets the operations of each thread (default 400), `MEANTIME_TREE_SEED=n`
+//! the first seed.
 
 use std::ffi::OsStr;
 
@@ -29,7 +29,7 @@ fn mount(image: &std::path::Path, background: bool) -> FileSystem {
     FileSystem::mount(device, &options).unwrap()
 }
 
-/// Does `ops`, each of which must do what the model does.
+/// Executes `ops`. Each must have the model's result.
 fn exercise(fs: &FileSystem, root: &str, model: &mut Model, ops: &[Op]) {
     for (number, op) in ops.iter().enumerate() {
         let done = Ours { fs, root }.apply(op, model);
@@ -48,8 +48,8 @@ fn silent(image: &std::path::Path) {
     assert!(code == 0 && said.is_empty(), "e2fsck: {code}, {said:?}");
 }
 
-/// What everybody does in the tree that they share: whatever the others do, each operation does
-/// what it may, and the tree is whole.
+/// Operations of one thread on the shared tree: each succeeds or fails as allowed, whatever other
+/// threads do, and the tree stays sound.
 fn share(fs: &FileSystem, rng: &mut Rng, thread: u64, count: u64) -> u64 {
     let top = fs.resolve(&fs.root().unwrap(), "/shared", true).unwrap();
     let new = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
@@ -69,7 +69,7 @@ fn share(fs: &FileSystem, rng: &mut Rng, thread: u64, count: u64) -> u64 {
             _ => fs.lookup(&top, one).and_then(|node| {
                 let options = OpenOptions { read: true, write: true, ..OpenOptions::default() };
                 let file = fs.open_node_with(&node, &options)?;
-                // A block of one thread's letter: none is ever torn between two.
+                // A block of one thread's letter: none may mix two threads' letters.
                 let data = [b'A' + thread as u8; 4096];
                 file.write_at(&data, 4096 * rng.below(4)).map(drop)
             }),
@@ -142,7 +142,7 @@ fn trees_from_four_threads() {
         }
         assert_eq!(Tree::kernels(&at.join("shared")).unwrap().difference(&shared), None);
         drop(mounted);
-        // (Beneath the directory of the beginning nobody writes.)
+        // (No thread writes below the initial directory.)
         for (_, ino) in shared.names.iter().filter(|(name, _)| !name.contains('/')) {
             let tree::Kind::File(content) = &shared.inodes[ino].kind else { continue };
             for (number, block) in
@@ -159,8 +159,8 @@ fn trees_from_four_threads() {
     }
 }
 
-/// The kernel writes, and is stopped in the middle; we mount what is there for writing and go on,
-/// and then it again.
+/// The kernel writes and is stopped midway; this crate mounts the result for writing and continues,
+/// and then the kernel does again.
 #[test]
 fn taking_turns_with_the_kernel() {
     let config = Config::PLAIN;
@@ -204,7 +204,7 @@ fn taking_turns_with_the_kernel() {
                     }
                 }
             }
-            // What a kernel leaves that is killed right after its sync: its journal is full.
+            // The image of a kernel that is killed right after its sync: its journal is not empty.
             let bytes = std::fs::read(&image).unwrap();
             drop(mounted);
             if seed % 2 == 0 {

@@ -1,4 +1,4 @@
-//! Who is told of a write that failed.
+//! Which callers learn of a failed write.
 
 use meantime_ext4::{File, FileSystem, NewNode, OpenOptions};
 use meantime_spec::opcode::IoOpcode;
@@ -16,7 +16,7 @@ fn open(fs: &FileSystem) -> File {
     fs.open_node_with(&node, &options).unwrap()
 }
 
-/// The next write fails, and is not to be tried again.
+/// Makes the next write fail without a retry.
 fn fail_next_write(ssd: &SteppedSsd) {
     let status = Status::from_code(StatusCode::WriteFault).with_dnr();
     let when = When { opcodes: Some(OpcodeSet::io(&[IoOpcode::Write])), ..When::ONCE };
@@ -41,7 +41,7 @@ fn each_open_file_once() {
         fail_next_write(&ssd);
         assert!(first.sync_all().is_err(), "what it is told of first");
         let third = open(&fs);
-        // It is tried again, and succeeds.
+        // The write is repeated, and succeeds.
         first.sync_all().unwrap();
         assert!(second.sync_data().is_err(), "it has not been told yet");
         second.sync_data().unwrap();
@@ -61,8 +61,8 @@ fn open_to_read(fs: &FileSystem) -> File {
     fs.open_node(&fs.resolve(&fs.root().unwrap(), "/a", false).unwrap()).unwrap()
 }
 
-/// A commit that fails is told to everybody who waits for it, and nothing can be changed any more;
-/// what was synced before is there.
+/// A failed commit is reported to all its waiters, and nothing can change any more. What was synced
+/// before is still there.
 #[test]
 fn everybody_after_a_failed_commit() {
     let config = Config::PLAIN;

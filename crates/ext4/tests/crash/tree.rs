@@ -1,4 +1,4 @@
-//! What is found in a file system.
+//! The content of a file system.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use meantime_ext4::{Error, FileSystem, FileType};
 
-/// What an inode is.
+/// The type of an inode, with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Directory,
@@ -32,7 +32,7 @@ pub(crate) struct Tree {
     pub inodes: BTreeMap<u64, Inode>,
 }
 
-/// What mkfs has made, which is not counted.
+/// The directory that mkfs creates, which is skipped.
 const LOST_AND_FOUND: &str = "lost+found";
 
 fn joined(above: &str, name: &str) -> String {
@@ -40,7 +40,7 @@ fn joined(above: &str, name: &str) -> String {
 }
 
 impl Tree {
-    /// What `fs` has below `root`.
+    /// The tree of `fs` below `root`.
     pub(crate) fn ours(fs: &FileSystem, root: &str) -> Result<Self, Error> {
         let mut tree = Self::default();
         let top = fs.resolve(&fs.root()?, Path::new("/").join(root), false)?;
@@ -94,7 +94,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// What the kernel has below directory `root`.
+    /// The kernel's tree below directory `root`.
     pub(crate) fn kernels(root: &Path) -> std::io::Result<Self> {
         let mut tree = Self::default();
         let mut paths = vec![(String::new(), PathBuf::from(root))];
@@ -136,7 +136,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Where two differ.
+    /// Describes a difference, if there is one.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         if self.names != other.names {
             return Some(format!("names {:?} and {:?}", self.names, other.names));

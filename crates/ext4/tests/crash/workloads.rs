@@ -1,4 +1,4 @@
-//! What is done before power is cut: pairs of operations, longer sequences, threads, devices that
+//! The workloads before a power cut: pairs of operations, longer sequences, threads, devices that
 //! fail.
 
 use std::sync::OnceLock;
@@ -16,18 +16,18 @@ use crate::settings::covering;
 use meantime_testkit::Rng;
 use meantime_testkit::image;
 
-/// What threads have to themselves.
+/// The threads' own directories.
 const ROOTS: [&str; 3] = ["t0", "t1", "t2"];
 
-/// Of a block's 512-byte parts each may be there or not.
+/// Each 512-byte part of a block may be written or not.
 const TORN: Config = Config { unit_bytes: 512, lba_bytes: 512, ..Config::PLAIN };
 
-/// Whether `op` is to be done: all, or only those on data (`MEANTIME_CRASH_ONLY=data`).
+/// Whether `op` is used: all are, or only those on data (`MEANTIME_CRASH_ONLY=data`).
 pub(crate) fn is_wanted(op: &Op) -> bool {
     std::env::var("MEANTIME_CRASH_ONLY").as_deref() != Ok("data") || op.is_on_data()
 }
 
-/// As [`random`], wanted.
+/// Same as [`random`], but only operations that are used.
 pub(crate) fn wanted(rng: &mut Rng, heavy: bool) -> Op {
     loop {
         let op = random(rng, heavy);
@@ -41,8 +41,8 @@ fn one(ops: Vec<Op>) -> [Script<'static>; 1] {
     [Script { root: "", warm: Vec::new(), ops }]
 }
 
-/// What comes before power may be cut, and what is done then: whole transactions until the log's
-/// end has come, and more of them, with fast commits between.
+/// The operations before power may be cut, and those after: whole transactions up to the log's end,
+/// and more of them with fast commits between.
 pub(crate) fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     let turn = |n: u64| match n % 4 {
         0 => Op::Attribute("d/a", 700),
@@ -60,8 +60,8 @@ pub(crate) fn coming_round(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     (warm, ops)
 }
 
-/// The same: files that have about as many extents as fit into an inode, or more, and a node of a
-/// tree where there was room before them; and blocks given to one file and another.
+/// The same for files with about as many extents as fit into an inode, or more, a tree node where
+/// there was room before them, and blocks that move between files.
 pub(crate) fn spread(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     const FILES: [Name; 3] = ["a", "b", "c"];
     let (mut warm, mut next) = (vec![Op::Append("d/s", 40_000), Op::Sync], [0_u64; FILES.len()]);
@@ -95,7 +95,7 @@ pub(crate) fn spread(rng: &mut Rng) -> (Vec<Op>, Vec<Op>) {
     (warm, ops)
 }
 
-/// Configurations, each with its file system, which is made when it is first wanted.
+/// Configurations with their file systems, each made when it is first used.
 struct Made {
     roots: &'static [&'static str],
     all: Vec<(Config, OnceLock<Base>)>,
@@ -106,7 +106,7 @@ impl Made {
         Self { roots, all: configs.iter().map(|config| (*config, OnceLock::new())).collect() }
     }
 
-    /// Number `number`, from the beginning again behind the last.
+    /// Returns entry `number`, modulo their count.
     fn some(&self, number: usize) -> (&Config, &Base) {
         let (config, base) = &self.all[number % self.all.len()];
         (
@@ -153,7 +153,7 @@ impl Bases {
         })
     }
 
-    /// How many pairs of operations there are.
+    /// The number of pairs of operations.
     pub(crate) fn pairs(&self) -> usize {
         self.alphabet.len() * self.alphabet.len()
     }
@@ -166,8 +166,8 @@ impl Bases {
         self.alone.some(number)
     }
 
-    /// A pair of operations: beyond [`pairs`](Self::pairs) they come again, on another
-    /// configuration each time.
+    /// Runs a pair of operations. Beyond [`pairs`](Self::pairs) they repeat, each time on another
+    /// configuration.
     pub(crate) fn pair(&self, campaign: &Campaign, place: &mut Place, number: usize) -> bool {
         let (pair, round) = (number % self.pairs(), number / self.pairs());
         let (first, second) = (pair / self.alphabet.len(), pair % self.alphabet.len());
@@ -178,7 +178,7 @@ impl Bases {
         campaign.look(run, config, "pairs", &effort, place, number as u64)
     }
 
-    /// These operations, on configuration `number`.
+    /// Runs fixed operations on configuration `number`.
     pub(crate) fn fixed(
         &self,
         campaign: &Campaign,
@@ -192,11 +192,11 @@ impl Bases {
         campaign.look(run, config, "fixed sequences", &effort, place, number as u64)
     }
 
-    /// A longer sequence, sometimes on a log that has come to its end.
+    /// Runs a longer sequence, sometimes on a log near its end.
     pub(crate) fn sequence(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng::new(seed);
         let (config, base) = self.alone.any(&mut rng);
-        // So many that the log comes to its end, or begins anew.
+        // Enough operations for the log to reach its end or to wrap.
         let warm = if rng.one_in(3) { 100 + rng.below(300) } else { 0 };
         let warm = (0..warm)
             .map(|n| if n % 2 == 0 { Op::Fsync("d") } else { wanted(&mut rng, false) })
@@ -208,7 +208,7 @@ impl Bases {
         campaign.look(run, config, "sequences", &effort, place, seed)
     }
 
-    /// Threads, each on a tree of its own, that share commits.
+    /// Runs threads, each on a tree of its own, that share commits.
     pub(crate) fn threads(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng::new(seed ^ 0x7472_6565);
         let (config, base) = self.shared.any(&mut rng);
@@ -225,8 +225,8 @@ impl Bases {
         campaign.look(run, config, "threads", &effort, place, seed)
     }
 
-    /// Fast commits where e2fsck is easily led astray: in a log whose end has come, and of files
-    /// whose trees have left their inodes, or are about to.
+    /// Runs fast commits that e2fsck would replay wrongly without precautions: in a log that wraps,
+    /// and of files whose trees have left their inodes, or are about to.
     pub(crate) fn astray(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng::new(seed ^ 0x7374_7261);
         let (config, base) = self.fast.any(&mut rng);
@@ -236,8 +236,8 @@ impl Bases {
         campaign.look(run, config, "astray", &effort, place, seed)
     }
 
-    /// Fast commits: every other operation is a sync of something, so that what can be said is, one
-    /// after another.
+    /// Runs fast commits: every other operation is a sync, so that eligible changes are committed
+    /// fast, one after another.
     pub(crate) fn fast(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng::new(seed ^ 0x6661_7374);
         let (config, base) = self.fast.any(&mut rng);
@@ -253,8 +253,7 @@ impl Bases {
         campaign.look(run, config, "fast commits", &effort, place, seed)
     }
 
-    /// A write or a flush that fails: once, from then on, or so that it succeeds when it is tried
-    /// again.
+    /// Runs with a write or a flush that fails: once, from then on, or so that a retry succeeds.
     pub(crate) fn failing(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng::new(seed ^ 0x6661_696C);
         let (config, base) = self.alone.any(&mut rng);
@@ -281,7 +280,7 @@ impl Bases {
         campaign.look(run, config, "failures", &effort, place, seed)
     }
 
-    /// A device whose atomic unit is smaller than the superblock.
+    /// Runs on a device whose atomic unit is smaller than the superblock.
     pub(crate) fn torn(&self, campaign: &Campaign, place: &mut Place, seed: u64) -> bool {
         let mut rng = Rng::new(seed ^ 0x746F_726E);
         let (config, base) = self.torn.any(&mut rng);

@@ -1,9 +1,9 @@
-//! Generated images, read by us and by the kernel: names, metadata, attributes, content, holes and
-//! the free room are the same, also where a journal has to be replayed first because the kernel was
-//! stopped in the act.
+//! Generated images, read by this crate and by the kernel: names, metadata, attributes, content,
+//! holes and free space are equal, also if a journal has to be replayed first because the kernel
+//! was stopped in the middle of its work.
 //!
-//! `MEANTIME_EXT4_IMAGES=240` makes so many, larger ones (32 small ones unless told);
-//! `MEANTIME_EXT4_SEED=n` begins with, or for one image is, seed *n*;
+//! `MEANTIME_EXT4_IMAGES=240` sets the number of images and makes them larger (default: 32 small
+//! ones); `MEANTIME_EXT4_SEED=n` sets the first seed, or that of a single image;
 //! `MEANTIME_EXT4_KEEP=DIRECTORY` keeps the image that failed; `MEANTIME_EXT4_TREE=/usr` copies a
 //! directory in and compares that. Needs root and loop devices.
 
@@ -17,14 +17,14 @@ use meantime_testkit::lab::writer::{Amount, Writer};
 use meantime_testkit::lab::{self, Lab};
 use meantime_testkit::{Rng, setting};
 
-/// How an image was left by the kernel.
+/// How the kernel left an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// Unmounted in good order.
+    /// Cleanly unmounted.
     Clean,
     /// Stopped as by a power failure; `true`: after the log was written.
     Stopped(bool),
-    /// Copied while it was mounted, right after a sync.
+    /// Copied while mounted, right after a sync.
     Copied,
 }
 
@@ -48,7 +48,7 @@ fn generate(
         2 => Ending::Copied,
         _ => Ending::Clean,
     };
-    // What is not synced is not committed behind our back.
+    // A long interval, so that unsynced changes are not committed.
     let options = if ending == Ending::Clean { "noatime" } else { "noatime,commit=300" };
     let mounted = lab.mount(image, true, options)?;
     let amount = Amount {
@@ -70,7 +70,7 @@ fn generate(
         Ending::Clean => mounted.unmount()?,
         Ending::Stopped(flush) => {
             mounted.sync();
-            // An open file without a name is an orphan, whose room is given back at the next mount.
+            // An open file without a name is an orphan, whose blocks the next mount frees.
             let orphan = std::fs::File::create(mounted.root().join("orphan")).and_then(|file| {
                 std::fs::write(mounted.root().join("orphan"), [7; 10_000])?;
                 std::fs::remove_file(mounted.root().join("orphan")).map(|()| file)
@@ -106,9 +106,9 @@ fn generate(
     Ok((shape, ending))
 }
 
-/// Compares `image` with what the kernel makes of it.
+/// Compares `image` with the kernel's view of it.
 fn compare(lab: &Lab, image: &Path, ending: Ending, rng: &mut Rng) -> Result<Tally, String> {
-    // The kernel replays a copy, which it needs to write to.
+    // The kernel replays a copy, because it needs to write to it.
     let oracle = image.with_extension("oracle");
     if ending != Ending::Clean {
         lab::copy(image, &oracle);
@@ -120,7 +120,7 @@ fn compare(lab: &Lab, image: &Path, ending: Ending, rng: &mut Rng) -> Result<Tal
         .map_err(|error| error.to_string())?;
     let ours = match compare::mount(image, rng) {
         Ok(ours) => ours,
-        // Said by name, and nothing wrong is read.
+        // Refused by name: nothing wrong is read.
         Err(MountError::Unsupported { unsupported, .. })
             if unsupported.what.contains("fast_commit") =>
         {
@@ -194,7 +194,7 @@ fn images_read_as_the_kernel_reads_them() {
         tally.add(image(&lab, seed, large));
     }
     println!("{tally:?}");
-    // Most seeds of the usual run are known to leave something to replay.
+    // Most seeds of the default run are known to leave something to replay.
     assert!(count < 32 || tally.recovered * 10 > count, "{tally:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Our file system beside the kernel's, over the same image.
+//! Compares this file system with the kernel's on the same image.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use meantime_ext4::{
 use crate::kernel;
 use meantime_testkit::Rng;
 
-/// What was compared.
+/// Counts of what was compared.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub images: u64,
@@ -43,7 +43,7 @@ impl Tally {
     }
 }
 
-/// Our mount of `image`, with options that `rng` draws.
+/// Mounts `image` with this crate and random options.
 pub(crate) fn mount(image: &Path, rng: &mut Rng) -> Result<FileSystem, MountError> {
     let uri = format!("file:{}?model=null", image.display());
     let device = open(&uri, &OpenOptions::default()).expect("the image is a device");
@@ -55,7 +55,7 @@ pub(crate) fn mount(image: &Path, rng: &mut Rng) -> Result<FileSystem, MountErro
         lazy_unmap: bits & 8 != 0,
     };
     let options = MountOptions {
-        // Small ones evict all the time.
+        // Small caches evict all the time.
         cache_bytes: [1 << 20, 4 << 20, 64 << 20][rng.below(3) as usize],
         overlap: if rng.one_in(3) { Overlap::ALL } else { overlap },
         read_ahead_bytes: [0, 64 << 10, 512 << 10][rng.below(3) as usize],
@@ -65,7 +65,7 @@ pub(crate) fn mount(image: &Path, rng: &mut Rng) -> Result<FileSystem, MountErro
     FileSystem::mount(device, &options)
 }
 
-/// That our check finds nothing wrong with what the kernel made.
+/// Checks that this crate's check finds no defect in what the kernel wrote.
 pub(crate) fn check(fs: &FileSystem) {
     let mut found = Vec::new();
     let summary = fs.check(&mut |event| {
@@ -77,10 +77,10 @@ pub(crate) fn check(fs: &FileSystem) {
     assert!(summary.expect("a check").complete && found.is_empty(), "{found:#?}");
 }
 
-/// A walk over both.
+/// A walk over both file systems.
 pub(crate) struct Comparison<'a> {
     ours: &'a FileSystem,
-    /// Where the kernel's mount is.
+    /// The root of the kernel's mount.
     root: &'a Path,
     rng: &'a mut Rng,
     /// Inodes whose content was compared already.
@@ -99,7 +99,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Everything beneath the root. Panics at the first difference.
+    /// Compares everything below the root. Panics at the first difference.
     pub(crate) fn tree(&mut self) {
         let mut directories = vec![PathBuf::new()];
         self.node(Path::new(""));
@@ -113,7 +113,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// What `statfs` says. `settled`: nothing was left to be cleaned up at the kernel's mount.
+    /// Compares `statfs`. `settled`: the kernel's mount had nothing to clean up.
     pub(crate) fn usage(&mut self, settled: bool) {
         let kernel = rustix::fs::statfs(self.root).expect("statfs");
         let ours = self.ours.usage().expect("usage");
@@ -154,7 +154,7 @@ impl<'a> Comparison<'a> {
             if entry.name == "." || entry.name == ".." {
                 dots += 1;
                 let ino = fs::metadata(self.root.join(path).join(&entry.name)).expect("stat").ino();
-                // Above the kernel's root is another file system.
+                // `..` of the kernel's root is in another file system.
                 if entry.name == "." || path != Path::new("") {
                     assert_eq!(u64::from(entry.ino), ino, "{shown}: {:?}", entry.name);
                 }
@@ -180,7 +180,7 @@ impl<'a> Comparison<'a> {
         assert_eq!(ours, inodes, "{shown}: names");
         self.tally.names += ours.len() as u64;
 
-        // From a place in the middle the rest comes.
+        // From a cookie in the middle, the rest follows.
         if entries.len() > 2 {
             let from = self.rng.below(entries.len() as u64 - 1) as usize;
             let mut again = self.ours.entries(&node).expect("entries");
@@ -205,7 +205,7 @@ impl<'a> Comparison<'a> {
         ours.into_keys().collect()
     }
 
-    /// One inode; whether it is a directory.
+    /// Compares one inode. Returns whether it is a directory.
     fn node(&mut self, path: &Path) -> bool {
         let shown = path.display();
         let full = self.root.join(path);
@@ -242,7 +242,7 @@ impl<'a> Comparison<'a> {
         assert!(attributes == theirs, "{shown}: values of attributes");
         if matches!(kind, FileType::Regular | FileType::Directory) {
             let file = File::open(&full).expect("open");
-            // What the kernel shows of the flags: EXT4_FL_USER_VISIBLE.
+            // The flags that the kernel shows: EXT4_FL_USER_VISIBLE.
             const VISIBLE: u32 = 0x705b_dfff;
             let (flags, generation) = kernel::flags(&file);
             assert_eq!(
@@ -257,8 +257,8 @@ impl<'a> Comparison<'a> {
         kind == FileType::Directory
     }
 
-    /// Where a link leads, or that it does not. For the kernel an absolute one leads out of the
-    /// mount.
+    /// Compares the resolution of a link, which may be dangling. In the kernel's mount, an absolute
+    /// link leads out of it.
     fn follow(&mut self, path: &Path) {
         let mut at = self.root.join(path);
         for _ in 0..40 {
@@ -297,7 +297,7 @@ impl<'a> Comparison<'a> {
         let size = theirs.metadata().expect("fstat").len();
         assert_eq!(ours.size(), size, "{shown}: size");
 
-        // Before anything is read: the kernel takes pages in its cache for data.
+        // Done before any read, because the kernel treats cached pages as data.
         let stretches = kernel::data(theirs);
         let mut at = 0;
         for (begin, end) in &stretches {
@@ -317,13 +317,13 @@ impl<'a> Comparison<'a> {
             let pieces = segments.iter().filter(|segment| segment.kind != SegmentKind::Hole);
             let pieces =
                 kernel::join(pieces.map(|piece| (piece.offset, piece.bytes, piece.kind)).collect());
-            // How much of the inode an inline extent covers is said differently.
+            // The length of an inline extent in the inode is reported differently.
             let inline = pieces.iter().any(|piece| piece.2 == SegmentKind::Inline);
             assert!(inline || pieces == extents, "{shown}: {pieces:?}\nthe kernel: {extents:?}");
             self.tally.segments += segments.len() as u64;
         }
 
-        // With what is around them; those near each other at once.
+        // Data with their surroundings; ranges near each other together.
         let mut wide: Vec<(u64, u64)> = Vec::new();
         for (begin, end) in stretches {
             let (begin, end) = (begin.saturating_sub(5000), end.saturating_add(5000));
@@ -335,7 +335,7 @@ impl<'a> Comparison<'a> {
         for (begin, end) in wide {
             self.stretch(path, &ours, theirs, begin, end);
         }
-        // Anywhere, beyond the end too.
+        // Anywhere, also beyond the end.
         for _ in 0..6 {
             let at = self.rng.below(size + 5000);
             let bytes = 1 + self.rng.below(20_000);
@@ -343,7 +343,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// All of a stretch, in reads of random lengths.
+    /// Reads all of a range, in pieces of random lengths.
     fn stretch(
         &mut self,
         path: &Path,
@@ -353,7 +353,7 @@ impl<'a> Comparison<'a> {
         end: u64,
     ) {
         let mut at = begin;
-        // In order, as read-ahead likes it, or from everywhere.
+        // At random places, or in order, as read-ahead expects.
         if self.rng.one_in(2) {
             for _ in 0..(end - begin).div_ceil(65536).min(8) {
                 let from = begin + self.rng.below(end - begin);
@@ -397,7 +397,7 @@ impl<'a> Comparison<'a> {
             }
         }
         let direct = self.rng.one_in(3);
-        // Of any alignment.
+        // With any alignment.
         let lead = self.rng.below(8) as usize * 512 / if self.rng.one_in(2) { 512 } else { 1 };
         let mut buf = vec![0xa5; lead + bytes];
         let options = ReadOptions { direct, ..ReadOptions::default() };
@@ -468,7 +468,7 @@ fn file_type(of: fs::FileType) -> FileType {
     }
 }
 
-/// Names, and how long their values are: what an assertion can print.
+/// Names with the lengths of their values, for assertion messages.
 fn lengths(of: &[(Vec<u8>, Vec<u8>)]) -> Vec<(String, usize)> {
     of.iter()
         .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.len()))

@@ -1,4 +1,4 @@
-//! What the kernel says of a file.
+//! What the kernel reports of a file.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,7 +24,7 @@ pub(crate) fn attributes(path: &Path) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(all)
 }
 
-/// When `path` was created, if its inode is large enough to tell.
+/// The creation time of `path`, if its inode is large enough to store it.
 pub(crate) fn created(path: &Path) -> Option<Timestamp> {
     let said = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).expect("statx");
     StatxFlags::from_bits_retain(said.stx_mask).contains(StatxFlags::BTIME).then_some(Timestamp {
@@ -33,7 +33,7 @@ pub(crate) fn created(path: &Path) -> Option<Timestamp> {
     })
 }
 
-/// The stretches of `file` that are data, by SEEK_DATA and SEEK_HOLE.
+/// The ranges of data in `file`, by SEEK_DATA and SEEK_HOLE.
 pub(crate) fn data(file: &File) -> Vec<(u64, u64)> {
     let mut stretches = Vec::new();
     let mut at = 0;
@@ -45,14 +45,13 @@ pub(crate) fn data(file: &File) -> Vec<(u64, u64)> {
     stretches
 }
 
-/// Flags as `lsattr` has them, and generation, of a file or directory.
+/// The flags, as `lsattr` shows them, and the generation of a file or directory.
 pub(crate) fn flags(file: &File) -> (u32, u32) {
     // FS_IOC_GETFLAGS and FS_IOC_GETVERSION: _IOR('f', 1, long) and _IOR('v', 1, long); both store
     // an int.
     let ask = |request: libc::c_ulong| {
         let mut value = [0u32; 2];
-        // SAFETY: the ioctl stores 4 bytes, or 8 if somebody takes its number by its word; there is
-        // room for both.
+        // SAFETY: the ioctl stores 4 bytes, or the 8 bytes that its number encodes; `value` has 8.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), request, value.as_mut_ptr()) };
         assert_eq!(result, 0, "flags: {}", io::Error::last_os_error());
         value[0]
@@ -84,10 +83,10 @@ struct Fiemap {
     extents: [FiemapExtent; FIEMAP_ROOM],
 }
 
-/// A stretch of a file that has room on the disk: offset, length, what.
+/// An allocated range of a file: offset, length, kind.
 pub(crate) type Piece = (u64, u64, SegmentKind);
 
-/// The extents of `file`, as FIEMAP has them: neighbours joined.
+/// The extents of `file` by FIEMAP, adjacent ones joined.
 pub(crate) fn extents(file: &File) -> io::Result<Vec<Piece>> {
     const LAST: u32 = 0x1;
     const INLINE: u32 = 0x200;
@@ -128,7 +127,7 @@ pub(crate) fn extents(file: &File) -> io::Result<Vec<Piece>> {
     Ok(join(found))
 }
 
-/// Neighbours that are one stretch on the disk too become one.
+/// Joins neighbours that are also adjacent on the disk.
 pub(crate) fn join(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut joined: Vec<Piece> = Vec::new();
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! Generated images, whole and damaged. The allocator of this process counts.
+//! Generated images, intact and damaged. The allocator of this process counts bytes.
 
 mod agree;
 mod compare;

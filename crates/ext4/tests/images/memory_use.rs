@@ -1,4 +1,4 @@
-//! An allocator that knows how much the calling thread holds.
+//! An allocator that counts the bytes that the calling thread holds.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ thread_local! {
     static MOST: Cell<i64> = const { Cell::new(0) };
 }
 
-/// What `operation` gives, and how many bytes more than before it held at once.
+/// Returns the result of `operation` and the most additional bytes that it held at a time.
 pub(crate) fn measure<T>(operation: impl FnOnce() -> T) -> (T, i64) {
     let before = HELD.get();
     MOST.set(before);

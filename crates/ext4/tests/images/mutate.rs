@@ -1,21 +1,21 @@
-//! What is done to an image.
+//! Damages an image.
 
 use meantime_testkit::Rng;
 use meantime_testkit::damage::regions::{Base, Kind, Region};
 use meantime_testkit::damage::sums;
 
-/// An image that can be damaged and made whole again.
+/// An image that can be damaged and restored.
 pub(crate) struct Patient {
     pub image: Vec<u8>,
-    /// What was there before, latest last.
+    /// The overwritten bytes, latest last.
     undo: Vec<(usize, Vec<u8>)>,
 }
 
-/// What was done.
+/// The damage done.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Damage {
     pub regions: Vec<Region>,
-    /// Checksums were put right after.
+    /// Whether checksums were corrected afterwards.
     pub fixed: bool,
 }
 
@@ -35,7 +35,7 @@ impl Patient {
     pub(crate) fn damage(&mut self, base: &Base, rng: &mut Rng) -> Damage {
         let mut damage = Damage { regions: Vec::new(), fixed: rng.one_in(2) };
         for _ in 0..1 + rng.below(8) / 6 {
-            // By kind first: there are many inodes, and one superblock.
+            // Choose a kind first: there are many inodes, and one superblock.
             let kind = rng.below(9);
             let wanted = |region: &&Region| match region.kind {
                 Kind::Superblock => kind == 0,
@@ -76,7 +76,7 @@ impl Patient {
 
     fn change(&mut self, base: &Base, region: &Region, rng: &mut Rng) {
         let bytes = region.bytes;
-        // What comes first in a structure is what it is read by.
+        // The first fields of a structure determine how it is read.
         let at =
             if rng.one_in(2) { rng.below(bytes.min(160) as u64) } else { rng.below(bytes as u64) }
                 as usize;
@@ -88,7 +88,7 @@ impl Patient {
                 .take(1 + rng.below(8) as usize)
                 .for_each(|byte| *byte = rng.next() as u8),
             2 | 3 => {
-                // A number, little or big-endian as the structure has it.
+                // A number, little-endian or big-endian as in the structure.
                 let (value, width) =
                     (interesting(base, region, rng), [2, 4, 4, 8][rng.below(4) as usize]);
                 let at = at & !(width.min(4) - 1);
@@ -105,7 +105,7 @@ impl Patient {
                 area[at & !1..(at & !1) + 2].copy_from_slice(&value);
             }
             5 => {
-                // A part of it elsewhere in it.
+                // Copies a part of the structure to another place in it.
                 let length = 1 + rng.below(64.min(bytes as u64)) as usize;
                 let (from, to) = (
                     rng.below((bytes - length + 1) as u64),
@@ -115,7 +115,7 @@ impl Patient {
             }
             6 => area[at..].iter_mut().take(1 + rng.below(64) as usize).for_each(|byte| *byte = 0),
             _ => {
-                // Another structure in its place.
+                // Puts another structure in its place.
                 let other = base.regions[rng.below(base.regions.len() as u64) as usize];
                 let length = other.bytes.min(bytes);
                 area[..length].copy_from_slice(&base.image[other.offset..other.offset + length]);
@@ -124,7 +124,7 @@ impl Patient {
     }
 }
 
-/// A number that means something, or nearly.
+/// A number that is meaningful, or nearly so.
 fn interesting(base: &Base, region: &Region, rng: &mut Rng) -> u64 {
     let block = base.regions.iter().map(|region| region.bytes).max().unwrap_or(1024) as u64;
     let other = base.regions[rng.below(base.regions.len() as u64) as usize];

@@ -1,10 +1,9 @@
-//! Damaged images: whatever bytes are on the disk, every question gets an answer or an error that
-//! says what is wrong and where; nothing panics, reads without end or beyond the device, or takes
-//! memory without measure. Where checksums cover what was changed, no answer differs without an
-//! error.
+//! Damaged images: whatever bytes are on the disk, every query returns a result or an error that
+//! says what is wrong and where. Nothing panics, reads without end or beyond the device, or takes
+//! unbounded memory. Where checksums cover the change, no result differs without an error.
 //!
-//! `MEANTIME_EXT4_MUTATIONS=10000000` is the long run (50,000 unless told), `MEANTIME_EXT4_SEED=n`
-//! begins elsewhere. What fails is kept in `MEANTIME_EXT4_KEEP=DIRECTORY`, and
+//! `MEANTIME_EXT4_MUTATIONS=10000000` is the long run (default 50,000), `MEANTIME_EXT4_SEED=n` sets
+//! the first seed. Failing images are kept in `MEANTIME_EXT4_KEEP=DIRECTORY`, and
 //! `MEANTIME_EXT4_IMAGE=FILE` walks one.
 
 use std::collections::BTreeMap;
@@ -22,8 +21,8 @@ use meantime_testkit::lab::writer::{Amount, Writer};
 use meantime_testkit::lab::{self, Lab};
 use meantime_testkit::{Rng, setting};
 
-/// More than this no walk holds at once: the values of attributes may be 16 MiB, and a map a
-/// million extents.
+/// The most bytes that a walk may hold: attribute values may have 16 MiB, and a map a million
+/// extents.
 const HELD_BYTES_MAX: i64 = 96 << 20;
 
 /// An image that the kernel wrote and, if it has a journal, was stopped in.
@@ -63,21 +62,21 @@ fn bases() -> Result<Vec<Base>, String> {
     Ok(bases)
 }
 
-/// Whether every byte of the damage is covered by a checksum of 32 bits.
+/// Whether a checksum of 32 bits covers every byte of the damage.
 fn is_covered(base: &Base, patient: &Patient, damage: &Damage) -> bool {
     let small_inodes = base
         .regions
         .iter()
         .any(|region| matches!(region.kind, Kind::Inode(_)) && region.bytes == 128);
-    // What says that there are checksums is covered by one itself only as long as it says so; and
-    // an older superblock, of which the journal may have a copy, is as right as this one.
+    // The superblock's field that enables checksums is covered only while it enables them. An older
+    // superblock, of which the journal may have a copy, is as valid as this one.
     let (superblock, before) = (&patient.image[1024..2048], &base.image[1024..2048]);
     let says_so = superblock[0x65] & 0x04 != 0;
     let older = superblock != before
         && superblock[1020..]
             == meantime_testkit::damage::sums::crc(!0, &superblock[..1020]).to_le_bytes();
-    // A block of a directory, or of a tree, is as right in the place of another one of the same
-    // inode: its number is not in the checksum.
+    // A directory or tree block is valid in the place of another one of the same inode: its number
+    // is not in the checksum.
     let bytes = |image: &[u8], region: &Region| image[region.offset..][..region.bytes].to_vec();
     let is_another = |region: &Region| {
         let now = bytes(&patient.image, region);
@@ -119,7 +118,7 @@ fn case(
         ignore_checksums: !damage.fixed && rng.one_in(3),
         superblock: rng.one_in(100).then(|| rng.below(20_000)),
     };
-    // All of it, or only what the damage is in.
+    // Walk everything, or only the damaged inodes.
     let owners: Vec<u32> = damage.regions.iter().filter_map(|region| region.ino).collect();
     let all = owners.is_empty() || rng.one_in(8);
     let usual = device_bytes == base.device_bytes && options == VolumeOptions::default();

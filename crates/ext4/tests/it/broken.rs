@@ -1,4 +1,4 @@
-//! The broken images of e2fsprogs' own tests: our check and e2fsck agree about each of them.
+//! e2fsprogs' own broken test images: this crate's check and e2fsck agree about each of them.
 
 use std::io::Read as _;
 use std::ops::ControlFlow;
@@ -12,10 +12,10 @@ use meantime_ext4::{Error, FileSystem, MountError, MountOptions};
 
 use meantime_testkit::image::{self, run_for, tools};
 
-/// As much of what e2fsck says is read, in bytes.
+/// The most bytes read of e2fsck's output.
 const MOST_SAID: u64 = 64 << 10;
 
-/// Images that we knowingly say something else of than e2fsck 1.47.0, and why.
+/// Images whose verdict knowingly differs from that of e2fsck 1.47.0, with the reasons.
 const DIFFERENT: [(&str, &str); 8] = [
     (
         "d_corrupt_journal_nr_users",
@@ -39,18 +39,18 @@ const DIFFERENT: [(&str, &str); 8] = [
     ("j_ext_dumpe2fs", "the journal of another file system: refused by name"),
 ];
 
-/// What somebody says of an image.
+/// A verdict on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Nothing is wrong with it.
+    /// No defect.
     Clean,
-    /// Something is.
+    /// At least one defect.
     Damaged,
-    /// It has what is not supported here.
+    /// A feature that is not supported here.
     Refused,
 }
 
-/// Our verdict, and what was found.
+/// This crate's verdict with its findings.
 fn ours(path: &Path) -> (Verdict, String) {
     let uri = format!("file:{}?model=null&ro=1", path.display());
     let device = match block::open(&uri, &block::OpenOptions::default()) {
@@ -91,15 +91,15 @@ fn ours(path: &Path) -> (Verdict, String) {
     (verdict, found.join("; "))
 }
 
-/// Whether the superblock says that the journal has to be replayed (`s_feature_incompat`, RECOVER).
+/// Whether the superblock says that the journal needs recovery (`s_feature_incompat`, RECOVER).
 fn needs_recovery(path: &Path) -> bool {
     let mut word = [0; 4];
     let file = std::fs::File::open(path).unwrap();
     file.read_exact_at(&mut word, 1024 + 0x60).is_ok_and(|()| u32::from_le_bytes(word) & 4 != 0)
 }
 
-/// e2fsck's verdict, of a copy whose journal it has replayed first: without that it would look at
-/// what is old.
+/// e2fsck's verdict on a copy whose journal it has replayed. Without the replay it would examine
+/// stale metadata.
 fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
     let copy = scratch.join("copy.img");
     run_for("cp", &["--sparse=always", path.to_str().unwrap(), copy.to_str().unwrap()], &[0]);
@@ -111,7 +111,7 @@ fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // With -n it may begin again and again: it ends when nobody reads what it says any more.
+        // With -n it may restart without end: it stops when its output is no longer read.
         let mut said = Vec::new();
         child.stdout.take().unwrap().take(MOST_SAID).read_to_end(&mut said).unwrap();
         (child.wait().unwrap().code(), String::from_utf8_lossy(&said).into_owned())
@@ -128,8 +128,8 @@ fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
         }
     }
     let (code, said) = e2fsck(&["-fn"]);
-    // After a recovery the superblock's totals are added up anew, and the orphan file is emptied:
-    // -n does neither.
+    // After a recovery, e2fsck recomputes the superblock's totals and empties the orphan file. -n
+    // does neither.
     let is_left = |problem: &str| {
         [
             "Free blocks count wrong (",
@@ -140,7 +140,7 @@ fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
         .iter()
         .any(|usual| recovers && problem.starts_with(usual))
     };
-    // Not all that it would mend makes it end with 4.
+    // e2fsck does not exit with 4 for every problem that it would fix.
     let is_damaged = match code {
         Some(0 | 4) => {
             code == Some(4) && !recovers || problems(&said).iter().any(|problem| !is_left(problem))
@@ -150,8 +150,8 @@ fn theirs(path: &Path, scratch: &Path) -> (Verdict, String) {
     (if is_damaged { Verdict::Damaged } else { Verdict::Clean }, said)
 }
 
-/// What e2fsck would mend, and does not: the line of each question, or the one before if that is
-/// all it asks.
+/// The problems that e2fsck leaves unfixed: the line of each question, or the line before it if it
+/// contains only the question.
 fn problems(said: &str) -> Vec<&str> {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut problems = Vec::new();
@@ -199,7 +199,7 @@ fn we_and_e2fsck_agree_about_its_own_images() {
         if we != they && known.is_none() {
             wrong.push(format!("{name}: {we:?}: {found}\n  e2fsck: {they:?}: {said}"));
         } else if we == they && known.is_some() {
-            // Another version of e2fsck may say something else.
+            // Another version of e2fsck may have another verdict.
             println!("{name}: {we:?} by both: it need not be among those that differ");
         }
     }

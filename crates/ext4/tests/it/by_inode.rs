@@ -44,7 +44,7 @@ fn what_is_counted_stays() {
     assert_eq!(lookups.len(), 1);
     let free = fs.usage().unwrap().free_inodes;
     fs.unlink(&root, "new".as_ref()).unwrap();
-    // Nobody finds it by name, and it can be written to by its number.
+    // The inode has no name, but can be written by its number.
     assert_eq!(lookups.lookup(root.ino(), "new".as_ref()).unwrap_err(), Error::NotFound);
     for node in [lookups.get(id.ino).unwrap(), fs.node(id).unwrap()] {
         let options = OpenOptions { read: true, write: true, ..OpenOptions::default() };
@@ -58,11 +58,11 @@ fn what_is_counted_stays() {
     assert_eq!(lookups.get(id.ino).unwrap_err(), Error::Stale);
     assert_eq!((lookups.len(), fs.usage().unwrap().free_inodes), (0, free + 1));
     assert_eq!(fs.node(id).unwrap_err(), Error::Stale);
-    // What is not counted is not forgotten, and the root is always there.
+    // Forgetting an uncounted inode has no effect, and the root is always present.
     lookups.forget(id.ino, 1);
     lookups.forget(root.ino(), 1000);
     assert_eq!(lookups.get(root.ino()).unwrap().ino(), root.ino());
-    // The number is another one's, of another generation.
+    // The number is reused with another generation.
     let mut again = None;
     for n in 0..100 {
         let node = fs.create(&root, OsStr::new(&format!("again-{n}")), &NEW).unwrap();
@@ -75,7 +75,7 @@ fn what_is_counted_stays() {
     assert_ne!(again.id(), id);
     assert_eq!(fs.node(id).unwrap_err(), Error::Stale);
     assert_eq!(fs.node(again.id()).unwrap().id(), again.id());
-    // One that is counted at the end of the mount is deleted then, if it has no name.
+    // A counted inode without a name is deleted at the end of the mount.
     lookups.count(&again);
     let name = (0..100).map(|n| format!("again-{n}"));
     for name in name {
@@ -122,7 +122,7 @@ fn names_are_listed_with_their_inodes() {
         let plain: Vec<_> = fs.entries(&dir).unwrap().map(Result::unwrap).collect();
         let mut with_nodes = fs.entries(&dir).unwrap();
         for (number, expected) in plain.iter().enumerate() {
-            // As for one who has room for a few at a time only.
+            // As for a reader with room for only a few entries at a time.
             if number % 7 == 0 && number > 0 {
                 with_nodes.seek(plain[number - 1].cookie);
             }
@@ -145,15 +145,15 @@ fn names_are_listed_with_their_inodes() {
     }
 }
 
-/// While names come and go: those that stay come once, and no name comes with an inode that it
-/// never led to.
+/// Lists while names are added and removed: a name that stays is listed once, and no name comes
+/// with an inode that it never led to.
 #[test]
 fn a_name_comes_with_what_it_leads_to() {
     let Some(image) = image() else { return };
     let fs = image.mount("", &writable());
     let dir = fs.resolve(&fs.root().unwrap(), "/dir", true).unwrap();
     let ended = AtomicBool::new(false);
-    // What has a name of one kind has that mode, whatever number it has.
+    // Each kind of name has its own mode, whatever its inode number.
     let change = |fs: &FileSystem| {
         for n in 0..3000_u32 {
             let kind = n % 2;

@@ -1,5 +1,5 @@
-//! Looking for damage: images as mkfs.ext4 makes them have none, and whatever bytes are changed,
-//! the check ends without a panic.
+//! The check for damage: it finds none in images of mkfs.ext4, and ends without a panic whatever
+//! bytes are changed.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use meantime_ext4::{Defect, FileSystem, MountOptions, NewNode};
 /// An image in memory.
 struct Image(Vec<u8>);
 
-/// The same, and how often a block of it is read.
+/// An image, a byte offset, and the number of reads at that offset.
 struct Counted(Image, u64, std::cell::Cell<usize>);
 
 impl Source for Counted {
@@ -39,7 +39,7 @@ fn tool(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(usual).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// An image of `mib` MiB with a few of everything; nothing without e2fsprogs.
+/// An image of `mib` MiB with some of each structure; `None` without e2fsprogs.
 fn image(mib: u32, options: &[&str]) -> Option<Vec<u8>> {
     let (Some(mkfs), Some(e2fsck)) = (tool("mkfs.ext4"), tool("e2fsck")) else {
         println!("skipped: no e2fsprogs here");
@@ -72,7 +72,7 @@ fn image(mib: u32, options: &[&str]) -> Option<Vec<u8>> {
     Some(std::fs::read(&file).unwrap())
 }
 
-/// What is found in `bytes`; nothing if they cannot be opened.
+/// The findings in `bytes`; `None` if the volume cannot be opened.
 fn check(bytes: Vec<u8>) -> Option<(Summary, Vec<Finding>)> {
     let length = bytes.len() as u64;
     let volume = Volume::open(Image(bytes), length, VolumeOptions::default()).ok()?;
@@ -135,7 +135,7 @@ fn whoever_watches_can_end_it() {
     assert!(!summary.complete && told == 1, "{summary:?}, told {told} times");
 }
 
-/// Without checksums changed bytes reach the code behind them.
+/// Without checksums, changed bytes reach the code behind them.
 #[test]
 fn changed_bytes_are_no_panic() {
     for (options, rounds) in [
@@ -144,7 +144,7 @@ fn changed_bytes_are_no_panic() {
         (&["-b", "1024"], 50),
     ] {
         let Some(whole) = image(8, &[options, &["-J", "size=1"]].concat()) else { return };
-        // Where anything is: changes elsewhere change nothing.
+        // Only bytes that are not zero: changes elsewhere have no effect.
         let places: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != 0).collect();
         let mut state = 0x6d65_616e_u64;
         let mut random = move || {
@@ -166,13 +166,13 @@ fn changed_bytes_are_no_panic() {
     }
 }
 
-/// An image that is to be damaged, and where things are in it.
+/// An image to be damaged, with a volume to locate its structures.
 struct Scene {
     bytes: Vec<u8>,
     volume: Volume<Image>,
 }
 
-/// Where things are, in bytes: in the superblock, and in an inode.
+/// Offsets in bytes: in the superblock, and in an inode.
 const FEATURES_AT: usize = 1024 + 0x5C;
 const FREE_BLOCKS_AT: usize = 1024 + 0x0C;
 const LAST_ORPHAN_AT: usize = 1024 + 0xE8;
@@ -200,7 +200,7 @@ impl Scene {
         inode
     }
 
-    /// Where inode `ino` is.
+    /// The byte offset of inode `ino`.
     fn place(&self, ino: u32) -> usize {
         let (block, at) = self.volume.inode_place(ino).unwrap();
         block as usize * self.volume.block_bytes() + at
@@ -221,7 +221,8 @@ impl Scene {
         self.change(place + at, change);
     }
 
-    /// Where the block of pointers of the resize inode is, and the first that it leads to.
+    /// The byte offsets of the resize inode's block of pointers and of the first block it points
+    /// to.
     fn resize(&self) -> (usize, usize) {
         let inode = self.volume.inode(7).unwrap();
         let four = inode.block_area()[52..56].first_chunk().unwrap();
@@ -233,17 +234,17 @@ impl Scene {
         (table + at * 4, first as usize * self.volume.block_bytes())
     }
 
-    /// Gives an entry of a directory another name of as many bytes.
+    /// Renames a directory entry to a name of the same length.
     fn rename(&mut self, from: &str, to: &str) {
         assert_eq!(from.len(), to.len());
-        // Behind the name's length and the type of a file.
+        // The name follows its length and the type of a file.
         let entry = [&[from.len() as u8, 1], from.as_bytes()].concat();
         let at = self.bytes.windows(entry.len()).position(|bytes| bytes == entry).unwrap();
         self.bytes[at + 2..at + entry.len()].copy_from_slice(to.as_bytes());
     }
 }
 
-/// A change, and whether a defect is what it makes.
+/// A name, a change, and whether a defect is one that the change causes.
 type Damage = (&'static str, fn(&mut Scene), fn(Defect) -> bool);
 
 fn each_is_found(whole: &[u8], damages: &[Damage]) {
@@ -264,7 +265,7 @@ const COUNT: fn(Defect) -> bool = |defect| defect == Defect::BlockCount;
 const SUPERBLOCK: fn(Defect) -> bool = |defect| matches!(defect, Defect::SuperblockField(_));
 const RESIZE: fn(Defect) -> bool = |defect| defect == Defect::ResizeInode;
 
-/// What agrees with nothing but itself, where no checksum guards it.
+/// Fields that contradict others and are not covered by a checksum.
 #[test]
 fn each_field_that_is_wrong_is_found() {
     let options = ["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg"];
@@ -339,7 +340,7 @@ fn each_field_that_is_wrong_is_found() {
     each_is_found(&whole, &damages);
 }
 
-/// Makes a file of a free inode, without a name.
+/// Turns a free inode into a file without a name.
 fn lost_inode(scene: &mut Scene) {
     let ino = (12..).find(|ino| scene.volume.inode(*ino).unwrap().is_free()).unwrap();
     let at = scene.place(ino);
@@ -347,11 +348,11 @@ fn lost_inode(scene: &mut Scene) {
     scene.bytes[at + LINKS_AT] = 1;
 }
 
-/// Of a free inode, too, the checksum is looked at.
+/// The checksums of free inodes are checked, too.
 #[test]
 fn a_free_inode_with_a_wrong_checksum_is_found() {
     let Some(made) = image(16, &["-b", "1024"]) else { return };
-    // One among those that were ever used.
+    // A free inode that was in use before.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(file.path(), made).unwrap();
     let remove = ["-w", "-R", "rm many/a-rather-long-name-7"].map(OsStr::new);
@@ -363,11 +364,11 @@ fn a_free_inode_with_a_wrong_checksum_is_found() {
     each_is_found(&whole, &[damage]);
 }
 
-/// What quota files say is held against what there is.
+/// Quota files are compared with the actual usage.
 #[test]
 fn a_wrong_quota_is_found() {
     let Some(whole) = image(32, &["-O", "quota,^metadata_csum"]) else { return };
-    /// The quota file of users, from byte `at` on.
+    /// Byte `at` of the user quota file, as an offset in the image.
     fn quota(scene: &Scene, at: usize) -> usize {
         let file = scene.volume.inode(3).unwrap();
         let block_bytes = scene.volume.block_bytes();
@@ -400,7 +401,7 @@ fn a_wrong_quota_is_found() {
     each_is_found(&whole, &damages);
 }
 
-/// `whole` with what `work` does to it.
+/// `whole` after `work`.
 fn changed(whole: &[u8], work: impl FnOnce(&FileSystem)) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::write(file.path(), whole).unwrap();
@@ -416,7 +417,7 @@ fn changed(whole: &[u8], work: impl FnOnce(&FileSystem)) -> Vec<u8> {
 const PLAIN: [&str; 4] =
     ["-b", "1024", "-O", "^metadata_csum,^dir_index,^64bit,^uninit_bg,^extent"];
 
-/// A path is told as long as it is one that can be used: else each of many deep directories has its
+/// A path is reported while it is usable. Otherwise each of many deep directories would have its
 /// own.
 #[test]
 fn deep_directories_have_short_paths() {
@@ -447,14 +448,15 @@ fn deep_directories_have_short_paths() {
     assert!(path.ends_with("n".repeat(200)) && summary.directories > 60, "{summary:?}");
 }
 
-/// A few blocks make a directory as large as any: it is not read.
+/// A few blocks can claim any directory size: such a directory is not read.
 #[test]
 fn a_directory_that_is_larger_than_the_file_system_is_not_read() {
     let Some(whole) = image(24, &PLAIN) else { return };
     let mut scene = Scene::new(&whole);
     let inode = scene.inode("many");
     let names = u32::from_le_bytes(*inode.block_area()[4..].first_chunk().unwrap());
-    // Nobody has the last blocks: one leads to the other 256 times, and that to names as often.
+    // The last blocks are free: one points to the other 256 times, which points to the names as
+    // often.
     let last = (whole.len() / 1024 - 1) as u32;
     for (block, pointer) in [(last, last - 1), (last - 1, names)] {
         scene.bytes[block as usize * 1024..][..1024]
@@ -481,8 +483,8 @@ fn a_directory_that_is_larger_than_the_file_system_is_not_read() {
     assert!(steps < 10_000, "{steps} times 16 steps for 24,576 blocks");
 }
 
-/// With clusters, a block may be of several inodes: a node of a tree is read for one of them, and
-/// each is told what was found.
+/// With clusters, several inodes may share a block: a tree node is read for one of them, and its
+/// defects are reported for each.
 #[test]
 fn a_tree_that_many_inodes_share_is_read_once() {
     let options = ["-O", "bigalloc,^metadata_csum,^uninit_bg", "-C", "16384", "-b", "1024"];
@@ -514,17 +516,17 @@ fn a_tree_that_many_inodes_share_is_read_once() {
     let (alone, findings) = reads(&whole);
     assert_eq!((alone, findings), (1, Vec::new()));
     let (shared, findings) = reads(&scene.bytes);
-    // The files are shorter than what the tree has written, and say that they have one cluster.
+    // The files are shorter than what their tree maps as written, and claim to have one cluster.
     let size = Defect::InodeField("size");
     assert_eq!((found(&findings, Defect::BlockCount), found(&findings, size)), (100, 100));
     assert_eq!(shared, 1);
-    // What is wrong with a node is wrong for each inode.
+    // A defect of a node is reported for each inode.
     scene.bytes[at as usize] ^= 1;
     let (shared, findings) = reads(&scene.bytes);
     assert_eq!((found(&findings, Defect::ExtentHeader), shared), (101, 1));
 }
 
-/// Of very many names that are there twice it is not told of each.
+/// Of very many repeated names, not each is reported.
 #[test]
 fn so_many_names_that_are_there_twice_are_told() {
     let Some(whole) =
@@ -556,7 +558,7 @@ fn so_many_names_that_are_there_twice_are_told() {
     assert!(summary.complete && twice == 1000, "{twice}");
 }
 
-/// The quota file of users says that it is larger than the disk.
+/// The user quota file claims to be larger than the disk.
 #[test]
 fn a_quota_file_that_is_larger_than_the_file_system_is_not_read() {
     let options = ["-b", "1024", "-O", "^metadata_csum,quota"];

@@ -1,5 +1,5 @@
-//! Fast commits against the kernel: it works on a file system and syncs file by file, the image is
-//! copied under it, and what we make of the copy has to be what it shows.
+//! Fast commits of the kernel: it changes a file system and syncs file by file, the image is copied
+//! while mounted, and this crate's replay of the copy must equal what the kernel shows.
 //! `MEANTIME_FAST_COMMIT_SEEDS=n` tries more.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
     if all.is_empty() { None } else { all.get(rng.below(all.len() as u64) as usize) }
 }
 
-/// One change to the tree beneath `root`, and sometimes a sync of a file.
+/// Makes one change to the tree below `root`, and sometimes syncs a file.
 fn step(root: &Path, random: &mut Rng, number: usize) -> std::io::Result<()> {
     let (mut files, mut dirs) = (Vec::new(), vec![root.to_owned()]);
     let mut at = 0;
@@ -86,12 +86,12 @@ fn step(root: &Path, random: &mut Rng, number: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What can be compared of a file.
+/// The attributes of a file that are compared.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     mode: u32,
     size: u64,
-    /// Not of directories, of which fast commits say nothing.
+    /// `None` for directories, whose link counts fast commits do not contain.
     links: Option<u64>,
     content: Vec<u8>,
 }
@@ -155,7 +155,7 @@ fn ours(volume: &Volume<Image>, ino: u32, below: &Path, tree: &mut Tree) {
     }
 }
 
-/// Mounts `image` for writing and ends that; how many fast commits were replayed.
+/// Mounts `image` for writing and unmounts it. Returns the number of replayed fast commits.
 fn replay(image: &Path) -> u32 {
     let fs = image::mount(image, &image::writable());
     let replayed = fs.info().recovered.map_or(0, |recovered| recovered.fast_commits);
@@ -180,7 +180,7 @@ fn what_the_kernel_committed_fast_is_there() {
         for number in 0..40 {
             step(&point, &mut random, number).unwrap();
         }
-        // Whatever was changed last, each file is on the disk after this.
+        // This makes every file durable, whatever changed last.
         let mut live = Tree::new();
         kernels(&point, Path::new(""), &mut live);
         for file in
@@ -211,7 +211,7 @@ fn what_the_kernel_committed_fast_is_there() {
         }
         drop(volume);
 
-        // And on the disk, after a mount for writing that replayed it.
+        // The same on the disk, after a mount for writing replayed it.
         assert_eq!(replay(&copy), found, "seed {seed}");
         run("e2fsck", &["-fn", copy.to_str().unwrap()]);
         let mounted = Mounted::new(&copy, &point, "rw").expect("it was mounted before");

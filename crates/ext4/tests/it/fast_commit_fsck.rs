@@ -1,5 +1,5 @@
-//! What e2fsck -p, which distributions run at boot, makes of a mount that commits fast and loses
-//! its power: everything that was fsynced is there, and nothing is left for a whole check to mend.
+//! e2fsck -p, which distributions run at boot, on the disk of a mount that commits fast and loses
+//! power: everything that was fsynced is there, and a full check finds nothing to fix.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,11 +11,11 @@ use meantime_ext4::{File, FileSystem, MountOptions, NewNode};
 use meantime_testkit::image::{READ_WRITE, mkfs, mount, run, run_for, scratch, tools, writable};
 
 const BLOCK: usize = 4096;
-/// mke2fs makes no smaller log; the blocks of fast commits come on top.
+/// The smallest log that mke2fs makes, without the blocks of fast commits.
 const LOG_BLOCKS: u64 = 1024;
 const NEW: NewNode = NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 };
 
-/// A file system that is mounted, and what was fsynced of it.
+/// A mounted file system, and what was fsynced in it.
 struct Scene {
     dir: tempfile::TempDir,
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Scene {
         self.fs.open_node_with(&node, &READ_WRITE).unwrap()
     }
 
-    /// Writes `blocks` blocks of `byte` from block `at` of file `name` on, and makes them durable.
+    /// Writes `blocks` blocks of `byte` from block `at` of file `name`, and makes them durable.
     fn write(&mut self, name: &str, at: usize, blocks: usize, byte: u8) {
         let file = self.open(name);
         let (from, bytes) = (at * BLOCK, blocks * BLOCK);
@@ -53,7 +53,7 @@ impl Scene {
         content[from..from + bytes].fill(byte);
     }
 
-    /// Takes the blocks of file `name` from it, durably.
+    /// Truncates file `name` to zero durably.
     fn cut_off(&mut self, name: &str) {
         let file = self.open(name);
         file.set_len(0).unwrap();
@@ -61,7 +61,7 @@ impl Scene {
         self.synced.insert(name.into(), Vec::new());
     }
 
-    /// Makes directory `name`, which no fast commit says, durable.
+    /// Makes directory `name`, which no fast commit can describe, durable.
     fn mkdir(&mut self, name: &str) {
         let root = self.fs.root().unwrap();
         let node = self.fs.mkdir(&root, OsStr::new(name), &NEW).unwrap();
@@ -73,8 +73,7 @@ impl Scene {
         self.fs.journal_counters().unwrap()
     }
 
-    /// Makes directories durable, one after another, until the end of the log has come and its
-    /// beginning.
+    /// Makes directories durable one by one until the log has passed its end and begun again.
     fn go_round(&mut self) {
         let mut made = 0;
         while self.counters().log_blocks < LOG_BLOCKS + 100 {
@@ -86,7 +85,7 @@ impl Scene {
         }
     }
 
-    /// What e2fsck -p makes of the disk as it is has all that was fsynced.
+    /// Checks that e2fsck -p on a copy of the disk keeps everything that was fsynced.
     fn check(&self, what: &str) {
         let copy = self.dir.path().join("crashed");
         run("cp", &["--sparse=always", self.path.to_str().unwrap(), copy.to_str().unwrap()]);
@@ -114,7 +113,7 @@ impl Scene {
     }
 }
 
-/// Where e2fsck 1.47.0 takes the blocks of fast commits for the log's last ones.
+/// e2fsck 1.47.0 takes the blocks of fast commits for the log's last ones (rule 20).
 #[test]
 fn the_end_of_the_log_comes_and_its_beginning() {
     if !tools() {
@@ -126,7 +125,7 @@ fn the_end_of_the_log_comes_and_its_beginning() {
     scene.check("on top of a log that has been gone round");
 }
 
-/// The same for a mount that makes no fast commits, after one that did and was not unmounted.
+/// The same for a mount without fast commits, after one that made some and was not unmounted.
 #[test]
 fn the_end_of_the_log_without_fast_commits() {
     if !tools() {
@@ -145,8 +144,7 @@ fn the_end_of_the_log_without_fast_commits() {
     assert_eq!(scene.counters().fast_commits, 0);
 }
 
-/// Where e2fsck 1.47.0 takes blocks for the nodes of a tree that a later fast commit gives to a
-/// file.
+/// e2fsck 1.47.0 takes blocks for tree nodes that a later fast commit gives to a file (rule 21).
 #[test]
 fn trees_that_have_left_their_inode() {
     if !tools() {
@@ -160,7 +158,7 @@ fn trees_that_have_left_their_inode() {
         for n in 0..4 {
             scene.write(&name, 2 * n, 1, 1 + n as u8);
         }
-        // The node of the tree will be before the data, where there is room.
+        // The tree's node goes before the data, where there is room.
         scene.cut_off(&hole);
         scene.mkdir(&format!("c{round}"));
         for n in 4..5 + round % 3 {
@@ -177,8 +175,8 @@ fn trees_that_have_left_their_inode() {
     println!("{:?}", scene.counters());
 }
 
-/// The care that is taken costs nothing in the usual cases: what is written over, new files, and
-/// what is appended to one of a few extents.
+/// These precautions cost nothing in the usual cases: overwrites, new files, and appends to a file
+/// with few extents.
 #[test]
 fn the_usual_cases_stay_fast() {
     if !tools() {
@@ -186,11 +184,12 @@ fn the_usual_cases_stay_fast() {
     }
     let mut scene = Scene::new("24M", &[]);
     let counted = |scene: &mut Scene, what: &mut dyn FnMut(&mut Scene, usize)| {
-        // What was done before is home, then: over a group's descriptor that is not, there is none.
+        // This brings earlier changes home: no fast commit is made over a group descriptor that is
+        // not.
         scene.mkdir(&format!("d{}", scene.directories.len()));
         scene.write("first", 0, 1, 1);
         let before = scene.counters();
-        // No more than there is room for in the blocks of fast commits.
+        // As many as fit into the blocks of fast commits.
         (0..10).for_each(|n| what(scene, n));
         let after = scene.counters();
         (after.commits - before.commits, after.fast_commits - before.fast_commits)

@@ -1,5 +1,5 @@
-//! A mount that commits fast, and loses its power: after any `fsync`, what it has is what we,
-//! e2fsck and the kernel make of the disk.
+//! A mount that commits fast and loses power: after any `fsync`, this crate, e2fsck and the kernel
+//! recover from the disk what the mount has.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use meantime_testkit::image::{
     Mounted, READ_WRITE, clean, mkfs, mount, open, run, run_for, scratch, tools, writable,
 };
 
-/// Mode, links and content of each file.
+/// The mode, link count and content of each file.
 type Tree = BTreeMap<String, (u16, u32, Vec<u8>)>;
 
 fn fast() -> MountOptions {
@@ -45,7 +45,7 @@ fn write(file: &File, random: &mut Rng, offset: u64) {
     assert_eq!(file.write_at(&data, offset).unwrap(), len);
 }
 
-/// Something is done, and made durable.
+/// Makes a change and makes it durable.
 fn step(fs: &FileSystem, random: &mut Rng, number: usize) {
     let root = fs.root().unwrap();
     let names: Vec<String> = tree(fs).into_keys().collect();
@@ -174,7 +174,7 @@ fn same(found: &Tree, live: &Tree, what: &str) {
     }
 }
 
-/// A node of another kind than a file, which no fast commit says.
+/// A kind of node other than a file, which no fast commit can describe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// With its target in the inode.
@@ -202,7 +202,8 @@ impl Kind {
         }
     }
 
-    /// `name` is such a one on the disk `path`, which has nothing to recover, or whose log is read.
+    /// Checks that `name` is such a node on disk `path`, which needs no recovery, or whose log is
+    /// replayed.
     fn is_there(self, path: &Path, name: &str, what: &str) {
         let fs = mount(path, &MountOptions::default());
         let root = fs.root().unwrap();
@@ -237,8 +238,8 @@ impl Kind {
     }
 }
 
-/// A link, a directory and a FIFO that are fsynced take their whole transaction with them: what
-/// fast commits said of it before, and what they would have said.
+/// An fsync of a link, a directory or a FIFO commits the whole transaction, with everything that
+/// fast commits contained before or would have contained.
 #[test]
 fn what_is_never_said_commits_all() {
     if !tools() {
@@ -261,13 +262,13 @@ fn what_is_never_said_commits_all() {
             assert_eq!(file.write_at(&[byte; 5000], 0).unwrap(), 5000);
             file
         };
-        // (A new image's first fsync commits all, perhaps.)
+        // (The first fsync of a new image may be a whole commit.)
         file("f0", 1).sync_all().unwrap();
         let before = counts();
         let said = file("f1", 2);
         said.sync_all().unwrap();
         assert_eq!(counts(), (before.0, before.1 + 1), "{kind:?}: a file is committed fast");
-        // What is changed, and synced by nobody.
+        // Changes that are not synced.
         fs.create(&root, OsStr::new("f2"), &NewNode { mode: 0o640, uid: 1, gid: 2, umask: 0 })
             .unwrap();
         fs.set_metadata(said.node(), &SetMetadata { mode: Some(0o600), ..SetMetadata::default() })
@@ -282,7 +283,7 @@ fn what_is_never_said_commits_all() {
         let crashed = dir.path().join("crashed");
         std::fs::copy(&path, &crashed).unwrap();
         let live = tree(&fs);
-        // And then they are fast again.
+        // Later commits are fast again.
         let after = file("f3", 3);
         after.sync_all().unwrap();
         assert_eq!(counts(), (before.0 + 1, before.1 + 2), "{kind:?}: the next one is fast");

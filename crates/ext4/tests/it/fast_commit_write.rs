@@ -1,5 +1,6 @@
-//! Fast commits that we write, put into the journal of an image by hand: e2fsck, the kernel's mount
-//! and we have to make the same of them, and what the first two leave has to be whole.
+//! Fast commits encoded by this crate, written into an image's journal by hand: e2fsck, the
+//! kernel's mount and this crate must replay them alike, and what the first two leave must be
+//! sound.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -18,25 +19,25 @@ use meantime_testkit::image::{
     self, Image, Mounted, content, debugfs_write, mkfs, open, run, run_for, scratch, tools,
 };
 
-/// The transaction that the fast commits are on top of.
+/// The transaction that the fast commits continue.
 const TID: u32 = 77;
 
 fn time(seconds: i64) -> Timestamp {
     Timestamp { seconds, nanoseconds: 5 }
 }
 
-/// An image whose journal is to get fast commits.
+/// An image whose journal will get fast commits.
 struct Scene {
     path: PathBuf,
     volume: Volume<Image>,
     writers: Vec<Vec<u8>>,
-    /// The first block that nothing uses.
+    /// The first unused block.
     free: u64,
 }
 
 impl Scene {
-    /// With files `a` (4 blocks), `b` (one block, also `b2`), `c` (3 blocks, not next to each
-    /// other), and a directory `d`.
+    /// With files `a` (4 blocks), `b` (one block, also named `b2`), `c` (3 blocks, not adjacent),
+    /// and a directory `d`.
     fn new(dir: &Path, args: &[&str]) -> Self {
         let mut all = vec!["-O", "fast_commit"];
         all.extend(args);
@@ -52,8 +53,8 @@ impl Scene {
         debugfs_write(&path, &requests);
         run("e2fsck", &["-fn", path.to_str().unwrap()]);
         let volume = open(&path);
-        // Behind all that mke2fs and debugfs took, which begin at the front; not where a backup of
-        // the superblock would be.
+        // Behind the blocks that mke2fs and debugfs allocated from the front, and not at a backup
+        // superblock.
         let free = volume.block_count() - 2000;
         Self { path, volume, writers: Vec::new(), free }
     }
@@ -70,7 +71,7 @@ impl Scene {
         InodeEdit::of(ino, &bytes[at..at + self.volume.superblock().inode_bytes() as usize])
     }
 
-    /// An inode that nothing uses.
+    /// An unused inode as a new file.
     fn new_inode(&self, ino: u32) -> InodeEdit {
         let mut edit = InodeEdit::new(self.volume.superblock(), ino, 99);
         edit.set_mode(0x8000 | 0o640);
@@ -81,7 +82,7 @@ impl Scene {
         edit
     }
 
-    /// Blocks nobody uses, filled with `byte`.
+    /// Fills unused blocks with `byte`. Returns the first.
     fn data(&mut self, blocks: u32, byte: u8) -> u64 {
         let at = self.free;
         self.free += u64::from(blocks) + 1;
@@ -99,7 +100,7 @@ impl Scene {
         self.writers.push(writer.finish().unwrap());
     }
 
-    /// Block `index` of the journal, in bytes from the image's beginning.
+    /// The byte offset of block `index` of the journal in the image.
     fn journal_at(&self, index: u64) -> u64 {
         let journal = self.volume.inode(self.volume.superblock().journal_ino()).unwrap();
         let run = self.volume.run_at(&journal, index).unwrap();
@@ -107,7 +108,7 @@ impl Scene {
         run.physical * self.volume.block_bytes() as u64
     }
 
-    /// Writes the commits and that they count.
+    /// Writes the commits and makes them valid.
     fn finish(&self) {
         let file = OpenOptions::new().read(true).write(true).open(&self.path).unwrap();
         let mut superblock = vec![0; 1024];
@@ -160,8 +161,7 @@ fn raw(edit: &InodeEdit) -> Change {
     Change::Inode { ino: edit.ino(), raw: bytes.to_vec() }
 }
 
-/// What is compared of each file: mode, links, time of change, blocks, and its content, each run of
-/// the same byte as one.
+/// What is compared of each file: mode, links, change time, and content as runs of equal bytes.
 type Seen = (u16, u32, i64, Vec<(u8, usize)>);
 
 fn tree(volume: &Volume<Image>) -> BTreeMap<String, Seen> {
@@ -180,7 +180,7 @@ fn tree(volume: &Volume<Image>) -> BTreeMap<String, Seen> {
     seen
 }
 
-/// All three replays of `scene`; `last_name`: an inode loses the last of its names.
+/// Compares all three replays of `scene`. `last_name`: an inode loses its last name.
 fn compare(scene: &Scene, what: &str, last_name: bool) -> BTreeMap<String, Seen> {
     scene.finish();
     let ours = {
@@ -191,8 +191,8 @@ fn compare(scene: &Scene, what: &str, last_name: bool) -> BTreeMap<String, Seen>
     };
     let checked = scene.path.with_extension("checked");
     std::fs::copy(&scene.path, &checked).unwrap();
-    // What its replay leaves is whole, unless a name was an inode's last: then it takes a check to
-    // have the inode go, too.
+    // Its replay leaves a sound image, unless an inode lost its last name: then only a full check
+    // deletes the inode.
     let how = if last_name { "-fy" } else { "-p" };
     run_for("e2fsck", &[how, checked.to_str().unwrap()], &[0, 1]);
     run("e2fsck", &["-fn", checked.to_str().unwrap()]);

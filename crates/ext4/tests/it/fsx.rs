@@ -1,9 +1,9 @@
-//! Random operations on one file beside an array of bytes that is changed alike: reads, writes
-//! (also past the cache), truncations, holes, syncs, and mounts in between. At the end e2fsck has
-//! nothing to say, and the kernel finds the same bytes.
+//! Random operations on one file, compared with an array of bytes that changes alike: reads, writes
+//! (also past the cache), truncations, holes, syncs, and remounts. At the end e2fsck finds no
+//! problem, and the kernel reads the same bytes.
 //!
-//! `MEANTIME_FSX_OPS=1000000` is the long run (20,000 unless told, over all seeds and block sizes),
-//! `MEANTIME_FSX_SEED=n` begins elsewhere.
+//! `MEANTIME_FSX_OPS=1000000` is the long run (default 20,000, over all seeds and block sizes),
+//! `MEANTIME_FSX_SEED=n` sets the first seed.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use meantime_ext4::{
 use meantime_testkit::image::{self, Mounted, READ_WRITE, mkfs, run_for, scratch, tools};
 use meantime_testkit::{Rng, setting};
 
-/// The file is never larger, in bytes.
+/// The largest size of the file, in bytes.
 const MOST: u64 = 300 << 10;
 
 struct Exercise {
@@ -26,7 +26,7 @@ struct Exercise {
     options: MountOptions,
     model: Vec<u8>,
     rng: Rng,
-    /// What was done lately.
+    /// The latest operations.
     log: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Exercise {
         self.file.as_ref().unwrap()
     }
 
-    /// Some bytes.
+    /// Generates `bytes` bytes.
     fn data(&mut self, bytes: u64) -> Vec<u8> {
         let begin = self.rng.next();
         (0..bytes)
@@ -135,7 +135,7 @@ impl Exercise {
             }
             30..=39 => {
                 let data = self.data(bytes);
-                // Aligned ones go past the cache, others are said to.
+                // Aligned writes go past the cache; others only ask to.
                 let offset = if self.rng.one_in(4) { offset } else { offset / 4096 * 4096 };
                 self.write(
                     offset,
@@ -236,7 +236,7 @@ fn one_file_is_as_an_array_of_bytes() {
         let (arguments, lba) = shapes[run as usize % shapes.len()];
         let seed = setting("MEANTIME_FSX_SEED").unwrap_or(1) * 1000 + run;
         println!("{arguments:?}, seed {seed}");
-        // (A journal has 1,024 blocks at least.)
+        // (A journal has at least 1,024 blocks.)
         let (size, journal) =
             if arguments[1] == "16384" { ("64M", "size=16") } else { ("24M", "size=4") };
         let image = mkfs(dir.path(), "image", size, &[arguments, &["-J", journal]].concat());
@@ -263,7 +263,7 @@ fn one_file_is_as_an_array_of_bytes() {
     }
 }
 
-/// A file that is full of holes has no room, and says so: nothing that was written is lost by it.
+/// Filling the holes of a file fails for lack of space, and no written data are lost.
 #[test]
 fn a_full_disk_loses_nothing() {
     if !tools() {

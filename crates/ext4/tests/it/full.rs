@@ -1,5 +1,4 @@
-//! A full disk: whatever needs a block fails, nothing is lost by it, and what is deleted is room
-//! again.
+//! A full disk: operations that need a block fail, nothing is lost, and deleting makes room again.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -16,12 +15,12 @@ fn mount(image: &Path, reserved: ReservedBlocks) -> FileSystem {
     image::mount(image, &MountOptions { cache_bytes: 8 << 20, reserved, ..image::writable() })
 }
 
-/// Writes all of `data` to the end of `node`.
+/// Appends `data` to `node`.
 fn append(fs: &FileSystem, node: &Node, data: &[u8]) -> Result<(), Error> {
     fs.open_node_with(node, &READ_WRITE)?.append(data).map(drop)
 }
 
-/// Makes `name` in `dir`, with something in it.
+/// Creates `name` in `dir` with content `data`.
 fn make(fs: &FileSystem, dir: &Node, name: &str, data: &[u8]) -> Result<(), Error> {
     let node = fs.create(dir, OsStr::new(name), &NEW)?;
     append(fs, &node, data)
@@ -31,8 +30,7 @@ fn long(number: usize) -> String {
     format!("{number:0>200}")
 }
 
-/// What needs a block more, each of which is tried when there is none, and when there are some
-/// again.
+/// Operations that need another block, each tried when no block is free and when some are again.
 fn each_kind(fs: &FileSystem, full_name: &str) -> Vec<(&'static str, Result<(), Error>)> {
     let root = fs.root().unwrap();
     let dir = fs.lookup(&root, OsStr::new("dir")).unwrap();
@@ -76,7 +74,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
         fs.create(&root, OsStr::new("holes"), &NEW).unwrap();
         fs.open_with("/holes", &READ_WRITE).unwrap().set_len(4 << 20).unwrap();
         let sub = fs.mkdir(&root, OsStr::new("dir"), &NEW).unwrap();
-        // The directory has no room for another such name without one block more.
+        // Fill the directory until another such name needs another block.
         let mut names = 0;
         let bytes = sub.metadata().size;
         loop {
@@ -88,7 +86,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
             }
             assert!(names < 100);
         }
-        // (It has got that block, now: it is filled, too.)
+        // (It has that block now, which is filled, too.)
         let fill = |fs: &FileSystem, piece: usize| {
             let mut count = 0;
             let node = match fs.lookup(&root, OsStr::new("fill")) {
@@ -105,7 +103,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
         while fs.create(&sub, OsStr::new(&long(names)), &NEW).is_ok() {
             names += 1;
         }
-        // (Of a hash tree, another leaf may have room.)
+        // (In a hash tree, another leaf may have room.)
         let full_name = long(names);
         fill(&fs, 1024);
         fs.sync().unwrap();
@@ -124,13 +122,13 @@ fn what_needs_room_fails_and_nothing_is_lost() {
             assert_eq!(fs.metadata("/made").map(drop), Err(Error::NotFound));
             assert_eq!(fs.read_dir("/dir").unwrap().count(), names + 1);
         };
-        // (The last name of the loop above was taken away.)
+        // (The last name of the loop above was removed.)
         check(&fs);
         drop((root, sub));
         fs.unmount().unwrap();
         run_for("e2fsck", &["-fn", image.to_str().unwrap()], &[0]);
 
-        // Whoever may use what is kept in reserve goes on.
+        // A mount that may use the reserved blocks continues.
         let fs = mount(&image, ReservedBlocks::Use);
         let root = fs.root().unwrap();
         fs.unlink(&root, OsStr::new("new")).unwrap();
@@ -144,7 +142,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
         let root = fs.root().unwrap();
         fs.unlink(&root, OsStr::new("fill")).unwrap();
         for (what, result) in each_kind(&fs, &full_name) {
-            // The name is there by then, of the first of those who want it.
+            // The first operation that creates the name has succeeded by then.
             let expected = match what {
                 "link" => Err(Error::Exists),
                 _ => Ok(()),

@@ -1,5 +1,5 @@
-//! What is made in a directory has the permissions and lists that the kernel gives it: by mode,
-//! umask and the directory's default list.
+//! New inodes get the permissions and ACLs that the kernel gives them, by mode, umask and the
+//! directory's default ACL.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -25,7 +25,7 @@ fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     list
 }
 
-/// Mode, access list and default list.
+/// The mode, the access ACL and the default ACL.
 type Seen = (u32, Option<Vec<u8>>, Option<Vec<u8>>);
 
 fn by_kernel(path: &Path) -> Seen {
@@ -96,7 +96,7 @@ fn permissions_are_inherited_as_the_kernel_does() {
             [0o022, 0o077, 0, 0o777].into_iter().flat_map(move |umask| {
                 [0o666, 0o4777, 0o2750, 0o1123].into_iter().flat_map(move |mode: u16| {
                     KINDS.map(|kind| {
-                        // mkdir(2) takes no more of a mode.
+                        // mkdir(2) uses no more bits of a mode.
                         let most = if kind == FileType::Directory { 0o1777 } else { 0o7777 };
                         let name = format!("{umask:o}-{mode:o}-{kind:?}");
                         (list, umask, mode & most, kind, name)
@@ -140,7 +140,7 @@ fn permissions_are_inherited_as_the_kernel_does() {
         }
         .unwrap();
     }
-    // The same for one without a name.
+    // The same for a file without a name.
     let parent = fs.lookup(&root, OsStr::new("ours0")).unwrap();
     let node = fs.tmpfile(&parent, &NewNode { mode: 0o666, uid: 0, gid: 0, umask: 0o027 }).unwrap();
     assert_eq!(node.metadata().mode & 0o7777, 0o640);

@@ -1,5 +1,5 @@
-//! Journals that were not emptied, replayed here and by e2fsprogs: block by block the same file
-//! system must come out.
+//! Journals that need recovery, replayed here and by e2fsprogs: each block of the results must be
+//! equal.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use meantime_testkit::image::{
     Image, Mounted, debugfs_write, mkfs, mount, names, open, run, run_for, scratch, tools, writable,
 };
 
-/// The blocks in which recovery is noted: the superblock's, and the journal's own.
+/// The blocks that record the recovery: the superblock's and the journal's own.
 fn noted(volume: &Volume<Image>) -> BTreeSet<u64> {
     let mut blocks = BTreeSet::from([if volume.block_bytes() == 1024 { 1 } else { 0 }]);
     let journal = volume.inode(volume.superblock().journal_ino()).unwrap();
@@ -26,7 +26,7 @@ fn noted(volume: &Volume<Image>) -> BTreeSet<u64> {
     blocks
 }
 
-/// Replays `image` here and, a copy of it, with debugfs; both ways each block must be the same.
+/// Replays `image` here and a copy of it with debugfs, and compares each block.
 fn compare(image: &Path) -> (Volume<Image>, Recovery) {
     let copy = image.with_extension("replayed");
     std::fs::copy(image, &copy).unwrap();
@@ -48,8 +48,8 @@ fn compare(image: &Path) -> (Volume<Image>, Recovery) {
     (volume, recovery)
 }
 
-/// A file of `blocks` blocks of `block_bytes` bytes, every third of which begins like a block of a
-/// journal.
+/// A file of `blocks` blocks of `block_bytes` bytes, of which every third begins like a journal
+/// block.
 fn payload(dir: &Path, blocks: usize, block_bytes: usize, seed: u8) -> PathBuf {
     let mut bytes = Vec::new();
     for number in 0..blocks {
@@ -96,8 +96,8 @@ fn journals_that_debugfs_wrote() {
                 let (volume, recovery) = compare(&image);
                 std::fs::remove_file(image).unwrap();
                 let has_sums = !checksums.is_empty();
-                // debugfs itself miscounts tags of ten bytes, and overwrites its commit block: both
-                // see the end of the log there.
+                // debugfs miscounts tags of ten bytes, and overwrites its commit block: both see
+                // the end of the log there.
                 if features.starts_with('^')
                     && !features.contains("^metadata_csum")
                     && checksums.ends_with('2')
@@ -105,8 +105,8 @@ fn journals_that_debugfs_wrote() {
                     continue;
                 }
                 let what = format!("{block_bytes} {features} {checksums}");
-                // Checksums of whole transactions; debugfs has a wrong one for those that only
-                // revoke: "transaction 2 was corrupt".
+                // Checksums of whole transactions: debugfs writes a wrong one for transactions that
+                // only revoke ("transaction 2 was corrupt").
                 if features.contains("^metadata_csum") && has_sums {
                     assert_eq!((recovery.transactions, recovery.lost), (1, Some(2)), "{what}");
                     continue;
@@ -156,7 +156,8 @@ fn journals_that_the_kernel_had_not_emptied() {
         let Some(mounted) = Mounted::new(&image, &at, "noatime,commit=300") else { return };
         let mut copies = Vec::new();
         for round in 0..4 {
-            // Directories come, grow and go, so that their blocks are revoked and used anew.
+            // Directories are created, grow and are removed, so their blocks are revoked and
+            // reused.
             let sub = at.join(format!("round{round}"));
             std::fs::create_dir(&sub).unwrap();
             for n in 0..400 {
@@ -186,7 +187,7 @@ fn journals_that_the_kernel_had_not_emptied() {
             let root = names(&volume, ROOT_INO);
             assert!(!root.contains_key(format!("round{}", round + 9).as_bytes()), "{what}");
             assert_eq!(root.keys().filter(|name| name.starts_with(b"round")).count(), 1, "{what}");
-            // What is told of it stays true: e2fsck finds nothing wrong behind its own replay.
+            // The reported recovery stays valid: e2fsck finds no problem after its own replay.
             run_for("e2fsck", &["-p", copy.to_str().unwrap()], &[0, 1]);
             std::fs::remove_file(copy).unwrap();
         }
@@ -200,8 +201,8 @@ fn orphans_that_e2fsck_deleted_and_left_in_their_file() {
         return;
     }
     let dir = scratch();
-    // (One group: what has another superblock, which knows of no orphans, is checked as a whole,
-    // and the file with it.)
+    // (One group only: with an older backup superblock, which has no orphans, e2fsck would run a
+    // full check, which repairs the orphan file, too.)
     let image =
         mkfs(dir.path(), "image", "8M", &["-b", "1024", "-O", "metadata_csum_seed,orphan_file"]);
     let crashed = dir.path().join("crashed");

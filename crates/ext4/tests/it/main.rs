@@ -1,4 +1,4 @@
-//! The file system, beside e2fsprogs and the kernel.
+//! Compares the file system with e2fsprogs and the kernel.
 
 mod broken;
 mod by_inode;

@@ -1,5 +1,4 @@
-//! Many files that are dirty at once: a sync writes them back together, and each is as it would be
-//! alone.
+//! Many dirty files: a sync writes them back together, with the same result as one by one.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -29,7 +28,7 @@ fn name(number: usize) -> String {
     format!("name-{number}")
 }
 
-/// Each of `contents` is in the file of its number.
+/// Checks that each file contains its entry of `contents`.
 fn compare(fs: &FileSystem, contents: &[Vec<u8>], what: &str) {
     for (number, content) in contents.iter().enumerate() {
         let file = fs.open(format!("/{}", name(number))).unwrap();
@@ -39,7 +38,7 @@ fn compare(fs: &FileSystem, contents: &[Vec<u8>], what: &str) {
     }
 }
 
-/// What a power cut now would leave of `image`: the device has no volatile cache.
+/// Checks what a power cut now would leave of `image`: the device has no volatile cache.
 fn compare_cut(image: &Path, contents: &[Vec<u8>], what: &str) {
     let copy = image.with_extension("copy");
     std::fs::copy(image, &copy).unwrap();
@@ -50,8 +49,8 @@ fn compare_cut(image: &Path, contents: &[Vec<u8>], what: &str) {
     run_for("e2fsck", &["-fn", copy.to_str().unwrap()], &[0]);
 }
 
-/// New files, some in several pieces, files that grow, and some that are written over in place; with
-/// a journal that has room for a few of them at a time, and for all.
+/// New files, some in several pieces, growing files and files overwritten in place, with a journal
+/// that has room for a few of them at a time, or for all.
 #[test]
 fn a_sync_writes_back_all_files() {
     const FILES: usize = 600;
@@ -96,7 +95,7 @@ fn a_sync_writes_back_all_files() {
     }
 }
 
-/// Files are made and written until there is no space; what was written is kept.
+/// Creates and writes files until there is no space. All written data are kept.
 #[test]
 fn a_full_disk_has_all_that_was_written() {
     if !tools() {
@@ -138,7 +137,7 @@ fn a_full_disk_has_all_that_was_written() {
             assert!(contents.len() > 1000, "{} files", contents.len());
             fs.sync().unwrap();
             compare_cut(&image, &contents, &format!("turn {turn}, blocks of {block}"));
-            // Room for some, which waits for a commit.
+            // Frees some blocks, which can be reused after a commit.
             for _ in 0..100 {
                 let last = contents.len() - 1;
                 fs.unlink(&root, OsStr::new(&name(last))).unwrap();
@@ -151,8 +150,8 @@ fn a_full_disk_has_all_that_was_written() {
     }
 }
 
-/// A write that fails is that file's, though its neighbours' blocks were in the same request: its
-/// next sync tells of it, once, and the others are on the device.
+/// A failed write affects one file, even if other files' blocks were in the same request: that
+/// file's next sync reports it once, and the others are on the device.
 #[test]
 fn a_failed_write_is_one_files() {
     const FILES: usize = 200;
@@ -218,7 +217,7 @@ fn a_failed_write_is_one_files() {
     assert!(fs.unmount().is_err(), "they are dirty still");
 }
 
-/// Threads that write, cut off, sync and delete files of their own, while others sync everything.
+/// Threads write, truncate, sync and delete their own files while other threads sync everything.
 #[test]
 fn syncs_of_all_beside_changes_of_each() {
     const FILES: usize = 40;
@@ -315,7 +314,7 @@ fn syncs_of_all_beside_changes_of_each() {
     }
 }
 
-/// More threads make things durable than there are channels.
+/// More threads than channels make changes durable.
 #[test]
 fn threads_that_outnumber_the_channels() {
     if !tools() {

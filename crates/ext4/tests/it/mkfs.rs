@@ -1,6 +1,5 @@
-//! File systems that are made here, on a device that was not empty, written to here, then by the
-//! kernel, then here again: each finds what the others wrote, and e2fsck has nothing to say in
-//! between.
+//! File systems created here on a device that was not empty, written here, then by the kernel, then
+//! here again: each reads what the others wrote, and e2fsck finds no problem in between.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,7 +13,7 @@ use meantime_testkit::image::{
     Mounted, READ_WRITE, device, mount, mount_after_kernel, open, run, scratch, tools, writable,
 };
 
-/// What files contain, by their paths.
+/// The contents of files by path.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 fn some_bytes(rng: &mut Rng) -> Vec<u8> {
@@ -24,7 +23,7 @@ fn some_bytes(rng: &mut Rng) -> Vec<u8> {
     words.take(bytes).collect()
 }
 
-/// Directories `{who}{n}` with files, written here.
+/// Writes directories `{who}{n}` with files through this crate.
 fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
     let fs = mount_after_kernel(path, &MountOptions { cache_bytes: 8 << 20, ..writable() });
     let root = fs.root().unwrap();
@@ -49,8 +48,8 @@ fn write(path: &Path, who: &str, rng: &mut Rng, files: &mut Files) {
     fs.unmount().unwrap();
 }
 
-/// The kernel, which has the file system mounted at `at`, finds `files`, takes every third away and
-/// writes others, to each of them all over the disk.
+/// Through the kernel's mount at `at`: checks `files`, removes every third, and writes others all
+/// over the disk.
 fn write_by_kernel(at: &Path, rng: &mut Rng, files: &mut Files) {
     for (name, data) in &*files {
         assert!(
@@ -64,7 +63,7 @@ fn write_by_kernel(at: &Path, rng: &mut Rng, files: &mut Files) {
         std::fs::remove_file(at.join(&name)).unwrap();
         files.remove(&name);
     }
-    // The kernel spreads directories at the top over the groups, and their files with them.
+    // The kernel spreads top-level directories over the groups, with their files.
     for dir in 0..60 {
         let dir = PathBuf::from(format!("kernel{dir}"));
         std::fs::create_dir(at.join(&dir)).unwrap();
@@ -76,7 +75,7 @@ fn write_by_kernel(at: &Path, rng: &mut Rng, files: &mut Files) {
     }
 }
 
-/// `path` has `files` and no others, read through the cache and past it.
+/// Checks that `path` has exactly `files`, read through the cache and past it.
 fn compare(path: &Path, files: &Files) {
     let fs = mount(path, &MountOptions::default());
     let mut found = 0;
@@ -100,7 +99,7 @@ fn compare(path: &Path, files: &Files) {
     }
 }
 
-/// How many groups have a bitmap of blocks, and of inodes, that was never written.
+/// The numbers of groups whose block bitmap, and whose inode bitmap, was never written.
 fn uninitialised(path: &Path) -> (usize, usize) {
     let volume = open(path);
     let groups: Vec<_> =
@@ -115,14 +114,14 @@ fn the_kernel_goes_on_with_what_was_made_here() {
     if !tools() {
         return;
     }
-    // (With so few inodes that some groups do not suffice.)
+    // (So few inodes that some groups run out of them.)
     let usual = || MakeOptions {
         bytes_per_inode: Some(64 << 10),
         ..MakeOptions::new([7; 32], Timestamp { seconds: 1_700_000_000, nanoseconds: 0 })
     };
     let shapes = [
         (MakeOptions { block_bytes: Some(1024), ..usual() }, "noatime"),
-        // The tables of inodes are zeroed by nobody.
+        // The inode tables are not zeroed.
         (
             MakeOptions {
                 block_bytes: Some(2048),
@@ -138,7 +137,7 @@ fn the_kernel_goes_on_with_what_was_made_here() {
         let dir = scratch();
         let path = dir.path().join("image");
         let mut rng = Rng::new(number as u64 + 1);
-        // What is not written is no zeroes, and nothing that makes sense.
+        // Unwritten parts are neither zeroes nor valid structures.
         let noise: Vec<u8> = (0..1 << 17).flat_map(|_| rng.next().to_le_bytes()).collect();
         std::fs::write(&path, noise.repeat(160)).unwrap();
         mkfs::make(&device(&path), options).unwrap();
@@ -160,7 +159,7 @@ fn the_kernel_goes_on_with_what_was_made_here() {
         );
         assert!(after.0 < before.0 && after.1 < before.1, "{before:?} {after:?}");
         compare(&path, &files);
-        // What it has initialised is gone on with here.
+        // Writing continues in what the kernel has initialised.
         write(&path, "again", &mut rng, &mut files);
         fsck();
         compare(&path, &files);

@@ -1,5 +1,5 @@
-//! Multiple mount protection (feature `mmp`), with the kernel, e2fsck and a host that this plays as
-//! the others.
+//! Multiple mount protection (feature `mmp`), with the kernel, e2fsck and a simulated host as the
+//! others.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -25,20 +25,20 @@ use meantime_testkit::image::{
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
-/// A new image that wants an update each second.
+/// A new image that requires an update each second.
 fn protected(dir: &Path, name: &str, args: &[&str]) -> PathBuf {
     let mut all = vec!["-O", "mmp", "-E", "mmp_update_interval=1"];
     all.extend(args);
     mkfs(dir, name, "32M", &all)
 }
 
-/// Where the block is, in bytes.
+/// The byte offset of the MMP block.
 fn place(path: &Path) -> u64 {
     let volume = image::open(path);
     volume.superblock().mmp_block().unwrap() * volume.block_bytes() as u64
 }
 
-/// The block, whoever has the image.
+/// Reads the block from the image file.
 fn read(path: &Path) -> Vec<u8> {
     let mut block = vec![0; 1024];
     std::fs::File::open(path).unwrap().read_exact_at(&mut block, place(path)).unwrap();
@@ -54,12 +54,12 @@ fn parse(path: &Path) -> Result<Mmp, Corruption> {
     Mmp::parse(image::open(path).superblock(), 0, &read(path))
 }
 
-/// What it says. (It may just be being written.)
+/// The block's content. (Repeats a read that meets a write.)
 fn said(path: &Path) -> Mmp {
     until(|| parse(path).ok())
 }
 
-/// Has another host say `state`.
+/// Writes `state` as another host.
 fn say(path: &Path, state: MmpState) -> Vec<u8> {
     let other = Mmp {
         state,
@@ -74,7 +74,7 @@ fn say(path: &Path, state: MmpState) -> Vec<u8> {
     block
 }
 
-/// What `look` finds, sooner or later.
+/// Waits until `look` returns a value.
 #[track_caller]
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -87,7 +87,7 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Does `test` for all of `cases` at a time, each with a directory of its own: most of it is
+/// Runs `test` for all of `cases` at the same time, each with its own directory: most of it is
 /// waiting.
 fn each<T: Sync>(cases: &[T], test: impl Fn(&Path, &T) + Sync) {
     std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn create(fs: &FileSystem, name: &str) -> Result<(), Error> {
     fs.sync()
 }
 
-/// Somebody else has it, says the mount for writing.
+/// Checks that a mount for writing is refused because another host has the file system.
 fn kept_off(path: &Path) -> String {
     kept_off_of(image::device(path))
 }
@@ -116,8 +116,8 @@ fn kept_off_of(device: Device) -> String {
     }
 }
 
-/// The image as a device that is opened without a look at what the kernel does with it, as from a
-/// host that cannot see it.
+/// Opens the image as a device without a check of its use by the kernel, as from a host that cannot
+/// see that.
 fn from_afar(path: &Path) -> Device {
     let medium = Medium::file(path, None).unwrap();
     let model = Model::named("null").unwrap();
@@ -165,7 +165,7 @@ fn it_is_said_again_and_again_and_at_the_end_that_nobody_has_it() {
             assert!(matches!(own.state, MmpState::InUse(_)));
             let second = until(|| Some(said(&path)).filter(|said| said.state != first.state));
             until(|| Some(said(&path)).filter(|said| said.state != second.state));
-            // What others make of it. (-m: dumpe2fs looks whether somebody has it.)
+            // Other programs' view. (-m: dumpe2fs checks whether the device is in use.)
             let looked =
                 e2fs::command("dumpe2fs").args(["-m", path.to_str().unwrap()]).output().unwrap();
             let text = String::from_utf8_lossy(&looked.stderr);
@@ -179,7 +179,7 @@ fn it_is_said_again_and_again_and_at_the_end_that_nobody_has_it() {
             fs.unmount().unwrap();
             assert_eq!(said(&path).state, MmpState::Clean);
             fsck(&path);
-            // And the next one does not wait.
+            // The next mount does not wait.
             let options = MountOptions { on_wait: Some(|_| panic!("it waits")), ..writable() };
             mount(&path, &options).unmount().unwrap();
             assert_eq!(said(&path).state, MmpState::Clean);
@@ -234,12 +234,12 @@ fn what_somebody_else_has_is_not_written_to() {
     }
     write(&path, &sound);
 
-    // What cannot be kept right is found before anything is written.
+    // An unsupported feature is found before anything is written.
     let other = protected(dir.path(), "other", &["-O", "quota"]);
     let before = std::fs::read(&other).unwrap();
     assert!(matches!(try_mount(&other, &writable()), Err(MountError::Unsupported { .. })));
     assert!(before == std::fs::read(&other).unwrap());
-    // Or it is said after all that nobody has it.
+    // For a later refusal, the block is marked as unused again.
     let journal = image::open(&path);
     let inode = journal.inode(8).unwrap();
     let at = journal.run_at(&inode, 0).unwrap().physical * journal.block_bytes() as u64;
@@ -257,20 +257,20 @@ fn who_loses_it_writes_nothing_more() {
     if !tools() {
         return;
     }
-    // Another host, e2fsck, somebody who says that nobody has it, and garbage.
+    // Another host, e2fsck, a host that marks the block as unused, and garbage.
     each(&[0, 1, 2, 3], |dir, number| {
         let path = protected(dir, "image", &[]);
         let fs = mount(&path, &writable());
         create(&fs, "before").unwrap();
         let (root, new) = (fs.root().unwrap(), NEW);
         fs.create(&root, "lost".as_ref(), &new).unwrap();
-        // Data in their place, to be overwritten there.
+        // Data to be overwritten in place.
         let options = OpenOptions { create: true, mode: 0o644, ..image::READ_WRITE };
         let file = fs.open_with("/data", &options).unwrap();
         file.write_at(&[1; 16384], 0).unwrap();
         file.sync_all().unwrap();
         file.write_at(&[2; 8192], 0).unwrap();
-        // (One of ours may just be on its way: once more, then.)
+        // (The mount's own update may be in flight: repeat.)
         let place_it = || match number {
             0 => say(&path, MmpState::InUse(5)),
             1 => say(&path, MmpState::Checking),
@@ -307,7 +307,7 @@ fn who_cannot_say_so_for_too_long_writes_nothing_more() {
     if !tools() {
         return;
     }
-    // The first two are the mount's.
+    // The first two writes are the mount's.
     each(&[("times = 2", false), ("", true)], |dir, (times, ends)| {
         let path = protected(dir, "image", &["-b", "4096"]);
         let lba = place(&path) / 512;
@@ -367,7 +367,7 @@ fn after_a_crash_it_is_waited_for_whether_somebody_is_alive() {
             assert_eq!(said(&crashed).state, MmpState::Clean);
             fsck(&crashed);
         });
-        // Somebody who is alive, and somebody who comes when we have said that we are here.
+        // A live host, and one that appears after this mount has written its mark.
         scope.spawn(|| {
             let mut sequence = 1;
             while !ended.load(SeqCst) {
@@ -394,12 +394,12 @@ fn after_a_crash_it_is_waited_for_whether_somebody_is_alive() {
     });
 }
 
-/// The kernel's mount of an image on a loop device, in a mount namespace of its own: we do not see
-/// it there.
+/// The kernel's mount of an image on a loop device, in its own mount namespace, where this process
+/// does not see it.
 struct Elsewhere(Child);
 
 impl Elsewhere {
-    /// `None`, said so, if that cannot be had.
+    /// `None`, with a message, if that is not possible.
     fn mount(path: &Path, at: &Path) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         let script = "mount -t ext4 -o loop \"$0\" \"$1\" && echo mounted && read x; umount \"$1\"";
@@ -446,16 +446,16 @@ fn the_kernel_and_e2fsck_keep_off_what_is_ours_and_we_what_is_theirs() {
     create(&fs, "file").unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A host that sees the kernel's loop device does not come so far …
+            // A host that sees the kernel's loop device is refused before that …
             match try_mount(&theirs, &writable()) {
                 Err(MountError::InUse { who, .. }) => {
                     assert!(who.contains("the file of loop"), "{who}")
                 }
                 other => panic!("{other:?}"),
             }
-            // … as one that does not.
+            // … and one that does not is refused by the block.
             let text = kept_off_of(from_afar(&theirs));
-            // (It calls its host as that is called outside of any container.)
+            // (The kernel's host name is the one outside of any container.)
             assert!(text.contains("device \"loop"), "{text}");
             drop(elsewhere);
             let fs = mount_after_kernel(&theirs, &writable());
@@ -467,11 +467,11 @@ fn the_kernel_and_e2fsck_keep_off_what_is_ours_and_we_what_is_theirs() {
             let at = dir.path().join("ours.mnt");
             assert!(Elsewhere::mount(&ours, &at).is_none(), "the kernel has mounted what is ours");
         });
-        // What it says of it comes from the block: "MMP: device currently active".
+        // The reason comes from the block: "MMP: device currently active".
         let text = run_for("e2fsck", &["-p", ours.to_str().unwrap()], &[8]);
         assert!(!text.contains("clean"), "{text}");
     });
-    // It is ours still.
+    // This mount still has it.
     create(&fs, "another").unwrap();
     fs.unmount().unwrap();
     fsck(&ours);

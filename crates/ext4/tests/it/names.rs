@@ -1,5 +1,5 @@
-//! Directories, links and attributes of real file systems: made by e2fsprogs and the kernel, read
-//! here.
+//! Directories, links and attributes of real file systems, made by e2fsprogs and the kernel and
+//! read here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use meantime_testkit::image::{
     self, Mounted, debugfs_write, mkfs, names, open, run, run_for, scratch, tools,
 };
 
-/// `count` names of many lengths, some with bytes that no encoding has.
+/// Makes `count` names of many lengths, some with bytes that are invalid in any encoding.
 fn some_names(count: usize) -> BTreeSet<Vec<u8>> {
     (0..count)
         .map(|n| {
@@ -30,7 +30,7 @@ fn some_names(count: usize) -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
-/// A directory `d` with `names`, all of them links to one file or another (each can have 65,000).
+/// Makes a directory `d` with `names`, all links to one of a few files (each can have 65,000).
 fn fill(root: &Path, names: &BTreeSet<Vec<u8>>) {
     std::fs::create_dir(root.join("d")).unwrap();
     let file = root.join("file");
@@ -40,8 +40,8 @@ fn fill(root: &Path, names: &BTreeSet<Vec<u8>>) {
     }
 }
 
-/// Looks all `names` up in `d`, each with no more than `reads_max` blocks read, and some that are
-/// not there.
+/// Looks up all `names` in `d`, and some that do not exist, each with at most `reads_max` blocks
+/// read.
 fn check(image: &Path, names_made: &BTreeSet<Vec<u8>>, reads_max: usize) {
     let volume = open(image);
     let ino = volume.resolve(ROOT_INO, b"/d", true).unwrap();
@@ -79,14 +79,14 @@ fn every_hash_leads_to_its_names() {
                 mkfs(dir.path(), &name, "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
             run("tune2fs", &["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]);
             debugfs_write(&image, &[format!("set_super_value flags {flags}")]);
-            // The directory has no index yet: it is made now. 1: the file system was changed.
+            // e2fsck builds the directory's index now. 1: the file system was changed.
             run_for("e2fsck", &["-fyD", image.to_str().unwrap()], &[0, 1]);
             check(&image, &names_made, 6);
         }
     }
 }
 
-/// All that can be asked of an inode; what comes out does not matter, as long as something does.
+/// Makes every query about an inode. Any result will do.
 fn ask(volume: &Volume<image::Image>, ino: u32) {
     let Ok(inode) = volume.inode(ino) else { return };
     let mut cookie = 0;
@@ -136,7 +136,7 @@ fn no_bytes_of_a_directory_make_it_panic_or_go_on_for_ever() {
     for _ in 0..400 {
         let mut overlay = BTreeMap::new();
         for _ in 0..1 + below(3) {
-            // The root and the nodes, where the way is told, more often than leaves.
+            // The root and the inner nodes more often than leaves.
             let logical = if below(2) == 0 { 0 } else { below(blocks) };
             let number = volume.run_at(&inode, logical).unwrap().physical;
             let mut block = volume.block(number).unwrap().to_vec();
@@ -150,7 +150,7 @@ fn no_bytes_of_a_directory_make_it_panic_or_go_on_for_ever() {
         ask(&volume, ino);
         volume.set_overlay(BTreeMap::new()).unwrap();
     }
-    // And of its inode.
+    // The same for the directory's inode.
     let (table, at) = volume.inode_place(ino).unwrap();
     for _ in 0..400 {
         let mut block = volume.block(table).unwrap().to_vec();
@@ -208,8 +208,8 @@ fn an_index_of_three_levels() {
     let dir = scratch();
     let image =
         mkfs(dir.path(), "large.img", "64M", &["-b", "1024", "-O", "large_dir", "-N", "64"]);
-    // Three names in a block of 1 KiB, 126 or so blocks to a node, as many nodes to the next: more
-    // than two levels hold.
+    // Three names per block of 1 KiB, about 126 blocks per node, and as many nodes per upper node:
+    // more than two levels hold.
     let names_made: BTreeSet<_> = (0..36_000).map(|n| format!("{n:0>250}").into_bytes()).collect();
     {
         let at = dir.path().join("mnt");
@@ -221,9 +221,9 @@ fn an_index_of_three_levels() {
     check(&image, &names_made, 8);
 }
 
-/// How many names the small directories have.
+/// The numbers of names in the small directories.
 const COUNTS: [usize; 7] = [0, 1, 3, 4, 6, 9, 30];
-/// How long the links' texts are, in bytes.
+/// The lengths of the links' targets, in bytes.
 const TEXTS: [usize; 8] = [1, 59, 60, 61, 100, 150, 300, 1000];
 
 fn fill_small(root: &Path) {
@@ -239,7 +239,7 @@ fn fill_small(root: &Path) {
     }
 }
 
-/// Checks what [`fill_small`] made; how many of the directories are in their inodes.
+/// Checks the result of [`fill_small`]. Returns how many of the directories are inline.
 fn check_small(image: &Path) -> usize {
     let volume = open(image);
     let mut inline = 0;
@@ -258,7 +258,7 @@ fn check_small(image: &Path) -> usize {
         assert_eq!((found[&b"."[..]], found[&b".."[..]]), (ino, ROOT_INO));
         let inode = volume.linked_inode(ino).unwrap();
         inline += usize::from(inode.is_inline());
-        // Each entry's cookie is where the next one is.
+        // Each entry's cookie is the position of the next one.
         let all = volume.entries(&inode, 0).unwrap();
         for (index, entry) in all.iter().enumerate() {
             assert_eq!(volume.entries(&inode, entry.cookie).unwrap(), all[index + 1..]);
@@ -313,7 +313,7 @@ fn small_directories_and_links_in_their_inodes() {
     }
 }
 
-/// Attributes as the kernel has them: names in the order of `listxattr`, and values.
+/// The kernel's attributes: names in the order of `listxattr`, and values.
 fn kernel_attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut list = vec![0; 64 << 10];
     let bytes = rustix::fs::llistxattr(path, &mut list).unwrap();

@@ -1,4 +1,4 @@
-//! Images whose size is no multiple of 4096, or of nothing at all: all of their blocks can be had,
+//! Images whose size is not a multiple of 4096, or not of a block: all whole blocks are accessible,
 //! and the file keeps its size.
 
 use std::path::Path;
@@ -10,12 +10,12 @@ use meantime_ext4::{FileSystem, MountOptions};
 use meantime_testkit::e2fs;
 use meantime_testkit::image::{READ_WRITE, clean, run, tools, writable};
 
-/// 1 MiB and 1 KiB, and something that is no block.
+/// 1 MiB and 1 KiB, and a partial block.
 const BYTES: usize = (1 << 20) + 1024 + 100;
-/// Whole blocks of 512 bytes in it.
+/// The number of whole blocks of 512 bytes.
 const BLOCKS: u64 = (BYTES / 512) as u64;
 
-/// A directory on the disk: the kernel has no direct I/O everywhere.
+/// A directory on the disk: not every file system supports direct I/O.
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -24,7 +24,7 @@ fn open(uri: &str) -> Result<Device, String> {
     block::open(uri, &block::OpenOptions::default()).map_err(|error| error.to_string())
 }
 
-/// Both ways to a file, which have it one after the other.
+/// Both backends for a file, used one after the other.
 fn uris(path: &Path) -> [String; 2] {
     let path = path.display();
     [format!("file:{path}?model=null"), format!("kernel:{path}?direct=0")]
@@ -74,7 +74,7 @@ fn blocks_of_4096_bytes_are_refused_with_advice() {
     assert_eq!(std::fs::metadata(&path).unwrap().len(), BYTES as u64);
 }
 
-/// An ext4 of 1 KiB blocks on such an image: filled to its last block, and found to be whole.
+/// An ext4 of 1 KiB blocks on such an image is filled to its last block, and checked.
 #[test]
 fn a_file_system_to_its_last_block() {
     if !tools() {
@@ -83,8 +83,8 @@ fn a_file_system_to_its_last_block() {
     let dir = scratch();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
-    // 4,097 blocks, the last of which is alone behind the last multiple of 4096, and as large a
-    // file as fits.
+    // 4,097 blocks, so the last is alone behind the last multiple of 4096, and the largest file
+    // that fits.
     let path = dir.path().join("odd.img");
     let fits = |blocks: usize| {
         std::fs::write(tree.join("all"), vec![0xA5; blocks * 1024]).unwrap();

@@ -1,4 +1,4 @@
-//! Extents as FIEMAP tells them, and copies inside the file system.
+//! Extents as FIEMAP reports them, and copies inside the file system.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -27,7 +27,7 @@ fn open(fs: &FileSystem, path: &str) -> File {
     fs.open_with(path, &options).unwrap()
 }
 
-/// Offset, place, bytes and flags by `filefrag -e`: blocks of 4 KiB.
+/// Offset, place, length and flags by `filefrag -e`, with blocks of 4 KiB.
 fn by_filefrag(path: &Path) -> Vec<Extent> {
     let text = run("filefrag", &["-e", "-b4096", path.to_str().unwrap()]);
     let mut found = Vec::new();
@@ -110,7 +110,7 @@ fn what_is_in_memory_only_is_among_the_extents() {
     image.check();
 }
 
-/// Random copies within one file and between two, some of whose pages are dirty, against bytes in
+/// Compares random copies within one file and between two, with some dirty pages, with bytes in
 /// memory.
 #[test]
 fn copies_are_right_over_dirty_pages_and_holes() {

@@ -1,5 +1,5 @@
-//! Reading files: the bytes are right whatever way they come, a page is asked of the device once,
-//! and errors stay where they happened.
+//! Reading files: the bytes are right on every path, the device is asked for a page once, and
+//! errors affect only the reads that meet them.
 
 use std::fs;
 use std::io::{IoSliceMut, Read as _, Seek as _, SeekFrom};
@@ -20,7 +20,7 @@ use meantime_testkit::filled::Image;
 
 pub(crate) const PAGE: u64 = 4096;
 
-/// What byte `at` of file `seed` is.
+/// The expected byte `at` of file `seed`.
 pub(crate) fn byte(seed: u64, at: u64) -> u8 {
     let word = (at / 8).wrapping_add(seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (at % 8 * 8)) as u8
@@ -30,7 +30,7 @@ pub(crate) fn content(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| byte(seed, at)).collect()
 }
 
-/// A file `data` of `bytes`.
+/// Makes a file `data` of `bytes` bytes.
 pub(crate) fn one_file(bytes: u64) -> impl FnOnce(&Path) {
     move |root| fs::write(root.join("data"), content(1, bytes)).unwrap()
 }
@@ -46,7 +46,7 @@ pub(crate) fn check(file: &File, seed: u64, offset: u64, len: usize, options: &R
     check_bytes(&buf, read, file.size(), seed, offset);
 }
 
-/// That a read into `buf`, filled with 0xEE before, gave `read` bytes as it should have.
+/// Checks the `read` bytes of a read into `buf`, which was filled with 0xEE before.
 pub(crate) fn check_bytes(buf: &[u8], read: usize, size: u64, seed: u64, offset: u64) {
     let len = buf.len();
     let due = size.saturating_sub(offset).min(len as u64);
@@ -105,14 +105,14 @@ fn every_combination_of_overlaps() {
             let options = ReadOptions { direct, ..ReadOptions::default() };
             check(&file, 1, random.below(2_000_200), random.below(40_000) as usize, &options);
         }
-        // Large enough that the memory is lent.
+        // Large enough for the memory to be lent.
         for len in [16 << 10, 65_536 + 4096, 150_000, 700_001, 2_000_200] {
             let options = ReadOptions { direct: true, ..ReadOptions::default() };
             check(&file, 1, random.below(4096) * 4, len, &options);
             check(&file, 1, random.below(1_000_000), len, &options);
         }
         assert!(fs.counters().lent > 0, "{:?}", fs.counters());
-        // In order as well.
+        // In order, too.
         let mut offset = 0;
         while offset < file.size() {
             check(&file, 1, offset, 8192, &ReadOptions::default());
@@ -214,7 +214,7 @@ fn small_files_in_their_inode() {
     assert!(inline > 0, "mkfs.ext4 put no file into its inode");
 }
 
-/// However many read the same file at once, the device is asked for a page once.
+/// When several threads read the same file, the device is asked for each page once.
 #[test]
 fn threads_share_the_pages() {
     const PAGES: u64 = 512;
@@ -311,7 +311,7 @@ fn read_ahead_is_for_those_who_read_in_order() {
     }
     let counters = fs.counters();
     assert!(counters.ahead < 40, "{counters:?}");
-    // Not even in order, if the program says that it is not.
+    // Not even for reads in order, if the program announces random ones.
     file.advise(0, 0, Advice::DontNeed).unwrap();
     file.advise(0, 0, Advice::Random).unwrap();
     let before = fs.counters().ahead;
@@ -334,7 +334,7 @@ fn without_waiting_only_what_is_there() {
     assert_eq!(buf[..2 * 4096], content(1, 64 * PAGE)[..2 * 4096]);
     assert_eq!(file.read_at_with(&mut buf, 8192, &now), Err(Error::WouldBlock));
     assert_eq!(file.read_at_with(&mut buf, 64 * PAGE, &now), Ok(0));
-    // Fetched on advice, and forgotten on advice.
+    // Read ahead on advice, and dropped on advice.
     file.advise(0, 0, Advice::WillNeed).unwrap();
     check(&file, 1, 0, 64 * 4096, &ReadOptions::default());
     let counters = fs.counters();
@@ -346,7 +346,7 @@ fn without_waiting_only_what_is_there() {
     check(&file, 1, 0, 64 * 4096, &ReadOptions::default());
 }
 
-/// Where byte 0 of the file is on the device, in blocks of 512 bytes.
+/// The device block of byte 0 of the file, in blocks of 512 bytes.
 fn first_lba(file: &File) -> u64 {
     match file.segments().unwrap()[0].kind {
         SegmentKind::Data(place) => place / 512,
@@ -374,11 +374,11 @@ fn an_error_of_the_device_is_that_reads_alone() {
             file.read_at_with(&mut buf[..4096], 16 * PAGE, &options),
             Err(Error::Io(_))
         ));
-        // What came before it is had.
+        // The bytes before the failure are returned.
         let read = file.read_at_with(&mut buf, 0, &options).unwrap();
         assert!(read > 0 && read <= 16 * 4096 && read.is_multiple_of(512), "{read}");
         assert_eq!(buf[..read], content(1, 64 * PAGE)[..read]);
-        // And nothing of the failure is left.
+        // Nothing of the failure remains.
         check(&file, 1, 0, 64 * 4096, &options);
         if !direct {
             assert!(fs.counters().failed >= 2, "{:?}", fs.counters());
@@ -439,7 +439,7 @@ fn a_file_as_a_device() {
     }
 }
 
-/// The kernel's own stack beneath.
+/// On the kernel's own block stack.
 #[test]
 fn on_a_file_of_the_kernels() {
     let Some(image) = Image::make(&[], 16, one_file(100 * PAGE + 9)) else { return };

@@ -1,5 +1,5 @@
-//! What is not mounted for writing, by name, and without a byte written: whatever could not be kept
-//! right.
+//! Refused mounts for writing: file systems that could not be kept consistent are refused by name,
+//! and nothing is written.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,7 @@ fn mount(path: &Path, write: bool) -> Result<FileSystem, MountError> {
     try_mount(path, &MountOptions { write, ..writable() })
 }
 
-/// A mount of `path` for writing fails, and says `what`; not a byte of it is another one
-/// afterwards.
+/// Checks that a mount of `path` for writing fails with `what`, and changes no byte.
 fn refused(path: &Path, what: &str) {
     let before = std::fs::read(path).unwrap();
     let text = match mount(path, true) {
@@ -42,8 +41,8 @@ fn crashed(dir: &Path, args: &[&str]) -> PathBuf {
     copy
 }
 
-/// Where blocks of the journal lie that begin with `JBD2_MAGIC_NUMBER` and are of `kind`, in bytes,
-/// in the order of the journal.
+/// The byte offsets of the journal blocks of `kind`, which begin with `JBD2_MAGIC_NUMBER`, in
+/// journal order.
 fn journal_blocks(path: &Path, kind: u32) -> Vec<u64> {
     let bytes = std::fs::read(path).unwrap();
     let text = run("debugfs", &["-R", "blocks <8>", path.to_str().unwrap()]);
@@ -69,13 +68,12 @@ fn one_that_has_errors() {
     debugfs_write(&path, &["set_super_value state 3".to_owned()]);
     refused(&path, "has errors");
     assert!(mount(&path, false).unwrap().info().errors);
-    // Whoever checks it may mount it then.
+    // After a check it can be mounted.
     run_for("e2fsck", &["-fy", path.to_str().unwrap()], &[0, 1]);
     mount(&path, true).unwrap().unmount().unwrap();
 }
 
-/// The failure was that of an unmount's last write: nothing is to be recovered, and only the
-/// journal knows of it.
+/// The last write of an unmount failed: nothing needs recovery, and only the journal records it.
 #[test]
 fn one_whose_journal_alone_has_errors() {
     if !tools() {
@@ -106,7 +104,7 @@ fn one_whose_recovery_fails() {
     let (descriptors, commits) = (journal_blocks(&path, DESCRIPTOR), journal_blocks(&path, COMMIT));
     assert!(descriptors.len() >= 3 && commits.len() >= 3, "{descriptors:?} {commits:?}");
     let damaged = dir.path().join("damaged");
-    // A copy in a transaction that was committed; a tag of a descriptor; the checksum of a commit
+    // A block in a committed transaction, a tag of a descriptor, and the checksum of a commit
     // block.
     for (at, what) in [
         (descriptors[0] + 4096 + 100, "a checksum in the journal is wrong"),
@@ -117,7 +115,7 @@ fn one_whose_recovery_fails() {
         flip(&damaged, at);
         refused(&damaged, what);
     }
-    // As it was, it is mounted.
+    // Restored, it can be mounted.
     mount(&path, true).unwrap().unmount().unwrap();
     run("e2fsck", &["-fn", path.to_str().unwrap()]);
 }
@@ -156,7 +154,8 @@ fn one_with_its_journal_elsewhere() {
         .concat(),
     );
     refused(&path, "a journal on another device");
-    // What is in that journal is not known: not even for reading, if there is anything.
+    // That journal's content is unknown: if it needs recovery, not even a mount for reading is
+    // possible.
     debugfs_write(&path, &["feature needs_recovery".to_owned()]);
     refused(&path, "an external journal");
     assert!(mount(&path, false).unwrap_err().to_string().contains("an external journal"));
@@ -168,14 +167,14 @@ fn blocks_larger_than_any() {
         return;
     }
     let dir = scratch();
-    // Larger than a page are no matter, up to the largest that ext4 has.
+    // Blocks larger than a page work, up to ext4's largest.
     let path = mkfs(dir.path(), "large", "256M", &["-b", "65536"]);
     let fs = mount(&path, true).unwrap();
     let root = fs.root().unwrap();
     fs.mkdir(&root, "d".as_ref(), &NewNode { mode: 0o755, uid: 0, gid: 0, umask: 0 }).unwrap();
     fs.unmount().unwrap();
     run("e2fsck", &["-fn", path.to_str().unwrap()]);
-    // Twice that: a superblock that says so is none.
+    // A superblock with twice that size is invalid.
     let path = mkfs(dir.path(), "larger", "32M", &["-O", "^metadata_csum"]);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[1024 + 0x18] = 7;
@@ -190,7 +189,7 @@ fn one_with_too_small_a_journal() {
     }
     let dir = scratch();
     let path = crashed(dir.path(), &["-b", "4096"]);
-    // The superblock of its journal says that all behind 200 blocks are not the log's.
+    // The journal's superblock excludes all blocks behind 200 from the log.
     let at = journal_blocks(&path, 4)[0];
     let mut bytes = std::fs::read(&path).unwrap();
     let block = &mut bytes[at as usize..at as usize + 1024];
@@ -214,7 +213,7 @@ fn one_that_the_kernel_has_mounted() {
     assert!(error.to_string().contains("is mounted at"), "{error}");
     assert!(mount(&path, false).is_ok());
     drop(mounted);
-    // (Until the loop device is gone, too.)
+    // (Waits until the loop device is gone, too.)
     let fs = mount_after_kernel(&path, &writable());
     fs.unmount().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Size, owner, permissions and times changed together, and flags: beside the kernel's ext4.
+//! Size, owner, permissions and times changed together, and flags, compared with the kernel's ext4.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -29,7 +29,7 @@ fn to(seconds: i64, nanoseconds: u32) -> Option<SetTime> {
     Some(SetTime::To(Timestamp { seconds, nanoseconds }))
 }
 
-/// What is set; one call of the kernel's can say each, but for the last ones.
+/// The changes. Each but the last ones is one system call of the kernel.
 fn cases() -> Vec<(&'static str, SetMetadata)> {
     let times =
         SetMetadata { accessed: to(1_000_000, 5), modified: to(-3, 999_999_999), ..NOTHING };
@@ -89,7 +89,7 @@ fn by_kernel(path: &Path, set: &SetMetadata) {
     }
 }
 
-/// What of it does not depend on when it was done.
+/// The resulting attributes that do not depend on the time of the change.
 fn seen(path: &Path, set: &SetMetadata) -> String {
     let metadata = path.metadata().unwrap();
     let time = |set: Option<SetTime>, seconds: i64, nanoseconds: i64| {
@@ -131,7 +131,7 @@ fn what_is_set_is_what_the_kernel_sets() {
             let before = node.metadata();
             let after = fs.set_metadata(&node, &set).unwrap();
             assert_eq!(after, node.metadata(), "{name}");
-            // (Small inodes know seconds only.)
+            // (Small inodes store seconds only.)
             if after.created.is_some() || set == NOTHING {
                 assert_eq!(after.changed > before.changed, set != NOTHING, "{name}");
             }
@@ -161,8 +161,8 @@ fn image() -> Option<Image> {
     })
 }
 
-/// All of it is one change, also where blocks are freed in many: what is on the device at any time
-/// has all of it or nothing.
+/// All changes are one, even if blocks are freed in several steps: the device has all of it or
+/// nothing at any time.
 #[test]
 fn a_crash_leaves_all_of_it_or_nothing() {
     let Some(image) = image() else { return };
@@ -171,7 +171,7 @@ fn a_crash_leaves_all_of_it_or_nothing() {
     let node = fs.lookup(&root, "large".as_ref()).unwrap();
     let file =
         fs.open_node_with(&node, &OpenOptions { write: true, ..OpenOptions::default() }).unwrap();
-    // So that its times are newer than the disk.
+    // This makes its times newer than those on the disk.
     file.write_at(&[8; 100], 50).unwrap();
     let set = SetMetadata {
         size: Some(1234),
@@ -187,7 +187,7 @@ fn a_crash_leaves_all_of_it_or_nothing() {
     assert_eq!(after.modified, Timestamp { seconds: 3, nanoseconds: 4 });
     assert_eq!(fs.journal_counters().unwrap(), before, "nothing was committed for it alone");
     fs.sync_node(&node).unwrap();
-    // The mount is left as it is.
+    // The copy is of a mount that was not ended.
     let copy = fs::read(image.path("image")).unwrap();
     drop((file, node, root));
     fs.unmount().unwrap();
@@ -222,16 +222,16 @@ fn what_may_not_be_changed_is_not() {
         assert_eq!(set, Err(Error::NotPermitted));
         fs.set_flags(&file, old).unwrap();
     }
-    // What stays immutable has no other flag changed.
+    // No other flag of an inode that stays immutable can change.
     fs.set_flags(&file, old | flags::IMMUTABLE).unwrap();
     let more = old | flags::IMMUTABLE | flags::NOATIME;
     assert_eq!(fs.set_flags(&file, more), Err(Error::NotPermitted));
     fs.set_flags(&file, old).unwrap();
-    // Nothing but content has a size.
+    // Only files have a size to set.
     let dir = fs.lookup(&root, "dir".as_ref()).unwrap();
     assert_eq!(fs.set_metadata(&dir, &size), Err(Error::IsDirectory));
     assert_eq!(fs.set_metadata(&root, &mode).unwrap().mode & 0o7777, 0o600);
-    // By somebody without privileges.
+    // By a caller without privileges.
     fs.set_metadata(&file, &SetMetadata { mode: Some(0o6775), ..NOTHING }).unwrap();
     let size = SetMetadata { drop_privileges: true, ..size };
     assert_eq!(fs.set_metadata(&file, &size).unwrap().mode & 0o7777, 0o775);
@@ -243,7 +243,8 @@ fn what_may_not_be_changed_is_not() {
     assert_eq!(fs.set_metadata(&file, &mode), Err(Error::ReadOnly));
 }
 
-/// Each flag alone, to a file, a directory and a pipe. (Of a pipe the kernel cannot be asked.)
+/// Sets each flag alone on a file, a directory and a pipe. (The kernel cannot be asked for a
+/// pipe's.)
 #[test]
 fn flags_are_those_of_the_kernel() {
     if !tools() {
@@ -252,7 +253,7 @@ fn flags_are_those_of_the_kernel() {
     let dir = scratch();
     let image = mkfs(dir.path(), "flags.img", "16M", &["-b", "4096", "-O", "project,quota,^quota"]);
     let at = dir.path().join("mnt");
-    // Those that ask for more than the flag: casefold, direct access, journalled data, extents.
+    // Flags that need more than the bit: casefold, direct access, journalled data, extents.
     let more = 0x4000_0000 | 0x200_0000 | flags::JOURNAL_DATA | flags::EXTENTS;
     let all: Vec<u32> = (0..32).map(|bit| 1 << bit).filter(|flag| flag & more == 0).collect();
     let mut expected = Vec::new();
@@ -295,7 +296,7 @@ fn flags_are_those_of_the_kernel() {
     run_for("e2fsck", &["-fn", image.to_str().unwrap()], &[0]);
 }
 
-/// Directories give their project to what is made in them, and take nothing of another one.
+/// New inodes inherit their directory's project, and inodes of other projects are refused.
 #[test]
 fn projects_are_given_as_the_kernel_gives_them() {
     if !tools() {

@@ -1,5 +1,4 @@
-//! Where a file has data: what programs that copy holes as holes go by. What is not written back
-//! yet is data.
+//! Where a file has data, as programs that copy holes as holes see it. Dirty pages are data.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +21,7 @@ fn read_write() -> OpenOptions {
     OpenOptions { read: true, write: true, ..OpenOptions::default() }
 }
 
-/// The stretches of data that `lseek` would tell of.
+/// The ranges of data by `lseek`.
 fn by_seeking(file: &File) -> Vec<(u64, u64)> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
@@ -36,7 +35,7 @@ fn by_seeking(file: &File) -> Vec<(u64, u64)> {
             begin >= at && end > begin && end <= file.size(),
             "data at {begin}, a hole at {end}"
         );
-        // In the middle of it, too.
+        // From the middle of the range, too.
         let middle = begin + (end - begin) / 2;
         assert_eq!((file.seek_data(middle), file.seek_hole(middle)), (Ok(middle), Ok(end)));
         found.push((begin, end));
@@ -44,7 +43,7 @@ fn by_seeking(file: &File) -> Vec<(u64, u64)> {
     }
 }
 
-/// The same from what the file is made of.
+/// The same by the file's segments.
 fn by_segments(file: &File) -> Vec<(u64, u64)> {
     let (mut found, mut at): (Vec<(u64, u64)>, u64) = (Vec::new(), 0);
     for segment in file.segments().unwrap() {
@@ -64,7 +63,7 @@ fn by_segments(file: &File) -> Vec<(u64, u64)> {
     found
 }
 
-/// What a program has that copies `data` of `file` only.
+/// The result of a program that copies only `data` of `file`.
 fn copied(file: &File, data: &[(u64, u64)]) -> Vec<u8> {
     let mut copy = vec![0; file.size() as usize];
     for (begin, end) in data {
@@ -74,11 +73,11 @@ fn copied(file: &File, data: &[(u64, u64)]) -> Vec<u8> {
     copy
 }
 
-/// What a file should be.
+/// The expected file.
 struct Model {
     content: Vec<u8>,
-    /// Stretches of `unit` bytes, each one or more blocks and pages, to which something was written
-    /// since they were zeroes.
+    /// Units of `unit` bytes, each one or more blocks and pages, that were written since they were
+    /// zeroes.
     touched: BTreeSet<u64>,
     unit: u64,
 }
@@ -214,8 +213,8 @@ fn what_was_written_is_data_before_and_after_it_is_written_back() {
     }
 }
 
-/// `truncate -s 1M a; dd of=a bs=4096 count=10 seek=100 conv=notrunc`, over a hole and over room
-/// that was set aside.
+/// `truncate -s 1M a; dd of=a bs=4096 count=10 seek=100 conv=notrunc`, over a hole and over
+/// preallocated blocks.
 #[test]
 fn what_is_new_in_a_hole_or_in_room_set_aside() {
     let Some(image) =
@@ -261,7 +260,7 @@ fn what_is_new_in_a_hole_or_in_room_set_aside() {
     image.check();
 }
 
-/// A page is data from when it was written on, at every moment of its way to the device.
+/// A page is data from its write on, at every stage of writeback.
 #[test]
 fn data_stay_data_while_they_are_written_back() {
     for block_bytes in ["4096", "1024", "16384"] {
@@ -281,7 +280,7 @@ fn data_stay_data_while_they_are_written_back() {
             });
             let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for turn in 0..300_u64 {
-                    // In a hole, and in room that was set aside.
+                    // In a hole, and in preallocated blocks.
                     let at = turn * 7 % (1 << 20) / unit * unit
                         + if turn % 2 == 0 { 0 } else { 128 * PAGE };
                     let at = at % (1 << 20);

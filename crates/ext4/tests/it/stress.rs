@@ -1,8 +1,9 @@
-//! Everything at once on one file: readers, writers, hole punchers, truncaters, zero ranges, syncs.
-//! Nobody may wait for ever, and no reader sees anything that was not written where it reads.
+//! Concurrent operations on one file: readers, writers, hole punchers, truncaters, zero ranges,
+//! syncs. No thread may wait forever, and no reader may see bytes that were not written where it
+//! reads.
 //!
-//! Each eight bytes say where they belong and in which version, or are zeroes. A minute;
-//! MEANTIME_STRESS_SECONDS says otherwise.
+//! Each eight bytes are zeroes, or contain their place and version. The test takes a minute;
+//! MEANTIME_STRESS_SECONDS sets another time.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,18 +19,17 @@ use meantime_testkit::filled::Image;
 
 const BLOCK: u64 = 4096;
 
-/// Blocks at the beginning that belong to one thread, which reads what it wrote.
+/// The blocks at the beginning that only one thread writes and verifies.
 const OWNED: u64 = 256;
 
-/// The least and most blocks of the file.
+/// The smallest and largest size of the file, in blocks.
 const LEAST: u64 = 1024;
 const MOST: u64 = 4096;
 
-/// As long as this a thread may take for one thing that it does: far longer than a busy machine
-/// needs.
+/// The longest time for one operation of a thread: far more than a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What stands at `word` of `block` in `version`.
+/// The value of `word` of `block` in `version`.
 fn stamp(block: u64, version: u64, word: u64) -> u64 {
     (block + 1) << 40 | (version & 0x7FFF_FFFF) << 9 | word
 }
@@ -41,8 +41,8 @@ fn fill(data: &mut [u8], first: u64, version: u64) {
     }
 }
 
-/// Panics if anything in `data`, which was read from block `first` on, belongs elsewhere; the
-/// version of each block (0: zeroes), if it has one.
+/// Panics if anything in `data`, read from block `first`, belongs elsewhere. Returns the version of
+/// each block (0: zeroes), if it has a single one.
 fn verify(data: &[u8], first: u64, who: &str) -> Vec<Option<u64>> {
     let block = |(number, block): (usize, &[u8])| {
         let number = first + number as u64;
@@ -61,7 +61,7 @@ fn verify(data: &[u8], first: u64, who: &str) -> Vec<Option<u64>> {
     data.chunks(BLOCK as usize).enumerate().map(block).collect()
 }
 
-/// What all threads have.
+/// The state that all threads share.
 struct World {
     fs: FileSystem,
     stop: AtomicBool,
@@ -75,7 +75,7 @@ impl World {
             .unwrap()
     }
 
-    /// The next version, of which there is none yet. (Not 0, which is zeroes.)
+    /// Returns a new version. (Not 0, which is zeroes.)
     fn version(&self) -> u64 {
         1 + self.version.fetch_add(1, Ordering::Relaxed)
     }
@@ -159,7 +159,7 @@ fn seek(_: &World, file: &File, random: &mut Rng) {
     assert!(file.segments().unwrap()[0].kind.is_data());
 }
 
-/// Nobody else writes to the first blocks: what is read there is what was written last.
+/// No other thread writes the first blocks, so a read returns the last write.
 fn own(world: &World, file: &File, random: &mut Rng) {
     let first = random.below(OWNED);
     let count = (1 + random.below(16)).min(OWNED - first);
@@ -183,8 +183,8 @@ fn own(world: &World, file: &File, random: &mut Rng) {
     );
 }
 
-/// Who does what, and how long he rests after each time, in µs: a lock goes to whoever comes first,
-/// and so those who do little would have it always.
+/// Each thread's work, and its pause after each operation, in µs: locks are not fair, so threads
+/// with short operations would keep the lock without pauses.
 const WORK: [(&str, Work, u64); 12] = [
     ("reads in order", read_in_order, 0),
     ("reads in order, too", read_in_order, 0),
@@ -209,7 +209,7 @@ fn everything_at_once_on_one_file() {
     else {
         return;
     };
-    // The cache is smaller than the file, and the mount's own thread writes back all the time.
+    // The cache is smaller than the file, and the mount's thread writes back all the time.
     let options = MountOptions {
         write: true,
         cache_bytes: 4 << 20,
@@ -224,7 +224,7 @@ fn everything_at_once_on_one_file() {
     file.write_at(&first, 0).unwrap();
     file.set_len(LEAST * BLOCK).unwrap();
     drop(file);
-    // Threads that nobody has to wait for: if they hang, the test fails all the same.
+    // Threads that are not joined: if one hangs, the test still fails.
     let threads: Vec<_> = WORK
         .into_iter()
         .enumerate()

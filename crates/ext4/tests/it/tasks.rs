@@ -1,4 +1,4 @@
-//! Files whose reads are futures, also while they are written to.
+//! Files read by futures, also during writes.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -69,7 +69,7 @@ fn tasks_of_one_thread_share_the_pages() {
     }
 }
 
-/// Threads and tasks at the same cache; futures that are dropped half way.
+/// Threads and tasks share a cache; some futures are dropped half way.
 #[test]
 fn futures_and_threads_and_dropped_futures() {
     const PAGES: u64 = 400;
@@ -102,7 +102,7 @@ fn futures_and_threads_and_dropped_futures() {
                         let (offset, len) =
                             (random.below(PAGES * PAGE), random.below(50_000) as usize);
                         if n % 5 == 0 {
-                            // Polled once, and forgotten.
+                            // Polled once, then dropped.
                             let mut buf = vec![0; len];
                             let mut read = std::pin::pin!(file.read_at(&mut buf, offset));
                             std::future::poll_fn(|cx| {
@@ -129,7 +129,7 @@ fn created() -> FileOptions {
     FileOptions { create: true, ..read_write() }
 }
 
-/// A mount for writing, on a device that takes its time, for tasks.
+/// A mount for writing and for tasks, on a slow device.
 fn slow(image: &Image, cache_bytes: usize) -> AsyncFileSystem {
     let uri = format!("file:{}?model=optane", image.path("image").display());
     let device = block::open(&uri, &OpenOptions::default()).unwrap();
@@ -137,13 +137,13 @@ fn slow(image: &Image, cache_bytes: usize) -> AsyncFileSystem {
     AsyncFileSystem::mount(device, &options).unwrap()
 }
 
-/// Polls `read` once: what it asks for is under way.
+/// Polls `read` once, so that its requests are in flight.
 async fn poll_once<T>(mut read: Pin<&mut impl Future<Output = T>>) -> bool {
     poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx).is_ready())).await
 }
 
-/// A task reads a file of which blocks are taken away meanwhile, which another file gets and is
-/// written to: it sees nothing of that.
+/// A task reads a file that loses blocks meanwhile, which another file gets and writes: the task
+/// sees none of the new data.
 #[test]
 fn blocks_that_another_file_got_are_not_read() {
     const PAGES: u64 = 64;
@@ -155,7 +155,7 @@ fn blocks_that_another_file_got_are_not_read() {
         let direct = turn % 3 == 0;
         executor.block_on(async {
             let sync = fs.file_system();
-            // Whatever is free is the other file's, but for little.
+            // The other file takes almost all free blocks.
             let name = format!("other{turn}");
             let file = fs.with_file(sync.open_with("data", &read_write()).unwrap());
             file.file().sync_all().unwrap();
@@ -167,7 +167,7 @@ fn blocks_that_another_file_got_are_not_read() {
             assert!(!poll_once(read.as_mut()).await);
             file.file().set_len(turn % 5 * PAGE + 100).unwrap();
             sync.sync().unwrap();
-            // (The next block that is free is the one that was cut off, or soon.)
+            // (The next free block is a truncated one, or will be soon.)
             let other = sync.open_with(&name, &created()).unwrap();
             other.write_at(&content(2, 2 * PAGES * PAGE), 0).unwrap();
             other.sync_all().unwrap();
@@ -188,7 +188,7 @@ fn blocks_that_another_file_got_are_not_read() {
     assert!(seen_cut > 0, "no read came upon a file that was cut off");
 }
 
-/// What a task of this thread has asked for can be written to at once.
+/// A page that a task of this thread has requested can be written at once.
 #[test]
 fn a_write_to_a_page_that_a_task_reads_does_not_wait_for_it() {
     let Some(image) = Image::make(&[], 16, one_file(8 * PAGE)) else { return };
@@ -213,8 +213,8 @@ fn a_write_to_a_page_that_a_task_reads_does_not_wait_for_it() {
     });
 }
 
-/// Tasks read while another one writes, cuts off and syncs, in a small cache: each block is what it
-/// once was.
+/// Tasks read while another task writes, truncates and syncs, in a small cache: each block has one
+/// of its former contents.
 #[test]
 fn tasks_read_what_another_one_writes() {
     const PAGES: u64 = 200;
@@ -264,7 +264,7 @@ fn tasks_read_what_another_one_writes() {
     }
 }
 
-/// Reads somewhere, and looks whether each sector is of one of the files that were written.
+/// Reads somewhere, and checks that each sector is of one of the written files.
 async fn read_some(file: &AsyncFile, seed: u64) {
     let mut random = Rng::new(seed);
     let offset = random.below(file.size() + 1) / 512 * 512;
@@ -274,7 +274,8 @@ async fn read_some(file: &AsyncFile, seed: u64) {
     for (number, sector) in buf[..bytes].chunks(512).enumerate() {
         let place = offset + number as u64 * 512;
         let is = |seed| sector.iter().zip(place..).all(|(got, at)| *got == byte(seed, at));
-        // (A write goes byte by byte for who reads at the same time; but none does in this thread.)
+        // (A concurrent reader could see part of a write, but no write runs in this thread
+        // meanwhile.)
         assert!(
             is(1) || is(2) || is(3) || sector.iter().all(|byte| *byte == 0),
             "sector at {place} of a read of {bytes} at {offset}"
@@ -291,7 +292,7 @@ async fn yield_now() {
     .await;
 }
 
-/// Both, in turns.
+/// Polls both futures in turn until both have ended.
 async fn join(
     mut one: Pin<Box<impl Future<Output = ()>>>,
     mut two: Pin<Box<impl Future<Output = ()>>>,
@@ -305,7 +306,7 @@ async fn join(
     .await;
 }
 
-/// Who reads in order has more read ahead; what is read is right.
+/// Reads in order are read ahead, and return the right bytes.
 #[test]
 fn tasks_read_ahead() {
     const PAGES: u64 = 256;

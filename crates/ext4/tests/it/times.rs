@@ -1,4 +1,4 @@
-//! Times of reading: when they are noted, and what that costs.
+//! Access times: when they are updated, and what that costs.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn accessed(fs: &FileSystem, path: &str) -> Timestamp {
     fs.metadata(path).unwrap().accessed
 }
 
-/// So many seconds before now.
+/// The time `seconds` seconds ago.
 fn long_ago(seconds: i64) -> Timestamp {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     Timestamp { seconds: now.as_secs() as i64 - seconds, nanoseconds: 5 }
@@ -58,8 +58,7 @@ fn a_read_is_noted_once_after_each_change() {
     file.read_at_with(&mut [0; 4096], 0, &ReadOptions { direct: true, ..ReadOptions::default() })
         .unwrap();
     assert_eq!(file.metadata().accessed, first.accessed, "once");
-    // After the content has changed, in memory only; after it was written back; after the inode
-    // has.
+    // After the content changed in memory only, after writeback, and after the inode changed.
     for turn in 0..3 {
         let before = file.metadata().accessed;
         match turn {
@@ -83,7 +82,7 @@ fn a_read_is_noted_once_after_each_change() {
         read(&file);
         assert_eq!(file.metadata().accessed, noted, "turn {turn}");
     }
-    // A direct read and one of nothing.
+    // A direct read, and one of no bytes.
     file.write_at(&[1; 10], 0).unwrap();
     let before = file.metadata().accessed;
     assert_eq!(file.read_at(&mut [], 0).unwrap(), 0);
@@ -108,7 +107,7 @@ fn a_read_is_noted_once_after_each_change() {
 fn a_day_old_time_is_renewed() {
     let Some(image) = image() else { return };
     const DAY: i64 = 24 * 60 * 60;
-    // By debugfs: so that the inode's own change is long ago, too.
+    // Set by debugfs, so that the inode's own change is long ago, too.
     for (seconds, renewed) in [(DAY - 600, false), (DAY + 600, true)] {
         let time = long_ago(seconds);
         for field in ["atime", "mtime", "ctime"] {
@@ -164,7 +163,7 @@ fn never_and_always() {
     let now = use_all(&fs);
     assert_eq!(now, last, "they were read since they were made");
     fs.unmount().unwrap();
-    // A file that is not to be noted, whatever the mount says (chattr +A).
+    // A file without access times, whatever the mount says (chattr +A).
     let request = "set_inode_field /file flags 0x80080";
     let done = meantime_testkit::e2fs::command("debugfs")
         .args(["-w", "-R", request])
@@ -178,7 +177,7 @@ fn never_and_always() {
     fs.unmount().unwrap();
 }
 
-/// No read, and no `fsync` after it, writes anything for a time of reading; `sync` does.
+/// Neither a read nor a later `fsync` writes anything for an access time; `sync` does.
 #[test]
 fn a_time_of_reading_costs_no_commit() {
     let Some(image) = image() else { return };
@@ -197,7 +196,7 @@ fn a_time_of_reading_costs_no_commit() {
     assert_eq!(committed(), before);
     let noted = file.metadata().accessed;
     let bytes = fs::read(image.path("image")).unwrap();
-    // Lost with the mount: nothing else is.
+    // It is lost with the mount, but nothing else is.
     fs::write(image.path("copy"), bytes).unwrap();
     fs.sync().unwrap();
     assert_ne!(committed(), before);
@@ -229,8 +228,8 @@ fn a_mount_for_reading_changes_nothing() {
     assert!(fs::read(image.path("image")).unwrap() == before);
 }
 
-/// Times are stored after what was written, and what happens to the inode meanwhile has its times,
-/// too.
+/// Times are stored after the write they belong to, and changes of the inode in between have their
+/// own times, too.
 #[test]
 fn what_is_written_back_late_does_not_make_an_inode_older() {
     let Some(image) = image() else { return };
@@ -254,14 +253,14 @@ fn what_is_written_back_late_does_not_make_an_inode_older() {
         sync(&file);
         file.sync_all().unwrap();
         assert_eq!((file.metadata().modified, file.metadata().changed), (written, changed));
-        // What says nothing of the content leaves the time of writing as it is.
+        // An operation that does not change the content keeps the modification time.
         let written = write();
         file.allocate(0, 4096, Allocate::KeepSize).unwrap();
         assert_eq!(file.metadata().modified, written);
         sync(&file);
         file.sync_all().unwrap();
         assert_eq!(file.metadata().modified, written);
-        // What changes it has a newer one.
+        // An operation that changes the content updates it.
         let changes: [&dyn Fn(); 3] =
             [&|| file.set_len(20_000).unwrap(), &|| file.set_len(10_000).unwrap(), &|| {
                 file.allocate(4096, 4096, Allocate::Punch).unwrap()
@@ -278,7 +277,7 @@ fn what_is_written_back_late_does_not_make_an_inode_older() {
                 (changed.modified, changed.changed)
             );
         }
-        // What was set stays, before now or after.
+        // A time that was set stays, earlier or later than now.
         for set in [Timestamp { seconds: 1_000_000, nanoseconds: 7 }, long_ago(-100_000)] {
             write();
             fs.set_metadata(
@@ -291,7 +290,7 @@ fn what_is_written_back_late_does_not_make_an_inode_older() {
             file.sync_all().unwrap();
             assert_eq!((file.metadata().modified, file.metadata().changed), (set, changed));
         }
-        // Until it is written to, though that is earlier.
+        // A write then sets the current time, even if it is earlier.
         let written = write();
         sync(&file);
         file.sync_all().unwrap();

@@ -1,4 +1,4 @@
-//! The device is told what is free, and of nothing else.
+//! The device is told about free blocks, and about no others.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn write(fs: &FileSystem, path: &str, byte: u8, bytes: usize) {
     fs.open_with(path, &options).unwrap().sync_all().unwrap();
 }
 
-/// How many bytes of the image are in blocks that have nothing but `byte` in them.
+/// The number of bytes of the image in blocks that contain only `byte`.
 fn bytes_of(image: &Image, byte: u8) -> usize {
     let bytes = fs::read(image.path("image")).unwrap();
     bytes.chunks(1024).filter(|block| block.iter().all(|found| *found == byte)).count() << 10
@@ -32,7 +32,7 @@ fn what_is_free_is_trimmed_and_nothing_else() {
         write(&fs, "/kept", 0xB2, 3 << 20);
         write(&fs, "/gone", 0xC3, 5 << 20);
         fs.remove_file("/gone").unwrap();
-        // It has not committed: a crash would bring the file back.
+        // Not committed yet: a crash would restore the file.
         let free = fs.usage().unwrap().free_blocks * u64::from(fs.info().block_bytes);
         let trimmed = fs.trim(0..u64::MAX, 0).unwrap();
         assert!(trimmed <= free - (5 << 20), "{trimmed} of {free}");
@@ -42,7 +42,7 @@ fn what_is_free_is_trimmed_and_nothing_else() {
         assert_eq!(trimmed, fs.usage().unwrap().free_blocks * u64::from(fs.info().block_bytes));
         assert_eq!(bytes_of(&image, 0xC3), 0);
         assert_eq!((bytes_of(&image, 0xA1), bytes_of(&image, 0xB2)), (1 << 20, 3 << 20));
-        // What is trimmed can be used again, and what is used is not trimmed.
+        // Trimmed blocks can be used again, and used blocks are not trimmed.
         write(&fs, "/again", 0xD4, 5 << 20);
         fs.trim(0..u64::MAX, 0).unwrap();
         assert!(fs.read("/again").unwrap() == vec![0xD4; 5 << 20]);
@@ -65,7 +65,7 @@ fn a_range_and_the_least_run_count() {
     for (range, least) in [(1 << 40..u64::MAX, 0), (5..5, 0), (0..u64::MAX, 1 << 40)] {
         assert!(matches!(fs.trim(range, least), Err(Error::Invalid(_))));
     }
-    // While others write, and free again.
+    // While another thread writes and frees.
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for n in 0..60_u8 {

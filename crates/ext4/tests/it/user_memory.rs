@@ -1,5 +1,5 @@
-//! Direct reads straight into the caller's memory: the right bytes and no others, whatever address,
-//! size and way of undoing; and nothing of the caller's stays mapped longer than it should.
+//! Direct reads into the caller's memory: the right bytes and no others, whatever the address, the
+//! size and the way of unmapping, and no memory stays mapped longer than it should.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ impl Image {
         (FileSystem::mount(device, &options).unwrap(), heap)
     }
 
-    /// Reads `len` bytes at `offset` of the file to `skip` bytes after the beginning of a page, and
-    /// looks at all around.
+    /// Reads `len` bytes at `offset` of the file to `skip` bytes behind a page boundary, and checks
+    /// the bytes around them, too.
     fn check(&self, file: &File, memory: &mut [u8], skip: usize, offset: usize, len: usize) {
         let start = memory.as_ptr().align_offset(4096) + skip;
         let whole = start..start + len;
@@ -125,7 +125,7 @@ fn what_is_cheaper_to_copy_is_copied() {
         for len in [1, 4096, 8191, 1, 4096, 8191] {
             image.check(&file, &mut memory, 0, 0, len);
         }
-        // The first time; and when undoing waits, any time.
+        // The first time; with lazy unmapping, any time.
         image.check(&file, &mut memory, 0, 0, 64 << 10);
         assert_eq!((fs.counters().lent, heap.lent_bytes()), (0, 0));
         image.check(&file, &mut memory, 0, 0, 64 << 10);
@@ -149,15 +149,15 @@ fn memory_may_go_after_a_read() {
     let file = fs.open("data").unwrap();
     let mut random = Rng::new(3);
     for _ in 0..200 {
-        // Large enough for a mapping of its own, which goes with it; the next one may have its
-        // address.
+        // Large enough for a memory mapping of its own, which is unmapped with it; the next buffer
+        // may get its address.
         let len = (128 << 10) + random.below(600_000) as usize;
         let mut memory = vec![0; len + 3 * 4096];
         image.check(&file, &mut memory, random.below(1024) as usize * 4, 0, len);
         drop(memory);
     }
     assert!(heap.lent_bytes() <= 4 << 20, "a few mappings at most");
-    // They are undone while others read.
+    // Other reads undo the mappings.
     let mut memory = vec![0; 3 * 4096];
     (0..100).for_each(|_| image.check(&file, &mut memory, 0, 0, 4096));
     assert_eq!(heap.lent_bytes(), 0);
@@ -231,7 +231,7 @@ fn an_error_of_the_device_ends_the_loan() {
             let failed = file.read_at_with(buf, 40 * 4096, &direct());
             assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
             assert!(lazy || heap.lent_bytes() == 0);
-            // Elsewhere all is well.
+            // Reads elsewhere succeed.
             image.check(&file, &mut memory, skip, 41 * 4096, 512 << 10);
             assert!(fs.counters().lent > 0);
         }
@@ -270,7 +270,7 @@ fn locked_memory_is_not_lent() {
     let Some(image) = Image::make() else { return };
     let mut memory = vec![0; 1 << 20];
     let uri = format!("file:{}?model=null&lock=1", image.path("image").display());
-    // Where memory cannot be locked there is nothing to see.
+    // Without locked memory there is nothing to test.
     let Ok(device) = block::open(&uri, &OpenOptions::default()) else { return };
     let fs = FileSystem::mount(device, &MountOptions::default()).unwrap();
     image.check(&fs.open("data").unwrap(), &mut memory, 0, 0, 500_000);

@@ -1,4 +1,4 @@
-//! Writing files: what was written is read, by us, by e2fsck and by debugfs.
+//! Writing files: what was written is read by this crate, e2fsck and debugfs.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn compare(file: &File, model: &[u8], what: &str) {
     }
 }
 
-/// One random change of `file` and of `model`; what it was.
+/// Makes one random change of `file` and `model`. Returns its description.
 fn step(random: &mut Rng, file: &File, model: &mut Vec<u8>, most: u64, byte: u8) -> String {
     let offset = random.below(most);
     let spread = random.below(18);
@@ -35,7 +35,7 @@ fn step(random: &mut Rng, file: &File, model: &mut Vec<u8>, most: u64, byte: u8)
     match random.below(20) {
         0..8 => {
             let direct = random.below(3) == 0;
-            // Where it can be done in place, perhaps.
+            // Where it may be done in place.
             let aligned = direct && random.below(2) == 0 && len >= 512;
             let (offset, len) =
                 if aligned { (offset / 512 * 512, len / 512 * 512) } else { (offset, len) };
@@ -154,7 +154,7 @@ fn without_checksums_or_flexible_groups() {
     exercise(&["-O", "^metadata_csum,^64bit,^flex_bg"], 32, 9, 100);
 }
 
-/// Names, by what they are.
+/// The sorted names in directory `path`.
 fn names(fs: &FileSystem, path: &str) -> Vec<String> {
     let mut names: Vec<String> = fs
         .read_dir(path)
@@ -190,7 +190,7 @@ fn names_come_and_go() {
     drop(dir);
     fs.unlink(&root, "second".as_ref()).unwrap();
     fs.unlink(&root, "moved".as_ref()).unwrap();
-    // Nobody finds it, and it is there.
+    // The file has no name, but still exists.
     let mut bytes = [0; 10];
     assert_eq!(open.read_at(&mut bytes, 9_990).unwrap(), 10);
     assert_eq!(bytes, [5; 10]);
@@ -213,7 +213,7 @@ fn names_come_and_go() {
         fs.unlink(&root, format!("name-{n}").as_ref()).unwrap();
     }
     assert_eq!(names(&fs, "/").len(), 150 + 3);
-    // One that is open without a name when the mount ends is deleted with it.
+    // A file that is open without a name is deleted when the mount ends.
     drop(kept);
     fs.unmount().unwrap();
     drop((nameless, root));
@@ -244,7 +244,7 @@ fn threads_write_and_read() {
                     let own = fs.open_node_with(&node, &read_write()).unwrap();
                     let data = vec![thread + 1; 30_000];
                     own.write_at(&data, turn * 1000).unwrap();
-                    // Whole pages of one writer each: what is read of one is of one.
+                    // Whole pages of one writer each: each page read is of one writer.
                     let at = (u64::from(thread) + 4 * (turn % 16)) * 4096;
                     shared.write_at(&[thread + 1; 4096], at).unwrap();
                     if turn % 3 == 0 {
@@ -291,7 +291,7 @@ fn a_full_disk_says_so_and_is_sound() {
         }
     };
     assert_eq!(error, Error::NoSpace);
-    // What was taken has room.
+    // What the writes accepted has room.
     file.sync_all().unwrap();
     assert_eq!(file.size(), written);
     let mut all = vec![0; written as usize];

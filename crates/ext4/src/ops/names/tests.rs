@@ -14,14 +14,14 @@ mod model;
 
 pub(super) const NEW: NewNode = NewNode { mode: 0o644, uid: 1000, gid: 100, umask: 0 };
 
-/// An image, and who gives away what is free in it.
+/// An image with its allocator.
 pub(super) struct Rig {
     pub image: Image,
     pub allocator: Allocator,
 }
 
 impl Rig {
-    /// A file system made by mke2fs and then changed by debugfs; `None` without e2fsprogs.
+    /// Makes a file system by mke2fs and changes it by debugfs; `None` without e2fsprogs.
     fn new(size: &str, args: &[&str], debugfs: &[&str]) -> Option<Self> {
         let mut image = Image::make(size, args)?;
         if !debugfs.is_empty() {
@@ -49,7 +49,7 @@ impl Rig {
         self.image.change_with(&self.allocator, |handle| work(handle, &self.allocator))
     }
 
-    /// Nobody has the inode open any more.
+    /// Finishes orphan `ino`, as when it is no longer open.
     pub(super) fn finish(&self, ino: u32) {
         while self.change(|handle, allocator| orphans::finish(handle, allocator, ino, 20)).unwrap()
             == Progress::More
@@ -57,7 +57,7 @@ impl Rig {
     }
 }
 
-/// The names in directory `ino`, but for `.` and `..`, each of which is found on its own, too.
+/// The names in directory `ino` without `.` and `..`. Each is also looked up.
 pub(super) fn names(volume: &Volume<&Image>, ino: u32) -> BTreeMap<Vec<u8>, u32> {
     let dir = volume.linked_inode(ino).unwrap();
     let mut found = BTreeMap::new();
@@ -86,8 +86,8 @@ pub(super) fn names(volume: &Volume<&Image>, ino: u32) -> BTreeMap<Vec<u8>, u32>
     found
 }
 
-/// Calls `work` with the kernel's mount of the image at a path, if that may be done; the image is
-/// what the kernel made of it then.
+/// Calls `work` with the path of the kernel's mount of the image, if mounting is permitted. The
+/// image then has what the kernel wrote.
 pub(super) fn with_kernel(rig: &mut Rig, options: &str, work: impl FnOnce(&Path)) {
     let dir = tempfile::tempdir().unwrap();
     let (file, at) = (dir.path().join("image"), dir.path().join("mount"));
@@ -110,8 +110,8 @@ pub(super) fn with_kernel(rig: &mut Rig, options: &str, work: impl FnOnce(&Path)
     rig.allocator = Allocator::new(&rig.image.volume()).unwrap();
 }
 
-/// Names of about `bytes` bytes, some of which are not ASCII: there, hashes differ by the sign of
-/// `char`.
+/// Makes a name of about `bytes` bytes. Some names are not ASCII; their hashes depend on the sign
+/// of `char`.
 fn name(number: u32, bytes: usize) -> Vec<u8> {
     let mut name = format!("{number:x}-").into_bytes();
     while name.len() < bytes {
@@ -242,7 +242,7 @@ fn subdirectories_are_counted_to_65000() {
     };
     let links = || rig.image.volume().linked_inode(ROOT_INO).unwrap().metadata().links;
     set(LINKS_MAX);
-    // It has one block, and no index yet.
+    // The directory has one block and no index yet.
     assert_eq!(make(b"first"), Err(Error::TooManyLinks));
     set(3);
     for number in 0..60 {
@@ -257,7 +257,7 @@ fn subdirectories_are_counted_to_65000() {
     rig.finish(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"third", MAYBE_USED)).unwrap().ino);
     assert_eq!(links(), 1);
     rig.image.fsck();
-    // A file has as many names and no more.
+    // A file is limited to as many names.
     let file =
         rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, b"file", &NEW)).unwrap();
     rig.change(|handle, _| {
@@ -271,7 +271,7 @@ fn subdirectories_are_counted_to_65000() {
     assert_eq!(more, Err(Error::TooManyLinks));
 }
 
-/// The change that takes the last name deletes what nobody has: nobody ever sees an orphan.
+/// The change that removes the last name deletes an unused inode: it never becomes an orphan.
 #[test]
 fn what_nobody_has_is_deleted_with_its_last_name() {
     let features = ["-b", "1024", "-O", "metadata_csum,64bit,dir_index"];
@@ -284,7 +284,7 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
     rig.change(|handle, allocator| link(handle, allocator, file, ROOT_INO, b"link")).unwrap();
     rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)).unwrap();
     let orphans = || rig.change(|handle, _| orphans::list(handle)).unwrap();
-    // It has another name: nobody is asked.
+    // It has another name, so `unused` is not called.
     let lost = rig.change(|handle, _| {
         unlink(handle, ROOT_INO, b"file", &|_| unreachable!("it is no last name"))
     });
@@ -293,7 +293,7 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
         assert!(lost.is_last && lost.is_unused);
         orphans::delete(handle, allocator, lost.ino, 20)
     };
-    // A change that fails afterwards has taken nothing.
+    // A change that fails afterwards has removed nothing.
     let failed = rig.change(|handle, allocator| {
         let lost = unlink(handle, ROOT_INO, b"link", &|ino| ino == file)?;
         let _ = delete(handle, allocator, lost)?;
@@ -312,7 +312,7 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
         });
         assert_eq!((done, orphans()), (Ok(Progress::Done), Vec::new()));
     }
-    // What a name is moved over.
+    // The target of a rename.
     let (old, new) = (make(b"old"), make(b"new"));
     let name = |name| Name { parent: ROOT_INO, name };
     let how = (RenameFlags::default(), &NEW);
@@ -435,8 +435,7 @@ fn a_file_without_a_name_gets_one() {
     }
 }
 
-/// The last name of what could not be deleted stays: else it would be an orphan that nobody ever
-/// frees.
+/// An inode that cannot be deleted keeps its last name. Otherwise it would stay an orphan forever.
 #[test]
 fn what_cannot_be_deleted_keeps_its_last_name() {
     let Some(mut rig) = Rig::new("16M", &["-b", "1024", "-O", "ea_inode"], &[]) else { return };
@@ -475,7 +474,7 @@ fn what_cannot_be_deleted_keeps_its_last_name() {
     cannot(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"dir", MAYBE_USED)));
     cannot(renamed(&rig, b"empty", b"dir"));
     assert!(rig.image.bytes() == before, "nothing has changed");
-    // One of two names may go.
+    // One of two names may be removed.
     let first = rig.change(|handle, _| unlink(handle, ROOT_INO, b"second", MAYBE_USED)).unwrap();
     assert!(!first.is_last);
     let before = rig.image.bytes();

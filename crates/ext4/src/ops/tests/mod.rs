@@ -1,4 +1,4 @@
-//! Files that change, against what they should be; `e2fsck` has the last word.
+//! Compares changed files with a model; `e2fsck` checks the image.
 
 mod steps;
 mod trees;
@@ -14,7 +14,7 @@ use crate::journal::testing::Image;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::{MappedExtent, ROOT_INO};
 
-/// A file system with a file, `f`, of its own.
+/// A file system with a file `f`.
 struct Bench {
     image: Image,
     allocator: Allocator,
@@ -25,7 +25,7 @@ struct Bench {
 /// Blocks of 1 KiB: nodes of 84 entries.
 const PLAIN: &[&str] = &["-b", "1024", "-O", "metadata_csum,64bit"];
 
-/// What a file has, block by block: where, and whether that is unwritten.
+/// The blocks of a file: physical block, and whether it is unwritten.
 type Model = BTreeMap<u32, (u64, bool)>;
 
 impl Bench {
@@ -55,7 +55,7 @@ impl Bench {
         self.image.change_with(&self.allocator, work)
     }
 
-    /// Another one with the same content, as after a crash.
+    /// A second bench with the same content, as after a crash.
     fn crashed(&self) -> Self {
         let path = self.dir.path().join("crashed");
         self.image.save(&path);
@@ -64,7 +64,7 @@ impl Bench {
         Self { image, allocator, ino: self.ino, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// What is done at the next mount.
+    /// Finishes all orphans, as the next mount does.
     fn recover(&self) {
         let found = self.change(|handle| orphans::list(handle)).unwrap();
         for ino in found {
@@ -105,7 +105,7 @@ impl Bench {
         NodeEdit::of(&volume.inode(self.ino).unwrap().block_area()[..]).unwrap().depth()
     }
 
-    /// Blocks that are free, and those that the file has, its tree's included.
+    /// The number of free blocks, and that of the file's blocks with its tree's nodes.
     fn free_and_own(&self) -> (u64, u64) {
         let volume = self.image.volume();
         let own = volume.inode(self.ino).unwrap().metadata().blocks_512 * 512
@@ -113,7 +113,7 @@ impl Bench {
         (self.allocator.usage().free_blocks, own)
     }
 
-    /// Allocates what is not there of `range`, in one change.
+    /// Allocates the holes of `range` in one change.
     fn insert(&self, model: &mut Model, range: Range<u32>, unwritten: bool) {
         let mut from = range.start;
         while from < range.end {
@@ -164,7 +164,7 @@ impl Bench {
         model.range_mut(range).for_each(|(_, (_, unwritten))| *unwritten = !written);
     }
 
-    /// So that nothing is behind the end.
+    /// Grows the file so that all of its blocks are before its end.
     fn grow(&self) {
         let grown =
             self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, 1 << 30, 8));

@@ -1,4 +1,4 @@
-//! What is done in steps, each of which may be the last before a crash.
+//! Tests changes in steps, with a crash after any of them.
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -10,7 +10,7 @@ use meantime_ext4_format::ROOT_INO;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::inode::flags;
 
-/// Where orphans are: in a list, in a file, and both without checksums.
+/// Places of orphans: a list, a file, and both without checksums.
 const FEATURES: [&str; 4] = [
     "metadata_csum,64bit",
     "metadata_csum,orphan_file",
@@ -29,7 +29,7 @@ impl Bench {
         Self::new(size, &["-b", "1024", "-O", features])
     }
 
-    /// A new inode without a name.
+    /// Creates an inode without a name.
     fn orphan(&self, mode: u16) -> u32 {
         let made = self.change(|handle| {
             let ino = self.allocator.inode(handle, ROOT_INO, mode == DIRECTORY)?;
@@ -54,15 +54,15 @@ impl Bench {
         self.change(|handle| {
             let progress = orphans::finish(handle, &self.allocator, ino, budget)?;
             let changes = handle.changes();
-            // Nodes that change on the way up, and a bitmap and a descriptor more than there were.
+            // Allows for changed nodes on the way up, a bitmap and a descriptor.
             assert!(changes.blocks.len() + changes.forgotten.len() < budget + 16);
             Ok(progress)
         })
         .unwrap()
     }
 
-    /// Finishes orphan `ino` in steps, looking at what a crash after some of them comes to; how
-    /// many steps.
+    /// Finishes orphan `ino` in steps, and checks the result of a crash after some of them. Returns
+    /// the number of steps.
     fn finish_with_crashes(
         &self,
         ino: u32,
@@ -131,7 +131,7 @@ fn whatever_an_inode_is_it_can_go() {
         for ino in [orphans[1], orphans[0], orphans[2]] {
             assert_eq!(bench.finish(ino, 5), Progress::Done);
         }
-        // What a directory contains was in the journal.
+        // The blocks of a directory were in the journal.
         bench.ino = orphans[3];
         let mut model = Model::new();
         bench.insert(&mut model, 0..3, false);
@@ -157,8 +157,8 @@ fn whatever_an_inode_is_it_can_go() {
     }
 }
 
-/// A file without names gets its first one while it is being cut off: after a crash it has nothing
-/// behind its size, and what was set aside there only if it was not being cut off.
+/// A file without names gets its first name during a truncation. After a crash it has no written
+/// blocks behind its size, and keeps preallocated ones only if no truncation was under way.
 #[test]
 fn a_name_comes_in_the_middle_of_a_truncation() {
     for features in FEATURES {
@@ -210,7 +210,7 @@ fn orphans_leave_in_any_order() {
         let args = ["-b", "1024", "-N", "2048", "-O", features, "-E", file];
         let args = if file.is_empty() { &args[..6] } else { &args };
         let Some(bench) = Bench::new("8M", args) else { return };
-        // More than the file of orphans has room for.
+        // More than fit into the orphan file.
         let mut all: Vec<u32> = (0..600).map(|_| bench.orphan(DEVICE)).collect();
         let listed = |bench: &Bench| {
             let mut listed = bench.change(|handle| orphans::list(handle)).unwrap();
@@ -277,7 +277,7 @@ fn a_truncation_ends_whatever_happens() {
         let size = 301 * 1024 + 5;
         assert_eq!(bench.set_size(size, 3), Progress::More);
         assert!(bench.is_orphan());
-        // Once more, as after a failure.
+        // Again, as after a failure.
         assert_eq!(bench.set_size(size, 3), Progress::More);
         model.retain(|block, _| *block < 302);
         let cut = |bench: &Bench| {
@@ -286,7 +286,7 @@ fn a_truncation_ends_whatever_happens() {
             assert_eq!(bench.image.volume().inode(bench.ino).unwrap().size(), size);
         };
         assert!(bench.finish_with_crashes(bench.ino, 3, 1, cut) >= 1);
-        // What was set aside behind the end goes, too, and nothing does when a file grows.
+        // Preallocated blocks behind the end are freed, too, but not when a file grows.
         let set_aside = bench.change(|handle| {
             fallocate::allocate(handle, &bench.allocator, bench.ino, 400..500, None, 90)
         });
@@ -339,7 +339,7 @@ fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
             bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 5)).unwrap()
         };
         while go_on() == Progress::More {}
-        // Whoever has it open still has it.
+        // While it is open, it keeps its blocks.
         assert_eq!((bench.model().len(), bench.is_orphan()), (1, true));
         set_links(1).unwrap();
         assert_eq!((bench.finish(first, 9), listed()), (Progress::Done, vec![]));
@@ -347,7 +347,7 @@ fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
     }
 }
 
-/// With blocks on every level of its map.
+/// A file with blocks on every level of its block map.
 fn mapped(features: &str) -> Option<Bench> {
     Bench::with("16M", &["-b", "1024", "-O", features], |file| {
         for (at, bytes) in
@@ -399,7 +399,7 @@ fn a_file_with_a_map_loses_its_blocks() {
                 bench
                     .finish_with_crashes(bench.ino, 7, 3, |bench| assert_eq!(bench.model(), model));
             }
-            // Nothing behind the end either, which the map of a file does not tell.
+            // e2fsck also finds blocks behind the end, which a block map does not show.
             assert_eq!(bench.model(), model, "{size}");
             bench.image.fsck();
         }
@@ -412,7 +412,7 @@ fn a_file_with_a_map_is_deleted() {
     let Some(mut bench) = mapped("^extent,^64bit") else { return };
     let (free, own) = bench.free_and_own();
     let ino = bench.orphan(DEVICE);
-    // Its blocks go to one without a name.
+    // Its blocks move to an inode without a name.
     bench
         .edit(|handle, inode| {
             let mut other = handle.load_inode(ino)?;
@@ -466,7 +466,7 @@ fn room_is_set_aside_and_given_back() {
         let zeroed = bench.model();
         assert!((507..1203).all(|block| zeroed[&block].1));
         assert!(now.iter().all(|(block, there)| zeroed[block].0 == there.0));
-        // Bytes count as soon as there are blocks for them.
+        // The size grows as soon as blocks are allocated.
         assert_eq!(bench.set_size(700, 90), Progress::Done);
         let set_aside = || {
             let range = 0..3000;
@@ -477,7 +477,7 @@ fn room_is_set_aside_and_given_back() {
         assert_eq!(set_aside(), Ok(3000));
         assert_eq!(bench.image.volume().inode(bench.ino).unwrap().size(), 2_999_999);
         bench.image.fsck();
-        // No more than there is: what was had before stays.
+        // With too few free blocks, earlier allocations stay.
         let mut from = 3000;
         let failed = loop {
             let step = bench.change(|handle| {
@@ -518,7 +518,7 @@ fn nothing_is_done_to_what_is_no_file() {
     };
     assert!(bench.image.volume().inode(bench.ino).unwrap().is_inline());
     assert!(matches!(set_size(&bench), Err(Error::Unsupported(_))));
-    // Nor are its bytes taken for pointers.
+    // Deletion does not treat its bytes as pointers.
     bench
         .edit(|handle, inode| {
             orphans::add(handle, inode)?;

@@ -55,7 +55,7 @@ fn trees_of_three_levels_come_and_go() {
         let depth = bench.depth();
         assert!(depth >= if kind == 0 { 2 } else { 3 }, "{how}: {depth}");
         bench.image.fsck();
-        // Again in few steps.
+        // Again, in few steps.
         bench.remove(&mut model, 10_001..count, 50);
         assert_eq!(bench.model(), model);
         bench.image.fsck();
@@ -102,7 +102,7 @@ enum Step {
     Insert(Range<u32>, bool),
     Remove(Range<u32>, usize),
     Set(Range<u32>, bool),
-    /// Every other block: many extents at once.
+    /// Every other block: many extents in one change.
     Comb(Range<u32>),
     Commit,
 }

@@ -1,4 +1,4 @@
-//! What operations do to a tree.
+//! Applies operations to a tree.
 
 use super::data::{Data, target};
 use super::moment::{Content, Moment, Object};
@@ -6,7 +6,7 @@ use super::{DIRECTORY_MODE, Effect, FILE_MODE, Fail, Model, SYMLINK_MODE, Synced
 use crate::ops::Op;
 
 impl Model {
-    /// Does `op`, number `number`, to `next`.
+    /// Applies `op`, operation `number`, to `next`.
     pub(super) fn change(
         &mut self,
         next: &mut Moment,
@@ -129,8 +129,8 @@ impl Model {
                 if let Op::WriteSync(..) = op {
                     *synced = Synced { floor: number, objects: vec![(object, at..at + bytes)] };
                 }
-                // In place, only data are written: what a sync of data demands of them stands apart
-                // from its floor.
+                // Overwriting in place writes only data: a data sync's demand for them is kept
+                // apart from its floor.
                 next.touch(&[object], number, grows);
             }
             Op::Append(name, bytes) => {
@@ -147,15 +147,15 @@ impl Model {
                 if let Op::Set(_, mode, _) = *op {
                     next.objects.get_mut(&object).expect("an object").mode = mode;
                 }
-                // What is left of the last block is made zero before, and may be on the disk
-                // without the new size.
+                // The rest of the last block is zeroed first, and may be on the disk without the
+                // new size.
                 effects.push(Effect { object, range: size..size.next_multiple_of(block), id: 0 });
                 next.touch(&[object], number, true);
             }
             Op::Punch(name, at, bytes) => {
                 let (object, data) = next.file(name)?;
                 if at >= data.size {
-                    // Nothing is done, and no time changes.
+                    // Nothing changes, not even a time.
                     return Ok(());
                 }
                 let end = (at + bytes).min(data.size);

@@ -1,4 +1,4 @@
-//! Whether a tree that was found may be.
+//! Checks whether a recovered tree is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,9 @@ use super::moment::{Content, Moment};
 use crate::tree::{Inode, Kind, Tree};
 
 impl Model {
-    /// Whether `tree` may be what is found after a crash when `begun` operations had begun and
-    /// `returned` of them had returned; else why not.
-    ///
-    /// Which prefix it is.
+    /// Checks that `tree` may be found after a crash when `begun` operations had begun and
+    /// `returned` of them had returned. Returns the prefix that it corresponds to, or why there is
+    /// none.
     pub(crate) fn check(
         &self,
         tree: &Tree,
@@ -20,7 +19,7 @@ impl Model {
     ) -> Result<usize, String> {
         let floor = self.synced[..=returned].iter().map(|synced| synced.floor).max().unwrap_or(0);
         let mut why = Vec::new();
-        // The newest first: that is what it most often is.
+        // The newest first, because it is the most frequent.
         for prefix in (floor..=begun).rev() {
             match self.check_prefix(tree, prefix, begun, returned) {
                 Ok(()) => return Ok(prefix),
@@ -99,9 +98,8 @@ impl Model {
             }
             (Content::File(data), Kind::File(found)) => {
                 let mut data = data.clone();
-                // What was written later may be there. If it was synced it must be, though the
-                // state is an older one: a sync of data does not make durable what else was changed
-                // before it.
+                // Later writes may be there. Synced ones must be, even if the state is an older
+                // one: a data sync does not make earlier changes of other metadata durable.
                 for later in prefix..=begun {
                     if later > prefix {
                         for effect in

@@ -1,4 +1,4 @@
-//! What may be in files, byte by byte.
+//! The possible content of files, byte by byte.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,17 +6,17 @@ use std::ops::Range;
 use crate::ops::BEGINNING;
 use crate::ranges::Ranges;
 
-/// What is cached: smaller holes are made by writing zeroes, in bytes.
+/// The page size, in bytes: holes smaller than a page are made by writing zeroes to the cache.
 const PAGE: u64 = 4096;
 
-/// What byte `at` of write `id` is; 0 is no write, but zeroes.
+/// Byte `at` of write `id`; 0 is not a write, but zeroes.
 pub(crate) fn byte(id: u32, at: u64) -> u8 {
     if id == 0 {
         return 0;
     }
     let word = (at / 8).wrapping_add(u64::from(id) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let byte = ((word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> (at % 8 * 8)) as u8;
-    // Zeroes are told from everything that was written.
+    // Written bytes are never zero, so holes can be told from them.
     if byte == 0 { 0x5A } else { byte }
 }
 
@@ -25,12 +25,12 @@ pub(crate) fn content(id: u32, at: u64, bytes: u64) -> Vec<u8> {
     (at..at + bytes).map(|at| byte(id, at)).collect()
 }
 
-/// The value of attribute `user.x` of so many bytes.
+/// A value of `bytes` bytes for attribute `user.x`.
 pub(crate) fn value(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 7 + bytes) as u8).collect()
 }
 
-/// Where the symbolic link called `name` leads to.
+/// The target of symbolic link `name`.
 pub(crate) fn target(name: &str) -> String {
     // Some fit into the inode, others do not.
     format!("{}/{name}", if name.len() > 2 { "x".repeat(100) } else { "y".into() })
@@ -39,11 +39,11 @@ pub(crate) fn target(name: &str) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct Data {
     pub(super) size: u64,
-    /// The write whose byte a program sees.
+    /// The write whose byte a program reads.
     pub(super) now: Ranges<u32>,
     /// The writes whose byte may be on the disk.
     pub(super) may: Ranges<BTreeSet<u32>>,
-    /// The size on the disk is one of these.
+    /// The bounds of the size on the disk, in bytes.
     least: u64,
     most: u64,
 }
@@ -68,16 +68,16 @@ impl Data {
             self.now.set(size..u64::MAX, 0);
             self.may.set(size..u64::MAX, BTreeSet::from([0]));
         }
-        // A change of metadata, whatever was written and is not on the disk.
+        // A metadata change, which does not depend on unwritten data.
         (self.size, self.least, self.most) = (size, size, size);
     }
 
-    /// Zeroes: at once where whole pages go, and otherwise as a write: in what is left of a page,
-    /// zeroes are written to the cache, so that they reach the disk when what is written there
-    /// does. No standard says more of a hole than of a write that was not synced, and nobody sees
-    /// but what was in this file before. (The kernel has the zeroes on the disk before the
-    /// transaction commits: this would be stricter.) What is zeroed as by a write, which may be
-    /// there before anything else is.
+    /// Zeroes a range: at once where whole pages are removed, otherwise as a write. In partial
+    /// pages, zeroes are written to the cache, so they reach the disk when writes there do. No
+    /// standard promises more of a hole than of an unsynced write, and only the file's own old data
+    /// can appear. (The kernel has these zeroes on the disk before the transaction commits, which
+    /// would be stricter.) Returns the ranges zeroed as by a write, whose zeroes may be on the disk
+    /// before anything else is.
     pub(super) fn zero(&mut self, range: Range<u64>) -> [Range<u64>; 2] {
         self.now.set(range.clone(), 0);
         let whole = range.start.next_multiple_of(PAGE)..range.end / PAGE * PAGE;
@@ -99,14 +99,14 @@ impl Data {
         }
     }
 
-    /// Write `id` may be on the disk.
+    /// Records that write `id` may be on the disk.
     pub(super) fn may_be(&mut self, range: Range<u64>, id: u32) {
         self.may.change(range, |ids| {
             ids.insert(id);
         });
     }
 
-    /// What a program saw `then`, in `range`, is on the disk.
+    /// Records that the bytes of `range` as a program read them at `then` are on the disk.
     pub(super) fn sync(&mut self, then: &Self, range: &Range<u64>) {
         for (piece, id) in then.now.pieces(range.clone()) {
             self.may.set(piece, BTreeSet::from([*id]));
@@ -117,7 +117,7 @@ impl Data {
         }
     }
 
-    /// Why a file of bytes `found` cannot be what is on the disk.
+    /// Checks that a file with the bytes `found` may be on the disk.
     pub(super) fn check(&self, found: &[u8]) -> Result<(), String> {
         let size = found.len() as u64;
         if !(self.least..=self.most).contains(&size) {
@@ -139,7 +139,7 @@ impl Data {
     }
 }
 
-/// The "write" that made what is in file `name` in the beginning.
+/// The "write" that made the initial content of file `name`.
 pub(crate) fn beginning_id(name: &str) -> u32 {
     let place =
         BEGINNING.iter().position(|(other, _)| *other == name).expect("one of the beginning");

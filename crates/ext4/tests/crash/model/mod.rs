@@ -1,14 +1,14 @@
-//! What a file system in ordered mode, with delayed allocation, may be after a crash, from what
-//! POSIX and ext4 promise.
+//! What a file system in ordered mode, with delayed allocation, may be after a crash, by the
+//! promises of POSIX and ext4.
 //!
-//! - Changes of metadata are atomic and come in order: what is found is the state after some prefix
-//!   of the operations, which is no shorter than what was synced: a sync of a file makes everything
-//!   durable up to the last operation that changed it; a sync of data, up to the last that changed
-//!   more than bytes within its size. The data are there in any case.
-//! - Data that were not synced may be there or not, byte by byte; the size of a file to which was
-//!   written may be that before or after, or between. But a byte is only ever something that was
-//!   written to it, or zero where there was nothing: whatever is in blocks before a file has them
-//!   is nobody's to see, and what was truncated does not come back.
+//! - Metadata changes are atomic and ordered: the state found is that after some prefix of the
+//!   operations, at least as long as what was synced. A sync of a file makes everything durable up
+//!   to the last operation that changed it; a data sync, up to the last that changed more than
+//!   bytes within its size. The data themselves are there in any case.
+//! - Unsynced data may be there or not, byte by byte; the size of a written file may be that
+//!   before, that after, or one in between. But a byte is only ever something that was written to
+//!   it, or zero where there was nothing: the earlier content of a file's blocks is never visible,
+//!   and truncated data do not come back.
 
 mod apply;
 mod check;
@@ -21,7 +21,7 @@ use crate::ops::{BEGINNING, Op};
 use data::Data;
 use moment::{Content, Moment, Object};
 
-/// What files, directories and symbolic links are made with.
+/// The modes of new files, directories and symbolic links.
 pub(crate) const FILE_MODE: u16 = 0o644;
 pub(crate) const DIRECTORY_MODE: u16 = 0o755;
 const SYMLINK_MODE: u16 = 0o777;
@@ -41,7 +41,7 @@ pub(crate) enum Fail {
     Other,
 }
 
-/// What an operation may do to a file's blocks before it is itself durable.
+/// What an operation may do to a file's blocks before it is durable itself.
 #[derive(Debug, Clone)]
 struct Effect {
     object: u32,
@@ -54,7 +54,7 @@ struct Effect {
 struct Synced {
     /// The shortest prefix that may be found.
     floor: usize,
-    /// Files whose data are durable: those in this range.
+    /// Files whose data in these ranges are durable.
     objects: Vec<(u32, Range<u64>)>,
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Before the first operation. What is there in the beginning was written by "writes" beyond
-    /// all others.
+    /// The state before the first operation. The initial content has "writes" numbered beyond all
+    /// others.
     pub(crate) fn new(block_bytes: u64) -> Self {
         let mut first = Moment::default();
         let mut next_object = 1;
@@ -96,22 +96,22 @@ impl Model {
         }
     }
 
-    /// Why `op` could not be done now, if it could not.
+    /// The error that `op` would give now, if any.
     pub(crate) fn would_fail(&self, op: &Op) -> Option<Fail> {
         self.clone().apply(op).err()
     }
 
-    /// How many operations there were.
+    /// The number of operations.
     pub(crate) fn len(&self) -> usize {
         self.moments.len() - 1
     }
 
-    /// The identity of the writes of the next operation.
+    /// The identity of the next operation's writes.
     pub(crate) fn next_id(&self) -> u32 {
         self.moments.len() as u32
     }
 
-    /// What a program reads from `name` now; `None`: it is no file.
+    /// What a program reads from `name` now; `None`: it is not a file.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let mut moment = self.moments.last()?.clone();
         let (_, data) = moment.file(name).ok()?;
@@ -124,12 +124,12 @@ impl Model {
         Some(bytes)
     }
 
-    /// Size of file `name` now.
+    /// The size of file `name` now.
     pub(crate) fn size(&self, name: &str) -> Option<u64> {
         self.moments.last()?.clone().file(name).ok().map(|(_, data)| data.size)
     }
 
-    /// One more operation; whether it fails.
+    /// Applies one more operation, which may fail.
     pub(crate) fn apply(&mut self, op: &Op) -> Result<(), Fail> {
         let number = self.moments.len();
         // What was synced before is certain from now on.

@@ -18,8 +18,8 @@ pub(super) struct Object {
     pub(super) content: Content,
     pub(super) mode: u16,
     pub(super) attribute: Option<usize>,
-    /// The last operation that changed it, from 1 on; and that changed what a sync of data must
-    /// write.
+    /// The last operation that changed it, from 1 on; and the last that changed what a data sync
+    /// must write.
     pub(super) touched: usize,
     pub(super) data_touched: usize,
 }
@@ -27,7 +27,7 @@ pub(super) struct Object {
 /// The tree after an operation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Moment {
-    /// Paths, all of them; the root is "".
+    /// All paths; the root is "".
     pub(super) names: BTreeMap<String, u32>,
     pub(super) objects: BTreeMap<u32, Object>,
 }
@@ -50,19 +50,19 @@ impl Moment {
         self.names.get(&at).copied().ok_or(Fail::NotFound)
     }
 
-    /// The directory in which `name` is to be made.
+    /// The directory in which `name` is to be created.
     pub(super) fn parent_of(&self, name: &str) -> Result<u32, Fail> {
         let above = parent(name);
         let dir = if above.is_empty() { self.names[""] } else { self.look(above)? };
         self.has_names(dir).map(|()| dir)
     }
 
-    /// Whether a path can go on behind `object`.
+    /// Checks that a path can continue behind `object`.
     fn has_names(&self, object: u32) -> Result<(), Fail> {
         match self.objects[&object].content {
             Content::Directory => Ok(()),
             Content::File(_) => Err(Fail::NotDirectory),
-            // What they lead to is never there.
+            // The targets of these links never exist.
             Content::Symlink(_) => Err(Fail::NotFound),
         }
     }
@@ -106,7 +106,7 @@ impl Moment {
         }
     }
 
-    /// Moves a name, and all below it.
+    /// Removes a name and all names below it, and returns them with their new names.
     pub(super) fn moved(&mut self, from: &str, to: &str) -> Vec<(String, u32)> {
         let mut all = self.children(from);
         all.push(from.to_owned());

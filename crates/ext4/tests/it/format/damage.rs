@@ -1,4 +1,4 @@
-//! Damaged file systems, and what is none.
+//! Damaged file systems, and odd ones that are sound.
 
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -30,10 +30,10 @@ fn damaged_superblocks_name_a_backup_and_can_be_read_by_it() {
         let image = mkfs(dir.path(), name, args, size, Some(&tree));
         let good = open(&image);
         let number = ino(&image, "sub/large");
-        // One byte of the label: the checksum is wrong.
+        // One byte of the label makes the checksum wrong.
         write_at(&image, 1024 + 0x78, b"x");
         let failure = corrupt(try_open(&image, VolumeOptions::default()));
-        // The superblock is the second KiB: its block's number goes by the block size.
+        // The superblock is the second KiB: its block number depends on the block size.
         let block = u64::from(!args.contains(&"4096"));
         let corruption = Corruption::new(Defect::SuperblockChecksum).in_block(block);
         assert_eq!(failure, OpenFailure::Backup { corruption, block: backup });
@@ -41,7 +41,7 @@ fn damaged_superblocks_name_a_backup_and_can_be_read_by_it() {
         assert!(said.contains(&format!("--superblock {backup}")), "{said}");
         let ignoring = VolumeOptions { ignore_checksums: true, ..VolumeOptions::default() };
         assert_eq!(try_open(&image, ignoring).unwrap().ignored(), 1);
-        // The whole of it, and the descriptors behind it.
+        // The whole superblock, and the descriptors behind it.
         write_at(&image, 1024, &[0; 2048]);
         let by_backup = VolumeOptions { superblock: Some(backup), ..VolumeOptions::default() };
         let volume = try_open(&image, by_backup).unwrap();
@@ -132,7 +132,7 @@ fn devices_too_small_unknown_features_and_wrong_checksums_are_refused() {
         try_open(&image, VolumeOptions { ignore_checksums: true, superblock: None }).unwrap();
     assert_eq!(ignoring.inode(number).unwrap().metadata().uid & 0xFF, 9);
     assert_eq!(ignoring.ignored(), 1);
-    // A group descriptor, and the bitmap it has a checksum of.
+    // A group descriptor, and the bitmap whose checksum it has.
     let group = volume.group(0).unwrap();
     write_at(&image, group.inode_bitmap * 4096, &[0]);
     let wrong = Corruption::new(Defect::BitmapChecksum).in_block(group.inode_bitmap);
@@ -140,7 +140,7 @@ fn devices_too_small_unknown_features_and_wrong_checksums_are_refused() {
     write_at(&image, 4096 + 0xC, &[0xEE, 0xEE]);
     let wrong = Corruption::new(Defect::GroupChecksum).in_block(0);
     assert_eq!(volume.group(0).unwrap_err(), Error::Corrupt(wrong));
-    // (Where the first volume's inodes are is known since it was looked for.)
+    // (The first volume has cached where its inodes are.)
     assert_eq!(open(&image).inode(number).unwrap_err(), Error::Corrupt(wrong));
     assert!(matches!(
         volume.inode(0),
@@ -167,7 +167,7 @@ fn what_the_journal_has_newer_counts() {
     let mut first = volume.block(0).unwrap().to_vec();
     first[1024 + 0x78..][..4].copy_from_slice(b"new\0");
     let overlay = |bytes: &[u8]| [(0, bytes.into())].into_iter().collect();
-    // A replayed superblock is checked as well.
+    // A replayed superblock is checked, too.
     let failure = volume.set_overlay(overlay(&first)).unwrap_err();
     assert_eq!(failure, Corruption::new(Defect::SuperblockChecksum).in_block(0).into());
     let checksum = meantime_ext4::format::checksum::crc32c(!0, &first[1024..2044]);
@@ -223,7 +223,7 @@ fn a_block_map_that_goes_in_circles_ends() {
     let number = ino(&image, "small");
     let (block, at) = volume.inode_place(number).unwrap();
     let at = block * 1024 + at as u64;
-    // Its only block is full of pointers to itself, and all three indirect pointers lead there.
+    // Its only block is full of pointers to itself, and all three indirect pointers lead to it.
     let own = volume.run_at(&volume.inode(number).unwrap(), 0).unwrap().physical;
     let pointer = u32::try_from(own).unwrap().to_le_bytes();
     write_at(&image, own * 1024, &pointer.repeat(256));
@@ -244,8 +244,7 @@ fn a_block_map_that_goes_in_circles_ends() {
     assert_eq!(met, volume.block_count());
 }
 
-/// Reads everything there is with whatever comes out; nothing may panic, hang or take memory
-/// without bound.
+/// Reads everything with any result. Nothing may panic, hang or take unbounded memory.
 fn use_all(volume: &Volume<Image>) {
     let _ = volume.usage();
     for number in 1..=volume.superblock().inodes().min(40) {

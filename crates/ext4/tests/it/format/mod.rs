@@ -1,5 +1,5 @@
-//! The format layer against e2fsprogs: images by mkfs.ext4 and debugfs, and what dumpe2fs and
-//! debugfs say of them.
+//! The format layer compared with e2fsprogs: images by mkfs.ext4 and debugfs, and what dumpe2fs and
+//! debugfs report of them.
 
 mod damage;
 
@@ -15,7 +15,7 @@ fn debugfs(image: &Path, request: &str) -> String {
     run("debugfs", &["-R", request, image.to_str().unwrap()])
 }
 
-/// Bytes that are different everywhere.
+/// Bytes without repetition.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -34,7 +34,7 @@ fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
     file.write_all(bytes).unwrap();
 }
 
-/// A tree of files to put into images: empty, tiny, large, sparse.
+/// A tree of files for images: empty, tiny, large, sparse.
 fn tree(dir: &Path) -> PathBuf {
     let root = dir.join("tree");
     std::fs::create_dir_all(root.join("sub/deeper")).unwrap();
@@ -57,13 +57,13 @@ fn mkfs(dir: &Path, name: &str, args: &[&str], size: &str, tree: Option<&Path>) 
     image::mkfs(dir, name, size, &all)
 }
 
-/// The inode number that debugfs has for `path`.
+/// The inode number that debugfs reports for `path`.
 fn ino(image: &Path, path: &str) -> u32 {
     let stat = debugfs(image, &format!("stat {path}"));
     stat.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The content of inode `ino`, run by run; the map of the whole has to agree.
+/// The content of inode `ino`, run by run. Checks it against the whole map.
 fn content(volume: &Volume<Image>, ino: u32) -> Vec<u8> {
     let inode = volume.inode(ino).unwrap();
     if let Some(data) = volume.inline_data(&inode).unwrap() {
@@ -95,7 +95,7 @@ fn content(volume: &Volume<Image>, ino: u32) -> Vec<u8> {
     found
 }
 
-/// What is to be the same in every image that [`tree`] was put into.
+/// Checks what is the same in every image that contains [`tree`].
 fn check_tree(image: &Path, tree: &Path) {
     let volume = open(image);
     for path in ["empty", "tiny", "middle", "small", "sub/large", "sub/deeper/sparse"] {
@@ -146,7 +146,7 @@ fn check_tree(image: &Path, tree: &Path) {
     check_dumpe2fs(image, &volume);
 }
 
-/// What dumpe2fs says of the superblock and the groups.
+/// Compares the superblock and the groups with dumpe2fs.
 fn check_dumpe2fs(image: &Path, volume: &Volume<Image>) {
     let dump = run("dumpe2fs", &[image.to_str().unwrap()]);
     let field = |name: &str| {
@@ -227,7 +227,7 @@ fn images_of_all_block_sizes_and_features_read_as_they_were_made() {
     }
 }
 
-/// A file whose extents make a tree of at least two levels: every second block of it is there.
+/// A file whose extent tree has at least two levels: every second block is mapped.
 fn deep(dir: &Path, args: &[&str], blocks: u64, block_bytes: u64) -> (PathBuf, PathBuf) {
     let host = dir.join("deep");
     for block in (0..blocks).step_by(2) {
@@ -240,7 +240,7 @@ fn deep(dir: &Path, args: &[&str], blocks: u64, block_bytes: u64) -> (PathBuf, P
     (image, root.join("deep"))
 }
 
-/// What `debugfs extents` or `blocks` lists: the logical blocks and where they are.
+/// The extents listed by `debugfs`: logical block, physical block, length.
 fn debugfs_extents(image: &Path, path: &str) -> Vec<(u64, u64, u64)> {
     let text = debugfs(image, &format!("dump_extents -l {path}"));
     let mut found = Vec::new();
@@ -286,7 +286,7 @@ fn deep_extent_trees_agree_with_debugfs() {
         })
         .unwrap();
     assert!(nodes >= 120, "{nodes}");
-    // A wrong byte in a leaf is found, named, and nothing but that leaf's blocks is lost.
+    // A wrong byte in a leaf is found and named, and only that leaf's blocks are lost.
     let damaged = dir.path().join("damaged.img");
     std::fs::copy(&image, &damaged).unwrap();
     let mut blocks = Vec::new();
@@ -345,7 +345,7 @@ fn block_maps_reach_through_three_levels() {
     let dir = TempDir::new().unwrap();
     let root = dir.path().join("root");
     std::fs::create_dir_all(&root).unwrap();
-    // With blocks of 1 KiB: direct up to 12, then 268, 65,804.
+    // With blocks of 1 KiB, the levels begin at blocks 12, 268 and 65,804.
     for block in
         [0u64, 5, 11, 12, 13, 100, 267, 268, 269, 523, 524, 60_000, 65_803, 65_804, 65_805, 70_000]
     {

@@ -1,4 +1,4 @@
-//! Directories that are changed while they are listed: what is there all the while comes once.
+//! Directories that change while they are listed: a name that stays is listed once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -12,20 +12,20 @@ use meantime_testkit::{Rng, setting};
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
-/// A directory that is being changed, and what is in it.
+/// A changing directory with its names.
 struct Changing<'a> {
     fs: &'a FileSystem,
     rng: Rng,
     file: Node,
     dir: Node,
     aside: Node,
-    /// What comes and goes.
+    /// Names that are added and removed.
     guests: Vec<OsString>,
     outside: Vec<OsString>,
     made: usize,
-    /// How long names are, in bytes.
+    /// The length of names, in bytes.
     bytes: usize,
-    /// From so many guests on some go for each that comes: a reader is to catch up some day.
+    /// The number of guests from which more are removed than added, so that a reader can catch up.
     most: usize,
 }
 
@@ -43,12 +43,12 @@ impl Changing<'_> {
         self.guests.push(name);
     }
 
-    /// Takes one of `names`.
+    /// Removes a random one of `names`.
     fn one(rng: &mut Rng, names: &mut Vec<OsString>) -> Option<OsString> {
         (!names.is_empty()).then(|| names.swap_remove(rng.below(names.len() as u64) as usize))
     }
 
-    /// One change; more names come than go, at first.
+    /// Makes one change. At first, more names are added than removed.
     fn change(&mut self) {
         let flags = RenameFlags::default();
         let least = if self.guests.len() < self.most { 0 } else { 5 };
@@ -82,19 +82,19 @@ impl Changing<'_> {
     }
 }
 
-/// Who reads the directory.
+/// How the directory is read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reader {
-    /// One that goes on.
+    /// One reader continues.
     Handle,
-    /// A new one each time, from the cookie of the last name that was seen.
+    /// A new reader each time, from the cookie of the last name.
     Cookie,
-    /// One that goes back to that cookie each time (`seekdir`).
+    /// One reader that returns to that cookie each time (`seekdir`).
     Seek,
 }
 
-/// Reads the directory of `changing` in parts of up to `part` names, with up to `changes` between
-/// any two; how often each name came.
+/// Reads the directory of `changing` in parts of up to `part` names, with up to `changes` changes
+/// between them. Returns how often each name was listed.
 fn read(
     changing: &mut Changing<'_>,
     reader: Reader,
@@ -122,7 +122,7 @@ fn read(
             cookie = entry.cookie;
             *seen.entry(entry.name).or_default() += 1;
             count = count.saturating_sub(1);
-            // A part that does not get beyond a group of one hash would be read for ever, as by the
+            // A part that does not pass a group of one hash would be read forever, as with the
             // kernel's cookies.
             if count == 0 && (reader == Reader::Handle || cookie > before) {
                 break;
@@ -134,7 +134,7 @@ fn read(
     }
 }
 
-/// In file system `fs`: a directory with `stay`, and `guests` more names, is read and changed.
+/// Reads and changes a directory of `fs` with the names `stay` and `guests` more.
 fn check(
     fs: &FileSystem,
     seed: u64,
@@ -188,7 +188,7 @@ fn check(
                 "{what}, seed {seed}, {reader:?}, {part} at once, {changes} changes: {name:?} came {times} times"
             );
         }
-        // What was not changed meanwhile is listed as it is.
+        // Without further changes, the listing is complete.
         let all: BTreeSet<_> =
             fs.entries(&changing.dir).unwrap().map(|entry| entry.unwrap().name).collect();
         assert_eq!(all.len(), stay.len() + changing.guests.len() + 2, "{what}, seed {seed}");
@@ -207,14 +207,14 @@ fn what_is_there_all_the_while_comes_once() {
         (&["-b", "1024"], "tea"),
         (&["-b", "1024"], "legacy"),
         (&["-b", "4096"], "half_md4"),
-        // Block after block: names stay where they are.
+        // Block by block: names stay where they are.
         (&["-b", "1024", "-O", "^dir_index"], "half_md4"),
     ] {
         let image = mkfs(dir.path(), "changed.img", "64M", args);
         run("tune2fs", &["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]);
         let fs = mount(&image, &writable());
         for seed in 1..=rounds {
-            // None; one block, which gets an index or does not; an index; one of two levels.
+            // No names; one block that gets an index or not; an index; an index of two levels.
             for (count, guests) in [(0, 0), (3, 1), (12, 4), (200, 100), (700, 300)] {
                 let mut stay: BTreeSet<OsString> = (0..count)
                     .map(|n| format!("stays-{n}-{}", "s".repeat(n % 150)).into())

@@ -1,7 +1,7 @@
-//! Names of one hash, for the hash of which that is easily had: the legacy one, which has no minor
-//! hash either.
+//! Names with equal hashes, for the legacy hash: collisions are easy to compute for it, and it has
+//! no minor hash.
 
-/// What a byte is multiplied with.
+/// The factor of each byte.
 const FACTOR: u32 = 7_152_373;
 
 /// The last two values of the hash (kernel: `dx_hack_hash_signed`), for ASCII.
@@ -12,15 +12,14 @@ fn go_on((last, before): (u32, u32), name: &[u8]) -> (u32, u32) {
     })
 }
 
-/// By Newton's method: `FACTOR` is odd.
+/// The inverse of `FACTOR` by Newton's method; `FACTOR` is odd.
 fn inverse() -> u32 {
     (0..5).fold(FACTOR, |inverse, _| {
         inverse.wrapping_mul(2u32.wrapping_sub(FACTOR.wrapping_mul(inverse)))
     })
 }
 
-/// `count` names of about 190 bytes which all have the same hash: more than one leaf of 1 KiB has
-/// room for.
+/// Makes `count` names of about 190 bytes with one hash: more than fit into one leaf of 1 KiB.
 pub(crate) fn names(count: usize) -> Vec<Vec<u8>> {
     let prefix = [b'c'; 184];
     let begun = go_on((0x12a3_fe2d, 0x37ab_e8f9), &prefix);
@@ -32,8 +31,7 @@ pub(crate) fn names(count: usize) -> Vec<Vec<u8>> {
         let state = go_on(begun, middle);
         for byte in b'!'..=b'~' {
             let (last, before) = go_on(state, &[byte]);
-            // The last byte, if there is one that leads to the goal: with the subtraction, or
-            // without.
+            // The last byte, if there is one that gives the goal, with or without the subtraction.
             for hash in [goal, goal.wrapping_add(0x7fff_ffff)] {
                 let end = (hash.wrapping_sub(before) ^ last).wrapping_mul(inverse);
                 let fits = (1..128).contains(&end) && go_on((last, before), &[end as u8]).0 == goal;

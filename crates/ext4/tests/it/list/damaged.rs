@@ -1,4 +1,4 @@
-//! Indexes that lead nowhere: all names come, or an error.
+//! Damaged indexes: a listing returns all names or an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use meantime_testkit::image::{Image, mkfs, open_with, run_for, scratch, tools};
 type List =
     fn(&Volume<Image>, &Inode, u64) -> Result<Vec<meantime_ext4::format::DirectoryEntry>, Error>;
 
-/// All that `list` gives until it ends, and how it ends.
+/// Everything that `list` returns, and its final result.
 fn all(volume: &Volume<Image>, dir: &Inode, list: List) -> (Vec<Vec<u8>>, Result<(), Error>) {
     let (mut names, mut cookie) = (Vec::new(), 0);
     loop {
@@ -63,8 +63,8 @@ fn a_damaged_index_hides_no_names() {
     let is_tree = |error: &Error| {
         matches!(error, Error::Corrupt(Corruption { defect: Defect::HashTree, .. }))
     };
-    // What cannot be made out from the beginning is read block after block: hash, levels, limit,
-    // the way to the first leaf, the order of hashes.
+    // An index that is malformed from the start is read block by block: hash, levels, limit, the
+    // path to the first leaf, the order of hashes.
     for (at, bytes) in [
         (28, &[9][..]),
         (30, &[7]),
@@ -78,8 +78,8 @@ fn a_damaged_index_hides_no_names() {
         assert_eq!(found, all(&volume, &inode, by_block).0, "byte {at}");
         assert_eq!(found.iter().cloned().collect::<BTreeSet<_>>(), expected, "byte {at}");
     }
-    // What is found later is an error, after the names before it: a way out of the directory,
-    // and one to a leaf that is elsewhere.
+    // Damage found later is an error, after the names before it: an entry that leads out of the
+    // directory, and one that leads to another leaf.
     for (at, bytes) in [(48 + 4, &[0xff, 0xff, 0xff, 0][..]), (48 + 4, &[1, 0, 0, 0])] {
         volume.set_overlay(BTreeMap::from([(number, set(at, bytes))])).unwrap();
         let (found, ended) = all(&volume, &inode, in_order);

@@ -1,5 +1,5 @@
-//! Inodes that are looked at in order, as by whoever removes or copies a large directory, are read
-//! from the device many at a time.
+//! Inodes read in order, as when a large directory is removed or copied, are read from the device
+//! many at a time.
 
 use std::ffi::OsStr;
 
@@ -10,7 +10,7 @@ use meantime_testkit::image::{mkfs, mount, scratch, tools, writable};
 
 const FILES: usize = 4000;
 
-/// How many reads the device of `fs` has answered.
+/// The number of reads that the device of `fs` has completed.
 fn reads(fs: &FileSystem) -> u128 {
     let Device::Nvme(device) = fs.device() else { panic!("a software SSD is asked by NVMe") };
     device.controller().smart().unwrap().host_read_commands.get()
@@ -40,7 +40,7 @@ fn tables_of_inodes_are_read_ahead() {
                 assert_eq!(fs.inode(*ino).unwrap().metadata().mode & 0o777, 0o600);
             }
             let (reads, one_by_one) = (reads(&fs) - before, FILES * 256 / in_blocks);
-            // 16 at a time, and a few at the beginning of each group's table; one by one without.
+            // 16 at a time, and a few at the beginning of each group's table; otherwise one by one.
             assert!(reads * 4 <= one_by_one as u128, "{reads} reads of {one_by_one} blocks");
             fs.unmount().unwrap();
         }

@@ -1,4 +1,4 @@
-//! Order and cookies are those of `getdents64` on the same image.
+//! Order and cookies equal those of `getdents64` on the same image.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,10 +18,10 @@ use meantime_testkit::image::{
     Image, Mounted, debugfs_write, mkfs, mount_after_kernel, open, run, run_for, scratch, tools,
 };
 
-/// The kernel's end of a directory that it lists by hashes.
+/// The kernel's end cookie of a directory that it lists by hashes.
 const END: u64 = i64::MAX as u64;
 
-/// Names with the cookies of what comes next, from `from` on.
+/// The names from `from` on, each with the cookie of the next.
 fn by_kernel(dir: &File, from: u64) -> Vec<(Vec<u8>, u64)> {
     seek(dir.as_fd(), SeekFrom::Start(from)).expect("a cookie is a place to seek to");
     let mut buf = vec![MaybeUninit::uninit(); 8192];
@@ -44,7 +44,7 @@ fn sorted(names: impl IntoIterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
     names
 }
 
-/// Compares directory `path` of `fs`, which the kernel has at `root`; how many names it has.
+/// Compares directory `path` of `fs` with the kernel's below `root`. Returns the number of names.
 fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
     let dir = File::open(root.join(path)).unwrap();
     let theirs = by_kernel(&dir, 0);
@@ -53,8 +53,8 @@ fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
     let by_hash = theirs.last().unwrap().1 == END;
     assert_eq!(ours.last().unwrap().cookie == END, by_hash, "{path}: listed by hashes");
 
-    // `.` and `..` come first here, where the kernel has them at their hashes in a directory
-    // without an index.
+    // `.` and `..` come first here. In a directory without an index, the kernel has them at their
+    // hashes.
     assert_eq!(
         (ours[0].name.as_bytes(), ours[1].name.as_bytes()),
         (&b"."[..], &b".."[..]),
@@ -76,7 +76,7 @@ fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
         }
         assert!(own <= next, "{path}: order at {:?}", entry.name);
         if entry.cookie != next {
-            // At the end of a leaf, where the next one's first hash is known, and no name of it.
+            // At the end of a leaf, the next leaf's first hash is known, but none of its names.
             assert!(
                 entry.cookie << 32 == 0 && entry.cookie > own && entry.cookie < next,
                 "{path}: {entry:?} {next:x}"
@@ -98,7 +98,7 @@ fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
             "{path}"
         );
     }
-    // From our cookies the kernel goes on with what we do, and the other way round.
+    // The kernel continues from this crate's cookies alike, and this crate from the kernel's.
     for _ in 0..12 {
         let from = ours[rng.below(ours.len() as u64) as usize].cookie;
         let rest = |from| {
@@ -121,7 +121,7 @@ fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
     names.len()
 }
 
-/// Directories `d{count}`, with names of up to `most` bytes, some of which are not ASCII.
+/// Makes directories `d{count}` with names of up to `most` bytes, some of which are not ASCII.
 fn fill(root: &Path, counts: &[usize], most: usize) {
     let file = root.join("file");
     std::fs::write(&file, b"content").unwrap();
@@ -139,8 +139,8 @@ fn fill(root: &Path, counts: &[usize], most: usize) {
 
 const COUNTS: [usize; 7] = [0, 1, 2, 5, 12, 300, 2500];
 
-/// Every batch of [`Volume::list`] is about a leaf, and it costs a few blocks each: neither grows
-/// with the directory.
+/// Each batch of [`Volume::list`] is about one leaf and reads a few blocks; neither grows with the
+/// directory.
 fn check_batches(volume: &Volume<Image>, path: &str) {
     use std::sync::atomic::Ordering::Relaxed;
     let ino = volume.resolve(ROOT_INO, path.as_bytes(), true).unwrap();
@@ -163,7 +163,7 @@ fn order_and_cookies_are_the_kernels() {
     }
     let dir = scratch();
     let mut rng = Rng::new(1);
-    // Options of mkfs, hash, s_flags (1: signed characters, 2: unsigned ones).
+    // Options of mkfs, hash, s_flags (1: signed characters, 2: unsigned characters).
     let shapes: [(&[&str], &str, u32); 9] = [
         (&["-b", "1024"], "half_md4", 1),
         (&["-b", "1024"], "half_md4", 2),
@@ -217,8 +217,8 @@ fn order_and_cookies_are_the_kernels() {
     }
 }
 
-/// Directories of many blocks that have no index, though the file system has the feature; and what
-/// becomes of them with one, of two levels.
+/// Directories of many blocks without an index on a file system with the feature, and the same
+/// directories with an index of two levels.
 #[test]
 fn with_and_without_an_index() {
     if !tools() {

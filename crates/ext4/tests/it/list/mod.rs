@@ -1,5 +1,4 @@
-//! Directories listed: in the kernel's order and with its cookies, and whole while they are
-//! changed.
+//! Directory listings: in the kernel's order, with its cookies, and complete during changes.
 
 mod changed;
 mod collide;

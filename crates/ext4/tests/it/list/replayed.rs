@@ -1,5 +1,5 @@
-//! Names that fast commits changed, which a mount for reading has in no block: they come where
-//! their hashes are.
+//! Names that fast commits changed, which are in no block on a mount for reading: they are listed
+//! at their hashes.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn names_of_fast_commits_are_in_their_places() {
         .unwrap();
         fs.open_with(Path::new(path).join("moved"), &READ_WRITE).unwrap().sync_all().unwrap();
     }
-    // The power goes.
+    // A power cut.
     std::fs::copy(&image, &copy).unwrap();
     let read = mount(&copy, &MountOptions::default());
     let recovered = read.info().recovered.unwrap();
@@ -58,7 +58,7 @@ fn names_of_fast_commits_are_in_their_places() {
     let before = ["/small", "/large"].map(|path| list(&read, path));
     for (entries, node) in before.iter().zip(["/small", "/large"]) {
         assert!(entries.iter().any(|entry| entry.name == "moved"));
-        // From each cookie the rest comes.
+        // The rest follows from each cookie.
         for (at, entry) in entries.iter().enumerate() {
             let mut rest = read.read_dir(node).unwrap();
             rest.seek(entry.cookie);

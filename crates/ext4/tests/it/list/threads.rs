@@ -1,4 +1,4 @@
-//! Directories that one thread lists and searches while another one has them grow.
+//! Directories that one thread lists and searches while another thread adds names.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -11,13 +11,13 @@ use meantime_testkit::setting;
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
-/// Names that are there from the beginning: fewer than fill a block.
+/// Names that exist from the start: fewer than fill a block.
 const STAY: usize = 8;
 
-/// Names that come: enough for an index, for splits of its leaves, and for a second level.
+/// Names that are added: enough for an index, splits of its leaves, and a second level.
 const COME: usize = 1200;
 
-/// Lists `dir` and looks its names up, until nothing more comes; how often.
+/// Lists `dir` and looks its names up until no more are added. Returns how often.
 fn look(fs: &FileSystem, dir: &Node, stay: &[OsString], done: &AtomicBool) -> u64 {
     let mut times = 0;
     loop {

@@ -1,10 +1,10 @@
-//! Directories that get large, and small again.
+//! Tests directories that grow large and become empty again.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Fills a directory with links to one file, and takes them away again.
+/// Fills a directory with links to one file, and removes them again.
 fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usize, levels: usize) {
     let Some(mut rig) = Rig::new(size, args, debugfs) else { return };
     let (dir, file) = rig
@@ -43,7 +43,7 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
     let again =
         rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(1, name_bytes)));
     assert_eq!(again, Err(Error::Exists));
-    // Two of three go.
+    // Remove two of three names.
     let stays = |number: u32| number.is_multiple_of(3);
     for first in (0..count).step_by(50) {
         rig.change(|handle, _| {
@@ -56,7 +56,7 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
     check(&rig, &stays);
     let gone = rig.change(|handle, _| unlink(handle, dir, &name(1, name_bytes), MAYBE_USED));
     assert_eq!(gone, Err(Error::NotFound));
-    // The kernel goes on with it, and then we do.
+    // The kernel changes the directory next, then this crate does.
     let entries = (0..count).filter(|number| stays(*number)).count();
     with_kernel(&mut rig, "rw", |at| {
         let dir = at.join("dir");
@@ -98,7 +98,7 @@ fn directories_grow_and_shrink_with_every_hash() {
     for (version, sign) in [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)] {
         let version = format!("ssv def_hash_version {version}");
         let sign = format!("ssv flags {sign}");
-        // Root and leaves, and a level more.
+        // Root, one more level, and leaves.
         fill("24M", &["-b", "1024", "-N", "4000"], &[&version, &sign], 5000, 40, 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Random operations, against what a tree in memory says of them.
+//! Runs random operations and compares the results with a tree in memory.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -12,11 +12,11 @@ type Tree = BTreeMap<Vec<u8>, u32>;
 #[derive(Debug, Default)]
 struct Inode {
     links: u32,
-    /// Names, and the parent, of a directory.
+    /// A directory's names and its parent.
     dir: Option<(Tree, u32)>,
 }
 
-/// What there should be.
+/// The expected inodes.
 #[derive(Debug)]
 struct Model(BTreeMap<u32, Inode>);
 
@@ -70,7 +70,7 @@ impl Model {
         self.0[&ino].dir.is_some()
     }
 
-    /// Whether directory `dir` is `above` or in it.
+    /// Whether directory `dir` is `above`, or below it.
     fn is_within(&self, dir: u32, above: u32) -> bool {
         let mut at = dir;
         while at != above && at != ROOT_INO {
@@ -100,7 +100,7 @@ impl Model {
         ino
     }
 
-    /// Gone if it has no names.
+    /// Removes the inode if it has no names.
     fn drop(&mut self, ino: u32) {
         if self.is_dir(ino) || self.0[&ino].links == 0 {
             self.0.remove(&ino);
@@ -152,7 +152,7 @@ impl Model {
     }
 }
 
-/// What the image has is what the model has.
+/// Compares the image with the model.
 fn compare(rig: &Rig, model: &Model) {
     let volume = rig.image.volume();
     let lost = names(&volume, ROOT_INO)[&b"lost+found"[..]];
@@ -170,8 +170,8 @@ fn compare(rig: &Rig, model: &Model) {
         assert_eq!(volume.lookup(&found, b"..").unwrap().unwrap().0, *parent);
     }
     let usage = rig.allocator.usage();
-    // Of those that are not the model's: lost+found, the file of orphans if there is one, and the
-    // reserved ones but for the root.
+    // Inodes outside the model: lost+found, the orphan file if there is one, and the reserved
+    // inodes except the root.
     let orphan_file = volume.superblock().features().has_compat(compat::ORPHAN_FILE);
     let own = u64::from(volume.superblock().first_ino()) - 1 + u64::from(orphan_file);
     assert_eq!(usage.inodes - usage.free_inodes, used + own);
