@@ -1,15 +1,15 @@
-//! What all plots have: size, grid, tick labels and titles.
+//! Parts that all plots share: size, grid, tick labels and titles.
 
 use super::axis::{Axis, Tick};
 use super::element::{Element, line, text};
 
-/// A plot's size on a page in its own units. Text is 12 of them high (14 on a phone, see the style
+/// A plot's size on a page in its own units. Text is 12 units high (14 on a phone, see the style
 /// sheet).
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 300.0;
-/// Its left and right end.
+/// The plot's left and right end.
 pub(crate) const ACROSS: (f64, f64) = (70.0, WIDTH - 14.0);
-/// Its lower and upper end.
+/// The plot's lower and upper end.
 pub(crate) const UP: (f64, f64) = (HEIGHT - 46.0, 30.0);
 
 /// An axis with its ticks and its title.
@@ -26,7 +26,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Lines at the ticks of both axes, and a stronger one along the lower end.
+    /// Returns lines at the ticks of both axes, and a stronger one along the lower end.
     pub fn grid(&self, x: Side<'_>, y: Option<Side<'_>>) -> Vec<Element> {
         let Self { across, up } = *self;
         let class = |tick: &Tick| if tick.label.is_empty() { "minor" } else { "major" };

@@ -157,7 +157,7 @@ fn device_mark(result: &Row, first: &Row, notes: &mut Vec<String>) -> String {
 /// A column of figures.
 struct Column {
     heading: &'static str,
-    /// Whether it is there even if no result has something in it.
+    /// Whether it is shown even if no result has a figure for it.
     always: bool,
     figure: Figure,
 }
