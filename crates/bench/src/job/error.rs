@@ -1,4 +1,4 @@
-//! What can be wrong with a job, and where.
+//! Errors in a job, with their places.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// How to write `key` there: `bs` in a file, `--bs` on the command line.
+    /// Returns `key` as it is written there: `bs` in a file, `--bs` on the command line.
     pub fn key(&self, key: &str) -> String {
         match self {
             Origin::File { .. } => shown(key),
@@ -38,13 +38,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An error in a job file or on the command line: where, and what.
+/// An error in a job file or on the command line, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
 pub struct JobError {
-    /// Where.
+    /// The place.
     pub origin: Origin,
-    /// What.
+    /// The error.
     pub problem: Problem,
 }
 
@@ -54,12 +54,12 @@ impl JobError {
     }
 }
 
-/// All that is wrong, in the order in which it stands there.
+/// All errors, in the order of their places.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().format("\n"))]
 pub struct JobErrors(pub Vec<JobError>);
 
-/// What is wrong.
+/// An error in a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// Nothing but blanks and comments.
@@ -132,12 +132,12 @@ pub enum Problem {
     Contradiction {
         /// The job's name.
         job: String,
-        /// What contradicts what, and what to do.
+        /// The contradiction, and the remedy.
         what: String,
     },
 }
 
-/// User text made safe to print: control characters escaped, at most 60 characters.
+/// Makes user text safe to print: control characters escaped, at most 60 characters.
 pub fn shown(text: &str) -> String {
     let mut out: String = text.chars().take(60).flat_map(safe_chars).collect();
     if text.chars().nth(60).is_some() {
