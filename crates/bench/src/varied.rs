@@ -126,7 +126,7 @@ struct Placer {
     places: Places,
     /// Number of I/Os left in a run after a random place.
     run_left: u64,
-    /// Begin of the last I/O.
+    /// Start of the last I/O.
     last_bytes: u64,
     /// End of the last I/O: the next one of a sequence begins here.
     position_bytes: u64,
@@ -184,7 +184,7 @@ impl Placer {
         (offset_bytes, bytes)
     }
 
-    /// Returns the begin of the next I/O of a sequence. As in fio nothing is added to the first
+    /// Returns the start of the next I/O of a sequence. As in fio nothing is added to the first
     /// place, and a backward sequence continues at the end of the range.
     fn next_of_sequence(&self, range_bytes: u64) -> u64 {
         let skip_bytes = self.places.skip_bytes;
@@ -208,7 +208,7 @@ pub struct Varied {
     placers: [Placer; 2],
     left_bytes: u64,
     passes_left: Option<u64>,
-    /// Begin of the zone within the range, and the amount transferred in it.
+    /// Start of the zone within the range, and the amount transferred in it.
     zone: (u64, u64),
 }
 

@@ -105,7 +105,7 @@ struct Placer {
     sizer: Sizer,
     min_bytes: u64,
     spread: Option<Spread>,
-    /// Begin of the next I/O of a sequence, from the beginning of the device.
+    /// Start of the next I/O of a sequence, from the beginning of the device.
     position_bytes: u64,
 }
 

@@ -3,7 +3,7 @@
 //! Additions:
 //! - `job options` has `device`, `completion`, `sched`, `pm_qos` and `hog`.
 //! - Each job has `errors`, `verify_errors`, and `medium` (the storage below the device).
-//! - `series` is latency over time: at most 500 windows, each with its begin in `at_ms`.
+//! - `series` is latency over time: at most 500 windows, each with its start in `at_ms`.
 //! - `cell` and `beside`: for jobs that ran at the same time, the index of this job's device and
 //!   policy, and the other jobs.
 //! - `slowest_1_in_6000_ns`, also per direction; left out with fewer I/Os.

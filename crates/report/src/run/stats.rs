@@ -199,7 +199,7 @@ impl DirStats {
 /// Latencies of an interval of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SeriesPoint {
-    /// Begin of the interval in the run's measured time.
+    /// Start of the interval in the run's measured time.
     pub at_ms: u64,
     /// I/Os completed in the interval.
     pub ios: u64,
