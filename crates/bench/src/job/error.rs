@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use itertools::Itertools as _;
 
-/// Where a key came from.
+/// The source of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// A line of a job file.
@@ -98,7 +98,7 @@ pub enum Problem {
     Unsupported {
         /// The key as written.
         key: String,
-        /// Why, or what to do instead.
+        /// The reason, or the alternative.
         why: &'static str,
     },
     /// A key that needs a value and has none.
@@ -106,7 +106,7 @@ pub enum Problem {
     NoValue {
         /// The key.
         key: String,
-        /// What it takes.
+        /// The values that it takes.
         expected: String,
     },
     /// A value that is not what the key takes.
@@ -116,7 +116,7 @@ pub enum Problem {
         key: String,
         /// The value, shortened and escaped.
         value: String,
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
     /// A value that `what` already quotes.
@@ -124,7 +124,7 @@ pub enum Problem {
     InKey {
         /// The key.
         key: String,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// Keys that contradict each other.

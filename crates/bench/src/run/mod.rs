@@ -10,7 +10,7 @@
 //!     left_out, zones     cells that cannot be measured; zones that jobs share
 //!   fill                media that begin empty
 //!   mod, turn           all turns of a group; one turn with what is measured around it
-//!     schedule, steady    how long turns are, and when a job has had enough of them
+//!     schedule, steady    the length of turns, and when a job is done
 //!   cells, thread       the threads of a job
 //!     worker              what a thread does in a turn
 //!     tally, series, logs   what it counts while it does I/O

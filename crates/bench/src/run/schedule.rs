@@ -134,7 +134,7 @@ pub(crate) struct CellState {
     pub means_ns: Vec<f64>,
     /// By turn: its median latency over the floor around it.
     pub ratios: Vec<f64>,
-    /// What has been reported already.
+    /// Failures reported already.
     pub reported: Reported,
     /// By turn: its speed, for jobs that end when that is steady.
     pub speeds: Vec<Speed>,

@@ -7,7 +7,7 @@ use super::trace::{Io, Trace};
 use meantime_completion::Kind;
 use meantime_random::Rng;
 
-/// How device times vary around a base time.
+/// The variation of device times around a base time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shape {
     /// Always the base time.
@@ -18,7 +18,7 @@ pub enum Shape {
     Bimodal {
         /// The share of slow I/Os.
         fraction: f64,
-        /// How many times slower.
+        /// The factor by which they are slower.
         factor: f64,
     },
     /// The base time ± 3 %. A program or erase delays `fraction` of the I/Os by up to `factor`

@@ -8,7 +8,7 @@ use meantime_completion::{Class, Kind};
 /// One I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {
-    /// What it does.
+    /// The kind of I/O.
     pub kind: Kind,
     /// Number of bytes.
     pub bytes: u32,

@@ -11,7 +11,7 @@ pub struct Tick {
     pub label: String,
 }
 
-/// How values are laid out.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Evenly, from 0.

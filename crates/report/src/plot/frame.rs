@@ -44,7 +44,7 @@ impl Frame {
         upright.chain(level).chain([axis]).collect()
     }
 
-    /// The ticks' labels. Those that would touch each other or leave the drawing are left out.
+    /// Returns the ticks' labels, without those that would touch each other or leave the drawing.
     pub fn labels(&self, x: Side<'_>, y: Option<Side<'_>>, width: f64) -> Vec<Element> {
         let Self { across, up } = *self;
         let mut labels = Vec::new();
@@ -68,7 +68,7 @@ impl Frame {
     }
 }
 
-/// A plot for a page, with grid, ticks and titles; `label` says in words what is `inside`.
+/// A plot for a page, with grid, ticks and titles; `label` describes `inside` in words.
 pub(crate) fn plot(label: &str, x: Side<'_>, y: Side<'_>, inside: Vec<Element>) -> Element {
     let frame = Frame { across: ACROSS, up: UP };
     let svg = Element::new("svg").set("class", "plot").set("viewBox", view(WIDTH, HEIGHT));
@@ -81,14 +81,14 @@ pub(crate) fn plot(label: &str, x: Side<'_>, y: Side<'_>, inside: Vec<Element>) 
         .with(inside)
 }
 
-/// A drawing's own units.
+/// Returns the view box of a drawing in its own units.
 pub(super) fn view(width: f64, height: f64) -> String {
     format!("0 0 {width} {height}")
 }
 
-/// How wide a text is at most, in the larger of a plot's two sizes.
+/// Returns the maximum width of a text, in the larger of a plot's two sizes.
 pub fn text_width(text: &str) -> f64 {
-    // Of DejaVu Sans, which is wide, and what a browser falls back to on many systems.
+    // Widths of DejaVu Sans, which is wide, and the fallback of browsers on many systems.
     let width = |c| match c {
         ' ' | '.' => 4.6,
         'm' | 'M' | 'w' | 'W' | '%' => 13.7,

@@ -5,8 +5,8 @@ use crate::figures::wrapped;
 use crate::run::{Row, SLOWEST_ONE_IN, Settings, table_of};
 
 impl Report {
-    /// Returns the table that `bench` prints, the differences that prevent a comparison of its rows,
-    /// and what could not be measured.
+    /// Returns the table that `bench` prints, the differences that prevent a comparison of its
+    /// rows, and what could not be measured.
     pub fn text(&self, columns: usize) -> String {
         let mut rows = Vec::new();
         for job in &self.jobs {
