@@ -7,15 +7,15 @@
 //! - spin to the next point t': V(t') + E[min(T, t') - t; T > t];
 //! - sleep until s, for any s > t: c P(T > t) + E[ λ (s + W - T)+ ; T > t ] + E[ V(s + W) ].
 //!
-//! With A(x) = E[(x - T)+] the middle term is λ (E[A(s + W)] - F(t)(s + E[W]) + M(t)), where M(t) =
-//! E[T; T ≤ t]. So the cost of sleeping is B(s) - λ F(t) s and terms without s, where B(s) = E[V(s
-//! + W) + λ A(s + W)] does not depend on t. The best s at t is found on the lower convex hull of
-//! the points (s, B(s)), which grows as t goes backwards. The whole takes n (|W| + log n) steps
-//! instead of n² |W|.
+//! With A(x) = E[(x - T)+] the middle term is λ (E[A(s + W)] - F(t)(s + E[W]) + M(t)), where
+//! M(t) = E[T; T ≤ t]. So the cost of sleeping is B(s) - λ F(t) s and terms without s, where
+//! B(s) = E[V(s + W) + λ A(s + W)] does not depend on t. The best s at t is found on the lower
+//! convex hull of the points (s, B(s)), which grows as t goes backwards. The whole takes
+//! n (|W| + log n) steps instead of n² |W|.
 //!
-//! For a percentile the price μ is on being found beyond the limit X instead: μ P(s + W > X) (F(X)
-//! - F(t))+, for I/Os that would have been in time. It has the same form, with P(s + W > X) in the
-//! place of s.
+//! For a percentile the price μ is on being found beyond the limit X instead:
+//! μ P(s + W > X) (F(X) - F(t))+, for I/Os that would have been in time. It has the same form, with
+//! P(s + W > X) in the place of s.
 
 use super::grid::{Known, Wake, step_ns};
 use super::schedule::Schedule;
